@@ -1,0 +1,1 @@
+"""Algorithms, a file each, readable alone."""

@@ -1,0 +1,463 @@
+"""Proximal policy optimisation.
+
+Schulman et al. (2017), "Proximal policy optimization algorithms" (arXiv:1707.06347), with the details that CleanRL's
+`ppo.py` made customary: orthogonal initialisation, advantage normalisation per minibatch, clipped value loss, one Adam with
+eps 1e-5, gradient clipped by its global norm, linearly annealed learning rate.
+
+Deviations: episodes cut by a time limit bootstrap from their final observation (CleanRL treats them as deaths); values of a
+rollout are computed in one batch after it; continuous policies act in units of the action box, [-1, 1] a side; observations
+are normalised with the statistics of earlier rollouts, so one rollout sees one normaliser. Results: `docs/results.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
+
+from jaxrl import normalize
+from jaxrl.algorithm import (
+    AdamState,
+    Algorithm,
+    adam_init,
+    annealed,
+    as_vector_env,
+    clip_by_global_norm,
+    episode_metrics,
+    safe_adam,
+    safe_norm,
+    starting_values,
+)
+from jaxrl.distributions import Categorical, Distribution, MultiCategorical, Normal, mask_logits
+from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.math import fast_key, shuffled
+from jaxrl.networks import MLP, encode
+from jaxrl.returns import gae
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 4  # environments stepped together
+    num_steps: int = 128  # steps of each in a rollout
+    num_epochs: int = 4  # passes over a rollout
+    num_minibatches: int = 4  # gradient steps a pass; divides num_envs * num_steps
+    hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
+    activation: str = "tanh"
+    normalize_obs: bool = False
+    normalize_reward: bool = False  # by the standard deviation of the discounted return
+    normalize_advantage: bool = True  # per minibatch
+    clip_value: bool = True
+    stop_on_kl: bool = False  # no more gradient steps on a rollout once approx_kl exceeds hyper.target_kl
+
+    def __post_init__(self) -> None:
+        for name in ("num_envs", "num_steps", "num_epochs", "num_minibatches"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        batch = self.num_envs * self.num_steps
+        if batch % self.num_minibatches:
+            raise ValueError(
+                f"num_minibatches={self.num_minibatches} does not divide num_envs * num_steps = {batch}; "
+                f"{np.gcd(batch, self.num_minibatches)} does."
+            )
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    learning_rate: jax.Array = 2.5e-4
+    anneal_steps: jax.Array = 0  # environment steps over which the learning rate goes to zero; 0: constant
+    gamma: jax.Array = 0.99  # discount
+    gae_lambda: jax.Array = 0.95
+    clip_eps: jax.Array = 0.2
+    ent_coef: jax.Array = 0.01
+    vf_coef: jax.Array = 0.5
+    max_grad_norm: jax.Array = 0.5
+    target_kl: jax.Array = 0.01  # read with Config.stop_on_kl
+
+
+class ActorCritic(nn.Module):
+    """The default network: two separate MLPs. Bring your own with the same two methods and hand it to `make(network=...)`."""
+
+    observation_space: Space
+    num_outputs: int
+    continuous: bool
+    hidden: tuple[int, ...]
+    activation: str
+
+    def setup(self) -> None:
+        self.actor_mlp = MLP(self.hidden, self.num_outputs, self.activation, out_scale=0.01)
+        self.critic_mlp = MLP(self.hidden, 1, self.activation, out_scale=1.0)
+        if self.continuous:
+            self.log_std = self.param("log_std", nn.initializers.zeros, (self.num_outputs,))
+
+    def actor(self, obs: Any) -> Any:
+        """Logits (..., n), or for a Box `(mean, log_std)` in units of the box; `obs` is a whole observation."""
+        out = self.actor_mlp(encode(self.observation_space, obs, privileged=False))
+        return (out, self.log_std) if self.continuous else out
+
+    def critic(self, obs: Any) -> Float[Array, "..."]:
+        """Values (...); sees the privileged part of the observation too."""
+        return self.critic_mlp(encode(self.observation_space, obs, privileged=True))[..., 0]
+
+    def __call__(self, obs: Any) -> Any:
+        return self.actor(obs), self.critic(obs)
+
+
+class Policy(NamedTuple):
+    """What is deployed."""
+
+    weights: Any
+    normalizer: Any  # running statistics of observations; None without Config.normalize_obs
+
+
+@pytree
+class PPOState:
+    key: jax.Array
+    hyper: Hyper
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done
+    weights: Any
+    optimizer: AdamState  # of the flattened weights
+    normalizer: Any
+    reward_scaler: Any
+
+
+class Rollout(NamedTuple):
+    """Time-major, (T, N, ...)."""
+
+    obs: Any
+    action: Array  # as sampled, before clipping to the box
+    log_prob: Array
+    value: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    next_value: Array  # of the true successor, final_obs where truncated
+    episode_return: Array  # valid where terminated | truncated
+    episode_length: Array
+    learn_mask: Array | None = None  # (N,): slots to learn from; None: all
+
+
+class Batch(NamedTuple):
+    """What a minibatch holds."""
+
+    obs: Any
+    action: Array
+    log_prob: Array
+    value: Array
+    advantage: Array
+    target: Array
+    mask: Array | None
+
+
+def policy_loss(
+    log_prob: Float[Array, " B"],
+    old_log_prob: Float[Array, " B"],
+    advantage: Float[Array, " B"],
+    clip_eps: Float[Array, ""] | float,
+    mask: Bool[Array, " B"] | None = None,
+) -> Float[Array, ""]:
+    """The clipped surrogate, to be minimised (Schulman et al. 2017, eq. 7)."""
+    ratio = jnp.exp(log_prob - old_log_prob)
+    clipped = jnp.clip(ratio, 1 - clip_eps, 1 + clip_eps)
+    return -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage), where=mask)
+
+
+def value_loss(
+    value: Float[Array, " B"],
+    old_value: Float[Array, " B"],
+    target: Float[Array, " B"],
+    clip_eps: Float[Array, ""] | float | None,
+    mask: Bool[Array, " B"] | None = None,
+) -> Float[Array, ""]:
+    """Half the squared error; with `clip_eps` the larger one of the value and the value kept near its old one."""
+    error = (value - target) ** 2
+    if clip_eps is not None:
+        clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
+        error = jnp.maximum(error, (clipped - target) ** 2)
+    return 0.5 * jnp.mean(error, where=mask)
+
+
+def normalized(advantage: Float[Array, " B"], mask: Bool[Array, " B"] | None = None) -> Float[Array, " B"]:
+    """Zero mean, unit standard deviation."""
+    mean = jnp.mean(advantage, where=mask)
+    variance = jnp.mean((advantage - mean) ** 2, where=mask)
+    return (advantage - mean) / jnp.sqrt(variance + 1e-16)  # the sum keeps the derivative finite where all are equal
+
+
+def distribution(space: Space, outputs: Any, action_mask: Array | None = None) -> Distribution:
+    """The action distribution that a network's outputs parameterise."""
+    if isinstance(space, Box):
+        return Normal(*outputs)
+    logits = outputs if action_mask is None else mask_logits(outputs, action_mask)
+    return MultiCategorical(logits, space.nvec) if isinstance(space, MultiDiscrete) else Categorical(logits)
+
+
+def loss(
+    weights: Any, batch: Batch, hyper: Hyper, config: Config, network: nn.Module, observation_space: Space, space: Space
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """The whole objective of one minibatch (Schulman et al. 2017, eq. 9, negated) and what to report of it."""
+    outputs: Any = network.apply(weights, batch.obs, method="actor")
+    value: Any = network.apply(weights, batch.obs, method="critic")
+    pi = distribution(space, outputs, split_observation(batch.obs, observation_space)[2])
+    log_prob = pi.log_prob(batch.action)
+    advantage = normalized(batch.advantage, batch.mask) if config.normalize_advantage else batch.advantage
+    actor = policy_loss(log_prob, batch.log_prob, advantage, hyper.clip_eps, batch.mask)
+    critic = value_loss(value, batch.value, batch.target, hyper.clip_eps if config.clip_value else None, batch.mask)
+    entropy = jnp.mean(pi.entropy(), where=batch.mask)
+    total = actor + hyper.vf_coef * critic - hyper.ent_coef * entropy
+    log_ratio = log_prob - batch.log_prob
+    # E[(r - 1) - log r] >= 0 estimates KL(old || new) with less variance than E[-log r] (Schulman 2020).
+    approx_kl = jnp.mean(jnp.expm1(log_ratio) - log_ratio, where=batch.mask)
+    report = {"loss": total, "policy_loss": actor, "value_loss": critic, "entropy": entropy, "approx_kl": approx_kl}
+    return total, report
+
+
+@dataclasses.dataclass(frozen=True)
+class _PPO:
+    """The static half; its methods are the Algorithm's functions."""
+
+    config: Config
+    venv: VectorEnv
+    network: nn.Module
+    observation_space: Space
+    action_space: Space
+
+    def actor(self, weights: Any, obs: Any) -> Distribution:
+        outputs = self.network.apply(weights, obs, method="actor")
+        return distribution(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
+
+    def critic(self, weights: Any, obs: Any) -> Array:
+        return self.network.apply(weights, obs, method="critic")  # pyright: ignore[reportReturnType]
+
+    def environment_action(self, action: Array) -> Array:
+        """From units of the box to the environment's, clipped to the box; discrete actions as they are."""
+        if not isinstance(self.action_space, Box):
+            return action
+        low, high = np.asarray(self.action_space.low), np.asarray(self.action_space.high)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        middle, half = np.where(bounded, (low + high) / 2, 0), np.where(bounded, (high - low) / 2, 1)
+        return jnp.clip(middle.astype(action.dtype) + action * half.astype(action.dtype), low, high)
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PPOState:
+        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        key, weights_key, reset_key = jax.random.split(key, 3)
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        first = jax.tree.map(lambda x: x[0], obs)
+        weights = self.network.init(weights_key, first)
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        return PPOState(
+            key=key,
+            hyper=hyper,
+            env_params=env_params,
+            env_state=env_state,
+            obs=obs,
+            step=jnp.int32(0),
+            weights=weights,
+            optimizer=adam_init(ravel_pytree(weights)[0]),
+            normalizer=normalize.init(first) if self.config.normalize_obs else None,
+            reward_scaler=normalize.RewardScaler.init(self.config.num_envs) if self.config.normalize_reward else None,
+        )
+
+    def collect(self, state: PPOState) -> tuple[PPOState, Rollout]:
+        key, rollout_key = jax.random.split(state.key)
+
+        def step(carry, key):
+            obs, env_state = carry
+            act_key, env_key = jax.random.split(key)
+            outputs = self.network.apply(state.weights, _view(state.normalizer, obs), method="actor")
+            pi = distribution(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
+            action = pi.sample(act_key)
+            ts = self.venv.step(env_key, env_state, self.environment_action(action), state.env_params)
+            return (ts.obs, ts.state), (obs, action, outputs, ts.reward, ts.terminated, ts.truncated, ts.info)
+
+        keys = jax.random.split(fast_key(rollout_key), self.config.num_steps)
+        (obs, env_state), out = jax.lax.scan(step, (state.obs, state.env_state), keys)
+        seen, action, outputs, reward, terminated, truncated, info = out
+        # What was not needed to act is computed here, in one batch.
+        pi = distribution(self.action_space, outputs, split_observation(seen, self.observation_space)[2])
+        value = self.critic(state.weights, _view(state.normalizer, seen))
+        last_value = self.critic(state.weights, _view(state.normalizer, obs))
+        next_value = jnp.concatenate([value[1:], last_value[None]])
+
+        def bootstrap():
+            return jnp.where(truncated, self.critic(state.weights, _view(state.normalizer, info["final_obs"])), next_value)
+
+        next_value = jax.lax.cond(truncated.any(), bootstrap, lambda: next_value)
+        rollout = Rollout(
+            obs=seen,
+            action=action,
+            log_prob=pi.log_prob(action),
+            value=value,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            next_value=next_value,
+            episode_return=info["episode_return"],
+            episode_length=info["episode_length"],
+        )
+        steps = state.step + self.config.num_steps * self.config.num_envs
+        return state.replace(key=key, obs=obs, env_state=env_state, step=steps), rollout
+
+    def learn(self, state: PPOState, rollout: Rollout) -> tuple[PPOState, dict[str, Array]]:
+        config, hyper = self.config, state.hyper
+        key, shuffle_key = jax.random.split(state.key)
+        done = rollout.terminated | rollout.truncated
+        reward, scaler = rollout.reward, state.reward_scaler
+        if scaler is not None:
+            scaler = normalize.RewardScaler.update(scaler, reward, done, hyper.gamma)
+            reward = normalize.RewardScaler.scale(scaler, reward)
+        advantage = gae(
+            reward, rollout.value, rollout.next_value, rollout.terminated, rollout.truncated, hyper.gamma, hyper.gae_lambda
+        )
+        target = advantage + rollout.value
+        mask = rollout.learn_mask
+        mask = None if mask is None else jnp.broadcast_to(mask, reward.shape)
+        obs = _view(state.normalizer, rollout.obs)
+        batch = Batch(obs, rollout.action, rollout.log_prob, rollout.value, advantage, target, mask)
+        steps = config.num_steps * config.num_envs
+        batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
+        # Adam works on one vector: on a CPU a kernel for every matrix and moment costs more than its arithmetic.
+        flat, unravel = ravel_pytree(state.weights)
+        learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
+        gradient = jax.grad(loss, has_aux=True)
+
+        def minibatch(carry, batch):
+            flat, optimizer, stopped = carry
+            grads, report = gradient(
+                unravel(flat), batch, hyper, config, self.network, self.observation_space, self.action_space
+            )
+            grads = ravel_pytree(grads)[0]
+            report["grad_norm"] = safe_norm(grads)
+            change, new_optimizer = safe_adam(
+                clip_by_global_norm(grads, hyper.max_grad_norm), optimizer, learning_rate, eps=1e-5
+            )
+            new = (flat + change, new_optimizer)
+            skip = jnp.bool_(False)
+            if config.stop_on_kl:
+                stopped = stopped | (report["approx_kl"] > hyper.target_kl)
+                skip = stopped
+            if batch.mask is not None:
+                skip = skip | ~batch.mask.any()
+            if config.stop_on_kl or batch.mask is not None:
+                new = jax.tree.map(functools.partial(jnp.where, skip), (flat, optimizer), new)
+            return (*new, stopped), report
+
+        def epoch(carry, order):
+            minibatches = jax.tree.map(lambda x: x[order].reshape(config.num_minibatches, -1, *x.shape[1:]), batch)
+            return jax.lax.scan(minibatch, carry, minibatches)
+
+        orders = shuffled(shuffle_key, (config.num_epochs, steps))
+        carry, reports = jax.lax.scan(epoch, (flat, state.optimizer, jnp.bool_(False)), orders)
+        metrics = {
+            **episode_metrics(rollout.episode_return, rollout.episode_length, done),
+            **jax.tree.map(jnp.mean, reports),
+            "explained_variance": 1 - jnp.var(target - rollout.value) / jnp.maximum(jnp.var(target), 1e-8),
+            "learning_rate": learning_rate,
+        }
+        normalizer = state.normalizer
+        if normalizer is not None:
+            normalizer = normalize.update(normalizer, rollout.obs, axes=(0, 1))
+        state = state.replace(
+            key=key, weights=unravel(carry[0]), optimizer=carry[1], normalizer=normalizer, reward_scaler=scaler
+        )
+        return state, metrics
+
+    def update(self, state: PPOState) -> tuple[PPOState, dict[str, Array]]:
+        return self.learn(*self.collect(state))
+
+    def policy(self, state: PPOState) -> Policy:
+        return Policy(state.weights, state.normalizer)
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
+        return ()
+
+    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        pi = self.actor(policy.weights, _view(policy.normalizer, obs))
+        return self.environment_action(pi.mode() if greedy else pi.sample(fast_key(key))), carry
+
+
+def _view(normalizer: Any, obs: Any) -> Any:
+    return obs if normalizer is None else normalize.normalize(normalizer, obs)
+
+
+def num_outputs(space: Space) -> int:
+    """How many numbers the actor's last layer gives. Raises ValueError for a space PPO cannot act in."""
+    if isinstance(space, Discrete):
+        return space.n
+    if isinstance(space, MultiDiscrete):
+        return sum(space.nvec)
+    if isinstance(space, Box) and len(space.shape) == 1:
+        return space.shape[0]
+    raise ValueError(f"ppo acts in Discrete, MultiDiscrete and one-dimensional Box spaces, not in {space}.")
+
+
+@functools.lru_cache(maxsize=None)
+def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+    """PPO on `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        network: a flax module with the methods `actor` and `critic` of `ActorCritic`.
+
+    Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    env = venv.env
+    if env.num_agents > 1:
+        raise ValueError(f"{env.id} has {env.num_agents} agents; ppo trains one: vmap its functions over the agents.")
+    params = env.default_params
+    observation_space, action_space = env.observation_space(params), env.action_space(params)
+    outputs = num_outputs(action_space)
+    continuous = isinstance(action_space, Box)
+    if network is None:
+        network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation)
+    ppo = _PPO(config, venv, network, observation_space, action_space)
+    state = jax.eval_shape(ppo.init, jax.random.key(0))
+    head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
+    head_shape = (head[0] if continuous else head).shape
+    if head_shape[-1] != outputs or value.shape != (config.num_envs,):
+        raise ValueError(
+            f"network gives outputs {head_shape} and values {value.shape} for {config.num_envs} observations; "
+            f"{action_space} needs {(config.num_envs, outputs)} and {(config.num_envs,)}."
+        )
+    return Algorithm(
+        name="ppo",
+        config=config,
+        hyper=Hyper,
+        venv=venv,
+        steps_per_update=config.num_envs * config.num_steps,
+        init=ppo.init,
+        collect=ppo.collect,
+        learn=ppo.learn,
+        update=ppo.update,
+        policy=ppo.policy,
+        initial_carry=ppo.initial_carry,
+        act=ppo.act,
+    )
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.ppo CartPole-v1 ...` is `jaxrl train ppo CartPole-v1 ...`."""
+    import sys
+
+    from jaxrl.cli import main
+
+    sys.exit(main(["train", "ppo", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

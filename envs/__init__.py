@@ -1,0 +1,1 @@
+"""Environments, a folder a family and a file an environment."""

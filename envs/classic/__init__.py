@@ -1,0 +1,1 @@
+"""Classic control: the tasks of Gymnasium and what control people expect next to them."""

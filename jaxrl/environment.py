@@ -1,0 +1,201 @@
+"""The environment protocol: pure functions over pytrees.
+
+An author writes `initial`, `transition`, `observe`, two spaces and `validate`; the base class makes `reset` and `step` of
+them and owns the clock. Environments hold only static settings; everything that is a number is a leaf of `params`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform, overload
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from jaxrl.spaces import Dict, Space
+
+T = TypeVar("T")
+
+NO_LIMIT = np.iinfo(np.int32).max
+"""`params.max_steps` of a task without a time limit."""
+
+
+class Replaceable:
+    """What `@pytree` adds; a base class only so that type checkers see it."""
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed. Raises TypeError for a field that does not exist."""
+        return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
+
+
+@overload
+@dataclass_transform(frozen_default=True)
+def pytree(cls: type[T]) -> type[T]: ...
+@overload
+@dataclass_transform(frozen_default=True)
+def pytree(*, static: tuple[str, ...]) -> Callable[[type[T]], type[T]]: ...
+@dataclass_transform(frozen_default=True)
+def pytree(cls=None, *, static: tuple[str, ...] = ()):
+    """Make a class a frozen dataclass that jax sees as a pytree, with `.replace(**changes)`.
+
+    Fields named in `static` are compile-time constants (hashable); all others are children.
+    """
+    if cls is None:
+        return lambda c: pytree(c, static=static) if static else pytree(c)
+    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    names = [f.name for f in dataclasses.fields(cls)]
+    jax.tree_util.register_dataclass(cls, [n for n in names if n not in static], list(static))
+    cls.replace = Replaceable.replace
+    # jax rebuilds pytrees around placeholders (object(), axis specs, None): a run-time type check of fields would refuse them.
+    cls.__init__.__annotations__ = {}
+    return cls
+
+
+def strongly_typed(tree: PyTree) -> PyTree:
+    """Every leaf as a jax array with a strong dtype: floats in the default precision, python integers as int32.
+
+    Python scalars and weakly typed arrays compile again when a strongly typed one follows.
+    """
+
+    def leaf(x):
+        if isinstance(x, bool):
+            return jnp.asarray(x, bool)
+        if isinstance(x, int):
+            return jnp.asarray(x, jnp.int32)
+        return jnp.asarray(x, jnp.result_type(float)) if isinstance(x, float) else jnp.asarray(x, jnp.asarray(x).dtype)
+
+    return jax.tree.map(leaf, tree)
+
+
+def is_concrete(tree: PyTree) -> bool:
+    """True when no leaf is being traced: values can be looked at on the host."""
+    return not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(tree))
+
+
+class TimeStep(NamedTuple):
+    """What `Environment.step` returns. `terminated` is the task's own end, `truncated` a cut of the recording; both may hold."""
+
+    obs: Any
+    state: Any
+    reward: Array
+    terminated: Array
+    truncated: Array
+    info: dict[str, Any]
+
+
+class Transition(NamedTuple):
+    """What `Environment.transition` returns: the successor before the clock ticks. `truncated` excludes the time limit."""
+
+    state: Any
+    reward: Array
+    terminated: Array
+    truncated: Array
+    info: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """Base class. Subclasses are frozen dataclasses of static settings, hashable, with `Params` and `State` pytrees.
+
+    `State` has a field `time` (int32, steps since reset) and `Params` a field `max_steps` (int32; `NO_LIMIT` for none).
+    """
+
+    id: str = dataclasses.field(default="", kw_only=True)
+
+    Params: ClassVar[Any]
+    deterministic: ClassVar[bool] = False
+    """`transition` and `observe` ignore their keys: the vectorised step then spends no random bits on them."""
+    reset_strategy: ClassVar[str] = "sparse"
+    """The auto-reset that suits this environment; `vectorize(reset=...)` overrides."""
+
+    # ---- what an author writes
+
+    def initial(self, key: Array, params: Any) -> Any:
+        """Draw an initial state, with `time` zero."""
+        raise NotImplementedError
+
+    def transition(self, key: Array, state: Any, action: Any, params: Any) -> Transition:
+        """One step of the task, without the clock and without reset."""
+        raise NotImplementedError
+
+    def observe(self, key: Array, state: Any, params: Any) -> Any:
+        """What the agent sees of `state`; the key is for sensor noise."""
+        raise NotImplementedError
+
+    def observation_space(self, params: Any) -> Space:
+        """The space of one agent's observation."""
+        raise NotImplementedError
+
+    def action_space(self, params: Any) -> Space:
+        """The space of one agent's action."""
+        raise NotImplementedError
+
+    def validate(self, params: Any) -> None:
+        """Raise ValueError for parameters that make no sense. Host only: called with concrete (possibly batched) leaves."""
+
+    def render(self, state: Any, params: Any) -> np.ndarray:
+        """An RGB picture of one state, uint8 (height, width, 3). Host only. Raises NotImplementedError where there is none."""
+        raise NotImplementedError(f"{self.id or type(self).__name__} has no render")
+
+    # ---- what everyone else calls
+
+    @property
+    def num_agents(self) -> int:
+        """With more than one, observation, action and reward have a leading axis of this length."""
+        return 1
+
+    @property
+    def default_params(self) -> Any:
+        """The published task's parameters, as strongly typed arrays."""
+        return strongly_typed(self.Params())
+
+    def reset(self, key: Array, params: Any) -> tuple[Any, Any]:
+        """Start an episode: `(obs, state)`. Raises ValueError (from `validate`) when params are concrete and unusable."""
+        if is_concrete(params):
+            self.validate(params)
+        initial_key, observe_key = (key, key) if self.deterministic else jax.random.split(key)
+        state = self.initial(initial_key, params)
+        return self.observe(observe_key, state, params), state
+
+    def step(self, key: Array, state: Any, action: Any, params: Any) -> TimeStep:
+        """One transition, **without** auto-reset (gymnax's `step` resets; here `vectorize` does).
+
+        Raises ValueError, when traced, for an action whose shape or kind does not fit the action space.
+        """
+        check_action(self, action, params)
+        transition_key, observe_key = (key, key) if self.deterministic else jax.random.split(key)
+        state, reward, terminated, truncated, info = self.transition(transition_key, state, action, params)
+        state = state.replace(time=state.time + 1)
+        truncated = truncated | (state.time >= params.max_steps)
+        return TimeStep(self.observe(observe_key, state, params), state, reward, terminated, truncated, info)
+
+
+def check_action(env: Environment, action: Any, params: Any) -> None:
+    """Raise ValueError when an action's static shape or kind does not fit `env.action_space(params)`."""
+    space = env.action_space(params)
+    if not hasattr(space, "dtype"):
+        return  # a Tuple or Dict of spaces: its leaves fail where they are used
+    agents = (env.num_agents,) if env.num_agents > 1 else ()
+    shape, dtype = jnp.shape(action), jnp.result_type(action)
+    if shape != agents + space.shape:
+        raise ValueError(f"{env.id}: the action has shape {shape}; {space} needs {agents + space.shape}.")
+    integer = jnp.issubdtype(space.dtype, jnp.integer)
+    if integer and not jnp.issubdtype(dtype, jnp.integer):
+        raise ValueError(f"{env.id}: the action has dtype {dtype}; {space} needs an integer.")
+    if not jnp.issubdtype(dtype, jnp.number):
+        raise ValueError(f"{env.id}: the action has dtype {dtype}; {space} needs a number.")
+
+
+def split_observation(obs: Any, space: Space) -> tuple[Any, Any, Any]:
+    """`(what the policy sees, what the critic sees, action mask or None)` of an observation with reserved keys.
+
+    `privileged` is for the critic only; `action_mask` is for neither, it restricts the action distribution.
+    """
+    if not isinstance(space, Dict):
+        return obs, obs, None
+    critic = {k: v for k, v in obs.items() if k != "action_mask"}
+    actor = {k: v for k, v in critic.items() if k != "privileged"}
+    return actor, critic, obs.get("action_mask")

@@ -1,0 +1,129 @@
+"""Small functions that XLA's CPU backend is slow at, written so that they fuse: for environments and the vectorised step.
+
+Keys made here stay inside one step; what users see and what enters a state are jax's own typed keys.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Shaped, UInt32
+
+
+def wrap(x: Float[Array, "..."], low: float | Array, high: float | Array) -> Float[Array, "..."]:
+    """`x` shifted by whole periods into [low, high). A floor, because `%` on floats costs 50 times as much on a CPU."""
+    period = high - low
+    return x - period * jnp.floor((x - low) / period)
+
+
+def sincos(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Sine and cosine of `x` [rad] together.
+
+    float32: Cody-Waite reduction to [-pi/4, pi/4] and minimax polynomials (Moshier, Cephes `sinf`), within 2 ulp of 1 for
+    |x| < 8192 (tested), about 3 times as fast as `jnp.sin` on a CPU. Other dtypes: `jnp.sin`, `jnp.cos`.
+    """
+    x = jnp.asarray(x)
+    return _sincos32(x) if x.dtype == jnp.float32 else (jnp.sin(x), jnp.cos(x))
+
+
+@jax.custom_jvp
+def _sincos32(x: Array) -> tuple[Array, Array]:
+    quadrant = jnp.floor(x * (2 / math.pi) + 0.5)
+    # pi/2 in three parts, so that the reduction keeps its digits.
+    r = ((x - quadrant * 1.5703125) - quadrant * 4.837512969970703125e-4) - quadrant * 7.549789948768648e-8
+    z = r * r
+    sine = r + r * z * (-1.6666654611e-1 + z * (8.3321608736e-3 + z * -1.9515295891e-4))
+    cosine = 1 - 0.5 * z + z * z * (4.166664568298827e-2 + z * (-1.388731625493765e-3 + z * 2.443315711809948e-5))
+    q = quadrant - 4 * jnp.floor(quadrant * 0.25)
+    swap = (q == 1) | (q == 3)
+    s, c = jnp.where(swap, cosine, sine), jnp.where(swap, sine, cosine)
+    return jnp.where(q >= 2, -s, s), jnp.where((q == 1) | (q == 2), -c, c)
+
+
+@_sincos32.defjvp
+def _sincos32_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    s, c = _sincos32(x)
+    return (s, c), (c * dx, -s * dx)
+
+
+def _threefry2x32(key: tuple[Array, Array], counts: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Threefry-2x32 with 20 rounds (Salmon et al. 2011), unrolled: jax's CPU lowering is a loop that nothing fuses with."""
+    k0, k1 = key
+    schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
+    x0, x1 = counts[0] + k0, counts[1] + k1
+    for i in range(5):
+        for r in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
+            x0 = x0 + x1
+            x1 = ((x1 << r) | (x1 >> (32 - r))) ^ x0
+        x0, x1 = x0 + schedule[(i + 1) % 3], x1 + schedule[(i + 2) % 3] + jnp.uint32(i + 1)
+    # Without the barrier each consumer would compute its own copy of the rounds.
+    return jax.lax.optimization_barrier((x0, x1))
+
+
+def _counts(shape: tuple[int, ...]) -> tuple[Array, Array]:
+    n = math.prod(shape)
+    return jnp.zeros(shape, jnp.uint32), jax.lax.iota(jnp.uint32, n).reshape(shape)
+
+
+def _bits(key: UInt32[Array, "2"], bit_width: int, shape: tuple[int, ...]) -> Shaped[Array, "..."]:
+    high, low = _threefry2x32((key[0], key[1]), _counts(shape))
+    if bit_width == 64:
+        return (high.astype(jnp.uint64) << 32) | low.astype(jnp.uint64)
+    return (high ^ low).astype({32: jnp.uint32, 16: jnp.uint16, 8: jnp.uint8}[bit_width])
+
+
+def _split(key: UInt32[Array, "2"], shape: tuple[int, ...]) -> UInt32[Array, "... 2"]:
+    return jnp.stack(_threefry2x32((key[0], key[1]), _counts(shape)), -1)
+
+
+def _seed(seed: Array) -> UInt32[Array, "2"]:
+    seed = jnp.asarray(seed)
+    wide = seed.dtype.itemsize == 8
+    high = jax.lax.shift_right_logical(seed, jnp.asarray(32, seed.dtype)).astype(jnp.uint32) if wide else jnp.uint32(0)
+    return jnp.stack([high, seed.astype(jnp.uint32)])
+
+
+def _fold_in(key: UInt32[Array, "2"], data: Array) -> UInt32[Array, "2"]:
+    seed = _seed(data)
+    return jnp.stack(_threefry2x32((key[0], key[1]), (seed[0], seed[1])))
+
+
+def _unrolled_threefry():
+    from jax.extend.random import define_prng_impl
+
+    return define_prng_impl(
+        key_shape=(2,), seed=_seed, split=_split, random_bits=_bits, fold_in=_fold_in, name="jaxrl_threefry", tag="jxr"
+    )
+
+
+_IMPLEMENTATION = _unrolled_threefry()
+
+
+def fast_key(key: Array) -> Array:
+    """The same key with an implementation that gives the same bits 2-5 times as fast in small draws on a CPU.
+
+    Keys of other generators (`rbg`) and raw uint32 keys are returned as they are.
+    """
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or str(jax.random.key_impl(key)) != "threefry2x32":
+        return key
+    return jax.random.wrap_key_data(jax.random.key_data(key), impl=_IMPLEMENTATION)
+
+
+def shuffled(key: Array, shape: tuple[int, ...]) -> Int[Array, "..."]:
+    """Permutations of 0 .. n-1 along the last axis of length n, one a row: for splitting batches.
+
+    Random words with the index in their low bits are sorted as plain integers, 3-10 times as fast on a CPU as
+    `jax.random.permutation`. Equal high bits leave a few neighbours in order, which does not bias who shares a minibatch
+    by more than n / 2**32 * n; above 2**20 entries, where that would show, it is jax's own.
+    """
+    n = shape[-1]
+    low = max((n - 1).bit_length(), 1)
+    if low > 20:
+        rows = jax.random.split(key, math.prod(shape[:-1]))
+        return jnp.stack([jax.random.permutation(k, n) for k in rows]).reshape(shape)
+    mask = jnp.uint32((1 << low) - 1)
+    words = (jax.random.bits(fast_key(key), shape) & ~mask) | jnp.arange(n, dtype=jnp.uint32)
+    return (jnp.sort(words, axis=-1) & mask).astype(jnp.int32)

@@ -1,0 +1,277 @@
+"""Network bodies (flax linen) and the encoding of observations into vectors.
+
+Modules are hashable: their settings are numbers, strings and tuples. All take any leading batch shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
+
+from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
+
+SQRT2 = math.sqrt(2)
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": jnp.tanh,
+    "relu": nn.relu,
+    "silu": nn.silu,
+    "gelu": nn.gelu,
+    "elu": nn.elu,
+}
+
+
+def activation_function(name: str) -> Callable[[Array], Array]:
+    """The activation called `name`. Raises ValueError for an unknown one."""
+    if name not in _ACTIVATIONS:
+        raise ValueError(f"activation={name!r} is unknown; use one of {', '.join(_ACTIVATIONS)}.")
+    return _ACTIVATIONS[name]
+
+
+def orthogonal(scale: float = 1.0) -> Callable[..., Array]:
+    """Initialiser: `scale` times a uniformly distributed matrix with orthonormal rows or columns (Saxe et al. 2014).
+
+    The last axis of the shape counts the columns, all others together the rows, as in flax; raises ValueError for fewer than
+    two axes. It is Gram-Schmidt in plain operations, each vector swept twice (error below 1e-6), because the LAPACK-backed
+    QR of `jax.nn.initializers.orthogonal` can deadlock XLA's CPU thread pool when batched.
+    """
+
+    def init(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+        if len(shape) < 2:
+            raise ValueError(f"orthogonal: shape {tuple(shape)} has fewer than two axes.")
+        rows, columns = math.prod(shape[:-1]), shape[-1]
+        few, many = min(rows, columns), max(rows, columns)
+        vectors = jax.random.normal(key, (few, many), jnp.promote_types(dtype, jnp.float32))
+
+        def add(basis, inputs):
+            i, v = inputs
+            for _ in range(2):
+                v = v - (basis @ v) @ basis
+            return basis.at[i].set(v / jnp.sqrt(jnp.sum(v * v))), None
+
+        basis, _ = jax.lax.scan(add, jnp.zeros_like(vectors), (jnp.arange(few), vectors))
+        return (scale * (basis if rows == few else basis.T)).reshape(shape).astype(dtype)
+
+    return init
+
+
+class MLP(nn.Module):
+    """Dense layers with orthogonal weights. `out=None` leaves out the linear head and returns the last hidden layer."""
+
+    hidden: tuple[int, ...]
+    out: int | None
+    activation: str = "tanh"
+    hidden_scale: float = SQRT2
+    out_scale: float = 1.0
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch out"]:
+        activate = activation_function(self.activation)
+        for width in self.hidden:
+            x = nn.Dense(width, kernel_init=orthogonal(self.hidden_scale))(x)
+            x = activate(nn.LayerNorm()(x) if self.layer_norm else x)
+        return x if self.out is None else nn.Dense(self.out, kernel_init=orthogonal(self.out_scale))(x)
+
+
+def convolve(
+    x: Float[Array, "*batch height width channels"],
+    kernel: Float[Array, "kernel_height kernel_width channels features"],
+    stride: int = 1,
+    padding: str = "VALID",
+) -> Float[Array, "*batch out_height out_width features"]:
+    """Convolution of images. `padding` is "VALID" or "SAME".
+
+    Patches of few numbers are collected and multiplied as a matrix: on CPU 2.5 times faster than XLA's convolution for a 3x3
+    kernel on 4 channels, forward and backward, also when vmapped over weights, where that one becomes a grouped convolution.
+    """
+    *batch, height, width, channels = x.shape
+    kh, kw, _, features = kernel.shape
+    x = x.reshape(-1, height, width, channels)
+    if kh * kw * channels > 64:
+        y = jax.lax.conv_general_dilated(
+            x, kernel, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+    else:
+        pads = jax.lax.padtype_to_pads((height, width), (kh, kw), (stride, stride), padding)
+        x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
+        last = x.shape[1] - kh + 1, x.shape[2] - kw + 1
+        x = jnp.stack([x[:, i : i + last[0] : stride] for i in range(kh)], 3)
+        x = jnp.stack([x[:, :, j : j + last[1] : stride] for j in range(kw)], 4)  # (N, H, W, kh, kw, channels)
+        y = x.reshape(*x.shape[:3], -1) @ kernel.reshape(-1, features)
+    return y.reshape(*batch, *y.shape[1:])
+
+
+class CNN(nn.Module):
+    """Convolutions over images (..., H, W, C), flattened at the end. uint8 images are scaled from 0..255 to 0..1.
+
+    MinAtar's is features=(16,), kernels=(3,), strides=(1,); the Nature DQN's is (32, 64, 64), (8, 4, 3), (4, 2, 1).
+    """
+
+    features: tuple[int, ...]
+    kernels: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: str = "VALID"
+    activation: str = "relu"
+
+    @nn.compact
+    def __call__(self, x: Shaped[Array, "*batch height width channels"]) -> Float[Array, "*batch flat"]:
+        activate = activation_function(self.activation)
+        batch = x.shape[:-3]
+        x = x / jnp.float32(255) if x.dtype == jnp.uint8 else x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        for i, (features, size, stride) in enumerate(zip(self.features, self.kernels, self.strides, strict=True)):
+            kernel = self.param(f"kernel_{i}", orthogonal(SQRT2), (size, size, x.shape[-1], features))
+            bias = self.param(f"bias_{i}", nn.initializers.zeros, (features,))
+            x = activate(convolve(x, kernel, stride, self.padding) + bias)
+        return x.reshape(*batch, -1)
+
+
+class Recurrent(nn.Module):
+    """A GRU (Cho et al. 2014) or LSTM (Hochreiter & Schmidhuber 1997, forget bias 1) over time-major sequences.
+
+    `start[t]` is True where `inputs[t]` is the first observation of an episode: the carry is zero before it. The inputs of the
+    whole sequence are projected in one product, only the recurrent one is left to the scan.
+    """
+
+    features: int
+    cell: str = "gru"
+
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
+        """The carry before an episode: zeros (*batch_shape, features), a pair (hidden, cell) of them for an LSTM."""
+        if self.cell not in ("gru", "lstm"):
+            raise ValueError(f"cell={self.cell!r} is unknown; use gru or lstm.")
+        zeros = jnp.zeros((*batch_shape, self.features))
+        return zeros if self.cell == "gru" else (zeros, zeros)
+
+    @nn.compact
+    def __call__(
+        self,
+        carry: PyTree[Float[Array, "..."]],
+        inputs: Float[Array, "T *batch features"],
+        start: Bool[Array, "T *batch"],
+    ) -> tuple[PyTree[Float[Array, "..."]], Float[Array, "T *batch hidden"]]:
+        step, gates = {"gru": (gru_step, 3), "lstm": (lstm_step, 4)}[self.cell]
+        kernels = [orthogonal(), (self.features, self.features)]
+        recurrent = jnp.concatenate([self.param(f"recurrent_{i}", *kernels) for i in range(gates)], -1)
+        bias = self.param("bias", _recurrent_bias(self.cell), (4 * self.features,))
+        projected = nn.Dense(gates * self.features, use_bias=False, name="input")(inputs)
+
+        def scan(carry, inputs):
+            x, start = inputs
+            carry = jax.tree.map(lambda h: jnp.where(start[..., None], 0, h), carry)
+            carry = step(carry, x, recurrent, bias)
+            return carry, jax.tree.leaves(carry)[0]
+
+        return jax.lax.scan(scan, carry, (projected, start))
+
+
+def _recurrent_bias(cell: str) -> Callable[..., Array]:
+    """Zeros, but 1 for the LSTM's forget gate: it then remembers before it has learnt to (Jozefowicz et al. 2015)."""
+
+    def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+        return jnp.zeros(shape, dtype).reshape(4, -1).at[1].set(1.0 if cell == "lstm" else 0.0).reshape(shape)
+
+    return init
+
+
+def gru_step(
+    h: Float[Array, "*batch H"],
+    projected: Float[Array, "*batch three_H"],
+    recurrent: Float[Array, "H three_H"],
+    bias: Float[Array, " four_H"],
+) -> Float[Array, "*batch H"]:
+    """r, z = sigmoid(x + hU + b), n = tanh(x + b + r (hU + b')), h' = (1 - z) n + z h; bias is that of r, z, n and b'."""
+    xr, xz, xn = jnp.split(projected, 3, -1)
+    hr, hz, hn = jnp.split(h @ recurrent, 3, -1)
+    br, bz, bn, bhn = jnp.split(bias, 4)
+    r, z = nn.sigmoid(xr + hr + br), nn.sigmoid(xz + hz + bz)
+    n = jnp.tanh(xn + bn + r * (hn + bhn))
+    return n + z * (h - n)
+
+
+def lstm_step(
+    carry: tuple[Float[Array, "*batch H"], Float[Array, "*batch H"]],
+    projected: Float[Array, "*batch four_H"],
+    recurrent: Float[Array, "H four_H"],
+    bias: Float[Array, " four_H"],
+) -> tuple[Float[Array, "*batch H"], Float[Array, "*batch H"]]:
+    """i, f, o = sigmoid(x + hU + b), g = tanh(x + hU + b), c' = f c + i g, h' = o tanh(c'); gates in the order i, f, g, o."""
+    h, c = carry
+    i, f, g, o = jnp.split(projected + h @ recurrent + bias, 4, -1)
+    c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
+    return nn.sigmoid(o) * jnp.tanh(c), c
+
+
+class Ensemble(nn.Module):
+    """`size` members with separate weights on the same inputs; outputs gain a leading axis K."""
+
+    member: nn.Module
+    size: int
+
+    @nn.compact
+    def __call__(self, *args: Any) -> Any:
+        members = nn.vmap(
+            lambda member, *args: member(*args),
+            in_axes=None,
+            axis_size=self.size,
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
+        )
+        return members(self.member, *args)
+
+
+def encode(space: Space, obs: PyTree[Shaped[Array, "..."]], privileged: bool = False) -> Array:
+    """One vector (..., F) of an observation of `space` with any leading batch shape, F being `encoded_size`.
+
+    Boxes are flattened (integers become float32), Discrete and MultiDiscrete one-hot; a Dict goes in the order of its sorted
+    names. Of a top-level Dict `action_mask` is left out, and `privileged` unless asked for.
+    """
+    parts = [_vector(s, x) for s, x in zip(_parts(space, privileged), _parts(space, privileged, obs), strict=True)]
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, -1)
+
+
+def encoded_size(space: Space, privileged: bool = False) -> int:
+    """The length of the vectors that `encode` makes. Raises TypeError for an unknown kind of space."""
+    return sum(_size(s) for s in _parts(space, privileged))
+
+
+def _parts(space: Space, privileged: bool, values: Any = None) -> list[Any]:
+    """The leaf spaces of an observation space or, given `values` of the same structure, what they hold."""
+
+    def walk(space: Space, value: Any, dropped: tuple[str, ...] = ()) -> list[Any]:
+        if isinstance(space, Dict):
+            children = [(s, name) for name, s in sorted(space.spaces.items()) if name not in dropped]
+        elif isinstance(space, Tuple):
+            children = [(s, i) for i, s in enumerate(space.spaces)]
+        else:
+            return [space if values is None else value]
+        return [leaf for s, at in children for leaf in walk(s, None if values is None else value[at])]
+
+    return walk(space, values, ("action_mask",) if privileged else ("action_mask", "privileged"))
+
+
+def _size(space: Space) -> int:
+    if isinstance(space, Discrete):
+        return space.n
+    if isinstance(space, MultiDiscrete):
+        return sum(space.nvec)
+    if isinstance(space, Box):
+        return math.prod(space.shape)
+    raise TypeError(f"encode: {space!r} is not a Box, Discrete or MultiDiscrete.")
+
+
+def _vector(space: Space, x: Array) -> Array:
+    if isinstance(space, Discrete):
+        return jax.nn.one_hot(x, space.n, dtype=jnp.float32)
+    if isinstance(space, MultiDiscrete):
+        one_hots = [jax.nn.one_hot(x[..., i], n, dtype=jnp.float32) for i, n in enumerate(space.nvec)]
+        return jnp.concatenate(one_hots, -1)
+    x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.float32)
+    batch = x.shape[: x.ndim - len(space.shape)]
+    return x if len(space.shape) == 1 else x.reshape(*batch, _size(space))

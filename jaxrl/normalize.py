@@ -1,0 +1,131 @@
+"""Running statistics of observations and rewards. They belong to the learner's state: an environment's reset would wipe them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+from jaxrl.environment import pytree
+
+_MAX_COUNT = 2**30
+_EPSILON = 1e-8
+
+
+@pytree
+class Moments:
+    """Mean and population variance of one leaf, each as a float and the small rest that it could not hold (Kahan 1965).
+
+    Without the rest an average over 1e8 samples stops moving in float32: its steps fall below half a unit in the last place.
+    """
+
+    mean: jax.Array  # the leaf's shape
+    mean_rest: jax.Array
+    var: jax.Array
+    var_rest: jax.Array
+
+
+@pytree
+class Statistics:
+    """Running moments of a pytree of observations."""
+
+    count: jax.Array  # () int32, samples seen; it stays at 2**30, from where on the oldest are forgotten
+    moments: Any  # like one observation, a Moments in place of each floating-point leaf and None of any other
+
+
+def _is_float(x: Any) -> bool:
+    return jnp.issubdtype(jnp.result_type(x), jnp.floating)
+
+
+def init(example: PyTree) -> Statistics:
+    """Statistics of nothing yet (mean 0, variance 1) for observations like `example`, which has no batch axes."""
+
+    def moments(x):
+        if not _is_float(x):
+            return None
+        zeros = jnp.zeros(jnp.shape(x), jnp.promote_types(jnp.result_type(x), jnp.float32))
+        return Moments(zeros, zeros, zeros + 1, zeros)
+
+    return Statistics(jnp.int32(0), jax.tree.map(moments, example))
+
+
+def _add(total: Array, rest: Array, x: Array) -> tuple[Array, Array]:
+    """total + rest + x as an unevaluated sum: the float nearest to it, and the error of that (Knuth's two-sum)."""
+    x = x + rest
+    new = total + x
+    virtual = new - total
+    return new, (total - (new - virtual)) + (x - virtual)
+
+
+def update(stats: Statistics, batch: PyTree, axes: tuple[int, ...] = (0,)) -> Statistics:
+    """Merge a batch of observations, whose leaves have the batch axes `axes` (all leading), into the statistics.
+
+    Exact for batches of any size (Chan, Golub & LeVeque 1983). Raises ValueError when the axes are not the leading ones.
+    """
+    if sorted(axes) != list(range(len(axes))):
+        raise ValueError(f"normalize.update: axes={axes} must be the leading ones, (0, ..., k).")
+    size = math.prod(jax.tree.leaves(batch)[0].shape[: len(axes)])
+    count = jnp.minimum(stats.count, _MAX_COUNT - size) + size
+    weight = size / count.astype(jnp.float32)
+
+    def merge(x: Array, old: Moments | None) -> Moments | None:
+        if old is None:
+            return None
+        x = x.astype(old.mean.dtype)
+        # Deviations from the running mean are small numbers: their sums lose nothing to a large offset.
+        deviation = (x - old.mean) - old.mean_rest
+        shift = jnp.mean(deviation, axes)
+        batch_var = jnp.mean(jnp.square(deviation - shift), axes)
+        mean = _add(old.mean, old.mean_rest, weight * shift)
+        change = weight * ((batch_var - old.var) - old.var_rest + (1 - weight) * jnp.square(shift))
+        return Moments(*mean, *_add(old.var, old.var_rest, change))
+
+    return Statistics(count, jax.tree.map(merge, batch, stats.moments))
+
+
+def normalize(stats: Statistics, x: PyTree, clip: float | Float[Array, ""] = 10.0) -> PyTree:
+    """Observations with any leading batch axes, centred, divided by their standard deviation and clipped to +-clip.
+
+    Leaves that are not floating-point (masks, discrete observations) pass unchanged.
+    """
+
+    def leaf(x: Array, m: Moments | None) -> Array:
+        if m is None:
+            return x
+        z = ((x - m.mean) - m.mean_rest) * jax.lax.rsqrt(m.var + _EPSILON)
+        return jnp.clip(z, -clip, clip).astype(x.dtype)
+
+    return jax.tree.map(leaf, x, stats.moments)
+
+
+@pytree
+class RewardScaler:
+    """Divides rewards by the running standard deviation of the discounted return (Engstrom et al. 2020, section 3)."""
+
+    returns: jax.Array  # (N,) discounted return so far of each environment's episode
+    stats: Statistics  # of those returns, at all steps
+
+    @staticmethod
+    def init(num_envs: int) -> RewardScaler:
+        """A scaler that has seen nothing: it leaves rewards as they are."""
+        return RewardScaler(jnp.zeros(num_envs), init(jnp.zeros(())))
+
+    def update(
+        self, reward: Float[Array, "T N"], done: Bool[Array, "T N"], gamma: float | Float[Array, ""]
+    ) -> RewardScaler:
+        """Take in a rollout; `done` where an episode ended, of either kind."""
+
+        def step(returns, inputs):
+            reward, done = inputs
+            returns = gamma * returns + reward
+            return jnp.where(done, 0, returns), returns
+
+        returns, history = jax.lax.scan(step, self.returns, (reward, done))
+        return RewardScaler(returns, update(self.stats, history, (0, 1)))
+
+    def scale(self, reward: Float[Array, "..."], clip: float | Float[Array, ""] = 10.0) -> Float[Array, "..."]:
+        """Rewards in units of the returns' standard deviation, clipped to +-clip. They are not centred."""
+        return jnp.clip(reward * jax.lax.rsqrt(self.stats.moments.var + _EPSILON), -clip, clip)

@@ -1,0 +1,92 @@
+"""Ids and where they live. Nothing is imported before it is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import fnmatch
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+
+class Entry(NamedTuple):
+    """An environment class as "module:Class" (or the class itself) and the static settings an id stands for."""
+
+    target: str | Callable[..., Any]
+    settings: dict[str, Any]
+
+
+_ENVIRONMENTS: dict[str, Entry] = {
+    "Acrobot-v1": Entry("jaxrl.envs.classic.acrobot:Acrobot", {}),
+    "CartPole-v1": Entry("jaxrl.envs.classic.cartpole:CartPole", {}),
+    "CartPoleContinuous-v0": Entry("jaxrl.envs.classic.cartpole_continuous:CartPoleContinuous", {}),
+    "CartPoleSwingUp-v0": Entry("jaxrl.envs.classic.cartpole_swing_up:CartPoleSwingUp", {}),
+    "DoublePendulum-v0": Entry("jaxrl.envs.classic.double_pendulum:DoublePendulum", {}),
+    "MountainCar-v0": Entry("jaxrl.envs.classic.mountain_car:MountainCar", {}),
+    "MountainCarContinuous-v0": Entry("jaxrl.envs.classic.mountain_car_continuous:MountainCarContinuous", {}),
+    "Pendulum-v1": Entry("jaxrl.envs.classic.pendulum:Pendulum", {}),
+    "PointMass-v0": Entry("jaxrl.envs.classic.point_mass:PointMass", {}),
+    "Reacher-v0": Entry("jaxrl.envs.classic.reacher:Reacher", {}),
+}
+
+_ALGORITHMS: dict[str, str] = {
+    "dqn": "jaxrl.algos.dqn",
+    "ppo": "jaxrl.algos.ppo",
+}
+
+
+def make(id: str, **settings: Any) -> tuple[Any, Any]:
+    """`(env, params)` of a registered id: the static environment and its default, strongly typed parameters.
+
+    `settings` are the environment's static settings. Raises ValueError for an unknown id (naming the nearest) or setting.
+    """
+    entry = _lookup(id, _ENVIRONMENTS, "environment")
+    cls: Any = _load(entry.target) if isinstance(entry.target, str) else entry.target
+    if dataclasses.is_dataclass(cls):
+        allowed = [f.name for f in dataclasses.fields(cls) if f.init and f.name != "id"]
+        for name in settings:
+            if name not in allowed:
+                raise ValueError(f"{id} has no static setting {name!r}; it has {', '.join(allowed) or 'none'}.")
+    env = cls(**{**entry.settings, **settings, "id": id})
+    return env, env.default_params
+
+
+def register(id: str, target: str | Callable[..., Any], **settings: Any) -> None:
+    """Add an environment: `target` is a class or "module:Class". Raises ValueError if the id stands for something else."""
+    entry = Entry(target, settings)
+    if _ENVIRONMENTS.get(id, entry) != entry:
+        raise ValueError(f"{id!r} is registered already, as {_ENVIRONMENTS[id].target}; choose another id.")
+    _ENVIRONMENTS[id] = entry
+
+
+def list_envs(pattern: str = "*") -> list[str]:
+    """Registered ids, sorted; `pattern` is a shell pattern or a part of the name, case-insensitive."""
+    wanted = pattern.lower() if any(c in pattern for c in "*?[") else f"*{pattern.lower()}*"
+    return sorted(id for id in _ENVIRONMENTS if fnmatch.fnmatch(id.lower(), wanted))
+
+
+def list_algos() -> list[str]:
+    """Names of the algorithms, sorted."""
+    return sorted(_ALGORITHMS)
+
+
+def get_algo(name: str) -> ModuleType:
+    """The module of an algorithm. Raises ValueError for an unknown name (naming the nearest)."""
+    return importlib.import_module(_lookup(name, _ALGORITHMS, "algorithm"))
+
+
+def _load(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _lookup(name: str, table: dict[str, Any], kind: str) -> Any:
+    if name in table:
+        return table[name]
+    folded = {known.lower(): known for known in table}
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
+    listing = "jaxrl envs" if kind == "environment" else "jaxrl algos"
+    raise ValueError(f"Unknown {kind} {name!r}.{hint} `{listing}` lists all {len(table)}.")

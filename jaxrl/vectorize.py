@@ -1,0 +1,250 @@
+"""A batch of environments stepped as one, with auto-reset: here and only here.
+
+Keys are derived once per step for the whole batch, and finished slots alone pay for their reset.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, PyTree
+
+from jaxrl.environment import Environment, TimeStep, pytree
+from jaxrl.math import fast_key
+
+RESETS = ("dense", "sparse", "pool")
+
+
+@pytree
+class VectorState:
+    """The state of `num_envs` slots."""
+
+    env: Any  # environment states, leading axis N
+    params: Any  # levels drawn by level_fn, leading axis N; None without level_fn
+    episode_return: jax.Array  # (N,) or (N, M): undiscounted, so far
+    pool: Any  # precomputed (obs, state, level) of the `pool` strategy, else None
+
+
+@dataclasses.dataclass(frozen=True)
+class VectorEnv:
+    """Static and hashable; made by `vectorize`."""
+
+    env: Environment
+    num_envs: int
+    reset_strategy: str
+    level_fn: Callable[[Array, Any], Any] | None = None
+    batched_params: bool = False
+    chunk: int = 1
+    pool_size: int = 0
+
+    @property
+    def default_params(self) -> Any:
+        """The environment's, with a leading axis N where `batched_params`."""
+        params = self.env.default_params
+        if not self.batched_params:
+            return params
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.num_envs, *x.shape)), params)
+
+    def reset(self, key: Array, params: Any) -> tuple[Any, VectorState]:
+        """Start every slot: `(obs, vstate)`, leaves with leading axis N."""
+        if self.batched_params:
+            check_batched(params, self.num_envs)
+        slot_key, pool_key = jax.random.split(fast_key(key))
+        obs, state, level = self._starts(slot_key, params, self.num_envs)
+        agents = (self.env.num_agents,) if self.env.num_agents > 1 else ()
+        episode_return = jnp.zeros((self.num_envs, *agents))
+        pool = self._starts(pool_key, params, self.pool_size) if self.reset_strategy == "pool" else None
+        return obs, VectorState(state, level, episode_return, pool)
+
+    def step(self, key: Array, vstate: VectorState, action: Any, params: Any) -> TimeStep:
+        """Step every slot and restart the finished ones. `obs` and `state` are after the restart.
+
+        `info` gains `final_obs` (before the restart: bootstrap from it where `truncated & ~terminated`) and, valid where
+        `terminated | truncated`, `episode_return` and `episode_length`.
+        """
+        key = fast_key(key)
+        slot_params, axis = (params, 0 if self.batched_params else None)
+        if self.level_fn is not None:
+            slot_params, axis = vstate.params, 0
+        if self.env.deterministic:  # the key reaches nobody, so it may serve the reset
+            reset_key = key
+            ts = jax.vmap(self.env.step, (None, 0, 0, axis))(key, vstate.env, action, slot_params)
+        else:
+            step_key, reset_key = jax.random.split(key)
+            step_keys = jax.random.split(step_key, self.num_envs)
+            ts = jax.vmap(self.env.step, (0, 0, 0, axis))(step_keys, vstate.env, action, slot_params)
+        finished = ts.terminated | ts.truncated
+        episode_return = vstate.episode_return + ts.reward
+        starts, pool = self._restart(reset_key, finished, (ts.obs, ts.state, vstate.params), params, vstate.pool)
+        obs, state, level = starts
+        info = {
+            **ts.info,
+            "final_obs": ts.obs,
+            "episode_return": episode_return,
+            "episode_length": ts.state.time,
+        }
+        carried = _select(finished, jnp.zeros_like(episode_return), episode_return)
+        return TimeStep(obs, VectorState(state, level, carried, pool), ts.reward, ts.terminated, ts.truncated, info)
+
+    def restart(self, key: Array, vstate: VectorState, params: Any, mask: Bool[Array, " N"]) -> tuple[Any, VectorState]:
+        """Start a new episode now in the slots where `mask`, on `params` (their own row, or a level drawn from it).
+
+        Returns `(obs, vstate)`. The observation of a slot that goes on is made again from its state.
+        """
+        if self.batched_params:
+            check_batched(params, self.num_envs)
+        start_key, observe_key = jax.random.split(fast_key(key))
+        slot_params, axis = (params, 0 if self.batched_params else None)
+        if self.level_fn is not None:
+            slot_params, axis = vstate.params, 0
+        observe_keys = jax.random.split(observe_key, self.num_envs)
+        obs = jax.vmap(self.env.observe, (0, 0, axis))(observe_keys, vstate.env, slot_params)
+        fresh = self._starts(start_key, params, self.num_envs)
+        obs, state, level = _select(mask, fresh, (obs, vstate.env, vstate.params))
+        carried = _select(mask, jnp.zeros_like(vstate.episode_return), vstate.episode_return)
+        return obs, vstate.replace(env=state, params=level, episode_return=carried)
+
+    # ---- starts: (obs, state, level or None), leading axis n
+
+    def _starts(self, key: Array, params: Any, n: int) -> tuple[Any, Any, Any]:
+        """`n` fresh episodes; with batched params, of the `n` slots whose params are given."""
+
+        def start(key, params):
+            if self.level_fn is None:
+                return *self.env.reset(key, params), None
+            level_key, key = jax.random.split(key)
+            level = self.level_fn(level_key, params)
+            return *self.env.reset(key, level), level
+
+        return jax.vmap(start, (0, 0 if self.batched_params else None))(jax.random.split(key, n), params)
+
+    def _restart(self, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any, pool: Any):
+        if self.reset_strategy == "dense":
+            return _select(finished, self._starts(key, params, self.num_envs), current), pool
+        if self.reset_strategy == "sparse":
+            return _sparse_restart(self, key, finished, current, params), pool
+        return self._pool_restart(key, finished, current, params, pool)
+
+    def _pool_restart(self, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any, pool: Any):
+        """Gather a start for each slot from the pool, after `chunk` of its entries were replaced by fresh ones."""
+        which_key, where_key, new_key = jax.random.split(key, 3)
+        first = jax.random.randint(where_key, (), 0, self.pool_size)
+        rows = (first + jnp.arange(self.chunk)) % self.pool_size
+        fresh = self._starts(new_key, params, self.chunk)
+        pool = jax.tree.map(lambda old, new: old.at[rows].set(new), pool, fresh)
+        which = jax.random.randint(which_key, (self.num_envs,), 0, self.pool_size)
+        return _select(finished, jax.tree.map(lambda x: x[which], pool), current), pool
+
+
+def vectorize(
+    env: Environment,
+    num_envs: int,
+    reset: str | None = None,
+    *,
+    level_fn: Callable[[Array, Any], Any] | None = None,
+    batched_params: bool = False,
+    chunk: int | None = None,
+    pool_size: int | None = None,
+) -> VectorEnv:
+    """`num_envs` copies of `env` stepped together, restarting what finishes.
+
+    Args:
+        reset: `dense` computes a start for every slot at every step and selects; `sparse` computes starts only for finished
+            slots, `chunk` at a time until none is left (same distribution; cheaper by far); `pool` gathers from `pool_size`
+            precomputed starts of which `chunk` are refreshed a step: an approximation (episodes share starts). Default: what
+            the environment declares.
+        level_fn: `level_fn(key, params) -> level` draws a slot's own params at each of its resets.
+        batched_params: `params` have a leading axis N, a row a slot (a level each).
+
+    Raises ValueError for an impossible combination.
+    """
+    reset = reset or env.reset_strategy
+    if num_envs < 1:
+        raise ValueError(f"num_envs={num_envs}: it must be at least 1.")
+    if reset not in RESETS:
+        raise ValueError(f"reset={reset!r}: choose one of {', '.join(RESETS)}.")
+    if reset == "pool" and batched_params:
+        raise ValueError("reset='pool' shares starts between slots, batched_params gives each its own level: use 'sparse'.")
+    chunk = chunk if chunk is not None else (1 if reset == "pool" else -(-num_envs // 16))
+    pool_size = pool_size if pool_size is not None else (max(1024, 2 * num_envs) if reset == "pool" else 0)
+    if not 1 <= chunk <= (pool_size if reset == "pool" else num_envs):
+        raise ValueError(f"chunk={chunk}: it must be from 1 to {pool_size if reset == 'pool' else num_envs}.")
+    return VectorEnv(env, num_envs, reset, level_fn, batched_params, chunk, pool_size)
+
+
+def check_batched(params: Any, num_envs: int) -> None:
+    """Raise ValueError unless every leaf of `params` has a leading axis of `num_envs`."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if not jnp.shape(leaf) or jnp.shape(leaf)[0] != num_envs:
+            name = jax.tree_util.keystr(path)
+            raise ValueError(f"batched_params: params{name} has shape {jnp.shape(leaf)}; its first axis must be {num_envs}.")
+
+
+def _select(mask: Bool[Array, " N"], new: PyTree, old: PyTree) -> PyTree:
+    def leaf(n, o):
+        return jnp.where(mask.reshape(mask.shape + (1,) * (o.ndim - 1)), n, o)
+
+    return jax.tree.map(leaf, new, old)
+
+
+def _first(mask: Bool[Array, " N"], k: int) -> tuple[Int[Array, " k"], Bool[Array, " N"]]:
+    """Indices of the first `k` set entries (N where there are fewer), and the mask without them."""
+    count = _running_count(mask)
+    return jnp.searchsorted(count, jnp.arange(1, k + 1), method="scan_unrolled"), mask & (count > k)
+
+
+def _running_count(mask: Bool[Array, " N"]) -> Int[Array, " N"]:
+    n = mask.shape[0]
+    if n < 256 or n % 16:
+        return jnp.cumsum(mask, dtype=jnp.int32)
+    # Two levels: a cumsum over all of N costs more on a CPU than the rest of the reset.
+    columns = list(jnp.moveaxis(mask.reshape(n // 16, 16).astype(jnp.int32), 1, 0))
+    for i in range(1, 16):
+        columns[i] = columns[i] + columns[i - 1]
+    before = jnp.cumsum(columns[-1]) - columns[-1]
+    return (jnp.stack(columns, 1) + before[:, None]).reshape(n)
+
+
+def _sparse_restart(venv: VectorEnv, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any) -> PyTree:
+    """Replace finished slots of `current`, `venv.chunk` a round.
+
+    The scatter works in place, which a select after the loop would undo; so the derivative is given by hand: a finished
+    slot's fresh start depends on nothing, the others pass through.
+    """
+
+    @jax.custom_jvp
+    def restart(current, key_data, finished, params):
+        key = jax.random.wrap_key_data(key_data, impl=jax.random.key_impl(stop_key))
+
+        def body(carry):
+            current, left, key = carry
+            key, start_key = jax.random.split(key)
+            rows, left = _first(left, venv.chunk)
+            slot_params = jax.tree.map(lambda x: x[rows], params) if venv.batched_params else params
+            fresh = venv._starts(start_key, slot_params, venv.chunk)
+            # Rows past the end (fewer finished than the chunk holds) are dropped.
+            current = jax.tree.map(lambda x, new: x.at[rows].set(new, mode="drop"), current, fresh)
+            return current, left, key
+
+        return jax.lax.while_loop(lambda carry: carry[1].any(), body, (current, finished, key))[0]
+
+    @restart.defjvp
+    def _(primals, tangents):
+        current = restart(*primals)
+        mask = primals[2]
+
+        def leaf(x, t):
+            return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - 1)), 0, t) if _differentiable(x) else t
+
+        return current, jax.tree.map(leaf, current, tangents[0])
+
+    stop_key = key
+    return restart(current, jax.random.key_data(key), finished, params)
+
+
+def _differentiable(x: Array) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jnp.inexact))

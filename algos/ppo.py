@@ -164,6 +164,11 @@ class Batch(NamedTuple):
     mask: Array | None
 
 
+def mean(x: Float[Array, " B"], mask: Bool[Array, " B"] | None) -> Float[Array, ""]:
+    """The mean over what `mask` keeps; zero (not NaN) where that is nothing."""
+    return jnp.mean(x) if mask is None else jnp.sum(jnp.where(mask, x, 0)) / jnp.maximum(mask.sum(), 1)
+
+
 def policy_loss(
     log_prob: Float[Array, " B"],
     old_log_prob: Float[Array, " B"],
@@ -174,7 +179,7 @@ def policy_loss(
     """The clipped surrogate, to be minimised (Schulman et al. 2017, eq. 7)."""
     ratio = jnp.exp(log_prob - old_log_prob)
     clipped = jnp.clip(ratio, 1 - clip_eps, 1 + clip_eps)
-    return -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage), where=mask)
+    return -mean(jnp.minimum(ratio * advantage, clipped * advantage), mask)
 
 
 def value_loss(
@@ -189,14 +194,14 @@ def value_loss(
     if clip_eps is not None:
         clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
         error = jnp.maximum(error, (clipped - target) ** 2)
-    return 0.5 * jnp.mean(error, where=mask)
+    return 0.5 * mean(error, mask)
 
 
 def normalized(advantage: Float[Array, " B"], mask: Bool[Array, " B"] | None = None) -> Float[Array, " B"]:
     """Zero mean, unit standard deviation."""
-    mean = jnp.mean(advantage, where=mask)
-    variance = jnp.mean((advantage - mean) ** 2, where=mask)
-    return (advantage - mean) / jnp.sqrt(variance + 1e-16)  # the sum keeps the derivative finite where all are equal
+    centred = advantage - mean(advantage, mask)
+    variance = mean(centred**2, mask)
+    return centred / jnp.sqrt(variance + 1e-16)  # the sum keeps the derivative finite where all are equal
 
 
 def distribution(space: Space, outputs: Any, action_mask: Array | None = None) -> Distribution:
@@ -218,11 +223,11 @@ def loss(
     advantage = normalized(batch.advantage, batch.mask) if config.normalize_advantage else batch.advantage
     actor = policy_loss(log_prob, batch.log_prob, advantage, hyper.clip_eps, batch.mask)
     critic = value_loss(value, batch.value, batch.target, hyper.clip_eps if config.clip_value else None, batch.mask)
-    entropy = jnp.mean(pi.entropy(), where=batch.mask)
+    entropy = mean(pi.entropy(), batch.mask)
     total = actor + hyper.vf_coef * critic - hyper.ent_coef * entropy
     log_ratio = log_prob - batch.log_prob
     # E[(r - 1) - log r] >= 0 estimates KL(old || new) with less variance than E[-log r] (Schulman 2020).
-    approx_kl = jnp.mean(jnp.expm1(log_ratio) - log_ratio, where=batch.mask)
+    approx_kl = mean(jnp.expm1(log_ratio) - log_ratio, batch.mask)
     report = {"loss": total, "policy_loss": actor, "value_loss": critic, "entropy": entropy, "approx_kl": approx_kl}
     return total, report
 

@@ -65,6 +65,10 @@ def _ring_add(ring: Ring, batch: PyTree[Shaped[Array, "B ..."]]) -> tuple[Ring, 
     rows = (ring.position + jnp.arange(count, dtype=jnp.int32)) % capacity
 
     def write(old, new):
+        if new.shape != (count, *old.shape[1:]) or not jnp.can_cast(new.dtype, old.dtype, "same_kind"):
+            raise ValueError(
+                f"replay: a leaf of the batch is {new.dtype}{new.shape}; it must be {old.dtype}{(count, *old.shape[1:])}."
+            )
         return old.at[rows].set(new.astype(old.dtype), unique_indices=True, mode="promise_in_bounds")
 
     items = jax.tree.map(write, ring.items, batch)

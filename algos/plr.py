@@ -3,9 +3,10 @@
 Jiang, Grefenstette and Rocktaeschel (2021), "Prioritized level replay" (arXiv:2010.03934); robust: Jiang et al. (2021),
 "Replay-guided adversarial environment design" (arXiv:2110.02439), which looks at new levels without learning from them.
 
-With probability `replay_prob`, once the buffer is `min_fill` full, a batch of levels comes from the buffer, else new ones from
-the level function; either way they are scored after the rollout. Replay-or-new is a mask and not a branch, so that it costs
-the same under `vmap`. Deviation: slots of a batch are drawn without repetition at once, not one after another. Use:
+With probability `replay_prob`, once the buffer is `min_fill` full, a batch of levels comes from the buffer, else new
+ones from the level function; either way they are scored after the rollout. Replay-or-new is a mask and not a branch, so
+that it costs the same under `vmap`. Deviation: slots of a batch are drawn without repetition at once, not one after
+another. Use:
 
     student = ppo.make(vectorize(env, 32, batched_params=True), ppo.Config(num_envs=32))
     algo = jaxrl.curriculum.attach(student, plr.make(level_fn))
@@ -21,7 +22,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from jaxrl.curriculum import Curriculum, LevelBatch, LevelBuffer, Outcomes, buffer_draw, buffer_init, buffer_insert, buffer_weights
+from jaxrl.curriculum import (
+    Curriculum,
+    LevelBatch,
+    LevelBuffer,
+    Outcomes,
+    buffer_draw,
+    buffer_init,
+    buffer_insert,
+    buffer_weights,
+)
 from jaxrl.environment import pytree, strongly_typed
 
 

@@ -1,12 +1,13 @@
 """Proximal policy optimisation.
 
 Schulman et al. (2017), "Proximal policy optimization algorithms" (arXiv:1707.06347), with the details that CleanRL's
-`ppo.py` made customary: orthogonal initialisation, advantage normalisation per minibatch, clipped value loss, one Adam with
-eps 1e-5, gradient clipped by its global norm, linearly annealed learning rate.
+`ppo.py` made customary: orthogonal initialisation, advantage normalisation per minibatch, clipped value loss, one Adam
+with eps 1e-5, gradient clipped by its global norm, linearly annealed learning rate.
 
-Deviations: episodes cut by a time limit bootstrap from their final observation (CleanRL treats them as deaths); values of a
-rollout are computed in one batch after it; continuous policies act in units of the action box, [-1, 1] a side; observations
-are normalised with the statistics of earlier rollouts, so one rollout sees one normaliser. Results: `docs/results.md`.
+Deviations: episodes cut by a time limit bootstrap from their final observation (CleanRL treats them as deaths); values
+of a rollout are computed in one batch after it; continuous policies act in units of the action box, [-1, 1] a side;
+observations are normalised with the statistics of earlier rollouts, so one rollout sees one normaliser. Results:
+`docs/results.md`.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Hyper:
 
 
 class ActorCritic(nn.Module):
-    """The default network: two separate MLPs. Bring your own with the same two methods and hand it to `make(network=...)`."""
+    """The default network, two separate MLPs. Bring your own with the same two methods: `make(network=...)`."""
 
     observation_space: Space
     num_outputs: int
@@ -300,7 +301,9 @@ class _PPO:
         next_value = jnp.concatenate([value[1:], last_value[None]])
 
         def bootstrap():
-            return jnp.where(truncated, self.critic(state.weights, _view(state.normalizer, info["final_obs"])), next_value)
+            return jnp.where(
+                truncated, self.critic(state.weights, _view(state.normalizer, info["final_obs"])), next_value
+            )
 
         next_value = jax.lax.cond(truncated.any(), bootstrap, lambda: next_value)
         rollout = Rollout(
@@ -327,7 +330,13 @@ class _PPO:
             scaler = normalize.RewardScaler.update(scaler, reward, done, hyper.gamma)
             reward = normalize.RewardScaler.scale(scaler, reward)
         advantage = gae(
-            reward, rollout.value, rollout.next_value, rollout.terminated, rollout.truncated, hyper.gamma, hyper.gae_lambda
+            reward,
+            rollout.value,
+            rollout.next_value,
+            rollout.terminated,
+            rollout.truncated,
+            hyper.gamma,
+            hyper.gae_lambda,
         )
         target = advantage + rollout.value
         mask = rollout.learn_mask
@@ -411,7 +420,7 @@ def num_outputs(space: Space) -> int:
     raise ValueError(f"ppo acts in Discrete, MultiDiscrete and one-dimensional Box spaces, not in {space}.")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
     """PPO on `env`. Equal arguments give the same functions, so they share one jit cache.
 

@@ -16,9 +16,9 @@ from jaxrl.vectorize import VectorEnv, vectorize
 class Algorithm(NamedTuple):
     """What `make(env, config)` of every algorithm file returns.
 
-    States are pytrees with the public fields `key, hyper, env_params, env_state, obs, step` (environment steps done) and
-    `weights`. Metrics are scalars, always with `episode_return` and `episode_length` (means over the episodes that ended in
-    this update, NaN if none did), `episodes` (how many) and `loss`.
+    States are pytrees with the public fields `key, hyper, env_params, env_state, obs, step` (environment steps done)
+    and `weights`. Metrics are scalars, always with `episode_return` and `episode_length` (means over the episodes that
+    ended in this update, NaN if none did), `episodes` (how many) and `loss`.
     """
 
     name: str
@@ -57,16 +57,20 @@ def as_vector_env(env: Environment | VectorEnv, num_envs: int) -> VectorEnv:
     """`env`, vectorised unless it is already. Raises ValueError if it is with another number of environments."""
     if isinstance(env, VectorEnv):
         if env.num_envs != num_envs:
-            raise ValueError(f"The VectorEnv has num_envs={env.num_envs} but the config says {num_envs}; make them equal.")
+            raise ValueError(
+                f"The VectorEnv has num_envs={env.num_envs} but the config says {num_envs}; make them equal."
+            )
         return env
     return vectorize(env, num_envs)
 
 
 def starting_values(algo_hyper: type, venv: VectorEnv, hyper: Any, env_params: Any) -> tuple[Any, Any]:
-    """`hyper` and `env_params` as strongly typed arrays, defaults where None. Raises ValueError for unusable env_params."""
+    """`hyper` and `env_params` as strongly typed arrays, defaults where None. Raises ValueError for unusable ones."""
     hyper = strongly_typed(algo_hyper() if hyper is None else hyper)
     if not isinstance(hyper, algo_hyper):
-        raise TypeError(f"hyper is a {type(hyper).__qualname__} of {type(hyper).__module__}, not this algorithm's Hyper.")
+        raise TypeError(
+            f"hyper is a {type(hyper).__qualname__} of {type(hyper).__module__}, not this algorithm's Hyper."
+        )
     env_params = strongly_typed(venv.default_params if env_params is None else env_params)
     if is_concrete(env_params):
         venv.env.validate(env_params)

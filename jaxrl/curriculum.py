@@ -1,7 +1,7 @@
 """Curricula: what decides on which levels a student trains. A level is env params, so any environment can have one.
 
-A `Curriculum` is three pure functions; `attach` puts one around any student whose environments take batched params and gives
-an `Algorithm` again: train, fit, resume and sweeps work unchanged.
+A `Curriculum` is three pure functions; `attach` puts one around any student whose environments take batched params and
+gives an `Algorithm` again: train, fit, resume and sweeps work unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import pytree
 from jaxrl.returns import gae
-
 
 Scalar = Array | float
 
@@ -76,8 +75,9 @@ def buffer_init(example: PyTree, capacity: int) -> LevelBuffer:
 def buffer_weights(
     buffer: LevelBuffer, temperature: Float[Array, ""] | float, staleness: Float[Array, ""] | float
 ) -> Float[Array, " C"]:
-    """Replay probabilities: (1 - staleness) rank^(-1/temperature) + staleness age, each normalised (Jiang et al. 2021, eq. 1-3).
+    """Replay probabilities: (1 - staleness) rank^(-1/temperature) + staleness age, each normalised.
 
+    Jiang et al. (2021), eq. 1-3.
     Rank 1 is the highest score. Zero for empty slots; they sum to one unless all are empty.
     """
     filled = jnp.isfinite(buffer.score)
@@ -148,7 +148,9 @@ def positive_value_loss(rollout: Any, max_return: Array, gamma: Scalar, gae_lamb
     return jnp.mean(jnp.maximum(advantage, 0), axis=0)
 
 
-def outcomes(rollout: Any, score: Callable[..., Array], max_return: Array, gamma: Scalar, gae_lambda: Scalar) -> Outcomes:
+def outcomes(
+    rollout: Any, score: Callable[..., Array], max_return: Array, gamma: Scalar, gae_lambda: Scalar
+) -> Outcomes:
     """What a rollout (T, N) showed of the level in each slot; `max_return` is the best one known before."""
     done = rollout.terminated | rollout.truncated
     episodes = done.sum(0, dtype=jnp.int32)
@@ -213,8 +215,9 @@ class AttachedRollout(NamedTuple):
 def attach(student: Algorithm, curriculum: Curriculum, score: Callable[..., Array] = max_mc) -> Algorithm:
     """`student`, each of whose rollouts starts on the levels that `curriculum` chooses. An Algorithm again.
 
-    The student's rollout has `value`, `next_value` and `learn_mask` (as ppo's). `env_params` given to `init` are the level
-    distribution's. Raises ValueError unless the student's environments were vectorised with `batched_params=True`.
+    The student's rollout has `value`, `next_value` and `learn_mask` (as ppo's). `env_params` given to `init` are the
+    level distribution's. Raises ValueError unless the student's environments were vectorised with
+    `batched_params=True`.
     """
     venv = student.venv
     if not venv.batched_params or venv.level_fn is not None:

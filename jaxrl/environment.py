@@ -1,7 +1,7 @@
 """The environment protocol: pure functions over pytrees.
 
-An author writes `initial`, `transition`, `observe`, two spaces and `validate`; the base class makes `reset` and `step` of
-them and owns the clock. Environments hold only static settings; everything that is a number is a leaf of `params`.
+An author writes `initial`, `transition`, `observe`, two spaces and `validate`; the base class makes `reset` and `step`
+of them and owns the clock. Environments hold only static settings; everything that is a number is a leaf of `params`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def pytree(cls=None, *, static: tuple[str, ...] = ()):
     names = [f.name for f in dataclasses.fields(cls)]
     jax.tree_util.register_dataclass(cls, [n for n in names if n not in static], list(static))
     cls.replace = Replaceable.replace
-    # jax rebuilds pytrees around placeholders (object(), axis specs, None): a run-time type check of fields would refuse them.
+    # jax rebuilds pytrees around placeholders (object(), axis specs, None), which a run-time type check would refuse.
     cls.__init__.__annotations__ = {}
     return cls
 
@@ -76,7 +76,7 @@ def is_concrete(tree: PyTree) -> bool:
 
 
 class TimeStep(NamedTuple):
-    """What `Environment.step` returns. `terminated` is the task's own end, `truncated` a cut of the recording; both may hold."""
+    """What `Environment.step` returns. `terminated` is the task's own end, `truncated` a cut; both may hold."""
 
     obs: Any
     state: Any
@@ -87,7 +87,7 @@ class TimeStep(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """What `Environment.transition` returns: the successor before the clock ticks. `truncated` excludes the time limit."""
+    """What `Environment.transition` returns: the successor before the clock ticks; `truncated` without the time limit."""
 
     state: Any
     reward: Array
@@ -134,10 +134,10 @@ class Environment:
         raise NotImplementedError
 
     def validate(self, params: Any) -> None:
-        """Raise ValueError for parameters that make no sense. Host only: called with concrete (possibly batched) leaves."""
+        """Raise ValueError for parameters that make no sense. Host only; leaves may be batched."""
 
     def render(self, state: Any, params: Any) -> np.ndarray:
-        """An RGB picture of one state, uint8 (height, width, 3). Host only. Raises NotImplementedError where there is none."""
+        """An RGB picture of one state, uint8 (height, width, 3). Host only; NotImplementedError where there is none."""
         raise NotImplementedError(f"{self.id or type(self).__name__} has no render")
 
     # ---- what everyone else calls
@@ -153,7 +153,7 @@ class Environment:
         return strongly_typed(self.Params())
 
     def reset(self, key: Array, params: Any) -> tuple[Any, Any]:
-        """Start an episode: `(obs, state)`. Raises ValueError (from `validate`) when params are concrete and unusable."""
+        """Start an episode: `(obs, state)`. Raises ValueError (from `validate`) for unusable concrete params."""
         if is_concrete(params):
             self.validate(params)
         initial_key, observe_key = (key, key) if self.deterministic else jax.random.split(key)

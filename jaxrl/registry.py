@@ -40,7 +40,8 @@ _ALGORITHMS: dict[str, str] = {
 def make(id: str, **settings: Any) -> tuple[Any, Any]:
     """`(env, params)` of a registered id: the static environment and its default, strongly typed parameters.
 
-    `settings` are the environment's static settings. Raises ValueError for an unknown id (naming the nearest) or setting.
+    `settings` are the environment's static settings. Raises ValueError for an unknown id (naming the nearest) or
+    setting.
     """
     entry = _lookup(id, _ENVIRONMENTS, "environment")
     cls: Any = _load(entry.target) if isinstance(entry.target, str) else entry.target
@@ -54,7 +55,7 @@ def make(id: str, **settings: Any) -> tuple[Any, Any]:
 
 
 def register(id: str, target: str | Callable[..., Any], **settings: Any) -> None:
-    """Add an environment: `target` is a class or "module:Class". Raises ValueError if the id stands for something else."""
+    """Add an environment: `target` is a class or "module:Class". Raises ValueError for an id in other use."""
     entry = Entry(target, settings)
     if _ENVIRONMENTS.get(id, entry) != entry:
         raise ValueError(f"{id!r} is registered already, as {_ENVIRONMENTS[id].target}; choose another id.")

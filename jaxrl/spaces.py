@@ -1,4 +1,6 @@
-"""Spaces: what an observation or action may be. Shapes and dtypes are static; bounds may be traced (they can come from params)."""
+"""Spaces: what an observation or action may be. Shapes and dtypes are static; bounds may be traced (they can come from
+params).
+"""
 
 from __future__ import annotations
 

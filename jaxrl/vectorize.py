@@ -63,8 +63,8 @@ class VectorEnv:
     def step(self, key: Array, vstate: VectorState, action: Any, params: Any) -> TimeStep:
         """Step every slot and restart the finished ones. `obs` and `state` are after the restart.
 
-        `info` gains `final_obs` (before the restart: bootstrap from it where `truncated & ~terminated`) and, valid where
-        `terminated | truncated`, `episode_return` and `episode_length`.
+        `info` gains `final_obs` (before the restart: bootstrap from it where `truncated & ~terminated`) and, valid
+        where `terminated | truncated`, `episode_return` and `episode_length`.
         """
         key = fast_key(key)
         slot_params, axis = (params, 0 if self.batched_params else None)
@@ -153,10 +153,11 @@ def vectorize(
     """`num_envs` copies of `env` stepped together, restarting what finishes.
 
     Args:
-        reset: `dense` computes a start for every slot at every step and selects; `sparse` computes starts only for finished
-            slots, `chunk` at a time until none is left (same distribution; cheaper by far); `pool` gathers from `pool_size`
-            precomputed starts of which `chunk` are refreshed a step: an approximation (episodes share starts). Default: what
-            the environment declares.
+        reset: `dense` computes a start for every slot at every step and selects; `sparse` computes starts only for
+        finished
+            slots, `chunk` at a time until none is left (same distribution; cheaper by far); `pool` gathers from
+            `pool_size` precomputed starts of which `chunk` are refreshed a step: an approximation (episodes share
+            starts). Default: what the environment declares.
         level_fn: `level_fn(key, params) -> level` draws a slot's own params at each of its resets.
         batched_params: `params` have a leading axis N, a row a slot (a level each).
 
@@ -168,7 +169,9 @@ def vectorize(
     if reset not in RESETS:
         raise ValueError(f"reset={reset!r}: choose one of {', '.join(RESETS)}.")
     if reset == "pool" and batched_params:
-        raise ValueError("reset='pool' shares starts between slots, batched_params gives each its own level: use 'sparse'.")
+        raise ValueError(
+            "reset='pool' shares starts between slots, batched_params gives each its own level: use 'sparse'."
+        )
     chunk = chunk if chunk is not None else (1 if reset == "pool" else -(-num_envs // 16))
     pool_size = pool_size if pool_size is not None else (max(1024, 2 * num_envs) if reset == "pool" else 0)
     if not 1 <= chunk <= (pool_size if reset == "pool" else num_envs):
@@ -181,7 +184,9 @@ def check_batched(params: Any, num_envs: int) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if not jnp.shape(leaf) or jnp.shape(leaf)[0] != num_envs:
             name = jax.tree_util.keystr(path)
-            raise ValueError(f"batched_params: params{name} has shape {jnp.shape(leaf)}; its first axis must be {num_envs}.")
+            raise ValueError(
+                f"batched_params: params{name} has shape {jnp.shape(leaf)}; its first axis must be {num_envs}."
+            )
 
 
 def _select(mask: Bool[Array, " N"], new: PyTree, old: PyTree) -> PyTree:

@@ -72,9 +72,9 @@ def rollout(**changes):
     false = jnp.zeros((3, 2), bool)
     fields = dict(
         obs=None, action=None, log_prob=None, next_value=jnp.asarray([[2.0, 1.0], [0.0, 1.0], [4.0, 1.0]]),
-        value=jnp.asarray([[1.0, 1.0], [2.0, 1.0], [3.0, 1.0]]), reward=jnp.asarray([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]),
-        terminated=false.at[1, 0].set(True), truncated=false,
-        episode_return=jnp.asarray([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]]), episode_length=jnp.asarray([[1, 1], [2, 2], [1, 3]]),
+        value=jnp.asarray([[1.0, 1.0], [2.0, 1.0], [3.0, 1.0]]), reward=jnp.asarray([[1.0, 0.0], [1.0, 0.0], [0.0,
+        0.0]]), terminated=false.at[1, 0].set(True), truncated=false, episode_return=jnp.asarray([[1.0, 0.0], [2.0,
+        0.0], [0.0, 0.0]]), episode_length=jnp.asarray([[1, 1], [2, 2], [1, 3]]),
     )  # fmt: skip
     return ppo.Rollout(**{**fields, **changes})
 
@@ -140,9 +140,12 @@ def test_replay_updates_score_and_keeps_the_best_return(robust_plr):
     state = state.replace(buffer=BUFFER.replace(levels=levels))
     batch = LevelBatch(
         params=jax.tree.map(lambda x: x[jnp.asarray([2, 0])], levels),
-        slot=jnp.asarray([2, 0]), learn_mask=jnp.ones(2, bool), parent=jnp.full(2, -1), max_return=jnp.asarray([7.0, 5.0]),
+        slot=jnp.asarray([2, 0]), learn_mask=jnp.ones(2, bool), parent=jnp.full(2, -1), max_return=jnp.asarray([7.0,
+        5.0]),
     )  # fmt: skip
-    seen = Outcomes(*[jnp.zeros(2)] * 3, score=jnp.asarray([4.0, -jnp.inf]), max_return=jnp.asarray([6.0, 9.0]), episodes=1)
+    seen = Outcomes(
+        *[jnp.zeros(2)] * 3, score=jnp.asarray([4.0, -jnp.inf]), max_return=jnp.asarray([6.0, 9.0]), episodes=1
+    )
     buffer = cur.update(jax.random.key(1), state, batch, seen).buffer
     np.testing.assert_allclose(buffer.score, [0.5, 2.0, 4.0, 1.0, -np.inf])
     np.testing.assert_allclose(buffer.max_return, [5.0, 6.0, 7.0, 8.0, -np.inf])

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +55,7 @@ class State:
 
 
 def dynamics(state: State, force: Float[Array, ""], params: Params) -> State:
-    """One Euler step of cart and pole under a horizontal `force` [N] on the cart (Florian 2007, eq. 23-24, no friction)."""
+    """One Euler step of cart and pole under a horizontal `force` [N] on the cart (Florian 2007, eq. 23-24)."""
     sin, cos = sincos(state.theta)
     pole_moment = params.mass_pole * params.length
     temp = (force + pole_moment * state.theta_dot**2 * sin) / params.total_mass

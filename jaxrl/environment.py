@@ -87,7 +87,7 @@ class TimeStep(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """What `Environment.transition` returns: the successor before the clock ticks; `truncated` without the time limit."""
+    """What `Environment.transition` returns: the successor before the clock ticks, `truncated` without the limit."""
 
     state: Any
     reward: Array

@@ -50,7 +50,7 @@ def _sincos32_jvp(primals, tangents):
 
 
 def _threefry2x32(key: tuple[Array, Array], counts: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Threefry-2x32, 20 rounds (Salmon et al. 2011), unrolled: jax's own is a loop on a CPU, which fuses with nothing."""
+    """Threefry-2x32, 20 rounds (Salmon et al. 2011), unrolled: on a CPU jax lowers it to a loop that nothing joins."""
     k0, k1 = key
     schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
     x0, x1 = counts[0] + k0, counts[1] + k1

@@ -1,0 +1,179 @@
+"""Exact checkpoints of any state: orbax holds the arrays, a manifest says what they are and proves that they are whole.
+
+`<folder>/<step>/` holds `arrays/` (orbax) and `manifest.json`: the caller's description of the run, the path, shape and dtype
+of every leaf, and a SHA-256 of every file. The folder appears under its name only when complete. No pickle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+MANIFEST = "manifest.json"
+
+
+class CheckpointError(Exception):
+    """A checkpoint that does not exist, is damaged, or belongs to something else; the message says what to do."""
+
+
+def save(folder: str | Path, step: int, state: PyTree, description: dict[str, Any], keep: int = 3) -> Path:
+    """Write `state` as `<folder>/<step>`, atomically, and drop all but the newest `keep`.
+
+    Args:
+        description: JSON values that name the run (algorithm, config, environment); `restore` compares them.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    final, partial = folder / f"{step:012d}", folder / f".{step:012d}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    _checkpointer().save((partial / "arrays").absolute(), _as_list(state))
+    manifest = {
+        "step": step,
+        "description": description,
+        "leaves": _leaves(state),
+        "generators": [str(jax.random.key_impl(x)) if _is_key(x) else None for x in jax.tree.leaves(state)],
+        "files": {name: _digest(partial / name) for name in _files(partial)},
+    }
+    (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    _flush(partial)
+    shutil.rmtree(final, ignore_errors=True)
+    partial.rename(final)
+    _flush_folder(folder)
+    for old in steps(folder)[:-keep] if keep > 0 else []:
+        shutil.rmtree(folder / f"{old:012d}", ignore_errors=True)
+    return final
+
+
+def steps(folder: str | Path) -> list[int]:
+    """The steps of which there is a checkpoint, ascending."""
+    folder = Path(folder)
+    return sorted(int(p.name) for p in folder.glob("[0-9]*") if p.is_dir()) if folder.is_dir() else []
+
+
+def restore(folder: str | Path, target: PyTree, description: dict[str, Any]) -> tuple[int, PyTree]:
+    """`(step, state)` of the newest whole checkpoint.
+
+    A damaged one is passed over with a warning. Raises CheckpointError when none is left, or for one of another run:
+    different description, leaves, shapes or dtypes.
+
+    Args:
+        target: the state's structure, as `jax.eval_shape` gives it.
+    """
+    for step in reversed(steps(folder)):
+        path = Path(folder) / f"{step:012d}"
+        try:
+            manifest = read_manifest(path)
+        except CheckpointError as error:
+            warnings.warn(f"{error} Trying the one before.", stacklevel=2)
+            continue
+        _compare(path, manifest, target, description)
+        return step, _from_list(_restore(path), manifest["generators"], target)
+    raise CheckpointError(f"No usable checkpoint in {folder}. Train first, or name another run folder.")
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of one checkpoint, after checking every file against it. Raises CheckpointError for any damage."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        expected = manifest["files"]
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(f"Checkpoint {path} has no readable manifest ({type(error).__name__}).") from error
+    for name, digest in expected.items():
+        if not (path / name).is_file() or _digest(path / name) != digest:
+            raise CheckpointError(f"Checkpoint {path} is damaged: {name} is not what was written.")
+    return manifest
+
+
+def _compare(path: Path, manifest: dict[str, Any], target: PyTree, description: dict[str, Any]) -> None:
+    there, here = _flat(manifest["description"]), _flat(json.loads(json.dumps(description)))
+    for name in sorted({*there, *here}):
+        if there.get(name) != here.get(name):
+            raise CheckpointError(
+                f"Checkpoint {path} is of another run: {name} is {there.get(name)!r} there, {here.get(name)!r} here. "
+                "Use the settings it was made with, or another run folder."
+            )
+    there, here = manifest["leaves"], _leaves(target)
+    for name in [*there, *(n for n in here if n not in there)]:
+        if there.get(name) != here.get(name):
+            raise CheckpointError(
+                f"Checkpoint {path} does not fit: leaf {name} is {there.get(name)} there, {here.get(name)} here. "
+                "Use the settings it was made with, or another run folder."
+            )
+
+
+def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested dicts as {"a.b": value}."""
+    if not isinstance(tree, dict):
+        return {prefix: tree}
+    return {k: v for name, x in tree.items() for k, v in _flat(x, f"{prefix}.{name}" if prefix else name).items()}
+
+
+def _leaves(tree: PyTree) -> dict[str, str]:
+    """{path: "dtype[shape]"}; a key's dtype names its generator."""
+    return {
+        jax.tree_util.keystr(path): f"{x.dtype}[{','.join(map(str, x.shape))}]"
+        for path, x in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def _is_key(x: Any) -> bool:
+    return bool(jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key))
+
+
+def _as_list(state: PyTree) -> dict[str, np.ndarray]:
+    """Leaves by number: independent of how orbax names the nodes of our pytrees, and of its handling of keys."""
+    leaves = jax.tree.leaves(state)
+    return {f"{i:05d}": np.asarray(jax.random.key_data(x) if _is_key(x) else x) for i, x in enumerate(leaves)}
+
+
+def _from_list(arrays: dict[str, Any], generators: list[str | None], target: PyTree) -> PyTree:
+    leaves = [jax.numpy.asarray(arrays[f"{i:05d}"]) for i in range(len(generators))]
+    keyed = [x if g is None else jax.random.wrap_key_data(x, impl=g) for x, g in zip(leaves, generators, strict=True)]
+    return jax.tree.structure(target).unflatten(keyed)
+
+
+def _restore(path: Path) -> dict[str, Any]:
+    try:
+        return _checkpointer().restore((path / "arrays").absolute())
+    except Exception as error:  # orbax raises bare exceptions of many kinds on files it cannot read
+        raise CheckpointError(f"Checkpoint {path} cannot be read: {error}") from error
+
+
+def _checkpointer() -> Any:
+    import orbax.checkpoint as ocp  # slow to import: only when a checkpoint is made or read
+
+    return ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
+
+
+def _files(path: Path) -> list[str]:
+    return sorted(str(p.relative_to(path)) for p in path.rglob("*") if p.is_file())
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    for name in _files(path):
+        with (path / name).open("rb") as file:
+            os.fsync(file.fileno())
+    _flush_folder(path)
+
+
+def _flush_folder(path: Path) -> None:
+    with contextlib.suppress(OSError):  # not every file system can
+        handle = os.open(path, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)

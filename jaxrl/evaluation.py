@@ -1,0 +1,114 @@
+"""How good a policy is: full episodes under a step cap, and the statistics that go into a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.environment import NO_LIMIT, Environment, is_concrete, strongly_typed
+from jaxrl.math import fast_key
+
+
+class EpisodeStats(NamedTuple):
+    """One entry an episode, (E,)."""
+
+    returns: Array  # undiscounted
+    lengths: Array  # int32
+    finished: Array  # False: cut by the step cap of the evaluation
+
+
+def evaluate(
+    algo: Algorithm,
+    policy: Any,
+    env: Environment,
+    env_params: Any,
+    key: Array,
+    num_episodes: int = 128,
+    max_steps: int | None = None,
+    greedy: bool = False,
+) -> EpisodeStats:
+    """`num_episodes` episodes of `policy`, one a slot, so that short ones do not count for more. Pure: jit and vmap it.
+
+    Args:
+        max_steps: cap on the length, for tasks without a time limit or policies that never end. Default: the task's own.
+        greedy: deploy the mode of the policy instead of sampling.
+
+    Raises ValueError when neither the task nor the caller limits the length.
+    """
+    if max_steps is None and is_concrete(env_params) and np.max(np.asarray(env_params.max_steps)) == NO_LIMIT:
+        raise ValueError(f"{env.id} has no time limit: give evaluate a max_steps.")
+    env_params = strongly_typed(env_params)
+    cap = jnp.int32(NO_LIMIT if max_steps is None else max_steps)
+    reset_key, run_key = jax.random.split(fast_key(key))
+    obs, state = jax.vmap(env.reset, (0, None))(jax.random.split(reset_key, num_episodes), env_params)
+    agents = (env.num_agents,) if env.num_agents > 1 else ()
+
+    class Run(NamedTuple):
+        obs: Any
+        state: Any
+        carry: Any
+        key: Array
+        stats: EpisodeStats
+
+    def going(run):
+        return jnp.any(~run.stats.finished) & (jnp.max(run.stats.lengths) < cap)
+
+    def step(run):
+        key, act_key, env_key = jax.random.split(run.key, 3)
+        action, carry = algo.act(policy, act_key, run.obs, run.carry, greedy=greedy)
+        env_keys = jax.random.split(env_key, num_episodes)
+        ts = jax.vmap(env.step, (0, 0, 0, None))(env_keys, run.state, action, env_params)
+        on = ~run.stats.finished
+        stats = EpisodeStats(
+            returns=run.stats.returns + jnp.where(on.reshape(-1, *[1] * len(agents)), ts.reward, 0),
+            lengths=run.stats.lengths + on,
+            finished=run.stats.finished | ts.terminated | ts.truncated,
+        )
+        return Run(ts.obs, ts.state, carry, key, stats)
+
+    none = EpisodeStats(
+        jnp.zeros((num_episodes, *agents)), jnp.zeros(num_episodes, jnp.int32), jnp.zeros(num_episodes, bool)
+    )
+    start = Run(obs, state, algo.initial_carry((num_episodes,)), run_key, none)
+    return jax.lax.while_loop(going, step, start).stats
+
+
+# ---- statistics, on the host
+
+
+def iqm(scores: Any) -> float:
+    """The mean of the middle half (interquartile mean; Agarwal et al. 2021). Raises ValueError for no scores."""
+    from scipy.stats import trim_mean
+
+    scores = np.asarray(scores, float).ravel()
+    if not scores.size:
+        raise ValueError("iqm of no scores.")
+    return float(trim_mean(scores, 0.25))
+
+
+def bootstrap_interval(
+    scores: Any,
+    statistic: Callable[[np.ndarray], float] = iqm,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Percentile interval of `statistic` under a stratified bootstrap: runs are redrawn within each task.
+
+    Args:
+        scores: (runs,) or (runs, tasks).
+    """
+    scores = np.asarray(scores, float)
+    scores = scores[:, None] if scores.ndim == 1 else scores
+    runs, tasks = scores.shape
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(0, runs, (resamples, runs, tasks))
+    values = [statistic(scores[draw, np.arange(tasks)]) for draw in draws]
+    low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)

@@ -1,0 +1,422 @@
+"""The host loop around a pure training program: progress, logs, evaluation, checkpoints, exact resume.
+
+`fit` calls one compiled program, a loop of a *traced* number of updates, so that no interval changes the numbers: a run that
+was killed and resumed ends bit-identical to one that was not (same machine and versions).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxrl import checkpoint
+from jaxrl.algorithm import Algorithm, num_updates
+from jaxrl.environment import pytree, strongly_typed
+from jaxrl.evaluation import evaluate
+from jaxrl.run_folder import Logger, RunFolder, description, environment_of_run, tree_values, write_json
+
+MAX_UPDATES_PER_CALL = 512
+SECONDS_PER_CALL = 0.5  # how often the display moves
+EVALUATION_SEED = 20_240_229  # evaluations draw from their own stream: the same episodes' luck for every run compared
+
+
+class DivergenceError(RuntimeError):
+    """NaN or infinity in the loss or the weights; the message says where and what was kept."""
+
+
+class FitResult(NamedTuple):
+    state: Any  # leading axis of seeds if there were several
+    metrics: dict[str, np.ndarray]  # (rows,) or (rows, seeds), as logged
+    evaluations: list[dict[str, Any]]  # as logged
+    diverged: dict[int, str]  # seed -> what happened
+    interrupted: bool
+
+
+@pytree
+class Watch:
+    """Where the first NaN or infinity was seen."""
+
+    update: jax.Array  # int32, -1: nowhere
+    leaves: jax.Array  # bool, which of the watched leaves
+
+
+def fit(
+    algo: Algorithm,
+    key: Array,
+    total_steps: int,
+    *,
+    hyper: Any = None,
+    env_params: Any = None,
+    num_seeds: int | None = None,
+    eval_every: int | None = None,
+    eval_episodes: int = 128,
+    eval_env_params: Any = None,
+    eval_max_steps: int | None = None,
+    eval_greedy: bool = False,
+    out: str | Path | None = None,
+    checkpoint_every: int | None = None,
+    keep: int = 3,
+    log_every: int | None = None,
+    loggers: tuple[str, ...] = (),
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    on_progress: Callable[[int, dict[str, Any]], None] | None = None,
+) -> FitResult:
+    """Train `algo` for `total_steps` environment steps a seed, from the host.
+
+    Args:
+        hyper: leaves are scalars, or have a leading axis of seeds.
+        num_seeds: train that many at once, as one program; None for a single run without the axis.
+        eval_every: steps between evaluations (and one at the end); None for none. Of `eval_episodes` full episodes on
+            `eval_env_params` (default: the task's own), capped at `eval_max_steps`, greedy or sampled.
+        out: the run folder; None writes nothing. `docs/run_folder.md` describes it.
+        checkpoint_every: steps between checkpoints; default a tenth of the run. `keep`: how many stay.
+        log_every: updates averaged into one logged row; default makes about a thousand rows.
+        loggers: "tensorboard", "wandb", beside the JSONL and CSV that are always written.
+        resume: go on from the newest whole checkpoint in `out`, or start if there is none.
+        on_progress: called after each compiled call with the updates done and the last row.
+
+    Raises:
+        DivergenceError: a single run met NaN or infinity (of several seeds, the ones that did are frozen and reported).
+        RunFolderError, CheckpointError, ValueError: bad input, before any training.
+    """
+    updates = num_updates(algo, total_steps)
+    log_every = max(1, updates // 1000) if log_every is None else log_every
+
+    def in_updates(steps: int | None, default: int) -> int:
+        wanted = default if steps is None else steps // algo.steps_per_update
+        return max(1, round(wanted / log_every)) * log_every  # boundaries fall between rows
+
+    eval_gap = in_updates(eval_every, updates)
+    save_gap = in_updates(checkpoint_every, max(updates // 10, 1))
+    program = _Program(algo, key, num_seeds, hyper, env_params)
+    evaluator = _Evaluator(algo, num_seeds, eval_episodes, eval_env_params, eval_max_steps, eval_greedy)
+    identity = {**description(algo, num_seeds), "hyper": tree_values(program.hyper)}
+    settings = {**identity, "total_steps": total_steps, **environment_of_run()}
+    settings |= {"eval_every": eval_every, "eval_episodes": eval_episodes, "eval_greedy": eval_greedy}
+    folder = None if out is None else RunFolder(out)
+    done, carry = 0, None
+    if folder is not None:
+        folder.create(settings, resume=resume, overwrite=overwrite)
+        if resume and checkpoint.steps(folder.checkpoints):
+            done, carry = checkpoint.restore(folder.checkpoints, program.shapes(), identity)
+        folder.truncate(done)
+    history = _History(folder, loggers, settings, num_seeds, log_every, algo.steps_per_update)
+    carry = program.start() if carry is None else carry
+    saved = done if done else None
+    with _Display(progress, updates, done, algo) as display, _interruptible() as interrupted, history:
+        display.compiling()
+        display.compiled(program.compile(carry))
+        pace = _Pace()
+        while done < updates and not interrupted.is_set():
+            boundary = min(updates, *((done // gap + 1) * gap for gap in (eval_gap, save_gap)))
+            count = min(boundary - done, pace.updates())
+            with pace.watch(count, done):
+                carry, rows = program.run(carry, done, count)
+                rows = {name: np.asarray(x)[:count] for name, x in rows.items()}
+            done += count
+            history.add(done - count, rows)
+            problems = program.diverged(carry)
+            if problems and (num_seeds is None or len(problems) == num_seeds):
+                display.message("; ".join(f"seed {seed}: {what}" for seed, what in problems.items()))
+                kept = f" The last good checkpoint is at update {saved}." if saved else " No checkpoint had been made."
+                raise DivergenceError(next(iter(problems.values())) + "." + kept)
+            if (done % eval_gap == 0 or done == updates) and eval_every is not None:
+                history.evaluated(done, evaluator(carry[0], done))
+            if folder is not None and (done % save_gap == 0 or done == updates or interrupted.is_set()):
+                checkpoint.save(folder.checkpoints, done, carry, identity, keep)
+                saved = done
+            display.advanced(done, history, problems)
+            if on_progress is not None:
+                on_progress(done, history.last)
+    result = FitResult(carry[0], history.metrics(), history.evaluations, program.diverged(carry), done < updates)
+    if folder is not None:
+        write_json(folder.summary, {"updates": done, "steps": done * algo.steps_per_update, **display.times(), **history.summary(),
+                                    "diverged": result.diverged, "interrupted": result.interrupted})  # fmt: skip
+    return result
+
+
+class _Program:
+    """The compiled part: `run(carry, first, count)` makes `count` updates and returns their metrics."""
+
+    def __init__(self, algo: Algorithm, key: Array, num_seeds: int | None, hyper: Any, env_params: Any) -> None:
+        if num_seeds is not None and num_seeds < 1:
+            raise ValueError(f"num_seeds={num_seeds}: it must be at least 1, or None.")
+        self.algo, self.num_seeds, self.env_params = algo, num_seeds, env_params
+        self.hyper = strongly_typed(algo.hyper() if hyper is None else hyper)
+        self.keys = key if num_seeds is None or key.ndim else jax.random.split(key, num_seeds)
+        batched = [path for path, x in jax.tree_util.tree_leaves_with_path(self.hyper) if x.ndim]
+        for path in batched:
+            if num_seeds is None:
+                name = jax.tree_util.keystr(path)
+                raise ValueError(f"hyper{name} is batched, but this is a single run: say num_seeds, or jax.vmap(train).")
+        self.axes = jax.tree.map(lambda x: 0 if x.ndim else None, self.hyper)
+        state = jax.eval_shape(self._init, self.keys, self.hyper)
+        self.names = ["loss", *(jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(state.weights))]
+
+    def _init(self, keys: Array, hyper: Any) -> Any:
+        if self.num_seeds is None:
+            return self.algo.init(keys, hyper, self.env_params)
+        return jax.vmap(lambda k, h: self.algo.init(k, h, self.env_params), (0, self.axes))(keys, hyper)
+
+    def start(self) -> tuple[Any, Watch]:
+        shape = () if self.num_seeds is None else (self.num_seeds,)
+        watch = Watch(jnp.full(shape, -1), jnp.zeros((*shape, len(self.names)), bool))
+        return jax.jit(self._init)(self.keys, self.hyper), watch
+
+    def shapes(self) -> Any:
+        return jax.eval_shape(self.start)
+
+    def compile(self, carry: Any) -> float:
+        """Seconds it took."""
+        begin = time.perf_counter()
+        self.run = jax.jit(self._run, donate_argnums=0).lower(carry, 0, 1).compile()
+        return time.perf_counter() - begin
+
+    def _run(self, carry: Any, first: Array, count: Array) -> tuple[Any, dict[str, Array]]:
+        one = self._run_one if self.num_seeds is None else jax.vmap(self._run_one, (0, None, None), (0, 1))
+        after, rows = one(carry, first, count)
+        if self.num_seeds is not None:  # a seed that diverged stays as it was before this call; the others go on
+            fine = after[1].update < 0
+            state = jax.tree.map(lambda new, old: _where(fine, new, old), after[0], carry[0])
+            after = (state, after[1])
+        return after, rows
+
+    def _run_one(self, carry: Any, first: Array, count: Array) -> tuple[Any, dict[str, Array]]:
+        metrics = jax.eval_shape(self.algo.update, carry[0])[1]
+        rows = {k: jnp.zeros((MAX_UPDATES_PER_CALL, *x.shape), x.dtype) for k, x in metrics.items()}
+
+        def body(i, loop):
+            state, watch, rows = loop
+            state, metrics = self.algo.update(state)
+            finite = jnp.stack([jnp.isfinite(x).all() for x in (metrics["loss"], *jax.tree.leaves(state.weights))])
+            new = (watch.update < 0) & ~finite.all()
+            watch = Watch(jnp.where(new, first + i, watch.update), jnp.where(new, ~finite, watch.leaves))
+            return state, watch, {k: rows[k].at[i].set(x) for k, x in metrics.items()}
+
+        state, watch, rows = jax.lax.fori_loop(0, count, body, (*carry, rows))
+        return (state, watch), rows
+
+    def diverged(self, carry: Any) -> dict[int, str]:
+        update, leaves = np.atleast_1d(carry[1].update), np.atleast_2d(carry[1].leaves)
+        return {
+            int(seed): f"NaN or infinity in update {update[seed]}, first in {self.names[int(np.argmax(leaves[seed]))]}"
+            for seed in np.flatnonzero(update >= 0)
+        }
+
+
+def _where(mask: Array, new: Array, old: Array) -> Array:
+    return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
+
+
+class _Evaluator:
+    """Full episodes of the current policies."""
+
+    def __init__(self, algo: Algorithm, num_seeds: int | None, episodes: int, env_params: Any, max_steps: int | None, greedy: bool):  # fmt: skip
+        env_params = algo.venv.env.default_params if env_params is None else env_params
+
+        def returns(state: Any, keys: Array) -> Array:
+            def one(state, key):
+                policy = algo.policy(state)
+                return evaluate(algo, policy, algo.venv.env, env_params, key, episodes, max_steps, greedy).returns
+
+            return one(state, keys) if num_seeds is None else jax.vmap(one)(state, keys)
+
+        self.num_seeds, self.returns = num_seeds, jax.jit(returns)
+
+    def __call__(self, state: Any, update: int) -> np.ndarray:
+        key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), update)
+        return np.asarray(self.returns(state, key if self.num_seeds is None else jax.random.split(key, self.num_seeds)))
+
+
+class _History:
+    """Rows as they are logged: the mean over `log_every` updates, per seed."""
+
+    def __init__(self, folder: RunFolder | None, loggers: tuple[str, ...], settings: dict, num_seeds: int | None, every: int, steps: int):  # fmt: skip
+        self.folder, self.every, self.steps, self.num_seeds = folder, every, steps, num_seeds
+        self.logger = None if folder is None else Logger(folder, loggers, settings)
+        self.rows: list[dict[str, Any]] = []
+        self.pending: list[dict[str, np.ndarray]] = []
+        self.evaluations: list[dict[str, Any]] = []
+        self.last: dict[str, Any] = {}
+        self.recent_return: np.ndarray | None = None
+
+    def __enter__(self) -> _History:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.logger is not None:
+            self.logger.close()
+
+    def add(self, first: int, rows: dict[str, np.ndarray]) -> None:
+        for i in range(len(next(iter(rows.values())))):
+            self.pending.append({k: v[i] for k, v in rows.items()})
+            if (first + i + 1) % self.every == 0:
+                self._write(first + i + 1)
+
+    def _write(self, update: int) -> None:
+        with warnings.catch_warnings():  # no episode ended: the mean of nothing is NaN, as it should be
+            warnings.simplefilter("ignore", RuntimeWarning)
+            means = {k: np.nanmean([p[k] for p in self.pending], axis=0) for k in self.pending[0]}
+        means["episodes"] = np.sum([p["episodes"] for p in self.pending], axis=0)
+        self.pending.clear()
+        if not np.isnan(means["episode_return"]).all():
+            self.recent_return = means["episode_return"]
+        self.last = {"update": update, "step": update * self.steps, **means}
+        self.rows.append(self.last)
+        if self.logger is not None:
+            self.logger.write({k: _plain(v) for k, v in self.last.items()})
+
+    def evaluated(self, update: int, returns: np.ndarray) -> None:
+        row = {"update": update, "step": update * self.steps, "return": returns.mean(-1).tolist(), "episodes": returns.shape[-1]}  # fmt: skip
+        self.evaluations.append(row)
+        if self.folder is not None:
+            import json
+
+            with self.folder.evaluations.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        return {k: np.stack([row[k] for row in self.rows]) for k in self.last}
+
+    def summary(self) -> dict[str, Any]:
+        final = self.evaluations[-1]["return"] if self.evaluations else None
+        return {"evaluation": final, "episode_return": None if self.recent_return is None else _plain(self.recent_return)}
+
+
+def _plain(x: Any) -> Any:
+    """Lists and numbers, NaN as None, for JSON."""
+    if isinstance(x, int):
+        return x
+    x = np.asarray(x)
+    return [_plain(v) for v in x] if x.ndim else (None if np.isnan(x) else x.item())
+
+
+class _Pace:
+    """How many updates a call makes, from how long the last ones took; and a watchdog for one that does not return."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []  # seconds an update
+
+    def updates(self) -> int:
+        if not self.times:
+            return 1  # the first result, as soon as it can be had
+        return int(np.clip(SECONDS_PER_CALL / max(np.median(self.times), 1e-9), 1, MAX_UPDATES_PER_CALL))
+
+    @contextlib.contextmanager
+    def watch(self, count: int, done: int) -> Iterator[None]:
+        limit = max(20 * float(np.median(self.times)) * count, 5.0) if len(self.times) >= 3 else None
+        timer = None if limit is None else threading.Timer(limit, self._late, (limit, count, done))
+        begin = time.perf_counter()
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+        self.times = [*self.times[-50:], (time.perf_counter() - begin) / count]
+
+    @staticmethod
+    def _late(limit: float, count: int, done: int) -> None:
+        import sys
+
+        sys.stderr.write(
+            f"jaxrl: updates {done} to {done + count} have taken {limit:.0f} s, 20 times the usual: the machine is "
+            "overloaded, or the program hangs.\n"
+        )
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event, a second one interrupts at once. Outside the main thread Python delivers no signals."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def handle(*_: object) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@dataclasses.dataclass
+class _Display:
+    """The progress bar, and the clock behind it."""
+
+    shown: bool
+    updates: int
+    start: int
+    algo: Algorithm
+
+    def __enter__(self) -> _Display:
+        self.compile_seconds, self.began, self.at = 0.0, time.perf_counter(), self.start
+        self.run_seconds = 0.0
+        self.bar: Any = None
+        if self.shown:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = ("[bold]{task.description}", BarColumn(None), MofNCompleteColumn(), TimeRemainingColumn())
+            self.bar = Progress(*map(lambda c: TextColumn(c) if isinstance(c, str) else c, columns), TextColumn("{task.fields[note]}"))  # fmt: skip
+            self.bar.start()
+            name = f"{self.algo.name} {self.algo.venv.env.id}"
+            self.task = self.bar.add_task(name, total=self.updates, completed=self.start, note="")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def compiling(self) -> None:
+        self._note("compiling")
+
+    def compiled(self, seconds: float) -> None:
+        self.compile_seconds, self.began = seconds, time.perf_counter()
+        self._note(f"compiled in {seconds:.1f} s")
+
+    def advanced(self, done: int, history: _History, problems: dict[int, str]) -> None:
+        self.run_seconds, self.at = time.perf_counter() - self.began, done
+        note = f"{self.steps_per_second() / 1e3:,.0f}k steps/s, compiled in {self.compile_seconds:.1f} s"
+        if history.recent_return is not None:
+            returns = np.atleast_1d(history.recent_return)
+            spread = f" ± {np.nanstd(returns):.1f} ({returns.size} seeds)" if returns.size > 1 else ""
+            note = f"return {np.nanmean(returns):.1f}{spread}, {note}"
+        if problems:
+            note += f", {len(problems)} diverged"
+        self._note(note, done)
+
+    def message(self, text: str) -> None:
+        if self.bar is not None:
+            self.bar.console.print(text)
+
+    def _note(self, note: str, done: int | None = None) -> None:
+        if self.bar is not None:
+            self.bar.update(self.task, note=note, **({} if done is None else {"completed": done}))
+
+    def steps_per_second(self) -> float:
+        """Of one seed, without compilation."""
+        return (self.at - self.start) * self.algo.steps_per_update / max(self.run_seconds, 1e-9)
+
+    def times(self) -> dict[str, float]:
+        return {"compile_seconds": self.compile_seconds, "run_seconds": self.run_seconds, "steps_per_second": self.steps_per_second()}  # fmt: skip

@@ -1,0 +1,197 @@
+"""The files of one training run, and the one place that knows their names (`docs/run_folder.md` is the schema).
+
+config.json, metrics.jsonl, metrics.csv, evaluations.jsonl, summary.json, checkpoints/, media/
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+import os
+import platform
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+
+class RunFolderError(Exception):
+    """A folder that cannot be used; the message names the remedy."""
+
+
+class RunFolder:
+    """Paths and append-only logs of a run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.table = self.path / "metrics.csv"
+        self.evaluations = self.path / "evaluations.jsonl"
+        self.summary = self.path / "summary.json"
+        self.checkpoints = self.path / "checkpoints"
+        self.media = self.path / "media"
+
+    def create(self, config: dict[str, Any], *, resume: bool = False, overwrite: bool = False) -> None:
+        """Make the folder and write its config. Raises RunFolderError if it exists (say `resume` or `overwrite`) or
+        cannot be written.
+        """
+        try:
+            if self.config.exists() and not resume:
+                if not overwrite:
+                    raise RunFolderError(f"{self.path} holds a run already: resume it, overwrite it, or name another.")
+                for file in (self.config, self.metrics, self.table, self.evaluations, self.summary):
+                    file.unlink(missing_ok=True)
+                shutil.rmtree(self.checkpoints, ignore_errors=True)
+                shutil.rmtree(self.media, ignore_errors=True)
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe = self.path / ".writable"
+            probe.touch()
+            probe.unlink()
+            if not self.config.exists():
+                write_json(self.config, config)
+        except OSError as error:
+            raise RunFolderError(f"Cannot write to {self.path} ({error.strerror}): choose another folder.") from error
+
+    def read_config(self) -> dict[str, Any]:
+        """The config of an existing run. Raises RunFolderError where there is none."""
+        try:
+            return json.loads(self.config.read_text())
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{self.path} holds no run: it has no readable config.json.") from error
+
+    def truncate(self, update: int) -> None:
+        """Forget what was logged after `update`, so that a resumed run has no row twice."""
+        for file in (self.metrics, self.evaluations):
+            rows = [row for row in read_rows(file) if row["update"] <= update]
+            _write(file, "".join(json.dumps(row) + "\n" for row in rows))
+        if self.table.exists():
+            lines = self.table.read_text().splitlines(keepends=True)
+            whole = [line for line in lines[1:] if line.endswith("\n") and int(line.split(",", 1)[0]) <= update]
+            _write(self.table, "".join(lines[:1] + whole))
+
+
+class Logger:
+    """Writes rows to metrics.jsonl and metrics.csv, and to TensorBoard or W&B when asked."""
+
+    def __init__(self, folder: RunFolder, loggers: tuple[str, ...] = (), config: dict[str, Any] | None = None) -> None:
+        unknown = set(loggers) - {"tensorboard", "wandb"}
+        if unknown:
+            raise ValueError(f"loggers={sorted(unknown)}: choose from tensorboard, wandb (JSONL and CSV always are).")
+        self.folder = folder
+        self.jsonl = folder.metrics.open("a")
+        self.table = folder.table.open("a", newline="")
+        self.columns: list[str] | None = None
+        self.sinks: list[Any] = []
+        if "tensorboard" in loggers:
+            from tensorboardX import SummaryWriter
+
+            writer = SummaryWriter(str(folder.path / "tensorboard"))
+            self.sinks.append(lambda row: [writer.add_scalar(k, v, row["step"]) for k, v in row.items()])
+        if "wandb" in loggers:
+            import wandb
+
+            run = wandb.init(project="jaxrl", dir=str(folder.path), config=config, name=folder.path.name)
+            self.sinks.append(lambda row: run.log(row, step=row["step"]))
+
+    def write(self, row: dict[str, Any]) -> None:
+        """One row: JSONL keeps a value a seed, CSV and the others get the mean over seeds."""
+        self.jsonl.write(json.dumps(row, default=_number) + "\n")
+        self.jsonl.flush()
+        flat = {k: _mean(v) for k, v in row.items()}
+        if self.columns is None:
+            self.columns = list(flat)
+            if self.table.tell() == 0:
+                csv.writer(self.table).writerow(self.columns)
+        csv.writer(self.table).writerow([flat[c] for c in self.columns])
+        self.table.flush()
+        for sink in self.sinks:
+            sink({k: v for k, v in flat.items() if v is not None})
+
+    def close(self) -> None:
+        self.jsonl.close()
+        self.table.close()
+
+
+def description(algo: Any, num_seeds: int | None) -> dict[str, Any]:
+    """What makes a run the same run: compared before a checkpoint is used."""
+    venv = algo.venv
+    return {
+        "algorithm": algo.name,
+        "env": venv.env.id,
+        "config": dataclasses.asdict(algo.config),
+        "reset": venv.reset_strategy,
+        "batched_params": venv.batched_params,
+        "num_seeds": num_seeds,
+    }
+
+
+def environment_of_run() -> dict[str, Any]:
+    """Versions, device, git commit and time: what a reader of a result asks for."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = {"python": platform.python_version()}
+    for name in ("jaxrl", "jax", "jaxlib", "flax", "optax", "numpy"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    device = jax.devices()[0]
+    try:
+        commit = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+        ).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        commit = ""
+    return {
+        "versions": versions,
+        "device": f"{jax.device_count()} x {device.platform} {device.device_kind}",
+        "processors": os.cpu_count(),
+        "commit": commit or None,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def tree_values(tree: Any) -> dict[str, Any]:
+    """A pytree of numbers as {path: value}, for config.json."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(x).tolist() for path, x in leaves}
+
+
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file; a last line that a kill cut short is left out."""
+    if not file.exists():
+        return []
+    lines = file.read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def write_json(file: Path, value: Any) -> None:
+    """Write whole or not at all."""
+    _write(file, json.dumps(value, indent=1, default=_number) + "\n")
+
+
+def _write(file: Path, text: str) -> None:
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_text(text)
+    partial.replace(file)
+
+
+def _number(x: Any) -> Any:
+    return np.asarray(x).tolist()
+
+
+def _mean(x: Any) -> float | int | None:
+    if isinstance(x, int):
+        return x
+    values = [v for v in np.ravel(np.asarray(x, float)) if not math.isnan(v)]
+    return float(np.mean(values)) if values else None

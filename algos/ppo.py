@@ -243,8 +243,14 @@ class _PPO:
     observation_space: Space
     action_space: Space
 
-    def actor(self, weights: Any, obs: Any) -> Distribution:
-        outputs = self.network.apply(weights, obs, method="actor")
+    def actor(self, weights: Any, obs: Any) -> Any:
+        outputs: Any = self.network.apply(weights, obs, method="actor")
+        if not isinstance(self.action_space, Box):
+            return outputs
+        mean, log_std = outputs  # a log_std that is the same for all observations gets the mean's axes
+        return mean, jnp.broadcast_to(log_std, mean.shape)
+
+    def distribution(self, outputs: Any, obs: Any) -> Distribution:
         return distribution(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
 
     def critic(self, weights: Any, obs: Any) -> Array:
@@ -285,9 +291,8 @@ class _PPO:
         def step(carry, key):
             obs, env_state = carry
             act_key, env_key = jax.random.split(key)
-            outputs = self.network.apply(state.weights, _view(state.normalizer, obs), method="actor")
-            pi = distribution(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
-            action = pi.sample(act_key)
+            outputs = self.actor(state.weights, _view(state.normalizer, obs))
+            action = self.distribution(outputs, obs).sample(act_key)
             ts = self.venv.step(env_key, env_state, self.environment_action(action), state.env_params)
             return (ts.obs, ts.state), (obs, action, outputs, ts.reward, ts.terminated, ts.truncated, ts.info)
 
@@ -295,7 +300,6 @@ class _PPO:
         (obs, env_state), out = jax.lax.scan(step, (state.obs, state.env_state), keys)
         seen, action, outputs, reward, terminated, truncated, info = out
         # What was not needed to act is computed here, in one batch.
-        pi = distribution(self.action_space, outputs, split_observation(seen, self.observation_space)[2])
         value = self.critic(state.weights, _view(state.normalizer, seen))
         last_value = self.critic(state.weights, _view(state.normalizer, obs))
         next_value = jnp.concatenate([value[1:], last_value[None]])
@@ -309,7 +313,7 @@ class _PPO:
         rollout = Rollout(
             obs=seen,
             action=action,
-            log_prob=pi.log_prob(action),
+            log_prob=self.distribution(outputs, seen).log_prob(action),
             value=value,
             reward=reward,
             terminated=terminated,
@@ -401,7 +405,7 @@ class _PPO:
         return ()
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        pi = self.actor(policy.weights, _view(policy.normalizer, obs))
+        pi = self.distribution(self.actor(policy.weights, _view(policy.normalizer, obs)), obs)
         return self.environment_action(pi.mode() if greedy else pi.sample(fast_key(key))), carry
 
 

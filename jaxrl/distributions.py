@@ -1,8 +1,8 @@
 """The action distributions that policies need, as pytrees of plain arrays.
 
-Each has `sample(key)`, `mode()`, `log_prob(x)`, `entropy()`, `sample_and_log_prob(key)` and `kl(other)`, all pure and batched
-over leading axes. Continuous ones are diagonal: the last axis is the event, and log_prob, entropy and kl sum over it. Their
-samples are reparameterised (a Beta's by implicit differentiation, which JAX offers to first order only).
+Each has `sample(key)`, `mode()`, `log_prob(x)`, `entropy()`, `sample_and_log_prob(key)` and `kl(other)`, all pure and
+batched over leading axes. Continuous ones are diagonal: the last axis is the event, and log_prob, entropy and kl sum
+over it. Their samples are reparameterised (a Beta's by implicit differentiation, which JAX offers to first order only).
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 
 
 def mask_logits(logits: Float[Array, "*batch n"], mask: Bool[Array, "*#batch n"]) -> Float[Array, "*batch n"]:
-    """Logits with the actions where `mask` is False made impossible: never sampled, probability and gradient exactly zero.
+    """Logits with the actions where `mask` is False made impossible: never sampled, probability and gradient zero.
 
-    The fill is large but finite, so log_prob, entropy, kl and their gradients stay finite. A mask without a True is uniform.
+    The fill is large but finite, so log_prob, entropy, kl and their gradients stay finite. A mask without a True is
+    uniform.
     """
     fill = max(-1e8, float(jnp.finfo(logits.dtype).min) / 4)
     return jnp.where(mask, logits, jnp.asarray(fill, logits.dtype))
@@ -35,8 +36,8 @@ def mask_logits(logits: Float[Array, "*batch n"], mask: Bool[Array, "*#batch n"]
 def invert_cdf(u: Float[Array, "*batch"], mass: Float[Array, "*batch n"]) -> Int[Array, "*batch"]:
     """The category at quantile `u` in [0, 1), where category i has a probability proportional to mass[i].
 
-    One random word instead of n: 1.5 to 5 times faster than Gumbel noise on CPU. Meant for small n, which is unrolled. The
-    sums run in sequence, not as a tree, so that a category without mass has an interval of exactly zero length.
+    One random word instead of n: 1.5 to 5 times faster than Gumbel noise on CPU. Meant for small n, which is unrolled.
+    The sums run in sequence, not as a tree, so that a category without mass has an interval of exactly zero length.
     """
     cdf = [mass[..., 0]]
     for i in range(1, mass.shape[-1]):
@@ -63,10 +64,12 @@ class Categorical:
         return jnp.argmax(self.logits, -1).astype(jnp.int32)
 
     def log_prob(self, x: Int[Array, "..."]) -> Float[Array, "..."]:
-        """Log-probability of action `x` in 0 .. n-1; 0 for one outside."""
-        # A one-hot select fuses with the softmax where a gather (and the scatter that is its gradient) would not.
+        """Log-probability of action `x` in 0 .. n-1 (not checked)."""
+        # Selecting by comparison, and before the normaliser, is 1.5 to 2 times faster on CPU than a gather with its
+        # scattered gradient or a log_softmax computed anew for each entry.
+        shifted = self.logits - jax.lax.stop_gradient(jnp.max(self.logits, -1, keepdims=True))
         chosen = jnp.arange(self.logits.shape[-1]) == x[..., None]
-        return jnp.sum(jnp.where(chosen, jax.nn.log_softmax(self.logits), 0), -1)
+        return jnp.sum(jnp.where(chosen, shifted, 0), -1) - jnp.log(jnp.sum(jnp.exp(shifted), -1))
 
     def entropy(self) -> Float[Array, "..."]:
         """Shannon entropy, nats."""
@@ -94,7 +97,9 @@ class MultiCategorical:
     def factors(self) -> list[Categorical]:
         """The distribution of each entry. Raises ValueError when the logits do not have sum(nvec) columns."""
         if self.logits.shape[-1] != sum(self.nvec):
-            raise ValueError(f"MultiCategorical: {self.logits.shape[-1]} logits; nvec={self.nvec} needs {sum(self.nvec)}.")
+            raise ValueError(
+                f"MultiCategorical: {self.logits.shape[-1]} logits; nvec={self.nvec} needs {sum(self.nvec)}."
+            )
         ends = np.cumsum(self.nvec)
         return [Categorical(self.logits[..., end - n : end]) for n, end in zip(self.nvec, ends, strict=True)]
 
@@ -193,11 +198,11 @@ class TanhNormal:
         return jnp.tanh(self.base.sample(key))
 
     def mode(self) -> Float[Array, "... A"]:
-        """tanh(mean): the median, and the action that is deployed by custom. (The density's own peaks may be at the ends.)"""
+        """tanh(mean): the median, which is deployed by custom. (The density's own peaks may be at the ends.)"""
         return jnp.tanh(self.mean)
 
     def log_prob(self, x: Float[Array, "... A"]) -> Float[Array, "..."]:
-        """Log-density of `x`. Actions that round to +-1 count as the nearest ones inside; prefer sample_and_log_prob."""
+        """Log-density of `x`. Actions that round to +-1 count as the nearest inside; prefer sample_and_log_prob."""
         edge = 1 - float(jnp.finfo(x.dtype).epsneg)
         u = jnp.arctanh(jnp.clip(x, -edge, edge))
         return self.base.log_prob(u) - jnp.sum(_log_det_tanh(u), -1)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from jaxrl.math import fence
 from jaxrl.spaces import Dict, Space
 
 T = TypeVar("T")
@@ -168,7 +169,7 @@ class Environment:
         check_action(self, action, params)
         transition_key, observe_key = (key, key) if self.deterministic else jax.random.split(key)
         state, reward, terminated, truncated, info = self.transition(transition_key, state, action, params)
-        state = state.replace(time=state.time + 1)
+        state = fence(state.replace(time=state.time + 1))
         truncated = truncated | (state.time >= params.max_steps)
         return TimeStep(self.observe(observe_key, state, params), state, reward, terminated, truncated, info)
 

@@ -74,6 +74,7 @@ def fit(
     overwrite: bool = False,
     progress: bool = True,
     on_progress: Callable[[int, dict[str, Any]], None] | None = None,
+    extra: dict[str, Any] | None = None,
 ) -> FitResult:
     """Train `algo` for `total_steps` environment steps a seed, from the host.
 
@@ -88,6 +89,7 @@ def fit(
         loggers: "tensorboard", "wandb", beside the JSONL and CSV that are always written.
         resume: go on from the newest whole checkpoint in `out`, or start if there is none.
         on_progress: called after each compiled call with the updates done and the last row.
+        extra: JSON values to keep in config.json.
 
     Raises:
         DivergenceError: a single run met NaN or infinity (of several seeds, the ones that did are frozen and reported).
@@ -104,9 +106,9 @@ def fit(
     save_gap = in_updates(checkpoint_every, max(updates // 10, 1))
     program = _Program(algo, key, num_seeds, hyper, env_params)
     evaluator = _Evaluator(algo, num_seeds, eval_episodes, eval_env_params, eval_max_steps, eval_greedy)
-    identity = {**description(algo, num_seeds), "hyper": tree_values(program.hyper)}
+    identity = program.identity()
     settings = {**identity, "total_steps": total_steps, **environment_of_run()}
-    settings |= {"eval_every": eval_every, "eval_episodes": eval_episodes, "eval_greedy": eval_greedy}
+    settings |= {"eval_every": eval_every, "eval_episodes": eval_episodes, "eval_greedy": eval_greedy, **(extra or {})}
     folder = None if out is None else RunFolder(out)
     done, carry = 0, None
     if folder is not None:
@@ -139,7 +141,7 @@ def fit(
             if folder is not None and (done % save_gap == 0 or done == updates or interrupted.is_set()):
                 checkpoint.save(folder.checkpoints, done, carry, identity, keep)
                 saved = done
-            display.advanced(done, history, problems)
+            display.advanced(done, history, problems, pace.seconds)
             if on_progress is not None:
                 on_progress(done, history.last)
     result = FitResult(carry[0], history.metrics(), history.evaluations, program.diverged(carry), done < updates)
@@ -147,6 +149,18 @@ def fit(
         write_json(folder.summary, {"updates": done, "steps": done * algo.steps_per_update, **display.times(), **history.summary(),
                                     "diverged": result.diverged, "interrupted": result.interrupted})  # fmt: skip
     return result
+
+
+def load(
+    algo: Algorithm, folder: str | Path, *, hyper: Any = None, env_params: Any = None, num_seeds: int | None = None
+) -> tuple[int, Any]:
+    """`(updates done, state)` of the newest whole checkpoint in a run folder, for what `fit` was given.
+
+    Raises CheckpointError when there is none, or it is of another run.
+    """
+    program = _Program(algo, jax.random.key(0), num_seeds, hyper, env_params)
+    done, carry = checkpoint.restore(RunFolder(folder).checkpoints, program.shapes(), program.identity())
+    return done, carry[0]
 
 
 class _Program:
@@ -179,6 +193,9 @@ class _Program:
 
     def shapes(self) -> Any:
         return jax.eval_shape(self.start)
+
+    def identity(self) -> dict[str, Any]:
+        return {**description(self.algo, self.num_seeds), "hyper": tree_values(self.hyper)}
 
     def compile(self, carry: Any) -> float:
         """Seconds it took."""
@@ -310,6 +327,7 @@ class _Pace:
 
     def __init__(self) -> None:
         self.times: list[float] = []  # seconds an update
+        self.seconds = 0.0  # in all calls
 
     def updates(self) -> int:
         if not self.times:
@@ -329,7 +347,9 @@ class _Pace:
         finally:
             if timer is not None:
                 timer.cancel()
-        self.times = [*self.times[-50:], (time.perf_counter() - begin) / count]
+        seconds = time.perf_counter() - begin
+        self.seconds += seconds
+        self.times = [*self.times[-50:], seconds / count]
 
     @staticmethod
     def _late(limit: float, count: int, done: int) -> None:
@@ -371,8 +391,7 @@ class _Display:
     algo: Algorithm
 
     def __enter__(self) -> _Display:
-        self.compile_seconds, self.began, self.at = 0.0, time.perf_counter(), self.start
-        self.run_seconds = 0.0
+        self.compile_seconds, self.run_seconds, self.at = 0.0, 0.0, self.start
         self.bar: Any = None
         if self.shown:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -392,11 +411,11 @@ class _Display:
         self._note("compiling")
 
     def compiled(self, seconds: float) -> None:
-        self.compile_seconds, self.began = seconds, time.perf_counter()
+        self.compile_seconds = seconds
         self._note(f"compiled in {seconds:.1f} s")
 
-    def advanced(self, done: int, history: _History, problems: dict[int, str]) -> None:
-        self.run_seconds, self.at = time.perf_counter() - self.began, done
+    def advanced(self, done: int, history: _History, problems: dict[int, str], seconds: float) -> None:
+        self.run_seconds, self.at = seconds, done
         note = f"{self.steps_per_second() / 1e3:,.0f}k steps/s, compiled in {self.compile_seconds:.1f} s"
         if history.recent_return is not None:
             returns = np.atleast_1d(history.recent_return)

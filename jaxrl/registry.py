@@ -91,3 +91,25 @@ def _lookup(name: str, table: dict[str, Any], kind: str) -> Any:
     hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
     listing = "jaxrl envs" if kind == "environment" else "jaxrl algos"
     raise ValueError(f"Unknown {kind} {name!r}.{hint} `{listing}` lists all {len(table)}.")
+
+
+class Tuned(NamedTuple):
+    """Settings known to work, as far as they differ from an algorithm's defaults."""
+
+    total_steps: int
+    config: dict[str, Any]
+    hyper: dict[str, Any]
+
+
+def tuned(algo: str, env_id: str) -> Tuned | None:
+    """What `jaxrl/tuned.toml` says of a pair, or None."""
+    import tomllib
+    from pathlib import Path
+
+    table = tomllib.loads((Path(__file__).parent / "tuned.toml").read_text())
+    row = table.get(algo, {}).get(env_id)
+    if row is None:
+        return None
+    # TOML has arrays where our configs, being hashable, have tuples.
+    config = {k: tuple(v) if isinstance(v, list) else v for k, v in row.get("config", {}).items()}
+    return Tuned(row["total_steps"], config, row.get("hyper", {}))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,8 @@ SUPERSAMPLING = 3
 class Canvas:
     """A picture in world coordinates: x to the right, y up, lengths in world units, text sizes in pixels.
 
-    `center` is the world point in the middle and `span` the world width of the picture. Drawing happens at three times the
-    resolution and `image()` scales down, which is the anti-aliasing.
+    `center` is the world point in the middle and `span` the world width of the picture. Drawing happens at three times
+    the resolution and `image()` scales down, which is the anti-aliasing.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Canvas:
         """A line of dashes and gaps of length `dash`."""
         length = math.dist(start, end)
         count = max(1, round(length / (2 * dash)))
-        along = [(start[0] + t * (end[0] - start[0]), start[1] + t * (end[1] - start[1])) for t in np.linspace(0, 1, 2 * count)]
+        along = [tuple(point) for point in np.linspace(start, end, 2 * count)]
         for a, b in zip(along[::2], along[1::2], strict=True):
             self.line([a, b], width, color)
 
@@ -94,7 +96,9 @@ class Canvas:
         neck = (end[0] - head * ux, end[1] - head * uy)
         self.line([start, neck], width, color)
         side = 0.5 * head
-        self.polygon([end, (neck[0] - side * uy, neck[1] + side * ux), (neck[0] + side * uy, neck[1] - side * ux)], color)
+        self.polygon(
+            [end, (neck[0] - side * uy, neck[1] + side * ux), (neck[0] + side * uy, neck[1] - side * ux)], color
+        )
 
     def arc(self, center: Point, radius: float, start: float, sweep: float, width: float, color: Color) -> None:
         """An arc from angle `start` over `sweep` [rad, counter-clockwise from +x] that ends in an arrow head."""
@@ -136,11 +140,11 @@ def render_states(env: Any, states: Any, params: Any) -> list[UInt8[np.ndarray, 
     return [env.render(jax.tree.map(lambda x, t=t: x[t], states), params) for t in range(length)]
 
 
-def save(path: str | Path, frames: Iterable[np.ndarray], fps: float = 30) -> Path:
+def save(path: str | Path, frames: Iterable[np.ndarray], fps: int | float = 30) -> Path:
     """Write frames as the file's suffix says: `.gif`, `.mp4`, or `.png` (a contact sheet). Returns the path.
 
-    Raises ValueError for another suffix, no frames, or frames that are not uint8 RGB of one shape; ImportError, with the
-    command that helps, for an MP4 without an encoder.
+    Raises ValueError for another suffix, no frames, or frames that are not uint8 RGB of one shape; ImportError, with
+    the command that helps, for an MP4 without an encoder; OSError where the file cannot be written.
     """
     path, frames = Path(path), _checked(frames)
     if path.suffix == ".gif":
@@ -177,12 +181,13 @@ def _checked(frames: Iterable[np.ndarray]) -> list[np.ndarray]:
     for i, frame in enumerate(frames):
         if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[-1] != 3 or frame.shape != frames[0].shape:
             raise ValueError(
-                f"Frame {i} is {frame.dtype} {frame.shape}; frames are uint8 (height, width, 3), all as the first, {frames[0].shape}."
+                f"Frame {i} is {frame.dtype} {frame.shape}; "
+                f"frames are uint8 (height, width, 3) and of one shape (the first is {frames[0].shape})."
             )
     return frames
 
 
-def _save_gif(path: Path, frames: list[np.ndarray], fps: float) -> None:
+def _save_gif(path: Path, frames: list[np.ndarray], fps: int | float) -> None:
     from PIL import Image
 
     # One palette for all frames, from a sample of them: a palette a frame flickers, and costs most of the file.
@@ -193,7 +198,7 @@ def _save_gif(path: Path, frames: list[np.ndarray], fps: float) -> None:
     images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0, optimize=False)
 
 
-def _save_mp4(path: Path, frames: list[np.ndarray], fps: float) -> None:
+def _save_mp4(path: Path, frames: list[np.ndarray], fps: int | float) -> None:
     try:
         import imageio_ffmpeg
     except ImportError as error:
@@ -202,8 +207,14 @@ def _save_mp4(path: Path, frames: list[np.ndarray], fps: float) -> None:
         ) from error
 
     height, width = (n - n % 2 for n in frames[0].shape[:2])  # H.264 stores colour at half the resolution
-    writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=fps, codec="libx264", macro_block_size=1)
-    writer.send(None)
-    for frame in frames:
-        writer.send(np.ascontiguousarray(frame[:height, :width]))
-    writer.close()
+    raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]
+    h264 = ["-c:v", "libx264", "-pix_fmt", "yuv420p", str(path.absolute())]
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *raw, *h264]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as encoder:
+        assert encoder.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it gave up early: its message says why
+            for frame in frames:
+                encoder.stdin.write(np.ascontiguousarray(frame[:height, :width]))
+        _, message = encoder.communicate()
+    if encoder.returncode:
+        raise OSError(f"{path}: the MP4 encoder failed: {message.decode(errors='replace').strip()}")

@@ -1,8 +1,9 @@
-"""Replay memories as pure functions over a pytree state: `init`, `add`, `sample` and, where there are priorities, `update`.
+"""Replay memories as pure functions over a pytree state: `init`, `add`, `sample` and, with priorities, `update`.
 
-A memory is a ring: when it is full the oldest items are overwritten. `add` scatters only the new rows, so that in a scan, or
-with a donated state, its cost does not depend on the capacity (a slice written in place is no faster, and needs alignment).
-Equal arguments return the same functions, so that they share a jit cache. Sampling from an empty memory returns zeros.
+A memory is a ring: when it is full the oldest items are overwritten. `add` scatters only the new rows, so that in a
+scan, or with a donated state, its cost does not depend on the capacity (a slice written in place is no faster, and
+needs alignment). Equal arguments return the same functions, so that they share a jit cache. Sampling from an empty
+memory returns zeros.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Ring:
 
 @pytree
 class PrioritisedRing:
-    """A ring whose items have priorities: `tree[0]` those, raised to alpha; `tree[i + 1]` sums of 8 entries of `tree[i]`."""
+    """A ring whose items have priorities: `tree[0]` these, to the power alpha, `tree[i + 1]` sums of 8 of `tree[i]`."""
 
     ring: Ring
     tree: tuple[Any, ...]
@@ -66,9 +67,8 @@ def _ring_add(ring: Ring, batch: PyTree[Shaped[Array, "B ..."]]) -> tuple[Ring, 
 
     def write(old, new):
         if new.shape != (count, *old.shape[1:]) or not jnp.can_cast(new.dtype, old.dtype, "same_kind"):
-            raise ValueError(
-                f"replay: a leaf of the batch is {new.dtype}{new.shape}; it must be {old.dtype}{(count, *old.shape[1:])}."
-            )
+            allowed = f"{old.dtype}{(count, *old.shape[1:])}"
+            raise ValueError(f"replay: a leaf of the batch is {new.dtype}{new.shape}; it must be {allowed}.")
         return old.at[rows].set(new.astype(old.dtype), unique_indices=True, mode="promise_in_bounds")
 
     items = jax.tree.map(write, ring.items, batch)
@@ -106,29 +106,33 @@ def prioritised(capacity: int) -> Replay:
     """Proportional prioritised replay (Schaul et al. 2016, section 3.3) of `capacity` items.
 
     `init` and `add` as in `uniform`; a new item gets the largest priority given so far.
-    `sample(key, state, batch_size, beta) -> (batch, indices, weights)`: item i is drawn, with replacement and stratified, with
-    probability P[i] = p[i]^alpha / sum p^alpha; weights are (size P[i])^-beta divided by their largest in the batch.
-    `update(state, indices, priorities, alpha) -> state` sets p = priorities, positive numbers such as |TD error| + 1e-6.
-    alpha and beta may be traced. Both cost O(batch_size log capacity) in a sum tree.
+
+    `sample(key, state, batch_size, beta) -> (batch, indices, weights)`: item i is drawn, with replacement and
+    stratified, with probability P[i] = p[i]^alpha / sum p^alpha; weights are (size P[i])^-beta divided by the largest
+    of the batch.
+
+    `update(state, indices, priorities, alpha) -> state` sets p = priorities, positive ones such as |TD error| + 1e-6.
+
+    alpha and beta may be traced. Both functions cost O(batch_size log capacity), in a sum tree.
     """
 
     def init(item: PyTree) -> PrioritisedRing:
         ring, tree, nodes = _ring_init(item, capacity), [], capacity
         while nodes > 1 or not tree:
             nodes = -(-nodes // _FAN)
-            tree.append(jnp.zeros(nodes * _FAN))
+            tree.append(jnp.zeros(nodes * _FAN, jnp.float32))
         return PrioritisedRing(ring, tuple(tree), jnp.float32(1))
 
     def add(state: PrioritisedRing, batch: PyTree) -> PrioritisedRing:
         ring, rows = _ring_add(state.ring, batch)
         tree = _set_leaves(state.tree, rows, jnp.broadcast_to(state.max_priority, rows.shape))
-        return state.replace(ring=ring, tree=tree)
+        return PrioritisedRing(ring, tree, state.max_priority)
 
     def sample(
         key: Key[Array, ""], state: PrioritisedRing, batch_size: int, beta: float | Float[Array, ""]
     ) -> tuple[PyTree, Int[Array, " B"], Float[Array, " B"]]:
         # A fresh uniform a level: one for the whole descent has too few bits to reach each of 1e6 leaves fairly.
-        u = jax.random.uniform(key, (len(state.tree), batch_size))
+        u = jax.random.uniform(key, (len(state.tree), batch_size), jnp.float32)
         u = u.at[0].set(jnp.minimum((jnp.arange(batch_size) + u[0]) / batch_size, 1 - jnp.finfo(u.dtype).eps))
         node = jnp.zeros(batch_size, jnp.int32)
         for level, quantile in zip(reversed(state.tree), u, strict=True):
@@ -145,9 +149,9 @@ def prioritised(capacity: int) -> Replay:
         priorities: Float[Array, " B"],
         alpha: float | Float[Array, ""],
     ) -> PrioritisedRing:
-        scaled = priorities**alpha
+        scaled = (priorities**alpha).astype(jnp.float32)
         largest = jnp.maximum(state.max_priority, jnp.max(scaled))
-        return state.replace(tree=_set_leaves(state.tree, indices, scaled), max_priority=largest)
+        return PrioritisedRing(state.ring, _set_leaves(state.tree, indices, scaled), largest)
 
     return Replay(init, add, sample, update)
 
@@ -165,19 +169,24 @@ def _set_leaves(tree: tuple[Array, ...], indices: Int[Array, " B"], values: Floa
 
 @functools.cache
 def sequence(capacity: int, num_envs: int, length: int) -> Replay:
-    """Uniform replay of sequences of `length` consecutive steps of one of `num_envs` environments (Hausknecht & Stone 2015).
+    """Uniform replay of sequences: `length` steps in a row of one of `num_envs` environments (Hausknecht & Stone 2015).
 
     `capacity` counts items, that is `capacity // num_envs` steps of every environment.
-    `init(item) -> state`; `add(state, rollout) -> state` with leaves (T, num_envs, ...), T being the same or not at each call;
-    `sample(key, state, batch_size) -> batch` with leaves (length, batch_size, ...), time-major, never across the write head
-    (but across ends of episodes, which the items themselves should mark). At least `length` steps must have been added.
+
+    `init(item) -> state`; `add(state, rollout) -> state` with leaves (T, num_envs, ...), for any T.
+
+    `sample(key, state, batch_size) -> batch` with leaves (length, batch_size, ...), time-major, never across the write
+    head (but across ends of episodes, which the items themselves should mark). At least `length` steps must be held.
+
     Raises ValueError when capacity is no multiple of num_envs or does not hold `length` steps.
     """
     if capacity % num_envs:
         raise ValueError(f"replay.sequence: capacity={capacity} is no multiple of num_envs={num_envs}.")
     steps = capacity // num_envs
     if not 1 <= length <= steps:
-        raise ValueError(f"replay.sequence: length={length}; with {steps} steps an environment it must be 1 to {steps}.")
+        raise ValueError(
+            f"replay.sequence: length={length}; with {steps} steps an environment it must be 1 to {steps}."
+        )
 
     def init(item: PyTree) -> Ring:
         return _ring_init(item, capacity)

@@ -21,7 +21,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Integer
 
 from jaxrl.environment import Environment, Transition, pytree
 from jaxrl.math import sincos
@@ -86,7 +86,7 @@ class CartPole(Environment):
         x, x_dot, theta, theta_dot = jax.random.uniform(key, (4,), minval=-0.05, maxval=0.05)
         return State(jnp.int32(0), x, x_dot, theta, theta_dot)
 
-    def transition(self, key: Array, state: State, action: Int[Array, ""], params: Params) -> Transition:
+    def transition(self, key: Array, state: State, action: Integer[Array, ""], params: Params) -> Transition:
         state = dynamics(state, jnp.where(action == 1, params.force_mag, -params.force_mag), params)
         reward = jnp.ones_like(state.x)
         return Transition(state, reward, out_of_bounds(state, params), jnp.bool_(False), {})

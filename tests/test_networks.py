@@ -1,0 +1,238 @@
+"""Network bodies against flax and plain formulas, and the encoding of observations."""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import spaces
+from jaxrl.networks import CNN, MLP, Ensemble, Recurrent, convolve, encode, encoded_size, orthogonal
+
+KEY = jax.random.key(0)
+
+
+def deviation(matrix):
+    """How far the shorter side of a matrix is from orthonormal, in float64."""
+    m = np.asarray(matrix, np.float64).reshape(-1, matrix.shape[-1])
+    m = m if m.shape[0] <= m.shape[1] else m.T
+    return np.abs(m @ m.T - np.eye(len(m))).max()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (4, 64), (64, 64), (64, 2), (3, 3, 4, 16), (256, 256)])
+def test_orthogonal(shape):
+    q = jax.jit(orthogonal(), static_argnums=1)(KEY, shape)
+    assert q.shape == shape and deviation(q) < 1e-6
+    np.testing.assert_allclose(orthogonal(3.0)(KEY, shape), 3 * q, rtol=1e-6)
+
+
+def test_orthogonal_is_uniform():
+    """Haar measure on O(3): entries have mean 0 and variance 1/3, and both determinants are as likely."""
+    q = np.asarray(jax.jit(jax.vmap(lambda key: orthogonal()(key, (3, 3))))(jax.random.split(KEY, 4000)))
+    np.testing.assert_allclose(q.mean(0), 0, atol=0.04)
+    np.testing.assert_allclose((q**2).mean(0), 1 / 3, atol=0.03)
+    assert abs(np.linalg.det(q).mean()) < 0.06
+    assert max(deviation(m) for m in q[:500]) < 1e-6
+
+
+def test_orthogonal_in_half_precision_and_refusal():
+    q = orthogonal()(KEY, (8, 8), jnp.bfloat16)
+    assert q.dtype == jnp.bfloat16 and deviation(q) < 0.03
+    with pytest.raises(ValueError, match=r"\(3,\)"):
+        orthogonal()(KEY, (3,))
+
+
+def test_mlp_is_its_formula():
+    net = MLP((8, 6), 2, "tanh", out_scale=0.01)
+    x = jax.random.normal(KEY, (5, 3, 4))
+    weights = net.init(KEY, x)
+    layers = [weights["params"][f"Dense_{i}"] for i in range(3)]
+    h = np.asarray(x)
+    for layer in layers[:2]:
+        h = np.tanh(h @ layer["kernel"] + layer["bias"])
+    np.testing.assert_allclose(net.apply(weights, x), h @ layers[2]["kernel"] + layers[2]["bias"], atol=1e-6)
+    assert deviation(layers[0]["kernel"] / math.sqrt(2)) < 1e-6 and deviation(layers[2]["kernel"] / 0.01) < 1e-6
+
+
+def test_mlp_settings():
+    assert hash(MLP((8,), 2)) == hash(MLP((8,), 2)) and MLP((8,), 2) == MLP((8,), 2) != MLP((9,), 2)
+    x = 100 * jax.random.normal(KEY, (5, 4))
+    features, weights = MLP((64,), None, "relu", layer_norm=True).init_with_output(KEY, x)
+    assert features.shape == (5, 64) and set(weights["params"]) == {"Dense_0", "LayerNorm_0"}
+    np.testing.assert_allclose((features**2).mean(-1), 0.5, atol=0.25)
+    with pytest.raises(ValueError, match="activation='tahn' is unknown; use one of tanh"):
+        MLP((8,), 2, "tahn").init(KEY, x)
+
+
+@pytest.mark.parametrize(("channels", "stride", "padding"), [(4, 1, "VALID"), (3, 2, "SAME"), (16, 2, "SAME")])
+def test_convolve_matches_xla(channels, stride, padding):
+    x, kernel = jax.random.normal(KEY, (2, 7, 8, channels)), jax.random.normal(KEY, (3, 2, channels, 5))
+
+    def reference(x, kernel):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, kernel, (stride, stride), padding, dimension_numbers=numbers)
+
+    def ours(x, kernel):
+        return convolve(x[:, None], kernel, stride, padding)[:, 0]
+
+    def loss(f, x, kernel):
+        return jnp.sum(jnp.sin(f(x, kernel)))
+
+    np.testing.assert_allclose(ours(x, kernel), reference(x, kernel), atol=2e-5)
+    gradients = (jax.jit(jax.grad(lambda x, k, f=f: loss(f, x, k), (0, 1)))(x, kernel) for f in (ours, reference))
+    for a, b in zip(*gradients, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-4)
+
+
+def test_cnn():
+    net = CNN((6, 7), (3, 3), (2, 1))
+    image = jax.random.randint(KEY, (2, 3, 9, 9, 4), 0, 256).astype(jnp.uint8)
+    out, weights = jax.jit(net.init_with_output)(KEY, image)
+    apply = jax.jit(net.apply)
+    assert out.shape == (2, 3, 2 * 2 * 7)
+    np.testing.assert_allclose(apply(weights, image / jnp.float32(255)), out, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(apply(weights, image[0, 1]), out[0, 1], rtol=1e-4, atol=1e-5)
+    assert deviation(weights["params"]["kernel_0"] / math.sqrt(2)) < 1e-6
+    assert apply(weights, image > 128).dtype == jnp.float32
+
+
+# ---- recurrent
+
+
+def flax_cell(net, weights):
+    """The flax cell with the same weights: the reference for one step."""
+    p, h = weights["params"], net.features
+    kernel, bias = jnp.split(p["input"]["kernel"], 3 if net.cell == "gru" else 4, -1), jnp.split(p["bias"], 4)
+    if net.cell == "gru":
+        cell, names = nn.GRUCell(h), "rzn"
+        params = {f"i{g}": {"kernel": kernel[i], "bias": bias[i]} for i, g in enumerate(names)}
+        params |= {f"h{g}": {"kernel": p[f"recurrent_{i}"]} for i, g in enumerate(names)}
+        params["hn"]["bias"] = bias[3]
+    else:
+        cell, names = nn.OptimizedLSTMCell(h), "ifgo"
+        params = {f"i{g}": {"kernel": kernel[i]} for i, g in enumerate(names)}
+        params |= {f"h{g}": {"kernel": p[f"recurrent_{i}"], "bias": bias[i]} for i, g in enumerate(names)}
+    return lambda carry, x: cell.apply({"params": params}, carry, x)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_recurrent_matches_flax_and_restarts_inside_a_sequence(cell):
+    net = Recurrent(5, cell)
+    inputs = jax.random.normal(KEY, (6, 3, 4))
+    start = jnp.zeros((6, 3), bool).at[2, 1].set(True).at[4, 0].set(True).at[0, 2].set(True)
+    carry = jax.tree.map(lambda h: h + 0.3, net.initial_carry((3,)))
+    weights = jax.jit(net.init)(KEY, carry, inputs, start)
+    weights["params"]["bias"] = jax.random.normal(KEY, (20,))
+    last, outputs = jax.jit(net.apply)(weights, carry, inputs, start)
+
+    step, expected = jax.jit(flax_cell(net, weights)), []
+    reference = carry
+    for t in range(6):
+        reference = jax.tree.map(lambda h, t=t: jnp.where(start[t][:, None], 0.0, h), reference)
+        flax_carry = reference if cell == "gru" else reference[::-1]  # flax orders (cell, hidden)
+        flax_carry, y = step(flax_carry, inputs[t])
+        reference = flax_carry if cell == "gru" else flax_carry[::-1]
+        expected.append(y)
+    np.testing.assert_allclose(outputs, np.stack(expected), atol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), last, reference)
+
+    # Nothing before a start matters after it, and no gradient passes it.
+    gradient = jax.jit(jax.grad(lambda x: net.apply(weights, carry, x, start)[1][4:, 0].sum()))(inputs)
+    assert (gradient[:4, 0] == 0).all() and (gradient[4:, 0] != 0).all()
+
+
+def test_recurrent_settings():
+    net = Recurrent(5, "lstm")
+    hidden, cell = net.initial_carry((2, 3))
+    assert hidden.shape == cell.shape == (2, 3, 5)
+    weights = net.init(KEY, net.initial_carry((3,)), jnp.zeros((1, 3, 4)), jnp.zeros((1, 3), bool))
+    np.testing.assert_array_equal(weights["params"]["bias"].reshape(4, 5)[:, 0], [0, 1, 0, 0])
+    assert deviation(weights["params"]["recurrent_2"]) < 1e-6
+    with pytest.raises(ValueError, match="cell='rnn' is unknown; use gru or lstm"):
+        Recurrent(5, "rnn").initial_carry(())
+
+
+def test_ensemble_members_are_apart():
+    net = Ensemble(MLP((8,), 1, "relu"), 3)
+    x = jax.random.normal(KEY, (5, 2))
+    out, weights = jax.jit(net.init_with_output)(KEY, x)
+    assert out.shape == (3, 5, 1)
+    kernels = weights["params"]["member"]["Dense_0"]["kernel"]
+    assert kernels.shape == (3, 2, 8) and not np.allclose(kernels[0], kernels[1])
+    for k in range(3):
+        member = jax.tree.map(lambda w, k=k: w[k], weights["params"]["member"])
+        np.testing.assert_allclose(MLP((8,), 1, "relu").apply({"params": member}, x), out[k], atol=1e-6)
+
+
+def test_vmapped_seeds_and_second_derivatives():
+    net = MLP((8,), 1)
+    x = jax.random.normal(KEY, (4, 3))
+
+    def curvature(key):
+        weights = net.init(key, x)
+        slope = jax.grad(lambda w: jnp.sum(net.apply(w, x) ** 2))
+        return jax.jvp(slope, (weights,), (weights,))[1]
+
+    both = jax.jit(jax.vmap(curvature))(jax.random.split(KEY, 2))
+    assert all(np.isfinite(leaf).all() and leaf.shape[0] == 2 for leaf in jax.tree.leaves(both))
+    kernel = both["params"]["Dense_0"]["kernel"]
+    assert not np.allclose(kernel[0], kernel[1])
+
+
+# ---- encoding
+
+INNER = spaces.Tuple((spaces.Discrete(3), spaces.Box(0, 255, (2, 2), jnp.uint8)))
+SPACE = spaces.Dict(
+    {
+        "velocity": spaces.Box(-1.0, 1.0, (2,)),
+        "privileged": spaces.Box(-1.0, 1.0, (3,)),
+        "action_mask": spaces.Box(0, 1, (4,), jnp.int32),
+        "inner": INNER,
+        "height": spaces.Box(0.0, 1.0),
+    }
+)
+
+
+def example():
+    return {
+        "velocity": jnp.array([0.5, -0.5]),
+        "privileged": jnp.array([7.0, 8.0, 9.0]),
+        "action_mask": jnp.array([1, 0, 1, 1]),
+        "inner": (jnp.array(2), jnp.array([[1, 2], [3, 4]], jnp.uint8)),
+        "height": jnp.array(0.25),
+    }
+
+
+def test_encode_by_hand():
+    expected = [0.25, 0, 0, 1, 1, 2, 3, 4, 0.5, -0.5]
+    np.testing.assert_array_equal(encode(SPACE, example(), privileged=False), expected)
+    np.testing.assert_array_equal(encode(SPACE, example(), True), expected[:8] + [7, 8, 9] + expected[8:])
+    assert encoded_size(SPACE) == 10 and encoded_size(SPACE, privileged=True) == 13
+    deployed = {k: v for k, v in example().items() if k not in ("privileged", "action_mask")}
+    np.testing.assert_array_equal(encode(SPACE, deployed), expected)
+
+
+def test_encode_batches():
+    batch = jax.tree.map(lambda x: jnp.broadcast_to(x, (3, 2, *x.shape)), example())
+    out = jax.jit(lambda obs: encode(SPACE, obs))(batch)
+    assert out.shape == (3, 2, 10) and out.dtype == jnp.float32
+    np.testing.assert_array_equal(out[2, 1], encode(SPACE, example()))
+    np.testing.assert_array_equal(jax.vmap(lambda obs: encode(SPACE, obs))(batch), out)
+
+
+def test_encode_of_a_plain_vector_is_the_vector():
+    x = jnp.ones((2, 3))
+    assert encode(spaces.Box(-1.0, 1.0, (3,)), x) is x
+
+
+def test_encode_of_single_spaces():
+    out = encode(spaces.MultiDiscrete((2, 3)), jnp.array([[1, 0], [0, 2]]))
+    np.testing.assert_array_equal(out, [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]])
+    np.testing.assert_array_equal(encode(spaces.Discrete(3), jnp.array([1, 2])), [[0, 1, 0], [0, 0, 1]])
+    assert encode(spaces.Box(0, 1, (2, 2)), jnp.ones((5, 2, 2), jnp.bfloat16)).dtype == jnp.bfloat16
+    nested = spaces.Dict({"a": spaces.Dict({"privileged": spaces.Discrete(2)})})
+    assert encoded_size(nested) == 2  # reserved at the top only
+    with pytest.raises(TypeError, match="is not a Box, Discrete or MultiDiscrete"):
+        encoded_size(spaces.Space())

@@ -176,7 +176,9 @@ class _Program:
         for path in batched:
             if num_seeds is None:
                 name = jax.tree_util.keystr(path)
-                raise ValueError(f"hyper{name} is batched, but this is a single run: say num_seeds, or jax.vmap(train).")
+                raise ValueError(
+                    f"hyper{name} is batched, but this is a single run: say num_seeds, or jax.vmap(train)."
+                )
         self.axes = jax.tree.map(lambda x: 0 if x.ndim else None, self.hyper)
         state = jax.eval_shape(self._init, self.keys, self.hyper)
         self.names = ["loss", *(jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(state.weights))]
@@ -311,7 +313,10 @@ class _History:
 
     def summary(self) -> dict[str, Any]:
         final = self.evaluations[-1]["return"] if self.evaluations else None
-        return {"evaluation": final, "episode_return": None if self.recent_return is None else _plain(self.recent_return)}
+        return {
+            "evaluation": final,
+            "episode_return": None if self.recent_return is None else _plain(self.recent_return),
+        }
 
 
 def _plain(x: Any) -> Any:

@@ -37,9 +37,9 @@ def activation_function(name: str) -> Callable[[Array], Array]:
 def orthogonal(scale: float = 1.0) -> Callable[..., Array]:
     """Initialiser: `scale` times a uniformly distributed matrix with orthonormal rows or columns (Saxe et al. 2014).
 
-    The last axis of the shape counts the columns, all others together the rows, as in flax; raises ValueError for fewer than
-    two axes. It is Gram-Schmidt in plain operations, each vector swept twice (error below 1e-6), because the LAPACK-backed
-    QR of `jax.nn.initializers.orthogonal` can deadlock XLA's CPU thread pool when batched.
+    The last axis of the shape counts the columns, all others together the rows, as in flax; raises ValueError for fewer
+    than two axes. It is Gram-Schmidt in plain operations, each vector swept twice (error below 1e-6), because the
+    LAPACK-backed QR of `jax.nn.initializers.orthogonal` can deadlock XLA's CPU thread pool when batched.
     """
 
     def init(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
@@ -88,8 +88,9 @@ def convolve(
 ) -> Float[Array, "*batch out_height out_width features"]:
     """Convolution of images. `padding` is "VALID" or "SAME".
 
-    Patches of few numbers are collected and multiplied as a matrix: on CPU 2.5 times faster than XLA's convolution for a 3x3
-    kernel on 4 channels, forward and backward, also when vmapped over weights, where that one becomes a grouped convolution.
+    Patches of few numbers are collected and multiplied as a matrix: on CPU 2.5 times faster than XLA's convolution for
+    a 3x3 kernel on 4 channels, forward and backward, also when vmapped over weights, where that one becomes a grouped
+    convolution.
     """
     *batch, height, width, channels = x.shape
     kh, kw, _, features = kernel.shape
@@ -135,8 +136,8 @@ class CNN(nn.Module):
 class Recurrent(nn.Module):
     """A GRU (Cho et al. 2014) or LSTM (Hochreiter & Schmidhuber 1997, forget bias 1) over time-major sequences.
 
-    `start[t]` is True where `inputs[t]` is the first observation of an episode: the carry is zero before it. The inputs of the
-    whole sequence are projected in one product, only the recurrent one is left to the scan.
+    `start[t]` is True where `inputs[t]` is the first observation of an episode: the carry is zero before it. The inputs
+    of the whole sequence are projected in one product, only the recurrent one is left to the scan.
     """
 
     features: int
@@ -186,7 +187,7 @@ def gru_step(
     recurrent: Float[Array, "H three_H"],
     bias: Float[Array, " four_H"],
 ) -> Float[Array, "*batch H"]:
-    """r, z = sigmoid(x + hU + b), n = tanh(x + b + r (hU + b')), h' = (1 - z) n + z h; bias is that of r, z, n and b'."""
+    """r, z = sigmoid(x + hU + b), n = tanh(x + b + r (hU + b')), h' = (1 - z) n + z h; bias: that of r, z, n and b'."""
     xr, xz, xn = jnp.split(projected, 3, -1)
     hr, hz, hn = jnp.split(h @ recurrent, 3, -1)
     br, bz, bn, bhn = jnp.split(bias, 4)
@@ -201,7 +202,7 @@ def lstm_step(
     recurrent: Float[Array, "H four_H"],
     bias: Float[Array, " four_H"],
 ) -> tuple[Float[Array, "*batch H"], Float[Array, "*batch H"]]:
-    """i, f, o = sigmoid(x + hU + b), g = tanh(x + hU + b), c' = f c + i g, h' = o tanh(c'); gates in the order i, f, g, o."""
+    """i, f, o = sigmoid(x + hU + b), g = tanh(x + hU + b), c' = f c + i g, h' = o tanh(c'); in the order i, f, g, o."""
     h, c = carry
     i, f, g, o = jnp.split(projected + h @ recurrent + bias, 4, -1)
     c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
@@ -218,7 +219,7 @@ class Ensemble(nn.Module):
     def __call__(self, *args: Any) -> Any:
         members = nn.vmap(
             lambda member, *args: member(*args),
-            in_axes=None,
+            in_axes=None,  # pyright: ignore[reportArgumentType]
             axis_size=self.size,
             variable_axes={"params": 0},
             split_rngs={"params": True},
@@ -229,8 +230,8 @@ class Ensemble(nn.Module):
 def encode(space: Space, obs: PyTree[Shaped[Array, "..."]], privileged: bool = False) -> Array:
     """One vector (..., F) of an observation of `space` with any leading batch shape, F being `encoded_size`.
 
-    Boxes are flattened (integers become float32), Discrete and MultiDiscrete one-hot; a Dict goes in the order of its sorted
-    names. Of a top-level Dict `action_mask` is left out, and `privileged` unless asked for.
+    Boxes are flattened (integers become float32), Discrete and MultiDiscrete one-hot; a Dict goes in the order of its
+    sorted names. Of a top-level Dict `action_mask` is left out, and `privileged` unless asked for.
     """
     parts = [_vector(s, x) for s, x in zip(_parts(space, privileged), _parts(space, privileged, obs), strict=True)]
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, -1)

@@ -1,4 +1,4 @@
-"""Running statistics of observations and rewards. They belong to the learner's state: an environment's reset would wipe them."""
+"""Running statistics of observations and rewards, part of the learner's state: a reset would wipe an environment's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _EPSILON = 1e-8
 class Moments:
     """Mean and population variance of one leaf, each as a float and the small rest that it could not hold (Kahan 1965).
 
-    Without the rest an average over 1e8 samples stops moving in float32: its steps fall below half a unit in the last place.
+    Without the rest an average over 1e8 samples stops moving in float32: its steps fall below half a unit in the last
+    place.
     """
 
     mean: jax.Array  # the leaf's shape
@@ -63,7 +64,7 @@ def _add(total: Array, rest: Array, x: Array) -> tuple[Array, Array]:
 def update(stats: Statistics, batch: PyTree, axes: tuple[int, ...] = (0,)) -> Statistics:
     """Merge a batch of observations, whose leaves have the batch axes `axes` (all leading), into the statistics.
 
-    Exact for batches of any size (Chan, Golub & LeVeque 1983). Raises ValueError when the axes are not the leading ones.
+    Exact for batches of any size (Chan, Golub & LeVeque 1983). Raises ValueError when they are not the leading ones.
     """
     if sorted(axes) != list(range(len(axes))):
         raise ValueError(f"normalize.update: axes={axes} must be the leading ones, (0, ..., k).")
@@ -81,7 +82,9 @@ def update(stats: Statistics, batch: PyTree, axes: tuple[int, ...] = (0,)) -> St
         batch_var = jnp.mean(jnp.square(deviation - shift), axes)
         mean = _add(old.mean, old.mean_rest, weight * shift)
         change = weight * ((batch_var - old.var) - old.var_rest + (1 - weight) * jnp.square(shift))
-        return Moments(*mean, *_add(old.var, old.var_rest, change))
+        var, var_rest = _add(old.var, old.var_rest, change)
+        # Compilers may fuse the product into the sum, and 1 - 1 then falls just below zero.
+        return Moments(*mean, jnp.maximum(var, 0), var_rest)
 
     return Statistics(count, jax.tree.map(merge, batch, stats.moments))
 

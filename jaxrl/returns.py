@@ -1,9 +1,10 @@
 """Return and advantage estimators: pure functions of time-major arrays (T, ...), with any trailing shape.
 
 Conventions. `next_value[t]` is the value of the true successor of step t: at the end of an episode that of the final
-observation, not of the reset one. Every estimator bootstraps from it unless the step `terminated`, and no return or trace
-passes an end of either kind. The last step bootstraps from `next_value[-1]`. `gamma` and the like may be traced, and may be
-arrays that broadcast to the trailing shape. No gradient is stopped here: a loss wraps its targets in `stop_gradient`.
+observation, not of the reset one. Every estimator bootstraps from it unless the step `terminated`, and no return or
+trace passes an end of either kind. The last step bootstraps from `next_value[-1]`. `gamma` and the like may be traced,
+and may be arrays that broadcast to the trailing shape. No gradient is stopped here: a loss wraps its targets in
+`stop_gradient`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def _recur(x: Array, decay: Array, last: Array) -> Array:
 def discounted_returns(
     reward: Float[Array, "T *batch"], done: Bool[Array, "T *batch"], gamma: Scalar
 ) -> Float[Array, "T *batch"]:
-    """Monte-Carlo returns G[t] = reward[t] + gamma (1 - done[t]) G[t+1], without any bootstrap (Sutton & Barto 2018, eq. 3.9)."""
+    """Monte-Carlo returns G[t] = reward[t] + gamma (1 - done[t]) G[t+1], no bootstrap (Sutton & Barto, eq. 3.9)."""
     return _recur(reward, gamma * ~done, jnp.zeros_like(reward[0]))
 
 
@@ -42,9 +43,9 @@ def lambda_returns(
     gamma: Scalar,
     lam: Scalar,
 ) -> Float[Array, "T *batch"]:
-    """G[t] = reward[t] + gamma (1 - terminated[t]) ((1 - lam) next_value[t] + lam G[t+1]) (Sutton & Barto 2018, eq. 12.20).
+    """G[t] = reward[t] + gamma (1 - terminated[t]) ((1 - lam) next_value[t] + lam G[t+1]).
 
-    G[t+1] is `next_value[t]` itself at a truncation and at the last step.
+    G[t+1] is `next_value[t]` itself at a truncation and at the last step (Sutton & Barto 2018, eq. 12.20).
     """
     mix = lam * ~(terminated | truncated)
     x = reward + gamma * ~terminated * (1 - mix) * next_value
@@ -106,11 +107,11 @@ def vtrace(
 ) -> tuple[Float[Array, "T *batch"], Float[Array, "T *batch"]]:
     """V-trace value targets and policy-gradient advantages (Espeholt et al. 2018, eq. 1 and section 4.2).
 
-    `log_ratio` is log pi(a|s) - log mu(a|s), mu being the behaviour. With rho = min(clip_rho, ratio), c = lam min(clip_c, ratio):
-    target[t] - value[t] = rho[t] delta[t] + gamma c[t] (target[t+1] - value[t+1]), delta as in `gae`, and
-    advantage[t] = rho[t] (reward[t] + gamma q[t] - value[t]), where q[t] = (1 - lam) value[t+1] + lam target[t+1], or
-    `next_value[t]` at an end of the episode or sequence (0 if terminated). lam = 1 is the paper; on policy and with any lam the
-    advantages are those of `gae` where next_value[t] = value[t+1].
+    `log_ratio` is log pi(a|s) - log mu(a|s), mu being the behaviour. With rho = min(clip_rho, ratio), c = lam
+    min(clip_c, ratio): target[t] - value[t] = rho[t] delta[t] + gamma c[t] (target[t+1] - value[t+1]), delta as in
+    `gae`, and advantage[t] = rho[t] (reward[t] + gamma q[t] - value[t]), where q[t] = (1 - lam) value[t+1] + lam
+    target[t+1], or `next_value[t]` at an end of the episode or sequence (0 if terminated). lam = 1 is the paper; on
+    policy and with any lam the advantages are those of `gae` where next_value[t] = value[t+1].
     """
     # Clip before exponentiating: min(clip, exp(x)) overflows to a NaN gradient.
     rho = jnp.exp(jnp.minimum(log_ratio, jnp.log(clip_rho)))

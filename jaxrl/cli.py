@@ -1,0 +1,511 @@
+"""The `jaxrl` command: train, resume, eval, render, plot, envs, algos, bench.
+
+Exit status: 0 done, 1 an error (one line that says what to do; `--debug` shows where), 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+USAGE = """usage: jaxrl COMMAND ...
+
+  jaxrl train ALGO ENV     train and write a run folder     jaxrl train ppo CartPole-v1 --seeds 8 --out runs/x
+  jaxrl resume RUN         go on where a run stopped, bit for bit
+  jaxrl eval RUN           full episodes of the trained policies
+  jaxrl render RUN         a GIF or MP4 of the trained policy
+  jaxrl plot RUN [RUN...]  learning curves
+  jaxrl envs [PATTERN]     registered environments
+  jaxrl algos              algorithms
+  jaxrl bench [ENV...]     random-action steps per second on this machine
+
+`jaxrl COMMAND --help` lists a command's flags; for train, name the algorithm and environment first."""
+
+
+class UsageError(Exception):
+    """Wrong words on the command line: exit status 2."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in args
+    args = [a for a in args if a != "--debug"]
+    if not args or args[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0 if args else 2
+    try:
+        if args[0] not in COMMANDS:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            raise UsageError(f"unknown command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        cache_compilations()
+        return COMMANDS[args[0]](args[1:]) or 0
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as stop:  # tyro has explained itself
+        return stop.code if isinstance(stop.code, int) else 1
+    except UsageError as error:
+        print(f"jaxrl: {error}\n\n{USAGE}", file=sys.stderr)
+        return 2
+    except Exception as error:
+        if debug or not isinstance(error, _expected_errors()):
+            raise
+        print(f"jaxrl: {error}", file=sys.stderr)
+        return 1
+
+
+def _expected_errors() -> tuple[type[Exception], ...]:
+    from jaxrl.checkpoint import CheckpointError
+    from jaxrl.fit import DivergenceError
+    from jaxrl.run_folder import RunFolderError
+
+    return (
+        ValueError,
+        TypeError,
+        NotImplementedError,
+        ImportError,
+        OSError,
+        CheckpointError,
+        RunFolderError,
+        DivergenceError,
+    )
+
+
+def cache_compilations() -> None:
+    """Keep compiled programs between runs, in JAXRL_CACHE_DIR or the user's cache folder."""
+    import jax
+
+    if jax.config.jax_compilation_cache_dir:
+        return
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", os.environ.get("JAXRL_CACHE_DIR") or str(home / "jaxrl" / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+# ---- train, resume
+
+
+@dataclasses.dataclass
+class TrainFlags:
+    """What `train` takes beside the algorithm's and the environment's own settings."""
+
+    out: Path | None = None
+    """Run folder. Default: runs/<algo>-<env>-<time>."""
+    seeds: int = 1
+    """Runs trained at once, as one program."""
+    seed: int = 0
+    """Of the first; each seed gives other runs."""
+    total_steps: int | None = None
+    """Environment steps a seed. Default: the tuned table's, else 500000."""
+    eval_every: int | None = None
+    """Steps between evaluations. Default: a tenth of the run; 0: none."""
+    eval_episodes: int = 128
+    eval_max_steps: int | None = None
+    """Cap on an evaluation's episodes; needed where the task has no time limit."""
+    greedy: bool = False
+    """Evaluate the policy's mode instead of sampling from it."""
+    checkpoint_every: int | None = None
+    """Steps between checkpoints. Default: a tenth of the run."""
+    keep: int = 3
+    """Checkpoints kept."""
+    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """More loggers; JSONL and CSV always are."""
+    overwrite: bool = False
+    """Replace a run that is already in the folder."""
+    tuned: bool = True
+    """Start from the settings of jaxrl/tuned.toml."""
+    video: bool = False
+    """Render a GIF of the trained policy."""
+    progress: bool = True
+
+
+def train(args: list[str]) -> int:
+    from jaxrl import registry
+
+    words = [a for a in args[:2] if not a.startswith("-")]
+    if len(words) < 2:
+        raise UsageError("train needs an algorithm and an environment.")
+    algo_name, env_id = words
+    module = registry.get_algo(algo_name)
+    env, params = registry.make(env_id)
+    untuned = "--no-tuned" in args
+    known = None if untuned else registry.tuned(algo_name, env_id)
+    config = module.Config(**(known.config if known else {}))
+    hyper = module.Hyper(**(known.hyper if known else {}))
+    flags = dataclasses.make_dataclass(
+        "Train",
+        [
+            ("run", _flat(TrainFlags), dataclasses.field(default_factory=TrainFlags)),
+            ("config", module.Config, dataclasses.field(default=config)),
+            _numbers("hyper", hyper),
+            _numbers("params", params),
+            _settings("env", env),
+        ],
+    )
+    parsed = _parse(flags, args[2:], f"jaxrl train {algo_name} {env_id}", f"Train {algo_name} on {env_id}.")
+    run: TrainFlags = parsed.run
+    total = run.total_steps or (known.total_steps if known else 500_000)
+    out = run.out or Path("runs") / f"{algo_name}-{env_id}-{time.strftime('%Y%m%d-%H%M%S')}"
+    recipe = {
+        "algo": algo_name,
+        "env_id": env_id,
+        "env_settings": dataclasses.asdict(parsed.env),
+        "config": dataclasses.asdict(parsed.config),
+        "hyper": dataclasses.asdict(parsed.hyper),
+        "params": dataclasses.asdict(parsed.params),
+        "run": {**dataclasses.asdict(run), "out": str(out), "total_steps": total},
+    }
+    return _fit(recipe, out, resume=False)
+
+
+def resume(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Resume:
+        run: Annotated[Path, _positional()]
+        """Run folder."""
+        progress: bool = True
+
+    flags = _parse(Resume, args, "jaxrl resume", "Go on with a run from its newest whole checkpoint.")
+    recipe = _recipe(flags.run)
+    recipe["run"]["progress"] = flags.progress
+    return _fit(recipe, flags.run, resume=True)
+
+
+def _fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
+    import jax
+    import numpy as np
+
+    from jaxrl.fit import fit
+
+    algo, hyper, params = _build(recipe)
+    run = recipe["run"]
+    total = run["total_steps"]
+    eval_every = total // 10 if run["eval_every"] is None else (run["eval_every"] or None)
+    result = fit(
+        algo,
+        jax.random.key(run["seed"]),
+        total,
+        hyper=hyper,
+        env_params=params,
+        num_seeds=run["seeds"],
+        eval_every=eval_every,
+        eval_episodes=run["eval_episodes"],
+        eval_env_params=params,
+        eval_max_steps=run["eval_max_steps"],
+        eval_greedy=run["greedy"],
+        out=out,
+        checkpoint_every=run["checkpoint_every"],
+        keep=run["keep"],
+        loggers=tuple(run["log"]),
+        resume=resume,
+        overwrite=run["overwrite"] and not resume,
+        progress=run["progress"],
+        extra={"recipe": recipe},
+    )
+    if result.interrupted:
+        print(f"Interrupted; the checkpoint is written. Go on with: jaxrl resume {out}")
+        return 130
+    for seed, what in result.diverged.items():
+        print(f"seed {seed}: {what}; its last good state was kept")
+    if result.evaluations:
+        returns = np.atleast_1d(result.evaluations[-1]["return"])
+        print(f"return {_summary(returns)} over {run['eval_episodes']} full episodes a seed")
+    print(f"run folder {out}")
+    from jaxrl.plotting import plot
+
+    print(f"curve      {plot([out], out / 'media' / 'curve.png')}")
+    if run["video"]:
+        print(f"video      {_render(recipe, out, out / 'media' / 'policy.gif', 0, None, False)}")
+    return 0
+
+
+# ---- eval, render, plot
+
+
+def evaluate_command(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Eval:
+        run: Annotated[Path, _positional()]
+        """Run folder."""
+        episodes: int = 128
+        seed: int = 0
+        max_steps: int | None = None
+        """Cap on the length of an episode."""
+        greedy: bool = False
+        """The policy's mode instead of a sample."""
+
+    flags = _parse(Eval, args, "jaxrl eval", "Full episodes of each seed's policy.")
+    import jax
+    import numpy as np
+
+    from jaxrl.evaluation import evaluate
+
+    recipe = _recipe(flags.run)
+    algo, state, params = _load(recipe, flags.run)
+
+    def returns(state, key):
+        policy = algo.policy(state)
+        return evaluate(algo, policy, algo.venv.env, params, key, flags.episodes, flags.max_steps, flags.greedy)
+
+    keys = jax.random.split(jax.random.key(flags.seed), recipe["run"]["seeds"])
+    stats = jax.jit(jax.vmap(returns))(state, keys)
+    mean = np.asarray(stats.returns.mean(1))
+    for seed, (value, length) in enumerate(zip(mean, np.asarray(stats.lengths.mean(1)), strict=True)):
+        print(f"seed {seed}: return {value:.2f}, length {length:.1f}")
+    print(f"return {_summary(mean)} over {flags.episodes} full episodes a seed")
+    return 0
+
+
+def render(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Render:
+        run: Annotated[Path, _positional()]
+        """Run folder."""
+        out: Path | None = None
+        """A .gif, .mp4 or .png (contact sheet). Default: media/policy.gif in the run folder."""
+        seed: int = 0
+        """Which of the run's seeds."""
+        max_steps: int | None = None
+        """Frames at most. Default: one episode, 500 at most."""
+        greedy: bool = False
+
+    flags = _parse(Render, args, "jaxrl render", "One episode of the trained policy.")
+    out = flags.out or flags.run / "media" / "policy.gif"
+    print(_render(_recipe(flags.run), flags.run, out, flags.seed, flags.max_steps, flags.greedy))
+    return 0
+
+
+def _render(recipe: dict[str, Any], folder: Path, out: Path, seed: int, max_steps: int | None, greedy: bool) -> Path:
+    import jax
+    import numpy as np
+
+    from jaxrl.render import render_states, save
+
+    algo, state, params = _load(recipe, folder)
+    if not 0 <= seed < recipe["run"]["seeds"]:
+        raise ValueError(f"--seed {seed}: the run has seeds 0 to {recipe['run']['seeds'] - 1}.")
+    env, policy = algo.venv.env, jax.tree.map(lambda x: x[seed], algo.policy(state))
+    steps = int(np.minimum(params.max_steps, max_steps or 500))
+
+    def step(loop, key):
+        obs, state, carry = loop
+        act_key, env_key = jax.random.split(key)
+        action, carry = algo.act(policy, act_key, obs, carry, greedy=greedy)
+        ts = env.step(env_key, state, action, params)
+        return (ts.obs, ts.state, carry), (state, ts.terminated | ts.truncated)
+
+    @jax.jit
+    def episode(key):
+        reset_key, run_key = jax.random.split(key)
+        obs, first = env.reset(reset_key, params)
+        return jax.lax.scan(step, (obs, first, algo.initial_carry()), jax.random.split(run_key, steps))[1]
+
+    states, done = episode(jax.random.key(seed))
+    length = int(np.argmax(done)) + 1 if np.any(done) else steps
+    states = jax.tree.map(lambda x: np.asarray(x)[:length], states)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    dt = float(getattr(params, "dt", 1 / 30))
+    return save(out, render_states(env, states, params), fps=min(50, max(10, round(1 / dt))))
+
+
+def plot_command(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Plot:
+        runs: Annotated[tuple[Path, ...], _positional()]
+        """Run folders."""
+        out: Path = Path("curves.png")
+        metric: str = "episode_return"
+        window: int | None = None
+        """Rows of the trailing mean. Default: a fortieth of the run."""
+
+    flags = _parse(Plot, args, "jaxrl plot", "Learning curves: the mean over seeds, single seeds behind it.")
+    if not flags.runs:
+        raise UsageError("plot needs at least one run folder.")
+    from jaxrl.plotting import plot
+
+    print(plot(flags.runs, flags.out, flags.metric, flags.window))
+    return 0
+
+
+# ---- envs, algos, bench
+
+
+def envs(args: list[str]) -> int:
+    from jaxrl import registry
+
+    found = registry.list_envs(args[0] if args else "*")
+    for id in found:
+        env, params = registry.make(id)
+        print(f"{id:28} {env.observation_space(params)!r:.60}  ->  {env.action_space(params)!r:.40}")
+    if not found:
+        print(f"jaxrl: no environment matches {args[0]!r}.", file=sys.stderr)
+    return 0 if found else 1
+
+
+def algos(args: list[str]) -> int:
+    from jaxrl import registry
+
+    for name in registry.list_algos():
+        print(f"{name:12} {(registry.get_algo(name).__doc__ or '').splitlines()[0]}")
+    return 0
+
+
+def bench(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Bench:
+        envs: Annotated[tuple[str, ...], _positional()] = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0")
+        """Ids."""
+        num_envs: int = 2048
+        steps: int = 500
+        repeats: int = 5
+
+    flags = _parse(Bench, args, "jaxrl bench", "Random actions with auto-reset; the median of several repeats.")
+    import jax
+    import numpy as np
+
+    from jaxrl import registry
+    from jaxrl.math import fast_key
+    from jaxrl.vectorize import vectorize
+
+    for id in flags.envs:
+        env, params = registry.make(id)
+        venv, space = vectorize(env, flags.num_envs), env.action_space(params)
+
+        def step(loop, key, venv=venv, space=space, params=params):
+            vstate, total = loop
+            action_key, env_key = jax.random.split(key)
+            action = jax.vmap(space.sample)(jax.random.split(action_key, flags.num_envs))
+            ts = venv.step(env_key, vstate, action, params)
+            # Everything is summed, so that nothing is computed for nobody.
+            total += sum(x.sum() for x in jax.tree.leaves(ts.obs)) + ts.reward.sum()
+            return (ts.state, total), None
+
+        def run(vstate, key, step=step):
+            return jax.lax.scan(step, (vstate, 0.0), jax.random.split(fast_key(key), flags.steps))[0]
+
+        vstate = jax.jit(venv.reset)(jax.random.key(0), params)[1]
+        begin = time.perf_counter()
+        compiled = jax.jit(run).lower(vstate, jax.random.key(1)).compile()
+        compile_seconds, seconds = time.perf_counter() - begin, []
+        for i in range(flags.repeats + 1):
+            begin = time.perf_counter()
+            jax.block_until_ready(compiled(vstate, jax.random.key(i)))
+            seconds.append(time.perf_counter() - begin)
+        rate = flags.num_envs * flags.steps / np.median(seconds[1:])
+        print(f"{id:28} {rate / 1e6:8.2f} M steps/s   compile {compile_seconds:.1f} s")
+    return 0
+
+
+# ---- from a recipe to functions and back
+
+
+def _build(recipe: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """`(algo, hyper, params)`; fields that are arrays come back as what they were."""
+    from jaxrl import registry
+    from jaxrl.environment import strongly_typed
+
+    module = registry.get_algo(recipe["algo"])
+    env, default = registry.make(recipe["env_id"], **recipe["env_settings"])
+    params = strongly_typed(default.replace(**recipe["params"]))
+    env.validate(params)
+    config = {k: tuple(v) if isinstance(v, list) else v for k, v in recipe["config"].items()}
+    return module.make(env, module.Config(**config)), module.Hyper(**recipe["hyper"]), params
+
+
+def _load(recipe: dict[str, Any], folder: Path) -> tuple[Any, Any, Any]:
+    from jaxrl.fit import load
+
+    algo, hyper, params = _build(recipe)
+    _, state = load(algo, folder, hyper=hyper, env_params=params, num_seeds=recipe["run"]["seeds"])
+    return algo, state, params
+
+
+def _recipe(folder: Path) -> dict[str, Any]:
+    from jaxrl.run_folder import RunFolder, RunFolderError
+
+    recipe = RunFolder(folder).read_config().get("recipe")
+    if recipe is None:
+        raise RunFolderError(f"{folder} was not made by `jaxrl train`: use the Python program that made it.")
+    return recipe
+
+
+def _summary(returns: Any) -> str:
+    from jaxrl.evaluation import bootstrap_interval, iqm
+
+    if len(returns) == 1:
+        return f"{returns[0]:.2f}"
+    low, high = bootstrap_interval(returns)
+    return f"{returns.mean():.2f} (IQM {iqm(returns):.2f}, 95 % interval {low:.2f} to {high:.2f}, {len(returns)} seeds)"
+
+
+# ---- flags
+
+
+def _parse(cls: Any, args: list[str], prog: str, description: str) -> Any:
+    import tyro
+
+    return tyro.cli(cls, args=args, prog=prog, description=description)
+
+
+def _positional() -> Any:
+    import tyro
+
+    return tyro.conf.Positional
+
+
+def _flat(cls: type) -> Any:
+    """`--seeds`, not `--run.seeds`."""
+    import tyro
+
+    return Annotated[cls, tyro.conf.arg(name="")]
+
+
+def _numbers(name: str, tree: Any) -> tuple[str, type, Any]:
+    """A dataclass field of the scalar leaves of a pytree dataclass, for typed flags `--<name>.<leaf>`."""
+    import numpy as np
+
+    fields = []
+    for field in dataclasses.fields(tree):
+        value = getattr(tree, field.name)
+        if np.ndim(value) == 0 and not dataclasses.is_dataclass(value):
+            kind = int if np.issubdtype(np.asarray(value).dtype, np.integer) else float
+            # float32 0.1 is shown, and stored, as 0.1
+            shown = int(value) if kind is int else float(str(np.asarray(value)))
+            fields.append((field.name, kind, dataclasses.field(default=shown)))
+    cls = dataclasses.make_dataclass(name.capitalize(), fields)
+    return name, cls, dataclasses.field(default_factory=cls)
+
+
+def _settings(name: str, env: Any) -> tuple[str, type, Any]:
+    """The same for the static settings of an environment."""
+    kinds = (bool, int, float, str)
+    fields = [
+        (f.name, type(getattr(env, f.name)), dataclasses.field(default=getattr(env, f.name)))
+        for f in dataclasses.fields(env)
+        if f.name != "id" and isinstance(getattr(env, f.name), kinds)
+    ]
+    cls = dataclasses.make_dataclass(name.capitalize(), fields)
+    return name, cls, dataclasses.field(default_factory=cls)
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": train,
+    "resume": resume,
+    "eval": evaluate_command,
+    "render": render,
+    "plot": plot_command,
+    "envs": envs,
+    "algos": algos,
+    "bench": bench,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Learning curves and comparisons of run folders, as PNG, PDF or SVG by the file's suffix. matplotlib loads when called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl.run_folder import RunFolder, RunFolderError, read_rows
+
+COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
+
+
+def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
+    """`(steps (rows,), values (rows, seeds))` of one run; NaN where nothing was logged.
+
+    Raises RunFolderError when the folder has no metrics, or none of that name (the message lists those it has).
+    """
+    rows = read_rows(RunFolder(folder).metrics)
+    if not rows:
+        raise RunFolderError(f"{folder} has no metrics yet.")
+    if metric not in rows[-1]:
+        names = ", ".join(k for k in rows[-1] if k not in ("update", "step"))
+        raise RunFolderError(f"{folder} has no metric {metric!r}; it has {names}.")
+    values = [np.atleast_1d(np.array(row[metric], float)) for row in rows]
+    return np.array([row["step"] for row in rows]), np.stack(values)
+
+
+def smoothed(values: np.ndarray, window: int) -> np.ndarray:
+    """Trailing mean over `window` rows that ignores NaN; the first rows average what there is."""
+    filled = np.where(np.isnan(values), 0.0, values)
+    total, count = np.cumsum(filled, 0), np.cumsum(~np.isnan(values), 0)
+    total[window:], count[window:] = total[window:] - total[:-window], count[window:] - count[:-window]
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def plot(
+    folders: Sequence[str | Path], out: str | Path, metric: str = "episode_return", window: int | None = None
+) -> Path:
+    """Curves of runs against environment steps: the mean over seeds, the single seeds behind it.
+
+    Args:
+        window: rows of the trailing mean; default a fortieth of the run.
+    """
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for i, folder in enumerate(folders):
+        steps, values = curve(folder, metric)
+        values = smoothed(values, window or max(1, len(steps) // 40))
+        color = COLORS[i % len(COLORS)]
+        if values.shape[1] > 1:
+            axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.8)
+        axes.plot(steps, _mean(values), color=color, linewidth=2, label=_label(folder, values.shape[1]))
+    axes.set(xlabel="environment steps a seed", ylabel=metric.replace("_", " "))
+    axes.xaxis.set_major_formatter(
+        lambda x, _: f"{x / 1e6:g}M" if x >= 1e6 else f"{x / 1e3:g}k" if x >= 1e3 else f"{x:g}"
+    )
+    axes.legend(frameon=False, loc="best")
+    return _save(figure, out)
+
+
+def bars(
+    table: dict[str, Sequence[float]], out: str | Path, xlabel: str, reference: dict[str, float] | None = None
+) -> Path:
+    """One line an entry: each score as a dot, the mean as a bar, and a published or required value as a mark."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(7, 0.5 * len(table) + 1.2), layout="constrained")
+    for row, (name, scores) in enumerate(table.items()):
+        axes.plot(scores, np.full(len(scores), row), "o", color=COLORS[0], alpha=0.35, markersize=5)
+        axes.plot([np.mean(scores)] * 2, [row - 0.3, row + 0.3], color=COLORS[0], linewidth=2.5)
+        if reference and name in reference:
+            axes.plot([reference[name]] * 2, [row - 0.3, row + 0.3], color=COLORS[1], linewidth=1.5, linestyle=":")
+    axes.set_yticks(range(len(table)), list(table))
+    axes.invert_yaxis()
+    axes.set(xlabel=xlabel)
+    return _save(figure, out)
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    count = (~np.isnan(values)).sum(1)
+    return np.where(count > 0, np.nansum(values, 1) / np.maximum(count, 1), np.nan)
+
+
+def _label(folder: str | Path, seeds: int) -> str:
+    config = RunFolder(folder).read_config()
+    return f"{Path(folder).name}: {config['algorithm']} {config['env']}" + (f" ({seeds} seeds)" if seeds > 1 else "")
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25})
+    return plt
+
+
+def _save(figure: Any, out: str | Path) -> Path:
+    import matplotlib.pyplot as plt
+
+    out = Path(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=150)
+    plt.close(figure)
+    return out

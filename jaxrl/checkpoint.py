@@ -1,7 +1,7 @@
 """Exact checkpoints of any state: orbax holds the arrays, a manifest says what they are and proves that they are whole.
 
-`<folder>/<step>/` holds `arrays/` (orbax) and `manifest.json`: the caller's description of the run, the path, shape and dtype
-of every leaf, and a SHA-256 of every file. The folder appears under its name only when complete. No pickle.
+`<folder>/<step>/` holds `arrays/` (orbax) and `manifest.json`: the caller's description of the run, the path, shape and
+dtype of every leaf, and a SHA-256 of every file. The folder appears under its name only when complete. No pickle.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ def evaluate(
     """`num_episodes` episodes of `policy`, one a slot, so that short ones do not count for more. Pure: jit and vmap it.
 
     Args:
-        max_steps: cap on the length, for tasks without a time limit or policies that never end. Default: the task's own.
-        greedy: deploy the mode of the policy instead of sampling.
+        max_steps: cap on the length, for tasks without a time limit or policies that never end. Default: the task's
+        own. greedy: deploy the mode of the policy instead of sampling.
 
     Raises ValueError when neither the task nor the caller limits the length.
     """

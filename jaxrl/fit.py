@@ -1,7 +1,7 @@
 """The host loop around a pure training program: progress, logs, evaluation, checkpoints, exact resume.
 
-`fit` calls one compiled program, a loop of a *traced* number of updates, so that no interval changes the numbers: a run that
-was killed and resumed ends bit-identical to one that was not (same machine and versions).
+`fit` calls one compiled program, a loop of a *traced* number of updates, so that no interval changes the numbers: a run
+that was killed and resumed ends bit-identical to one that was not (same machine and versions).
 """
 
 from __future__ import annotations
@@ -146,8 +146,9 @@ def fit(
                 on_progress(done, history.last)
     result = FitResult(carry[0], history.metrics(), history.evaluations, program.diverged(carry), done < updates)
     if folder is not None:
-        write_json(folder.summary, {"updates": done, "steps": done * algo.steps_per_update, **display.times(), **history.summary(),
-                                    "diverged": result.diverged, "interrupted": result.interrupted})  # fmt: skip
+        ended = {"diverged": result.diverged, "interrupted": result.interrupted}
+        steps = done * algo.steps_per_update
+        write_json(folder.summary, {"updates": done, "steps": steps, **display.times(), **history.summary(), **ended})
     return result
 
 
@@ -244,7 +245,15 @@ def _where(mask: Array, new: Array, old: Array) -> Array:
 class _Evaluator:
     """Full episodes of the current policies."""
 
-    def __init__(self, algo: Algorithm, num_seeds: int | None, episodes: int, env_params: Any, max_steps: int | None, greedy: bool):  # fmt: skip
+    def __init__(
+        self,
+        algo: Algorithm,
+        num_seeds: int | None,
+        episodes: int,
+        env_params: Any,
+        max_steps: int | None,
+        greedy: bool,
+    ):
         env_params = algo.venv.env.default_params if env_params is None else env_params
 
         def returns(state: Any, keys: Array) -> Array:
@@ -264,7 +273,15 @@ class _Evaluator:
 class _History:
     """Rows as they are logged: the mean over `log_every` updates, per seed."""
 
-    def __init__(self, folder: RunFolder | None, loggers: tuple[str, ...], settings: dict, num_seeds: int | None, every: int, steps: int):  # fmt: skip
+    def __init__(
+        self,
+        folder: RunFolder | None,
+        loggers: tuple[str, ...],
+        settings: dict,
+        num_seeds: int | None,
+        every: int,
+        steps: int,
+    ):
         self.folder, self.every, self.steps, self.num_seeds = folder, every, steps, num_seeds
         self.logger = None if folder is None else Logger(folder, loggers, settings)
         self.rows: list[dict[str, Any]] = []
@@ -300,7 +317,12 @@ class _History:
             self.logger.write({k: _plain(v) for k, v in self.last.items()})
 
     def evaluated(self, update: int, returns: np.ndarray) -> None:
-        row = {"update": update, "step": update * self.steps, "return": returns.mean(-1).tolist(), "episodes": returns.shape[-1]}  # fmt: skip
+        row = {
+            "update": update,
+            "step": update * self.steps,
+            "return": returns.mean(-1).tolist(),
+            "episodes": returns.shape[-1],
+        }
         self.evaluations.append(row)
         if self.folder is not None:
             import json
@@ -402,7 +424,9 @@ class _Display:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             columns = ("[bold]{task.description}", BarColumn(None), MofNCompleteColumn(), TimeRemainingColumn())
-            self.bar = Progress(*map(lambda c: TextColumn(c) if isinstance(c, str) else c, columns), TextColumn("{task.fields[note]}"))  # fmt: skip
+            self.bar = Progress(
+                *map(lambda c: TextColumn(c) if isinstance(c, str) else c, columns), TextColumn("{task.fields[note]}")
+            )
             self.bar.start()
             name = f"{self.algo.name} {self.algo.venv.env.id}"
             self.task = self.bar.add_task(name, total=self.updates, completed=self.start, note="")
@@ -443,4 +467,8 @@ class _Display:
         return (self.at - self.start) * self.algo.steps_per_update / max(self.run_seconds, 1e-9)
 
     def times(self) -> dict[str, float]:
-        return {"compile_seconds": self.compile_seconds, "run_seconds": self.run_seconds, "steps_per_second": self.steps_per_second()}  # fmt: skip
+        return {
+            "compile_seconds": self.compile_seconds,
+            "run_seconds": self.run_seconds,
+            "steps_per_second": self.steps_per_second(),
+        }

@@ -52,9 +52,9 @@ def _sincos32_jvp(primals, tangents):
 def fence(tree: PyTree) -> PyTree:
     """`tree`, computed once before anything that reads it.
 
-    XLA's CPU backend fuses producers into a `stack` or broadcast and computes them anew for each output element: Acrobot's
-    observation cost 2,000 us so, 17 us behind a fence. Only a conditional stops it (an optimization barrier is gone by
-    then); its predicate is unbatched under any vmap. Derivatives pass.
+    XLA's CPU backend fuses producers into a `stack` or broadcast and computes them anew for each output element:
+    Acrobot's observation cost 2,000 us so, 17 us behind a fence. Only a conditional stops it (an optimization barrier
+    is gone by then); its predicate is unbatched under any vmap. Derivatives pass.
     """
     always = jax.lax.optimization_barrier(jnp.bool_(True))  # hides that it is constant
 

@@ -1,4 +1,6 @@
-"""Learning curves and comparisons of run folders, as PNG, PDF or SVG by the file's suffix. matplotlib loads when called."""
+"""Learning curves and comparisons of run folders, as PNG, PDF or SVG by the file's suffix. matplotlib loads when
+called.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,64 @@
+# Each target sets up what it needs: a .venv with the locked packages. Only Python >= 3.11 and make are assumed.
+#   make demo    make test    make test-all    make lint    make bench    make results    make lock
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
+
+# The first interpreter that runs and is new enough; override with `make PYTHON=/path/to/python test`.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$python && break; done)
+
+.PHONY: help demo test test-all lint format lock bench results clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: $(VENV)/.installed
+	rm -rf runs/demo
+	$(BIN)/jaxrl train ppo CartPole-v1 --seeds 4 --total-steps 500000 --out runs/demo --video
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-all: $(VENV)/.installed-dev-reference
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(VENV)/.installed-dev
+	$(BIN)/uv pip compile --universal --python-version 3.11 --upgrade --quiet --no-header --annotation-style line \
+		--extra dev pyproject.toml --output-file requirements.lock
+
+bench: $(VENV)/.installed
+	$(BIN)/jaxrl bench
+
+results: $(VENV)/.installed-dev
+	$(BIN)/python experiments/results/run.py
+
+clean:
+	rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache build dist *.egg-info
+
+# .installed holds the library, .installed-<extra>-<extra> the library with those extras.
+comma := ,
+
+$(VENV)/.installed: pyproject.toml requirements.lock | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -c requirements.lock -e .
+	touch $@
+
+$(VENV)/.installed-%: pyproject.toml requirements.lock | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -c requirements.lock \
+		-e ".[$(subst -,$(comma),$*)]"
+	touch $@ $(VENV)/.installed
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "jaxrl needs Python 3.11 or newer; none was found. Install one, or name it:" \
+		"make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "Python's venv module is missing or broken" \
+		"(on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }

@@ -1,0 +1,253 @@
+"""`to_gymnasium` and `to_gymnasium_vector` under Gymnasium's checker, against plain steps, and given bad actions."""
+
+import dataclasses
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+from jaxrl import Environment, Transition, make, pytree, vectorize
+from jaxrl.interop.gymnasium import to_gymnasium, to_gymnasium_vector
+from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+from jaxrl.testing import ObservationActionReward
+from jaxrl.wrappers import PreviousActionReward
+
+
+@pytree
+class LineParams:
+    max_steps: jax.Array = 3
+    step: jax.Array = 1.0
+
+
+@pytree
+class LineState:
+    time: jax.Array
+    x: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Line(Environment):
+    """Walk to 2 (terminated) or be cut; nested observation, action and info."""
+
+    id: str = dataclasses.field(default="Line/plain-v0", kw_only=True)
+    Params = LineParams
+    deterministic = True
+
+    def initial(self, key, params):
+        return LineState(jnp.int32(0), jnp.float32(0))
+
+    def transition(self, key, state, action, params):
+        x = state.x + params.step * action["move"][0] * (1 + action["gear"][1][0])
+        info = {"reward/x": x, "more": {"vector": jnp.stack([x, x])}}
+        return Transition(state.replace(x=x), x, x >= 2, jnp.bool_(False), info)
+
+    def observe(self, key, state, params):
+        return {"x": state.x[None], "clock": (state.time % 4, jnp.stack([state.time % 2, state.time % 3]))}
+
+    def observation_space(self, params):
+        return Dict({"x": Box(-100.0, 100.0, (1,)), "clock": Tuple((Discrete(4), MultiDiscrete((2, 3))))})
+
+    def action_space(self, params):
+        return Dict({"move": Box(-1.0, 1.0, (1,)), "gear": Tuple((Discrete(2), MultiDiscrete((2, 2))))})
+
+    def validate(self, params):
+        if not np.all(np.asarray(params.step) > 0):
+            raise ValueError(f"step={params.step} must be positive.")
+
+    def render(self, state, params):
+        return np.full((4, 4, 3), int(state.time), np.uint8)
+
+
+def go(move, gear=0):
+    return {"move": np.array([move], np.float32), "gear": (0, np.array([gear, 0]))}
+
+
+@pytest.mark.parametrize(
+    "env",
+    [make("CartPole-v1")[0], make("Pendulum-v1")[0], Line(), PreviousActionReward(ObservationActionReward())],
+    ids=lambda e: e.id,
+)
+def test_passes_gymnasiums_checker(env, recwarn):
+    check_env(to_gymnasium(env, render_mode="rgb_array"), skip_render_check=not isinstance(env, Line))
+    unwanted = [str(w.message) for w in recwarn if "Box" not in str(w.message)]
+    assert not unwanted  # an unbounded or symmetric box is advised against; nothing else is
+
+
+def test_one_environment_steps_as_the_function_does():
+    env, params = make("CartPole-v1")
+    gym_env = to_gymnasium(env, params, seed=3)
+    obs, info = gym_env.reset()
+    assert info == {} and obs.dtype == np.float32 and gym_env.observation_space.contains(obs)
+    for i in range(5):
+        expected = env.step(jax.random.key(0), gym_env.state, jnp.int32(i % 2), params)
+        obs, reward, terminated, truncated, info = gym_env.step(i % 2)
+        np.testing.assert_allclose(obs, expected.obs, rtol=1e-6)
+        assert (type(reward), type(terminated), type(truncated)) == (float, bool, bool)
+        assert reward == 1.0
+
+
+def test_the_seed_decides_everything():
+    def run(seed, reset_seed):
+        env = to_gymnasium(make("Pendulum-v1")[0], seed=seed)
+        first = env.reset(seed=reset_seed)[0]
+        return np.stack([first, env.step(np.zeros(1, np.float32))[0], env.reset()[0], env.reset()[0]])
+
+    np.testing.assert_array_equal(run(1, None), run(1, None))
+    np.testing.assert_array_equal(run(None, 1), run(2, 1))
+    assert not np.array_equal(run(1, None), run(2, None))
+    assert not np.array_equal(run(None, None), run(None, None))
+    assert len(np.unique(run(1, None)[[0, 2, 3]], axis=0)) == 3  # no episode begins as the one before
+
+
+def test_time_limit_info_and_nested_spaces():
+    env = to_gymnasium(Line())
+    env.reset(seed=0)
+    _, _, terminated, truncated, info = env.step(go(0.5))
+    assert info["reward/x"] == 0.5 and isinstance(info["reward/x"], float)
+    np.testing.assert_array_equal(info["more"]["vector"], [0.5, 0.5])
+    env.step(go(0.5))
+    obs, _, terminated, truncated, _ = env.step(go(1.0, gear=0))
+    assert (terminated, truncated) == (True, True)
+    assert env.observation_space.contains(obs) and obs["clock"][0] == 3
+
+
+def test_made_by_gymnasium_from_its_spec():
+    env = to_gymnasium(Line(), render_mode="rgb_array")
+    assert env.spec is not None and env.spec.id == "jaxrl/Line-plain-v0"
+    made = gymnasium.make(env.spec, render_mode="rgb_array")
+    made.reset(seed=0)
+    made.step(go(0.5))
+    frame = made.render()
+    assert isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame[0, 0, 0] == 1
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "id, action, message",
+    [
+        ("CartPole-v1", 2, r"CartPole-v1: the action 2 is outside Discrete\(2\)"),
+        ("CartPole-v1", -1, "the action -1 is outside"),
+        ("CartPole-v1", 0.0, "float64 of shape"),
+        ("CartPole-v1", np.zeros(1, int), r"int64 of shape \(1,\)"),
+        ("Pendulum-v1", np.array([2.5]), r"2\.5.*outside Box\(-2.0, 2.0, \(1,\), float32\); clip it"),
+        ("Pendulum-v1", np.array([np.nan]), "nan.*outside"),
+        ("Pendulum-v1", np.zeros(2), r"shape \(2,\), is not in Box"),
+    ],
+)
+def test_a_bad_action_is_an_error_that_names_it(id, action, message):
+    env = to_gymnasium(make(id)[0])
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        env.step(action)
+
+
+def test_what_is_accepted():
+    env = to_gymnasium(make("Pendulum-v1")[0])
+    env.reset(seed=0)
+    env.step(np.array([2.0]))  # float64
+    env.step([1])
+    env = to_gymnasium(make("CartPole-v1")[0])
+    env.reset(seed=0)
+    for action in (1, np.int8(1), np.array(0), jnp.int32(1)):
+        env.step(action)
+
+
+@pytest.mark.parametrize("action", [{"move": np.zeros(1)}, {**go(0.0), "gear": (0,)}, {**go(0.0), "gear": (0, [2, 0])}])
+def test_bad_nested_actions(action):
+    env = to_gymnasium(Line())
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="Line/plain-v0: the action"):
+        env.step(action)
+
+
+def test_misuse():
+    env = to_gymnasium(Line())
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(go(0.0))
+    with pytest.raises(ValueError, match="render_mode='human'"):
+        to_gymnasium(Line(), render_mode="human")
+    with pytest.raises(ValueError, match="step=-1.0 must be positive"):
+        to_gymnasium(Line(), LineParams(step=-1.0)).reset()
+    with pytest.raises(ValueError, match="needs num_envs"):
+        to_gymnasium_vector(Line())
+    with pytest.raises(ValueError, match="num_envs=3, but the VectorEnv has 2"):
+        to_gymnasium_vector(vectorize(Line(), 2), 3)
+
+
+def batch(*moves):
+    n = len(moves)
+    return {"move": np.array(moves, np.float32)[:, None], "gear": (np.zeros(n, int), np.zeros((n, 2), int))}
+
+
+def test_vector_environment_resets_in_the_same_step():
+    env = to_gymnasium_vector(Line(), 3, render_mode="rgb_array")
+    assert env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+    obs, _ = env.reset(seed=0)
+    assert env.observation_space.contains(obs) and env.action_space.contains(env.action_space.sample())
+    obs, reward, terminated, truncated, info = env.step(batch(1.0, 0.5, 1.0))
+    assert reward.dtype == np.float64 and terminated.dtype == truncated.dtype == np.bool_
+    assert "final_obs" not in info and info["_reward/x"].all()
+    np.testing.assert_array_equal(info["more"]["vector"][:, 1], [1, 0.5, 1])
+    obs, reward, terminated, truncated, info = env.step(batch(1.0, 0.5, 0.0))
+    np.testing.assert_array_equal(terminated, [True, False, False])
+    np.testing.assert_array_equal(truncated, [False, False, False])
+    np.testing.assert_array_equal(obs["x"][:, 0], [0, 1, 1])
+    np.testing.assert_array_equal(info["_final_obs"], [True, False, False])
+    assert info["final_obs"][0]["x"] == [2] and info["final_obs"][1] is None
+    assert env.single_observation_space.contains(info["final_obs"][0])
+    np.testing.assert_array_equal(info["final_info"]["episode_return"], [3, 0, 0])
+    np.testing.assert_array_equal(info["final_info"]["episode_length"], [2, 0, 0])
+    np.testing.assert_array_equal(info["final_info"]["reward/x"], [2, 0, 0])
+    np.testing.assert_array_equal(info["reward/x"], [0, 1, 1])
+    np.testing.assert_array_equal(info["_reward/x"], [False, True, True])
+    frames = env.render()
+    assert frames is not None and [f[0, 0, 0] for f in frames] == [0, 2, 2]
+    _, _, terminated, truncated, info = env.step(batch(0.0, 0.0, 0.0))
+    np.testing.assert_array_equal(truncated, [False, True, True])
+    obs, _ = env.reset(options={"reset_mask": np.array([True, False, False])})
+    np.testing.assert_array_equal(obs["clock"][0], [0, 0, 0])
+    with pytest.raises(ValueError, match="reset_mask"):
+        env.reset(options={"reset_mask": np.ones(2, bool)})
+    with pytest.raises(ValueError, match="outside"):
+        env.step(batch(0.0, 0.0, 1.5))
+    env.close()
+
+
+def test_vector_infos_have_gymnasiums_shape():
+    """The same episode in Gymnasium's own same-step vector environment: equal results, infos of equal structure."""
+    ours = to_gymnasium_vector(Line(), 2)
+    theirs = gymnasium.vector.SyncVectorEnv([lambda: to_gymnasium(Line())] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    ours.reset(seed=0)
+    theirs.reset(seed=0)
+    for moves in ((1.0, 0.5), (1.0, 0.5), (0.5, 1.0)):
+        a, b = ours.step(batch(*moves)), theirs.step(batch(*moves))
+        for x, y in zip(jax.tree.leaves(a[:4]), jax.tree.leaves(b[:4]), strict=True):
+            np.testing.assert_array_equal(x, y)
+            assert x.dtype == y.dtype
+        if "final_info" in b[4]:
+            for name in ("episode_return", "episode_length"):
+                del a[4]["final_info"][name], a[4]["final_info"][f"_{name}"]
+        assert jax.tree.structure(drop_empty(a[4])) == jax.tree.structure(drop_empty(b[4]))
+        for x, y in zip(jax.tree.leaves(drop_empty(a[4])), jax.tree.leaves(drop_empty(b[4])), strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def drop_empty(info):
+    """Without object arrays (pytree leaves that hold dicts), which are compared elsewhere."""
+    return {k: drop_empty(v) if isinstance(v, dict) else v for k, v in info.items() if k != "final_obs"}
+
+
+def test_levels_reach_the_vector_environment():
+    def level(key, params):
+        return params.replace(step=jax.random.choice(key, jnp.array([0.25, 0.5])))
+
+    env = to_gymnasium_vector(vectorize(Line(), 8, level_fn=level), render_mode="rgb_array")
+    env.reset(seed=0)
+    obs, *_ = env.step(batch(*[1.0] * 8))
+    assert set(np.unique(obs["x"])) == {0.25, 0.5}
+    frames = env.render()
+    assert frames is not None and len(frames) == 8

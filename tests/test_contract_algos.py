@@ -1,0 +1,272 @@
+"""`jaxrl.testing.check_algorithm` for every algorithm, and what each learns on probes of known value."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import Algorithm, VectorEnv, get_algo, list_algos, pytree, train, vectorize
+from jaxrl.algorithm import episode_metrics, starting_values
+from jaxrl.testing import (
+    PROBES,
+    ActionReward,
+    ConstantReward,
+    Masked,
+    ObservationActionReward,
+    Privileged,
+    Probe,
+    assert_no_key_reuse,
+    check_algorithm,
+)
+
+GAMMA = 0.8
+
+
+class Setup(NamedTuple):
+    """Small settings with which an algorithm learns the probes within seconds, and how to read its values."""
+
+    config: dict[str, Any]
+    hyper: dict[str, Any]
+    steps: int
+    value: Callable[..., Any]  # (state, obs) -> (B,); of the best action where values belong to actions
+    quick: tuple[str, ...]  # probes of the quick suite: the ends, and each kind of action and observation once
+    probes: Callable[[Probe], bool] = lambda probe: True
+    tolerance: float = 0.08
+
+
+def ppo_value(algo: Any, state: Any, obs: Any) -> Any:
+    """The critic's, through a rollout of the public interface: PPO's holds observations and their values."""
+    _, rollout = jax.jit(algo.collect)(state)
+    seen = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout.obs)
+    values = rollout.value.reshape(-1)
+
+    def at(wanted):
+        match = jax.tree.leaves(jax.tree.map(lambda s, w: (s == w).reshape(len(s), -1).all(1), seen, wanted))
+        return values[jnp.argmax(jnp.stack(match).all(0))]
+
+    return jnp.stack([at(jax.tree.map(lambda x, i=i: x[i], obs)) for i in range(len(jax.tree.leaves(obs)[0]))])
+
+
+def dqn_value(algo: Any, state: Any, obs: Any) -> Any:
+    from jaxrl.algos import dqn
+
+    env = algo.venv.env
+    space, actions = env.observation_space(state.env_params), env.action_space(state.env_params)
+    network = dqn.QNetwork(space, actions.n, algo.config.hidden, algo.config.activation, algo.config.dueling)
+    q: Any = network.apply(state.weights, obs)
+    return jnp.max(q if not isinstance(obs, dict) else jnp.where(obs["action_mask"], q, -jnp.inf), -1)
+
+
+SETUPS = {
+    "ppo": Setup(
+        dict(num_envs=16, num_steps=16, num_epochs=4, num_minibatches=4, hidden=(16,)),
+        dict(learning_rate=1e-2, gamma=GAMMA, ent_coef=0.0),
+        steps=16 * 16 * 40,
+        value=ppo_value,
+        quick=("TimeLimit-discrete", "ObservationActionReward-box", "Masked-discrete", "Privileged-discrete"),
+    ),
+    "dqn": Setup(
+        dict(num_envs=8, num_steps=2, num_updates=4, batch_size=32, buffer_size=512, hidden=(16,)),
+        dict(
+            learning_rate=5e-3,
+            gamma=GAMMA,
+            exploration_steps=1,
+            epsilon_end=0.5,
+            learning_starts=64,
+            target_period=32,
+        ),
+        steps=16 * 400,
+        value=dqn_value,
+        quick=("TimeLimit-discrete", "ObservationActionReward-discrete", "Masked-discrete"),
+        # It acts in Discrete spaces, and its values are of the policy, which does not see what is privileged.
+        probes=lambda probe: probe.kind == "discrete" and not isinstance(probe, Privileged),
+    ),
+}
+
+
+@cache
+def made(name, probe):
+    module, setup = get_algo(name), SETUPS[name]
+    return module.make(probe, module.Config(**setup.config)), module.Hyper(**setup.hyper)
+
+
+def test_every_algorithm_is_here():
+    assert sorted(SETUPS) == list_algos()
+
+
+CASES = [(name, probe) for name, setup in SETUPS.items() for probe in PROBES if setup.probes(probe)]
+
+
+@pytest.mark.parametrize(
+    "name, probe",
+    [pytest.param(n, p, id=f"{n}-{p.id}", marks=() if p.id in SETUPS[n].quick else pytest.mark.slow) for n, p in CASES],
+)
+def test_learns_the_probe(name, probe):
+    algo, hyper = made(name, probe)
+    setup = SETUPS[name]
+    state, _ = jax.jit(lambda key: train(algo, key, setup.steps, hyper))(jax.random.key(0))
+    known = probe.known(GAMMA)
+    if known.action is not None:
+        best, _ = algo.act(algo.policy(state), jax.random.key(1), known.obs, algo.initial_carry(()), greedy=True)
+        np.testing.assert_allclose(best, known.action, atol=known.tolerance)
+    else:
+        value = setup.value(algo, state, known.obs)
+        np.testing.assert_allclose(value, known.value, rtol=setup.tolerance, atol=setup.tolerance)
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_keeps_the_contract(name):
+    algo, hyper = made(name, ObservationActionReward())
+    check_algorithm(algo, hyper=hyper, num_updates=6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("probe", [ActionReward("box"), Masked(), Privileged()], ids=lambda p: p.id)
+def test_ppo_keeps_the_contract_with_other_spaces(probe):
+    algo, hyper = made("ppo", probe)
+    check_algorithm(algo, hyper=hyper, num_updates=2)
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_no_key_is_used_twice(name):
+    """Two updates, so that a key left over from the first would be found in the second."""
+    algo, hyper = made(name, ObservationActionReward())
+    state = algo.init(jax.random.key(0), hyper)
+
+    def twice(key):
+        fresh = state.replace(key=key)
+        return algo.update(algo.update(fresh)[0])[1]["loss"]
+
+    assert np.isfinite(assert_no_key_reuse(twice, jax.random.key(1)))
+
+
+# ---- what the contract finds, shown on the smallest algorithm that keeps it
+
+
+@pytree
+class ToyHyper:
+    learning_rate: jax.Array = 0.1
+
+
+@pytree
+class ToyState:
+    key: jax.Array
+    hyper: ToyHyper
+    env_params: Any
+    env_state: Any
+    obs: Any
+    step: jax.Array
+    weights: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Toy:
+    """Random steps in four environments; the weight follows their mean reward and says how likely action 1 is."""
+
+    venv: VectorEnv
+
+    def init(self, key, hyper=None, env_params=None):
+        hyper, env_params = starting_values(ToyHyper, self.venv, hyper, env_params)
+        key, reset_key = jax.random.split(key)
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        return ToyState(key, hyper, env_params, env_state, obs, jnp.int32(0), {"w": jnp.zeros(())})
+
+    def collect(self, state):
+        key, act_key, env_key = jax.random.split(state.key, 3)
+        action, _ = self.act(state.weights, act_key, state.obs)
+        ts = self.venv.step(env_key, state.env_state, action, state.env_params)
+        return state.replace(key=key, obs=ts.obs, env_state=ts.state, step=state.step + 4), ts._replace(state=None)
+
+    def learn(self, state, rollout):
+        error = jnp.mean(rollout.reward) - state.weights["w"]
+        finished = rollout.terminated | rollout.truncated
+        metrics = episode_metrics(rollout.info["episode_return"], rollout.info["episode_length"], finished)
+        weights = {"w": state.weights["w"] + state.hyper.learning_rate * error}
+        return state.replace(weights=weights), {**metrics, "loss": error**2}
+
+    def update(self, state):
+        return self.learn(*self.collect(state))
+
+    def act(self, policy, key, obs, carry=(), greedy=False):
+        shape = obs.shape[:-1]
+        greedy_action = jnp.broadcast_to(policy["w"] > 0, shape).astype(jnp.int32)
+        return greedy_action if greedy else jax.random.randint(key, shape, 0, 2), carry
+
+
+def toy(**changes):
+    t = Toy(vectorize(ConstantReward(), 4))
+    whole = Algorithm(
+        "toy",
+        None,
+        ToyHyper,
+        t.venv,
+        4,
+        t.init,
+        t.collect,
+        t.learn,
+        t.update,
+        lambda s: s.weights,
+        lambda s=(): (),
+        t.act,
+    )
+    parts = {name: wrap(getattr(whole, name)) for name, wrap in changes.items()}
+    if "learn" in parts:
+        parts["update"] = lambda state: parts["learn"](*whole.collect(state))
+    return whole._replace(**parts)
+
+
+def test_toy():
+    check_algorithm(toy())
+
+
+def after(f):
+    """A fault: `f(old state, new state, metrics)` stands in the place of an update's (or learn's) results."""
+    return lambda fn: lambda state, *args: f(state, *fn(state, *args))
+
+
+FAULTS = {
+    "learns nothing": (
+        {"learn": after(lambda old, new, m: (new.replace(weights=old.weights), m))},
+        "'w'.* do not change",
+    ),
+    "NaN": ({"learn": after(lambda old, new, m: (new.replace(weights={"w": jnp.log(-1.0)}), m))}, "not finite"),
+    "reuses its key": ({"update": after(lambda old, new, m: (new.replace(key=old.key), m))}, "the key it was given"),
+    "update is more": (
+        {"update": after(lambda old, new, m: (new.replace(weights={"w": new.weights["w"] + 1}), m))},
+        "collect, then learn, against update",
+    ),
+    "lacks a metric": ({"update": after(lambda old, new, m: (new, {"loss": m["loss"]}))}, "no 'episode_return'"),
+    "vector metric": ({"learn": after(lambda old, new, m: (new, m | {"q": jnp.zeros(2)}))}, "metrics are scalars"),
+    "weak type": (
+        {"learn": after(lambda old, new, m: (new.replace(weights={"w": 0.5 * jnp.asarray(1.0)}), m))},
+        "weak",
+    ),
+    "restless": (
+        {"act": lambda act: lambda p, k, o, c=(), greedy=False: act(p, k, o, c)},
+        "greedy actions with two keys",
+    ),
+    "miscounts": ({"steps_per_update": lambda n: n + 1}, "4 steps in an update, not 5"),
+    "one shape": ({"act": lambda act: lambda p, k, o, c=(), greedy=False: (jnp.zeros(4, int), c)}, "leaves Discrete"),
+    "host value": ({"learn": after(lambda old, new, m: (new, m | {"q": 1.0}))}, "python scalars"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_contract_finds(fault):
+    changes, message = FAULTS[fault]
+    with pytest.raises(AssertionError, match=f"(?s){message}"):
+        check_algorithm(toy(**changes))
+
+
+def test_the_contract_finds_a_state_without_its_public_fields():
+    @pytree
+    class Hidden:
+        key: jax.Array
+
+    with pytest.raises(AssertionError, match="no field.*'hyper'.*'weights'"):
+        check_algorithm(toy()._replace(init=lambda key, hyper=None, env_params=None: Hidden(key)))

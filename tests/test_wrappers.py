@@ -1,0 +1,339 @@
+"""Each wrapper against what it says, on environments whose every number is known."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import Environment, Transition, make, pytree, vectorize
+from jaxrl.environment import strongly_typed
+from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+from jaxrl.wrappers import (
+    ActionHistory,
+    ClipAction,
+    FlattenObservation,
+    FrameStack,
+    PreviousActionReward,
+    RescaleAction,
+    StickyActions,
+    flatten,
+    flatten_space,
+)
+
+KEY = jax.random.key(0)
+
+
+@pytree
+class CounterParams:
+    max_steps: jax.Array = 6
+    scale: jax.Array = 3.0
+
+
+@pytree
+class CounterState:
+    time: jax.Array
+    sum: jax.Array  # of the actions executed
+
+
+@dataclasses.dataclass(frozen=True)
+class Counter(Environment):
+    """Observes (clock, sum of actions, noise); the reward is scale * action. `box`: actions in [-1, scale]."""
+
+    box: bool = True
+    noise: bool = False
+    agents: int = 1
+    id: str = dataclasses.field(default="Counter", kw_only=True)
+    Params = CounterParams
+
+    @property
+    def deterministic(self):
+        return not self.noise
+
+    @property
+    def num_agents(self):
+        return self.agents
+
+    def _lead(self):
+        return (self.agents,) if self.agents > 1 else ()
+
+    def initial(self, key, params):
+        return CounterState(jnp.int32(0), jnp.zeros(self._lead()))
+
+    def transition(self, key, state, action, params):
+        a = (action[..., 0] if self.box else action).astype(float)
+        return Transition(state.replace(sum=state.sum + a), params.scale * a, jnp.bool_(False), jnp.bool_(False), {})
+
+    def observe(self, key, state, params):
+        noise = jax.random.uniform(key, self._lead()) if self.noise else jnp.zeros(self._lead())
+        return jnp.stack([jnp.broadcast_to(state.time.astype(float), self._lead()), state.sum, noise], -1)
+
+    def observation_space(self, params):
+        return Box(-100.0, 100.0, (3,))
+
+    def action_space(self, params):
+        return Box(-1.0, params.scale, (1,)) if self.box else Discrete(4)
+
+    def render(self, state, params):
+        return np.full((2, 2, 3), int(state.time), np.uint8)
+
+
+class Rich(Counter):
+    """A Dict observation with reserved entries, a discrete one and a picture."""
+
+    def observe(self, key, state, params):
+        t = state.time
+        return {
+            "image": jnp.broadcast_to(t.astype(jnp.uint8), (2, 2, 3)),
+            "clock": t % 4,
+            "privileged": state.sum[None],
+            "action_mask": jnp.array([True, True, True, False]),
+        }
+
+    def observation_space(self, params):
+        return Dict(
+            {
+                "image": Box(0, 255, (2, 2, 3), jnp.uint8),
+                "clock": Discrete(4),
+                "privileged": Box(-100.0, 100.0, (1,)),
+                "action_mask": Box(0, 1, (4,), jnp.bool_),
+            }
+        )
+
+
+def play(env, actions, params=None, key=KEY):
+    """Observations (first one included) and rewards of an episode."""
+    params = env.default_params if params is None else params
+    obs, state = env.reset(key, params)
+    seen, rewards = [obs], []
+    for i, action in enumerate(actions):
+        ts = env.step(jax.random.fold_in(key, i), state, action, params)
+        state = ts.state
+        seen.append(ts.obs)
+        rewards.append(ts.reward)
+    return jax.tree.map(lambda *x: np.stack(x), *seen), np.array(rewards), ts
+
+
+ACTIONS = jnp.array([[1.0], [2.0], [-1.0], [0.5]])
+
+
+def test_identity_hash_and_forwarding():
+    env = Counter()
+    assert FrameStack(env, 2) == FrameStack(Counter(), 2)
+    assert hash(FrameStack(env, 2)) == hash(FrameStack(Counter(), 2))
+    assert FrameStack(env, 2) != FrameStack(env, 3)
+    wrapped = PreviousActionReward(StickyActions(RescaleAction(Counter(agents=2))))
+    assert (wrapped.id, wrapped.num_agents, wrapped.deterministic) == ("Counter", 2, False)
+    assert FrameStack(env).deterministic and not FrameStack(Counter(noise=True)).deterministic
+    assert FrameStack(env, id="mine").id == "mine"
+    assert FrameStack(make("CartPole-v1")[0]).reset_strategy == "sparse"
+
+
+def test_one_clock_at_any_depth():
+    env = FrameStack(StickyActions(ActionHistory(Counter(), 2)), 2)
+    params = env.default_params
+    _, state = env.reset(KEY, params)
+    for i in range(6):
+        ts = env.step(KEY, state, jnp.ones(1), params)
+        state = ts.state
+        assert int(state.time) == int(state.env.time) == int(state.env.env.env.time) == i + 1
+        assert bool(ts.truncated) == (i == 5)
+    assert int(state.replace(time=jnp.int32(3)).env.env.env.time) == 3
+    assert env.render(state, params)[0, 0, 0] == 6
+
+
+def test_clip_action():
+    env = ClipAction(Counter())
+    _, reward, _ = play(env, jnp.array([[5.0], [-5.0], [0.5]]))
+    np.testing.assert_array_equal(reward, [9, -3, 1.5])
+    assert not np.isfinite(env.action_space(env.default_params).low)
+    with pytest.raises(ValueError, match=r"ClipAction: Counter acts in Discrete\(4\)"):
+        ClipAction(Counter(box=False))
+
+
+def test_rescale_action():
+    env = RescaleAction(Counter())
+    _, reward, _ = play(env, jnp.array([[-1.0], [1.0], [0.0]]))
+    np.testing.assert_array_equal(reward, [-3, 9, 3])
+    # The bound is a leaf: batches of params have boxes of their own.
+    wide = env.default_params.replace(scale=jnp.float32(7))
+    assert play(env, jnp.ones((1, 1)), wide)[1] == 49
+    with pytest.raises(ValueError, match="every bound must be finite"):
+        RescaleAction(ClipAction(Counter())).reset(KEY, env.default_params)
+
+
+def test_sticky_actions_repeat_the_executed_action_with_the_given_probability():
+    env = StickyActions(Counter(box=False))
+    params = env.default_params
+    assert params.probability == 0.25 and params.max_steps == 6
+
+    @jax.jit
+    def executed(key, probability):
+        p = params.replace(probability=probability, env=params.env.replace(max_steps=jnp.int32(10_000)))
+
+        def body(state, inputs):
+            ts = env.step(inputs[1], state, inputs[0], p)
+            return ts.state, ts.reward / p.env.scale
+
+        given = jnp.arange(1, 2001) % 4
+        return jax.lax.scan(body, env.reset(key, p)[1], (given, jax.random.split(key, 2000)))[1], given
+
+    always, given = executed(KEY, jnp.float32(1))
+    np.testing.assert_array_equal(always, np.full(2000, given[0]))
+    np.testing.assert_array_equal(executed(KEY, jnp.float32(0))[0], given)
+    some = np.asarray(jax.vmap(executed, (0, None))(jax.random.split(KEY, 4), jnp.float32(0.25))[0])
+    # Three repeats in a row meet the given action again by chance: 0.25 + 0.75 * 0.75 * 0.25**3. 8,000 draws.
+    assert abs((some[:, 1:] == some[:, :-1]).mean() - 0.2588) < 0.02
+
+
+def test_sticky_probability_is_a_leaf_to_vmap_over():
+    env = StickyActions(Counter(box=False))
+    params = env.default_params
+    grid = jax.tree.map(lambda x: jnp.broadcast_to(x, (2, *x.shape)), params).replace(probability=jnp.array([0.0, 1.0]))
+    venv = vectorize(env, 2, batched_params=True)
+    _, vstate = venv.reset(KEY, grid)
+    for action in (1, 3):
+        ts = venv.step(KEY, vstate, jnp.full(2, action), grid)
+        vstate = ts.state
+    np.testing.assert_array_equal(ts.reward, [9, 3])
+    with pytest.raises(ValueError, match=r"probability=1.5 must be from 0 to 1"):
+        env.reset(KEY, params.replace(probability=jnp.float32(1.5)))
+
+
+def test_frame_stack_oldest_first():
+    plain, _, _ = play(Counter(), ACTIONS)
+    stacked, _, _ = play(FrameStack(Counter(), 3), ACTIONS)
+    padded = np.concatenate([plain[:1], plain[:1], plain])
+    np.testing.assert_array_equal(stacked, [padded[i : i + 3].reshape(-1) for i in range(len(plain))])
+    env = FrameStack(Counter(), 3)
+    np.testing.assert_array_equal(env.observation_space(env.default_params).low, np.full(9, -100))
+
+
+def test_a_noisy_frame_is_seen_twice_the_same():
+    seen, _, _ = play(FrameStack(Counter(noise=True), 2), ACTIONS)
+    np.testing.assert_array_equal(seen[1:, :3], seen[:-1, 3:])
+    assert len(np.unique(seen[:, 5])) == len(seen)
+
+
+def test_frame_stack_of_a_dict_leaves_reserved_entries():
+    env = FrameStack(Rich(), 2)
+    seen, _, ts = play(env, ACTIONS)
+    assert env.observation_space(env.default_params).contains(ts.obs)
+    assert seen["image"].shape == (5, 2, 2, 6) and seen["image"].dtype == np.uint8
+    np.testing.assert_array_equal(seen["image"][3, 0, 0], [2, 2, 2, 3, 3, 3])
+    np.testing.assert_array_equal(seen["clock"], [[0, 0], [0, 1], [1, 2], [2, 3], [3, 0]])
+    np.testing.assert_array_equal(seen["privileged"][:, 0], [0, 1, 3, 2, 2.5])
+    assert seen["action_mask"].shape == (5, 4)
+    assert isinstance(env.observation_space(env.default_params).spaces["clock"], MultiDiscrete)
+    with pytest.raises(ValueError, match="length=0"):
+        FrameStack(Counter(), 0)
+
+
+def test_action_history_and_none_before_the_first():
+    seen, _, _ = play(ActionHistory(Counter(), 2), ACTIONS)
+    np.testing.assert_array_equal(seen["action_history"][..., 0], [[0, 0], [0, 1], [1, 2], [2, -1], [-1, 0.5]])
+    np.testing.assert_array_equal(seen["obs"], play(Counter(), ACTIONS)[0])
+    env = ActionHistory(Counter(box=False), 2)
+    seen, _, ts = play(env, jnp.array([0, 3]))
+    np.testing.assert_array_equal(seen["action_history"][:, 1], [[0, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1]])
+    assert env.observation_space(env.default_params).contains(ts.obs)
+    with pytest.raises(ValueError, match="length=0"):
+        ActionHistory(Counter(), 0)
+
+
+def test_previous_action_and_reward():
+    env = PreviousActionReward(Rich())
+    seen, reward, ts = play(env, ACTIONS)
+    np.testing.assert_array_equal(seen["previous_reward"], [0, *reward])
+    np.testing.assert_array_equal(seen["previous_action"][:, 0], [0, 1, 2, -1, 0.5])
+    assert env.observation_space(env.default_params).contains(ts.obs)
+
+
+@pytest.mark.parametrize("wrap", [FrameStack, ActionHistory, PreviousActionReward], ids=lambda w: w.__name__)
+def test_several_agents(wrap):
+    team, single = wrap(Counter(agents=2)), wrap(Counter())
+    actions = jnp.stack([ACTIONS, 2 * ACTIONS], 1)
+    together, reward, ts = play(team, actions)
+    for i in range(2):
+        alone, alone_reward, _ = play(single, actions[:, i])
+        jax.tree.map(np.testing.assert_array_equal, jax.tree.map(lambda x, i=i: x[:, i], together), alone)
+        np.testing.assert_array_equal(reward[:, i], alone_reward)
+    assert jax.vmap(team.observation_space(team.default_params).contains)(ts.obs).all()
+
+
+def test_flatten_observation():
+    env = FlattenObservation(PreviousActionReward(Counter(box=False)))
+    seen, reward, ts = play(env, jnp.array([2, 0]))
+    # Sorted names: obs (3), previous_action (4), previous_reward (1).
+    np.testing.assert_array_equal(seen[1], [1, 2, 0, 0, 0, 1, 0, reward[0]])
+    assert env.observation_space(env.default_params).contains(ts.obs)
+    env = FlattenObservation(Rich())
+    seen, _, ts = play(env, ACTIONS)
+    assert seen.keys() == {"obs", "privileged", "action_mask"}
+    np.testing.assert_array_equal(seen["obs"][2], [0, 0, 1, 0, *[2] * 12])
+    assert env.observation_space(env.default_params).contains(ts.obs)
+
+
+def test_flatten_any_space():
+    space = Dict({"b": MultiDiscrete((2, 3)), "a": Tuple((Box(0, 9, (2, 2), jnp.int32), Discrete(2)))})
+    value = {"a": (jnp.array([[1, 2], [3, 4]]), jnp.int32(1)), "b": jnp.array([1, 0])}
+    expected = [1, 2, 3, 4, 0, 1, 0, 1, 1, 0, 0]
+    np.testing.assert_array_equal(flatten(space, value), expected)
+    batch = jax.tree.map(lambda x: jnp.stack([x] * 6).reshape(2, 3, *x.shape), value)
+    np.testing.assert_array_equal(flatten(space, batch), np.broadcast_to(expected, (2, 3, 11)))
+    np.testing.assert_array_equal(flatten_space(space).high, [9, 9, 9, 9, *[1] * 7])
+
+
+def test_flatten_is_what_networks_see():
+    from jaxrl.networks import encode
+
+    env = PreviousActionReward(Counter(box=False))
+    params = env.default_params
+    obs = env.observation_space(params).sample(KEY)
+    np.testing.assert_array_equal(
+        flatten(env.observation_space(params), obs), encode(env.observation_space(params), obs)
+    )
+
+
+@pytest.mark.parametrize(
+    "env",
+    [RescaleAction(Counter()), FrameStack(Counter(), 2), FlattenObservation(PreviousActionReward(Counter()))],
+    ids=lambda e: type(e).__name__,
+)
+def test_gradients_pass(env):
+    def last(actions, scale):
+        params = env.default_params.replace(scale=scale)
+        _, state = env.reset(KEY, params)
+        total = 0.0
+        for action in actions:
+            ts = env.step(KEY, state, action, params)
+            state, total = ts.state, total + ts.reward
+        return total + ts.obs.sum()
+
+    actions, scale = jax.grad(last, (0, 1))(0.1 * jnp.ones((3, 1)), jnp.float32(3))
+    assert np.all(np.isfinite(actions)) and np.all(actions != 0) and scale != 0
+
+
+def test_vectorised_restart_shows_the_state_it_restarts():
+    env = FrameStack(Counter(), 2)
+    venv = vectorize(env, 2)
+    params = env.default_params
+    obs, vstate = venv.reset(KEY, params)
+    for _ in range(2):
+        obs, vstate, *_ = venv.step(KEY, vstate, jnp.ones((2, 1)), params)
+    again, vstate = venv.restart(KEY, vstate, params, jnp.array([True, False]))
+    np.testing.assert_array_equal(again[1], obs[1])
+    np.testing.assert_array_equal(again[0], np.zeros(6))
+    np.testing.assert_array_equal(vstate.env.time, [0, 2])
+    for _ in range(4):
+        obs, vstate, *_, info = venv.step(KEY, vstate, jnp.ones((2, 1)), params)
+    np.testing.assert_array_equal(obs[1], np.zeros(6))  # slot 1 reached the limit
+    np.testing.assert_array_equal(info["final_obs"][1], [5, 5, 0, 6, 6, 0])
+    np.testing.assert_array_equal(info["episode_length"], [4, 6])
+
+
+def test_params_of_the_inner_environment_are_strongly_typed():
+    params = StickyActions(Counter()).default_params
+    assert jax.tree.structure(params) == jax.tree.structure(strongly_typed(params))
+    assert not any(x.weak_type for x in jax.tree.leaves(params))

@@ -1,7 +1,7 @@
 """Exact checkpoints of any state: orbax holds the arrays, a manifest says what they are and proves that they are whole.
 
 `<folder>/<step>/` holds `arrays/` (orbax) and `manifest.json`: the caller's description of the run, the path, shape and
-dtype of every leaf, and a SHA-256 of every file. The folder appears under its name only when complete. No pickle.
+dtype of every leaf, and a SHA-256 of every file and of itself. The folder appears under its name only when complete. No pickle.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class CheckpointError(Exception):
 
 
 def save(folder: str | Path, step: int, state: PyTree, description: dict[str, Any], keep: int = 3) -> Path:
-    """Write `state` as `<folder>/<step>`, atomically, and drop all but the newest `keep`.
+    """Write `state` as `<folder>/<step>`, atomically; then drop later ones, which this run has replaced by going on from
+    an earlier one, and all but the newest `keep`.
 
     Args:
         description: JSON values that name the run (algorithm, config, environment); `restore` compares them.
@@ -45,20 +46,21 @@ def save(folder: str | Path, step: int, state: PyTree, description: dict[str, An
         "generators": [str(jax.random.key_impl(x)) if _is_key(x) else None for x in jax.tree.leaves(state)],
         "files": {name: _digest(partial / name) for name in _files(partial)},
     }
-    (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    (partial / MANIFEST).write_text(json.dumps({**manifest, "sha256": _digest_of(manifest)}, indent=1))
     _flush(partial)
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
     _flush_folder(folder)
-    for old in steps(folder)[:-keep] if keep > 0 else []:
-        shutil.rmtree(folder / f"{old:012d}", ignore_errors=True)
+    kept = [s for s in steps(folder) if s <= step][-keep:]
+    for other in set(steps(folder)) - set(kept):
+        shutil.rmtree(folder / f"{other:012d}", ignore_errors=True)
     return final
 
 
 def steps(folder: str | Path) -> list[int]:
     """The steps of which there is a checkpoint, ascending."""
     folder = Path(folder)
-    return sorted(int(p.name) for p in folder.glob("[0-9]*") if p.is_dir()) if folder.is_dir() else []
+    return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit() and p.is_dir()) if folder.is_dir() else []
 
 
 def restore(folder: str | Path, target: PyTree, description: dict[str, Any]) -> tuple[int, PyTree]:
@@ -86,9 +88,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of one checkpoint, after checking every file against it. Raises CheckpointError for any damage."""
     try:
         manifest = json.loads((path / MANIFEST).read_text())
-        expected = manifest["files"]
-    except (OSError, ValueError, KeyError) as error:
+        claimed, expected = manifest.pop("sha256"), manifest["files"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"Checkpoint {path} has no readable manifest ({type(error).__name__}).") from error
+    if claimed != _digest_of(manifest):
+        raise CheckpointError(f"Checkpoint {path} is damaged: {MANIFEST} is not what was written.")
     for name, digest in expected.items():
         if not (path / name).is_file() or _digest(path / name) != digest:
             raise CheckpointError(f"Checkpoint {path} is damaged: {name} is not what was written.")
@@ -98,7 +102,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def _compare(path: Path, manifest: dict[str, Any], target: PyTree, description: dict[str, Any]) -> None:
     there, here = _flat(manifest["description"]), _flat(json.loads(json.dumps(description)))
     for name in sorted({*there, *here}):
-        if there.get(name) != here.get(name):
+        if json.dumps(there.get(name)) != json.dumps(here.get(name)):  # as text, where NaN equals NaN
             raise CheckpointError(
                 f"Checkpoint {path} is of another run: {name} is {there.get(name)!r} there, {here.get(name)!r} here. "
                 "Use the settings it was made with, or another run folder."
@@ -163,6 +167,10 @@ def _files(path: Path) -> list[str]:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_of(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _flush(path: Path) -> None:

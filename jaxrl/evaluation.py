@@ -39,8 +39,11 @@ def evaluate(
         max_steps: cap on the length, for tasks without a time limit or policies that never end. Default: the task's
         own. greedy: deploy the mode of the policy instead of sampling.
 
-    Raises ValueError when neither the task nor the caller limits the length.
+    Raises ValueError when neither the task nor the caller limits the length, or a number is below 1.
     """
+    for name, value in (("num_episodes", num_episodes), ("max_steps", max_steps)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value}: it must be at least 1.")
     if max_steps is None and is_concrete(env_params) and np.max(np.asarray(env_params.max_steps)) == NO_LIMIT:
         raise ValueError(f"{env.id} has no time limit: give evaluate a max_steps.")
     env_params = strongly_typed(env_params)

@@ -1,6 +1,6 @@
 """The files of one training run, and the one place that knows their names (`docs/run_folder.md` is the schema).
 
-config.json, metrics.jsonl, metrics.csv, evaluations.jsonl, summary.json, checkpoints/, media/
+config.json, metrics.jsonl, metrics.csv, evaluations.jsonl, summary.json, checkpoints/, media/, tensorboard/
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class RunFolder:
         self.summary = self.path / "summary.json"
         self.checkpoints = self.path / "checkpoints"
         self.media = self.path / "media"
+        self.tensorboard = self.path / "tensorboard"
 
     def create(self, config: dict[str, Any], *, resume: bool = False, overwrite: bool = False) -> None:
         """Make the folder and write its config. Raises RunFolderError if it exists (say `resume` or `overwrite`) or
@@ -50,6 +51,7 @@ class RunFolder:
                     file.unlink(missing_ok=True)
                 shutil.rmtree(self.checkpoints, ignore_errors=True)
                 shutil.rmtree(self.media, ignore_errors=True)
+                shutil.rmtree(self.tensorboard, ignore_errors=True)
             self.path.mkdir(parents=True, exist_ok=True)
             probe = self.path / ".writable"
             probe.touch()
@@ -74,31 +76,31 @@ class RunFolder:
         if self.table.exists():
             lines = self.table.read_text().splitlines(keepends=True)
             whole = [line for line in lines[1:] if line.endswith("\n") and int(line.split(",", 1)[0]) <= update]
-            _write(self.table, "".join(lines[:1] + whole))
+            _write(self.table, "".join(lines[:1] + whole if whole else []))
 
 
 class Logger:
     """Writes rows to metrics.jsonl and metrics.csv, and to TensorBoard or W&B when asked."""
 
     def __init__(self, folder: RunFolder, loggers: tuple[str, ...] = (), config: dict[str, Any] | None = None) -> None:
-        unknown = set(loggers) - {"tensorboard", "wandb"}
-        if unknown:
-            raise ValueError(f"loggers={sorted(unknown)}: choose from tensorboard, wandb (JSONL and CSV always are).")
-        self.folder = folder
+        check_loggers(loggers)
         self.jsonl = folder.metrics.open("a")
         self.table = folder.table.open("a", newline="")
         self.columns: list[str] | None = None
         self.sinks: list[Any] = []
+        self.closers: list[Any] = []
         if "tensorboard" in loggers:
             from tensorboardX import SummaryWriter
 
-            writer = SummaryWriter(str(folder.path / "tensorboard"))
+            writer = SummaryWriter(str(folder.tensorboard))
             self.sinks.append(lambda row: [writer.add_scalar(k, v, row["step"]) for k, v in row.items()])
+            self.closers.append(writer.close)
         if "wandb" in loggers:
             import wandb
 
             run = wandb.init(project="jaxrl", dir=str(folder.path), config=config, name=folder.path.name)
             self.sinks.append(lambda row: run.log(row, step=row["step"]))
+            self.closers.append(run.finish)
 
     def write(self, row: dict[str, Any]) -> None:
         """One row: JSONL keeps a value a seed, CSV and the others get the mean over seeds."""
@@ -108,15 +110,30 @@ class Logger:
         if self.columns is None:
             self.columns = list(flat)
             if self.table.tell() == 0:
-                csv.writer(self.table).writerow(self.columns)
-        csv.writer(self.table).writerow([flat[c] for c in self.columns])
+                self._line(self.columns)
+        self._line([flat[c] for c in self.columns])
         self.table.flush()
         for sink in self.sinks:
             sink({k: v for k, v in flat.items() if v is not None})
 
+    def _line(self, cells: list[Any]) -> None:
+        csv.writer(self.table, lineterminator="\n").writerow(cells)
+
     def close(self) -> None:
-        self.jsonl.close()
-        self.table.close()
+        for close in (self.jsonl.close, self.table.close, *self.closers):
+            close()
+
+
+def check_loggers(loggers: tuple[str, ...]) -> None:
+    """Raise ValueError for an unknown logger, ImportError for one that is not installed."""
+    import importlib.util
+
+    modules = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+    for name in loggers:
+        if name not in modules:
+            raise ValueError(f"loggers={name!r}: choose from {', '.join(modules)} (JSONL and CSV always are written).")
+        if importlib.util.find_spec(modules[name]) is None:
+            raise ImportError(f"The {name} logger needs a package that is not installed: pip install {modules[name]}.")
 
 
 def description(algo: Any, num_seeds: int | None) -> dict[str, Any]:

@@ -1,0 +1,244 @@
+"""The pytree decorator, strong types, and what the base class makes of an environment."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import Environment, Transition, make, pytree
+from jaxrl.environment import NO_LIMIT, is_concrete, split_observation, strongly_typed
+from jaxrl.spaces import Box, Dict, Discrete
+
+
+@pytree
+class Point:
+    x: jax.Array
+    y: Any = 2.0
+
+
+@pytree(static=("size", "name"))
+class Sized:
+    values: jax.Array
+    size: int
+    name: str = "a"
+
+
+def test_pytree_children_and_replace():
+    p = Point(jnp.arange(3.0))
+    assert jax.tree.leaves(p)[1] == 2.0 and len(jax.tree.leaves(p)) == 2
+    q = p.replace(y=5.0)
+    assert isinstance(q, Point) and q.y == 5.0 and p.y == 2.0 and q.x is p.x
+    with pytest.raises(TypeError, match="z"):
+        p.replace(z=1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        p.x = 0
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(p)]
+    assert paths == [".x", ".y"]
+
+
+def test_pytree_passes_through_transformations():
+    p = Point(jnp.arange(3.0), jnp.ones(3))
+    doubled = jax.jit(jax.vmap(lambda p: p.replace(x=p.x * 2)))(p)
+    np.testing.assert_array_equal(doubled.x, [0, 2, 4])
+    grad = jax.grad(lambda p: jnp.sum(p.x * p.y))(p)
+    np.testing.assert_array_equal(grad.y, p.x)
+    np.testing.assert_array_equal(jax.vmap(lambda p: p.x + p.y, (Point(0, None),))(Point(p.x, 1.0)), [1, 2, 3])
+
+
+def test_pytree_holds_placeholders_of_any_type():
+    p = Point(jnp.zeros(2), jnp.zeros(3))
+    assert jax.tree.map(lambda _: object(), p).x is not None
+    assert jax.tree.map(jnp.shape, p).x == (2,)
+    assert jax.tree.map(lambda x: x.dtype, jax.eval_shape(lambda: p)).y == jnp.float32
+    assert Point(None, "axis").x is None
+
+
+def test_static_fields_are_part_of_the_structure():
+    a = Sized(jnp.zeros(2), 3)
+    assert len(jax.tree.leaves(a)) == 1
+    assert jax.tree.structure(a) == jax.tree.structure(Sized(jnp.ones(2), 3))
+    assert jax.tree.structure(a) != jax.tree.structure(a.replace(size=4))
+    traces = []
+
+    @jax.jit
+    def scaled(s):
+        traces.append(s.size)
+        return s.values * s.size
+
+    np.testing.assert_array_equal(scaled(a.replace(values=jnp.ones(2))), 3)
+    scaled(a)
+    np.testing.assert_array_equal(scaled(Sized(jnp.ones(2), 4)), 4)
+    assert traces == [3, 4]
+
+
+def test_pytrees_compare_by_identity():
+    """Equality of arrays has no truth value, so a generated __eq__ would raise."""
+    p = Point(jnp.zeros(2))
+    assert p == p and p != Point(jnp.zeros(2))
+
+
+def test_strongly_typed_leaves():
+    tree = strongly_typed(
+        {"f": 1.5, "i": 3, "b": True, "n": np.float32(2), "weak": jnp.asarray(1.0), "a": np.arange(3)}
+    )
+    dtypes = {name: (x.dtype.name, x.weak_type) for name, x in tree.items()}
+    assert dtypes == {
+        "f": ("float32", False),
+        "i": ("int32", False),
+        "b": ("bool", False),
+        "n": ("float32", False),
+        "weak": ("float32", False),
+        "a": ("int32", False),
+    }
+    with jax.enable_x64(True):
+        wide = strongly_typed({"f": 1.5, "i": 3, "kept": np.float32(1)})
+        assert [wide[n].dtype.name for n in ("f", "i", "kept")] == ["float64", "int32", "float32"]
+    key = jax.random.key(0)
+    assert strongly_typed(key).dtype == key.dtype
+    assert strongly_typed(None) is None
+
+
+def test_is_concrete():
+    assert is_concrete({"a": jnp.ones(2), "b": 1.0})
+    seen = []
+    jax.jit(lambda x: seen.append(is_concrete({"a": x, "b": 1.0})))(1.0)
+    assert seen == [False]
+
+
+# ---- the base class
+
+
+@pytree
+class CountParams:
+    max_steps: jax.Array = 5
+    end: jax.Array = 3
+    leave: jax.Array = 99
+
+
+@pytree
+class CountState:
+    time: jax.Array
+    total: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Count(Environment):
+    """Adds its action; ends at a total, is cut at another."""
+
+    id: str = dataclasses.field(default="Count", kw_only=True)
+    Params = CountParams
+
+    def initial(self, key, params):
+        return CountState(jnp.int32(0), jnp.float32(0))
+
+    def transition(self, key, state, action, params):
+        state = state.replace(total=state.total + action)
+        return Transition(state, state.total, state.total >= params.end, state.total >= params.leave, {})
+
+    def observe(self, key, state, params):
+        return state.total + 0 * jax.random.normal(key)
+
+    def observation_space(self, params):
+        return Box(0.0, 100.0)
+
+    def action_space(self, params):
+        return Discrete(4)
+
+    def validate(self, params):
+        if np.any(np.asarray(params.end) < 0):
+            raise ValueError(f"end={params.end} must not be negative.")
+
+
+def test_step_ticks_the_clock_and_returns_a_timestep():
+    env = Count()
+    params = env.default_params
+    obs, state = env.reset(jax.random.key(0), params)
+    assert obs == 0 and state.time == 0 and state.time.dtype == jnp.int32
+    ts = env.step(jax.random.key(1), state, jnp.int32(2), params)
+    obs, state, reward, terminated, truncated, info = ts
+    assert obs == 2 and state.time == 1 and reward == 2 and not terminated and not truncated and info == {}
+    assert ts.reward is reward
+    # No auto-reset: what has ended goes on.
+    ts = env.step(jax.random.key(2), state, 2, params)
+    assert ts.terminated and ts.state.time == 2 and ts.obs == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "terminated", "truncated"),
+    [
+        ({}, [0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1]),
+        ({"max_steps": 3}, [0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1]),  # the time limit holds also when terminated
+        ({"max_steps": NO_LIMIT, "end": 99, "leave": 4}, [0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]),
+        ({"max_steps": 1, "end": 99}, [0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1]),
+    ],
+)
+def test_ends_are_never_merged(changes, terminated, truncated):
+    env = Count()
+    params = strongly_typed(CountParams(**changes))
+    step = jax.jit(env.step)
+    state = env.reset(jax.random.key(0), params)[1]
+    for t in range(6):
+        ts = step(jax.random.key(t), state, 1, params)
+        state = ts.state
+        assert (bool(ts.terminated), bool(ts.truncated)) == (bool(terminated[t]), bool(truncated[t])), t
+        assert ts.terminated.dtype == ts.truncated.dtype == jnp.bool_ and ts.truncated.shape == ()
+
+
+def test_actions_that_do_not_fit_are_refused_when_traced():
+    env = Count()
+    params = env.default_params
+    state = env.reset(jax.random.key(0), params)[1]
+    key = jax.random.key(0)
+    with pytest.raises(ValueError, match=r"Count: the action has shape \(2,\); Discrete\(4\) needs \(\)"):
+        env.step(key, state, jnp.zeros(2, int), params)
+    with pytest.raises(ValueError, match=r"dtype float32; Discrete\(4\) needs an integer"):
+        jax.jit(env.step)(key, state, 1.0, params)
+    for dtype in (jnp.int8, jnp.uint8, jnp.int16, jnp.int32):
+        assert env.step(key, state, jnp.asarray(1, dtype), params).obs == 1
+    pendulum, swing = make("Pendulum-v1")
+    state = pendulum.reset(key, swing)[1]
+    with pytest.raises(ValueError, match=r"shape \(\); Box.*needs \(1,\)"):
+        pendulum.step(key, state, 0.0, swing)
+    with pytest.raises(ValueError, match=r"dtype bool.*needs a number"):
+        pendulum.step(key, state, jnp.array([True]), swing)
+
+
+def test_validate_sees_concrete_params_only():
+    env = Count()
+    bad = env.default_params.replace(end=jnp.int32(-1))
+    with pytest.raises(ValueError, match="end=-1"):
+        env.reset(jax.random.key(0), bad)
+    jax.jit(env.reset)(jax.random.key(0), bad)
+    with pytest.raises(ValueError, match="length"):
+        env, params = make("CartPole-v1")
+        env.reset(jax.random.key(0), params.replace(length=jnp.float32(0)))
+
+
+def test_environments_are_hashable_values():
+    assert Count() == Count() and hash(Count()) == hash(Count()) and Count() != Count(id="Other")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Count().id = "x"
+    with pytest.raises(NotImplementedError, match="Count has no render"):
+        Count().render(None, None)
+    assert Count().num_agents == 1
+
+
+def test_default_params_are_strong_in_the_precision_that_is_on():
+    leaves = jax.tree.leaves(make("CartPole-v1")[1])
+    assert {x.dtype.name for x in leaves} == {"int32", "float32"} and not any(x.weak_type for x in leaves)
+    with jax.enable_x64(True):
+        assert {x.dtype.name for x in jax.tree.leaves(make("CartPole-v1")[1])} == {"int32", "float64"}
+
+
+def test_split_observation_by_reserved_keys():
+    obs = {"image": 1, "mission": 2, "privileged": 3, "action_mask": 4}
+    space = Dict({name: Box(0.0, 9.0) for name in obs})
+    actor, critic, mask = split_observation(obs, space)
+    assert actor == {"image": 1, "mission": 2} and critic == {"image": 1, "mission": 2, "privileged": 3} and mask == 4
+    actor, critic, mask = split_observation({"image": 1}, space)
+    assert actor == critic == {"image": 1} and mask is None
+    array = jnp.ones(3)
+    assert all(a is b for a, b in zip(split_observation(array, Box(0.0, 1.0, (3,))), (array, array, None), strict=True))

@@ -1,0 +1,147 @@
+"""Fast sine and cosine, wrapping, the unrolled generator and the shuffle, against numpy and jax's own."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxrl.math import fast_key, shuffled, sincos, wrap
+
+ULP = 2.0**-23  # of 1, float32
+
+
+def test_sincos_is_within_two_ulp_of_one():
+    rng = np.random.default_rng(0)
+    multiples = np.arange(-5215, 5216) * (math.pi / 2)
+    x = np.concatenate([rng.uniform(-8192, 8192, 200_000), rng.uniform(-10, 10, 200_000), multiples, multiples / 2])
+    x = x[np.abs(x) < 8192].astype(np.float32)
+    sin, cos = jax.jit(sincos)(x)
+    assert sin.dtype == cos.dtype == jnp.float32
+    for got, want in ((sin, np.sin(x.astype(np.float64))), (cos, np.cos(x.astype(np.float64)))):
+        assert np.max(np.abs(got - want)) <= 2 * ULP
+    assert np.max(np.abs(np.asarray(sin, np.float64) ** 2 + np.asarray(cos, np.float64) ** 2 - 1)) <= 4 * ULP
+
+
+def test_sine_of_a_small_angle_is_relatively_accurate():
+    x = np.concatenate([np.logspace(-30, -0.2, 10_000), -np.logspace(-30, -0.2, 10_000), [0.0]]).astype(np.float32)
+    sin = np.asarray(sincos(jnp.asarray(x))[0], np.float64)
+    want = np.sin(x.astype(np.float64))
+    assert np.all(np.abs(sin - want) <= 2 * ULP * np.abs(want))
+
+
+def test_sincos_has_exact_derivatives_of_all_orders():
+    x = jnp.linspace(-7, 7, 101)
+    sin, cos = sincos(x)
+    d_sin, d_cos = (jax.vmap(jax.grad(lambda x, i=i: sincos(x)[i]))(x) for i in (0, 1))
+    np.testing.assert_array_equal(d_sin, cos)
+    np.testing.assert_array_equal(d_cos, -sin)
+    second = jax.vmap(jax.grad(jax.grad(lambda x: sincos(x)[0])))(x)
+    np.testing.assert_array_equal(second, -sin)
+
+
+def test_sincos_of_other_dtypes_is_jax_own():
+    with jax.enable_x64(True):
+        x = jnp.linspace(-100, 100, 1001)
+        assert x.dtype == jnp.float64
+        np.testing.assert_array_equal(sincos(x)[0], jnp.sin(x))
+        np.testing.assert_array_equal(sincos(x)[1], jnp.cos(x))
+        assert sincos(x.astype(jnp.float32))[0].dtype == jnp.float32
+    assert sincos(jnp.ones((), jnp.bfloat16))[0].dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize(("low", "high"), [(-math.pi, math.pi), (0.0, 1.0), (-3.0, -1.0)])
+def test_wrap_shifts_by_whole_periods(low, high):
+    x = np.random.default_rng(1).uniform(-50, 50, 10_000).astype(np.float32)
+    y = np.asarray(wrap(jnp.asarray(x), low, high), np.float64)
+    assert np.all((y >= low - 1e-5) & (y <= high + 1e-5))
+    periods = (x - y) / (high - low)
+    np.testing.assert_allclose(periods, np.round(periods), atol=1e-5)
+    inside = (x > low + 1e-4) & (x < high - 1e-4)
+    np.testing.assert_array_equal(y[inside], x[inside])
+
+
+def test_wrap_at_the_ends_and_its_derivative():
+    np.testing.assert_array_equal(wrap(jnp.array([0.0, 1.0, 2.0, -1.0, 0.5, -0.25]), 0.0, 1.0), [0, 0, 0, 0, 0.5, 0.75])
+    assert jax.grad(partial(wrap, low=0.0, high=1.0))(jnp.float32(3.3)) == 1
+    assert wrap(jnp.float32(2.5), jnp.float32(0), jnp.float32(2)) == 0.5
+
+
+DRAWS = {
+    "uniform": partial(jax.random.uniform, shape=(3, 5)),
+    "scalar": jax.random.uniform,
+    "normal": partial(jax.random.normal, shape=(7,)),
+    "randint": partial(jax.random.randint, shape=(9,), minval=-3, maxval=11),
+    "bernoulli": partial(jax.random.bernoulli, shape=(4,)),
+    "bits 8": partial(jax.random.bits, shape=(6,), dtype=jnp.uint8),
+    "bits 16": partial(jax.random.bits, shape=(6,), dtype=jnp.uint16),
+    "bits 32": partial(jax.random.bits, shape=(2, 3), dtype=jnp.uint32),
+    "split": lambda key: jax.random.key_data(jax.random.split(key, (2, 3))),
+    "split once": lambda key: jax.random.key_data(jax.random.split(key)),
+    "fold_in": lambda key: jax.random.key_data(jax.random.fold_in(key, 123_456_789)),
+    "fold_in of the largest": lambda key: jax.random.key_data(jax.random.fold_in(key, jnp.uint32(2**32 - 1))),
+    "nested": lambda key: jax.random.normal(jax.random.split(jax.random.fold_in(key, 3), 5)[4], (3,)),
+}
+
+
+def all_draws(key):
+    return {name: draw(key) for name, draw in DRAWS.items()}
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_fast_key_gives_the_bits_of_the_stock_generator(x64):
+    with jax.enable_x64(x64):
+        draws = dict(DRAWS)
+        if x64:
+            draws["bits 64"] = partial(jax.random.bits, shape=(5,), dtype=jnp.uint64)
+            draws["int64"] = partial(jax.random.randint, shape=(5,), minval=0, maxval=2**40)
+
+        @jax.jit
+        @jax.vmap
+        def both(key):
+            return [{name: draw(k) for name, draw in draws.items()} for k in (fast_key(key), key)]
+
+        fast, stock = both(jax.random.split(jax.random.key(0), 3))
+        for name in draws:
+            assert fast[name].dtype == stock[name].dtype, name
+            np.testing.assert_array_equal(fast[name], stock[name], err_msg=name)
+        if x64:
+            assert fast["normal"].dtype == jnp.float64
+        eager = jax.random.bits(fast_key(jax.random.key(1)), (4,))
+        np.testing.assert_array_equal(eager, jax.random.bits(jax.random.key(1), (4,)))
+
+
+def test_fast_key_leaves_other_keys_alone():
+    for key in (jax.random.key(0, impl="rbg"), jax.random.PRNGKey(0), fast_key(jax.random.key(0))):
+        assert fast_key(key) is key
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (7,), (64,), (1000,), (3, 5), (2, 2, 4)])
+def test_shuffled_rows_are_permutations(shape):
+    order = shuffled(jax.random.key(0), shape)
+    assert order.shape == shape and order.dtype == jnp.int32
+    np.testing.assert_array_equal(np.sort(order, -1), np.broadcast_to(np.arange(shape[-1]), shape))
+
+
+def test_shuffled_beyond_the_words_with_room_for_the_index():
+    order = shuffled(jax.random.key(0), (1, 2**20 + 1))
+    np.testing.assert_array_equal(np.sort(order[0]), np.arange(2**20 + 1))
+    assert abs(np.corrcoef(order[0], np.arange(2**20 + 1))[0, 1]) < 0.01
+
+
+def test_all_permutations_are_equally_likely():
+    rows = np.asarray(jax.jit(shuffled, static_argnums=1)(jax.random.key(1), (24_000, 4)))
+    counts = np.unique(rows @ np.array([64, 16, 4, 1]), return_counts=True)[1]
+    assert len(counts) == 24 and stats.chisquare(counts).pvalue > 1e-3
+    # Who shares the first half with whom, for longer rows.
+    rows = np.asarray(shuffled(jax.random.key(2), (4_000, 10)))
+    together = np.zeros((10, 10))
+    for half in (rows[:, :5], rows[:, 5:]):
+        member = np.zeros((4_000, 10))
+        np.put_along_axis(member, half, 1, 1)
+        together += member.T @ member
+    pairs = together[np.triu_indices(10, 1)]
+    assert np.all(np.abs(pairs / 4_000 - 4 / 9) < 5 * np.sqrt(4 / 9 * 5 / 9 / 4_000))

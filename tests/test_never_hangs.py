@@ -1,0 +1,39 @@
+"""Vmapped training in fresh processes ends: batched LAPACK calls in one CPU program could deadlock XLA's threads."""
+
+import subprocess
+import sys
+
+import pytest
+
+TRAIN = """
+import jax
+import jaxrl
+from jaxrl.algos import ppo
+
+env, _ = jaxrl.make("CartPole-v1")
+algo = ppo.make(env, ppo.Config(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(16, 16)))
+init = jax.jit(jax.vmap(algo.init))
+train = jax.jit(jax.vmap(lambda key: jaxrl.train(algo, key, 4 * algo.steps_per_update)[1]["loss"]))
+for i in range(100):
+    jax.block_until_ready(init(jax.random.split(jax.random.key(i), 8)).weights)
+for i in range(10):
+    jax.block_until_ready(train(jax.random.split(jax.random.key(i), 8)))
+print("done")
+"""
+SECONDS = 180
+"""Many times what it takes, for a machine that is busy; a deadlock takes for ever."""
+
+
+@pytest.mark.parametrize("processes", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_vmapped_training_ends_in_fresh_processes(processes, tmp_path, monkeypatch):
+    # Only the first process compiles. The hang was one of execution, so those that do not are as good a test.
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    for i in range(processes):
+        try:
+            ended = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"process {i + 1} of {processes} did not end within {SECONDS} s")
+        assert ended.returncode == 0, ended.stderr[-2000:]
+        assert ended.stdout.strip() == "done"

@@ -1,0 +1,85 @@
+"""Ids, hints and lazy imports."""
+
+import dataclasses
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import pytest
+
+import jaxrl
+from jaxrl import registry
+from jaxrl.envs.classic.cartpole import CartPole
+
+
+@pytest.fixture(autouse=True)
+def own_table(monkeypatch):
+    monkeypatch.setattr(registry, "_ENVIRONMENTS", dict(registry._ENVIRONMENTS))
+
+
+@dataclasses.dataclass(frozen=True)
+class Sized(CartPole):
+    size: int = 3
+    id: str = dataclasses.field(default="Sized", kw_only=True)
+
+
+def test_make_gives_the_environment_and_strongly_typed_params():
+    env, params = jaxrl.make("CartPole-v1")
+    assert isinstance(env, CartPole) and env.id == "CartPole-v1" and env == jaxrl.make("CartPole-v1")[0]
+    assert params.length.dtype == jnp.float32 and not params.length.weak_type and params.max_steps == 500
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("CartPole-v0", "'CartPole-v1'"), ("cartpole-v1", "'CartPole-v1'"), ("Pendulm-v1", "'Pendulum-v1'")],
+)
+def test_unknown_id_names_the_nearest(name, hint):
+    with pytest.raises(ValueError, match=f"Unknown environment '{name}'. Did you mean {hint}"):
+        jaxrl.make(name)
+
+
+def test_unknown_id_without_a_near_one_tells_how_to_list():
+    with pytest.raises(ValueError, match=r"'zzzzzz'\. `jaxrl envs` lists all \d+"):
+        jaxrl.make("zzzzzz")
+    with pytest.raises(ValueError, match=r"Unknown algorithm 'pppo'. Did you mean 'ppo'"):
+        jaxrl.get_algo("pppo")
+
+
+def test_static_settings():
+    with pytest.raises(ValueError, match=r"CartPole-v1 has no static setting 'length'; it has none"):
+        jaxrl.make("CartPole-v1", length=1.0)
+    jaxrl.register("Sized-v0", Sized, size=5)
+    assert jaxrl.make("Sized-v0")[0].size == 5 and jaxrl.make("Sized-v0", size=7)[0].size == 7
+    assert jaxrl.make("Sized-v0")[0].id == "Sized-v0"
+    with pytest.raises(ValueError, match=r"'sise'; it has size"):
+        jaxrl.make("Sized-v0", sise=7)
+
+
+def test_register_refuses_an_id_that_stands_for_something_else():
+    jaxrl.register("Mine-v0", "jaxrl.envs.classic.cartpole:CartPole")
+    jaxrl.register("Mine-v0", "jaxrl.envs.classic.cartpole:CartPole")
+    assert isinstance(jaxrl.make("Mine-v0")[0], CartPole)
+    for target, settings in (("elsewhere:CartPole", {}), ("jaxrl.envs.classic.cartpole:CartPole", {"size": 1})):
+        with pytest.raises(ValueError, match=r"'Mine-v0' is registered already.*another id"):
+            jaxrl.register("Mine-v0", target, **settings)
+
+
+def test_listing():
+    everything = jaxrl.list_envs()
+    assert everything == sorted(everything) and "CartPole-v1" in everything
+    assert jaxrl.list_envs("cartpole-v?") == ["CartPole-v1"]
+    assert set(jaxrl.list_envs("POLE")) == {name for name in everything if "pole" in name.lower()} != set()
+    assert jaxrl.list_envs("nothing like it") == []
+    jaxrl.register("Cart-v9", CartPole)
+    assert "Cart-v9" in jaxrl.list_envs("cart*")
+    assert "ppo" in jaxrl.list_algos()
+    assert all(hasattr(jaxrl.get_algo(name), "make") for name in ["ppo"])
+
+
+def test_nothing_is_imported_before_it_is_asked_for():
+    code = (
+        "import jaxrl, sys; jaxrl.list_envs(); jaxrl.list_algos();"
+        "assert not [m for m in sys.modules if m.startswith(('jaxrl.envs.', 'jaxrl.algos.'))];"
+        "assert not {'flax', 'optax', 'orbax', 'brax', 'mujoco', 'matplotlib', 'gymnasium'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

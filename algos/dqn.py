@@ -220,8 +220,8 @@ def windows_to_batch(windows: Transition, gamma: Float[Array, ""] | float) -> Ba
     def at_last(x):
         return jnp.take_along_axis(x, last.reshape(1, *last.shape, *(1,) * (x.ndim - 2)), 0)[0]
 
-    first = jax.tree.map(lambda x: x[0], (windows.obs, windows.action))
-    return Batch(*first, reward, discount, jax.tree.map(at_last, windows.next_obs))
+    first: Any = jax.tree.map(lambda x: x[0], (windows.obs, windows.action))
+    return Batch(first[0], first[1], reward, discount, jax.tree.map(at_last, windows.next_obs))
 
 
 def td_loss(

@@ -380,7 +380,8 @@ class _PPO:
             return jax.lax.scan(minibatch, carry, minibatches)
 
         orders = shuffled(shuffle_key, (config.num_epochs, steps))
-        carry, reports = jax.lax.scan(epoch, (flat, state.optimizer, jnp.bool_(False)), orders)
+        carry: Any = (flat, state.optimizer, jnp.bool_(False))
+        carry, reports = jax.lax.scan(epoch, carry, orders)
         metrics = {
             **episode_metrics(rollout.episode_return, rollout.episode_length, done),
             **jax.tree.map(jnp.mean, reports),

@@ -1,7 +1,8 @@
 """Exact checkpoints of any state: orbax holds the arrays, a manifest says what they are and proves that they are whole.
 
 `<folder>/<step>/` holds `arrays/` (orbax) and `manifest.json`: the caller's description of the run, the path, shape and
-dtype of every leaf, and a SHA-256 of every file and of itself. The folder appears under its name only when complete. No pickle.
+dtype of every leaf, and a SHA-256 of every file and of itself. The folder appears under its name only when complete. No
+pickle.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class CheckpointError(Exception):
 
 
 def save(folder: str | Path, step: int, state: PyTree, description: dict[str, Any], keep: int = 3) -> Path:
-    """Write `state` as `<folder>/<step>`, atomically; then drop later ones, which this run has replaced by going on from
-    an earlier one, and all but the newest `keep`.
+    """Write `state` as `<folder>/<step>`, atomically. Then drop later ones, replaced by a run that went on from an
+    earlier one, and all but the newest `keep`.
 
     Args:
         description: JSON values that name the run (algorithm, config, environment); `restore` compares them.
@@ -132,17 +133,23 @@ def _leaves(tree: PyTree) -> dict[str, str]:
 
 
 def _is_key(x: Any) -> bool:
-    return bool(jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key))
+    return bool(jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
 def _as_list(state: PyTree) -> dict[str, np.ndarray]:
-    """Leaves by number: independent of how orbax names the nodes of our pytrees, and of its handling of keys."""
-    leaves = jax.tree.leaves(state)
-    return {f"{i:05d}": np.asarray(jax.random.key_data(x) if _is_key(x) else x) for i, x in enumerate(leaves)}
+    """Leaves by number: independent of how orbax names the nodes of our pytrees, and of its handling of keys.
+
+    Empty arrays, which orbax refuses, are left out: their shape says all.
+    """
+    leaves = enumerate(jax.tree.leaves(state))
+    return {f"{i:05d}": np.asarray(jax.random.key_data(x) if _is_key(x) else x) for i, x in leaves if np.size(x)}
 
 
 def _from_list(arrays: dict[str, Any], generators: list[str | None], target: PyTree) -> PyTree:
-    leaves = [jax.numpy.asarray(arrays[f"{i:05d}"]) for i in range(len(generators))]
+    shapes = jax.tree.leaves(target)
+    leaves = [
+        jax.numpy.asarray(arrays[f"{i:05d}"] if x.size else np.zeros(x.shape, x.dtype)) for i, x in enumerate(shapes)
+    ]
     keyed = [x if g is None else jax.random.wrap_key_data(x, impl=g) for x, g in zip(leaves, generators, strict=True)]
     return jax.tree.structure(target).unflatten(keyed)
 

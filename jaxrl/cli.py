@@ -131,6 +131,9 @@ def train(args: list[str]) -> int:
 
     words = [a for a in args[:2] if not a.startswith("-")]
     if len(words) < 2:
+        if {"-h", "--help"} & set(args):
+            print(USAGE)
+            return 0
         raise UsageError("train needs an algorithm and an environment.")
     algo_name, env_id = words
     module = registry.get_algo(algo_name)
@@ -151,7 +154,7 @@ def train(args: list[str]) -> int:
     )
     parsed = _parse(flags, args[2:], f"jaxrl train {algo_name} {env_id}", f"Train {algo_name} on {env_id}.")
     run: TrainFlags = parsed.run
-    total = run.total_steps or (known.total_steps if known else 500_000)
+    total = (known.total_steps if known else 500_000) if run.total_steps is None else run.total_steps
     out = run.out or Path("runs") / f"{algo_name}-{env_id}-{time.strftime('%Y%m%d-%H%M%S')}"
     recipe = {
         "algo": algo_name,
@@ -187,7 +190,7 @@ def _fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
     algo, hyper, params = _build(recipe)
     run = recipe["run"]
     total = run["total_steps"]
-    eval_every = total // 10 if run["eval_every"] is None else (run["eval_every"] or None)
+    eval_every = max(1, total // 10) if run["eval_every"] is None else (run["eval_every"] or None)
     result = fit(
         algo,
         jax.random.key(run["seed"]),

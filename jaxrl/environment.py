@@ -7,6 +7,7 @@ of them and owns the clock. Environments hold only static settings; everything t
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform, overload
 
@@ -44,8 +45,10 @@ def pytree(cls=None, *, static: tuple[str, ...] = ()):
 
     Fields named in `static` are compile-time constants (hashable); all others are children.
     """
-    if cls is None:
-        return lambda c: pytree(c, static=static) if static else pytree(c)
+    return functools.partial(_pytree, static=static) if cls is None else _pytree(cls, static)
+
+
+def _pytree(cls: Any, static: tuple[str, ...]) -> Any:
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     names = [f.name for f in dataclasses.fields(cls)]
     jax.tree_util.register_dataclass(cls, [n for n in names if n not in static], list(static))

@@ -25,10 +25,20 @@ from jaxrl import checkpoint
 from jaxrl.algorithm import Algorithm, num_updates
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.evaluation import evaluate
-from jaxrl.run_folder import Logger, RunFolder, description, environment_of_run, tree_values, write_json
+from jaxrl.run_folder import (
+    Logger,
+    RunFolder,
+    check_loggers,
+    description,
+    environment_of_run,
+    read_rows,
+    tree_values,
+    write_json,
+)
 
 MAX_UPDATES_PER_CALL = 512
 SECONDS_PER_CALL = 0.5  # how often the display moves
+WATCHDOG_SECONDS = 5.0  # shorter calls are not worth a complaint
 EVALUATION_SEED = 20_240_229  # evaluations draw from their own stream: the same episodes' luck for every run compared
 
 
@@ -96,6 +106,19 @@ def fit(
         RunFolderError, CheckpointError, ValueError: bad input, before any training.
     """
     updates = num_updates(algo, total_steps)
+    counts = {
+        "num_seeds": num_seeds,
+        "eval_every": eval_every,
+        "eval_episodes": eval_episodes,
+        "eval_max_steps": eval_max_steps,
+        "checkpoint_every": checkpoint_every,
+        "keep": keep,
+        "log_every": log_every,
+    }
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value}: it must be at least 1.")
+    check_loggers(loggers)
     log_every = max(1, updates // 1000) if log_every is None else log_every
 
     def in_updates(steps: int | None, default: int) -> int:
@@ -106,6 +129,8 @@ def fit(
     save_gap = in_updates(checkpoint_every, max(updates // 10, 1))
     program = _Program(algo, key, num_seeds, hyper, env_params)
     evaluator = _Evaluator(algo, num_seeds, eval_episodes, eval_env_params, eval_max_steps, eval_greedy)
+    if eval_every is not None:
+        evaluator.check(program.shapes()[0])
     identity = program.identity()
     settings = {**identity, "total_steps": total_steps, **environment_of_run()}
     settings |= {"eval_every": eval_every, "eval_episodes": eval_episodes, "eval_greedy": eval_greedy, **(extra or {})}
@@ -115,6 +140,8 @@ def fit(
         folder.create(settings, resume=resume, overwrite=overwrite)
         if resume and checkpoint.steps(folder.checkpoints):
             done, carry = checkpoint.restore(folder.checkpoints, program.shapes(), identity)
+        else:
+            write_json(folder.config, settings)  # what is resumed before its first checkpoint may have been another run
         folder.truncate(done)
     history = _History(folder, loggers, settings, num_seeds, log_every, algo.steps_per_update)
     carry = program.start() if carry is None else carry
@@ -123,22 +150,24 @@ def fit(
         display.compiling()
         display.compiled(program.compile(carry))
         pace = _Pace()
-        while done < updates and not interrupted.is_set():
-            boundary = min(updates, *((done // gap + 1) * gap for gap in (eval_gap, save_gap)))
+        while done < updates and not (interrupted.is_set() and done % log_every == 0):  # no row is cut in two
+            gaps = (eval_gap, save_gap, log_every) if interrupted.is_set() else (eval_gap, save_gap)
+            boundary = min(updates, *((done // gap + 1) * gap for gap in gaps))
             count = min(boundary - done, pace.updates())
             with pace.watch(count, done):
                 carry, rows = program.run(carry, done, count)
                 rows = {name: np.asarray(x)[:count] for name, x in rows.items()}
             done += count
-            history.add(done - count, rows)
             problems = program.diverged(carry)
+            history.add(done - count, program.without_diverged(carry, done - count, rows), last=done == updates)
             if problems and (num_seeds is None or len(problems) == num_seeds):
                 display.message("; ".join(f"seed {seed}: {what}" for seed, what in problems.items()))
                 kept = f" The last good checkpoint is at update {saved}." if saved else " No checkpoint had been made."
                 raise DivergenceError(next(iter(problems.values())) + "." + kept)
             if (done % eval_gap == 0 or done == updates) and eval_every is not None:
                 history.evaluated(done, evaluator(carry[0], done))
-            if folder is not None and (done % save_gap == 0 or done == updates or interrupted.is_set()):
+            stopping = interrupted.is_set() and done % log_every == 0
+            if folder is not None and (done % save_gap == 0 or done == updates or stopping):
                 checkpoint.save(folder.checkpoints, done, carry, identity, keep)
                 saved = done
             display.advanced(done, history, problems, pace.seconds)
@@ -168,18 +197,20 @@ class _Program:
     """The compiled part: `run(carry, first, count)` makes `count` updates and returns their metrics."""
 
     def __init__(self, algo: Algorithm, key: Array, num_seeds: int | None, hyper: Any, env_params: Any) -> None:
-        if num_seeds is not None and num_seeds < 1:
-            raise ValueError(f"num_seeds={num_seeds}: it must be at least 1, or None.")
         self.algo, self.num_seeds, self.env_params = algo, num_seeds, env_params
         self.hyper = strongly_typed(algo.hyper() if hyper is None else hyper)
         self.keys = key if num_seeds is None or key.ndim else jax.random.split(key, num_seeds)
-        batched = [path for path, x in jax.tree_util.tree_leaves_with_path(self.hyper) if x.ndim]
-        for path in batched:
-            if num_seeds is None:
-                name = jax.tree_util.keystr(path)
+        shape = () if num_seeds is None else (num_seeds,)
+        if self.keys.shape != shape:
+            raise ValueError(f"key has shape {key.shape}; num_seeds={num_seeds} needs one key, or shape {shape}.")
+        for path, x in jax.tree_util.tree_leaves_with_path(self.hyper):
+            name = jax.tree_util.keystr(path)
+            if x.ndim and num_seeds is None:
                 raise ValueError(
                     f"hyper{name} is batched, but this is a single run: say num_seeds, or jax.vmap(train)."
                 )
+            if x.ndim and x.shape != shape:
+                raise ValueError(f"hyper{name} has shape {x.shape}; num_seeds={num_seeds} needs () or {shape}.")
         self.axes = jax.tree.map(lambda x: 0 if x.ndim else None, self.hyper)
         state = jax.eval_shape(self._init, self.keys, self.hyper)
         self.names = ["loss", *(jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(state.weights))]
@@ -237,6 +268,13 @@ class _Program:
             for seed in np.flatnonzero(update >= 0)
         }
 
+    def without_diverged(self, carry: Any, first: int, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Rows of frozen seeds are empty after the update that broke them: what ran there is not part of the run."""
+        update = np.asarray(carry[1].update)
+        over = (update >= 0) & (first + np.arange(len(rows["loss"])).reshape(-1, *[1] * update.ndim) > update)
+        empty = {k: np.nan if np.issubdtype(v.dtype, np.floating) else 0 for k, v in rows.items()}
+        return {k: np.where(over, np.asarray(empty[k], v.dtype), v) for k, v in rows.items()}
+
 
 def _where(mask: Array, new: Array, old: Array) -> Array:
     return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
@@ -265,13 +303,20 @@ class _Evaluator:
 
         self.num_seeds, self.returns = num_seeds, jax.jit(returns)
 
-    def __call__(self, state: Any, update: int) -> np.ndarray:
+    def keys(self, update: int) -> Array:
         key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), update)
-        return np.asarray(self.returns(state, key if self.num_seeds is None else jax.random.split(key, self.num_seeds)))
+        return key if self.num_seeds is None else jax.random.split(key, self.num_seeds)
+
+    def check(self, state: Any) -> None:
+        """Trace it on the shapes of a state, so that what cannot be evaluated fails before the training."""
+        jax.eval_shape(self.returns, state, self.keys(0))
+
+    def __call__(self, state: Any, update: int) -> np.ndarray:
+        return np.asarray(self.returns(state, self.keys(update)))
 
 
 class _History:
-    """Rows as they are logged: the mean over `log_every` updates, per seed."""
+    """Rows as they are logged: the mean over `log_every` updates, per seed. Starts with what the folder holds."""
 
     def __init__(
         self,
@@ -284,11 +329,12 @@ class _History:
     ):
         self.folder, self.every, self.steps, self.num_seeds = folder, every, steps, num_seeds
         self.logger = None if folder is None else Logger(folder, loggers, settings)
-        self.rows: list[dict[str, Any]] = []
+        self.rows = [] if folder is None else [_arrays(row) for row in read_rows(folder.metrics)]
         self.pending: list[dict[str, np.ndarray]] = []
-        self.evaluations: list[dict[str, Any]] = []
-        self.last: dict[str, Any] = {}
-        self.recent_return: np.ndarray | None = None
+        self.evaluations = [] if folder is None else read_rows(folder.evaluations)
+        self.last: dict[str, Any] = self.rows[-1] if self.rows else {}
+        known = (row["episode_return"] for row in reversed(self.rows) if not np.isnan(row["episode_return"]).all())
+        self.recent_return: np.ndarray | None = next(known, None)
 
     def __enter__(self) -> _History:
         return self
@@ -297,10 +343,11 @@ class _History:
         if self.logger is not None:
             self.logger.close()
 
-    def add(self, first: int, rows: dict[str, np.ndarray]) -> None:
-        for i in range(len(next(iter(rows.values())))):
+    def add(self, first: int, rows: dict[str, np.ndarray], last: bool) -> None:
+        count = len(rows["loss"])
+        for i in range(count):
             self.pending.append({k: v[i] for k, v in rows.items()})
-            if (first + i + 1) % self.every == 0:
+            if (first + i + 1) % self.every == 0 or (last and i + 1 == count):
                 self._write(first + i + 1)
 
     def _write(self, update: int) -> None:
@@ -320,7 +367,7 @@ class _History:
         row = {
             "update": update,
             "step": update * self.steps,
-            "return": returns.mean(-1).tolist(),
+            "return": _plain(returns.mean(-1)),
             "episodes": returns.shape[-1],
         }
         self.evaluations.append(row)
@@ -342,11 +389,16 @@ class _History:
 
 
 def _plain(x: Any) -> Any:
-    """Lists and numbers, NaN as None, for JSON."""
+    """Lists and numbers for JSON, which has no NaN and no infinity: None."""
     if isinstance(x, int):
         return x
     x = np.asarray(x)
-    return [_plain(v) for v in x] if x.ndim else (None if np.isnan(x) else x.item())
+    return [_plain(v) for v in x] if x.ndim else (x.item() if np.isfinite(x) else None)
+
+
+def _arrays(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as it was before it was logged: None as NaN."""
+    return {k: v if isinstance(v, int) else np.asarray(np.nan if v is None else v, float) for k, v in row.items()}
 
 
 class _Pace:
@@ -363,7 +415,7 @@ class _Pace:
 
     @contextlib.contextmanager
     def watch(self, count: int, done: int) -> Iterator[None]:
-        limit = max(20 * float(np.median(self.times)) * count, 5.0) if len(self.times) >= 3 else None
+        limit = max(20 * float(np.median(self.times)) * count, WATCHDOG_SECONDS) if len(self.times) >= 3 else None
         timer = None if limit is None else threading.Timer(limit, self._late, (limit, count, done))
         begin = time.perf_counter()
         if timer is not None:

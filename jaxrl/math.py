@@ -6,6 +6,7 @@ Keys made here stay inside one step; what users see and what enters a state are 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -101,7 +102,7 @@ def _seed(seed: Array) -> UInt32[Array, "2"]:
     return jnp.stack([high, seed.astype(jnp.uint32)])
 
 
-def _fold_in(key: UInt32[Array, "2"], data: Array) -> UInt32[Array, "2"]:
+def _fold_in(key: UInt32[Array, "2"], data: Any) -> UInt32[Array, "2"]:
     seed = _seed(data)
     return jnp.stack(_threefry2x32((key[0], key[1]), (seed[0], seed[1])))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import fnmatch
 import importlib
@@ -45,11 +44,11 @@ def make(id: str, **settings: Any) -> tuple[Any, Any]:
     """
     entry = _lookup(id, _ENVIRONMENTS, "environment")
     cls: Any = _load(entry.target) if isinstance(entry.target, str) else entry.target
-    if dataclasses.is_dataclass(cls):
-        allowed = [f.name for f in dataclasses.fields(cls) if f.init and f.name != "id"]
-        for name in settings:
-            if name not in allowed:
-                raise ValueError(f"{id} has no static setting {name!r}; it has {', '.join(allowed) or 'none'}.")
+    fields = getattr(cls, "__dataclass_fields__", None)  # a factory function takes what it takes
+    allowed = [f.name for f in (fields or {}).values() if f.init and f.name != "id"]
+    for name in settings:
+        if fields is not None and name not in allowed:
+            raise ValueError(f"{id} has no static setting {name!r}; it has {', '.join(allowed) or 'none'}.")
     env = cls(**{**entry.settings, **settings, "id": id})
     return env, env.default_params
 

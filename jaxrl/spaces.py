@@ -142,7 +142,7 @@ class MultiDiscrete(Space):
     def to_gymnasium(self) -> Any:
         import gymnasium
 
-        return gymnasium.spaces.MultiDiscrete(self.nvec)
+        return gymnasium.spaces.MultiDiscrete(list(self.nvec))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -37,7 +37,7 @@ class ToBrax(base.Env):
         zero = jnp.zeros(())
         return base.State(state, obs, zero, zero, metrics, {"rng": rng, "truncation": zero})
 
-    def step(self, state: base.State, action: Array) -> base.State:
+    def step(self, state: Any, action: Array) -> base.State:
         rng, step_key = jax.random.split(state.info["rng"])
         ts = self.env.step(_typed(step_key), state.pipeline_state, action, self.params)
         metrics = {**state.metrics, **{name: jnp.asarray(x, float) for name, x in ts.info.items() if _is_metric(x)}}
@@ -113,7 +113,7 @@ class FromBrax(Environment):
     Params = BraxParams
 
     def initial(self, key: Array, params: BraxParams) -> BraxState:
-        return strongly_typed(BraxState(0, self.env.reset(key)))
+        return strongly_typed(BraxState(jnp.int32(0), self.env.reset(key)))
 
     def transition(self, key: Array, state: BraxState, action: Array, params: BraxParams) -> Transition:
         # Brax's wrappers write into the info they are given.

@@ -104,7 +104,7 @@ class GymnasiumEnv(gymnasium.Env):
         self.render_mode = render_mode
         self.observation_space = env.observation_space(self.params).to_gymnasium()
         self.action_space = env.action_space(self.params).to_gymnasium()
-        make = functools.partial(to_gymnasium, env, params, seed=seed)
+        make: Any = functools.partial(to_gymnasium, env, params, seed=seed)
         self.spec = EnvSpec(f"jaxrl/{(env.id or type(env).__name__).replace('/', '-')}", entry_point=make)
         self._seed = seed
         self._key: Any = None

@@ -134,7 +134,7 @@ class FromGymnax(Environment):
 
     def initial(self, key: Array, params: GymnaxParams) -> GymnaxState:
         obs, state = self.env.reset_env(key, params.env)
-        return strongly_typed(GymnaxState(0, state, obs))
+        return strongly_typed(GymnaxState(jnp.int32(0), state, obs))
 
     def transition(self, key: Array, state: GymnaxState, action: Any, params: GymnaxParams) -> Transition:
         obs, env, reward, done, info = self.env.step_env(key, state.env, action, params.env)

@@ -33,6 +33,9 @@ TARGETS = {
     "dqn/Acrobot-v1": (-90, "CleanRL -91.5 ± 7.2"),
 }
 
+COLUMNS = ["algorithm", "environment", "steps", "seeds", "mean", "IQM", "95 % interval", "lowest seed", "bar"]
+COLUMNS += ["published", "s/seed"]
+
 
 def measure(pair: str, seeds: int) -> dict:
     """Train and evaluate every seed of one pair in one program."""
@@ -74,16 +77,16 @@ def page(results: dict) -> str:
         "`jaxrl/tuned.toml`. Interval: 95 % bootstrap of the IQM over seeds. Made by "
         "`python experiments/results/run.py` (`make results`).",
         "",
-        "| algorithm | environment | steps | seeds | mean | IQM | 95 % interval | lowest seed | bar | published | s/seed |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| " + " | ".join(COLUMNS) + " |",
+        "|" + "---|" * len(COLUMNS),
     ]
     for pair, row in results.items():
         name, env_id = pair.split("/")
         returns, (bar, published) = np.array(row["returns"]), TARGETS[pair]
         low, high = bootstrap_interval(returns)
         lines.append(
-            f"| {name} | {env_id} | {row['total_steps']:,} | {len(returns)} | {returns.mean():.1f} | {iqm(returns):.1f} "
-            f"| {low:.1f} to {high:.1f} | {returns.min():.1f} | {bar} | {published} | {row['run_seconds_a_seed']} |"
+            f"| {name} | {env_id} | {row['total_steps']:,} | {len(returns)} | {returns.mean():.1f} "
+            f"| {iqm(returns):.1f} | {low:.1f} to {high:.1f} | {returns.min():.1f} | {bar} | {published} | {row['run_seconds_a_seed']} |"
         )
     made = sorted({f"{row['date']}, {row['device']}, {row['versions']}" for row in results.values()})
     lines += ["", "Machine: " + "; ".join(made) + ". Seconds a seed exclude compilation; the machine was shared.", ""]

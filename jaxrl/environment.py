@@ -52,7 +52,8 @@ def _pytree(cls: Any, static: tuple[str, ...]) -> Any:
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     names = [f.name for f in dataclasses.fields(cls)]
     jax.tree_util.register_dataclass(cls, [n for n in names if n not in static], list(static))
-    cls.replace = Replaceable.replace
+    if "replace" not in vars(cls):
+        cls.replace = Replaceable.replace
     # jax rebuilds pytrees around placeholders (object(), axis specs, None), which a run-time type check would refuse.
     cls.__init__.__annotations__ = {}
     return cls

@@ -37,14 +37,11 @@ class WrapperState:
     def time(self) -> Any:
         return self.env.time
 
-
-def _replace(state: WrapperState, **changes: Any) -> WrapperState:
-    if "time" in changes:
-        changes["env"] = changes.get("env", state.env).replace(time=changes.pop("time"))
-    return dataclasses.replace(state, **changes)
-
-
-WrapperState.replace = _replace  # pyright: ignore[reportAttributeAccessIssue]
+    def replace(self, **changes: Any) -> WrapperState:
+        """As every pytree's; `time` goes to the wrapped state."""
+        if "time" in changes:
+            changes["env"] = changes.get("env", self.env).replace(time=changes.pop("time"))
+        return dataclasses.replace(self, **changes)
 
 
 @dataclasses.dataclass(frozen=True)

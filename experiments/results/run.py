@@ -83,11 +83,10 @@ def page(results: dict) -> str:
     for pair, row in results.items():
         name, env_id = pair.split("/")
         returns, (bar, published) = np.array(row["returns"]), TARGETS[pair]
-        low, high = bootstrap_interval(returns)
-        lines.append(
-            f"| {name} | {env_id} | {row['total_steps']:,} | {len(returns)} | {returns.mean():.1f} "
-            f"| {iqm(returns):.1f} | {low:.1f} to {high:.1f} | {returns.min():.1f} | {bar} | {published} | {row['run_seconds_a_seed']} |"
-        )
+        interval = "{:.1f} to {:.1f}".format(*bootstrap_interval(returns))
+        cells = [name, env_id, f"{row['total_steps']:,}", len(returns), f"{returns.mean():.1f}", f"{iqm(returns):.1f}"]
+        cells += [interval, f"{returns.min():.1f}", bar, published, row["run_seconds_a_seed"]]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     made = sorted({f"{row['date']}, {row['device']}, {row['versions']}" for row in results.values()})
     lines += ["", "Machine: " + "; ".join(made) + ". Seconds a seed exclude compilation; the machine was shared.", ""]
     return "\n".join(lines)

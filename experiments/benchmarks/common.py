@@ -1,0 +1,93 @@
+"""What the benchmarks share: tables, result files with the machine they ran on, and peers in alternating processes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Any
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """exp(mean(log x)) of positive numbers."""
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A Markdown table, ready for `docs/benchmarks.md`."""
+    print(f"\n{title}\n\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+
+
+def machine() -> dict[str, Any]:
+    """What a number means nothing without."""
+    import jax
+    import jaxlib
+
+    model = platform.processor() or platform.machine()
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = (s for s in cpuinfo.read_text().splitlines() if s.startswith("model name"))
+        model = next((s.split(":")[1].strip() for s in lines), model)
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "device": str(jax.devices()[0]),
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.__version__,
+    }
+
+
+def save(path: str, results: dict[str, Any]) -> None:
+    """Results with the machine, as JSON."""
+    pathlib.Path(path).write_text(json.dumps({"machine": machine(), **results}, indent=1) + "\n")
+    print(f"\nwritten: {path}")
+
+
+def run_driver(python: str, driver: str, *options: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run `driver` (a file of this folder) in a fresh process of `python`; its last line of output is a JSON result.
+
+    Raises RuntimeError with the end of the error output when it fails.
+    """
+    script = pathlib.Path(__file__).with_name(driver)
+    # No compilation cache: compile time is part of what is measured.
+    full = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false", **(env or {})}
+    done = subprocess.run([python, str(script), *options], capture_output=True, text=True, env=full, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{python} {driver} {' '.join(options)} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def alternate(sides: dict[str, Any], repeats: int) -> dict[str, dict[str, float]]:
+    """Call each side's function in turn, `repeats` rounds; medians of every number they return."""
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, call in sides.items():
+            runs[name].append(call())
+    return {name: {k: statistics.median(r[k] for r in rs) for k in rs[0]} for name, rs in runs.items()}
+
+
+def time_program(function: Any, *args: Any, repeats: int) -> dict[str, Any]:
+    """Seconds to trace and compile `function(*args)`, and the median of its runs after one that is not counted."""
+    import jax
+
+    start = time.perf_counter()
+    compiled = jax.jit(function).lower(*args).compile()
+    compile_s = time.perf_counter() - start
+    jax.block_until_ready(compiled(*args))
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(compiled(*args))
+        seconds.append(time.perf_counter() - start)
+    return {"compile_s": compile_s, "run_s": statistics.median(seconds)}

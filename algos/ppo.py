@@ -430,7 +430,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     """PPO on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        network: a flax module with the methods `actor` and `critic` of `ActorCritic`.
+        network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """

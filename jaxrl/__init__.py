@@ -6,6 +6,8 @@ What is imported here needs only jax and numpy; flax, optax, orbax and the rest 
 from jaxrl import curriculum
 from jaxrl.algorithm import Algorithm, train
 from jaxrl.environment import Environment, TimeStep, Transition, pytree
+from jaxrl.evaluation import evaluate
+from jaxrl.fit import fit
 from jaxrl.registry import get_algo, list_algos, list_envs, make, register
 from jaxrl.vectorize import VectorEnv, vectorize
 
@@ -18,6 +20,8 @@ __all__ = [
     "Transition",
     "VectorEnv",
     "curriculum",
+    "evaluate",
+    "fit",
     "get_algo",
     "list_algos",
     "list_envs",

@@ -14,8 +14,7 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 demo: $(VENV)/.installed
-	rm -rf runs/demo
-	$(BIN)/jaxrl train ppo CartPole-v1 --seeds 4 --total-steps 500000 --out runs/demo --video
+	$(BIN)/jaxrl train ppo CartPole-v1 --seeds 4 --total-steps 500000 --out runs/demo --overwrite --video
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)

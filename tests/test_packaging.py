@@ -95,7 +95,7 @@ def test_the_command_is_installed(installed, tmp_path):
 
 @pytest.mark.parametrize("command", [["algos/ppo.py"], ["-m", "jaxrl.algos.ppo"]])
 def test_an_algorithm_file_runs_from_the_checkout(command):
-    assert "learning-rate" in run(sys.executable, *command, "--help", cwd=ROOT, PYTHONPATH=str(ROOT))
+    assert "learning-rate" in run(sys.executable, *command, "CartPole-v1", "--help", cwd=ROOT, PYTHONPATH=str(ROOT))
 
 
 def test_every_folder_of_modules_is_a_package():

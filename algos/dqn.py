@@ -400,7 +400,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     replay = sequence(config.buffer_size, config.num_envs, config.n_step)
     dqn = _DQN(config, venv, network, observation_space, replay)
     state = jax.eval_shape(dqn.init, jax.random.key(0))
-    shape = jax.eval_shape(lambda s: network.apply(s.weights, dqn.visible(s.obs)), state).shape
+    shape = jax.eval_shape(lambda s: dqn.values(s.weights, dqn.visible(s.obs))[0], state).shape
     if shape != (config.num_envs, action_space.n):
         raise ValueError(
             f"network gives values {shape} for {config.num_envs} observations; "

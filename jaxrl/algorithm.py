@@ -66,11 +66,14 @@ def as_vector_env(env: Environment | VectorEnv, num_envs: int) -> VectorEnv:
 
 def starting_values(algo_hyper: type, venv: VectorEnv, hyper: Any, env_params: Any) -> tuple[Any, Any]:
     """`hyper` and `env_params` as strongly typed arrays, defaults where None. Raises ValueError for unusable ones."""
-    hyper = strongly_typed(algo_hyper() if hyper is None else hyper)
+    defaults = strongly_typed(algo_hyper())
+    hyper = defaults if hyper is None else hyper
     if not isinstance(hyper, algo_hyper):
         raise TypeError(
             f"hyper is a {type(hyper).__qualname__} of {type(hyper).__module__}, not this algorithm's Hyper."
         )
+    # learning_rate=1 is a float and anneal_steps=1e6 an integer: another dtype would compile again.
+    hyper = jax.tree.map(lambda default, x: jnp.asarray(x, default.dtype), defaults, hyper)
     env_params = strongly_typed(venv.default_params if env_params is None else env_params)
     if is_concrete(env_params):
         venv.env.validate(env_params)

@@ -213,7 +213,7 @@ def _fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
         extra={"recipe": recipe},
     )
     if result.interrupted:
-        print(f"Interrupted; the checkpoint is written. Go on with: jaxrl resume {out}")
+        print(f"Interrupted; what was done is saved. Go on with: jaxrl resume {out}")
         return 130
     for seed, what in result.diverged.items():
         print(f"seed {seed}: {what}; its last good state was kept")

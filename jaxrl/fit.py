@@ -166,13 +166,14 @@ def fit(
                 raise DivergenceError(next(iter(problems.values())) + "." + kept)
             if (done % eval_gap == 0 or done == updates) and eval_every is not None:
                 history.evaluated(done, evaluator(carry[0], done))
-            stopping = interrupted.is_set() and done % log_every == 0
-            if folder is not None and (done % save_gap == 0 or done == updates or stopping):
+            if folder is not None and (done % save_gap == 0 or done == updates):
                 checkpoint.save(folder.checkpoints, done, carry, identity, keep)
                 saved = done
             display.advanced(done, history, problems, pace.seconds)
             if on_progress is not None:
                 on_progress(done, history.last)
+        if folder is not None and done and saved != done:  # interrupted
+            checkpoint.save(folder.checkpoints, done, carry, identity, keep)
     result = FitResult(carry[0], history.metrics(), history.evaluations, program.diverged(carry), done < updates)
     if folder is not None:
         ended = {"diverged": result.diverged, "interrupted": result.interrupted}
@@ -212,7 +213,8 @@ class _Program:
             if x.ndim and x.shape != shape:
                 raise ValueError(f"hyper{name} has shape {x.shape}; num_seeds={num_seeds} needs () or {shape}.")
         self.axes = jax.tree.map(lambda x: 0 if x.ndim else None, self.hyper)
-        state = jax.eval_shape(self._init, self.keys, self.hyper)
+        self.init = jax.jit(self._init)  # traced once, for shapes and start
+        state = jax.eval_shape(self.init, self.keys, self.hyper)
         self.names = ["loss", *(jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(state.weights))]
 
     def _init(self, keys: Array, hyper: Any) -> Any:
@@ -223,7 +225,7 @@ class _Program:
     def start(self) -> tuple[Any, Watch]:
         shape = () if self.num_seeds is None else (self.num_seeds,)
         watch = Watch(jnp.full(shape, -1), jnp.zeros((*shape, len(self.names)), bool))
-        return jax.jit(self._init)(self.keys, self.hyper), watch
+        return self.init(self.keys, self.hyper), watch
 
     def shapes(self) -> Any:
         return jax.eval_shape(self.start)
@@ -474,10 +476,17 @@ class _Display:
         self.bar: Any = None
         if self.shown:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.table import Column
 
-            columns = ("[bold]{task.description}", BarColumn(None), MofNCompleteColumn(), TimeRemainingColumn())
+            def whole():  # in a narrow terminal the note wraps, not these
+                return Column(no_wrap=True)
+
             self.bar = Progress(
-                *map(lambda c: TextColumn(c) if isinstance(c, str) else c, columns), TextColumn("{task.fields[note]}")
+                TextColumn("[bold]{task.description}", table_column=whole()),
+                BarColumn(None),
+                MofNCompleteColumn(table_column=whole()),
+                TimeRemainingColumn(table_column=whole()),
+                TextColumn("{task.fields[note]}", table_column=Column()),
             )
             self.bar.start()
             name = f"{self.algo.name} {self.algo.venv.env.id}"

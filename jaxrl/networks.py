@@ -47,7 +47,8 @@ def orthogonal(scale: float = 1.0) -> Callable[..., Array]:
             raise ValueError(f"orthogonal: shape {tuple(shape)} has fewer than two axes.")
         rows, columns = math.prod(shape[:-1]), shape[-1]
         few, many = min(rows, columns), max(rows, columns)
-        vectors = jax.random.normal(key, (few, many), jnp.promote_types(dtype, jnp.float32))
+        # In double precision where that is on: float32 weights of a vmapped and of a single run are then the same.
+        vectors = jax.random.normal(key, (few, many), jnp.promote_types(dtype, jnp.result_type(float)))
 
         def add(basis, inputs):
             i, v = inputs

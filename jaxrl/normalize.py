@@ -84,7 +84,9 @@ def update(stats: Statistics, batch: PyTree, axes: tuple[int, ...] = (0,)) -> St
         change = weight * ((batch_var - old.var) - old.var_rest + (1 - weight) * jnp.square(shift))
         var, var_rest = _add(old.var, old.var_rest, change)
         # Compilers may fuse the product into the sum, and 1 - 1 then falls just below zero.
-        return Moments(*mean, jnp.maximum(var, 0), var_rest)
+        # The first batch replaces the placeholder: 1 + (var - 1) would cost a small variance its digits.
+        first = stats.count == 0
+        return Moments(*mean, jnp.where(first, batch_var, jnp.maximum(var, 0)), jnp.where(first, 0, var_rest))
 
     return Statistics(count, jax.tree.map(merge, batch, stats.moments))
 

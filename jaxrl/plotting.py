@@ -45,11 +45,18 @@ def plot(
 
     Args:
         window: rows of the trailing mean; default a fortieth of the run.
+
+    Raises RunFolderError for a folder without the metric, ValueError for no folders, a window below 1, or a suffix that
+    matplotlib cannot write.
     """
+    if not folders:
+        raise ValueError("plot needs at least one run folder.")
+    if window is not None and window < 1:
+        raise ValueError(f"window={window}: it must be at least 1.")
+    curves = [(*curve(folder, metric), folder) for folder in folders]
     plt = _pyplot()
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    for i, folder in enumerate(folders):
-        steps, values = curve(folder, metric)
+    for i, (steps, values, folder) in enumerate(curves):
         values = smoothed(values, window or max(1, len(steps) // 40))
         color = COLORS[i % len(COLORS)]
         if values.shape[1] > 1:
@@ -104,6 +111,10 @@ def _save(figure: Any, out: str | Path) -> Path:
     import matplotlib.pyplot as plt
 
     out = Path(out)
+    known = figure.canvas.get_supported_filetypes()
+    if out.suffix[1:].lower() not in known:
+        plt.close(figure)
+        raise ValueError(f"{out}: the suffix must be one of {', '.join(sorted(known))}.")
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=150)
     plt.close(figure)

@@ -35,7 +35,7 @@ class Space:
 
 def _fits(x: Any, shape: tuple[int, ...], dtype: Any) -> bool:
     """The static half of `contains`. Any integer dtype passes for an integer space, any real one for a float space."""
-    if not hasattr(x, "dtype") and not isinstance(x, int | float | bool | list | tuple):
+    if not hasattr(x, "dtype") and not isinstance(x, int | float):
         return False
     kind = jnp.integer if jnp.issubdtype(dtype, jnp.integer) else jnp.number
     return np.shape(x) == shape and (jnp.result_type(x) == dtype or bool(jnp.issubdtype(jnp.result_type(x), kind)))
@@ -56,6 +56,8 @@ class Box(Space):
         return f"Box({bounds}{self.shape}, {jnp.dtype(self.dtype).name})"
 
     def sample(self, key: Array) -> Array:
+        if self.dtype == jnp.bool_:
+            return jax.random.bernoulli(key, shape=self.shape)
         if jnp.issubdtype(self.dtype, jnp.integer):
             return jax.random.randint(key, self.shape, self.low, jnp.asarray(self.high) + 1, self.dtype)
         low, high = (jnp.broadcast_to(jnp.asarray(x, self.dtype), self.shape) for x in (self.low, self.high))
@@ -66,8 +68,9 @@ class Box(Space):
         one_sided = jnp.where(jnp.isfinite(low), low + jnp.abs(normal), high - jnp.abs(normal))
         open_ = jnp.where(jnp.isfinite(low) | jnp.isfinite(high), one_sided, normal)
         safe_low, safe_high = jnp.where(bounded, low, 0), jnp.where(bounded, high, 1)
-        uniform = safe_low + jax.random.uniform(u_key, self.shape, self.dtype) * (safe_high - safe_low)
-        return jnp.where(bounded, uniform, open_)
+        u = jax.random.uniform(u_key, self.shape, self.dtype)
+        uniform = (1 - u) * safe_low + u * safe_high  # their difference may overflow
+        return jnp.where(bounded, jnp.clip(uniform, safe_low, safe_high), open_)
 
     def contains(self, x: Any) -> Bool[Array, ""]:
         if not _fits(x, self.shape, self.dtype):

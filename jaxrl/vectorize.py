@@ -79,16 +79,22 @@ class VectorEnv:
             ts = jax.vmap(self.env.step, (0, 0, 0, axis))(step_keys, vstate.env, action, slot_params)
         finished = ts.terminated | ts.truncated
         episode_return = vstate.episode_return + ts.reward
-        starts, pool = self._restart(reset_key, finished, (ts.obs, ts.state, vstate.params), params, vstate.pool)
-        obs, state, level = starts
+        # A deterministic environment is observed after the restart: its loop then carries states alone, and on a CPU
+        # copying observations through it costs more than making them twice.
+        carried_obs = None if self.env.deterministic else ts.obs
+        current = (carried_obs, ts.state, vstate.params)
+        (obs, state, level), pool = self._restart(reset_key, finished, current, params, vstate.pool)
+        if self.env.deterministic:
+            slot_params = slot_params if self.level_fn is None else level
+            obs = jax.vmap(self.env.observe, (None, 0, axis))(key, state, slot_params)
         info = {
             **ts.info,
             "final_obs": ts.obs,
             "episode_return": episode_return,
             "episode_length": ts.state.time,
         }
-        carried = _select(finished, jnp.zeros_like(episode_return), episode_return)
-        return TimeStep(obs, VectorState(state, level, carried, pool), ts.reward, ts.terminated, ts.truncated, info)
+        so_far = _select(finished, jnp.zeros_like(episode_return), episode_return)
+        return TimeStep(obs, VectorState(state, level, so_far, pool), ts.reward, ts.terminated, ts.truncated, info)
 
     def restart(self, key: Array, vstate: VectorState, params: Any, mask: Bool[Array, " N"]) -> tuple[Any, VectorState]:
         """Start a new episode now in the slots where `mask`, on `params` (their own row, or a level drawn from it).
@@ -123,8 +129,9 @@ class VectorEnv:
         return jax.vmap(start, (0, 0 if self.batched_params else None))(jax.random.split(key, n), params)
 
     def _restart(self, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any, pool: Any):
+        """`current`, an (obs or None, state, level or None), with fresh starts where `finished`; and the pool."""
         if self.reset_strategy == "dense":
-            return _select(finished, self._starts(key, params, self.num_envs), current), pool
+            return _select(finished, _like(current, self._starts(key, params, self.num_envs)), current), pool
         if self.reset_strategy == "sparse":
             return _sparse_restart(self, key, finished, current, params), pool
         return self._pool_restart(key, finished, current, params, pool)
@@ -137,7 +144,7 @@ class VectorEnv:
         fresh = self._starts(new_key, params, self.chunk)
         pool = jax.tree.map(lambda old, new: old.at[rows].set(new), pool, fresh)
         which = jax.random.randint(which_key, (self.num_envs,), 0, self.pool_size)
-        return _select(finished, jax.tree.map(lambda x: x[which], pool), current), pool
+        return _select(finished, _like(current, jax.tree.map(lambda x: x[which], pool)), current), pool
 
 
 def vectorize(
@@ -189,6 +196,11 @@ def check_batched(params: Any, num_envs: int) -> None:
             )
 
 
+def _like(current: PyTree, starts: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+    """`starts` without the observation, where `current` has none."""
+    return (None, *starts[1:]) if current[0] is None else starts
+
+
 def _select(mask: Bool[Array, " N"], new: PyTree, old: PyTree) -> PyTree:
     def leaf(n, o):
         return jnp.where(mask.reshape(mask.shape + (1,) * (o.ndim - 1)), n, o)
@@ -221,8 +233,7 @@ def _sparse_restart(venv: VectorEnv, key: Array, finished: Bool[Array, " N"], cu
     slot's fresh start depends on nothing, the others pass through.
     """
 
-    @jax.custom_jvp
-    def restart(current, key_data, finished, params):
+    def rounds(current, key_data, finished, params):
         key = jax.random.wrap_key_data(key_data, impl=jax.random.key_impl(stop_key))
 
         def body(carry):
@@ -230,17 +241,20 @@ def _sparse_restart(venv: VectorEnv, key: Array, finished: Bool[Array, " N"], cu
             key, start_key = jax.random.split(key)
             rows, left = _first(left, venv.chunk)
             slot_params = jax.tree.map(lambda x: x[rows], params) if venv.batched_params else params
-            fresh = venv._starts(start_key, slot_params, venv.chunk)
+            fresh = _like(current, venv._starts(start_key, slot_params, venv.chunk))
             # Rows past the end (fewer finished than the chunk holds) are dropped.
             current = jax.tree.map(lambda x, new: x.at[rows].set(new, mode="drop"), current, fresh)
             return current, left, key
 
         return jax.lax.while_loop(lambda carry: carry[1].any(), body, (current, finished, key))[0]
 
+    restart = jax.custom_jvp(rounds)
+
     @restart.defjvp
     def _(primals, tangents):
-        current = restart(*primals)
-        mask = primals[2]
+        # Without custom rule or tangents in the loop: reverse mode twice through a scan would meet the bare loop.
+        current, mask = primals[0], primals[2]
+        current = _select(mask, rounds(*jax.lax.stop_gradient(primals)), current)
 
         def leaf(x, t):
             return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - 1)), 0, t) if _differentiable(x) else t

@@ -25,7 +25,7 @@ def main() -> None:
     settings = tuned("ppo", "Acrobot-v1")
     algo = ppo.make(env, ppo.Config(**settings.config))
     state = algo.init(jax.random.key(0), ppo.Hyper(**settings.hyper), params)
-    update = jax.jit(algo.update, donate_argnums=0)
+    update = jax.jit(algo.update)
 
     @jax.jit
     def episode(policy, key):

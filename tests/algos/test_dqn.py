@@ -33,8 +33,8 @@ def close(actual, desired, **tolerance):
 
 # ---- targets and losses
 
-# Windows of three steps, one a column: whole; terminated, truncated or both in the middle; truncated at once; terminated
-# at the end; and one in which a later end must not count.
+# Windows of three steps, one a column: whole; terminated, truncated or both in the middle; truncated at once;
+# terminated at the end; truncated in the middle, where a later end must not count.
 REWARD = jnp.tile(jnp.array([1.0, 2.0, 4.0])[:, None], (1, 7))
 TERMINATED = jnp.array([[0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1, 1]], bool)
 TRUNCATED = jnp.array([[0, 0, 0, 0, 1, 0, 0], [0, 0, 1, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0, 0]], bool)
@@ -180,18 +180,21 @@ def test_greedy_is_the_best_action_even_where_all_are_as_likely():
 
 # ---- probe environments
 
-SMALL = dqn.Config(num_envs=8, num_steps=4, num_updates=4, batch_size=32, buffer_size=2048, hidden=(32,))
+# Not relu: many probes observe only zeros, where no unit of a new layer is active.
+SMALL = dqn.Config(
+    num_envs=8, num_steps=4, num_updates=4, batch_size=32, buffer_size=8192, hidden=(16,), activation="tanh"
+)
 FAST = dqn.Hyper(
-    learning_rate=5e-3, gamma=0.8, learning_starts=200, exploration_steps=0, epsilon_end=0.5, target_period=64
+    learning_rate=1e-2, gamma=0.8, learning_starts=200, exploration_steps=0, epsilon_end=0.5, target_period=64
 )
 
 
 @pytest.mark.parametrize(
     ("probe", "changes"),
     [
-        (DelayedReward(), {"double": False}),
+        (DelayedReward(), {"double": False, "huber": True}),
         (TimeLimit(), {"n_step": 3}),  # windows of 3 in episodes of 5: every kind of cut
-        (Termination(), {"n_step": 3, "huber": True}),
+        (Termination(), {"n_step": 3}),  # not huber, which finds no mean of targets that vary
         (ObservationActionReward(), {"dueling": True}),
         (Masked(), {}),
     ],
@@ -212,7 +215,7 @@ def test_probes(probe, changes):
     if isinstance(probe, Masked):
         assert np.min(metrics["episode_return"]) >= 0, "a forbidden action costs 10"
     if isinstance(probe, TimeLimit):
-        assert np.all(metrics["episode_length"][2:] == 5)
+        assert np.nanmin(metrics["episode_length"]) == np.nanmax(metrics["episode_length"]) == 5
 
 
 def test_privileged_observations_are_neither_stored_nor_seen():
@@ -254,11 +257,20 @@ def test_the_contract_of_algorithms():
     check_algorithm(cartpole(dataclasses.replace(TINY, dueling=True, n_step=2)), hyper=START)
 
 
+class Curved(nn.Module):
+    """Weights drawn in the default precision: in float32 their last bits may differ under vmap."""
+
+    @nn.compact
+    def __call__(self, obs):
+        dense = partial(nn.Dense, param_dtype=jnp.result_type(float))
+        return dense(2)(nn.tanh(dense(8)(obs)))
+
+
 @pytest.mark.parametrize("x64", [False, True])
 def test_vmap_over_seeds_and_settings_equals_single_runs(x64):
     """Also where one setting starts to learn later than another: a branch for one run, a select for many."""
     with jax.enable_x64(x64):
-        algo = dqn.make(make("CartPole-v1")[0], TINY)
+        algo = dqn.make(make("CartPole-v1")[0], TINY, Curved())
         traces = []
 
         def run(key, rate, starts):
@@ -297,7 +309,7 @@ def test_states_keep_their_types_so_that_nothing_compiles_twice():
     key = jax.random.key(0)
     state, _ = update(algo.init(key))
     update(state)
-    update(algo.init(key, dqn.Hyper(learning_rate=1, gamma=0, tau=1, epsilon_end=0, max_grad_norm=10)))
+    update(algo.init(key, dqn.Hyper(learning_rate=1.0, gamma=0.0, anneal_steps=10, target_period=1)))
     update(algo.init(key, None, make("CartPole-v1")[1].replace(length=1.0)))
     assert len(traces) == 1
 

@@ -112,6 +112,7 @@ class ChainParams:
     length: jax.Array = 1  # steps until it terminates
     reward_each: jax.Array = 1.0
     reward_end: jax.Array = 0.0
+    reward_first: jax.Array = 0.0
 
 
 @pytree
@@ -133,6 +134,7 @@ class Chain(Environment):
     def transition(self, key, state, action, params):
         end = state.time + 1 >= params.length
         reward = params.reward_each + jnp.where(end, params.reward_end, 0)
+        reward = reward + jnp.where(state.time == 0, params.reward_first, 0)
         return Transition(state, reward, end, jnp.bool_(False), {})
 
     def observe(self, key, state, params):
@@ -209,7 +211,8 @@ def test_values_of_probes_and_bootstrap_at_a_time_limit():
     probes = [
         ChainParams(length=1),  # one reward
         ChainParams(length=2, reward_each=0.0, reward_end=1.0),  # a reward one step later
-        ChainParams(length=NO_LIMIT, max_steps=5),  # rewards for ever, but recorded 5 at a time
+        # Rewards for ever, but recorded 5 at a time; a new episode is worth more than going on.
+        ChainParams(length=NO_LIMIT, max_steps=5, reward_first=3.0),
     ]
     probes = jax.tree.map(lambda *x: jnp.stack(x), *map(strongly_typed, probes))
 
@@ -225,10 +228,10 @@ def test_values_of_probes_and_bootstrap_at_a_time_limit():
     value, metrics, truncated = run(probes)
     close(value[0, 0], 1, atol=0.02)
     close(value[1], [0.8, 1], atol=0.02)
-    close(value[2], 1 / (1 - 0.8), rtol=0.02)
+    close(value[2], [3 + 1 / (1 - 0.8), 1 / (1 - 0.8)], rtol=0.02)
     np.testing.assert_array_equal(truncated, [False, False, True])
     np.testing.assert_array_equal(metrics["episode_length"][:, -1], [1, 2, 5])
-    np.testing.assert_array_equal(metrics["episode_return"][:, -1], [1, 1, 5])
+    np.testing.assert_array_equal(metrics["episode_return"][:, -1], [1, 1, 8])
     np.testing.assert_array_equal(metrics["episodes"][:2, 0], [64, 32])
     assert np.all(metrics["learning_rate"][:, 0] == 2e-2) and np.all(metrics["learning_rate"][:, -1] < 3e-4)
     assert np.all(metrics["explained_variance"] <= 1)
@@ -321,16 +324,14 @@ def test_every_parameter_group_learns(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_act_takes_any_batch_shape_and_stays_in_the_space(kind):
-    algo, first, _, last, _ = matched(kind)
-    for state in (first, last):
-        for shape in ((), (3,), (2, 3)):
-            obs = jax.tree.map(lambda x, s=shape: jnp.broadcast_to(x, (*s, *x.shape)), observation(kind, 0, 1))
-            carry = algo.initial_carry(shape)
-            for greedy in (True, False):
-                action, carry = algo.act(algo.policy(state), jax.random.key(3), obs, carry, greedy=greedy)
-                assert action.shape == (*shape, *ACTIONS[kind].shape)
-                for a in action.reshape(-1, *ACTIONS[kind].shape):
-                    assert ACTIONS[kind].contains(a)
+    algo, first, _, _, _ = matched(kind)
+    space = ACTIONS[kind]
+    for shape in ((), (2, 3)):
+        obs = jax.tree.map(lambda x, s=shape: jnp.broadcast_to(x, (*s, *x.shape)), observation(kind, 0, 1))
+        for greedy in (True, False):
+            action, _ = algo.act(algo.policy(first), jax.random.key(3), obs, algo.initial_carry(shape), greedy=greedy)
+            assert action.shape == (*shape, *space.shape)
+            assert np.all(jax.vmap(space.contains)(action.reshape(-1, *space.shape)))
 
 
 def test_box_actions_are_in_units_of_the_box_and_clipped():

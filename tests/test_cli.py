@@ -1,0 +1,336 @@
+"""The command: one tiny run through all its life, and what it says to every bad input."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import re
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+import jaxrl
+from jaxrl import cli, registry
+
+TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
+EVALUATION = "--eval-episodes 2 --eval-max-steps 10 --eval-every 96 --no-progress"
+TRAIN = f"train ppo CartPole-v1 --seeds 2 --total-steps 96 {EVALUATION} {TINY}"
+COMMANDS = ("train", "resume", "eval", "render", "plot", "envs", "algos", "bench")
+
+
+def run_command(command):
+    """`(exit status, stdout, stderr)`; whatever is raised is raised here too."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = cli.main(command.split())
+    return status, out.getvalue(), err.getvalue()
+
+
+def good(command):
+    status, out, err = run_command(command)
+    assert status == 0, err
+    return out
+
+
+def bad(command, status=1):
+    """What a command that fails says: on stderr, without a traceback, in one line unless it is about usage."""
+    actual, out, err = run_command(command)
+    assert actual == status, (out, err)
+    assert "Traceback" not in err and err.strip()
+    if status == 1:
+        assert err.startswith("jaxrl: ") and err.count("\n") == 1, err
+    return " ".join(err.split())
+
+
+def picture(path):
+    """`(frames, pixels of the first)`."""
+    with Image.open(path) as image:
+        return getattr(image, "n_frames", 1), np.asarray(image.convert("RGB"))
+
+
+def contents(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def elsewhere(tmp_path_factory):
+    """Nothing is written into the checkout."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("cwd"))
+    yield
+    os.chdir(before)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A trained run folder, and what training printed."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    return folder, good(f"{TRAIN} --hyper.learning-rate 0.002 --seed 3 --out {folder}")
+
+
+# ---- the life of a run
+
+
+def test_train_writes_a_run_and_says_where(run):
+    folder, out = run
+    assert re.search(r"return [\d.]+ \(IQM [\d.]+, 95 % interval [\d.]+ to [\d.]+, 2 seeds\) over 2 full episodes", out)
+    assert f"run folder {folder}" in out and str(folder / "media" / "curve.png") in out
+    assert np.ptp(picture(folder / "media" / "curve.png")[1]) > 200
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 6
+
+
+def test_config_says_what_was_run(run):
+    config = json.loads((run[0] / "config.json").read_text())
+    assert config["algorithm"] == "ppo" and config["env"] == "CartPole-v1" and config["num_seeds"] == 2
+    assert config["config"]["num_envs"] == 2 and config["config"]["hidden"] == [8]
+    assert config["hyper"]["learning_rate"] == pytest.approx(0.002)
+    assert config["hyper"]["anneal_steps"] == 500_000  # from the tuned table
+    assert config["versions"]["jax"] == jax.__version__ and config["versions"]["python"].startswith("3.")
+    assert {"device", "commit", "started", "processors"} <= config.keys()
+    assert config["recipe"]["params"]["length"] == 0.5 and config["recipe"]["run"]["seed"] == 3
+
+
+def test_tuned_settings_are_the_default_and_can_be_left_out(monkeypatch, tmp_path):
+    recipes = []
+    monkeypatch.setattr(cli, "_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    good("train ppo Acrobot-v1")
+    good("train ppo Acrobot-v1 --no-tuned")
+    good("train ppo Acrobot-v1 --config.num-envs 2 --hyper.gamma 0.9 --params.max-steps 9 --total-steps 7")
+    tuned, plain, flags = recipes
+    assert tuned["config"]["num_envs"] == 8 and tuned["hyper"]["learning_rate"] == 1e-3
+    assert tuned["run"]["total_steps"] == 500_000 and tuned["run"]["out"].startswith("runs/ppo-Acrobot-v1-")
+    assert plain["config"]["num_envs"] == 4 and plain["hyper"]["learning_rate"] == 2.5e-4
+    assert flags["config"]["num_envs"] == 2 and flags["hyper"]["gamma"] == 0.9 and flags["run"]["total_steps"] == 7
+    assert flags["params"]["max_steps"] == 9 and flags["hyper"]["learning_rate"] == 1e-3
+
+
+def test_every_tuned_setting_exists():
+    import tomllib
+
+    table = tomllib.loads((Path(jaxrl.__file__).parent / "tuned.toml").read_text())
+    for algo, rows in table.items():
+        module = jaxrl.get_algo(algo)
+        for env_id in rows:
+            assert env_id in jaxrl.list_envs()
+            tuned = registry.tuned(algo, env_id)
+            module.Config(**tuned.config), module.Hyper(**tuned.hyper)
+            assert tuned.total_steps > 0
+    assert registry.tuned("ppo", "Reacher-v0") is None
+
+
+def test_resume_goes_on_bit_for_bit(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run[0], copy)
+    before = contents(copy)
+    for newest in sorted((copy / "checkpoints").iterdir())[-2:]:
+        shutil.rmtree(newest)
+    out = good(f"resume {copy} --no-progress")
+    assert f"run folder {copy}" in out
+    after = contents(copy)
+    for name in ("metrics.jsonl", "metrics.csv", "evaluations.jsonl", "config.json"):
+        assert after[Path(name)] == before[Path(name)], name
+    one, other = (jax.tree.leaves(cli._load(cli._recipe(folder), folder)[1]) for folder in (run[0], copy))
+    for a, b in zip(one, other, strict=True):
+        assert a.dtype == b.dtype and bool((a == b).all())
+
+
+def test_eval(run):
+    out = good(f"eval {run[0]} --episodes 2 --max-steps 6 --greedy --seed 1")
+    assert "seed 0: return 6.00, length 6.0" in out and "seed 1: return 6.00" in out
+    assert "return 6.00 (IQM 6.00" in out and "over 2 full episodes a seed" in out
+
+
+def test_render(run):
+    name = good(f"render {run[0]} --max-steps 5 --seed 1").strip()
+    assert name == str(run[0] / "media" / "policy.gif") and picture(name)[0] == 5
+    sheet = good(f"render {run[0]} --max-steps 5 --out sheet.png").strip()
+    assert sheet == "sheet.png" and len(np.unique(picture(sheet)[1].reshape(-1, 3), axis=0)) > 3
+
+
+def test_plot(run):
+    assert good(f"plot {run[0]} {run[0]} --out two.png --metric loss --window 2").strip() == "two.png"
+    assert np.ptp(picture("two.png")[1]) > 200
+
+
+# ---- the lists, the help, the entries
+
+
+def test_envs():
+    assert good("envs cartpole-v?").split()[0] == "CartPole-v1" and len(good("envs cartpole-v?").splitlines()) == 1
+    everything = good("envs").splitlines()
+    assert [line.split()[0] for line in everything] == jaxrl.list_envs()
+    assert "no environment matches 'nothing'" in bad("envs nothing")
+
+
+def test_algos():
+    lines = good("algos").splitlines()
+    assert [line.split()[0] for line in lines] == jaxrl.list_algos()
+    assert all(len(line.split()) > 2 for line in lines)
+
+
+def test_bench():
+    out = good("bench CartPole-v1 --num-envs 2 --steps 3 --repeats 1")
+    assert re.fullmatch(r"CartPole-v1 +\d+\.\d\d M steps/s +compile \d+\.\d s\n", out)
+
+
+@pytest.mark.parametrize("command", ["--help", "-h", "train --help", "train ppo --help"])
+def test_help_names_every_command(command):
+    out = good(command)
+    assert all(f"jaxrl {name}" in out for name in COMMANDS) and max(map(len, out.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("train", "envs", "algos")])
+def test_help_of_a_command(command):
+    assert f"usage: jaxrl {command}" in good(f"{command} --help")
+
+
+def test_help_of_train_has_every_setting():
+    out = good("train ppo Acrobot-v1 --help")
+    module = jaxrl.get_algo("ppo")
+    flags = [f"--config.{f.name}" for f in dataclasses.fields(module.Config)]
+    flags += [f"--hyper.{f.name}" for f in dataclasses.fields(module.Hyper)]
+    flags += [f"--{f.name}" for f in dataclasses.fields(cli.TrainFlags)] + ["--params.max-steps"]
+    for flag in flags:
+        assert flag.replace("_", "-") in out, flag
+    assert "default: 8" in out  # the tuned num_envs
+
+
+def test_without_words():
+    assert run_command("")[0] == 2
+
+
+def test_the_algorithm_file_is_a_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["ppo.py", "CartPole-v1", "--help"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(Path(jaxrl.__file__).parent / "algos" / "ppo.py"), run_name="__main__")
+    assert stop.value.code == 0 and "usage: jaxrl train ppo CartPole-v1" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["ppo.py", "Nope-v1"])
+    with pytest.raises(SystemExit) as stop:
+        jaxrl.get_algo("ppo").main()
+    assert stop.value.code == 1 and "Unknown environment 'Nope-v1'" in capsys.readouterr().err
+
+
+# ---- bad input: one clear line, and nothing lost
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("train ppo CartPol-v1", r"Unknown environment 'CartPol-v1'. Did you mean 'CartPole-v1'\?"),
+        ("train pppo CartPole-v1", r"Unknown algorithm 'pppo'. Did you mean 'ppo'\?"),
+        ("train dqn Pendulum-v1", r"dqn .*Discrete.*Pendulum-v1"),
+        ("train ppo CartPole-v1 --params.length -1", r"length=-1.0"),
+        ("train ppo CartPole-v1 --seeds 0", r"num_seeds=0: it must be at least 1"),
+        ("train ppo CartPole-v1 --total-steps 0", r"total_steps=0: it must be at least 1"),
+        ("train ppo CartPole-v1 --total-steps -5", r"total_steps=-5"),
+        ("train ppo CartPole-v1 --keep 0", r"keep=0"),
+        ("train ppo CartPole-v1 --eval-episodes -1", r"eval_episodes=-1"),
+        ("train ppo CartPole-v1 --checkpoint-every -1", r"checkpoint_every=-1"),
+        ("train ppo CartPole-v1 --log wandb", r"pip install wandb"),
+        ("bench CartPol-v1", r"Unknown environment 'CartPol-v1'"),
+        ("eval nowhere", r"nowhere holds no run"),
+        ("resume nowhere", r"nowhere holds no run"),
+        ("render nowhere", r"nowhere holds no run"),
+        ("plot nowhere", r"nowhere has no metrics"),
+    ],
+)
+def test_bad_input(command, message, monkeypatch, tmp_path):
+    if "wandb" in command:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    out = tmp_path / "run"
+    said = bad(command + (f" --out {out}" if command.startswith("train") else ""))
+    assert re.search(message, said), said
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("train", "train needs an algorithm and an environment"),
+        ("train ppo", "train needs an algorithm and an environment"),
+        ("plot", "plot needs at least one run folder|Missing"),
+        ("eval", "(?i)required|missing"),
+        ("trian ppo CartPole-v1", r"unknown command 'trian'. Did you mean 'train'\?"),
+        ("train ppo CartPole-v1 --config.num-minibatches 3", r"num_minibatches=3 does not divide .*= 512; 1 does"),
+        ("train ppo CartPole-v1 --config.num-envs -2", "num_envs=-2: it must be at least 1"),
+        ("train ppo CartPole-v1 --sede 3", r"--sede\b.*--seed"),
+        ("train ppo CartPole-v1 --seeds many", "--seeds.*'many'"),
+        ("train ppo CartPole-v1 --hyper.gama 3", "--hyper.gama.*--hyper.gamma"),
+    ],
+)
+def test_wrong_usage(command, message):
+    said = bad(command, status=2)
+    assert re.search(message, said), said
+
+
+def test_an_existing_run_is_not_touched(run):
+    before = contents(run[0])
+    assert "holds a run already: resume it, overwrite it, or name another" in bad(f"{TRAIN} --out {run[0]}")
+    bad(f"{TRAIN} --out {run[0]} --overwrite --keep 0")
+    assert "--seed 2: the run has seeds 0 to 1" in bad(f"render {run[0]} --seed 2")
+    assert "num_episodes=0" in bad(f"eval {run[0]} --episodes 0")
+    assert "no metric 'reward'; it has approx_kl" in bad(f"plot {run[0]} --metric reward --out x.png")
+    assert "x.jpgg: the suffix must be one of" in bad(f"plot {run[0]} --out x.jpgg")
+    assert "'.bmp'; use .gif, .mp4 or .png" in bad(f"render {run[0]} --out x.bmp --max-steps 2")
+    assert contents(run[0]) == before
+
+
+def test_an_unwritable_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "run", "/proc/nowhere"):
+        assert "choose another folder" in bad(f"{TRAIN} --out {out}")
+
+
+def test_missing_foreign_and_damaged_checkpoints(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run[0], copy)
+    config = json.loads((copy / "config.json").read_text())
+    config["recipe"]["config"]["hidden"] = [16]
+    (copy / "config.json").write_text(json.dumps(config))
+    for command in ("eval", "resume"):
+        assert "config.hidden is [8] there, [16] here" in bad(f"{command} {copy}")
+    del config["recipe"]
+    (copy / "config.json").write_text(json.dumps(config))
+    assert "was not made by `jaxrl train`" in bad(f"resume {copy}")
+    shutil.copy(run[0] / "config.json", copy / "config.json")
+    shutil.rmtree(copy / "checkpoints")
+    assert "No usable checkpoint" in bad(f"eval {copy}")
+    (copy / "config.json").write_text("{")
+    assert "no readable config.json" in bad(f"resume {copy}")
+    assert (copy / "metrics.jsonl").read_bytes() == (run[0] / "metrics.jsonl").read_bytes()
+
+
+def test_debug_shows_where():
+    with pytest.raises(ValueError, match="Unknown environment"):
+        cli.main(["train", "ppo", "Nope-v1", "--debug"])
+
+
+# ---- the compilation cache
+
+
+def test_compilations_are_kept(monkeypatch, tmp_path):
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        monkeypatch.delenv("JAXRL_CACHE_DIR", raising=False)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+        cli.cache_compilations()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "xdg" / "jaxrl" / "xla")
+        jax.config.update("jax_compilation_cache_dir", None)
+        monkeypatch.setenv("JAXRL_CACHE_DIR", str(tmp_path / "own"))
+        cli.cache_compilations()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
+        monkeypatch.setenv("JAXRL_CACHE_DIR", str(tmp_path / "other"))
+        cli.cache_compilations()  # what the user or the process has set stays
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)

@@ -155,7 +155,7 @@ def fit(
             boundary = min(updates, *((done // gap + 1) * gap for gap in gaps))
             count = min(boundary - done, pace.updates())
             with pace.watch(count, done):
-                carry, rows = program.run(carry, done, count)
+                carry, rows = program.call(carry, done, count)
                 rows = {name: np.asarray(x)[:count] for name, x in rows.items()}
             done += count
             problems = program.diverged(carry)
@@ -239,10 +239,23 @@ class _Program:
         self.run = jax.jit(self._run, donate_argnums=0).lower(carry, 0, 1).compile()
         return time.perf_counter() - begin
 
+    def call(self, carry: Any, first: int, count: int) -> tuple[Any, dict[str, Array]]:
+        """`run`, and each seed that diverged in it brought to just before the update that broke it.
+
+        With the same program, so that its last good state does not depend on how updates were grouped into calls.
+        """
+        (state, watch), rows = self.run(carry, first, count)
+        for seed in np.flatnonzero(np.asarray(watch.update) > first) if self.num_seeds is not None else ():
+            fresh = jax.tree.map(jnp.copy, state), Watch(jnp.full_like(watch.update, -1), jnp.zeros_like(watch.leaves))
+            (again, _), _ = self.run(fresh, first, int(watch.update[seed]) - first)
+            this = jnp.arange(self.num_seeds) == seed
+            state = jax.tree.map(lambda new, old, this=this: _where(this, new, old), again, state)
+        return (state, watch), rows
+
     def _run(self, carry: Any, first: Array, count: Array) -> tuple[Any, dict[str, Array]]:
         one = self._run_one if self.num_seeds is None else jax.vmap(self._run_one, (0, None, None), (0, 1))
         after, rows = one(carry, first, count)
-        if self.num_seeds is not None:  # a seed that diverged stays as it was before this call; the others go on
+        if self.num_seeds is not None:  # a seed that diverged is as it was before this call; the others go on
             fine = after[1].update < 0
             state = jax.tree.map(lambda new, old: _where(fine, new, old), after[0], carry[0])
             after = (state, after[1])

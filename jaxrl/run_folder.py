@@ -11,6 +11,7 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import subprocess
 import time
@@ -92,7 +93,8 @@ class Logger:
         if "tensorboard" in loggers:
             from tensorboardX import SummaryWriter
 
-            writer = SummaryWriter(str(folder.tensorboard))
+            rows = read_rows(folder.metrics)  # after a resume, what TensorBoard has beyond them is shown no more
+            writer = SummaryWriter(str(folder.tensorboard), purge_step=rows[-1]["step"] + 1 if rows else None)
             self.sinks.append(lambda row: [writer.add_scalar(k, v, row["step"]) for k, v in row.items()])
             self.closers.append(writer.close)
         if "wandb" in loggers:
@@ -142,11 +144,17 @@ def description(algo: Any, num_seeds: int | None) -> dict[str, Any]:
     return {
         "algorithm": algo.name,
         "env": venv.env.id,
-        "config": dataclasses.asdict(algo.config),
+        "environment": _text(venv.env),
+        "config": json.loads(json.dumps(dataclasses.asdict(algo.config), default=_text)),
         "reset": venv.reset_strategy,
         "batched_params": venv.batched_params,
         "num_seeds": num_seeds,
     }
+
+
+def _text(x: Any) -> str:
+    """Its repr, without addresses, which differ between processes."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(x))
 
 
 def environment_of_run() -> dict[str, Any]:

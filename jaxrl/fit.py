@@ -496,7 +496,7 @@ class _Display:
 
             self.bar = Progress(
                 TextColumn("[bold]{task.description}", table_column=whole()),
-                BarColumn(None),
+                BarColumn(24),
                 MofNCompleteColumn(table_column=whole()),
                 TimeRemainingColumn(table_column=whole()),
                 TextColumn("{task.fields[note]}", table_column=Column()),

@@ -546,3 +546,21 @@ def test_a_foreign_checkpoint_is_refused_and_kept(algo, whole, never_compiles):
 def test_load_without_a_checkpoint(algo, tmp_path):
     with pytest.raises(CheckpointError, match="No usable checkpoint in .*Train first"):
         load(algo, tmp_path)
+
+
+@pytest.mark.parametrize("size", [4, 12])
+def test_what_a_frozen_seed_keeps_does_not_depend_on_how_updates_were_grouped(monkeypatch, algo, size):
+    def update(state):
+        state, metrics = algo.update(state)
+        broken = (state.hyper.vf_coef > 0.7) & (state.step >= 7 * 16)
+        return state.replace(weights=jax.tree.map(lambda x: jnp.where(broken, jnp.nan, x), state.weights)), metrics
+
+    def run(updates_per_call):
+        monkeypatch.setattr(fit_module._Pace, "updates", lambda self: updates_per_call)
+        hyper = ppo.Hyper(vf_coef=jnp.array([0.5, 0.8]))
+        return fit(algo._replace(update=update), KEY, 12 * 16, hyper=hyper, num_seeds=2, progress=False)
+
+    one, many = run(1), run(size)
+    assert many.diverged.keys() == {1} and many.state.step.tolist() == [12 * 16, 6 * 16]
+    for a, b in zip(jax.tree.leaves(one.state.weights), jax.tree.leaves(many.state.weights), strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import fnmatch
 import importlib
@@ -44,10 +45,10 @@ def make(id: str, **settings: Any) -> tuple[Any, Any]:
     """
     entry = _lookup(id, _ENVIRONMENTS, "environment")
     cls: Any = _load(entry.target) if isinstance(entry.target, str) else entry.target
-    fields = getattr(cls, "__dataclass_fields__", None)  # a factory function takes what it takes
-    allowed = [f.name for f in (fields or {}).values() if f.init and f.name != "id"]
+    is_class = dataclasses.is_dataclass(cls)  # a factory function takes what it takes
+    allowed = [f.name for f in dataclasses.fields(cls) if f.init and f.name != "id"] if is_class else list(settings)
     for name in settings:
-        if fields is not None and name not in allowed:
+        if name not in allowed:
             raise ValueError(f"{id} has no static setting {name!r}; it has {', '.join(allowed) or 'none'}.")
     env = cls(**{**entry.settings, **settings, "id": id})
     return env, env.default_params

@@ -48,6 +48,9 @@ def assert_no_key_reuse(fn: Callable[..., Any], *args: Any) -> Any:
         for module in list(sys.modules.values()):
             if getattr(module, "__dict__", {}).get("fast_key") is fast_key:
                 stack.enter_context(mock.patch.object(module, "fast_key", lambda key: key))
+        names = getattr(fn, "__globals__", {})  # of a module that is not in sys.modules
+        if names.get("fast_key") is fast_key:
+            stack.enter_context(mock.patch.dict(names, {"fast_key": lambda key: key}))
         stack.enter_context(jax.debug_key_reuse(True))
         # A new function object, so that nothing traced without the checker is taken from the cache.
         return jax.jit(lambda *args: fn(*args))(*args)

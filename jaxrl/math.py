@@ -23,7 +23,7 @@ def sincos(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, ".
     """Sine and cosine of `x` [rad] together.
 
     float32: Cody-Waite reduction to [-pi/4, pi/4] and minimax polynomials (Moshier, Cephes `sinf`), absolute error
-    below 1e-7 for |x| < 8192, about 3 times as fast as `jnp.sin` on a CPU. Other dtypes: `jnp.sin`, `jnp.cos`.
+    below 1e-7 for |x| < 8192; plain arithmetic, which a CPU fuses and vectorises. Other dtypes: `jnp.sin`, `jnp.cos`.
     """
     x = jnp.asarray(x)
     return _sincos32(x) if x.dtype == jnp.float32 else (jnp.sin(x), jnp.cos(x))
@@ -119,7 +119,7 @@ _IMPLEMENTATION = _unrolled_threefry()
 
 
 def fast_key(key: Array) -> Array:
-    """The same key with an implementation that gives the same bits 2-5 times as fast in small draws on a CPU.
+    """The same key with an implementation that gives the same bits, faster in small draws on a CPU.
 
     Keys of other generators (`rbg`) and raw uint32 keys are returned as they are.
     """
@@ -131,9 +131,10 @@ def fast_key(key: Array) -> Array:
 def shuffled(key: Array, shape: tuple[int, ...]) -> Int[Array, "..."]:
     """Permutations of 0 .. n-1 along the last axis of length n, one a row: for splitting batches.
 
-    Random words with the index in their low bits are sorted as plain integers, 3-10 times as fast on a CPU as
-    `jax.random.permutation`. Entries with equal high bits keep their order, about n**2 / 2**32 of them at the border
-    between two minibatches, which is the only bias. Above 2**20 entries, where that would show, it is jax's own.
+    Random words with the index in their low bits are sorted as plain integers, on a CPU 2.6 times (n = 512) to 11 times
+    (n = 65,536) as fast as `jax.random.permutation`. Entries with equal high bits keep their order, about n**2 / 2**32
+    of them at the border between two minibatches, which is the only bias. Above 2**20 entries, where that would show,
+    it is jax's own.
     """
     n = shape[-1]
     low = max((n - 1).bit_length(), 1)

@@ -1,0 +1,131 @@
+"""UCB1, KL-UCB and MOSS: pull the arm whose upper confidence bound is highest.
+
+After each arm has been pulled once, with n pulls and the empirical mean of an arm in round t, K arms:
+
+- `ucb1`: mean + sqrt(exploration log t / n), exploration 2 (Auer, Cesa-Bianchi and Fischer 2002, figure 1); regret at
+  most sum over arms 8 log T / gap + (1 + pi^2 / 3) gap (theorem 1).
+- `kl`: the largest q with n kl(mean, q) <= log t, kl of Bernoulli distributions (Garivier and Cappe 2011, with their
+  recommended c = 0); its regret reaches the lower bound of Lai and Robbins (1985).
+- `moss`: mean + sqrt(max(log(horizon / (K n)), 0) / n) (Audibert and Bubeck 2009); regret at most 49 sqrt(K T) for any T = horizon.
+
+All three are stated for rewards in [0, 1]; `scale` divides the rewards where they are larger (UCB1 and MOSS hold for
+sub-Gaussian noise of standard deviation `scale / 2`). Results: `docs/results.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Integer
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.environment import Environment, pytree
+from jaxrl.online import Experience, Learner, num_arms, random_argmax
+from jaxrl.online import make as make_online
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 1  # an episode is a problem of its own: for many runs, vmap over keys
+    bound: Literal["ucb1", "kl", "moss"] = "ucb1"
+    bisections: int = 16  # of kl's bound: an error of 2^-16
+
+    def __post_init__(self) -> None:
+        if self.bound not in ("ucb1", "kl", "moss"):
+            raise ValueError(f"bound={self.bound!r}: choose ucb1, kl or moss.")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves."""
+
+    exploration: jax.Array = 2.0  # ucb1: weight of the bonus, inside the root
+    horizon: jax.Array = 1000.0  # moss: rounds
+    scale: jax.Array = 1.0  # width of the range of rewards
+
+
+@pytree
+class Memory:
+    pulls: jax.Array  # (K,) float, of each arm
+    total: jax.Array  # (K,) sum of its rewards
+
+
+def ucb1(mean: Float[Array, " K"], pulls: Float[Array, " K"], t: Float[Array, ""], hyper: Hyper) -> Float[Array, " K"]:
+    """Hoeffding's upper bound of each arm's mean."""
+    return mean + jnp.sqrt(hyper.exploration * jnp.log(t) / pulls)
+
+
+def moss(mean: Float[Array, " K"], pulls: Float[Array, " K"], t: Float[Array, ""], hyper: Hyper) -> Float[Array, " K"]:
+    """The bound that stops exploring arms pulled more than their share, horizon / K."""
+    return mean + jnp.sqrt(jnp.maximum(jnp.log(hyper.horizon / (len(mean) * pulls)), 0) / pulls)
+
+
+def kl_bernoulli(p: Float[Array, "..."], q: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The divergence of a Bernoulli distribution of mean p from one of mean q, q in (0, 1)."""
+    rest = 1 - p
+    return jax.scipy.special.xlogy(p, p / q) + jax.scipy.special.xlogy(rest, rest / (1 - q))
+
+
+def kl_bound(
+    mean: Float[Array, " K"], pulls: Float[Array, " K"], t: Float[Array, ""], bisections: int
+) -> Float[Array, " K"]:
+    """The largest q in [mean, 1] with pulls * kl(mean, q) <= log t, by bisection."""
+    limit = jnp.log(t) / pulls
+    low, high = mean, jnp.ones_like(mean)
+    for _ in range(bisections):
+        middle = (low + high) / 2
+        inside = kl_bernoulli(mean, jnp.minimum(middle, 1 - 1e-6)) <= limit
+        low, high = jnp.where(inside, middle, low), jnp.where(inside, high, middle)
+    return low
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
+    """An upper-confidence-bound player of `env`'s arms. Equal arguments share one jit cache.
+
+    Raises ValueError unless the actions are Discrete and `num_envs` is 1.
+    """
+    K = num_arms("ucb", env)
+
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
+        return Memory(jnp.zeros(K), jnp.zeros(K))
+
+    def act(memory: Memory, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
+        pulls = jnp.maximum(memory.pulls, 1)
+        mean = memory.total / pulls
+        if greedy:
+            return jnp.argmax(mean).astype(jnp.int32)
+        t = jnp.sum(memory.pulls) + 1
+        if config.bound == "kl":
+            index = kl_bound(jnp.clip(mean, 0, 1), pulls, t, config.bisections)
+        else:
+            index = {"ucb1": ucb1, "moss": moss}[config.bound](mean, pulls, t, hyper)
+        return random_argmax(jnp.where(memory.pulls > 0, index, jnp.inf), key)
+
+    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+        pulled = jnp.arange(K) == x.action
+        reward = x.reward / hyper.scale
+        error = jnp.sum(jnp.where(pulled, reward - memory.total / jnp.maximum(memory.pulls, 1), 0))
+        return Memory(memory.pulls + pulled, memory.total + pulled * reward), error**2
+
+    return make_online("ucb", Learner(init, act, learn), config, Hyper, env, forget=True)
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.ucb BernoulliBandit-v0 ...` is `jaxrl train ucb BernoulliBandit-v0 ...`."""
+    import sys
+
+    from jaxrl.cli import main
+
+    sys.exit(main(["train", "ucb", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

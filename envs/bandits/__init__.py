@@ -1,0 +1,1 @@
+"""Bandits: one state, many arms, and a regret that can be computed."""

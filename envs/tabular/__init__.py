@@ -1,0 +1,1 @@
+"""Tabular MDPs: small enough that every value can be computed exactly."""

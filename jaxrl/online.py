@@ -1,0 +1,211 @@
+"""Algorithms that learn from every step before they take the next: bandits, tabular learners, streams.
+
+Such an algorithm is a `Learner`, three functions of one experience; `make` turns it into an `Algorithm` whose update is
+one environment step. Runs are made parallel as everywhere here, by `vmap` over keys: a thousand learners are a thousand
+keys, and each has an environment and a memory of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxrl.algorithm import Algorithm, as_vector_env, episode_metrics, starting_values
+from jaxrl.environment import Environment, pytree
+from jaxrl.math import fast_key, fast_split
+from jaxrl.spaces import Discrete
+from jaxrl.vectorize import VectorEnv
+
+
+class Experience(NamedTuple):
+    """One step of one environment; `next_obs` is the observation before any reset."""
+
+    obs: Any
+    action: Any
+    reward: Array
+    next_obs: Any
+    terminated: Array
+    truncated: Array
+
+
+class Learner(NamedTuple):
+    """What an algorithm file writes: pure functions of one memory and one observation or experience."""
+
+    init: Callable[..., Any]  # (key, hyper, env_params) -> memory
+    act: Callable[..., Array]  # (memory, hyper, key, obs, greedy) -> action
+    learn: Callable[..., tuple[Any, Array]]  # (memory, hyper, key, experience) -> (memory, loss)
+
+
+@pytree
+class OnlineState:
+    """The whole of a run."""
+
+    key: jax.Array
+    hyper: Any
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # int32, environment steps done
+    weights: Any  # the learner's memory
+    regret: jax.Array  # what the best fixed behaviour would have gained more, summed; 0 where `info` has no regret
+
+
+class Rollout(NamedTuple):
+    """One step of N environments."""
+
+    key: Array  # for the learner
+    experience: Experience  # leaves (N, ...)
+    episode_return: Array
+    episode_length: Array
+    regret: Array  # (N,)
+
+
+class Policy(NamedTuple):
+    """What is deployed: it no longer learns."""
+
+    memory: Any
+    hyper: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class _Online:
+    """The static half; its methods are the Algorithm's functions."""
+
+    learner: Learner
+    Hyper: type
+    venv: VectorEnv
+    forget: bool
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> OnlineState:
+        hyper, env_params = starting_values(self.Hyper, self.venv, hyper, env_params)
+        key, memory_key, reset_key = jax.random.split(key, 3)
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        memory = self.learner.init(memory_key, hyper, env_params)
+        return OnlineState(key, hyper, env_params, env_state, obs, jnp.int32(0), memory, jnp.zeros(()))
+
+    def collect(self, state: OnlineState) -> tuple[OnlineState, Rollout]:
+        key, act_key, env_key, learn_key = fast_split(state.key, 4)
+        action, _ = self.act(self.policy(state), act_key, state.obs)
+        ts = self.venv.step(env_key, state.env_state, action, state.env_params)
+        experience = Experience(state.obs, action, ts.reward, ts.info["final_obs"], ts.terminated, ts.truncated)
+        regret = ts.info.get("regret", jnp.zeros_like(ts.reward))
+        rollout = Rollout(learn_key, experience, ts.info["episode_return"], ts.info["episode_length"], regret)
+        step = state.step + self.venv.num_envs
+        return state.replace(key=key, env_state=ts.state, obs=ts.obs, step=step), rollout
+
+    def learn(self, state: OnlineState, rollout: Rollout) -> tuple[OnlineState, dict[str, Array]]:
+        key, forget_key = jax.random.split(fast_key(rollout.key))
+        experience, N = rollout.experience, self.venv.num_envs
+        if N == 1:
+            one = jax.tree.map(lambda x: x[0], experience)
+            memory, loss = self.learner.learn(state.weights, state.hyper, key, one)
+        else:
+
+            def step(memory, inputs):
+                return self.learner.learn(memory, state.hyper, *inputs)
+
+            memory, loss = jax.lax.scan(step, state.weights, (jax.random.split(key, N), experience))
+            loss = jnp.mean(loss)
+        done = experience.terminated | experience.truncated
+        if self.forget:
+            fresh = self.learner.init(forget_key, state.hyper, state.env_params)
+            memory = jax.tree.map(lambda new, old: jnp.where(done[0], new, old), fresh, memory)
+        state = state.replace(weights=memory, regret=state.regret + jnp.mean(rollout.regret))
+        return state, {
+            **episode_metrics(rollout.episode_return, rollout.episode_length, done),
+            "loss": loss,
+            "reward": jnp.mean(experience.reward),
+            "regret": jnp.mean(rollout.regret),
+            "cumulative_regret": state.regret,
+        }
+
+    def update(self, state: OnlineState) -> tuple[OnlineState, dict[str, Array]]:
+        return self.learn(*self.collect(state))
+
+    def policy(self, state: OnlineState) -> Policy:
+        return Policy(state.weights, state.hyper)
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
+        return ()
+
+    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        env = self.venv.env
+        single = jax.tree.leaves(jax.eval_shape(env.reset, jax.random.key(0), env.default_params)[0])[0].shape
+        leaf = jax.tree.leaves(obs)[0]
+        batch = leaf.shape[: leaf.ndim - len(single)]
+        size = 1
+        for n in batch:
+            size *= n
+        flat = jax.tree.map(lambda x: x.reshape(size, *x.shape[len(batch) :]), obs)
+        keys = jax.random.split(fast_key(key), size)
+        action = jax.vmap(lambda key, obs: self.learner.act(policy.memory, policy.hyper, key, obs, greedy))(keys, flat)
+        return action.reshape(*batch, *action.shape[1:]), carry
+
+
+def make(
+    name: str, learner: Learner, config: Any, Hyper: type, env: Environment | VectorEnv, forget: bool = False
+) -> Algorithm:
+    """The `Algorithm` of an online learner on `env`; `config` needs a field `num_envs`.
+
+    With several environments one memory learns from all their steps, one after the other. With `forget` an episode is
+    the whole problem, as in bandits: the memory starts anew with each.
+
+    Raises ValueError for several agents, or several environments where the learner forgets.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    if venv.env.num_agents > 1:
+        raise ValueError(f"{venv.env.id} has {venv.env.num_agents} agents; {name} is one: vmap it over the agents.")
+    if forget and venv.num_envs != 1:
+        raise ValueError(
+            f"num_envs={venv.num_envs}: each episode of {venv.env.id} is a problem of its own, so {name} takes one "
+            "environment; vmap over keys for many runs."
+        )
+    online = _Online(learner, Hyper, venv, forget)
+    return Algorithm(
+        name=name,
+        config=config,
+        hyper=Hyper,
+        venv=venv,
+        steps_per_update=venv.num_envs,
+        init=online.init,
+        collect=online.collect,
+        learn=online.learn,
+        update=online.update,
+        policy=online.policy,
+        initial_carry=online.initial_carry,
+        act=online.act,
+    )
+
+
+def discrete_sizes(name: str, env: Environment | VectorEnv) -> tuple[int, int]:
+    """`(states, actions)` of an environment with Discrete spaces. Raises ValueError for any other."""
+    env = env.env if isinstance(env, VectorEnv) else env
+    params = env.default_params
+    obs, action = env.observation_space(params), env.action_space(params)
+    if not isinstance(obs, Discrete) or not isinstance(action, Discrete):
+        raise ValueError(
+            f"{name} keeps tables: it needs Discrete observations and actions, {env.id} has {obs}, {action}."
+        )
+    return obs.n, action.n
+
+
+def num_arms(name: str, env: Environment | VectorEnv) -> int:
+    """The number of actions of a bandit. Raises ValueError where they are not Discrete."""
+    env = env.env if isinstance(env, VectorEnv) else env
+    space = env.action_space(env.default_params)
+    if not isinstance(space, Discrete):
+        raise ValueError(f"{name} chooses among Discrete arms, {env.id} has {space}.")
+    return space.n
+
+
+def random_argmax(x: Float[Array, " n"], key: Array) -> Int[Array, ""]:
+    """The index of the largest entry, any one of equals with the same probability, from a single random number."""
+    tied = x >= jnp.max(x)
+    count = jnp.cumsum(tied)
+    rank = jnp.floor(jax.random.uniform(key) * count[-1])
+    return jnp.argmax(count > rank).astype(jnp.int32)

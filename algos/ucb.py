@@ -6,7 +6,8 @@ After each arm has been pulled once, with n pulls and the empirical mean of an a
   most sum over arms 8 log T / gap + (1 + pi^2 / 3) gap (theorem 1).
 - `kl`: the largest q with n kl(mean, q) <= log t, kl of Bernoulli distributions (Garivier and Cappe 2011, with their
   recommended c = 0); its regret reaches the lower bound of Lai and Robbins (1985).
-- `moss`: mean + sqrt(max(log(horizon / (K n)), 0) / n) (Audibert and Bubeck 2009); regret at most 49 sqrt(K T) for any T = horizon.
+- `moss`: mean + sqrt(max(log(horizon / (K n)), 0) / n) (Audibert and Bubeck 2009); regret at
+  most 49 sqrt(K T) for T = horizon.
 
 All three are stated for rewards in [0, 1]; `scale` divides the rewards where they are larger (UCB1 and MOSS hold for
 sub-Gaussian noise of standard deviation `scale / 2`). Results: `docs/results.md`.

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer, Shaped
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree
+from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
 from jaxrl.spaces import Discrete
 
 
@@ -176,11 +176,22 @@ class TableParams:
 
 @dataclasses.dataclass(frozen=True)
 class Table(TabularEnvironment):
-    """Any MDP as an environment: the table is `params.mdp`, so a distribution of tasks is a `vmap` (or a `level_fn`)."""
+    """Any MDP as an environment: the table is `params.mdp`, so a task distribution is a `vmap` (or a `level_fn`)."""
 
     num_states: int = 2
     num_actions: int = 2
     Params = TableParams
+
+    @property
+    def default_params(self) -> TableParams:
+        """A ring, as an example: action a goes a states on, and arriving in state 0 pays 1."""
+        S, A = self.num_states, self.num_actions
+        next_state = ((jnp.arange(S)[:, None] + jnp.arange(A)) % S)[..., None].astype(jnp.int32)
+        reward = jnp.where(next_state == 0, 1.0, 0.0)
+        initial = jnp.zeros(S).at[0].set(1)
+        return strongly_typed(
+            TableParams(MDP(jnp.ones((S, A, 1)), next_state, reward, jnp.zeros((S, A, 1), bool), initial))
+        )
 
     def outcomes(self, state: Integer[Array, ""], action: Integer[Array, ""], params: TableParams) -> Outcomes:
         mdp = params.mdp

@@ -48,7 +48,10 @@ def _choose(x: Array, policy: Array) -> Array:
 
 @partial(jax.jit, static_argnames="max_iterations")
 def value_iteration(
-    mdp: MDP | DenseMDP, gamma: float | Float[Array, ""], tol: float = 1e-6, max_iterations: int = 100_000
+    mdp: MDP | DenseMDP,
+    gamma: float | Float[Array, ""],
+    tol: float | Float[Array, ""] = 1e-6,
+    max_iterations: int = 100_000,
 ) -> Solution:
     """Value iteration until every value is within `tol` of the optimum (or floats cannot tell).
 
@@ -68,7 +71,7 @@ def value_iteration(
         change = new - value
         low, high = jnp.min(change), jnp.max(change)
         low, high = jnp.where(ends, jnp.minimum(low, 0), low), jnp.where(ends, jnp.maximum(high, 0), high)
-        # With an ending the middle would move the absorbing state, too: then the last sweep stands, with twice the error.
+        # With an ending the middle would move the absorbing state, too: the last sweep stands, with twice the error.
         spread = jnp.where(gamma < 1, ahead * (high - low) / jnp.where(ends, 1, 2), jnp.max(jnp.abs(change)))
         settled = high - low <= 4 * eps * jnp.max(jnp.abs(new))
         return i + 1, new, jnp.where((gamma < 1) & ~ends, ahead * (high + low) / 2, 0), spread, settled
@@ -86,7 +89,9 @@ def value_iteration(
 
 
 @jax.jit
-def policy_iteration(mdp: MDP | DenseMDP, gamma: float | Float[Array, ""], max_iterations: int = 1_000) -> Solution:
+def policy_iteration(
+    mdp: MDP | DenseMDP, gamma: float | Float[Array, ""], max_iterations: int | Integer[Array, ""] = 1_000
+) -> Solution:
     """Policy iteration (Howard 1960): exact evaluation, greedy improvement, until nothing improves.
 
     An action is changed only for a better value than rounding could make, so equal actions cannot alternate.
@@ -113,7 +118,7 @@ def policy_iteration(mdp: MDP | DenseMDP, gamma: float | Float[Array, ""], max_i
 def backward_induction(
     mdp: MDP | DenseMDP, horizon: int, gamma: float | Float[Array, ""] = 1.0
 ) -> tuple[Float[Array, "T1 S"], Float[Array, "T S A"], Integer[Array, "T S"]]:
-    """`(value, q, policy)` of the finite-horizon problem, by time; `value[horizon]` is zero (Puterman 1994, sec. 4.5)."""
+    """`(value, q, policy)` of the finite-horizon problem, by time; `value[horizon]` is 0 (Puterman 1994, sec. 4.5)."""
 
     def step(value, _):
         q = bellman(mdp, value, gamma)
@@ -191,7 +196,9 @@ class LinearProgram(NamedTuple):
 
 
 @jax.jit
-def linear_program(mdp: MDP | DenseMDP, gamma: float | Float[Array, ""], max_pivots: int = 100_000) -> LinearProgram:
+def linear_program(
+    mdp: MDP | DenseMDP, gamma: float | Float[Array, ""], max_pivots: int | Integer[Array, ""] = 100_000
+) -> LinearProgram:
     """The dual linear program of an MDP, by the simplex method (Puterman 1994, sec. 6.9; d'Epenoux 1963).
 
     Maximise sum x(s,a) r(s,a) over x >= 0 with sum_a x(s,a) - gamma sum_{s',a} x(s',a) p(s|s',a) = initial(s). A basis
@@ -213,7 +220,7 @@ def linear_program(mdp: MDP | DenseMDP, gamma: float | Float[Array, ""], max_piv
         cost, value = reduced_costs(policy, inverse)
         s, a = jnp.unravel_index(jnp.argmax(cost), cost.shape)
         going = cost[s, a] > margin * (1 + jnp.max(jnp.abs(value)))
-        # Row s of I - gamma P changes by `change`: (B + e_s change')^-1 = B^-1 - B^-1 e_s change' B^-1 / (1 + change' B^-1 e_s)
+        # Row s of I - gamma P grows by c': (B + e_s c')^-1 = B^-1 - B^-1 e_s c' B^-1 / (1 + c' B^-1 e_s).
         change = gamma * (dense.transition[s, policy[s]] - dense.transition[s, a])
         row, column = change @ inverse, inverse[:, s]
         updated = inverse - jnp.outer(column, row) / (1 + row[s])
@@ -239,7 +246,7 @@ def _residual_bound(q: Array, value: Array, gamma: float | Array) -> Array:
 
 
 def worst_case(
-    probability: Float[Array, "*batch K"], value: Float[Array, "*batch K"], radius: float | Float[Array, ""]
+    probability: Float[Array, "*batch K"], value: Float[Array, "*batch K"], radius: float | Float[Array, "*#batch"]
 ) -> Float[Array, "*batch"]:
     """The least expectation of `value` over distributions within L1 distance `radius` of `probability`.
 
@@ -261,7 +268,7 @@ def robust_value_iteration(
     mdp: MDP,
     gamma: float | Float[Array, ""],
     radius: float | Float[Array, "..."],
-    tol: float = 1e-6,
+    tol: float | Float[Array, ""] = 1e-6,
     max_iterations: int = 100_000,
 ) -> Solution:
     """Value iteration against an adversary who picks each next-state distribution within L1 distance `radius`.

@@ -1,8 +1,8 @@
 """What the bandits share: a state that is only a clock, an observation that says nothing, and the regret.
 
 A bandit is an MDP of one state, so its observation is `Discrete(1)` and tabular learners run on it as they are. An
-episode is one problem of `max_steps` rounds. `info["regret"]` is the expected reward lost in this round against the best
-arm (pseudo-regret; Lattimore and Szepesvari 2020, "Bandit algorithms", section 4.4).
+episode is one problem of `max_steps` rounds. `info["regret"]` is the expected reward lost in this round against the
+best arm (pseudo-regret; Lattimore and Szepesvari 2020, "Bandit algorithms", section 4.4).
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@
 | `BernoulliBandit-v0` | 1 with probability m, else 0 |
 | `GaussianBandit-v0` | normal, mean m, standard deviation `scale` |
 | `BetaBandit-v0` | Beta(c m, c (1 - m)), c = `concentration` |
-| `HeavyTailedBandit-v0` | m + `scale` times Student's t with `df` degrees of freedom: infinite variance at the default 2 |
+| `HeavyTailedBandit-v0` | m + `scale` times Student's t, `df` degrees of freedom: infinite variance at the default 2 |
 
-Robbins (1952), "Some aspects of the sequential design of experiments"; heavy tails: Bubeck, Cesa-Bianchi and Lugosi (2013),
-"Bandits with heavy tail". The observation says nothing (`Discrete(1)`), the action is an arm, an episode is one problem
-of `max_steps` rounds, and `info["regret"]` is the expected loss of the round. `generate(key, params)` draws a problem:
-means uniform in [`low`, `high`].
+Robbins (1952), "Some aspects of the sequential design of experiments"; heavy tails: Bubeck, Cesa-Bianchi and Lugosi
+(2013), "Bandits with heavy tail". The observation says nothing (`Discrete(1)`), the action is an arm, an episode is one
+problem of `max_steps` rounds, and `info["regret"]` is the expected loss of the round. `generate(key, params)` draws a
+problem: means uniform in [`low`, `high`].
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ The observation is the index of one of six states in a row. Action 0 swims left 
 | between | 0.05 | 0.6 | 0.35 |
 | rightmost | 0.4 | 0.6 | |
 
-Reward: 5 / 1000 for swimming left in the leftmost state, 1 for swimming right in the rightmost one, else 0. Episodes start
-leftmost and never end; the time limit is 20 steps, the horizon of the second paper.
+Reward: 5 / 1000 for swimming left in the leftmost state, 1 for swimming right in the rightmost one, else 0. Episodes
+start leftmost and never end; the time limit is 20 steps, the horizon of the second paper.
 """
 
 from __future__ import annotations

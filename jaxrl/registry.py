@@ -20,15 +20,25 @@ class Entry(NamedTuple):
 
 _ENVIRONMENTS: dict[str, Entry] = {
     "Acrobot-v1": Entry("jaxrl.envs.classic.acrobot:Acrobot", {}),
+    "BernoulliBandit-v0": Entry("jaxrl.envs.bandits.stochastic:BernoulliBandit", {}),
+    "BetaBandit-v0": Entry("jaxrl.envs.bandits.stochastic:BetaBandit", {}),
+    "ButtonGrid-v0": Entry("jaxrl.envs.tabular.button_grid:ButtonGrid", {}),
     "CartPole-v1": Entry("jaxrl.envs.classic.cartpole:CartPole", {}),
     "CartPoleContinuous-v0": Entry("jaxrl.envs.classic.cartpole_continuous:CartPoleContinuous", {}),
     "CartPoleSwingUp-v0": Entry("jaxrl.envs.classic.cartpole_swing_up:CartPoleSwingUp", {}),
     "DoublePendulum-v0": Entry("jaxrl.envs.classic.double_pendulum:DoublePendulum", {}),
+    "Fishery-v0": Entry("jaxrl.envs.classic.fishery:Fishery", {}),
+    "GaussianBandit-v0": Entry("jaxrl.envs.bandits.stochastic:GaussianBandit", {}),
+    "HeavyTailedBandit-v0": Entry("jaxrl.envs.bandits.stochastic:HeavyTailedBandit", {}),
     "MountainCar-v0": Entry("jaxrl.envs.classic.mountain_car:MountainCar", {}),
     "MountainCarContinuous-v0": Entry("jaxrl.envs.classic.mountain_car_continuous:MountainCarContinuous", {}),
+    "OpenGrid-v0": Entry("jaxrl.envs.tabular.proc_maze:OpenGrid", {}),
+    "PanFlute-v0": Entry("jaxrl.envs.tabular.pan_flute:PanFlute", {}),
     "Pendulum-v1": Entry("jaxrl.envs.classic.pendulum:Pendulum", {}),
     "PointMass-v0": Entry("jaxrl.envs.classic.point_mass:PointMass", {}),
+    "ProcMaze-v0": Entry("jaxrl.envs.tabular.proc_maze:ProcMaze", {}),
     "Reacher-v0": Entry("jaxrl.envs.classic.reacher:Reacher", {}),
+    "RiverSwim-v0": Entry("jaxrl.envs.tabular.river_swim:RiverSwim", {}),
 }
 
 _ALGORITHMS: dict[str, str] = {

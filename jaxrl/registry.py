@@ -20,16 +20,28 @@ class Entry(NamedTuple):
 
 _ENVIRONMENTS: dict[str, Entry] = {
     "Acrobot-v1": Entry("jaxrl.envs.classic.acrobot:Acrobot", {}),
+    "Bandit-bsuite": Entry("jaxrl.envs.bsuite.bandit:Bandit", {}),
     "BernoulliBandit-v0": Entry("jaxrl.envs.bandits.stochastic:BernoulliBandit", {}),
     "BetaBandit-v0": Entry("jaxrl.envs.bandits.stochastic:BetaBandit", {}),
     "ButtonGrid-v0": Entry("jaxrl.envs.tabular.button_grid:ButtonGrid", {}),
+    "CartPole-bsuite": Entry("jaxrl.envs.bsuite.cartpole:CartPole", {}),
     "CartPole-v1": Entry("jaxrl.envs.classic.cartpole:CartPole", {}),
     "CartPoleContinuous-v0": Entry("jaxrl.envs.classic.cartpole_continuous:CartPoleContinuous", {}),
+    "CartPoleSwingup-bsuite": Entry("jaxrl.envs.bsuite.cartpole_swingup:CartPoleSwingup", {}),
     "CartPoleSwingUp-v0": Entry("jaxrl.envs.classic.cartpole_swing_up:CartPoleSwingUp", {}),
+    "Catch-bsuite": Entry("jaxrl.envs.bsuite.catch:Catch", {}),
+    "DeepSea-bsuite": Entry("jaxrl.envs.bsuite.deep_sea:DeepSea", {}),
+    "DeepSea-v0": Entry("jaxrl.envs.bsuite.deep_sea:DeepSea", {"observation": "index"}),
+    "DeepSeaStochastic-bsuite": Entry("jaxrl.envs.bsuite.deep_sea:DeepSeaStochastic", {}),
+    "DigitsBandit-bsuite": Entry("jaxrl.envs.bsuite.digits_bandit:DigitsBandit", {}),
+    "DiscountingChain-bsuite": Entry("jaxrl.envs.bsuite.discounting_chain:DiscountingChain", {}),
     "DoublePendulum-v0": Entry("jaxrl.envs.classic.double_pendulum:DoublePendulum", {}),
     "Fishery-v0": Entry("jaxrl.envs.classic.fishery:Fishery", {}),
     "GaussianBandit-v0": Entry("jaxrl.envs.bandits.stochastic:GaussianBandit", {}),
     "HeavyTailedBandit-v0": Entry("jaxrl.envs.bandits.stochastic:HeavyTailedBandit", {}),
+    "MemoryLength-bsuite": Entry("jaxrl.envs.bsuite.memory_chain:MemoryLength", {}),
+    "MemorySize-bsuite": Entry("jaxrl.envs.bsuite.memory_chain:MemorySize", {}),
+    "MountainCar-bsuite": Entry("jaxrl.envs.bsuite.mountain_car:MountainCar", {}),
     "MountainCar-v0": Entry("jaxrl.envs.classic.mountain_car:MountainCar", {}),
     "MountainCarContinuous-v0": Entry("jaxrl.envs.classic.mountain_car_continuous:MountainCarContinuous", {}),
     "OpenGrid-v0": Entry("jaxrl.envs.tabular.proc_maze:OpenGrid", {}),
@@ -39,6 +51,8 @@ _ENVIRONMENTS: dict[str, Entry] = {
     "ProcMaze-v0": Entry("jaxrl.envs.tabular.proc_maze:ProcMaze", {}),
     "Reacher-v0": Entry("jaxrl.envs.classic.reacher:Reacher", {}),
     "RiverSwim-v0": Entry("jaxrl.envs.tabular.river_swim:RiverSwim", {}),
+    "UmbrellaDistract-bsuite": Entry("jaxrl.envs.bsuite.umbrella_chain:Umbrella", {"n_distractor": 100}),
+    "UmbrellaLength-bsuite": Entry("jaxrl.envs.bsuite.umbrella_chain:Umbrella", {}),
 }
 
 _ALGORITHMS: dict[str, str] = {

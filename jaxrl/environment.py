@@ -115,6 +115,9 @@ class Environment:
     """`transition` and `observe` ignore their keys: the vectorised step then spends no random bits on them."""
     reset_strategy: ClassVar[str] = "sparse"
     """The auto-reset that suits this environment; `vectorize(reset=...)` overrides."""
+    fenced: ClassVar[bool] = True
+    """`step` materialises the new state before it is observed (`jaxrl.math.fence`); off where that costs more than
+    computing the state anew for each entry of the observation."""
 
     # ---- what an author writes
 
@@ -173,7 +176,9 @@ class Environment:
         check_action(self, action, params)
         transition_key, observe_key = (key, key) if self.deterministic else jax.random.split(key)
         state, reward, terminated, truncated, info = self.transition(transition_key, state, action, params)
-        state = fence(state.replace(time=state.time + 1))
+        state = state.replace(time=state.time + 1)
+        if self.fenced:
+            state = fence(state)
         truncated = truncated | (state.time >= params.max_steps)
         return TimeStep(self.observe(observe_key, state, params), state, reward, terminated, truncated, info)
 

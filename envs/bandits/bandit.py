@@ -29,6 +29,7 @@ class Bandit(Environment):
 
     arms: int = 10
     reset_strategy = "dense"  # a reset costs nothing
+    fenced = False
 
     def __post_init__(self) -> None:
         if self.arms < 2:

@@ -45,6 +45,7 @@ class DiscountingChain(Environment):
     Params = Params
     deterministic = True
     reset_strategy = "dense"
+    fenced = False
 
     @property
     def default_params(self) -> Params:
@@ -59,9 +60,8 @@ class DiscountingChain(Environment):
         chain = jnp.where(state.time == 0, action.astype(jnp.int32), state.chain)
         time = state.time + 1
         reward = jnp.zeros((), params.rewards.dtype)
-        for i in range(
-            NUM_CHAINS
-        ):  # on scalars, which fuse with the rest of the step where a lookup or a sum would not
+        # On scalars, which fuse with the rest of the step where a lookup or a sum would not.
+        for i in range(NUM_CHAINS):
             reward = jnp.where((chain == i) & (time == params.delays[i]), params.rewards[i], reward)
         return Transition(state.replace(chain=chain), reward, time == params.length, jnp.bool_(False), {})
 

@@ -24,6 +24,8 @@ import jaxrl
 from jaxrl.math import fast_key
 
 IDS = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0")
+BSUITE = ("Catch-bsuite", "DeepSea-bsuite", "DiscountingChain-bsuite")  # `--envs bsuite`; sizes are gymnax's
+SETTINGS = {"DeepSea-bsuite": {"size": 8}}
 
 
 def batched_action(key: jax.Array, space: Any, n: int) -> jax.Array:
@@ -57,7 +59,7 @@ def gymnax_side(id: str, n: int, vmapped: bool) -> tuple[Any, Callable, Callable
 
 def jaxrl_side(id: str, n: int, vmapped: bool) -> tuple[Any, Callable, Callable]:
     """The same of this library, with default settings; auto-reset lives in `vectorize`, also for one environment."""
-    env, params = jaxrl.make(id)
+    env, params = jaxrl.make(id, **SETTINGS.get(id, {}))
     venv = jaxrl.vectorize(env, n)
     return env.action_space(params), lambda key: venv.reset(key, params), lambda key, s, a: venv.step(key, s, a, params)
 
@@ -111,10 +113,11 @@ def main() -> None:
         "1": ("1 environment, no vmap", 1, 20 * args.steps, batched_action, False),
         "65536": ("65,536 environments", 65536, -(-args.steps // 20), batched_action, True),
     }
+    ids = BSUITE if args.envs == ["bsuite"] else args.envs
     results = {}
     for case in args.cases:
         title, n, steps, act, vmapped = cases[case]
-        rows = [measure(id, n, steps, act, vmapped, args.repeats) for id in args.envs]
+        rows = [measure(id, n, steps, act, vmapped, args.repeats) for id in ids]
         results[case] = rows
         mean = geometric_mean([r["ratio"] for r in rows])
         table = [[r["env"], f"{r['gymnax'] / 1e6:.2f}", f"{r['jaxrl'] / 1e6:.2f}", f"{r['ratio']:.2f}"] for r in rows]

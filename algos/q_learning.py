@@ -6,8 +6,8 @@ Watkins and Dayan (1992), "Q-learning": after a step from s by a to s' with rewa
 
 without the bootstrap where the episode terminated (a time limit bootstraps). `double`: van Hasselt (2010), "Double
 Q-learning", algorithm 1: of two tables one, drawn at random, is updated towards the other's value of its own best
-action; the sum of both acts. Exploration is epsilon-greedy over a linear schedule; with `count_exponent` w the step size
-is max(alpha, n(s, a)^-w), which converges for w in (1/2, 1] and alpha 0. Results: `docs/results.md`.
+action; the sum of both acts. Exploration is epsilon-greedy over a linear schedule; with `count_exponent` w the step
+size is max(alpha, n(s, a)^-w), which converges for w in (1/2, 1] and alpha 0. Results: `docs/results.md`.
 """
 
 from __future__ import annotations

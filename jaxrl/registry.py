@@ -34,6 +34,10 @@ _ENVIRONMENTS: dict[str, Entry] = {
     "CliffWalking-v1": Entry("jaxrl.envs.tabular.cliff_walking:CliffWalking", {}),
     "CliffWalkingSlippery-v1": Entry("jaxrl.envs.tabular.cliff_walking:CliffWalking", {"slippery": True}),
     "CombinationLock-v0": Entry("jaxrl.envs.tabular.combination_lock:CombinationLock", {}),
+    "CoupledRestlessCapacity-v0": Entry("jaxrl.envs.bandits.coupled:Capacity", {}),
+    "CoupledRestlessInterventions-v0": Entry("jaxrl.envs.bandits.coupled:Interventions", {}),
+    "CoupledRestlessMatching-v0": Entry("jaxrl.envs.bandits.coupled:Matching", {}),
+    "CoupledRestlessPath-v0": Entry("jaxrl.envs.bandits.coupled:Path", {}),
     "Darkroom-v0": Entry("jaxrl.envs.tabular.darkroom:Darkroom", {}),
     "DeepSea-bsuite": Entry("jaxrl.envs.bsuite.deep_sea:DeepSea", {}),
     "DeepSea-v0": Entry("jaxrl.envs.bsuite.deep_sea:DeepSea", {"observation": "index"}),
@@ -60,6 +64,7 @@ _ENVIRONMENTS: dict[str, Entry] = {
     "PointMass-v0": Entry("jaxrl.envs.classic.point_mass:PointMass", {}),
     "ProcMaze-v0": Entry("jaxrl.envs.tabular.proc_maze:ProcMaze", {}),
     "Reacher-v0": Entry("jaxrl.envs.classic.reacher:Reacher", {}),
+    "RestlessBandit-v0": Entry("jaxrl.envs.bandits.restless:RestlessBandit", {}),
     "RiverSwim-v0": Entry("jaxrl.envs.tabular.river_swim:RiverSwim", {}),
     "SixArms-v0": Entry("jaxrl.envs.tabular.six_arms:SixArms", {}),
     "Taxi-v4": Entry("jaxrl.envs.tabular.taxi:Taxi", {}),
@@ -75,6 +80,9 @@ _ENVIRONMENTS: dict[str, Entry] = {
 _ALGORITHMS: dict[str, str] = {
     "dqn": "jaxrl.algos.dqn",
     "ppo": "jaxrl.algos.ppo",
+    "q_learning": "jaxrl.algos.q_learning",
+    "ucb": "jaxrl.algos.ucb",
+    "whittle": "jaxrl.algos.whittle",
 }
 
 

@@ -1,8 +1,7 @@
 """Exact solutions of finite MDPs: jitted, of one MDP each; `vmap` them over thousands.
 
 `mdp` is an `MDP` (lists of outcomes) or a `DenseMDP` everywhere; `gamma` may be 1 where every policy ends. Linear
-systems are solved by elimination in plain operations: I - gamma P is an M-matrix, for which elimination without
-pivoting is stable, and batched LAPACK calls can deadlock XLA on a CPU (docs/decisions.md).
+systems are solved in plain operations, since batched LAPACK calls can deadlock XLA on a CPU (docs/decisions.md).
 """
 
 from __future__ import annotations
@@ -133,17 +132,18 @@ def backward_induction(
 # ---- linear algebra
 
 
-def solve(a: Float[Array, "S S"], b: Shaped[Array, "S ..."]) -> Shaped[Array, "S ..."]:
-    """x with a x = b, by Gauss-Jordan elimination without pivoting: for M-matrices such as I - gamma P."""
-    columns = b.reshape(len(b), -1)
-    table = jnp.concatenate([a, columns.astype(a.dtype)], 1)
+def solve(a: Float[Array, "n n"], b: Shaped[Array, "n ..."]) -> Shaped[Array, "n ..."]:
+    """x with a x = b, by Gauss-Jordan elimination with partial pivoting, in plain operations."""
+    n = len(a)
+    columns = b.reshape(n, -1).astype(a.dtype)
 
-    def eliminate(i, table):
-        row = table[i] / table[i, i]
-        table = table - table[:, i, None] * row
-        return table.at[i].set(row)
+    def eliminate(i, rows):
+        pivot = jnp.argmax(jnp.where(jnp.arange(n) >= i, jnp.abs(rows[:, i]), -1))
+        top, other = rows[i], rows[pivot]
+        rows = rows.at[pivot].set(top).at[i].set(other / other[i])
+        return rows - rows[:, i].at[i].set(0)[:, None] * rows[i]
 
-    return jax.lax.fori_loop(0, len(a), eliminate, table)[:, len(a) :].reshape(b.shape)
+    return jax.lax.fori_loop(0, n, eliminate, jnp.concatenate([a, columns], 1))[:, n:].reshape(b.shape)
 
 
 def _system(dense: DenseMDP, policy: Array, gamma: float | Array) -> Array:

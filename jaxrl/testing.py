@@ -338,12 +338,18 @@ METRICS = ("episode_return", "episode_length", "episodes", "loss")
 
 
 def check_algorithm(
-    algo: Algorithm, key: Array | None = None, hyper: Any = None, env_params: Any = None, num_updates: int = 3
+    algo: Algorithm,
+    key: Array | None = None,
+    hyper: Any = None,
+    env_params: Any = None,
+    num_updates: int = 3,
+    learns: bool = True,
 ) -> None:
     """Raise AssertionError, saying what and where, unless `algo` keeps the contract of `jaxrl.algorithm`.
 
-    Within `num_updates` (choose settings so that it learns in them) every leaf of the weights must change, and the
-    return of a whole batch of seeds must be that of each alone. Some compilations of the update.
+    Within `num_updates` (choose settings so that it learns in them) every leaf of the weights must change, unless it is
+    a planner that `learns` nothing; and the return of a whole batch of seeds must be that of each alone. Some
+    compilations of the update.
     """
     key = jax.random.key(0) if key is None else key
     venv = algo.venv
@@ -377,7 +383,7 @@ def check_algorithm(
     _close((parts, parts_metrics), (new, metrics), "collect, then learn, against update", 1e-4)
 
     _check_act(algo, new)
-    _check_seeds(algo, key, hyper, env_params, num_updates, state, again)
+    _check_seeds(algo, key, hyper, env_params, num_updates, state, again, learns)
     floats = jax.tree.map(_float, state.hyper)
     assert any(jax.tree.leaves(floats)), "no setting is a float leaf"
     axes = jax.tree.map(lambda is_float: 0 if is_float else None, floats)
@@ -408,7 +414,14 @@ def _check_act(algo: Algorithm, state: Any) -> None:
 
 
 def _check_seeds(
-    algo: Algorithm, key: Array, hyper: Any, env_params: Any, num_updates: int, first: Any, second: Any
+    algo: Algorithm,
+    key: Array,
+    hyper: Any,
+    env_params: Any,
+    num_updates: int,
+    first: Any,
+    second: Any,
+    learns: bool,
 ) -> None:
     """`vmap(train)(keys)[i] == train(keys[i])`, and every leaf of the weights learns."""
     total = algo.steps_per_update * num_updates
@@ -422,7 +435,9 @@ def _check_seeds(
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(weights), jax.tree.leaves(first.weights), strict=True):
         name = jax.tree_util.keystr(path)
         assert np.all(np.isfinite(x)), f"weights{name} are not finite after {num_updates} updates"
-        assert np.any(x != y), f"weights{name} do not change in {num_updates} updates: no gradient reaches them"
+        assert not learns or np.any(x != y), (
+            f"weights{name} do not change in {num_updates} updates: no gradient reaches them"
+        )
 
 
 # ---- probe environments

@@ -13,7 +13,7 @@ from jaxrl.spaces import Box, Discrete
 from jaxrl.testing import PROBES, assert_no_key_reuse, check_environment, golden
 from jaxrl.wrappers import FlattenObservation, FrameStack, PreviousActionReward, StickyActions
 
-QUICK = ("CartPole-v1", "Pendulum-v1")
+QUICK = ("BernoulliBandit-v0", "CartPole-v1", "Catch-bsuite", "Pendulum-v1", "RiverSwim-v0")
 
 
 @pytest.mark.parametrize("id", [id if id in QUICK else pytest.param(id, marks=pytest.mark.slow) for id in list_envs()])

@@ -492,7 +492,7 @@ def _settings(name: str, env: Any) -> tuple[str, type, Any]:
     fields = [
         (f.name, type(getattr(env, f.name)), dataclasses.field(default=getattr(env, f.name)))
         for f in dataclasses.fields(env)
-        if f.name != "id" and isinstance(getattr(env, f.name), kinds)
+        if f.init and f.name != "id" and isinstance(getattr(env, f.name), kinds)
     ]
     cls = dataclasses.make_dataclass(name.capitalize(), fields)
     return name, cls, dataclasses.field(default_factory=cls)

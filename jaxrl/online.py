@@ -52,6 +52,7 @@ class OnlineState:
     obs: Any  # (N, ...)
     step: jax.Array  # int32, environment steps done
     weights: Any  # the learner's memory
+    ended: jax.Array  # whether the last step ended an episode: the learner that forgets does so as the next one begins
     regret: jax.Array  # what the best fixed behaviour would have gained more, summed; 0 where `info` has no regret
 
 
@@ -59,6 +60,7 @@ class Rollout(NamedTuple):
     """One step of N environments."""
 
     key: Array  # for the learner
+    memory: Any  # that acted
     experience: Experience  # leaves (N, ...)
     episode_return: Array
     episode_length: Array
@@ -86,36 +88,39 @@ class _Online:
         key, memory_key, reset_key = jax.random.split(key, 3)
         obs, env_state = self.venv.reset(reset_key, env_params)
         memory = self.learner.init(memory_key, hyper, env_params)
-        return OnlineState(key, hyper, env_params, env_state, obs, jnp.int32(0), memory, jnp.zeros(()))
+        return OnlineState(
+            key, hyper, env_params, env_state, obs, jnp.int32(0), memory, jnp.bool_(False), jnp.zeros(())
+        )
 
     def collect(self, state: OnlineState) -> tuple[OnlineState, Rollout]:
-        key, act_key, env_key, learn_key = fast_split(state.key, 4)
-        action, _ = self.act(self.policy(state), act_key, state.obs)
+        key, act_key, env_key, learn_key, forget_key = fast_split(state.key, 5)
+        memory = state.weights
+        if self.forget:
+            fresh = self.learner.init(forget_key, state.hyper, state.env_params)
+            memory = jax.tree.map(lambda new, old: jnp.where(state.ended, new, old), fresh, memory)
+        action, _ = self.act(Policy(memory, state.hyper), act_key, state.obs)
         ts = self.venv.step(env_key, state.env_state, action, state.env_params)
         experience = Experience(state.obs, action, ts.reward, ts.info["final_obs"], ts.terminated, ts.truncated)
         regret = ts.info.get("regret", jnp.zeros_like(ts.reward))
-        rollout = Rollout(learn_key, experience, ts.info["episode_return"], ts.info["episode_length"], regret)
+        rollout = Rollout(learn_key, memory, experience, ts.info["episode_return"], ts.info["episode_length"], regret)
         step = state.step + self.venv.num_envs
         return state.replace(key=key, env_state=ts.state, obs=ts.obs, step=step), rollout
 
     def learn(self, state: OnlineState, rollout: Rollout) -> tuple[OnlineState, dict[str, Array]]:
-        key, forget_key = jax.random.split(fast_key(rollout.key))
-        experience, N = rollout.experience, self.venv.num_envs
+        key, experience, N = fast_key(rollout.key), rollout.experience, self.venv.num_envs
         if N == 1:
             one = jax.tree.map(lambda x: x[0], experience)
-            memory, loss = self.learner.learn(state.weights, state.hyper, key, one)
+            memory, loss = self.learner.learn(rollout.memory, state.hyper, key, one)
         else:
 
             def step(memory, inputs):
                 return self.learner.learn(memory, state.hyper, *inputs)
 
-            memory, loss = jax.lax.scan(step, state.weights, (jax.random.split(key, N), experience))
+            memory, loss = jax.lax.scan(step, rollout.memory, (jax.random.split(key, N), experience))
             loss = jnp.mean(loss)
         done = experience.terminated | experience.truncated
-        if self.forget:
-            fresh = self.learner.init(forget_key, state.hyper, state.env_params)
-            memory = jax.tree.map(lambda new, old: jnp.where(done[0], new, old), fresh, memory)
-        state = state.replace(weights=memory, regret=state.regret + jnp.mean(rollout.regret))
+        regret = state.regret + jnp.mean(rollout.regret)
+        state = state.replace(weights=memory, ended=done[0], regret=regret)
         return state, {
             **episode_metrics(rollout.episode_return, rollout.episode_length, done),
             "loss": loss,

@@ -202,6 +202,12 @@ def test_help_of_train_has_every_setting():
     assert "default: 8" in out  # the tuned num_envs
 
 
+def test_what_an_environment_fixes_is_no_setting():
+    """RiverSwim's number of actions is a field, but not of its constructor."""
+    _, settings, _ = cli._settings("env", jaxrl.make("RiverSwim-v0")[0])
+    assert [f.name for f in dataclasses.fields(settings)] == ["num_states"]
+
+
 def test_without_words():
     assert run_command("")[0] == 2
 

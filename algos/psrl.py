@@ -79,39 +79,15 @@ def reward_posterior(
     return centre, weight, hyper.precision_shape + n / 2, hyper.precision_rate + deviation / 2 + shift
 
 
-def log_gamma(key: Array, a: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Logarithms of Gamma(a, 1) variates, by the rejection of Marsaglia and Tsang (2000) for all entries at once.
-
-    `jax.random.loggamma` rejects one entry after the other on a CPU, which took ten times as long as all the rest.
-    """
-    boost_key, key = jax.random.split(key)
-    d = jnp.where(a < 1, a + 1, a) - 1 / 3
-
-    def attempt(carry):
-        key, out, accepted = carry
-        key, normal_key, exponential_key = jax.random.split(key, 3)
-        x = jax.random.normal(normal_key, a.shape, a.dtype)
-        root = 1 + x / (3 * jnp.sqrt(d))
-        log_v = 3 * jnp.log(jnp.maximum(root, 1e-12))
-        fits = -jax.random.exponential(exponential_key, a.shape, a.dtype) < x**2 / 2 + d * (1 - root**3 + log_v)
-        new = (root > 0) & fits & ~accepted
-        return key, jnp.where(new, jnp.log(d) + log_v, out), accepted | new
-
-    start = key, jnp.zeros_like(a), jnp.zeros(a.shape, bool)
-    _, out, _ = jax.lax.while_loop(lambda carry: ~jnp.all(carry[2]), attempt, start)
-    # Gamma(a) is Gamma(a + 1) U^(1 / a).
-    return out - jnp.where(a < 1, jax.random.exponential(boost_key, a.shape, a.dtype) / a, 0)
-
-
 def sample_mdp(key: Array, memory: Memory, hyper: Hyper) -> DenseMDP:
     """One MDP from the posterior."""
     S = memory.count.shape[0]
     transition_key, precision_key, mean_key = jax.random.split(key, 3)
     # In logarithms: gamma variables of a small shape underflow, all S + 1 of a row at times.
-    log_weight = log_gamma(transition_key, hyper.concentration + memory.count)
+    log_weight = jax.random.loggamma(transition_key, hyper.concentration + memory.count)
     transition = jax.nn.softmax(log_weight, -1)
     mu, kappa, a, b = reward_posterior(jnp.sum(memory.count, -1), memory.mean, memory.deviation, hyper)
-    precision = jnp.exp(log_gamma(precision_key, a)) / b
+    precision = jax.random.gamma(precision_key, a) / b
     reward = mu + jax.random.normal(mean_key, mu.shape) / jnp.sqrt(kappa * precision)
     return DenseMDP(transition[..., :S], reward, jnp.zeros(S))
 

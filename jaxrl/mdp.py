@@ -211,7 +211,8 @@ class Table(TabularEnvironment):
             p = np.asarray(p, np.float64)
             if p.min() < 0 or not np.allclose(p.sum(-1), 1, atol=1e-4):
                 raise ValueError(f"{self.id}: each row of {name} must be a distribution.")
-        if np.min(mdp.next_state) < 0 or np.max(mdp.next_state) >= self.num_states:
+        next_state = np.asarray(mdp.next_state)
+        if next_state.min() < 0 or next_state.max() >= self.num_states:
             raise ValueError(f"{self.id}: next_state must be in [0, {self.num_states}).")
 
 

@@ -80,11 +80,13 @@ _ENVIRONMENTS: dict[str, Entry] = {
 _ALGORITHMS: dict[str, str] = {
     "dqn": "jaxrl.algos.dqn",
     "dyna_q": "jaxrl.algos.dyna_q",
+    "gorp": "jaxrl.algos.gorp",
     "ppo": "jaxrl.algos.ppo",
     "psrl": "jaxrl.algos.psrl",
     "q_learning": "jaxrl.algos.q_learning",
     "r_max": "jaxrl.algos.r_max",
     "sarsa": "jaxrl.algos.sarsa",
+    "sqirl": "jaxrl.algos.sqirl",
     "ucb": "jaxrl.algos.ucb",
     "ucb_vi": "jaxrl.algos.ucb_vi",
     "whittle": "jaxrl.algos.whittle",

@@ -109,10 +109,14 @@ class Case(NamedTuple):
 SHORT = {"max_steps": 4}
 CONTRACT = {
     "dyna_q": Case("Chain-v0", {}, 10, dict(planning_steps=2), params=SHORT),
+    "gorp": Case("Chain-v0", {}, 4, dict(horizon=4, depth=2, episodes=2), params=SHORT),
     "psrl": Case("Chain-v0", {}, 10, dict(horizon=4), params=SHORT),
     "q_learning": Case("RiverSwim-v0", {}, 12, dict(double=True)),
     "r_max": Case("Chain-v0", {}, 7, hyper=dict(known_count=1.0, max_reward=10.0), params=SHORT),
     "sarsa": Case("Chain-v0", {}, 19),
+    "sqirl": Case(
+        "Chain-v0", {}, 4, dict(num_envs=4, horizon=4, depth=2, num_gradient_steps=3, hidden=(8,)), params=SHORT
+    ),
     "ucb": Case("BernoulliBandit-v0", {"arms": 2}, 4),
     "ucb_vi": Case("Chain-v0", {}, 7, dict(horizon=4), dict(bonus_scale=1e-4, reward_scale=10.0), SHORT),
     "whittle": Case("RestlessBandit-v0", dict(num_arms=3, num_states=3, budget=1), 3, dict(budget=1), learns=False),

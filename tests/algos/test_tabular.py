@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.stats
 
 from jaxrl import train
 from jaxrl.algos import dyna_q, psrl, q_learning, r_max, sarsa, ucb_vi
@@ -167,9 +166,6 @@ def test_psrl_draws_from_the_posterior():
     memory = algo.init(KEY, psrl.Hyper(), PARAMS).weights
     count = memory.count.at[1, 0].set(jnp.array([1.0, 0, 3, 0, 2]))
     memory = memory.replace(count=count, mean=memory.mean.at[1, 0].set(0.8))
-    log_gamma = np.asarray(jax.jit(psrl.log_gamma)(KEY, jnp.tile(jnp.array([0.2, 1.0, 7.5]), (20_000, 1))))
-    for a, x in zip([0.2, 1.0, 7.5], np.exp(log_gamma).T, strict=True):
-        assert scipy.stats.kstest(x, scipy.stats.gamma(a).cdf).pvalue > 0.01
     draw = jax.jit(jax.vmap(lambda key: psrl.sample_mdp(key, memory, psrl.Hyper())))
     mdps = draw(jax.random.split(KEY, 4000))
     np.testing.assert_allclose(mdps.transition.mean(0)[1, 0], (0.2 + np.array([1, 0, 3, 0])) / 7, atol=0.01)
@@ -276,8 +272,15 @@ def test_sarsa_converges_to_the_best_soft_policy(expected):
 
 
 def test_sarsa_greedy_in_the_limit_finds_the_optimal_policy():
-    hyper = sarsa.Hyper(learning_rate=0.01, count_exponent=0.7, gamma=0.9, epsilon_end=0.02, exploration_steps=20_000)
-    state = final(sarsa, ENV, PARAMS, 30_000, hyper)
+    hyper = sarsa.Hyper(
+        learning_rate=0.0,
+        count_exponent=0.8,
+        gamma=0.9,
+        trace_decay=0.0,
+        epsilon_end=0.02,
+        exploration_steps=50_000,
+    )
+    state = final(sarsa, ENV, PARAMS, 60_000, hyper)
     best = value_iteration(PARAMS.mdp, 0.9, 1e-6).value
     value = jax.vmap(lambda policy: evaluate_policy(PARAMS.mdp, policy, 0.9))(state.weights.q.argmax(-1))
     uniform = evaluate_policy(PARAMS.mdp, jnp.full((4, 2), 0.5), 0.9)

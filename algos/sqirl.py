@@ -1,0 +1,325 @@
+"""SQIRL: shallow Q-iteration via reinforcement learning.
+
+Laidlaw, Zhu, Russell and Dragan (2024), "The effective horizon explains deep RL performance in stochastic
+environments", algorithm 1. For t = 1, ..., T: in m episodes the policies found so far act before time t, uniformly
+random ones from t on; of the steps from t on, of this and the earlier phases, regression learns k action values,
+
+    Q^1(s, a) ~ the rest of the episode's return,    Q^{j+1}(s, a) ~ r + gamma max_a' Q^j(s', a'),
+
+and the policy of time t is greedy in Q^k. The oracle of the regression is a network with k heads, trained by Adam on
+the mean squared error of all heads; with an observation that names the state and `hidden=()` it is a table of
+averages at its optimum.
+
+One update is one phase: m episodes of T steps from a fresh start. The policies of later times are those of the newest
+network; further updates add episodes and train it for the last time. What is deployed counts the steps in its carry.
+Episodes longer than T count as ended there, without a bootstrap. Results: `experiments/effective_horizon`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Integer
+
+from jaxrl.algorithm import (
+    AdamState,
+    Algorithm,
+    adam_init,
+    as_vector_env,
+    clip_by_global_norm,
+    episode_metrics,
+    safe_adam,
+    starting_values,
+)
+from jaxrl.environment import Environment, pytree
+from jaxrl.math import fast_key
+from jaxrl.networks import MLP, encode
+from jaxrl.spaces import Discrete, Space
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 64  # m: episodes of a phase, one in each environment
+    horizon: int = 20  # T: the environment's time limit
+    depth: int = 1  # k: heads
+    num_gradient_steps: int = 200  # of a phase
+    batch_size: int = 256
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "relu"
+
+    def __post_init__(self) -> None:
+        for name in ("num_envs", "horizon", "depth", "num_gradient_steps", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves."""
+
+    learning_rate: jax.Array = 1e-3
+    gamma: jax.Array = 1.0
+    max_grad_norm: jax.Array = 10.0
+
+
+class QNetwork(nn.Module):
+    """The default network: values (..., k, n) of observations. Bring your own with the same output."""
+
+    observation_space: Space
+    num_actions: int
+    depth: int
+    hidden: tuple[int, ...]
+    activation: str
+
+    @nn.compact
+    def __call__(self, obs: Any) -> Float[Array, "... k n"]:
+        out = MLP(self.hidden, self.depth * self.num_actions, self.activation)(encode(self.observation_space, obs))
+        return out.reshape(*out.shape[:-1], self.depth, self.num_actions)
+
+
+class Policy(NamedTuple):
+    """What is deployed."""
+
+    weights: Any  # a network for each time step, (T, ...)
+    phase: Array  # int32, policies found: from this time on actions are random unless greedy
+
+
+class Step(NamedTuple):
+    """Steps of one phase, (T, N, ...); the replay has a leading axis of T phases."""
+
+    obs: Any
+    action: Array
+    reward: Array
+    next_obs: Any
+    terminated: Array
+    value: Array  # the discounted sum of this and all later rewards of the episode
+    usable: Array  # bool: part of the first episode, and of its random part
+
+
+class Rollout(NamedTuple):
+    step: Step
+    done: Array
+    episode_return: Array
+    episode_length: Array
+
+
+@pytree
+class SQIRLState:
+    key: jax.Array
+    hyper: Hyper
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done
+    phase: jax.Array  # int32, policies found
+    weights: Any  # networks by time, (T, ...); the last is the one that learns
+    optimizer: AdamState
+    replay: Step  # (T, T, N, ...)
+
+
+def returns_to_go(
+    reward: Float[Array, "T N"], done: Bool[Array, "T N"], gamma: Float[Array, ""] | float
+) -> Float[Array, "T N"]:
+    """The discounted sum of the rewards from each step to the end of its episode."""
+
+    def step(after, inputs):
+        reward, done = inputs
+        after = reward + gamma * jnp.where(done, 0, after)
+        return after, after
+
+    return jax.lax.scan(step, jnp.zeros_like(reward[0]), (reward, done), reverse=True)[1]
+
+
+def targets(
+    value: Float[Array, " B"],
+    reward: Float[Array, " B"],
+    terminated: Bool[Array, " B"],
+    next_q: Float[Array, "B k n"],
+    gamma: Float[Array, ""] | float,
+) -> Float[Array, "B k"]:
+    """What each head should say: the return for the first, r + gamma max of the head before for the others."""
+    ahead = jnp.where(terminated[:, None], 0, jnp.max(next_q, -1)[:, :-1])
+    return jnp.concatenate([value[:, None], reward[:, None] + gamma * ahead], -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SQIRL:
+    """The static half; its methods are the Algorithm's functions."""
+
+    config: Config
+    venv: VectorEnv
+    network: nn.Module
+    num_actions: int
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> SQIRLState:
+        T, N = self.config.horizon, self.config.num_envs
+        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        key, weights_key, reset_key = jax.random.split(key, 3)
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        weights = self.network.init(weights_key, jax.tree.map(lambda x: x[0], obs))
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        rows = jax.tree.map(lambda x: jnp.zeros((T, T, *x.shape), x.dtype), obs)
+        zeros, flags = jnp.zeros((T, T, N)), jnp.zeros((T, T, N), bool)
+        return SQIRLState(
+            key=key,
+            hyper=hyper,
+            env_params=env_params,
+            env_state=env_state,
+            obs=obs,
+            step=jnp.int32(0),
+            phase=jnp.int32(0),
+            weights=jax.tree.map(lambda x: jnp.broadcast_to(x, (T, *x.shape)), weights),
+            optimizer=adam_init(ravel_pytree(weights)[0]),
+            replay=Step(rows, jnp.zeros((T, T, N), jnp.int32), zeros, rows, flags, zeros, flags),
+        )
+
+    def greedy(self, weights: Any, obs: Any) -> Array:
+        """The best actions by the last head."""
+        q: Any = self.network.apply(weights, obs)
+        return jnp.argmax(q[..., -1, :], -1).astype(jnp.int32)
+
+    def collect(self, state: SQIRLState) -> tuple[SQIRLState, Rollout]:
+        T, N = self.config.horizon, self.config.num_envs
+        key, reset_key, action_key, env_key = jax.random.split(state.key, 4)
+        random = jax.random.randint(action_key, (T, N), 0, self.num_actions, jnp.int32)
+
+        def step(carry, inputs):
+            obs, env_state, first = carry
+            key, t, weights, random = inputs
+            action = jnp.where(t < state.phase, self.greedy(weights, obs), random)
+            ts = self.venv.step(key, env_state, action, state.env_params)
+            done = ts.terminated | ts.truncated
+            usable = first & (t >= jnp.minimum(state.phase, T - 1))
+            stored = Step(obs, action, ts.reward, ts.info["final_obs"], ts.terminated, ts.reward, usable)
+            report = Rollout(stored, done, ts.info["episode_return"], ts.info["episode_length"])
+            return (ts.obs, ts.state, first & ~done), report
+
+        obs, env_state = self.venv.reset(reset_key, state.env_params)
+        keys = jax.random.split(fast_key(env_key), T)
+        inputs = keys, jnp.arange(T), state.weights, random
+        (obs, env_state, _), rollout = jax.lax.scan(step, (obs, env_state, jnp.ones(N, bool)), inputs)
+        value = returns_to_go(rollout.step.reward, rollout.done, state.hyper.gamma)
+        rollout = rollout._replace(step=rollout.step._replace(value=value))
+        return state.replace(key=key, obs=obs, env_state=env_state, step=state.step + T * N), rollout
+
+    def learn(self, state: SQIRLState, rollout: Rollout) -> tuple[SQIRLState, dict[str, Array]]:
+        config, hyper, T = self.config, state.hyper, self.config.horizon
+        key, sample_key = jax.random.split(state.key)
+        t = jnp.minimum(state.phase, T - 1)
+        replay = jax.tree.map(lambda rows, new: rows.at[t].set(new), state.replay, rollout.step)
+        # Only steps from t on: those of earlier phases began at earlier times.
+        usable = replay.usable & (jnp.arange(T)[:, None] >= t)
+        upto = jnp.cumsum(usable.reshape(-1))
+        flat_replay = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), replay)
+        flat, unravel = ravel_pytree(jax.tree.map(lambda x: x[-1], state.weights))
+
+        def loss(flat, batch, target):
+            q: Any = self.network.apply(unravel(flat), batch.obs)
+            taken = jnp.sum(jnp.where(jnp.arange(self.num_actions) == batch.action[:, None, None], q, 0), -1)
+            return jnp.mean((taken - target) ** 2)
+
+        def gradient_step(carry, uniform):
+            flat, optimizer = carry
+            index = jnp.searchsorted(upto, jnp.floor(uniform * upto[-1]).astype(upto.dtype), side="right")
+            batch = jax.tree.map(lambda x: x[jnp.minimum(index, len(upto) - 1)], flat_replay)
+            next_q: Any = self.network.apply(unravel(flat), batch.next_obs)
+            target = targets(batch.value, batch.reward, batch.terminated, next_q, hyper.gamma)
+            value, grad = jax.value_and_grad(loss)(flat, batch, target)
+            grad = clip_by_global_norm(grad, hyper.max_grad_norm)
+            # Where every episode has ended before t there is nothing to learn from.
+            rate = jnp.where(upto[-1] > 0, hyper.learning_rate, 0)
+            change, optimizer = safe_adam(grad, optimizer, rate)
+            return (flat + change, optimizer), value
+
+        uniform = jax.random.uniform(fast_key(sample_key), (config.num_gradient_steps, config.batch_size))
+        (flat, optimizer), losses = jax.lax.scan(gradient_step, (flat, state.optimizer), uniform)
+        later = jnp.arange(T) >= t
+        weights = jax.tree.map(
+            lambda old, new: jnp.where(later.reshape(T, *(1,) * new.ndim), new, old), state.weights, unravel(flat)
+        )
+        metrics = {
+            **episode_metrics(rollout.episode_return, rollout.episode_length, rollout.done),
+            "loss": jnp.mean(losses),
+        }
+        phase = jnp.minimum(state.phase + 1, T)
+        return state.replace(key=key, phase=phase, weights=weights, optimizer=optimizer, replay=replay), metrics
+
+    def update(self, state: SQIRLState) -> tuple[SQIRLState, dict[str, Array]]:
+        return self.learn(*self.collect(state))
+
+    def policy(self, state: SQIRLState) -> Policy:
+        return Policy(state.weights, state.phase)
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Integer[Array, "*batch"]:
+        return jnp.zeros(batch_shape, jnp.int32)
+
+    def act(self, policy: Policy, key: Array, obs: Any, carry: Any, greedy: bool = False) -> tuple[Array, Any]:
+        def best(obs, time):
+            return self.greedy(jax.tree.map(lambda x: x[jnp.minimum(time, len(x) - 1)], policy.weights), obs)
+
+        for _ in range(carry.ndim):
+            best = jax.vmap(best)
+        action = best(obs, carry)
+        if not greedy:
+            random = jax.random.randint(fast_key(key), carry.shape, 0, self.num_actions, jnp.int32)
+            action = jnp.where(carry < policy.phase, action, random)
+        return action, carry + 1
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+    """SQIRL on `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        network: a flax module from an observation to values (..., k, n) of the n actions.
+
+    Raises ValueError for an action space that is not Discrete or several agents.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    env = venv.env
+    if env.num_agents > 1:
+        raise ValueError(f"{env.id} has {env.num_agents} agents; sqirl trains one: vmap its functions over the agents.")
+    params = env.default_params
+    space = env.action_space(params)
+    if not isinstance(space, Discrete):
+        raise ValueError(f"sqirl chooses among Discrete actions, {env.id} has {space}.")
+    if network is None:
+        observations = env.observation_space(params)
+        network = QNetwork(observations, space.n, config.depth, config.hidden, config.activation)
+    sqirl = _SQIRL(config, venv, network, space.n)
+    return Algorithm(
+        name="sqirl",
+        config=config,
+        hyper=Hyper,
+        venv=venv,
+        steps_per_update=config.num_envs * config.horizon,
+        init=sqirl.init,
+        collect=sqirl.collect,
+        learn=sqirl.learn,
+        update=sqirl.update,
+        policy=sqirl.policy,
+        initial_carry=sqirl.initial_carry,
+        act=sqirl.act,
+    )
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.sqirl CliffWalking-v1 ...` is `jaxrl train sqirl CliffWalking-v1 ...`."""
+    import sys
+
+    from jaxrl.cli import main
+
+    sys.exit(main(["train", "sqirl", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

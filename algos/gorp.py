@@ -4,7 +4,7 @@ Laidlaw, Russell and Dragan (2023), "Bridging RL theory and practice with the ef
 sequence of T actions is built from its start. With the first t - 1 actions fixed, each sequence of k actions is tried
 after them in m episodes that go on with uniformly random actions; of the sequence with the largest mean return the
 first action becomes action t. After T steps, that is at most T^2 A^k m environment steps, the sequence is the policy.
-`jaxrl.algos.effective_horizon` says for which MDPs, k and m it is optimal.
+`jaxrl.effective_horizon` says for which MDPs, k and m it is optimal.
 
 One update is one step of the sequence: A^k m episodes of T steps from a fresh start. Further updates leave the sequence
 as it is. What is deployed has no eyes: its carry counts the steps. Results: `experiments/effective_horizon`.

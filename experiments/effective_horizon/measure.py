@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from tasks import HORIZON, view
 
-from jaxrl.algos import effective_horizon
+from jaxrl import effective_horizon
 from jaxrl.solvers import backward_induction
 
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl import effective_horizon as eh
 from jaxrl import train
-from jaxrl.algos import effective_horizon as eh
 from jaxrl.algos import gorp, sqirl
 from jaxrl.envs.tabular.chain import Chain
 from jaxrl.envs.tabular.river_swim import RiverSwim

@@ -60,7 +60,10 @@ def fence(tree: PyTree) -> PyTree:
     always = jax.lax.optimization_barrier(jnp.bool_(True))  # hides that it is constant
 
     def nothing(x):
-        return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.zeros_like(x)
+        if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jnp.zeros_like(x)
+        words = jax.eval_shape(jax.random.key_data, x)
+        return jax.random.wrap_key_data(jnp.zeros(words.shape, words.dtype), impl=jax.random.key_impl(x))
 
     return jax.lax.cond(always, lambda tree: tree, lambda tree: jax.tree.map(nothing, tree), tree)
 

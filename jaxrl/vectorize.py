@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from jaxrl.environment import Environment, TimeStep, pytree
-from jaxrl.math import fast_key
+from jaxrl.math import fast_key, fence
 
 RESETS = ("dense", "sparse", "pool")
 
@@ -75,7 +75,8 @@ class VectorEnv:
             ts = jax.vmap(self.env.step, (None, 0, 0, axis))(key, vstate.env, action, slot_params)
         else:
             step_key, reset_key = jax.random.split(key)
-            step_keys = jax.random.split(step_key, self.num_envs)
+            # Materialised: fused with the splits inside the step, XLA computes threefry anew for every word it reads.
+            step_keys = fence(jax.random.split(step_key, self.num_envs))
             ts = jax.vmap(self.env.step, (0, 0, 0, axis))(step_keys, vstate.env, action, slot_params)
         finished = ts.terminated | ts.truncated
         episode_return = vstate.episode_return + ts.reward

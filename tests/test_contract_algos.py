@@ -107,9 +107,22 @@ class Case(NamedTuple):
 
 
 SHORT = {"max_steps": 4}
+ARMS = {"arms": 2}
 CONTRACT = {
+    "dpt": Case(
+        "BernoulliBandit-v0",
+        ARMS,
+        4,
+        dict(num_envs=4, num_steps=8, width=8, hidden=8, layers=2, heads=2, label="behaviour"),
+        dict(learning_rate=0.03),
+    ),
     "dyna_q": Case("Chain-v0", {}, 10, dict(planning_steps=2), params=SHORT),
+    "epsilon_greedy": Case("BernoulliBandit-v0", ARMS, 20),
+    "exp3": Case("BernoulliBandit-v0", ARMS, 20),
     "gorp": Case("Chain-v0", {}, 4, dict(horizon=4, depth=2, episodes=2), params=SHORT),
+    "lin_ts": Case("ContextualLinearBandit-v0", dict(arms=3, dim=2), 20),
+    "lin_ucb": Case("LinearBandit-v0", dict(arms=3, dim=2), 20),
+    "nonstationary_ucb": Case("BernoulliBandit-v0", ARMS, 20),
     "psrl": Case("Chain-v0", {}, 10, dict(horizon=4), params=SHORT),
     "q_learning": Case("RiverSwim-v0", {}, 12, dict(double=True)),
     "r_max": Case("Chain-v0", {}, 7, hyper=dict(known_count=1.0, max_reward=10.0), params=SHORT),
@@ -117,7 +130,9 @@ CONTRACT = {
     "sqirl": Case(
         "Chain-v0", {}, 4, dict(num_envs=4, horizon=4, depth=2, num_gradient_steps=3, hidden=(8,)), params=SHORT
     ),
-    "ucb": Case("BernoulliBandit-v0", {"arms": 2}, 4),
+    "successive_elimination": Case("BernoulliBandit-v0", ARMS, 200, hyper=dict(delta=0.5, scale=0.1)),
+    "thompson": Case("BernoulliBandit-v0", ARMS, 20),
+    "ucb": Case("BernoulliBandit-v0", ARMS, 20, dict(bound="kl")),
     "ucb_vi": Case("Chain-v0", {}, 7, dict(horizon=4), dict(bonus_scale=1e-4, reward_scale=10.0), SHORT),
     "whittle": Case("RestlessBandit-v0", dict(num_arms=3, num_states=3, budget=1), 3, dict(budget=1), learns=False),
 }

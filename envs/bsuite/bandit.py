@@ -37,7 +37,11 @@ def bsuite_rewards(mapping_seed: int, num_actions: int = 11) -> np.ndarray:
 
 def shuffled_rewards(key: Array, params: Params) -> Params:
     """`params` with the arms in a random order: a task distribution, as a `level_fn`."""
-    return params.replace(rewards=jax.random.permutation(key, params.rewards))
+    # Ranks of random words, by comparison: at eleven arms half the cost of a sort, and nothing gathers.
+    K = params.rewards.shape[0]
+    u, arm = jax.random.bits(key, (K,), jnp.uint32), jnp.arange(K)
+    rank = jnp.sum((u < u[:, None]) | ((u == u[:, None]) & (arm < arm[:, None])), -1)
+    return params.replace(rewards=jnp.sum(jnp.where(rank[:, None] == arm, params.rewards, 0), -1))
 
 
 @dataclasses.dataclass(frozen=True)

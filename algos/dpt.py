@@ -160,8 +160,8 @@ class Block(nn.Module):
         return jnp.split(self.project(x if self.first else self.norm_attention(x)), 3, -1)
 
     def mix(self, x: Array, query: Array, key: Array, value: Array, visible: Array) -> Array:
-        heads = [y.reshape(*y.shape[:-1], self.heads, -1) for y in (query, key, value)]
-        x = x + self.out(attend(*heads, visible, self.softmax).reshape(x.shape))
+        query, key, value = (y.reshape(*y.shape[:-1], self.heads, -1) for y in (query, key, value))
+        x = x + self.out(attend(query, key, value, visible, self.softmax).reshape(x.shape))
         return x + self.contract(nn.relu(self.expand(self.norm_mlp(x))))
 
 
@@ -192,7 +192,8 @@ class Transformer(nn.Module):
         visible = time[:, None] >= time
         x = self.timed(x, time)
         for block in self.blocks:
-            x = block.mix(x, *block.split(x), visible)
+            query, key, value = block.split(x)
+            x = block.mix(x, query, key, value, visible)
         return self.head(self.norm(x))
 
     def step(self, x: Float[Array, "... F"], cache: Cache) -> tuple[Float[Array, "... n"], Cache]:

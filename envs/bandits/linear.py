@@ -107,7 +107,7 @@ class LinearBandit(Bandit):
         return Box(-jnp.inf, jnp.inf, (self.arms, self.dim))
 
     def validate(self, params: Any) -> None:
-        shapes = {"theta": (self.dim,)}
+        shapes: dict[str, tuple[int, ...]] = {"theta": (self.dim,)}
         if hasattr(params, "features"):
             shapes["features"] = (self.arms, self.dim)
         for name, shape in shapes.items():

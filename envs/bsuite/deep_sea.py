@@ -153,7 +153,7 @@ class DeepSeaStochastic(DeepSea):
     def default_params(self) -> StochasticParams:
         """bsuite's task of this size."""
         mapping = jnp.asarray(bsuite_mapping(self.size), jnp.int32)
-        return strongly_typed(StochasticParams(mapping, slip=1 / self.size))
+        return strongly_typed(StochasticParams(mapping, slip=jnp.asarray(1 / self.size)))
 
     def transition(self, key: Array, state: State, action: Integer[Array, ""], params: StochasticParams) -> Transition:
         u = jax.random.uniform(key, (3,), params.noise.dtype)

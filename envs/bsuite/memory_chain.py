@@ -93,4 +93,4 @@ class MemorySize(MemoryLength):
 
     @property
     def default_params(self) -> Params:
-        return strongly_typed(Params(memory_length=2))
+        return strongly_typed(Params(memory_length=jnp.int32(2)))

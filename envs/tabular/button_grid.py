@@ -80,7 +80,7 @@ class ButtonGrid(Environment):
 
     @property
     def default_params(self) -> Params:
-        return strongly_typed(Params(spontaneous_probability=0.1 / self.size**2))
+        return strongly_typed(Params(spontaneous_probability=jnp.asarray(0.1 / self.size**2)))
 
     def initial(self, key: Array, params: Params) -> State:
         position, buttons = place(jax.random.bits(key, (self.num_buttons + 1,), jnp.uint32), self.size)

@@ -91,7 +91,7 @@ class PanFlute(Environment):
 
     @property
     def default_params(self) -> Params:
-        return strongly_typed(Params(spontaneous_probability=1 / self.num_pipes**2))
+        return strongly_typed(Params(spontaneous_probability=jnp.asarray(1 / self.num_pipes**2)))
 
     def initial(self, key: Array, params: Params) -> State:
         return State(jnp.int32(0), jnp.zeros(self.num_pipes * (self.num_pipes + 1) // 2, bool))

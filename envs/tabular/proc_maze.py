@@ -246,7 +246,7 @@ class ProcMaze(GridTask):
     @property
     def default_params(self) -> Params:
         longest = (self.size + 1) * math.ceil(self.size / 2) - self.size % 2
-        return strongly_typed(Params(teleport_probability=0.1 / longest))
+        return strongly_typed(Params(teleport_probability=jnp.asarray(0.1 / longest)))
 
     def as_levels(self) -> MazeLevel:
         """The task whose params are the maze."""
@@ -287,7 +287,7 @@ class OpenGrid(GridTask):
 
     @property
     def default_params(self) -> Params:
-        return strongly_typed(Params(teleport_probability=0.1 / self.size))
+        return strongly_typed(Params(teleport_probability=jnp.asarray(0.1 / self.size)))
 
     def initial(self, key: Array, params: Params) -> State:
         cells = self.size * self.size

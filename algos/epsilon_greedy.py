@@ -32,7 +32,8 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # an episode is a problem of its own: for many runs, vmap over keys
+    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
+    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
     decreasing: bool = False  # epsilon_t instead of a constant
 
 
@@ -60,7 +61,7 @@ def decreasing_epsilon(t: Float[Array, ""], K: int, c: Array, gap: Array) -> Flo
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """An epsilon-greedy player of `env`'s arms. Equal arguments share one jit cache.
 
-    Raises ValueError unless the actions are Discrete and `num_envs` is 1.
+    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
     """
     K = num_arms("epsilon_greedy", env)
 
@@ -87,7 +88,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         error = jnp.sum(jnp.where(pulled, x.reward - memory.total / jnp.maximum(memory.pulls, 1), 0))
         return Memory(memory.pulls + pulled, memory.total + pulled * x.reward), error**2
 
-    return make_online("epsilon_greedy", Learner(init, act, learn), config, Hyper, env, forget=True)
+    return make_online("epsilon_greedy", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 def main() -> None:

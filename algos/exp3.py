@@ -34,7 +34,8 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # an episode is a problem of its own: for many runs, vmap over keys
+    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
+    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
     estimator: Literal["exp3", "ix"] = "exp3"
 
     def __post_init__(self) -> None:
@@ -82,7 +83,7 @@ def log_weight_step(
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """An exponential-weights player of `env`'s arms. Equal arguments share one jit cache.
 
-    Raises ValueError unless the actions are Discrete and `num_envs` is 1.
+    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
     """
     K, estimator = num_arms("exp3", env), config.estimator
 
@@ -106,7 +107,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         # Only differences matter; without this they would drown in rounding.
         return Memory(log_weight - jnp.max(log_weight)), -jnp.log(p) * reward
 
-    return make_online("exp3", Learner(init, act, learn), config, Hyper, env, forget=True)
+    return make_online("exp3", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 def main() -> None:

@@ -151,7 +151,11 @@ class _GORP:
         return jnp.zeros(batch_shape, jnp.int32)
 
     def act(self, policy: Plan, key: Array, obs: Any, carry: Any, greedy: bool = False) -> tuple[Array, Any]:
-        return policy.actions[jnp.minimum(carry, self.config.horizon - 1)], carry + 1
+        planned = policy.actions[jnp.minimum(carry, self.config.horizon - 1)]
+        if greedy:
+            return planned, carry + 1
+        random = jax.random.randint(fast_key(key), carry.shape, 0, self.num_actions, jnp.int32)
+        return jnp.where(carry < policy.fixed, planned, random), carry + 1
 
 
 @functools.cache

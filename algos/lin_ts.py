@@ -39,7 +39,8 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # an episode is a problem of its own: for many runs, vmap over keys
+    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
+    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
 
 
 @pytree
@@ -98,7 +99,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         error = experience.reward - (x @ memory.root) @ (memory.moment @ memory.root)
         return Memory(add_sample(memory.root, x), memory.moment + experience.reward * x), error**2
 
-    return make_online("lin_ts", Learner(init, act, learn), config, Hyper, env, forget=True)
+    return make_online("lin_ts", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 def main() -> None:

@@ -39,7 +39,8 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # an episode is a problem of its own: for many runs, vmap over keys
+    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
+    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
     radius: Literal["constant", "oful"] = "constant"
 
     def __post_init__(self) -> None:
@@ -116,7 +117,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         inverse, growth = add_sample(memory.inverse, x)
         return Memory(inverse, memory.moment + experience.reward * x, memory.log_det + growth), error**2
 
-    return make_online("lin_ucb", Learner(init, act, learn), config, Hyper, env, forget=True)
+    return make_online("lin_ucb", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 def main() -> None:

@@ -31,7 +31,8 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # an episode is a problem of its own: for many runs, vmap over keys
+    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
+    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
     forgetting: Literal["discounted", "window"] = "discounted"
     window: int = 200  # rounds, for `window`: the memory holds so many
 
@@ -71,7 +72,7 @@ def index(pulls: Float[Array, " K"], total: Float[Array, " K"], log_time: Float[
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A forgetful upper-confidence-bound player of `env`'s arms. Equal arguments share one jit cache.
 
-    Raises ValueError unless the actions are Discrete and `num_envs` is 1.
+    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
     """
     K, tau = num_arms("nonstationary_ucb", env), config.window
     windowed = config.forgetting == "window"
@@ -101,7 +102,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
             arms, rewards = arms.at[slot].set(x.action.astype(jnp.int32)), rewards.at[slot].set(reward)
         return Memory(pulls, total, memory.time + 1, arms, rewards), error**2
 
-    return make_online("nonstationary_ucb", Learner(init, act, learn), config, Hyper, env, forget=True)
+    return make_online("nonstationary_ucb", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 def main() -> None:

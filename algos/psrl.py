@@ -12,8 +12,7 @@ independent over pairs, is conjugate: after n rewards of mean m and sum of squar
 
     kappa + n,  (kappa mu + n m) / (kappa + n),  a + n / 2,  b + M / 2 + kappa n (m - mu)^2 / (2 (kappa + n)).
 
-Greedy actions are those of the drawn policy's first step, since what is deployed has no clock.
-Results: `docs/results.md`.
+An episode longer than H is one of several here. Results: `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from jaxtyping import Array, Float, Integer
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment, pytree
 from jaxrl.mdp import DenseMDP
-from jaxrl.online import Experience, Learner, discrete_sizes
+from jaxrl.online import Experience, Learner, discrete_sizes, planning_horizon
 from jaxrl.online import make as make_online
 from jaxrl.solvers import backward_induction
 from jaxrl.vectorize import VectorEnv
@@ -40,12 +39,12 @@ class Config:
     """Static settings: each value compiles its own program."""
 
     num_envs: int = 1  # the memory counts the steps of one episode: for many runs, vmap over keys
-    horizon: int = 20  # H: the environment's time limit
+    horizon: int | None = None  # H, steps that it plans for; None: the environment's time limit
 
     def __post_init__(self) -> None:
         if self.num_envs != 1:
             raise ValueError(f"num_envs={self.num_envs}: it follows one episode; vmap over keys for many runs.")
-        if self.horizon < 1:
+        if self.horizon is not None and self.horizon < 1:
             raise ValueError(f"horizon={self.horizon}: it must be at least 1.")
 
 
@@ -96,10 +95,10 @@ def sample_mdp(key: Array, memory: Memory, hyper: Hyper) -> DenseMDP:
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """PSRL on `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    Raises ValueError unless observations and actions are Discrete.
+    Raises ValueError unless observations and actions are Discrete, or without a horizon.
     """
     S, A = discrete_sizes("psrl", env)
-    H = config.horizon
+    H = planning_horizon("psrl", env, config.horizon)
 
     def draw_policy(key: Array, memory: Memory, hyper: Hyper) -> Integer[Array, "H S"]:
         return backward_induction(sample_mdp(key, memory, hyper), H)[2]
@@ -110,10 +109,10 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         return memory.replace(policy=draw_policy(key, memory, hyper))
 
     def act(memory: Memory, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
-        return memory.policy[0 if greedy else jnp.minimum(memory.time, H - 1), obs]
+        return memory.policy[memory.time, obs]
 
     def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
-        at, done = (x.obs, x.action), x.terminated | x.truncated
+        at, done = (x.obs, x.action), x.terminated | x.truncated | (memory.time + 1 >= H)
         count = memory.count.at[(*at, jnp.where(x.terminated, S, x.next_obs))].add(1)
         error = x.reward - memory.mean[at]
         mean = memory.mean.at[at].add(error / jnp.sum(count[at]))
@@ -128,7 +127,9 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         _, policy = jax.lax.fori_loop(0, done.astype(jnp.int32), redraw, (key, memory.policy))
         return memory.replace(policy=policy), error**2
 
-    return make_online("psrl", Learner(init, act, learn), config, Hyper, env)
+    return make_online(
+        "psrl", Learner(init, act, learn, lambda memory, t: memory.replace(time=t % H)), config, Hyper, env
+    )
 
 
 def main() -> None:

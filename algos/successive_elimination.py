@@ -32,7 +32,8 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # an episode is a problem of its own: for many runs, vmap over keys
+    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
+    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
 
 
 @pytree
@@ -59,7 +60,7 @@ def confidence(t: Float[Array, ""], K: int, delta: Float[Array, ""]) -> Float[Ar
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A player of `env`'s arms by elimination. Equal arguments share one jit cache.
 
-    Raises ValueError unless the actions are Discrete and `num_envs` is 1.
+    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
     """
     K = num_arms("successive_elimination", env)
 
@@ -83,7 +84,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         near = mean > jnp.max(mean) - 2 * confidence(jnp.maximum(t, 1), K, hyper.delta)
         return Memory(pulls, total, alive & (near | ~even)), error**2
 
-    return make_online("successive_elimination", Learner(init, act, learn), config, Hyper, env, forget=True)
+    return make_online("successive_elimination", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 def main() -> None:

@@ -35,7 +35,8 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # an episode is a problem of its own: for many runs, vmap over keys
+    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
+    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
     posterior: Literal["beta", "gaussian"] = "beta"
 
     def __post_init__(self) -> None:
@@ -97,7 +98,7 @@ def gamma_draw(key: Array, shape: Float[Array, " n"]) -> Float[Array, " n"]:
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A Thompson sampler of `env`'s arms. Equal arguments share one jit cache.
 
-    Raises ValueError unless the actions are Discrete and `num_envs` is 1.
+    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
     """
     K = num_arms("thompson", env)
 
@@ -126,7 +127,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         error = jnp.sum(jnp.where(pulled, reward - mean, 0))
         return Memory(memory.pulls + pulled, memory.total + pulled * reward), error**2
 
-    return make_online("thompson", Learner(init, act, learn), config, Hyper, env, forget=True)
+    return make_online("thompson", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 def main() -> None:

@@ -37,7 +37,8 @@ TINY = 1e-12  # keeps quotients finite at means of 0 and 1; its square is still 
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # an episode is a problem of its own: for many runs, vmap over keys
+    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
+    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
     bound: Literal["ucb1", "kl", "moss"] = "ucb1"
 
     def __post_init__(self) -> None:
@@ -109,7 +110,7 @@ def kl_bound(mean: Float[Array, " K"], pulls: Float[Array, " K"], t: Float[Array
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """An upper-confidence-bound player of `env`'s arms. Equal arguments share one jit cache.
 
-    Raises ValueError unless the actions are Discrete and `num_envs` is 1.
+    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
     """
     K = num_arms("ucb", env)
 
@@ -137,7 +138,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         error = jnp.sum(jnp.where(pulled, reward - memory.total / jnp.maximum(memory.pulls, 1), 0))
         return Memory(memory.pulls + pulled, memory.total + pulled * reward), error**2
 
-    return make_online("ucb", Learner(init, act, learn), config, Hyper, env, forget=True)
+    return make_online("ucb", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ and V_h = max_a Q_h; the agent acts greedily. With L = log(5 S A T / delta) for 
 the variance under P(. | s, a), N_{h+1}(s') the visits of s' at step h + 1. Rewards lie in [0, 1] after division by
 `reward_scale`. `bonus_scale` multiplies b: with 1, as in the theorem, H is reached only after very many episodes.
 
-Deviations: the reward's empirical mean stands for the known reward; episodes may terminate (the value is 0 then).
-Greedy actions are those of the first step's table, since what is deployed has no clock. Results: `docs/results.md`.
+Deviations: the reward's empirical mean stands for the known reward; episodes may terminate (the value is 0 then);
+longer ones are planned anew every H steps. Results: `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jaxtyping import Array, Float, Integer
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment, pytree
 from jaxrl.mdp import DenseMDP
-from jaxrl.online import Experience, Learner, discrete_sizes, random_argmax
+from jaxrl.online import Experience, Learner, discrete_sizes, planning_horizon, random_argmax
 from jaxrl.online import make as make_online
 from jaxrl.solvers import bellman
 from jaxrl.vectorize import VectorEnv
@@ -42,13 +42,13 @@ class Config:
     """Static settings: each value compiles its own program."""
 
     num_envs: int = 1  # the memory counts the steps of one episode: for many runs, vmap over keys
-    horizon: int = 20  # H: the environment's time limit
+    horizon: int | None = None  # H, steps that it plans for; None: the environment's time limit
     bonus: Literal["hoeffding", "bernstein"] = "hoeffding"
 
     def __post_init__(self) -> None:
         if self.num_envs != 1:
             raise ValueError(f"num_envs={self.num_envs}: it follows one episode; vmap over keys for many runs.")
-        if self.horizon < 1:
+        if self.horizon is not None and self.horizon < 1:
             raise ValueError(f"horizon={self.horizon}: it must be at least 1.")
         if self.bonus not in ("hoeffding", "bernstein"):
             raise ValueError(f"bonus={self.bonus!r}: choose hoeffding or bernstein.")
@@ -58,7 +58,7 @@ class Config:
 class Hyper:
     """Dynamic settings: leaves."""
 
-    bonus_scale: jax.Array = 0.05  # of b; 1 in the theorem
+    bonus_scale: jax.Array = 0.002  # of b; 1 in the theorem
     delta: jax.Array = 0.1  # probability with which the bound may fail
     total_steps: jax.Array = 100_000.0  # T
     reward_scale: jax.Array = 1.0  # the largest reward
@@ -100,8 +100,7 @@ def bernstein(
 
 def plan(memory: Memory, hyper: Hyper, config: Config, needed: Array) -> Float[Array, "H S A"]:
     """The optimistic values of the next episode where `needed`, else the present ones."""
-    S, A = memory.reward.shape
-    H = config.horizon
+    H, S, A = memory.q.shape
     tried = jnp.sum(memory.count, -1)
     n = jnp.maximum(tried, 1)
     mdp = DenseMDP(memory.count[..., :S] / n[..., None], memory.reward, jnp.zeros(S))
@@ -127,10 +126,11 @@ def plan(memory: Memory, hyper: Hyper, config: Config, needed: Array) -> Float[A
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """UCB-VI on `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    Raises ValueError unless observations and actions are Discrete.
+    Raises ValueError unless observations and actions are Discrete, or without a horizon.
     """
     S, A = discrete_sizes("ucb_vi", env)
-    H = config.horizon
+    H = planning_horizon("ucb_vi", env, config.horizon)
+    config = dataclasses.replace(config, horizon=H)
 
     def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
         zeros = jnp.zeros((S, A))
@@ -139,24 +139,24 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         )
 
     def act(memory: Memory, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
-        if greedy:
-            return jnp.argmax(memory.q[0, obs]).astype(jnp.int32)
-        return random_argmax(memory.q[jnp.minimum(memory.time, H - 1), obs], key)
+        q = memory.q[memory.time, obs]
+        return jnp.argmax(q).astype(jnp.int32) if greedy else random_argmax(q, key)
 
     def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
-        at, done = (x.obs, x.action), x.terminated | x.truncated
+        at, done = (x.obs, x.action), x.terminated | x.truncated | (memory.time + 1 >= H)
         count = memory.count.at[(*at, jnp.where(x.terminated, S, x.next_obs))].add(1)
         error = x.reward / hyper.reward_scale - memory.reward[at]
-        time = jnp.minimum(memory.time, H)
         memory = memory.replace(
             count=count,
             reward=memory.reward.at[at].add(error / jnp.sum(count[at])),
-            visits=memory.visits.at[time, x.obs].add(1),
+            visits=memory.visits.at[memory.time, x.obs].add(1),
             time=jnp.where(done, 0, memory.time + 1),
         )
         return memory.replace(q=plan(memory, hyper, config, done)), error**2
 
-    return make_online("ucb_vi", Learner(init, act, learn), config, Hyper, env)
+    return make_online(
+        "ucb_vi", Learner(init, act, learn, lambda memory, t: memory.replace(time=t % H)), config, Hyper, env
+    )
 
 
 def main() -> None:

@@ -33,10 +33,10 @@ class Config:
     """Static settings: each value compiles its own program."""
 
     num_envs: int = 1
-    budget: int = 2  # arms pulled at most
+    budget: int | None = None  # arms pulled at most; None: the environment's own
 
     def __post_init__(self) -> None:
-        if self.budget < 1:
+        if self.budget is not None and self.budget < 1:
             raise ValueError(f"budget={self.budget}: it must be at least 1.")
 
 
@@ -51,8 +51,8 @@ class Hyper:
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """The index policy on a restless bandit. Equal arguments share one jit cache.
 
-    Raises ValueError unless observations and actions are MultiDiscrete with an entry an arm, or for drawn levels, whose
-    arms would differ from those of the params.
+    Raises ValueError unless observations and actions are MultiDiscrete with an entry an arm, for a budget above the
+    environment's, or for drawn levels, whose arms would differ from those of the params.
     """
     bandit = env.env if isinstance(env, VectorEnv) else env
     params = bandit.default_params
@@ -64,13 +64,18 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
             "whittle knows the arms of its params; with a level_fn each slot has others: vmap over params."
         )
 
+    own = getattr(bandit, "budget", None)
+    budget = own if config.budget is None else config.budget
+    if budget is None or (own is not None and budget > own):
+        raise ValueError(f"budget={config.budget}: {bandit.id} allows {own}; give a budget of at most that.")
+
     def init(key: Array, hyper: Hyper, env_params: Any) -> Float[Array, "M S"]:
         """The index of each state of each arm."""
         index = jax.vmap(lambda p, r: whittle_index(p, r, hyper.discount).index)
         return index(env_params.transition, env_params.reward)
 
     def act(memory: Array, hyper: Hyper, key: Array, obs: Integer[Array, " M"], greedy: bool) -> Integer[Array, " M"]:
-        return whittle_action(memory, obs, config.budget)
+        return whittle_action(memory, obs, budget)
 
     def learn(memory: Array, hyper: Hyper, key: Array, experience: Experience) -> tuple[Array, Array]:
         return memory, jnp.zeros(())

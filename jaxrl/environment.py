@@ -174,6 +174,7 @@ class Environment:
         Raises ValueError, when traced, for an action whose shape or kind does not fit the action space.
         """
         check_action(self, action, params)
+        action = jax.tree.map(jnp.asarray, action)
         transition_key, observe_key = (key, key) if self.deterministic else jax.random.split(key)
         state, reward, terminated, truncated, info = self.transition(transition_key, state, action, params)
         state = state.replace(time=state.time + 1)

@@ -8,12 +8,13 @@ exact solvers of `jaxrl.solvers` cannot disagree. All of it is `vmap`-able over 
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Integer, Shaped
+from jaxtyping import Array, Bool, Float, Integer, Shaped
 
 from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
 from jaxrl.spaces import Discrete
@@ -54,6 +55,11 @@ class DenseMDP:
     def expected_reward(self) -> Float[Array, "S A"]:
         return self.reward
 
+    def ends(self) -> Bool[Array, ""]:
+        """Whether an episode can end, as far as the rows' sums can tell."""
+        row = jnp.sum(self.transition, -1)
+        return jnp.any(row < 1 - 4 * row.shape[0] * jnp.finfo(row.dtype).eps)
+
     def dense(self) -> DenseMDP:
         return self
 
@@ -87,6 +93,10 @@ class MDP:
 
     def expected_reward(self) -> Float[Array, "S A"]:
         return jnp.sum(self.probability * self.reward, -1)
+
+    def ends(self) -> Bool[Array, ""]:
+        """Whether an episode can end."""
+        return jnp.any(self.terminated & (self.probability > 0))
 
     def dense(self) -> DenseMDP:
         """The same MDP with its outcomes added up: (S, A, S) numbers, quick to multiply where S is small."""
@@ -160,8 +170,15 @@ def draw(uniform: Float[Array, ""], probability: Float[Array, " K"]) -> Integer[
     return jnp.minimum(jnp.sum(below, dtype=jnp.int32), len(probability) - 1)
 
 
-def tabulate(env: TabularEnvironment, params: Any) -> MDP:
-    """The MDP that `env` samples from; its time limit, `params.max_steps`, is not part of it. jit and vmap it."""
+def tabulate(env: Environment, params: Any) -> MDP:
+    """The MDP that `env` samples from; its time limit, `params.max_steps`, is not part of it. jit and vmap it.
+
+    Raises ValueError for an environment that lists no outcomes.
+    """
+    if not hasattr(env, "outcomes"):
+        raise ValueError(
+            f"{env.id} lists no outcomes: tabulate needs a TabularEnvironment; explore takes deterministic ones."
+        )
     state, action = jnp.arange(env.num_states), jnp.arange(env.num_actions)
     over_actions = jax.vmap(lambda s, a: env.outcomes(s, a, params), (None, 0))
     table = jax.vmap(over_actions, (0, None))(state, action)
@@ -254,17 +271,25 @@ def sticky(mdp: MDP, probability: float | Float[Array, ""]) -> MDP:
 
 
 def explore(
-    env: Environment, params: Any, *, key: Array | None = None, num_starts: int = 1, max_states: int = 100_000
+    env: Environment,
+    params: Any,
+    *,
+    key: Array | None = None,
+    num_starts: int = 1,
+    max_states: int = 100_000,
+    clock: bool = False,
 ) -> tuple[MDP, Any]:
     """`(mdp, states)`: every state that a deterministic environment with Discrete actions can reach, breadth first.
 
-    States that differ in nothing but `time` are one, so dynamics that read the clock are refused by their consequences:
-    the time limit is no part of the table. `states` is the environment's state with a leading axis S. Host only.
+    States that differ in nothing but `time` are one, unless `clock` (for dynamics that read it, whose episodes must end
+    by themselves); the time limit is no part of the table. `states` is the environment's state with a leading axis S.
+    Host only.
 
     Args:
         num_starts: episodes whose distinct first states make `initial`, by their frequency; 1 if there is one start.
 
-    Raises ValueError for a stochastic environment, actions that are not Discrete, or more than `max_states` states.
+    Raises ValueError for a stochastic environment, actions that are not Discrete, more than `max_states` states, or
+    dynamics that read the clock without `clock`.
     """
     space = env.action_space(params)
     if not env.deterministic or not isinstance(space, Discrete):
@@ -283,8 +308,8 @@ def explore(
         return ts.state, ts.reward, ts.terminated
 
     def rows(states: Any) -> list[bytes]:
-        """One name for each state: its bytes without the clock."""
-        states = jax.device_get(states.replace(time=jnp.zeros_like(states.time)))
+        """One name for each state: its bytes, without the clock unless that counts."""
+        states = jax.device_get(states if clock else states.replace(time=jnp.zeros_like(states.time)))
         leaves = [np.ascontiguousarray(x).reshape(len(x), -1) for x in jax.tree.leaves(states)]
         return [b"".join(leaf[i].tobytes() for leaf in leaves) for i in range(len(leaves[0]))]
 
@@ -313,6 +338,12 @@ def explore(
         padded = jax.tree.map(lambda *x: jnp.stack(x), *(batch + batch[-1:] * (chunk - len(batch))))
         states, r, end = jax.device_get(successors(padded))
         n = len(batch)
+        # The same states, met later, must go on in the same way: the first ones at each of 128 times, then a spot check.
+        for shift in range(0 if clock else 1 if done else 128):
+            later, *outcome = jax.device_get(successors(padded.replace(time=padded.time + shift + 1)))
+            flat = (jax.tree.map(lambda x: x.reshape(chunk * space.n, *x.shape[2:]), s) for s in (states, later))
+            if not (np.array_equal(outcome, (r, end)) and operator.eq(*map(rows, flat))):
+                raise ValueError(f"{env.id}: its dynamics read the clock; give explore clock=True.")
         flat = jax.tree.map(lambda x, n=n: x[:n].reshape(n * space.n, *x.shape[2:]), states)
         next_state.append(name(flat, ~end[:n].reshape(-1)).reshape(n, space.n))
         reward.append(r[:n])

@@ -8,6 +8,8 @@ keys, and each has an environment and a memory of its own.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxrl.algorithm import Algorithm, as_vector_env, episode_metrics, starting_values
-from jaxrl.environment import Environment, pytree
+from jaxrl.environment import NO_LIMIT, Environment, pytree
 from jaxrl.math import fast_key, fast_split
 from jaxrl.spaces import Discrete
 from jaxrl.vectorize import VectorEnv
@@ -39,6 +41,9 @@ class Learner(NamedTuple):
     init: Callable[..., Any]  # (key, hyper, env_params) -> memory
     act: Callable[..., Array]  # (memory, hyper, key, obs, greedy) -> action
     learn: Callable[..., tuple[Any, Array]]  # (memory, hyper, key, experience) -> (memory, loss)
+    at: Callable[[Any, Array], Any] | None = (
+        None  # (memory, t) -> memory as it acts t steps into an episode; None: alike
+    )
 
 
 @pytree
@@ -98,7 +103,8 @@ class _Online:
         if self.forget:
             fresh = self.learner.init(forget_key, state.hyper, state.env_params)
             memory = jax.tree.map(lambda new, old: jnp.where(state.ended, new, old), fresh, memory)
-        action, _ = self.act(Policy(memory, state.hyper), act_key, state.obs)
+        act = functools.partial(self.learner.act, memory, state.hyper, greedy=False)
+        action = jax.vmap(lambda key, obs: act(key, obs))(jax.random.split(act_key, self.venv.num_envs), state.obs)
         ts = self.venv.step(env_key, state.env_state, action, state.env_params)
         experience = Experience(state.obs, action, ts.reward, ts.info["final_obs"], ts.terminated, ts.truncated)
         regret = ts.info.get("regret", jnp.zeros_like(ts.reward))
@@ -135,21 +141,25 @@ class _Online:
     def policy(self, state: OnlineState) -> Policy:
         return Policy(state.weights, state.hyper)
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Any:
+        return () if self.learner.at is None else jnp.zeros(batch_shape, jnp.int32)
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        env = self.venv.env
+        env, learner = self.venv.env, self.learner
         single = jax.tree.leaves(jax.eval_shape(env.reset, jax.random.key(0), env.default_params)[0])[0].shape
         leaf = jax.tree.leaves(obs)[0]
         batch = leaf.shape[: leaf.ndim - len(single)]
-        size = 1
-        for n in batch:
-            size *= n
-        flat = jax.tree.map(lambda x: x.reshape(size, *x.shape[len(batch) :]), obs)
-        keys = jax.random.split(fast_key(key), size)
-        action = jax.vmap(lambda key, obs: self.learner.act(policy.memory, policy.hyper, key, obs, greedy))(keys, flat)
-        return action.reshape(*batch, *action.shape[1:]), carry
+        size = math.prod(batch)
+
+        def flat(tree: Any) -> Any:
+            return jax.tree.map(lambda x: x.reshape(size, *x.shape[len(batch) :]), tree)
+
+        def one(key, obs, t):
+            memory = policy.memory if learner.at is None else learner.at(policy.memory, t)
+            return learner.act(memory, policy.hyper, key, obs, greedy)
+
+        action = jax.vmap(one)(jax.random.split(fast_key(key), size), flat(obs), flat(carry))
+        return action.reshape(*batch, *action.shape[1:]), carry if learner.at is None else carry + 1
 
 
 def make(
@@ -214,3 +224,12 @@ def random_argmax(x: Float[Array, " n"], key: Array) -> Int[Array, ""]:
     count = jnp.cumsum(tied)
     rank = jnp.floor(jax.random.uniform(key) * count[-1])
     return jnp.argmax(count > rank).astype(jnp.int32)
+
+
+def planning_horizon(name: str, env: Environment | VectorEnv, horizon: int | None) -> int:
+    """`horizon`, or the environment's time limit. Raises ValueError where there is neither."""
+    env = env.env if isinstance(env, VectorEnv) else env
+    limit = int(env.default_params.max_steps)
+    if horizon is None and limit == NO_LIMIT:
+        raise ValueError(f"{name} plans for a fixed number of steps and {env.id} has no time limit: give it a horizon.")
+    return limit if horizon is None else horizon

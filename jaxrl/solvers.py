@@ -15,6 +15,8 @@ from jaxtyping import Array, Float, Integer, Shaped
 
 from jaxrl.mdp import MDP, DenseMDP
 
+_MARGIN = 16  # units of rounding by which an action must be better to be taken
+
 
 class Solution(NamedTuple):
     """What a solver found. `policy` is greedy with respect to `q`; the first of equal actions."""
@@ -60,7 +62,7 @@ def value_iteration(
     """
     reward = mdp.expected_reward()
     gamma = jnp.asarray(gamma, reward.dtype)
-    ends = jnp.any(mdp.expect(jnp.ones(reward.shape[0], reward.dtype)) < 1 - 1e-4)
+    ends = mdp.ends()
     eps = jnp.finfo(reward.dtype).eps
     ahead = jnp.where(gamma < 1, gamma / jnp.where(gamma < 1, 1 - gamma, 1), 1)
 
@@ -93,21 +95,25 @@ def policy_iteration(
 ) -> Solution:
     """Policy iteration (Howard 1960): exact evaluation, greedy improvement, until nothing improves.
 
-    An action is changed only for a better value than rounding could make, so equal actions cannot alternate.
+    An action is changed only for a better value than rounding could make, and it stops when the values rise no more, so
+    equal actions cannot alternate. The first policy is that of S sweeps, which where gamma is 1 has to reach an end.
     """
     dense = mdp.dense()
     S = dense.reward.shape[0]
-    margin = 1e3 * jnp.finfo(dense.reward.dtype).eps
+    margin = _MARGIN * jnp.finfo(dense.reward.dtype).eps
 
     def improve(carry):
-        i, policy, _, _ = carry
+        i, policy, old, _ = carry
         value = evaluate_policy(dense, policy, gamma)
         q = bellman(dense, value, gamma)
         gain = jnp.max(q, -1) - _choose(q, policy)
         better = gain > margin * (1 + jnp.abs(value))
-        return i + 1, jnp.where(better, _greedy(q), policy), value, jnp.any(better)
+        rises = jnp.sum(value) > jnp.sum(old)
+        going = jnp.any(better) & (rises | (i == 0))
+        return i + 1, jnp.where(better, _greedy(q), policy), jnp.where(rises | (i == 0), value, old), going
 
-    start = jnp.int32(0), _greedy(dense.reward), jnp.zeros(S, dense.reward.dtype), jnp.bool_(True)
+    first = value_iteration(dense, gamma, 0.0, S).policy
+    start = jnp.int32(0), first, jnp.zeros(S, dense.reward.dtype), jnp.bool_(True)
     iterations, _, value, _ = jax.lax.while_loop(lambda c: c[3] & (c[0] < max_iterations), improve, start)
     q = bellman(dense, value, gamma)
     return Solution(value, q, _greedy(q), iterations, _residual_bound(q, value, gamma))
@@ -209,7 +215,7 @@ def linear_program(
     dense = mdp.dense()
     S, _ = dense.reward.shape
     states = jnp.arange(S)
-    margin = 1e3 * jnp.finfo(dense.reward.dtype).eps
+    margin = _MARGIN * jnp.finfo(dense.reward.dtype).eps
 
     def reduced_costs(policy, inverse):
         value = inverse @ _choose(dense.reward, policy)

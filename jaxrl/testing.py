@@ -167,6 +167,7 @@ def _check_types(env: Environment, params: Any, key: Array) -> None:
     """Without running anything: what goes in and out of reset and step."""
     agents = (env.num_agents,) if env.num_agents > 1 else ()
     obs, state = jax.eval_shape(env.reset, key, params)
+    jax.eval_shape(lambda key: env.reset(key, params), key)  # validated while tracing
     action = jax.eval_shape(lambda key: _action(env, key, params), key)
     ts = jax.eval_shape(env.step, key, state, action, params)
     _strong((obs, state, tuple(ts)), "reset and step")
@@ -184,6 +185,8 @@ def _check_types(env: Environment, params: Any, key: Array) -> None:
             assert x.shape == (), f"info[{name!r}] has shape {x.shape}; reward terms are scalars"
     space = env.action_space(params)
     if hasattr(space, "dtype") and jnp.issubdtype(space.dtype, jnp.integer):
+        if action.shape == ():
+            _same_type(jax.eval_shape(lambda k, s, p: env.step(k, s, 0, p), key, state, params), ts, "step with an int")
         for dtype in ("int8", "uint8", "int16", "uint32"):
             other = jax.eval_shape(env.step, key, state, jax.ShapeDtypeStruct(action.shape, dtype), params)
             _same_type(other, ts, f"step with a {dtype} action")

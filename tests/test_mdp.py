@@ -189,6 +189,21 @@ def test_exploring_refuses_what_it_cannot_list():
         explore(env, params, max_states=300)
 
 
+def test_exploring_dynamics_that_read_the_clock():
+    """Which of five delays was chosen is all of DiscountingChain's state; what it pays depends on the time."""
+    for id in ("DiscountingChain-bsuite", "MemoryLength-bsuite"):
+        with pytest.raises(ValueError, match="read the clock"):
+            explore(*jaxrl.make(id))
+    mdp, states = explore(*jaxrl.make("DiscountingChain-bsuite"), clock=True)
+    assert mdp.num_states == 1 + 5 * 99 and int(states.time.max()) == 99
+    np.testing.assert_allclose(value_iteration(mdp, 1.0).value[0], 1.1, rtol=1e-6)
+
+
+def test_what_lists_no_outcomes_has_no_table():
+    with pytest.raises(ValueError, match="CartPole-v1 lists no outcomes"):
+        tabulate(*jaxrl.make("CartPole-v1"))
+
+
 def test_sticky_actions_by_brute_force():
     """The augmented table against following the rule by hand, state by state."""
     mdp = garnet(KEY, S=4, A=2, K=2)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxrl
 from jaxrl import pytree, train
 from jaxrl.algos import q_learning, ucb
 from jaxrl.envs.bandits.stochastic import BernoulliBandit, GaussianBandit
@@ -83,6 +84,30 @@ def test_a_thousand_runs_are_one_program():
     assert len(np.unique(regret)) > 10
     np.testing.assert_allclose(regret[7], train(algo, keys[7], 100)[1]["cumulative_regret"][-1], rtol=1e-5)
     assert regret.mean() < 100 / 6
+
+
+def test_what_is_deployed_counts_its_own_steps():
+    """A memory that acts by the time of the episode does so from the start of each, wherever training stopped."""
+    clock = Learner(
+        init=lambda key, hyper, params: jnp.int32(0),
+        act=lambda memory, hyper, key, obs, greedy: memory % 2,
+        learn=lambda memory, hyper, key, x: (memory + 1, x.reward),
+        at=lambda memory, t: t,
+    )
+    algo = make("clock", clock, Config(), Hyper, RiverSwim())
+    state, _ = train(algo, KEY, 3)
+    carry, obs = algo.initial_carry((2,)), jnp.zeros(2, jnp.int32)
+    for t in range(3):
+        action, carry = algo.act(algo.policy(state), KEY, obs, carry)
+        np.testing.assert_array_equal(action, [t % 2] * 2)
+
+
+def test_rounds_as_episodes():
+    """bsuite's bandit ends after every pull: a player who does not forget learns from all of them."""
+    env, params = jaxrl.make("Bandit-bsuite")
+    algo = ucb.make(env, ucb.Config(forget=False))
+    _, metrics = train(algo, KEY, 2000, env_params=params)
+    assert metrics["regret"][-300:].mean() < 0.1
 
 
 def test_random_argmax():

@@ -87,6 +87,41 @@ def test_float32_stops_where_floats_cannot_tell():
     np.testing.assert_allclose(solution.value, policy_iteration(garnet(0), 0.999).value, rtol=1e-4, atol=0.1)
 
 
+@pytest.mark.parametrize("gamma", [0.99, 0.999])
+def test_rare_ends_are_ends(gamma):
+    """One state that ends with probability 5e-5 a step."""
+    one = jnp.ones((1, 1, 2))
+    mdp = MDP(
+        one * jnp.asarray([1 - 5e-5, 5e-5]),
+        jnp.zeros((1, 1, 2), jnp.int32),
+        one,
+        jnp.asarray([[[False, True]]]),
+        jnp.ones(1),
+    )
+    for model in (mdp, mdp.dense()):
+        solution = value_iteration(model, gamma, 1e-3)
+        true_error = abs(float(solution.value[0]) - 1 / (1 - gamma * (1 - 5e-5)))
+        assert true_error <= solution.error <= 1e-3
+
+
+def test_float32_policies_are_optimal_to_rounding():
+    """Rewards far above their differences: margins of improvement must not swallow these."""
+    exact = garnet(0)
+    exact = exact.replace(reward=0.1 * exact.reward + 10)
+    mdp = jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x, exact)
+    value = policy_iteration(exact, 0.99).value
+    for solver in (policy_iteration, linear_program):
+        np.testing.assert_allclose(solver(mdp, 0.99).value, value, rtol=1e-4)
+
+
+def test_a_first_policy_that_never_ends_is_not_used():
+    """On a walk of cost 1 a step, staying would be greedy, and worth minus infinity."""
+    next_state = jnp.asarray([[[0], [1]], [[1], [1]]], jnp.int32)
+    ends = jnp.asarray([[[False], [False]], [[False], [True]]])
+    mdp = MDP(jnp.ones((2, 2, 1)), next_state, -jnp.ones((2, 2, 1)), ends, jnp.asarray([1.0, 0.0]))
+    np.testing.assert_allclose(policy_iteration(mdp, 1.0).value, [-2, -1])
+
+
 def test_thousands_are_one_program():
     mdps = jax.tree.map(lambda *x: jnp.stack(x), *(garnet(seed) for seed in range(4)))
     for solver in (

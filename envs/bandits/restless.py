@@ -133,6 +133,11 @@ class RestlessBandit(Environment):
         return generate(key, params)
 
     def validate(self, params: Params) -> None:
+        M, S = self.num_arms, self.num_states
+        for name, shape in (("transition", (M, 2, S, S)), ("reward", (M, 2, S)), ("initial", (M, S))):
+            found = np.shape(getattr(params, name))
+            if found[-len(shape) :] != shape:
+                raise ValueError(f"{self.id}: {name} has shape {found}; {M} arms of {S} states need {shape}.")
         for name in ("transition", "initial"):
             p = np.asarray(getattr(params, name))
             if np.any(p < 0) or np.any(np.abs(p.sum(-1) - 1) > 1e-4):

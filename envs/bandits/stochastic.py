@@ -75,7 +75,19 @@ class StochasticBandit(Bandit):
 
 
 @dataclasses.dataclass(frozen=True)
-class BernoulliBandit(StochasticBandit):
+class UnitBandit(StochasticBandit):
+    """A base of those whose rewards are in [0, 1]."""
+
+    def validate(self, params: Params) -> None:
+        super().validate(params)
+        for field in ("mean", "low", "high"):
+            x = np.asarray(getattr(params, field))
+            if not np.all((x >= 0) & (x <= 1)):
+                raise ValueError(f"{self.id}: {field}={x} must be in [0, 1].")
+
+
+@dataclasses.dataclass(frozen=True)
+class BernoulliBandit(UnitBandit):
     id: str = dataclasses.field(default="BernoulliBandit-v0", kw_only=True)
 
     def draw(self, key: Array, mean: Float[Array, ""], params: Params) -> Float[Array, ""]:
@@ -91,7 +103,7 @@ class GaussianBandit(StochasticBandit):
 
 
 @dataclasses.dataclass(frozen=True)
-class BetaBandit(StochasticBandit):
+class BetaBandit(UnitBandit):
     id: str = dataclasses.field(default="BetaBandit-v0", kw_only=True)
 
     def draw(self, key: Array, mean: Float[Array, ""], params: Params) -> Float[Array, ""]:

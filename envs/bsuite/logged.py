@@ -41,7 +41,8 @@ def log_points(num_episodes: int) -> np.ndarray:
 class LoggedState(VectorState):
     episodes: Any  # (N,) int32, finished
     totals: Any  # Results without `episode`: (N,) so far
-    raw_episode: Any  # (N,) raw return of the current episode
+    episode: Any  # (return, raw return, regret) of the current episode, (N,) each: added up apart from the totals, in
+    # whose float32 the small rewards of a long run would be rounded away
     table: Any  # Results: (N, E) as logged
 
 
@@ -60,21 +61,20 @@ class LoggedVectorEnv(VectorEnv):
         empty = jnp.full((self.num_envs, len(points)), jnp.nan, zero.dtype)
         table = Results(points, empty, empty, empty, empty)
         episodes = jnp.zeros(self.num_envs, jnp.int32)
-        return obs, LoggedState(**_fields(vstate), episodes=episodes, totals=totals, raw_episode=zero, table=table)
+        return obs, LoggedState(**_fields(vstate), episodes=episodes, totals=totals, episode=(zero,) * 3, table=table)
 
     def step(self, key: Array, vstate: LoggedState, action: Any, params: Any) -> TimeStep:
         ts = super().step(key, vstate, action, params)
         finished = ts.terminated | ts.truncated
-        raw_reward = ts.info.get("raw_reward", ts.reward)
-        raw = vstate.raw_episode + raw_reward
+        gains = ts.reward, ts.info.get("raw_reward", ts.reward), ts.info.get("regret", jnp.zeros_like(ts.reward))
+        episode = tuple(x + gain for x, gain in zip(vstate.episode, gains, strict=True))
         old = vstate.totals
-        totals = Results(
-            None,
-            old.total_return + ts.reward,
-            old.raw_return + raw_reward,
-            old.regret + ts.info.get("regret", jnp.zeros_like(raw)),
-            jnp.where(finished, jnp.maximum(old.best_episode, raw), old.best_episode),
+        sums = (
+            x + jnp.where(finished, new, 0)
+            for x, new in zip((old.total_return, old.raw_return, old.regret), episode, strict=True)
         )
+        best = jnp.where(finished, jnp.maximum(old.best_episode, episode[1]), old.best_episode)
+        totals = Results(None, *sums, best)
         episodes = vstate.episodes + finished
         now = finished[:, None] & (vstate.table.episode == episodes[:, None])
         columns = [jnp.where(now, new[:, None], x) for new, x in zip(totals[1:], vstate.table[1:], strict=True)]
@@ -82,7 +82,7 @@ class LoggedVectorEnv(VectorEnv):
             **_fields(ts.state),
             episodes=episodes,
             totals=totals,
-            raw_episode=jnp.where(finished, 0, raw),
+            episode=tuple(jnp.where(finished, 0, x) for x in episode),
             table=Results(vstate.table.episode, *columns),
         )
         return ts._replace(state=state)

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from jaxrl.environment import Transition, pytree, strongly_typed
@@ -60,6 +61,8 @@ class PerturbedReward(Wrapper):
         return self.env.action_space(params.env)
 
     def validate(self, params: Params) -> None:
+        if np.any(np.asarray(params.noise_scale) < 0):
+            raise ValueError(f"{self.id}: noise_scale={params.noise_scale} must not be negative.")
         self.env.validate(params.env)
 
     def render(self, state: Any, params: Params) -> Any:

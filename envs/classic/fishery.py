@@ -144,7 +144,9 @@ class Fishery(Environment):
             "reward/cost": -params.cost * (effort_x + effort_y),
             "reward/lost": -jnp.where(lost, params.penalty / (state.time + 1), 0),
         }
-        return Transition(state.replace(x=x, y=y, z=z), sum(terms.values(), jnp.zeros_like(catch)), lost, jnp.bool_(False), terms)
+        return Transition(
+            state.replace(x=x, y=y, z=z), sum(terms.values(), jnp.zeros_like(catch)), lost, jnp.bool_(False), terms
+        )
 
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "3"]:
         return jnp.clip(2 * jnp.stack([state.x, state.y, state.z]) / params.bound - 1, -1, 1)

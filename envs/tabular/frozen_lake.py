@@ -158,7 +158,9 @@ class FrozenLake(TabularEnvironment):
         tiles = np.asarray(params.tiles).reshape(-1, self.rows, self.columns)
         if tiles.min() < FROZEN or tiles.max() > GOAL:
             raise ValueError(f"{self.id}: tiles must be FROZEN, START, HOLE or GOAL (0 to 3).")
-        if not _all_solvable(tiles):
+        with jax.ensure_compile_time_eval():  # `reset` may be traced while its params are not
+            solvable = bool(_all_solvable(tiles))
+        if not solvable:
             raise ValueError(f"{self.id}: no way from each START to a GOAL in {tiles.tolist()}.")
 
     def render(self, state: TabularState, params: Params) -> np.ndarray:

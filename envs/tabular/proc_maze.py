@@ -173,8 +173,10 @@ def validate(level: Level) -> None:
         if np.any(np.take_along_axis(flat, cell[..., None], -1)):
             raise ValueError(f"maze level: {name}={cell} is a wall.")
     rows = flat.reshape(-1, size, size), np.ravel(level.goal), np.ravel(level.start)
-    ways = jax.vmap(distances)(jnp.asarray(rows[0]), jnp.asarray(rows[1])).reshape(-1, size * size)
-    cut = np.asarray(ways)[np.arange(len(ways)), rows[2]] == size * size
+    with jax.ensure_compile_time_eval():  # `reset` may be traced while its params are not
+        ways = jax.vmap(distances)(jnp.asarray(rows[0]), jnp.asarray(rows[1])).reshape(-1, size * size)
+        ways = np.asarray(ways)
+    cut = ways[np.arange(len(ways)), rows[2]] == size * size
     if np.any(cut):
         raise ValueError(f"maze level: no way from the start to the goal in {int(cut.sum())} of {len(cut)}.")
 

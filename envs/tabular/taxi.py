@@ -178,8 +178,9 @@ class Taxi(TabularEnvironment):
         require_shape(self, params, "walls", SIZE, SIZE - 1)
         require_shape(self, params, "places", 4, 2)
         require_probability(self, params, "rainy_probability", "fickle_probability")
-        cells = np.asarray(params.places).reshape(-1, 4, 2) @ [SIZE, 1]
-        if np.min(params.places) < 0 or np.max(params.places) >= SIZE or any(len(set(c)) < 4 for c in cells.tolist()):
+        places = np.asarray(params.places)
+        cells = places.reshape(-1, 4, 2) @ [SIZE, 1]
+        if places.min() < 0 or places.max() >= SIZE or any(len(set(c)) < 4 for c in cells.tolist()):
             raise ValueError(f"{self.id}: places={params.places} must be four different cells of {SIZE} x {SIZE}.")
 
     def render(self, state: TabularState, params: Params) -> np.ndarray:

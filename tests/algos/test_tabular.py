@@ -162,7 +162,7 @@ def test_psrl_posterior_of_rewards():
 
 def test_psrl_draws_from_the_posterior():
     """Means of many drawn MDPs: (concentration + count) / total and the posterior mean reward."""
-    algo = psrl.make(ENV)
+    algo = psrl.make(ENV, psrl.Config(horizon=20))
     memory = algo.init(KEY, psrl.Hyper(), PARAMS).weights
     count = memory.count.at[1, 0].set(jnp.array([1.0, 0, 3, 0, 2]))
     memory = memory.replace(count=count, mean=memory.mean.at[1, 0].set(0.8))

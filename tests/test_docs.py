@@ -8,12 +8,19 @@ import pytest
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
+FAMILIES = [
+    *(f"envs/{name}.md" for name in ("tabular", "bandits", "restless", "bsuite", "fishery", "model_generalization")),
+    *(f"algos/{name}.md" for name in ("tabular", "bandits", "effective_horizon", "dpt")),
+]
+
+
 def page(name):
     return "\n".join(re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(), re.DOTALL))
 
 
 @pytest.mark.parametrize(
-    "name", ["mdp.md", *(pytest.param(name, marks=pytest.mark.slow) for name in ("core.md", "research.md"))]
+    "name",
+    ["mdp.md", *(pytest.param(name, marks=pytest.mark.slow) for name in ("core.md", "research.md", *FAMILIES))],
 )
 def test_a_page_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what a page writes stays out of the checkout

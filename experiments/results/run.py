@@ -69,6 +69,20 @@ def measure(pair: str, seeds: int) -> dict:
     }
 
 
+STUDIES = """
+## Studies with a question of their own
+
+Each has its command, settings, intervals and figures in its folder.
+
+- [regret](../experiments/regret/README.md): bandit algorithms against bounds and published regrets, 1,000 runs each
+- [effective horizon](../experiments/effective_horizon/README.md): PPO's and DQN's steps against GORP's bound, 63 MDPs
+- [in context](../experiments/in_context/README.md): decision-pretrained transformers against Thompson sampling
+- [SEQUOIA](../experiments/sequoia/README.md): combinatorial arg-max by HiGHS and by enumeration, against Whittle indices
+- [fishery](../experiments/fishery/README.md): PPO against tuned harvest rules
+- [behaviour suite](../experiments/bsuite/README.md): how to score an algorithm
+"""
+
+
 def page(results: dict) -> str:
     lines = [
         "# Results",
@@ -89,7 +103,7 @@ def page(results: dict) -> str:
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     made = sorted({f"{row['date']}, {row['device']}, {row['versions']}" for row in results.values()})
     lines += ["", "Machine: " + "; ".join(made) + ". Seconds a seed exclude compilation; the machine was shared.", ""]
-    return "\n".join(lines)
+    return "\n".join(lines) + STUDIES
 
 
 def main() -> None:

@@ -338,7 +338,7 @@ def explore(
         padded = jax.tree.map(lambda *x: jnp.stack(x), *(batch + batch[-1:] * (chunk - len(batch))))
         states, r, end = jax.device_get(successors(padded))
         n = len(batch)
-        # The same states, met later, must go on in the same way: the first ones at each of 128 times, then a spot check.
+        # The same states, met later, must go on alike: the first ones at each of 128 times, then a spot check.
         for shift in range(0 if clock else 1 if done else 128):
             later, *outcome = jax.device_get(successors(padded.replace(time=padded.time + shift + 1)))
             flat = (jax.tree.map(lambda x: x.reshape(chunk * space.n, *x.shape[2:]), s) for s in (states, later))

@@ -470,8 +470,8 @@ def make(
         )
     inner = env.env  # pyright: ignore[reportAttributeAccessIssue]
     source = random_behaviour(inner) if source is None else source
-    if source.venv.env != inner or source.venv.num_envs != 1:
-        raise ValueError(f"{source.name} plays {source.venv}; a source plays one {inner}.")
+    if source.venv.env != inner or source.venv.num_envs != 1 or source.venv.level_fn is not None:
+        raise ValueError(f"{source.name} plays {source.venv}; a source plays one {inner} and draws no levels itself.")
     network = Transformer(action_space.n, config.width, config.hidden, config.layers, config.heads, config.attention)
     dpt = _DPT(config, venv, network, observation_space, source, optimal)
     return Algorithm(

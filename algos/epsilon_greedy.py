@@ -6,9 +6,9 @@ problem": in round t, with K arms,
 
     epsilon_t = min(1, c K / (d^2 t)),
 
-whose regret is logarithmic where d is at most the smallest gap between the best arm and another, and c above 5
-(theorem 3). With constant epsilon the regret is linear. The means decide whatever the range of rewards. Results:
-`docs/results.md`.
+whose regret is logarithmic where d is at most the smallest gap between the best arm and another, and c large, for
+example above 5 (theorem 3; the arms tried once at first are ours). With constant epsilon the regret is linear. The
+means decide whatever the range of rewards. Results: `docs/results.md`.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def add_sample(root: Float[Array, "d d"], x: Float[Array, " d"]) -> Float[Array,
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A linear Thompson sampler of `env`, whose observations are features (K, d). Equal arguments share one jit cache.
 
-    Raises ValueError unless observations and actions are such, and `num_envs` is 1.
+    Raises ValueError unless observations and actions are such, or for several environments where it forgets.
     """
     _, d = feature_shape(env)
 

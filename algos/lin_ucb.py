@@ -95,7 +95,7 @@ def oful_radius(log_det: Float[Array, ""], hyper: Hyper) -> Float[Array, ""]:
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A LinUCB player of `env`, whose observations are features (K, d). Equal arguments share one jit cache.
 
-    Raises ValueError unless observations and actions are such, and `num_envs` is 1.
+    Raises ValueError unless observations and actions are such, or for several environments where it forgets.
     """
     _, d = feature_shape(env)
 

@@ -83,7 +83,9 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
 
     def act(memory: Memory, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
         if greedy:
-            return jnp.argmax(index(memory.pulls, memory.total, jnp.zeros(()), 0.0)).astype(jnp.int32)
+            tried = memory.pulls > 0
+            mean = memory.total / jnp.where(tried, memory.pulls, 1)
+            return jnp.argmax(jnp.where(tried, mean, -jnp.inf)).astype(jnp.int32)
         count = jnp.minimum(memory.time, tau) if windowed else jnp.sum(memory.pulls)
         width = (1 if windowed else 2) * jnp.sqrt(hyper.xi)
         return random_argmax(index(memory.pulls, memory.total, jnp.log(jnp.maximum(count, 1.0)), width), key)
@@ -99,6 +101,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
             slot = memory.time % tau
             leaves = jnp.arange(K) == arms[slot]  # no arm while the window fills
             pulls, total = pulls - leaves, total - leaves * rewards[slot]
+            total = jnp.where(pulls > 0, total, 0)  # rounding does not outlive an empty window
             arms, rewards = arms.at[slot].set(x.action.astype(jnp.int32)), rewards.at[slot].set(reward)
         return Memory(pulls, total, memory.time + 1, arms, rewards), error**2
 

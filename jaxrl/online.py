@@ -58,7 +58,7 @@ class OnlineState:
     step: jax.Array  # int32, environment steps done
     weights: Any  # the learner's memory
     ended: jax.Array  # whether the last step ended an episode: the learner that forgets does so as the next one begins
-    regret: jax.Array  # what the best fixed behaviour would have gained more, summed; 0 where `info` has no regret
+    regret: jax.Array  # sum of info["regret"] over the run, through the ends of problems; 0 where `info` has none
 
 
 class Rollout(NamedTuple):

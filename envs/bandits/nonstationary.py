@@ -167,8 +167,9 @@ class PiecewiseBandit(Bandit):
         mean_key, start_key = jax.random.split(key)
         shape = (self.phases, self.arms)
         mean = jax.random.uniform(mean_key, shape, minval=params.low, maxval=params.high)
-        start = jnp.sort(jax.random.randint(start_key, (self.phases,), 0, params.max_steps))
-        return params.replace(mean=mean, start=start.at[0].set(0))
+        change = jax.random.randint(start_key, (self.phases - 1,), 0, params.max_steps, jnp.int32)
+        start = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.sort(change)])
+        return params.replace(mean=mean, start=start)
 
     def transition(
         self, key: Array, state: bandit.State, action: Integer[Array, ""], params: PiecewiseParams

@@ -72,6 +72,8 @@ class StochasticBandit(Bandit):
         for field, least in (("scale", 0), ("concentration", 0), ("df", 1)):
             if not np.all(np.asarray(getattr(params, field)) > least):
                 raise ValueError(f"{name}: {field}={getattr(params, field)} must be above {least}.")
+        if not np.all(np.asarray(params.low) <= np.asarray(params.high)):
+            raise ValueError(f"{name}: low={params.low} must not be above high={params.high}.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,8 @@ TEXT = """# How much do bandit algorithms lose?
 Lower bound: Lai and Robbins (1985), sum of gap / kl(mean, best) times log T; it is asymptotic, so a policy may be below
 it at these horizons. Upper bound: UCB1's, Auer, Cesa-Bianchi and Fischer (2002), theorem 1. D-UCB and SW-UCB have
 Garivier and Moulines' (2011) discount 1 - sqrt(C / T) / 4 and window 2 sqrt(T log T / C) for C = 2 changes, xi = 1/2.
+epsilon-greedy, c / t: c = 0.1, d = 0.1, far below the c that theorem 3 asks for. Thompson, normal: noise 0.5, prior
+N(0.5, 0.5^2). MOSS, EXP3 and EXP3-IX know T.
 
 Published: SMPyBandits 0.9.4 (L. Besson), the printed output of its notebooks `Do_we_even_need_UCB` (100 runs) and
 `Example_of_a_small_Single-Player_Simulation` (10 runs); the number of runs is in brackets. Those are single numbers

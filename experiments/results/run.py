@@ -77,7 +77,7 @@ Each has its command, settings, intervals and figures in its folder.
 - [regret](../experiments/regret/README.md): bandit algorithms against bounds and published regrets, 1,000 runs each
 - [effective horizon](../experiments/effective_horizon/README.md): PPO's and DQN's steps against GORP's bound, 63 MDPs
 - [in context](../experiments/in_context/README.md): decision-pretrained transformers against Thompson sampling
-- [SEQUOIA](../experiments/sequoia/README.md): combinatorial arg-max by HiGHS and by enumeration, against Whittle indices
+- [SEQUOIA](../experiments/sequoia/README.md): combinatorial arg-max by HiGHS and enumeration, against Whittle indices
 - [fishery](../experiments/fishery/README.md): PPO against tuned harvest rules
 - [behaviour suite](../experiments/bsuite/README.md): how to score an algorithm
 """

@@ -347,7 +347,7 @@ def test_elimination_takes_turns_and_drops_what_is_surely_worse():
     assert not np.any(actions[first + 1 :] == 0)
 
 
-def test_the_best_arm_is_dropped_less_often_than_promised():
+def test_the_best_arm_stays_even_where_the_bound_is_tight():
     hyper = successive_elimination.Hyper(delta=0.1, scale=0.5)  # twice the rewards: a bound that is not too loose
     params = bernoulli(3).default_params.replace(mean=jnp.array([0.1, 0.5, 0.4]))
     _, memory = regrets(successive_elimination.make(bernoulli(3)), 400, 999, hyper, params)

@@ -336,3 +336,12 @@ def test_unusable_parameters_are_named(env, change, message):
 def test_impossible_sizes_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_change_points_are_uniform():
+    """Of two phases the second begins anywhere in the episode with the same probability."""
+    env = PiecewiseBandit(arms=2, phases=2)
+    params = env.default_params
+    drawn = jax.jit(jax.vmap(env.generate, (0, None)))(jax.random.split(jax.random.key(5), 2000), params)
+    assert np.all(drawn.start[:, 0] == 0)
+    assert stats.kstest(np.asarray(drawn.start[:, 1]) / int(params.max_steps), "uniform").pvalue > 0.01

@@ -69,12 +69,9 @@ class LoggedVectorEnv(VectorEnv):
         gains = ts.reward, ts.info.get("raw_reward", ts.reward), ts.info.get("regret", jnp.zeros_like(ts.reward))
         episode = tuple(x + gain for x, gain in zip(vstate.episode, gains, strict=True))
         old = vstate.totals
-        sums = (
-            x + jnp.where(finished, new, 0)
-            for x, new in zip((old.total_return, old.raw_return, old.regret), episode, strict=True)
-        )
+        earned, raw, regret = (jnp.where(finished, x, 0) for x in episode)
         best = jnp.where(finished, jnp.maximum(old.best_episode, episode[1]), old.best_episode)
-        totals = Results(None, *sums, best)
+        totals = Results(None, old.total_return + earned, old.raw_return + raw, old.regret + regret, best)
         episodes = vstate.episodes + finished
         now = finished[:, None] & (vstate.table.episode == episodes[:, None])
         columns = [jnp.where(now, new[:, None], x) for new, x in zip(totals[1:], vstate.table[1:], strict=True)]

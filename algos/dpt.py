@@ -47,6 +47,7 @@ from jaxrl.algorithm import (
     episode_metrics,
     safe_adam,
     safe_norm,
+    spaces_of,
     starting_values,
 )
 from jaxrl.distributions import Categorical, invert_cdf, mask_logits
@@ -456,19 +457,13 @@ def make(
     `optimal` without its label, or a source on another environment.
     """
     venv = _venv(env, config.num_envs)
-    env = venv.env
-    if env.num_agents > 1:
-        raise ValueError(f"{env.id} has {env.num_agents} agents; dpt trains one.")
-    params = env.default_params
-    observation_space, action_space = env.observation_space(params), env.action_space(params)
-    if not isinstance(action_space, Discrete):
-        raise ValueError(f"dpt chooses among Discrete actions, {env.id} has {action_space}.")
+    observation_space, action_space = spaces_of("dpt", venv, Discrete)
     if (config.label == "optimal") != (optimal is not None):
         raise ValueError(
             f"label={config.label!r} and optimal={optimal}: 'optimal' needs the function (env_params, obs) -> best "
             "action, 'behaviour' takes none."
         )
-    inner = env.env  # pyright: ignore[reportAttributeAccessIssue]
+    inner = venv.env.env  # pyright: ignore[reportAttributeAccessIssue]
     source = random_behaviour(inner) if source is None else source
     if source.venv.env != inner or source.venv.num_envs != 1 or source.venv.level_fn is not None:
         raise ValueError(f"{source.name} plays {source.venv}; a source plays one {inner} and draws no levels itself.")

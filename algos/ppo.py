@@ -30,17 +30,17 @@ from jaxrl.algorithm import (
     adam_init,
     annealed,
     as_vector_env,
-    clip_by_global_norm,
+    descend,
     episode_metrics,
-    safe_adam,
-    safe_norm,
+    spaces_of,
     starting_values,
 )
-from jaxrl.distributions import Categorical, Distribution, MultiCategorical, Normal, mask_logits
+from jaxrl.distributions import Distribution, num_outputs, of_space
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
-from jaxrl.networks import MLP, encode
+from jaxrl.networks import ActorCritic
 from jaxrl.returns import gae
+from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -86,34 +86,6 @@ class Hyper:
     vf_coef: jax.Array = 0.5
     max_grad_norm: jax.Array = 0.5
     target_kl: jax.Array = 0.01  # read with Config.stop_on_kl
-
-
-class ActorCritic(nn.Module):
-    """The default network, two separate MLPs. Bring your own with the same two methods: `make(network=...)`."""
-
-    observation_space: Space
-    num_outputs: int
-    continuous: bool
-    hidden: tuple[int, ...]
-    activation: str
-
-    def setup(self) -> None:
-        self.actor_mlp = MLP(self.hidden, self.num_outputs, self.activation, out_scale=0.01)
-        self.critic_mlp = MLP(self.hidden, 1, self.activation, out_scale=1.0)
-        if self.continuous:
-            self.log_std = self.param("log_std", nn.initializers.zeros, (self.num_outputs,))
-
-    def actor(self, obs: Any) -> Any:
-        """Logits (..., n), or for a Box `(mean, log_std)` in units of the box; `obs` is a whole observation."""
-        out = self.actor_mlp(encode(self.observation_space, obs, privileged=False))
-        return (out, self.log_std) if self.continuous else out
-
-    def critic(self, obs: Any) -> Float[Array, "..."]:
-        """Values (...); sees the privileged part of the observation too."""
-        return self.critic_mlp(encode(self.observation_space, obs, privileged=True))[..., 0]
-
-    def __call__(self, obs: Any) -> Any:
-        return self.actor(obs), self.critic(obs)
 
 
 class Policy(NamedTuple):
@@ -205,21 +177,13 @@ def normalized(advantage: Float[Array, " B"], mask: Bool[Array, " B"] | None = N
     return centred / jnp.sqrt(variance + 1e-16)  # the sum keeps the derivative finite where all are equal
 
 
-def distribution(space: Space, outputs: Any, action_mask: Array | None = None) -> Distribution:
-    """The action distribution that a network's outputs parameterise."""
-    if isinstance(space, Box):
-        return Normal(*outputs)
-    logits = outputs if action_mask is None else mask_logits(outputs, action_mask)
-    return MultiCategorical(logits, space.nvec) if isinstance(space, MultiDiscrete) else Categorical(logits)
-
-
 def loss(
     weights: Any, batch: Batch, hyper: Hyper, config: Config, network: nn.Module, observation_space: Space, space: Space
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """The whole objective of one minibatch (Schulman et al. 2017, eq. 9, negated) and what to report of it."""
     outputs: Any = network.apply(weights, batch.obs, method="actor")
     value: Any = network.apply(weights, batch.obs, method="critic")
-    pi = distribution(space, outputs, split_observation(batch.obs, observation_space)[2])
+    pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
     log_prob = pi.log_prob(batch.action)
     advantage = normalized(batch.advantage, batch.mask) if config.normalize_advantage else batch.advantage
     actor = policy_loss(log_prob, batch.log_prob, advantage, hyper.clip_eps, batch.mask)
@@ -243,27 +207,13 @@ class _PPO:
     observation_space: Space
     action_space: Space
 
-    def actor(self, weights: Any, obs: Any) -> Any:
-        outputs: Any = self.network.apply(weights, obs, method="actor")
-        if not isinstance(self.action_space, Box):
-            return outputs
-        mean, log_std = outputs  # a log_std that is the same for all observations gets the mean's axes
-        return mean, jnp.broadcast_to(log_std, mean.shape)
-
-    def distribution(self, outputs: Any, obs: Any) -> Distribution:
-        return distribution(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
-
-    def critic(self, weights: Any, obs: Any) -> Array:
-        return self.network.apply(weights, obs, method="critic")  # pyright: ignore[reportReturnType]
+    def distribution(self, weights: Any, obs: Any, normalizer: Any) -> Distribution:
+        outputs: Any = self.network.apply(weights, _view(normalizer, obs), method="actor")
+        return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
 
     def environment_action(self, action: Array) -> Array:
-        """From units of the box to the environment's, clipped to the box; discrete actions as they are."""
-        if not isinstance(self.action_space, Box):
-            return action
-        low, high = np.asarray(self.action_space.low), np.asarray(self.action_space.high)
-        bounded = np.isfinite(low) & np.isfinite(high)
-        middle, half = np.where(bounded, (low + high) / 2, 0), np.where(bounded, (high - low) / 2, 1)
-        return jnp.clip(middle.astype(action.dtype) + action * half.astype(action.dtype), low, high)
+        """From units of the box to the environment's; discrete actions as they are."""
+        return self.action_space.from_unit(action) if isinstance(self.action_space, Box) else action
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PPOState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
@@ -286,44 +236,30 @@ class _PPO:
         )
 
     def collect(self, state: PPOState) -> tuple[PPOState, Rollout]:
-        key, rollout_key = jax.random.split(state.key)
+        def act(key, obs, carry):
+            pi = self.distribution(state.weights, obs, state.normalizer)
+            action = pi.sample(key)
+            return self.environment_action(action), (action, pi), carry
 
-        def step(carry, key):
-            obs, env_state = carry
-            act_key, env_key = jax.random.split(key)
-            outputs = self.actor(state.weights, _view(state.normalizer, obs))
-            action = self.distribution(outputs, obs).sample(act_key)
-            ts = self.venv.step(env_key, env_state, self.environment_action(action), state.env_params)
-            return (ts.obs, ts.state), (obs, action, outputs, ts.reward, ts.terminated, ts.truncated, ts.info)
+        def critic(obs):
+            return self.network.apply(state.weights, _view(state.normalizer, obs), method="critic")
 
-        keys = jax.random.split(fast_key(rollout_key), self.config.num_steps)
-        (obs, env_state), out = jax.lax.scan(step, (state.obs, state.env_state), keys)
-        seen, action, outputs, reward, terminated, truncated, info = out
+        new_state, _, steps = rollout(self.venv, state, self.config.num_steps, act)
+        action, pi = steps.output
         # What was not needed to act is computed here, in one batch.
-        value = self.critic(state.weights, _view(state.normalizer, seen))
-        last_value = self.critic(state.weights, _view(state.normalizer, obs))
-        next_value = jnp.concatenate([value[1:], last_value[None]])
-
-        def bootstrap():
-            return jnp.where(
-                truncated, self.critic(state.weights, _view(state.normalizer, info["final_obs"])), next_value
-            )
-
-        next_value = jax.lax.cond(truncated.any(), bootstrap, lambda: next_value)
-        rollout = Rollout(
-            obs=seen,
+        value: Any = critic(steps.obs)
+        return new_state, Rollout(
+            obs=steps.obs,
             action=action,
-            log_prob=self.distribution(outputs, seen).log_prob(action),
+            log_prob=pi.log_prob(action),
             value=value,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            next_value=next_value,
-            episode_return=info["episode_return"],
-            episode_length=info["episode_length"],
+            reward=steps.reward,
+            terminated=steps.terminated,
+            truncated=steps.truncated,
+            next_value=successor_values(critic, value, new_state.obs, steps.next_obs, steps.truncated),
+            episode_return=steps.info["episode_return"],
+            episode_length=steps.info["episode_length"],
         )
-        steps = state.step + self.config.num_steps * self.config.num_envs
-        return state.replace(key=key, obs=obs, env_state=env_state, step=steps), rollout
 
     def learn(self, state: PPOState, rollout: Rollout) -> tuple[PPOState, dict[str, Array]]:
         config, hyper = self.config, state.hyper
@@ -349,7 +285,6 @@ class _PPO:
         batch = Batch(obs, rollout.action, rollout.log_prob, rollout.value, advantage, target, mask)
         steps = config.num_steps * config.num_envs
         batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
-        # Adam works on one vector: on a CPU a kernel for every matrix and moment costs more than its arithmetic.
         flat, unravel = ravel_pytree(state.weights)
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
         gradient = jax.grad(loss, has_aux=True)
@@ -359,12 +294,7 @@ class _PPO:
             grads, report = gradient(
                 unravel(flat), batch, hyper, config, self.network, self.observation_space, self.action_space
             )
-            grads = ravel_pytree(grads)[0]
-            report["grad_norm"] = safe_norm(grads)
-            change, new_optimizer = safe_adam(
-                clip_by_global_norm(grads, hyper.max_grad_norm), optimizer, learning_rate, eps=1e-5
-            )
-            new = (flat + change, new_optimizer)
+            *new, report["grad_norm"] = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm, eps=1e-5)
             skip = jnp.bool_(False)
             if config.stop_on_kl:
                 stopped = stopped | (report["approx_kl"] > hyper.target_kl)
@@ -372,7 +302,7 @@ class _PPO:
             if batch.mask is not None:
                 skip = skip | ~batch.mask.any()
             if config.stop_on_kl or batch.mask is not None:
-                new = jax.tree.map(functools.partial(jnp.where, skip), (flat, optimizer), new)
+                new = jax.tree.map(functools.partial(jnp.where, skip), [flat, optimizer], new)
             return (*new, stopped), report
 
         def epoch(carry, order):
@@ -406,23 +336,12 @@ class _PPO:
         return ()
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        pi = self.distribution(self.actor(policy.weights, _view(policy.normalizer, obs)), obs)
+        pi = self.distribution(policy.weights, obs, policy.normalizer)
         return self.environment_action(pi.mode() if greedy else pi.sample(fast_key(key))), carry
 
 
 def _view(normalizer: Any, obs: Any) -> Any:
     return obs if normalizer is None else normalize.normalize(normalizer, obs)
-
-
-def num_outputs(space: Space) -> int:
-    """How many numbers the actor's last layer gives. Raises ValueError for a space PPO cannot act in."""
-    if isinstance(space, Discrete):
-        return space.n
-    if isinstance(space, MultiDiscrete):
-        return sum(space.nvec)
-    if isinstance(space, Box) and len(space.shape) == 1:
-        return space.shape[0]
-    raise ValueError(f"ppo acts in Discrete, MultiDiscrete and one-dimensional Box spaces, not in {space}.")
 
 
 @functools.cache
@@ -435,11 +354,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
-    env = venv.env
-    if env.num_agents > 1:
-        raise ValueError(f"{env.id} has {env.num_agents} agents; ppo trains one: vmap its functions over the agents.")
-    params = env.default_params
-    observation_space, action_space = env.observation_space(params), env.action_space(params)
+    observation_space, action_space = spaces_of("ppo", venv, Discrete, MultiDiscrete, Box)
     outputs = num_outputs(action_space)
     continuous = isinstance(action_space, Box)
     if network is None:

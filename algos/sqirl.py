@@ -35,6 +35,7 @@ from jaxrl.algorithm import (
     clip_by_global_norm,
     episode_metrics,
     safe_adam,
+    spaces_of,
     starting_values,
 )
 from jaxrl.environment import Environment, pytree
@@ -285,15 +286,8 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     Raises ValueError for an action space that is not Discrete or several agents.
     """
     venv = as_vector_env(env, config.num_envs)
-    env = venv.env
-    if env.num_agents > 1:
-        raise ValueError(f"{env.id} has {env.num_agents} agents; sqirl trains one: vmap its functions over the agents.")
-    params = env.default_params
-    space = env.action_space(params)
-    if not isinstance(space, Discrete):
-        raise ValueError(f"sqirl chooses among Discrete actions, {env.id} has {space}.")
+    observations, space = spaces_of("sqirl", venv, Discrete)
     if network is None:
-        observations = env.observation_space(params)
         network = QNetwork(observations, space.n, config.depth, config.hidden, config.activation)
     sqirl = _SQIRL(config, venv, network, space.n)
     return Algorithm(

@@ -7,9 +7,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, PyTree
 
+from jaxrl import registry
 from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
+from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv, vectorize
 
 
@@ -62,6 +65,29 @@ def as_vector_env(env: Environment | VectorEnv, num_envs: int) -> VectorEnv:
             )
         return env
     return vectorize(env, num_envs)
+
+
+def spaces_of(name: str, env: Environment | VectorEnv, *kinds: type[Space]) -> tuple[Space, Any]:
+    """`(observation space, action space)` of what algorithm `name` is to train on, which acts in spaces of `kinds`.
+
+    Raises ValueError for another action space (naming algorithms that act in it), a Box that is not a vector, or
+    several agents.
+    """
+    env = env.env if isinstance(env, VectorEnv) else env
+    if env.num_agents > 1:
+        raise ValueError(
+            f"{env.id} has {env.num_agents} agents; {name} trains one: vmap its functions over the agents."
+        )
+    params = env.default_params
+    space = env.action_space(params)
+    vector = not isinstance(space, Box) or len(space.shape) == 1
+    if not isinstance(space, kinds) or not vector:
+        allowed = [f"one-dimensional {kind.__name__}" if kind is Box else kind.__name__ for kind in kinds]
+        allowed = " and ".join(filter(None, (", ".join(allowed[:-1]), allowed[-1])))
+        others = ", ".join(registry.algos_for(space)) if vector else ""
+        hint = f" These act there: {others}." if others else ""
+        raise ValueError(f"{name} acts in {allowed} spaces, not in {env.id}'s {space}.{hint}")
+    return env.observation_space(params), space
 
 
 def starting_values(algo_hyper: type, venv: VectorEnv, hyper: Any, env_params: Any) -> tuple[Any, Any]:
@@ -141,3 +167,34 @@ def safe_adam(
         return -learning_rate * (m * m_scale) / (root + eps)
 
     return jax.tree.map(step, mean, square), AdamState(count, mean, square)
+
+
+def descend(
+    flat: Float[Array, " P"],
+    optimizer: AdamState,
+    grads: PyTree,
+    learning_rate: Array | float,
+    max_grad_norm: Array | float = jnp.inf,
+    **adam: float,
+) -> tuple[Float[Array, " P"], AdamState, Float[Array, ""]]:
+    """`(weights, optimizer, norm of the gradient)` after one Adam step on flattened weights, clipped by global norm.
+
+    Adam works on one vector: on a CPU a kernel for every matrix and moment costs more than its arithmetic.
+    """
+    gradient = ravel_pytree(grads)[0]
+    norm = safe_norm(gradient)
+    change, optimizer = safe_adam(clip_by_global_norm(gradient, max_grad_norm), optimizer, learning_rate, **adam)
+    return flat + change, optimizer, norm
+
+
+def gradient_steps_due(
+    step: Int[Array, ""], steps_per_update: int, replay_ratio: Float[Array, ""], num_updates: int
+) -> Int[Array, ""]:
+    """How many gradient steps an off-policy update takes after environment step `step`, at most `num_updates`.
+
+    `replay_ratio`: gradient steps per environment step, a leaf that may change while training; infinite: always
+    `num_updates`. Whatever the ratio, after n steps about n * ratio gradient steps were made.
+    """
+    before, now = jnp.floor((step - steps_per_update) * replay_ratio), jnp.floor(step * replay_ratio)
+    due = jnp.where(jnp.isfinite(replay_ratio), now - before, num_updates)
+    return jnp.clip(due, 0, num_updates).astype(jnp.int32)

@@ -8,6 +8,7 @@ over it. Their samples are reparameterised (a Beta's by implicit differentiation
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from jax.scipy.special import betaln, digamma
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxrl.environment import pytree
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 
 _LOG_2PI = math.log(2 * math.pi)
 _UNROLLED = 32
@@ -277,3 +279,28 @@ class Beta:
 
 
 Distribution = Categorical | MultiCategorical | Normal | TanhNormal | Beta
+
+
+def num_outputs(space: Space) -> int:
+    """How many numbers a policy's last layer gives for an action space: logits, or the means of a Box.
+
+    Raises ValueError for other spaces than Discrete, MultiDiscrete and one-dimensional Box.
+    """
+    if isinstance(space, Discrete):
+        return space.n
+    if isinstance(space, MultiDiscrete):
+        return sum(space.nvec)
+    if isinstance(space, Box) and len(space.shape) == 1:
+        return space.shape[0]
+    raise ValueError(f"{space} is no Discrete, MultiDiscrete or one-dimensional Box space.")
+
+
+def of_space(
+    space: Space, outputs: Any, action_mask: Bool[Array, "..."] | None = None
+) -> Categorical | MultiCategorical | Normal:
+    """The action distribution that a network's outputs parameterise: logits, or `(mean, log_std)` in units of a Box."""
+    if isinstance(space, Box):
+        mean, log_std = outputs  # a log_std that is the same for all observations gets the mean's axes
+        return Normal(mean, jnp.broadcast_to(log_std, mean.shape))
+    logits = outputs if action_mask is None else mask_logits(outputs, action_mask)
+    return MultiCategorical(logits, space.nvec) if isinstance(space, MultiDiscrete) else Categorical(logits)

@@ -210,3 +210,8 @@ def split_observation(obs: Any, space: Space) -> tuple[Any, Any, Any]:
     critic = {k: v for k, v in obs.items() if k != "action_mask"}
     actor = {k: v for k, v in critic.items() if k != "privileged"}
     return actor, critic, obs.get("action_mask")
+
+
+def visible(obs: Any) -> Any:
+    """An observation without its privileged part, which is absent at deployment."""
+    return {k: v for k, v in obs.items() if k != "privileged"} if isinstance(obs, dict) else obs

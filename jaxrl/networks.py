@@ -21,6 +21,7 @@ SQRT2 = math.sqrt(2)
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,
     "relu": nn.relu,
+    "leaky_relu": nn.leaky_relu,
     "silu": nn.silu,
     "gelu": nn.gelu,
     "elu": nn.elu,
@@ -63,7 +64,10 @@ def orthogonal(scale: float = 1.0) -> Callable[..., Array]:
 
 
 class MLP(nn.Module):
-    """Dense layers with orthogonal weights. `out=None` leaves out the linear head and returns the last hidden layer."""
+    """Dense layers with orthogonal weights. `out=None` leaves out the linear head and returns the last hidden layer.
+
+    The share of positive activations of each hidden layer is sown as an intermediate: see `active_units`.
+    """
 
     hidden: tuple[int, ...]
     out: int | None
@@ -78,6 +82,7 @@ class MLP(nn.Module):
         for width in self.hidden:
             x = nn.Dense(width, kernel_init=orthogonal(self.hidden_scale))(x)
             x = activate(nn.LayerNorm()(x) if self.layer_norm else x)
+            self.sow("intermediates", "active", jnp.mean(x > 0))
         return x if self.out is None else nn.Dense(self.out, kernel_init=orthogonal(self.out_scale))(x)
 
 
@@ -222,10 +227,48 @@ class Ensemble(nn.Module):
             lambda member, *args: member(*args),
             in_axes=None,  # pyright: ignore[reportArgumentType]
             axis_size=self.size,
-            variable_axes={"params": 0},
+            variable_axes={"params": 0, "intermediates": 0},
             split_rngs={"params": True},
         )
         return members(self.member, *args)
+
+
+class ActorCritic(nn.Module):
+    """Two separate MLPs, the default network of on-policy methods. Bring your own with the same methods."""
+
+    observation_space: Space
+    num_outputs: int
+    continuous: bool
+    hidden: tuple[int, ...]
+    activation: str
+
+    def setup(self) -> None:
+        self.actor_mlp = MLP(self.hidden, self.num_outputs, self.activation, out_scale=0.01)
+        self.critic_mlp = MLP(self.hidden, 1, self.activation, out_scale=1.0)
+        if self.continuous:
+            self.log_std = self.param("log_std", nn.initializers.zeros, (self.num_outputs,))
+
+    def actor(self, obs: Any) -> Any:
+        """Logits (..., n), or for a Box `(mean, log_std)` in units of the box; `obs` is a whole observation."""
+        out = self.actor_mlp(encode(self.observation_space, obs, privileged=False))
+        return (out, self.log_std) if self.continuous else out
+
+    def critic(self, obs: Any) -> Float[Array, "..."]:
+        """Values (...); sees the privileged part of the observation too."""
+        return self.critic_mlp(encode(self.observation_space, obs, privileged=True))[..., 0]
+
+    def __call__(self, obs: Any) -> Any:
+        return self.actor(obs), self.critic(obs)
+
+
+def active_units(intermediates: PyTree) -> Float[Array, ""]:
+    """The share of active (positive) hidden units over a batch and all layers, a sign of plasticity left.
+
+    `intermediates` as `network.apply(..., mutable="intermediates")` returns them, of networks made of `MLP`s. (Fraction
+    of active units, Ma et al. 2024, "Revisiting plasticity in visual RL".)
+    """
+    # As a layer's share is a mean, layers of different width count alike.
+    return jnp.mean(jnp.stack([jnp.mean(x) for x in jax.tree.leaves(intermediates)]))
 
 
 def encode(space: Space, obs: PyTree[Shaped[Array, "..."]], privileged: bool = False) -> Array:

@@ -86,27 +86,28 @@ _ENVIRONMENTS: dict[str, Entry] = {
     "WindyWalk-v0": Entry("jaxrl.envs.tabular.windy_walk:WindyWalk", {}),
 }
 
-_ALGORITHMS: dict[str, str] = {
-    "dpt": "jaxrl.algos.dpt",
-    "dqn": "jaxrl.algos.dqn",
-    "dyna_q": "jaxrl.algos.dyna_q",
-    "epsilon_greedy": "jaxrl.algos.epsilon_greedy",
-    "exp3": "jaxrl.algos.exp3",
-    "gorp": "jaxrl.algos.gorp",
-    "lin_ts": "jaxrl.algos.lin_ts",
-    "lin_ucb": "jaxrl.algos.lin_ucb",
-    "nonstationary_ucb": "jaxrl.algos.nonstationary_ucb",
-    "ppo": "jaxrl.algos.ppo",
-    "psrl": "jaxrl.algos.psrl",
-    "q_learning": "jaxrl.algos.q_learning",
-    "r_max": "jaxrl.algos.r_max",
-    "sarsa": "jaxrl.algos.sarsa",
-    "sqirl": "jaxrl.algos.sqirl",
-    "successive_elimination": "jaxrl.algos.successive_elimination",
-    "thompson": "jaxrl.algos.thompson",
-    "ucb": "jaxrl.algos.ucb",
-    "ucb_vi": "jaxrl.algos.ucb_vi",
-    "whittle": "jaxrl.algos.whittle",
+# The modules of jaxrl.algos, and the action spaces of those that learn on any environment with such a space.
+_ALGORITHMS: dict[str, tuple[str, ...]] = {
+    "dpt": (),
+    "dqn": ("Discrete",),
+    "dyna_q": (),
+    "epsilon_greedy": (),
+    "exp3": (),
+    "gorp": (),
+    "lin_ts": (),
+    "lin_ucb": (),
+    "nonstationary_ucb": (),
+    "ppo": ("Discrete", "MultiDiscrete", "Box"),
+    "psrl": (),
+    "q_learning": (),
+    "r_max": (),
+    "sarsa": (),
+    "sqirl": (),
+    "successive_elimination": (),
+    "thompson": (),
+    "ucb": (),
+    "ucb_vi": (),
+    "whittle": (),
 }
 
 
@@ -148,7 +149,14 @@ def list_algos() -> list[str]:
 
 def get_algo(name: str) -> ModuleType:
     """The module of an algorithm. Raises ValueError for an unknown name (naming the nearest)."""
-    return importlib.import_module(_lookup(name, _ALGORITHMS, "algorithm"))
+    _lookup(name, _ALGORITHMS, "algorithm")
+    return importlib.import_module(f"jaxrl.algos.{name}")
+
+
+def algos_for(action_space: Any) -> list[str]:
+    """Names of the general algorithms that act in spaces of this kind, sorted."""
+    kinds = {cls.__name__ for cls in type(action_space).__mro__}
+    return sorted(name for name, spaces in _ALGORITHMS.items() if kinds & set(spaces))
 
 
 def _load(target: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 
 class Space:
@@ -77,6 +77,17 @@ class Box(Space):
             return jnp.asarray(False)
         x = jnp.asarray(x)
         return jnp.all((x >= self.low) & (x <= self.high))
+
+    def from_unit(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """What policies act in, [-1, 1] a side, in the box's own units and clipped to it; an open side keeps its scale.
+
+        Needs concrete bounds.
+        """
+        low, high = np.asarray(self.low), np.asarray(self.high)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        finite = np.where(bounded, low, -1), np.where(bounded, high, 1)
+        middle, half = (finite[0] + finite[1]) / 2, (finite[1] - finite[0]) / 2
+        return jnp.clip(middle.astype(x.dtype) + x * half.astype(x.dtype), low, high)
 
     def to_gymnasium(self) -> Any:
         import gymnasium

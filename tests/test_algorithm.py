@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from jaxrl import Algorithm, make, pytree, train, vectorize
 from jaxrl.algorithm import (
@@ -15,12 +16,16 @@ from jaxrl.algorithm import (
     annealed,
     as_vector_env,
     clip_by_global_norm,
+    descend,
     episode_metrics,
+    gradient_steps_due,
     num_updates,
     safe_adam,
     safe_norm,
+    spaces_of,
     starting_values,
 )
+from jaxrl.spaces import Box, Discrete
 
 
 def close(actual, desired, **tolerance):
@@ -222,3 +227,42 @@ def test_as_vector_env():
     assert as_vector_env(env, 3) == vectorize(env, 3)
     with pytest.raises(ValueError, match="num_envs=3 but the config says 4; make them equal"):
         as_vector_env(venv, 4)
+
+
+def test_descend_is_one_clipped_adam_step():
+    weights = {"a": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)}
+    grads = {"a": jnp.array([3.0, 0.0]), "b": jnp.array(4.0)}
+    flat = ravel_pytree(weights)[0]
+    new, state, norm = descend(flat, adam_init(flat), grads, 0.1, max_grad_norm=1.0)
+    assert norm == 5 and state.count == 1
+    # The first step of Adam has the size of the learning rate, whatever the clipping; its moments do not.
+    np.testing.assert_allclose(new, [0.9, 2.0, 2.9], rtol=1e-6)
+    np.testing.assert_allclose(state.mean, [0.06, 0.0, 0.08], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "ratio, due",
+    [(0.5, [0, 1, 0, 1]), (1.0, [1] * 4), (2.0, [2] * 4), (9.0, [4] * 4), (jnp.inf, [4] * 4), (0.0, [0] * 4)],
+)
+def test_gradient_steps_follow_the_replay_ratio(ratio, due):
+    got = [gradient_steps_due(jnp.int32(step), 1, jnp.float32(ratio), 4) for step in (1, 2, 3, 4)]
+    np.testing.assert_array_equal(got, due)
+
+
+def with_space(action_space, num_agents=1):
+    class Other(type(make("CartPole-v1")[0])):
+        def action_space(self, params):
+            return action_space
+
+    Other.num_agents = num_agents
+    return Other(id="other")
+
+
+def test_spaces_of_names_what_would_do():
+    with pytest.raises(ValueError, match=r"dqn acts in Discrete spaces, not in Pendulum-v1's Box.*act there:.*ppo"):
+        spaces_of("dqn", make("Pendulum-v1")[0], Discrete)
+    with pytest.raises(ValueError, match=r"x acts in Discrete and one-dimensional Box spaces, not in other's"):
+        spaces_of("x", with_space(Box(-1.0, 1.0, (2, 2))), Discrete, Box)
+    with pytest.raises(ValueError, match="2 agents; x trains one: vmap"):
+        spaces_of("x", with_space(Discrete(2), num_agents=2), Discrete)
+    assert spaces_of("x", vectorize(with_space(Discrete(2)), 3), Discrete)[1] == Discrete(2)

@@ -10,7 +10,18 @@ import scipy.integrate
 import scipy.special
 import scipy.stats
 
-from jaxrl.distributions import Beta, Categorical, MultiCategorical, Normal, TanhNormal, invert_cdf, mask_logits
+from jaxrl.distributions import (
+    Beta,
+    Categorical,
+    MultiCategorical,
+    Normal,
+    TanhNormal,
+    invert_cdf,
+    mask_logits,
+    num_outputs,
+    of_space,
+)
+from jaxrl.spaces import Box, Discrete, MultiDiscrete
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -283,3 +294,15 @@ def test_extreme_logits():
     np.testing.assert_allclose(d.log_prob(jnp.array([0, 1])), [0, -np.log(2)], atol=1e-6)
     np.testing.assert_allclose(d.entropy(), [0, np.log(2)], atol=1e-6)
     assert np.isfinite(jax.grad(lambda x: Categorical(x).entropy().sum())(d.logits)).all()
+
+
+def test_of_space_by_the_kind_of_space():
+    logits = jnp.zeros((4, 5))
+    assert isinstance(of_space(Discrete(5), logits), Categorical) and num_outputs(Discrete(5)) == 5
+    multi = of_space(MultiDiscrete((2, 3)), logits, jnp.ones((4, 5), bool).at[:, 0].set(False))
+    assert num_outputs(MultiDiscrete((2, 3))) == 5
+    assert np.all(multi.sample(jax.random.key(0))[:, 0] == 1)
+    normal = of_space(Box(-1.0, 1.0, (5,)), (logits, jnp.ones(5)))
+    assert normal.log_std.shape == (4, 5) and num_outputs(Box(-1.0, 1.0, (5,))) == 5
+    with pytest.raises(ValueError, match="no Discrete, MultiDiscrete or one-dimensional Box"):
+        num_outputs(Box(-1.0, 1.0, (2, 2)))

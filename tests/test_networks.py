@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl import spaces
-from jaxrl.networks import CNN, MLP, Ensemble, Recurrent, convolve, encode, encoded_size, orthogonal
+from jaxrl.networks import CNN, MLP, Ensemble, Recurrent, active_units, convolve, encode, encoded_size, orthogonal
 
 KEY = jax.random.key(0)
 
@@ -236,3 +236,19 @@ def test_encode_of_single_spaces():
     assert encoded_size(nested) == 2  # reserved at the top only
     with pytest.raises(TypeError, match="is not a Box, Discrete or MultiDiscrete"):
         encoded_size(spaces.Space())
+
+
+def test_active_units_are_the_share_of_positive_ones():
+    mlp = MLP((4, 2), 1, "relu")
+    x = jax.random.normal(jax.random.key(0), (64, 3))
+    weights = mlp.init(jax.random.key(1), x)
+    _, sown = mlp.apply(weights, x, mutable="intermediates")
+    params = weights["params"]
+    first = jnp.maximum(x @ params["Dense_0"]["kernel"], 0)
+    second = jnp.maximum(first @ params["Dense_1"]["kernel"], 0)
+    np.testing.assert_allclose(active_units(sown), ((first > 0).mean() + (second > 0).mean()) / 2, rtol=1e-6)
+    both = Ensemble(mlp, 2)
+    _, sown = both.apply(both.init(jax.random.key(1), x), x, mutable="intermediates")
+    assert 0 < active_units(sown) < 1
+    dead = jax.tree.map(lambda w: w * 0, weights)
+    assert active_units(mlp.apply(dead, x, mutable="intermediates")[1]) == 0

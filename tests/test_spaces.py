@@ -167,3 +167,9 @@ def test_discrete_spaces_are_hashable_and_say_what_they_are():
 def test_empty_spaces_are_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_from_unit_is_the_box_clipped_and_an_open_side_as_it_is():
+    box = Box(np.array([-2.0, 0.0, -np.inf]), np.array([2.0, 10.0, np.inf]), (3,))
+    np.testing.assert_allclose(box.from_unit(jnp.array([[-1.0, -1, -1], [0.5, 0, 7], [3, 3, 3]])),
+                               [[-2, 0, -1], [1, 5, 7], [2, 10, 3]])  # fmt: skip

@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl import Environment, Transition, make, pytree, train, vectorize
 from jaxrl.algos import ppo
+from jaxrl.distributions import num_outputs
 from jaxrl.environment import NO_LIMIT, strongly_typed
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from jaxrl.testing import assert_no_key_reuse
@@ -296,7 +297,7 @@ def test_critic_alone_sees_the_privileged_observation(kind):
     algo, first, _, last, _ = matched(kind)
     network = ppo.ActorCritic(
         Match(kind).observation_space(None),
-        ppo.num_outputs(ACTIONS[kind]),
+        num_outputs(ACTIONS[kind]),
         kind == "Box",
         SMALL.hidden,
         SMALL.activation,
@@ -619,7 +620,7 @@ def with_actions(space):
         (lambda: ppo.make(make("CartPole-v1")[0], TINY, Shared(2, False)), r"values \(2, 1\).*\(2,\)"),
         (lambda: ppo.make(vectorize(make("CartPole-v1")[0], 4), TINY), r"num_envs=4 but the config says 2"),
         (lambda: ppo.make(two_agents(), TINY), r"2 agents"),
-        (lambda: ppo.make(with_actions(Tuple((Discrete(2),))), TINY), r"not in Tuple"),
+        (lambda: ppo.make(with_actions(Tuple((Discrete(2),))), TINY), r"not in Chain.s Tuple"),
         (lambda: ppo.make(with_actions(Box(-1.0, 1.0, (2, 2))), TINY), r"one-dimensional"),
         (lambda: train(cartpole(), jax.random.key(0), 0), r"total_steps=0"),
     ],

@@ -1,0 +1,81 @@
+"""Acting in the environments: the part of `collect` that every algorithm shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxrl.math import fast_key
+from jaxrl.vectorize import VectorEnv
+
+
+class Steps(NamedTuple):
+    """What happened, time-major (T, N, ...). What a caller does not read is not computed under jit."""
+
+    obs: Any  # acted on
+    output: Any  # what `act` returned beside the action
+    reward: Array
+    terminated: Array
+    truncated: Array
+    next_obs: Any  # of the true successor, before a reset
+    info: dict[str, Array]  # episode_return and episode_length are valid where terminated | truncated
+
+    @property
+    def done(self) -> Array:
+        """Where an episode ended, of either kind."""
+        return self.terminated | self.truncated
+
+
+def rollout(
+    venv: VectorEnv,
+    state: Any,
+    num_steps: int,
+    act: Callable[..., tuple[Any, Any, Any]],
+    carry: Any = (),
+    ended: Callable[[Any, Array], Any] | None = None,
+) -> tuple[Any, Any, Steps]:
+    """`(state, carry, steps)` after `num_steps` steps of every environment.
+
+    Args:
+        state: an algorithm's, of which `key, env_state, obs` and `step` advance.
+        act: `(key, obs, carry) -> (action, output, carry)`, obs being (N, ...) and the action the environment's.
+        ended: `(carry, done) -> carry`, called after each step: where a recurrent policy learns that an episode ended.
+    """
+    key, rollout_key = jax.random.split(state.key)
+
+    def step(carried, key):
+        obs, env_state, carry = carried
+        act_key, env_key = jax.random.split(key)
+        action, output, carry = act(act_key, obs, carry)
+        ts = venv.step(env_key, env_state, action, state.env_params)
+        if ended is not None:
+            carry = ended(carry, ts.terminated | ts.truncated)
+        info = dict(ts.info)
+        next_obs = info.pop("final_obs")
+        return (ts.obs, ts.state, carry), Steps(obs, output, ts.reward, ts.terminated, ts.truncated, next_obs, info)
+
+    keys = jax.random.split(fast_key(rollout_key), num_steps)
+    (obs, env_state, carry), steps = jax.lax.scan(step, (state.obs, state.env_state, carry), keys)
+    step_count = state.step + num_steps * venv.num_envs
+    return state.replace(key=key, obs=obs, env_state=env_state, step=step_count), carry, steps
+
+
+def successor_values(
+    critic: Callable[[Any], Any],
+    value: Float[Array, "T N"],
+    last_obs: Any,
+    next_obs: Any,
+    truncated: Bool[Array, "T N"],
+) -> Float[Array, "T N"]:
+    """The value of each step's true successor, from `value` of the steps themselves.
+
+    `critic`, from observations to values, is called on `last_obs` (N, ...), where the rollout stopped, and on
+    `next_obs` (T, N, ...) only if an episode was truncated: elsewhere a step's successor is the next one's observation,
+    or nothing (terminated).
+    """
+    following = jnp.concatenate([value[1:], critic(last_obs)[None]])
+    return jax.lax.cond(truncated.any(), lambda: jnp.where(truncated, critic(next_obs), following), lambda: following)

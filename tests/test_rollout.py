@@ -1,0 +1,76 @@
+"""Acting: the loop's bookkeeping, the true successor, recurrent carries, and values of successors by hand."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl import make, pytree, vectorize
+from jaxrl.rollout import rollout, successor_values
+from jaxrl.testing import assert_no_key_reuse
+
+
+@pytree
+class State:
+    key: jax.Array
+    env_params: Any
+    env_state: Any
+    obs: Any
+    step: jax.Array
+
+
+def setup(max_steps=3):
+    env, params = make("CartPole-v1")
+    venv, params = vectorize(env, 2), params.replace(max_steps=jnp.int32(max_steps))
+    obs, env_state = venv.reset(jax.random.key(0), params)
+    return venv, State(jax.random.key(1), params, env_state, obs, jnp.int32(10))
+
+
+def act(key, obs, carry):
+    return jax.random.bernoulli(key, shape=obs.shape[:1]).astype(jnp.int32), carry, carry + 1
+
+
+def test_steps_follow_each_other():
+    venv, state = setup()
+    new, carry, steps = jax.jit(lambda s: rollout(venv, s, 7, act, jnp.int32(0)))(state)
+    assert new.step == 10 + 7 * 2 and carry == 7
+    assert not np.array_equal(jax.random.key_data(new.key), jax.random.key_data(state.key))
+    np.testing.assert_array_equal(steps.output, np.arange(7))
+    np.testing.assert_array_equal(steps.truncated[:, 0], [0, 0, 1, 0, 0, 1, 0])
+    np.testing.assert_array_equal(steps.obs[0], state.obs)
+    following = np.concatenate([steps.obs[1:], new.obs[None]])
+    same = np.all(following == steps.next_obs, -1)
+    np.testing.assert_array_equal(same, ~steps.done)  # elsewhere the next observation is of another episode
+    np.testing.assert_array_equal(steps.info["episode_length"][2], [3, 3])
+
+
+def test_a_recurrent_carry_hears_of_ends():
+    venv, state = setup()
+
+    def recurrent(key, obs, carry):
+        return jnp.zeros(2, jnp.int32), carry, carry + 1
+
+    def ended(carry, done):
+        return jnp.where(done, 0, carry)
+
+    _, carry, steps = rollout(venv, state, 7, recurrent, jnp.zeros(2, jnp.int32), ended)
+    np.testing.assert_array_equal(steps.output[:, 0], [0, 1, 2, 0, 1, 2, 0])
+    np.testing.assert_array_equal(carry, [1, 1])
+
+
+def test_no_key_is_used_twice():
+    venv, state = setup()
+    steps = assert_no_key_reuse(lambda key: rollout(venv, state.replace(key=key), 3, act, 0)[2].reward, state.key)
+    assert steps.shape == (3, 2)
+
+
+def test_successor_values_by_hand():
+    value = jnp.array([[1.0, 2.0], [3.0, 4.0]])
+    next_obs = jnp.array([[10.0, 20.0], [30.0, 40.0]])
+    none = jnp.zeros((2, 2), bool)
+    got = successor_values(lambda obs: 2 * obs, value, jnp.array([5.0, 6.0]), next_obs, none)
+    np.testing.assert_array_equal(got, [[3, 4], [10, 12]])
+    truncated = none.at[0, 1].set(True).at[1, 0].set(True)
+    got = successor_values(lambda obs: 2 * obs, value, jnp.array([5.0, 6.0]), next_obs, truncated)
+    np.testing.assert_array_equal(got, [[3, 40], [60, 12]])

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 USAGE = """usage: jaxrl COMMAND ...
 
   jaxrl train ALGO ENV     train and write a run folder     jaxrl train ppo CartPole-v1 --seeds 8 --out runs/x
+  jaxrl sweep ALGO ENV     a grid of settings x seeds       jaxrl sweep ppo CartPole-v1 --hyper.gamma 0.9 0.99
   jaxrl resume RUN         go on where a run stopped, bit for bit
   jaxrl eval RUN           full episodes of the trained policies
   jaxrl render RUN         a GIF or MP4 of the trained policy
@@ -24,7 +25,7 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl algos              algorithms
   jaxrl bench [ENV...]     random-action steps per second on this machine
 
-`jaxrl COMMAND --help` lists a command's flags; for train, name the algorithm and environment first."""
+`jaxrl COMMAND --help` lists a command's flags; for train and sweep, name the algorithm and environment first."""
 
 
 class UsageError(Exception):
@@ -127,44 +128,10 @@ class TrainFlags:
 
 
 def train(args: list[str]) -> int:
-    from jaxrl import registry
-
-    words = [a for a in args[:2] if not a.startswith("-")]
-    if len(words) < 2:
-        if {"-h", "--help"} & set(args):
-            print(USAGE)
-            return 0
-        raise UsageError("train needs an algorithm and an environment.")
-    algo_name, env_id = words
-    module = registry.get_algo(algo_name)
-    env, params = registry.make(env_id)
-    untuned = "--no-tuned" in args
-    known = None if untuned else registry.tuned(algo_name, env_id)
-    config = module.Config(**(known.config if known else {}))
-    hyper = module.Hyper(**(known.hyper if known else {}))
-    flags = dataclasses.make_dataclass(
-        "Train",
-        [
-            ("run", _flat(TrainFlags), dataclasses.field(default_factory=TrainFlags)),
-            ("config", module.Config, dataclasses.field(default=config)),
-            _numbers("hyper", hyper),
-            _numbers("params", params),
-            _settings("env", env),
-        ],
-    )
-    parsed = _parse(flags, args[2:], f"jaxrl train {algo_name} {env_id}", f"Train {algo_name} on {env_id}.")
+    parsed, recipe = _experiment("train", args, TrainFlags)
     run: TrainFlags = parsed.run
-    total = (known.total_steps if known else 500_000) if run.total_steps is None else run.total_steps
-    out = run.out or Path("runs") / f"{algo_name}-{env_id}-{time.strftime('%Y%m%d-%H%M%S')}"
-    recipe = {
-        "algo": algo_name,
-        "env_id": env_id,
-        "env_settings": dataclasses.asdict(parsed.env),
-        "config": dataclasses.asdict(parsed.config),
-        "hyper": dataclasses.asdict(parsed.hyper),
-        "params": dataclasses.asdict(parsed.params),
-        "run": {**dataclasses.asdict(run), "out": str(out), "total_steps": total},
-    }
+    out = run.out or Path("runs") / f"{recipe['algo']}-{recipe['env_id']}-{time.strftime('%Y%m%d-%H%M%S')}"
+    recipe["run"] = {**dataclasses.asdict(run), "out": str(out), "total_steps": recipe.pop("total_steps")}
     return _fit(recipe, out, resume=False)
 
 
@@ -226,6 +193,80 @@ def _fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
     print(f"curve      {plot([out], out / 'media' / 'curve.png')}")
     if run["video"]:
         print(f"video      {_render(recipe, out, out / 'media' / 'policy.gif', 0, None, False)}")
+    return 0
+
+
+@dataclasses.dataclass
+class SweepFlags:
+    """What `sweep` takes beside the settings."""
+
+    out: Path | None = None
+    """Folder of the sweep. Default: runs/sweep-<algo>-<env>-<time>."""
+    seeds: int = 4
+    """Runs of each point, the same keys for all points."""
+    seed: int = 0
+    random: int = 0
+    """Draw so many points between the least and the largest value of each setting, instead of the grid."""
+    total_steps: int | None = None
+    """Environment steps a run. Default: the tuned table's, else 500000."""
+    eval_episodes: int = 128
+    eval_max_steps: int | None = None
+    """Cap on an evaluation's episodes; needed where the task has no time limit."""
+    greedy: bool = False
+    """Evaluate the policy's mode instead of sampling from it."""
+    at_once: int | None = None
+    """Runs in one program. Default: as many as fit the free memory."""
+    overwrite: bool = False
+    """Replace a sweep that is already in the folder."""
+    resume: bool = False
+    """Go on with the sweep in the folder."""
+    tuned: bool = True
+    """Start from the settings of jaxrl/tuned.toml."""
+    progress: bool = True
+
+
+def sweep_command(args: list[str]) -> int:
+    import jax
+
+    from jaxrl.plotting import heat_map
+    from jaxrl.run_folder import write_json
+    from jaxrl.sweep import grid, random_points, sweep, table
+
+    parsed, recipe = _experiment("sweep", args, SweepFlags, several=True)
+    run: SweepFlags = parsed.run
+    values = {name: list(dict.fromkeys(options)) for name, options in recipe["hyper"].items()}
+    varied = {name: options for name, options in values.items() if len(options) > 1}
+    if not varied:
+        raise UsageError("sweep needs a setting with several values, as in --hyper.learning-rate 1e-4 3e-4 1e-3.")
+    recipe["hyper"] = {name: options[0] for name, options in values.items()}
+    name, total = f"{recipe['algo']}-{recipe['env_id']}", recipe["total_steps"]
+    out = run.out or Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    algo, hyper, params = _build(recipe)
+    points = random_points(varied, run.random, run.seed) if run.random else grid(varied)
+    returns = sweep(
+        algo,
+        jax.random.key(run.seed),
+        total,
+        points,
+        hyper=hyper,
+        env_params=params,
+        num_seeds=run.seeds,
+        eval_episodes=run.eval_episodes,
+        eval_max_steps=run.eval_max_steps,
+        eval_greedy=run.greedy,
+        out=out,
+        at_once=run.at_once,
+        resume=run.resume,
+        overwrite=run.overwrite,
+        progress=run.progress,
+    )
+    rows = [{**point, "returns": scores.tolist()} for point, scores in zip(points, returns, strict=True)]
+    write_json(out / "sweep.json", {"recipe": recipe, "points": rows})
+    text = table(points, returns)
+    (out / "table.md").write_text(f"# {name}, {total:,} steps, {run.seeds} seeds\n\n{text}\n")
+    print(text)
+    print(f"folder   {out}")
+    print(f"heat map {heat_map(points, returns, out / 'heat_map.png')}")
     return 0
 
 
@@ -406,7 +447,51 @@ def bench(args: list[str]) -> int:
     return 0
 
 
-# ---- from a recipe to functions and back
+# ---- from words to a recipe, from a recipe to functions and back
+
+
+def _experiment(command: str, args: list[str], flags: type, several: bool = False) -> tuple[Any, dict[str, Any]]:
+    """`(parsed flags, recipe)` of `jaxrl <command> ALGO ENV ...`: tuned settings, changed by what the words say.
+
+    With `several`, each number of `Hyper` takes any number of values, and the recipe has tuples of them.
+    """
+    from jaxrl import registry
+
+    words = [a for a in args[:2] if not a.startswith("-")]
+    if len(words) < 2:
+        if {"-h", "--help"} & set(args):
+            print(USAGE)
+            raise SystemExit(0)
+        raise UsageError(f"{command} needs an algorithm and an environment.")
+    algo_name, env_id = words
+    module = registry.get_algo(algo_name)
+    env, params = registry.make(env_id)
+    known = None if "--no-tuned" in args else registry.tuned(algo_name, env_id)
+    config = module.Config(**(known.config if known else {}))
+    hyper = module.Hyper(**(known.hyper if known else {}))
+    cls = dataclasses.make_dataclass(
+        command.capitalize(),
+        [
+            ("run", _flat(flags), dataclasses.field(default_factory=flags)),
+            ("config", module.Config, dataclasses.field(default=config)),
+            _numbers("hyper", hyper, several),
+            _numbers("params", params),
+            _settings("env", env),
+        ],
+    )
+    title = f"{command.capitalize()} {algo_name} on {env_id}."
+    parsed = _parse(cls, args[2:], f"jaxrl {command} {algo_name} {env_id}", title)
+    total = (known.total_steps if known else 500_000) if parsed.run.total_steps is None else parsed.run.total_steps
+    recipe = {
+        "algo": algo_name,
+        "env_id": env_id,
+        "env_settings": dataclasses.asdict(parsed.env),
+        "config": dataclasses.asdict(parsed.config),
+        "hyper": dataclasses.asdict(parsed.hyper),
+        "params": dataclasses.asdict(parsed.params),
+        "total_steps": total,
+    }
+    return parsed, recipe
 
 
 def _build(recipe: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -470,8 +555,11 @@ def _flat(cls: type) -> Any:
     return Annotated[cls, tyro.conf.arg(name="")]
 
 
-def _numbers(name: str, tree: Any) -> tuple[str, type, Any]:
-    """A dataclass field of the scalar leaves of a pytree dataclass, for typed flags `--<name>.<leaf>`."""
+def _numbers(name: str, tree: Any, several: bool = False) -> tuple[str, type, Any]:
+    """A dataclass field of the scalar leaves of a pytree dataclass, for typed flags `--<name>.<leaf>`.
+
+    With `several`, each takes any number of values.
+    """
     import numpy as np
 
     fields = []
@@ -481,7 +569,8 @@ def _numbers(name: str, tree: Any) -> tuple[str, type, Any]:
             kind = int if np.issubdtype(np.asarray(value).dtype, np.integer) else float
             # float32 0.1 is shown, and stored, as 0.1
             shown = int(value) if kind is int else float(str(np.asarray(value)))
-            fields.append((field.name, kind, dataclasses.field(default=shown)))
+            wanted = (tuple[kind, ...], (shown,)) if several else (kind, shown)
+            fields.append((field.name, wanted[0], dataclasses.field(default=wanted[1])))
     cls = dataclasses.make_dataclass(name.capitalize(), fields)
     return name, cls, dataclasses.field(default_factory=cls)
 
@@ -500,6 +589,7 @@ def _settings(name: str, env: Any) -> tuple[str, type, Any]:
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
+    "sweep": sweep_command,
     "resume": resume,
     "eval": evaluate_command,
     "render": render,

@@ -87,6 +87,63 @@ def bars(
     return _save(figure, out)
 
 
+def heat_map(
+    points: Sequence[dict[str, float]], scores: Any, out: str | Path, label: str = "return"
+) -> Path:
+    """A sweep's scores, (points, seeds), against the settings that vary: mean over seeds, NaN (diverged) left empty.
+
+    One setting: a curve with the seeds behind it. Two on a grid: a map with the numbers in it; of more, the first two,
+    each cell the best over the others. Points that are no grid: dots, coloured.
+    """
+    plt = _pyplot()
+    values = {name: sorted({point[name] for point in points}) for name in points[0]}
+    names = [name for name in values if len(values[name]) > 1] or list(values)
+    table = np.asarray(scores, float)
+    diverged = np.isnan(table).any(1)
+    mean = np.where(diverged, np.nan, np.nan_to_num(table).mean(1))
+    figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+    if len(names) == 1:
+        x = np.array([point[names[0]] for point in points])
+        order = np.argsort(x)
+        axes.plot(x[order], table[order], "o", color=COLORS[0], alpha=0.3, markersize=4)
+        axes.plot(x[order], mean[order], color=COLORS[0], linewidth=2)
+        axes.set(xlabel=_words(names[0]), ylabel=label, xscale=_scale(x))
+        return _save(figure, out)
+    first, second = names[:2]
+    is_grid = len(points) == np.prod([len(v) for v in values.values()])
+    if is_grid:
+        cells = np.full((len(values[first]), len(values[second])), np.nan)
+        for point, score in zip(points, mean, strict=True):
+            i, j = values[first].index(point[first]), values[second].index(point[second])
+            cells[i, j] = np.fmax(cells[i, j], score)
+        image = axes.imshow(cells, aspect="auto", origin="lower", cmap="viridis")
+        middle = (np.nanmin(cells) + np.nanmax(cells)) / 2 if np.isfinite(cells).any() else 0
+        for i, j in np.ndindex(*cells.shape):
+            text, dark = ("diverged", False) if np.isnan(cells[i, j]) else (f"{cells[i, j]:.4g}", cells[i, j] < middle)
+            axes.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+        axes.set_xticks(range(len(values[second])), [f"{v:g}" for v in values[second]])
+        axes.set_yticks(range(len(values[first])), [f"{v:g}" for v in values[first]])
+        axes.grid(False)
+    else:
+        x, y = (np.array([point[name] for point in points]) for name in (second, first))
+        image = axes.scatter(x, y, c=mean, cmap="viridis", s=60)
+        axes.plot(x[diverged], y[diverged], "x", color=COLORS[1], label="diverged")
+        axes.set(xscale=_scale(x), yscale=_scale(y))
+    others = f", best over {', '.join(_words(name) for name in names[2:])}" if len(names) > 2 and is_grid else ""
+    axes.set(xlabel=_words(second), ylabel=_words(first))
+    figure.colorbar(image, label=f"mean {label}{others}")
+    return _save(figure, out)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _scale(x: np.ndarray) -> str:
+    """Logarithmic where all values are positive and span a decade."""
+    return "log" if x.min() > 0 and x.max() >= 10 * x.min() else "linear"
+
+
 def _mean(values: np.ndarray) -> np.ndarray:
     count = (~np.isnan(values)).sum(1)
     return np.where(count > 0, np.nansum(values, 1) / np.maximum(count, 1), np.nan)

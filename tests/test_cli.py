@@ -22,7 +22,7 @@ from jaxrl import cli, registry
 TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
 EVALUATION = "--eval-episodes 2 --eval-max-steps 10 --eval-every 96 --no-progress"
 TRAIN = f"train ppo CartPole-v1 --seeds 2 --total-steps 96 {EVALUATION} {TINY}"
-COMMANDS = ("train", "resume", "eval", "render", "plot", "envs", "algos", "bench")
+COMMANDS = ("train", "sweep", "resume", "eval", "render", "plot", "envs", "algos", "bench")
 
 
 def run_command(command):
@@ -162,6 +162,17 @@ def test_plot(run):
 # ---- the lists, the help, the entries
 
 
+def test_sweep(tmp_path):
+    words = "--hyper.learning-rate 1e-3 1e-2 --hyper.gamma 0.9 0.99 --seeds 2 --total-steps 32 --eval-episodes 2"
+    said = good(f"sweep ppo CartPole-v1 {words} --eval-max-steps 10 --no-progress {TINY} --out {tmp_path}/s")
+    assert said.startswith("| learning_rate | gamma | mean |") and said.count("\n") == 8
+    assert picture(tmp_path / "s" / "heat_map.png")[1].shape[0] > 300
+    kept = json.loads((tmp_path / "s" / "sweep.json").read_text())
+    assert [p["gamma"] for p in kept["points"]] == [0.9, 0.99] * 2 and len(kept["points"][0]["returns"]) == 2
+    assert "several values" in bad(f"sweep ppo CartPole-v1 {TINY}", 2)
+    assert "holds a run already" in bad(f"sweep ppo CartPole-v1 {words} --at-once 8 {TINY} --out {tmp_path}/s")
+
+
 def test_envs():
     assert good("envs cartpole-v?").split()[0] == "CartPole-v1" and len(good("envs cartpole-v?").splitlines()) == 1
     everything = good("envs").splitlines()
@@ -186,7 +197,7 @@ def test_help_names_every_command(command):
     assert all(f"jaxrl {name}" in out for name in COMMANDS) and max(map(len, out.splitlines())) <= 120
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("train", "envs", "algos")])
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("train", "sweep", "envs", "algos")])
 def test_help_of_a_command(command):
     assert f"usage: jaxrl {command}" in good(f"{command} --help")
 

@@ -63,9 +63,7 @@ def plot(
             axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.8)
         axes.plot(steps, _mean(values), color=color, linewidth=2, label=_label(folder, values.shape[1]))
     axes.set(xlabel="environment steps a seed", ylabel=metric.replace("_", " "))
-    axes.xaxis.set_major_formatter(
-        lambda x, _: f"{x / 1e6:g}M" if x >= 1e6 else f"{x / 1e3:g}k" if x >= 1e3 else f"{x:g}"
-    )
+    axes.xaxis.set_major_formatter(_thousands)
     axes.legend(frameon=False, loc="best")
     return _save(figure, out)
 
@@ -87,9 +85,38 @@ def bars(
     return _save(figure, out)
 
 
-def heat_map(
-    points: Sequence[dict[str, float]], scores: Any, out: str | Path, label: str = "return"
-) -> Path:
+def curves_by_task(tasks: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], out: str | Path) -> Path:
+    """A panel a task with a curve an algorithm: `tasks[task][name] = (steps (P,), returns (seeds, P))`.
+
+    The line is the IQM over seeds, the band its 95 % bootstrap interval; NaN (no episode ended) is left out.
+    """
+    from jaxrl.evaluation import bootstrap_interval, iqm
+
+    plt = _pyplot()
+    columns = min(3, len(tasks))
+    rows = -(-len(tasks) // columns)
+    figure, grid = plt.subplots(rows, columns, figsize=(4.4 * columns, 3.2 * rows), layout="constrained", squeeze=False)
+    names = list(dict.fromkeys(name for curves in tasks.values() for name in curves))
+    palette = plt.get_cmap("tab20").colors
+    for axes, (task, curves) in zip(grid.flat, tasks.items(), strict=False):
+        for name, (steps, returns) in curves.items():
+            known = np.isfinite(returns).sum(0) >= max(1, len(returns) // 2)
+            columns_of = [r[np.isfinite(r)] for r in returns[:, known].T]
+            middle, band = [iqm(r) for r in columns_of], [bootstrap_interval(r) for r in columns_of]
+            color = palette[names.index(name) % len(palette)]
+            axes.plot(steps[known], middle, color=color, label=name, linewidth=1.6)
+            axes.fill_between(steps[known], *np.array(band).reshape(-1, 2).T, color=color, alpha=0.2, linewidth=0)
+        axes.set(title=task)
+        axes.xaxis.set_major_formatter(_thousands)
+        axes.legend(frameon=False, fontsize=7)
+    for axes in grid.flat[len(tasks) :]:
+        axes.axis("off")
+    figure.supxlabel("environment steps")
+    figure.supylabel("return")
+    return _save(figure, out)
+
+
+def heat_map(points: Sequence[dict[str, float]], scores: Any, out: str | Path, label: str = "return") -> Path:
     """A sweep's scores, (points, seeds), against the settings that vary: mean over seeds, NaN (diverged) left empty.
 
     One setting: a curve with the seeds behind it. Two on a grid: a map with the numbers in it; of more, the first two,
@@ -133,6 +160,10 @@ def heat_map(
     axes.set(xlabel=_words(second), ylabel=_words(first))
     figure.colorbar(image, label=f"mean {label}{others}")
     return _save(figure, out)
+
+
+def _thousands(x: float, _: Any = None) -> str:
+    return f"{x / 1e6:g}M" if x >= 1e6 else f"{x / 1e3:g}k" if x >= 1e3 else f"{x:g}"
 
 
 def _words(name: str) -> str:

@@ -153,6 +153,12 @@ def get_algo(name: str) -> ModuleType:
     return importlib.import_module(f"jaxrl.algos.{name}")
 
 
+def algo_actions(name: str) -> tuple[str, ...]:
+    """The kinds of action space in which a general algorithm acts; none for one that is for tables or arms."""
+    _lookup(name, _ALGORITHMS, "algorithm")
+    return _ALGORITHMS[name]
+
+
 def algos_for(action_space: Any) -> list[str]:
     """Names of the general algorithms that act in spaces of this kind, sorted."""
     kinds = {cls.__name__ for cls in type(action_space).__mro__}

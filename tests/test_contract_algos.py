@@ -10,8 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import Algorithm, VectorEnv, get_algo, list_algos, make, pytree, train, vectorize
+from jaxrl import (
+    Algorithm,
+    Environment,
+    Transition,
+    VectorEnv,
+    get_algo,
+    list_algos,
+    make,
+    pytree,
+    registry,
+    train,
+    vectorize,
+)
 from jaxrl.algorithm import episode_metrics, starting_values
+from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.testing import (
     PROBES,
     ConstantReward,
@@ -212,6 +225,125 @@ def test_no_key_is_used_twice(name):
         return algo.update(algo.update(fresh)[0])[1]["loss"]
 
     assert np.isfinite(assert_no_key_reuse(twice, jax.random.key(1)))
+
+
+# ---- every general algorithm on every kind of environment it says it can handle
+
+
+ACTIONS = {"Discrete": Discrete(3), "MultiDiscrete": MultiDiscrete((3, 2)), "Box": Box(-2.0, 2.0, (2,))}
+
+
+@pytree
+class KindParams:
+    max_steps: jax.Array = 3
+
+
+@pytree
+class KindState:
+    time: jax.Array
+    x: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind(Environment):
+    """A random walk that the first action pushes; terminates beyond 2, so that both kinds of end occur."""
+
+    id: str = "Kind"
+    action: str = "Discrete"
+    obs: str = "vector"
+
+    @property
+    def default_params(self):
+        return KindParams(jnp.int32(3))
+
+    def observation_space(self, params):
+        vector = Box(-jnp.inf, jnp.inf, (2,))
+        if self.obs == "vector":
+            return vector
+        if self.obs == "image":
+            return Box(0, 255, (4, 5, 2), jnp.uint8)
+        spaces = {"vector": vector, "mission": Discrete(4), "privileged": Box(-jnp.inf, jnp.inf, (1,))}
+        if self.action != "Box":
+            spaces["action_mask"] = Box(False, True, (3 if self.action == "Discrete" else 5,), jnp.bool_)
+        return Dict(spaces)
+
+    def action_space(self, params):
+        return ACTIONS[self.action]
+
+    def initial(self, key, params):
+        return KindState(jnp.int32(0), jax.random.normal(key))
+
+    def transition(self, key, state, action, params):
+        push = jnp.ravel(jnp.asarray(action, jnp.float32))[0]
+        x = state.x + push - 1 + 0.1 * jax.random.normal(key)
+        return Transition(state.replace(x=x), -jnp.abs(x), jnp.abs(x) > 2, jnp.bool_(False), {})
+
+    def observe(self, key, state, params):
+        vector = jnp.stack([state.x, state.time.astype(jnp.float32)])
+        if self.obs == "vector":
+            return vector
+        if self.obs == "image":
+            return jnp.broadcast_to(jnp.clip(128 + 20 * state.x, 0, 255).astype(jnp.uint8), (4, 5, 2))
+        obs: dict[str, Any] = {"vector": vector, "mission": state.time % 4, "privileged": state.x[None]}
+        if self.action != "Box":
+            size = 3 if self.action == "Discrete" else 5
+            obs["action_mask"] = jnp.arange(size) != 1
+        return obs
+
+    def validate(self, params):
+        pass
+
+
+KIND_CASES = [
+    (name, action, obs)
+    for name in list_algos()
+    for action in registry.algo_actions(name)
+    for obs in ("vector", "image", "dict")
+]
+
+
+@cache
+def made_for(name, action, obs):
+    module = get_algo(name)
+    setup = SETUPS[name]
+    return module.make(Kind(action=action, obs=obs), module.Config(**setup.config)), module.Hyper(**setup.hyper)
+
+
+@pytest.mark.parametrize("name, action, obs", KIND_CASES, ids=lambda x: x)
+def test_two_updates_on_every_kind_of_environment(name, action, obs):
+    algo, hyper = made_for(name, action, obs)
+    traces = []
+
+    @jax.jit
+    def update(state):
+        traces.append(1)
+        return algo.update(state)
+
+    state = jax.jit(algo.init)(jax.random.key(0), hyper)
+    for _ in range(2):
+        state, metrics = update(state)
+    assert len(traces) == 1, "compiled once"
+    assert np.isfinite(metrics["loss"])
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(state.weights))
+    assert int(state.step) == 2 * algo.steps_per_update
+    seen = jax.tree.map(lambda x: x[0], state.obs)
+    deployed = {k: v for k, v in seen.items() if k != "privileged"} if isinstance(seen, dict) else seen
+    act, _ = algo.act(algo.policy(state), jax.random.key(1), deployed, algo.initial_carry(()))
+    assert bool(algo.venv.env.action_space(None).contains(act))
+    if obs == "dict" and action == "Discrete":
+        assert int(act) != 1, "masked"
+
+
+@pytest.mark.parametrize("name", [n for n in list_algos() if registry.algo_actions(n)])
+def test_what_it_cannot_handle_it_says(name):
+    module = get_algo(name)
+    for action in set(ACTIONS) - set(registry.algo_actions(name)):
+        with pytest.raises(ValueError, match=rf"{name} acts in .* not in Kind's .*These act there: .*"):
+            module.make(Kind(action=action), module.Config(**SETUPS[name].config))
+
+
+def test_every_general_algorithm_has_a_small_setup():
+    assert {n for n in list_algos() if registry.algo_actions(n)} <= set(SETUPS)
 
 
 # ---- what the contract finds, shown on the smallest algorithm that keeps it

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxrl.plotting import bars, curve, plot, smoothed
+from jaxrl.plotting import bars, curve, curves_by_task, plot, smoothed
 from jaxrl.run_folder import RunFolderError
 
 nan = np.nan
@@ -86,6 +86,18 @@ def test_errors_name_the_folder_and_the_remedy(runs):
     with pytest.raises(ValueError, match=r"x\.jpgg: the suffix must be one of .*png"):
         plot([runs / "single"], runs / "x.jpgg")
     assert not list(runs.glob("x.*"))
+
+
+def test_curves_by_task(tmp_path):
+    rng = np.random.default_rng(0)
+    returns = rng.normal(size=(5, 20)).cumsum(1)
+    returns[:, 0] = np.nan  # no episode had ended
+    returns[0, 1] = np.nan
+    steps = np.arange(20) * 5000.0
+    one = curves_by_task({"CartPole-v1": {"ppo": (steps, returns)}}, tmp_path / "one.png")
+    both = {"ppo": (steps, returns), "dqn": (steps, returns + 3)}
+    tasks = {"CartPole-v1": both, "Acrobot-v1": both, "Pendulum-v1": both, "MountainCar-v0": both}
+    assert colors(curves_by_task(tasks, tmp_path / "many.png")) > colors(one) > 200
 
 
 def test_bars(tmp_path):

@@ -1,0 +1,89 @@
+"""The rows of docs/results.md, the page itself, and its figures."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrl.evaluation import bootstrap_interval, iqm
+from jaxrl.plotting import bars, curves_by_task
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "results.md"
+
+
+class Row(NamedTuple):
+    """A pair of jaxrl/tuned.toml and what it must reach."""
+
+    algo: str
+    env: str
+    bar: float
+    published: str = ""
+    greedy: bool = True  # evaluated by the mode of the policy
+    config: dict[str, Any] = {}  # beside the tuned ones
+    hyper: dict[str, Any] = {}
+
+
+HL_GAUSS = dict(config={"critic": "hl_gauss"})
+ROWS = {
+    "ppo/CartPole-v1": Row("ppo", "CartPole-v1", 490, "CleanRL 490.0 ± 6.1", greedy=False),
+    "ppo/Acrobot-v1": Row("ppo", "Acrobot-v1", -87, "CleanRL -86.4 ± 1.3", greedy=False),
+    "ppo/Pendulum-v1": Row("ppo", "Pendulum-v1", -170, greedy=False),
+    "ppo/MountainCarContinuous-v0": Row("ppo", "MountainCarContinuous-v0", 90, greedy=False),
+    "dqn/CartPole-v1": Row("dqn", "CartPole-v1", 488, "CleanRL 488.7 ± 16.1"),
+    "dqn/Acrobot-v1": Row("dqn", "Acrobot-v1", -90, "CleanRL -91.5 ± 7.2"),
+}
+
+STUDIES = """
+## Studies with a question of their own
+
+Each has its command, settings, intervals and figures in its folder.
+
+- [regret](../experiments/regret/README.md): bandit algorithms against bounds and published regrets, 1,000 runs each
+- [effective horizon](../experiments/effective_horizon/README.md): PPO's and DQN's steps against GORP's bound, 63 MDPs
+- [in context](../experiments/in_context/README.md): decision-pretrained transformers against Thompson sampling
+- [SEQUOIA](../experiments/sequoia/README.md): combinatorial arg-max by HiGHS and enumeration, against Whittle indices
+- [fishery](../experiments/fishery/README.md): PPO against tuned harvest rules
+- [behaviour suite](../experiments/bsuite/README.md): how to score an algorithm
+"""
+
+COLUMNS = ["algorithm", "environment", "steps", "seeds", "mean", "IQM", "95 % interval", "lowest seed", "bar"]
+COLUMNS += ["published", "s/seed", "compile s"]
+
+
+def page(results: dict[str, dict], episodes: int) -> None:
+    """Write docs/results.md."""
+    lines = [
+        "# Results",
+        "",
+        f"Mean return of {episodes} full episodes of the final policy, greedy but for PPO's, which is sampled. Settings: "
+        "`jaxrl/tuned.toml`. Interval: 95 % bootstrap of the IQM over seeds. Made by "
+        "`python experiments/results/run.py` (`make results`).",
+        "",
+        "| " + " | ".join(COLUMNS) + " |",
+        "|" + "---|" * len(COLUMNS),
+    ]
+    for pair, result in results.items():
+        row, returns = ROWS[pair], np.array(result["returns"])
+        interval = "{:.1f} to {:.1f}".format(*bootstrap_interval(returns))
+        cells = [pair.split("/")[0], row.env, f"{result['total_steps']:,}", len(returns), f"{returns.mean():.1f}"]
+        cells += [f"{iqm(returns):.1f}", interval, f"{returns.min():.1f}", row.bar, row.published]
+        cells += [result["run_seconds_a_seed"], result["compile_seconds"]]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    made = sorted({f"{r['date']}, {r['device']}, {r['versions']}" for r in results.values()})
+    lines += ["", "Machine: " + "; ".join(made) + ". The machine was shared: seconds are no benchmark.", ""]
+    lines += ["Returns while training (with exploration), IQM over seeds and its 95 % interval:", ""]
+    lines += ["![learning curves](media/results.png)", ""]
+    PAGE.write_text("\n".join(lines) + STUDIES)
+
+
+def draw(results: dict[str, dict], curves: dict[str, np.ndarray]) -> None:
+    """The curves a task, and every seed's final return in units of its bar."""
+    known = [pair for pair in ROWS if pair in results and pair in curves]
+    tasks: dict[str, dict[str, tuple]] = {}
+    for pair in known:
+        steps = np.linspace(0, results[pair]["total_steps"], curves[pair].shape[1] + 1)[1:]
+        tasks.setdefault(ROWS[pair].env, {})[pair.split("/")[0]] = (steps, curves[pair])
+    curves_by_task(tasks, PAGE.parent / "media" / "results.png")
+    scores = {p: np.array(r["returns"]) / abs(ROWS[p].bar) for p, r in results.items()}
+    bars(scores, HERE / "results.png", "return over the bar's magnitude", {p: np.sign(ROWS[p].bar) for p in scores})

@@ -56,8 +56,8 @@ def page(results: dict[str, dict], episodes: int) -> None:
     lines = [
         "# Results",
         "",
-        f"Mean return of {episodes} full episodes of the final policy, greedy but for PPO's, which is sampled. Settings: "
-        "`jaxrl/tuned.toml`. Interval: 95 % bootstrap of the IQM over seeds. Made by "
+        f"Mean return of {episodes} full episodes of the final policy, greedy but for PPO's, which is sampled. "
+        "Settings: `jaxrl/tuned.toml`. Interval: 95 % bootstrap of the IQM over seeds. Made by "
         "`python experiments/results/run.py` (`make results`).",
         "",
         "| " + " | ".join(COLUMNS) + " |",

@@ -1,17 +1,26 @@
-"""Deep Q-networks.
+"""Deep Q-networks, and what their relatives share.
 
 Mnih et al. (2015), "Human-level control through deep reinforcement learning" (Nature 518), with, as static choices,
-double Q-learning (van Hasselt et al. 2016), the dueling head (Wang et al. 2016) and n-step targets (as in Hessel et al.
-2018). Where a transition's window holds k rewards, k <= n and smaller only where the episode ends, its target is
+double Q-learning (van Hasselt et al. 2016), the dueling head (Wang et al. 2016), n-step targets (as in Hessel et al.
+2018), prioritised replay (Schaul et al. 2016) and noisy networks (Fortunato et al. 2018). Where a transition's window
+holds k rewards, k <= n and smaller only where the episode ends, its target is
 
     y = r[0] + gamma r[1] + ... + gamma^(k-1) r[k-1] + gamma^k Q_target(s[k], argmax_a Q(s[k], a))
 
-without the last term if the episode terminated.
+without the last term if the episode terminated. `Config.critic` says how outputs stand for Q and what they learn:
+
+    mse, huber          Q itself                 half the squared error of y, linear beyond 1
+    two_hot, hl_gauss   logits over bins         cross entropy with y on two bins, or with a Gaussian around y
+    c51                 logits over atoms        cross entropy with the projected distribution of y
+    quantile            quantiles of the return  quantile Huber loss
+
+(two_hot, hl_gauss: Farebrother et al. 2024, "Stop Regressing"; for the others see c51.py and qr_dqn.py.)
 
 Deviations: episodes cut by a time limit bootstrap from their final observation; Adam instead of RMSprop; several
-environments step together; the target network moves after the gradient steps of an update, not between them; epsilon
-stays as it is during a rollout; the loss is half the squared error, so that `huber` is the same near zero. Results:
-`docs/results.md`.
+environments step together; the target network moves and priorities change after the gradient steps of an update, not
+between them; epsilon stays as it is during a rollout; the loss is half the squared error, so that `huber` is the same
+near zero; priorities of mse and huber are absolute errors, of bins and atoms the divergence KL(target || prediction),
+of quantiles the loss. Results: `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -32,18 +41,20 @@ from jaxrl.algorithm import (
     adam_init,
     annealed,
     as_vector_env,
-    clip_by_global_norm,
+    descend,
     episode_metrics,
-    safe_adam,
-    safe_norm,
+    gradient_steps_due,
+    spaces_of,
     starting_values,
 )
 from jaxrl.distributions import Categorical, mask_logits
-from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key
-from jaxrl.networks import MLP, encode
-from jaxrl.replay import Replay, sequence
+from jaxrl.networks import MLP, activation_function, active_units, encode
+from jaxrl.replay import Replay, prioritised_sequence, sequence
+from jaxrl.rollout import rollout
 from jaxrl.spaces import Discrete, Space
+from jaxrl.value_heads import CRITICS, SCALAR, action_values, critic_loss, half_square
 from jaxrl.vectorize import VectorEnv
 
 
@@ -53,27 +64,42 @@ class Config:
 
     num_envs: int = 10  # environments stepped together
     num_steps: int = 1  # steps of each between updates
-    num_updates: int = 1  # gradient steps an update
+    num_updates: int = 1  # gradient steps an update, at most: see Hyper.replay_ratio
     batch_size: int = 128
     buffer_size: int = 10_000  # transitions kept; a multiple of num_envs
     n_step: int = 1  # rewards before the bootstrap
     double: bool = True  # the online network picks the action that the target network values
+    critic: str = "mse"  # one of CRITICS: what the outputs of an action mean, and their loss
+    num_outputs: int = 101  # of an action: bins, atoms or quantiles; mse and huber have 1
+    prioritised: bool = False  # replay by the priorities of Hyper, not uniformly
     dueling: bool = False  # the default network's head: a state value plus centred advantages
-    huber: bool = False  # squared error up to 1, linear beyond; False: squared
+    noisy: bool = False  # the default network explores by noise on its weights; set epsilon to 0 then
     hidden: tuple[int, ...] = (120, 84)
     activation: str = "relu"
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "num_steps", "num_updates", "batch_size", "n_step"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
-        least = self.num_envs * max(self.num_steps, self.n_step)
-        if self.buffer_size < least or self.buffer_size % self.num_envs:
-            near = max(round(self.buffer_size / self.num_envs) * self.num_envs, least)
-            raise ValueError(
-                f"buffer_size={self.buffer_size}: it must be a multiple of num_envs={self.num_envs} and hold a rollout "
-                f"and n_step={self.n_step} steps of each environment; {near} does."
-            )
+        check_sizes(self)
+        if self.critic not in CRITICS:
+            raise ValueError(f"critic={self.critic!r} is unknown; use one of {', '.join(CRITICS)}.")
+        least = 5 if self.critic == "hl_gauss" else 2
+        if self.critic not in SCALAR and self.num_outputs < least:
+            raise ValueError(f"num_outputs={self.num_outputs}: {self.critic} needs at least {least}.")
+
+
+def check_sizes(config: Any) -> None:
+    """Raise ValueError for counts below 1, or a replay that does not hold a rollout and a window."""
+    for name in ("num_envs", "num_steps", "num_updates", "batch_size", "n_step"):
+        if getattr(config, name) < 1:
+            raise ValueError(f"{name}={getattr(config, name)}: it must be at least 1.")
+    # Where windows have priorities, those that begin before a rollout and end in it must still be held.
+    both = config.num_steps + config.n_step - 1 if config.prioritised else max(config.num_steps, config.n_step)
+    least = config.num_envs * both
+    if config.buffer_size < least or config.buffer_size % config.num_envs:
+        near = max(round(config.buffer_size / config.num_envs) * config.num_envs, least)
+        raise ValueError(
+            f"buffer_size={config.buffer_size}: it must be a multiple of num_envs={config.num_envs} and hold a rollout "
+            f"and n_step={config.n_step} steps of each environment; {near} does."
+        )
 
 
 @pytree
@@ -90,22 +116,74 @@ class Hyper:
     target_period: jax.Array = 500  # steps between updates of the target network; at most once an update
     tau: jax.Array = 1.0  # how far it then moves to the online one; 1: a copy
     max_grad_norm: jax.Array = 10.0
+    replay_ratio: jax.Array = float("inf")  # gradient steps per environment step; inf: num_updates an update
+    v_min: jax.Array = -100.0  # two_hot, hl_gauss, c51: the smallest return that they can represent
+    v_max: jax.Array = 100.0  # and the largest
+    priority_alpha: jax.Array = 0.5  # prioritised: 0 is uniform
+    priority_beta: jax.Array = 0.4  # how far its bias is corrected, at first
+    priority_steps: jax.Array = 0  # steps until the correction is full; 0: it stays as it is
+
+
+class NoisyDense(nn.Module):
+    """A dense layer with factorised Gaussian noise on weights and bias (Fortunato et al. 2018, eq. 9 to 11).
+
+    The noise is of the call's rng "noise"; without one the weights are their means.
+    """
+
+    features: int
+    sigma: float = 0.5  # standard deviation at first, times the root of the number of inputs
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch out"]:
+        bound = x.shape[-1] ** -0.5
+
+        def uniform(key, shape):
+            return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+
+        shapes = {"kernel": (x.shape[-1], self.features), "bias": (self.features,)}
+        mean = {name: self.param(name, uniform, shape) for name, shape in shapes.items()}
+        spread = nn.initializers.constant(self.sigma * bound)
+        scale = {name: self.param(f"{name}_sigma", spread, shape) for name, shape in shapes.items()}
+        out = x @ mean["kernel"] + mean["bias"]
+        if not self.has_rng("noise"):
+            return out
+        noise = jax.random.normal(self.make_rng("noise"), (sum(shapes["kernel"]),), x.dtype)
+        noise = jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
+        before, after = noise[: x.shape[-1]], noise[x.shape[-1] :]
+        # The noise of the kernel is an outer product: on the inputs and on the outputs it needs no noisy matrix.
+        return out + ((x * before) @ scale["kernel"] + scale["bias"]) * after
 
 
 class QNetwork(nn.Module):
-    """The default network. Bring your own, a module from observations (..., *) to action values (..., n)."""
+    """The default network. Bring your own, a module from observations (..., *) to outputs of n actions.
+
+    Those are (..., n) where an action has one output, else (..., n, num_outputs).
+    """
 
     observation_space: Space
     num_actions: int
     hidden: tuple[int, ...]
     activation: str
     dueling: bool
+    num_outputs: int = 1
+    noisy: bool = False
 
     @nn.compact
     def __call__(self, obs: Any) -> Float[Array, "... n"]:
         # Both streams of a dueling head are linear in the last hidden layer: one matrix.
-        out = MLP(self.hidden, self.num_actions + self.dueling, self.activation)(encode(self.observation_space, obs))
-        return dueling_values(out[..., 0], out[..., 1:]) if self.dueling else out
+        rows = self.num_actions + self.dueling
+        x = encode(self.observation_space, obs)
+        if self.noisy:
+            for width in self.hidden:
+                x = activation_function(self.activation)(NoisyDense(width)(x))
+                self.sow("intermediates", "active", jnp.mean(x > 0))
+            out = NoisyDense(rows * self.num_outputs)(x)
+        else:
+            out = MLP(self.hidden, rows * self.num_outputs, self.activation)(x)
+        if self.num_outputs == 1:
+            return dueling_values(out[..., 0], out[..., 1:]) if self.dueling else out
+        out = out.reshape(*out.shape[:-1], rows, self.num_outputs)
+        return jax.vmap(dueling_values, -1, -1)(out[..., 0, :], out[..., 1:, :]) if self.dueling else out
 
 
 class Policy(NamedTuple):
@@ -113,6 +191,7 @@ class Policy(NamedTuple):
 
     weights: Any
     epsilon: Array  # of random actions where not greedy
+    support: Any = ()  # `(v_min, v_max)` of a critic with bins or atoms
 
 
 class Transition(NamedTuple):
@@ -156,6 +235,7 @@ class Batch(NamedTuple):
     reward: Array  # the window's discounted sum
     discount: Array  # gamma^k, 0 if terminated
     next_obs: Any  # k steps later
+    weight: Array | None = None  # of each loss, from prioritised replay; None: all alike
 
 
 def dueling_values(value: Float[Array, "*batch"], advantage: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
@@ -163,7 +243,7 @@ def dueling_values(value: Float[Array, "*batch"], advantage: Float[Array, "*batc
     return value[..., None] + advantage - jnp.mean(advantage, -1, keepdims=True)
 
 
-def epsilon_at(step: Int[Array, ""], hyper: Hyper) -> Float[Array, ""]:
+def epsilon_at(step: Int[Array, ""], hyper: Any) -> Float[Array, ""]:
     """The probability of a random action at environment step `step`."""
     done = jnp.where(hyper.exploration_steps > 0, step / jnp.maximum(hyper.exploration_steps, 1), 1)
     start, end = hyper.epsilon_start, hyper.epsilon_end
@@ -228,52 +308,98 @@ def td_loss(
     q: Float[Array, "B n"], action: Int[Array, " B"], target: Float[Array, " B"], huber: bool = False
 ) -> Float[Array, ""]:
     """Mean of half the squared error, or of its Huber form with slope 1 beyond 1 (Mnih et al. 2015, error clipping)."""
-    error = jnp.abs(value_of(q, action) - target)
-    near = jnp.minimum(error, 1) if huber else error
-    return jnp.mean(0.5 * near**2 + (error - near))
+    return jnp.mean(half_square(value_of(q, action) - target, huber))
+
+
+def outputs_of(outputs: Float[Array, "..."], action: Int[Array, "*batch"]) -> Float[Array, "..."]:
+    """Of `outputs` (*batch, n) or (*batch, n, m) those that belong to `action`."""
+    each = value_of if outputs.ndim == action.ndim + 1 else jax.vmap(value_of, (-1, None), -1)
+    return each(outputs, action)
 
 
 def loss(
     weights: Any,
     batch: Batch,
-    target_q: Float[Array, "B n"],
+    target_outputs: Float[Array, "B n ..."],
     config: Config,
     network: nn.Module,
     observation_space: Space,
+    support: Any = (),
+    key: Array | None = None,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The objective of one batch and what to report of it; `target_q`: the target network's values of `next_obs`."""
-    q: Any = network.apply(weights, batch.obs)
-    choosing: Any = network.apply(jax.lax.stop_gradient(weights), batch.next_obs) if config.double else target_q
-    next_action = best_action(choosing, split_observation(batch.next_obs, observation_space)[2])
-    target = batch.reward + batch.discount * value_of(target_q, next_action)
-    total = td_loss(q, batch.action, target, config.huber)
-    return total, {"loss": total, "q_value": jnp.mean(value_of(q, batch.action))}
+    """The objective of one batch and what to report of it, all scalars but the `priority` of each transition.
+
+    Args:
+        target_outputs: the target network's of `next_obs`. support: `(v_min, v_max)`. key: of a noisy network's noise.
+    """
+    keys = (None, None) if key is None else jax.random.split(key)
+    outputs, seen = apply(network, weights, batch.obs, keys[0])
+    choosing = target_outputs
+    if config.double:
+        choosing, _ = apply(network, jax.lax.stop_gradient(weights), batch.next_obs, keys[1])
+    allowed = split_observation(batch.next_obs, observation_space)[2]
+    next_action = best_action(action_values(choosing, config.critic, support), allowed)
+    taken, following = outputs_of(outputs, batch.action), outputs_of(target_outputs, next_action)
+    each, priority = critic_loss(taken, batch.reward, batch.discount, following, config.critic, support)
+    total = jnp.mean(each if batch.weight is None else batch.weight * each)
+    q_value = jnp.mean(action_values(taken, config.critic, support))
+    return total, {"loss": total, "q_value": q_value, "priority": priority, **seen}
+
+
+def apply(network: nn.Module, weights: Any, obs: Any, key: Array | None) -> tuple[Any, dict[str, Array]]:
+    """The network's outputs, with noise of `key`, and `active_units` if it tells."""
+    rngs = None if key is None else {"noise": key}
+    outputs, sown = network.apply(weights, obs, rngs=rngs, mutable="intermediates")
+    return outputs, {"active_units": active_units(sown)} if jax.tree.leaves(sown) else {}
 
 
 @dataclasses.dataclass(frozen=True)
-class _DQN:
-    """The static half; its methods are the Algorithm's functions."""
+class Learner:
+    """The static half; its methods are the Algorithm's functions. IQN overrides the hooks."""
 
-    config: Config
+    config: Any
     venv: VectorEnv
     network: nn.Module
     observation_space: Space
     replay: Replay
+    hyper: type
 
-    def visible(self, obs: Any) -> Any:
-        """An observation without its privileged part, which is absent at deployment."""
-        return {k: v for k, v in obs.items() if k != "privileged"} if isinstance(obs, dict) else obs
+    # ---- hooks
 
-    def values(self, weights: Any, obs: Any) -> tuple[Any, Any]:
-        """Action values and the action mask or None."""
-        return self.network.apply(weights, obs), split_observation(obs, self.observation_space)[2]
+    @property
+    def noisy(self) -> bool:
+        """Whether the hooks are given keys."""
+        return self.config.noisy
+
+    def weights(self, key: Array, obs: Any) -> Any:
+        """Of a new network, for one observation."""
+        return self.network.init(key, obs)
+
+    def values(self, policy: Policy, obs: Any, key: Array | None) -> Float[Array, "..."]:
+        """Action values (..., n) to act by, greedy ones without a key."""
+        return action_values(apply(self.network, policy.weights, obs, key)[0], self.config.critic, policy.support)
+
+    def targets(self, weights: Any, obs: Any, key: Array | None) -> Any:
+        """What `loss` needs of the target network for `next_obs`."""
+        return apply(self.network, weights, obs, key)[0]
+
+    def loss(self, weights: Any, batch: Batch, targets: Any, hyper: Any, key: Array | None) -> tuple[Array, Any]:
+        """`(objective, report)`; the report with the `priority` of each transition."""
+        support = hyper.v_min, hyper.v_max
+        return loss(weights, batch, targets, self.config, self.network, self.observation_space, support, key)
+
+    def policy(self, state: DQNState) -> Policy:
+        support = () if self.config.critic in (*SCALAR, "quantile") else (state.hyper.v_min, state.hyper.v_max)
+        return Policy(state.weights, epsilon_at(state.step, state.hyper), support)
+
+    # ---- the algorithm
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> DQNState:
-        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        hyper, env_params = starting_values(self.hyper, self.venv, hyper, env_params)
         key, weights_key, reset_key = jax.random.split(key, 3)
         obs, env_state = self.venv.reset(reset_key, env_params)
-        first = jax.tree.map(lambda x: x[0], self.visible(obs))
-        weights = self.network.init(weights_key, first)
+        first = jax.tree.map(lambda x: x[0], visible(obs))
+        weights = self.weights(weights_key, first)
         weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
         reward = jnp.zeros((), jnp.result_type(float))
         item = Transition(first, jnp.int32(0), reward, jnp.bool_(False), jnp.bool_(False), first)
@@ -291,59 +417,82 @@ class _DQN:
         )
 
     def collect(self, state: DQNState) -> tuple[DQNState, Rollout]:
-        key, rollout_key = jax.random.split(state.key)
-        epsilon = epsilon_at(state.step, state.hyper)
+        policy = self.policy(state)
 
-        def step(carry, key):
-            obs, env_state = carry
-            act_key, env_key = jax.random.split(key)
-            seen = self.visible(obs)
-            q, action_mask = self.values(state.weights, seen)
-            action = epsilon_greedy(q, epsilon, action_mask).sample(act_key)
-            ts = self.venv.step(env_key, env_state, action, state.env_params)
-            next_obs = self.visible(ts.info["final_obs"])
-            transition = Transition(seen, action, ts.reward, ts.terminated, ts.truncated, next_obs)
-            return (ts.obs, ts.state), Rollout(transition, ts.info["episode_return"], ts.info["episode_length"])
+        def act(key, obs, carry):
+            obs, keys = visible(obs), None
+            if self.noisy:  # other weights for every environment
+                key, noise_key = jax.random.split(key)
+                keys = jax.random.split(noise_key, self.config.num_envs)
+                q = jax.vmap(self.values, (None, 0, 0))(policy, obs, keys)
+            else:
+                q = self.values(policy, obs, None)
+            action = epsilon_greedy(q, policy.epsilon, self.allowed(obs)).sample(key)
+            return action, action, carry
 
-        keys = jax.random.split(fast_key(rollout_key), self.config.num_steps)
-        (obs, env_state), rollout = jax.lax.scan(step, (state.obs, state.env_state), keys)
-        steps = state.step + self.config.num_steps * self.config.num_envs
-        return state.replace(key=key, obs=obs, env_state=env_state, step=steps), rollout
+        state, _, steps = rollout(self.venv, state, self.config.num_steps, act)
+        transition = Transition(
+            visible(steps.obs), steps.output, steps.reward, steps.terminated, steps.truncated, visible(steps.next_obs)
+        )
+        return state, Rollout(transition, steps.info["episode_return"], steps.info["episode_length"])
+
+    def allowed(self, obs: Any) -> Any:
+        """The action mask or None."""
+        return split_observation(obs, self.observation_space)[2]
+
+    def batches(self, key: Array, replay: Any, state: DQNState) -> tuple[Batch, Any]:
+        """The batches of an update, leaves (num_updates, batch_size, ...), and where priorities of them belong."""
+        config, hyper = self.config, state.hyper
+        count = config.num_updates, config.batch_size
+        if not config.prioritised:
+            windows = self.replay.sample(fast_key(key), replay, count[0] * count[1])
+            flat = windows_to_batch(windows, hyper.gamma)
+            return jax.tree.map(lambda x: x.reshape(*count, *x.shape[1:]), flat), None
+        beta = 1 - annealed(1 - hyper.priority_beta, state.step, hyper.priority_steps)
+        keys = jax.random.split(fast_key(key), count[0])
+        windows, indices, weight = jax.vmap(lambda k: self.replay.sample(k, replay, count[1], beta))(keys)
+        batch = jax.vmap(windows_to_batch, (0, None))(windows, hyper.gamma)
+        return batch._replace(weight=weight.astype(batch.reward.dtype)), indices
 
     def learn(self, state: DQNState, rollout: Rollout) -> tuple[DQNState, dict[str, Array]]:
         config, hyper = self.config, state.hyper
-        key, sample_key = jax.random.split(state.key)
+        key, sample_key, *noise_key = jax.random.split(state.key, 2 + self.noisy)
+        keys = jax.random.split(fast_key(noise_key[0]), (2, config.num_updates)) if self.noisy else (None, None)
         replay = self.replay.add(state.replay, rollout.transition)
-        windows = self.replay.sample(fast_key(sample_key), replay, config.num_updates * config.batch_size)
-        batches = windows_to_batch(windows, hyper.gamma)
+        batches, indices = self.batches(sample_key, replay, state)
         steps = config.num_steps * config.num_envs
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient = jax.grad(loss, has_aux=True)
-        # Adam works on one vector: on a CPU a kernel for every matrix and moment costs more than its arithmetic.
+        gradient = jax.grad(self.loss, has_aux=True)
         flat, unravel = ravel_pytree(state.weights)
+        due = gradient_steps_due(state.step, steps, hyper.replay_ratio, config.num_updates)
+        size = replay.ring.size if config.prioritised else replay.size
+        learning = (state.step > hyper.learning_starts) & (size >= config.n_step * config.num_envs)
+        due = jnp.where(learning, due, 0)
 
         def gradient_step(carry, inputs):
-            flat, optimizer = carry
-            batch, target_q = inputs
-            grads, report = gradient(unravel(flat), batch, target_q, config, self.network, self.observation_space)
-            grads = ravel_pytree(grads)[0]
-            report["grad_norm"] = safe_norm(grads)
-            change, optimizer = safe_adam(clip_by_global_norm(grads, hyper.max_grad_norm), optimizer, learning_rate)
-            return (flat + change, optimizer), report
+            def step():
+                flat, optimizer = carry
+                batch, targets, key = inputs[1:]
+                grads, report = gradient(unravel(flat), batch, targets, hyper, key)
+                flat, optimizer, norm = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
+                return (flat, optimizer), {**report, "grad_norm": norm}
+
+            # A single step is the whole of `gradient_steps`, which has its own branch.
+            return step() if config.num_updates == 1 else jax.lax.cond(inputs[0] < due, step, lambda: none(step, carry))
 
         def gradient_steps():
             # The target network stays as it is during an update, so its values are computed in one batch.
-            inputs = batches, self.network.apply(state.target_weights, batches.next_obs)
-            inputs = jax.tree.map(lambda x: x.reshape(config.num_updates, config.batch_size, *x.shape[1:]), inputs)
-            carry, reports = jax.lax.scan(gradient_step, (flat, state.optimizer), inputs)
-            return *carry, jax.tree.map(jnp.mean, reports)
+            targets = jax.vmap(self.targets, (None, 0, 0))(state.target_weights, batches.next_obs, keys[0])
+            inputs = jnp.arange(config.num_updates), batches, targets, keys[1]
+            return jax.lax.scan(gradient_step, (flat, state.optimizer), inputs)
 
-        def skip():
-            zero = jnp.zeros((), flat.dtype)
-            return flat, state.optimizer, {"loss": zero, "q_value": zero, "grad_norm": zero}
-
-        learning = (state.step > hyper.learning_starts) & (replay.size >= config.n_step * config.num_envs)
-        flat, optimizer, report = jax.lax.cond(learning, gradient_steps, skip)
+        before = flat, state.optimizer
+        (flat, optimizer), report = jax.lax.cond(due > 0, gradient_steps, lambda: none(gradient_steps, before))
+        priority = report.pop("priority")
+        if self.replay.update:
+            made = jnp.repeat(jnp.arange(config.num_updates) < due, config.batch_size)
+            priority = jnp.maximum(priority.reshape(-1), 0) + 1e-6  # a divergence near 0 may be rounded below it
+            replay = self.replay.update(replay, indices.reshape(-1), priority, hyper.priority_alpha, made)
         weights = unravel(flat)
         period = jnp.maximum(hyper.target_period, 1)
         move = hyper.tau * (state.step // period > (state.step - steps) // period)
@@ -353,7 +502,7 @@ class _DQN:
             **episode_metrics(
                 rollout.episode_return, rollout.episode_length, transition.terminated | transition.truncated
             ),
-            **report,
+            **jax.tree.map(lambda x: jnp.sum(x) / jnp.maximum(due, 1), report),
             "epsilon": epsilon_at(state.step, hyper),
             "learning_rate": learning_rate,
         }
@@ -365,17 +514,65 @@ class _DQN:
     def update(self, state: DQNState) -> tuple[DQNState, dict[str, Array]]:
         return self.learn(*self.collect(state))
 
-    def policy(self, state: DQNState) -> Policy:
-        return Policy(state.weights, epsilon_at(state.step, state.hyper))
-
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
         return ()
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        q, action_mask = self.values(policy.weights, self.visible(obs))
+        obs = visible(obs)
         if greedy:
-            return best_action(q, action_mask), carry
-        return epsilon_greedy(q, policy.epsilon, action_mask).sample(fast_key(key)), carry
+            return best_action(self.values(policy, obs, None), self.allowed(obs)), carry
+        key, *noise_key = jax.random.split(key) if self.noisy else (key,)
+        q = self.values(policy, obs, noise_key[0] if self.noisy else None)
+        return epsilon_greedy(q, policy.epsilon, self.allowed(obs)).sample(fast_key(key)), carry
+
+
+def none(steps: Any, carry: Any) -> tuple[Any, Any]:
+    """What `steps()` returns, had it left `carry` as it is and everything to report been zero."""
+    return carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(steps)[1])
+
+
+def build(name: str, hyper: type, env: Environment | VectorEnv, config: Config, network: nn.Module | None) -> Algorithm:
+    """What `make` of DQN and its relatives have in common; `hyper` is the class of the dynamic settings."""
+    venv = as_vector_env(env, config.num_envs)
+    observation_space, action_space = spaces_of(name, venv, Discrete)
+    num = 1 if config.critic in SCALAR else config.num_outputs
+    if network is None:
+        hidden = config.hidden, config.activation, config.dueling
+        network = QNetwork(observation_space, action_space.n, *hidden, num, config.noisy)
+    learner = Learner(config, venv, network, observation_space, memory(config), hyper)
+    state = jax.eval_shape(learner.init, jax.random.key(0))
+    shape = jax.eval_shape(lambda s: learner.targets(s.weights, visible(s.obs), None), state).shape
+    needed = (config.num_envs, action_space.n) if num == 1 else (config.num_envs, action_space.n, num)
+    if shape != needed:
+        raise ValueError(
+            f"network gives values {shape} for {config.num_envs} observations; {action_space} needs {needed}."
+        )
+    return algorithm(name, learner)
+
+
+def memory(config: Any) -> Replay:
+    """The replay of windows of `n_step` steps that the settings ask for."""
+    kind = prioritised_sequence if config.prioritised else sequence
+    return kind(config.buffer_size, config.num_envs, config.n_step)
+
+
+def algorithm(name: str, learner: Learner) -> Algorithm:
+    """The functions of `learner`."""
+    config = learner.config
+    return Algorithm(
+        name=name,
+        config=config,
+        hyper=learner.hyper,
+        venv=learner.venv,
+        steps_per_update=config.num_envs * config.num_steps,
+        init=learner.init,
+        collect=learner.collect,
+        learn=learner.learn,
+        update=learner.update,
+        policy=learner.policy,
+        initial_carry=learner.initial_carry,
+        act=learner.act,
+    )
 
 
 @functools.cache
@@ -383,43 +580,12 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     """DQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        network: a flax module from an observation (a dict keeps its `action_mask`) to values of the n actions.
+        network: a flax module from an observation (a dict keeps its `action_mask`) to values of the n actions (..., n),
+        or to their outputs (..., n, num_outputs) if the critic has several.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
-    venv = as_vector_env(env, config.num_envs)
-    env = venv.env
-    if env.num_agents > 1:
-        raise ValueError(f"{env.id} has {env.num_agents} agents; dqn trains one: vmap its functions over the agents.")
-    params = env.default_params
-    observation_space, action_space = env.observation_space(params), env.action_space(params)
-    if not isinstance(action_space, Discrete):
-        raise ValueError(f"dqn chooses among Discrete actions, {env.id} has {action_space}; ppo acts in such spaces.")
-    if network is None:
-        network = QNetwork(observation_space, action_space.n, config.hidden, config.activation, config.dueling)
-    replay = sequence(config.buffer_size, config.num_envs, config.n_step)
-    dqn = _DQN(config, venv, network, observation_space, replay)
-    state = jax.eval_shape(dqn.init, jax.random.key(0))
-    shape = jax.eval_shape(lambda s: dqn.values(s.weights, dqn.visible(s.obs))[0], state).shape
-    if shape != (config.num_envs, action_space.n):
-        raise ValueError(
-            f"network gives values {shape} for {config.num_envs} observations; "
-            f"{action_space} needs {(config.num_envs, action_space.n)}."
-        )
-    return Algorithm(
-        name="dqn",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=dqn.init,
-        collect=dqn.collect,
-        learn=dqn.learn,
-        update=dqn.update,
-        policy=dqn.policy,
-        initial_carry=dqn.initial_carry,
-        act=dqn.act,
-    )
+    return build("dqn", Hyper, env, config, network)
 
 
 def main() -> None:

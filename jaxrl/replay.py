@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
 from jaxrl.distributions import invert_cdf
 from jaxrl.environment import pytree
@@ -42,7 +42,7 @@ class PrioritisedRing:
 
 
 class Replay(NamedTuple):
-    """A replay memory. See `uniform`, `prioritised` and `sequence` for the signatures."""
+    """A replay memory. See `uniform`, `prioritised`, `sequence` and `prioritised_sequence` for the signatures."""
 
     init: Callable[..., Any]
     add: Callable[..., Any]
@@ -207,3 +207,58 @@ def sequence(capacity: int, num_envs: int, length: int) -> Replay:
         return _take(state.items, time * num_envs + env)
 
     return Replay(init, add, sample)
+
+
+@functools.cache
+def prioritised_sequence(capacity: int, num_envs: int, length: int) -> Replay:
+    """Proportional prioritised replay of sequences: what `sequence` holds, drawn as `prioritised` draws.
+
+    A priority belongs to `length` steps in a row of one environment. It is zero until the last of them is there.
+
+    `init(item) -> state`; `add(state, rollout) -> state` with leaves (T, num_envs, ...).
+
+    `sample(key, state, batch_size, beta) -> (batch, indices, weights)` with leaves (length, batch_size, ...),
+    time-major; at least `length` steps must be held.
+
+    `update(state, indices, priorities, alpha, given) -> state`: as in `prioritised`, for the indices where `given`.
+
+    Raises ValueError as `sequence` does, and when a rollout leaves no room for the length - 1 steps before it.
+    """
+    memory, flat = sequence(capacity, num_envs, length), prioritised(capacity)
+    lag = (length - 1) * num_envs  # items before a sequence that starts at the oldest one is whole
+
+    def add(state: PrioritisedRing, rollout: PyTree) -> PrioritisedRing:
+        ring = memory.add(state.ring, rollout)
+        steps, width = jax.tree.leaves(rollout)[0].shape[:2]
+        count = steps * width
+        if count + lag > capacity:
+            raise ValueError(
+                f"replay.prioritised_sequence: a rollout of {count} items and the {lag} before it do not fit a "
+                f"capacity of {capacity}."
+            )
+        # Sequences that end in the new rows are whole now; those that start in the last rows are not yet.
+        start = jnp.arange(-lag, count, dtype=jnp.int32)
+        whole = (start < count - lag) & (start + state.ring.size >= 0)
+        rows = (state.ring.position + start) % capacity
+        tree = _set_leaves(state.tree, rows, jnp.where(whole, state.max_priority, 0))
+        return PrioritisedRing(ring, tree, state.max_priority)
+
+    def sample(
+        key: Key[Array, ""], state: PrioritisedRing, batch_size: int, beta: float | Float[Array, ""]
+    ) -> tuple[PyTree, Int[Array, " B"], Float[Array, " B"]]:
+        _, indices, weights = flat.sample(key, state, batch_size, beta)
+        rows = (indices + num_envs * jnp.arange(length, dtype=jnp.int32)[:, None]) % capacity
+        return _take(state.ring.items, rows), indices, weights
+
+    def update(
+        state: PrioritisedRing,
+        indices: Int[Array, " B"],
+        priorities: Float[Array, " B"],
+        alpha: float | Float[Array, ""],
+        given: Bool[Array, " B"] | bool = True,
+    ) -> PrioritisedRing:
+        scaled = jnp.where(given, (priorities**alpha).astype(jnp.float32), _take(state.tree[0], indices))
+        largest = jnp.maximum(state.max_priority, jnp.max(scaled))
+        return PrioritisedRing(state.ring, _set_leaves(state.tree, indices, scaled), largest)
+
+    return Replay(flat.init, add, sample, update)

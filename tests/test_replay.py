@@ -174,6 +174,61 @@ def test_sequences_are_consecutive_and_never_cross_the_write_head(chunks, seed):
     assert set(times[0]) == set(starts) and set(env[0]) == set(range(envs))
 
 
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.sampled_from([1, 2, 3]), min_size=2, max_size=8), st.integers(0, 1000))
+def test_prioritised_sequences_are_those_of_sequence(chunks, seed):
+    """At any time the same sequences can be drawn, with equal priorities at first."""
+    envs, steps, length = 2, 5, 3
+    memory = jitted(replay.prioritised_sequence(envs * steps, envs, length))
+    state, count = memory.init(ITEM), 0
+    for chunk in chunks:
+        time_, env = np.meshgrid(np.arange(count, count + chunk), np.arange(envs), indexing="ij")
+        state = memory.add(state, items(time_ * 10 + env))
+        count += chunk
+    if count < length:
+        assert not any(level.any() for level in state.tree)
+        return
+    batch, indices, weights = memory.sample(jax.random.key(seed), state, 64, 0.5)
+    number = np.asarray(batch["action"])
+    jax.tree.map(np.testing.assert_array_equal, batch, items(number))
+    times, env = number // 10, number % 10
+    assert (np.diff(times, axis=0) == 1).all() and (env == env[0]).all()
+    starts = range(max(0, count - steps), count - length + 1)
+    assert set(times[0]) == set(starts) and set(env[0]) == set(range(envs))
+    np.testing.assert_array_equal(state.ring.items["action"][indices], number[0])
+    np.testing.assert_allclose(weights, 1)
+    assert (np.asarray(state.tree[0]) > 0).sum() == len(starts) * envs
+    np.testing.assert_allclose(state.tree[-1].sum(), len(starts) * envs)
+
+
+def test_prioritised_sequences_follow_their_priorities():
+    memory = jitted(replay.prioritised_sequence(16, 2, 2))
+    state = memory.init(ITEM)
+    for start in (0, 8):
+        state = memory.add(state, items(np.arange(start, start + 8).reshape(4, 2)))
+    rows = jnp.arange(14)
+    state = memory.update(state, rows, jnp.where(rows == 5, 16.0, 1.0), 0.5)
+    batch, indices, weights = memory.sample(KEY, state, 1700, 1.0)
+    share = np.bincount(indices, minlength=16) / 1700
+    np.testing.assert_allclose(share[:14], np.where(rows == 5, 4 / 17, 1 / 17), atol=0.02)
+    np.testing.assert_array_equal(share[14:], 0)
+    np.testing.assert_allclose(weights, np.where(indices == 5, 0.25, 1))
+    np.testing.assert_array_equal(batch["action"], np.stack([indices, indices + 2]))
+    # Where nothing is given nothing changes; new sequences get the largest priority, and the old newest become whole.
+    same = memory.update(state, rows, jnp.full(14, 9.0), 0.5, jnp.zeros(14, bool))
+    jax.tree.map(np.testing.assert_array_equal, same, state)
+    state = memory.add(state, items(np.arange(16, 18).reshape(1, 2)))
+    np.testing.assert_array_equal(state.tree[0], [0, 0, *np.where(rows[2:] == 5, 4, 1), 4, 4])
+
+
+def test_prioritised_sequences_refuse_what_does_not_fit():
+    memory = replay.prioritised_sequence(10, 2, 3)
+    with pytest.raises(ValueError, match="rollout of 8 items and the 4 before it"):
+        memory.add(memory.init(ITEM), items(np.arange(8).reshape(4, 2)))
+    with pytest.raises(ValueError, match="no multiple"):
+        replay.prioritised_sequence(9, 2, 3)
+
+
 # ---- speed
 
 

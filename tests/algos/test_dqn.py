@@ -191,7 +191,7 @@ FAST = dqn.Hyper(
 @pytest.mark.parametrize(
     ("probe", "changes"),
     [
-        (DelayedReward(), {"double": False, "huber": True}),
+        (DelayedReward(), {"double": False, "critic": "huber"}),
         (TimeLimit(), {"n_step": 3}),  # windows of 3 in episodes of 5: every kind of cut
         (Termination(), {"n_step": 3}),  # not huber, which finds no mean of targets that vary
         (ObservationActionReward(), {"dueling": True}),
@@ -461,7 +461,7 @@ def two_agents():
         (lambda: dqn.make(make("CartPole-v1")[0], TINY, Linear(3)), r"values \(2, 3\).*needs \(2, 2\)"),
         (lambda: dqn.make(vectorize(make("CartPole-v1")[0], 4), TINY), r"num_envs=4 but the config says 2"),
         (lambda: dqn.make(two_agents(), TINY), r"2 agents"),
-        (lambda: dqn.make(make("Pendulum-v1")[0], TINY), r"Discrete.*Pendulum-v1 has Box.*ppo"),
+        (lambda: dqn.make(make("Pendulum-v1")[0], TINY), r"Discrete.*Pendulum-v1's Box.*ppo"),
         (lambda: dqn.make(ObservationActionReward("multi_discrete"), TINY), r"MultiDiscrete.*ppo"),
     ],
 )

@@ -1,0 +1,412 @@
+"""Parallelised Q-network: Q-learning without a replay and without a target network.
+
+Gallici et al. (2024), "Simplifying deep temporal difference learning" (arXiv:2407.04811): many environments act
+epsilon-greedily for a few steps, the rollout's lambda-returns are computed once, and minibatches of it are regressed on
+for a few epochs. LayerNorm before every activation is what keeps this stable. The target is Peng's Q(lambda),
+
+    G[t] = r[t] + gamma ((1 - lambda) max_a Q(s[t+1], a) + lambda G[t+1])
+
+without the bracket if the episode terminated, and with max_a Q(s[t+1], a) alone for it where the episode was cut or
+the rollout ends. `rnn="gru"` or `"lstm"` is PQN-RNN: minibatches are whole sequences of some environments, replayed
+from the carry with which the rollout began, after `burn_in` earlier steps that only refresh it.
+
+Deviations from purejaxql: Adam instead of RAdam; episodes cut by a time limit bootstrap from their final observation;
+orthogonal weights; the recurrent variant computes its targets once a rollout as the other does, learns from its last
+step too, and does not see the last action. Results: `docs/results.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+
+from jaxrl.algorithm import (
+    AdamState,
+    Algorithm,
+    adam_init,
+    annealed,
+    as_vector_env,
+    descend,
+    episode_metrics,
+    spaces_of,
+    starting_values,
+)
+from jaxrl.algos.dqn import best_action, epsilon_greedy, td_loss, value_of
+from jaxrl.environment import Environment, pytree, split_observation, visible
+from jaxrl.math import fast_key, shuffled
+from jaxrl.networks import MLP, Recurrent, encode, orthogonal
+from jaxrl.returns import lambda_returns
+from jaxrl.rollout import rollout, successor_values
+from jaxrl.spaces import Discrete, Space
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 32  # environments stepped together
+    num_steps: int = 64  # steps of each in a rollout
+    num_epochs: int = 4  # passes over a rollout
+    num_minibatches: int = 16  # gradient steps a pass; divides num_envs * num_steps, with an rnn num_envs
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "relu"
+    layer_norm: bool = True  # before every activation
+    rnn: str = "none"  # "gru" or "lstm" after the hidden layers
+    rnn_size: int = 64
+    burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
+
+    def __post_init__(self) -> None:
+        for name in ("num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        if self.rnn not in ("none", "gru", "lstm"):
+            raise ValueError(f"rnn={self.rnn!r} is unknown; use none, gru or lstm.")
+        most = 0 if self.rnn == "none" else self.num_steps
+        if not 0 <= self.burn_in <= most:
+            raise ValueError(f"burn_in={self.burn_in}: it must be 0 to {most} with rnn={self.rnn!r} and num_steps.")
+        name, items = "num_envs", self.num_envs
+        if self.rnn == "none":
+            name, items = "num_envs * num_steps", self.num_envs * self.num_steps
+        if items % self.num_minibatches:
+            raise ValueError(
+                f"num_minibatches={self.num_minibatches} does not divide {name} = {items}; "
+                f"{np.gcd(items, self.num_minibatches)} does."
+            )
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps."""
+
+    learning_rate: jax.Array = 1e-3
+    anneal_steps: jax.Array = 0  # steps over which the learning rate goes to zero; 0: constant
+    gamma: jax.Array = 0.99  # discount
+    q_lambda: jax.Array = 0.95  # 0: one-step targets, 1: returns up to the end of the rollout
+    epsilon_start: jax.Array = 1.0  # probability of a random action, at first
+    epsilon_end: jax.Array = 0.05  # and after exploration_steps, linear between
+    exploration_steps: jax.Array = 50_000
+    reward_scale: jax.Array = 1.0  # rewards are multiplied by it
+    max_grad_norm: jax.Array = 10.0
+
+
+class QNetwork(nn.Module):
+    """The default network, of time-major sequences. Bring your own with the same two methods."""
+
+    observation_space: Space
+    num_actions: int
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool
+    rnn: str
+    rnn_size: int
+
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
+        """What is remembered before an episode; () without an rnn."""
+        return () if self.rnn == "none" else Recurrent(self.rnn_size, self.rnn, parent=None).initial_carry(batch_shape)
+
+    @nn.compact
+    def __call__(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Float[Array, "T *batch n"]]:
+        """`(hidden, action values)` of observations (T, *batch, ...); `start` (T, *batch): first ones of an episode."""
+        x = encode(self.observation_space, obs)
+        x = MLP(self.hidden, None, self.activation, layer_norm=self.layer_norm)(x)
+        if self.rnn != "none":
+            hidden, x = Recurrent(self.rnn_size, self.rnn)(hidden, x, start)
+        return hidden, nn.Dense(self.num_actions, kernel_init=orthogonal())(x)
+
+
+class Policy(NamedTuple):
+    """What is deployed."""
+
+    weights: Any
+    epsilon: Array  # of random actions where not greedy
+
+
+class Carry(NamedTuple):
+    """What a recurrent policy carries from step to step. After an episode: `carry._replace(start=done)`."""
+
+    start: Any  # (*batch,): the next observation is the first of an episode, so forget `hidden` before it
+    hidden: Any
+
+
+class Past(NamedTuple):
+    """From where a rollout is replayed: the carry before the last `burn_in` steps, and these, (burn_in, N, ...)."""
+
+    hidden: Any
+    obs: Any
+    start: Any
+
+
+@pytree
+class PQNState:
+    key: jax.Array
+    hyper: Hyper
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done
+    weights: Any
+    optimizer: AdamState  # of the flattened weights
+    carry: Any  # Carry; () without an rnn
+    past: Any  # Past; None without an rnn
+
+
+class Rollout(NamedTuple):
+    """Time-major, (T, N, ...)."""
+
+    obs: Any
+    action: Array
+    value: Array  # the largest action value
+    reward: Array
+    terminated: Array
+    truncated: Array
+    next_value: Array  # of the true successor, final_obs where truncated
+    start: Any  # the observation is the first of an episode; None without an rnn
+    past: Any
+    episode_return: Array  # valid where terminated | truncated
+    episode_length: Array
+
+
+class Batch(NamedTuple):
+    """Sequences, time-major; without an rnn of one step each."""
+
+    obs: Any
+    action: Array
+    target: Array
+    start: Any
+    past: Any  # its hidden has a leading axis of length 1
+
+
+def epsilon_at(step: Int[Array, ""], hyper: Hyper) -> Float[Array, ""]:
+    """The probability of a random action at environment step `step`."""
+    done = jnp.where(hyper.exploration_steps > 0, step / jnp.maximum(hyper.exploration_steps, 1), 1)
+    start, end = hyper.epsilon_start, hyper.epsilon_end
+    return start + jnp.clip(done, 0, 1).astype(start.dtype) * (end - start)
+
+
+def best_value(
+    q: Float[Array, "*batch n"], action_mask: Shaped[Array, "*batch n"] | None = None
+) -> Float[Array, "*batch"]:
+    """The largest value of the allowed actions."""
+    return value_of(q, best_action(q, action_mask))
+
+
+def loss(weights: Any, batch: Batch, network: nn.Module) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """The objective of one minibatch (Gallici et al. 2024, algorithm 1) and what to report of it."""
+    hidden: Any = ()
+    if batch.past is not None:
+        hidden = jax.tree.map(lambda h: h[0], batch.past.hidden)
+        if batch.past.start.shape[0]:  # burn-in
+            hidden = jax.lax.stop_gradient(network.apply(weights, hidden, batch.past.obs, batch.past.start)[0])
+    q = jnp.asarray(network.apply(weights, hidden, batch.obs, batch.start)[1])
+    q, action = q.reshape(-1, q.shape[-1]), batch.action.reshape(-1)
+    total = td_loss(q, action, batch.target.reshape(-1))
+    return total, {"loss": total, "q_value": jnp.mean(value_of(q, action))}
+
+
+@dataclasses.dataclass(frozen=True)
+class _PQN:
+    """The static half; its methods are the Algorithm's functions."""
+
+    config: Config
+    venv: VectorEnv
+    network: Any
+    observation_space: Space
+
+    @property
+    def recurrent(self) -> bool:
+        return self.config.rnn != "none"
+
+    def action_mask(self, obs: Any) -> Bool[Array, "..."] | None:
+        return split_observation(obs, self.observation_space)[2]
+
+    def values(self, weights: Any, obs: Any, carry: Any) -> tuple[Array, Any]:
+        """Action values of one step's observations (*batch, ...), and the carry after it."""
+        if self.recurrent and not carry:
+            raise ValueError(f"rnn={self.config.rnn!r}: act needs a carry; the first is initial_carry(batch_shape).")
+        start, hidden = carry or Carry(None, ())
+        sequence = jax.tree.map(lambda x: x[None], (visible(obs), start))
+        hidden, q = self.network.apply(weights, hidden, *sequence)
+        return q[0], Carry(jnp.zeros_like(start), hidden) if carry else ()
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PQNState:
+        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        key, weights_key, reset_key = jax.random.split(key, 3)
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        carry = self.initial_carry((self.config.num_envs,))
+        start, hidden = carry or Carry(None, ())
+        sequence = jax.tree.map(lambda x: x[None], (visible(obs), start))
+        weights = self.network.init(weights_key, hidden, *sequence)
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        past = None
+        if self.recurrent:
+            # The first rollout starts with episodes, before which nothing is remembered: what is here does not matter.
+            past = Past(hidden, *jax.tree.map(lambda x: x.repeat(self.config.burn_in, 0), sequence))
+        return PQNState(
+            key=key,
+            hyper=hyper,
+            env_params=env_params,
+            env_state=env_state,
+            obs=obs,
+            step=jnp.int32(0),
+            weights=weights,
+            optimizer=adam_init(ravel_pytree(weights)[0]),
+            carry=carry,
+            past=past,
+        )
+
+    def collect(self, state: PQNState) -> tuple[PQNState, Rollout]:
+        epsilon = epsilon_at(state.step, state.hyper)
+
+        def act(key, obs, carry):
+            start = carry.start if carry else None
+            q, carry = self.values(state.weights, obs, carry)
+            mask = self.action_mask(obs)
+            action = epsilon_greedy(q, epsilon, mask).sample(key)
+            return action, (action, best_value(q, mask), start, carry), carry
+
+        def ended(carry, done):
+            return carry._replace(start=done) if carry else ()
+
+        def value_after(inputs):
+            obs, carry = inputs
+            return best_value(self.values(state.weights, obs, carry)[0], self.action_mask(obs))
+
+        new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, state.carry, ended)
+        action, value, start, after = steps.output
+        # A final observation is of the episode that it ends: the carry `after` a step is the one before any reset.
+        last = carry._replace(start=jnp.zeros_like(carry.start)) if carry else ()
+        next_value = successor_values(
+            value_after, value, (new_state.obs, last), (steps.next_obs, after), steps.truncated
+        )
+        obs, past = visible(steps.obs), state.past
+        if self.recurrent:
+            kept = self.config.num_steps - self.config.burn_in
+            hidden = jax.tree.map(
+                lambda first, h: jnp.concatenate([first[None], h])[kept], state.carry.hidden, after.hidden
+            )
+            new_state = new_state.replace(past=Past(hidden, *jax.tree.map(lambda x: x[kept:], (obs, start))))
+        return new_state.replace(carry=carry), Rollout(
+            obs=obs,
+            action=action,
+            value=value,
+            reward=steps.reward,
+            terminated=steps.terminated,
+            truncated=steps.truncated,
+            next_value=next_value,
+            start=start,
+            past=past,
+            episode_return=steps.info["episode_return"],
+            episode_length=steps.info["episode_length"],
+        )
+
+    def learn(self, state: PQNState, rollout: Rollout) -> tuple[PQNState, dict[str, Array]]:
+        config, hyper = self.config, state.hyper
+        key, shuffle_key = jax.random.split(state.key)
+        reward, ends = hyper.reward_scale * rollout.reward, (rollout.terminated, rollout.truncated)
+        target = lambda_returns(reward, rollout.next_value, *ends, hyper.gamma, hyper.q_lambda)
+        steps = items = config.num_steps * config.num_envs
+        batch = Batch(rollout.obs, rollout.action, target, rollout.start, rollout.past)
+        if self.recurrent:
+            hidden = jax.tree.map(lambda h: h[None], rollout.past.hidden)
+            items, batch = config.num_envs, batch._replace(past=rollout.past._replace(hidden=hidden))
+        else:
+            batch = jax.tree.map(lambda x: x.reshape(1, steps, *x.shape[2:]), batch)
+        flat, unravel = ravel_pytree(state.weights)
+        learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
+        gradient = jax.grad(loss, has_aux=True)
+
+        def minibatch(carry, batch):
+            flat, optimizer = carry
+            grads, report = gradient(unravel(flat), batch, self.network)
+            flat, optimizer, report["grad_norm"] = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
+            return (flat, optimizer), report
+
+        def epoch(carry, order):
+            orders = order.reshape(config.num_minibatches, -1)
+            minibatches = jax.tree.map(lambda x: jnp.moveaxis(x[:, orders], 1, 0), batch)
+            return jax.lax.scan(minibatch, carry, minibatches)
+
+        orders = shuffled(shuffle_key, (config.num_epochs, items))
+        (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)
+        metrics = {
+            **episode_metrics(rollout.episode_return, rollout.episode_length, ends[0] | ends[1]),
+            **jax.tree.map(jnp.mean, reports),
+            "epsilon": epsilon_at(state.step, hyper),
+            "learning_rate": learning_rate,
+        }
+        return state.replace(key=key, weights=unravel(flat), optimizer=optimizer), metrics
+
+    def update(self, state: PQNState) -> tuple[PQNState, dict[str, Array]]:
+        return self.learn(*self.collect(state))
+
+    def policy(self, state: PQNState) -> Policy:
+        return Policy(state.weights, epsilon_at(state.step, state.hyper))
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Any:
+        return Carry(jnp.ones(batch_shape, bool), self.network.initial_carry(batch_shape)) if self.recurrent else ()
+
+    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        q, carry = self.values(policy.weights, obs, carry)
+        if greedy:
+            return best_action(q, self.action_mask(obs)), carry
+        return epsilon_greedy(q, policy.epsilon, self.action_mask(obs)).sample(fast_key(key)), carry
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+    """PQN on `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        network: a flax module with the methods `initial_carry` and `__call__` of `QNetwork`.
+
+    Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    observation_space, action_space = spaces_of("pqn", venv, Discrete)
+    if network is None:
+        body = config.hidden, config.activation, config.layer_norm, config.rnn, config.rnn_size
+        network = QNetwork(observation_space, action_space.n, *body)
+    pqn = _PQN(config, venv, network, observation_space)
+    state = jax.eval_shape(pqn.init, jax.random.key(0))
+    shape = jax.eval_shape(lambda s: pqn.values(s.weights, s.obs, s.carry)[0], state).shape
+    if shape != (config.num_envs, action_space.n):
+        raise ValueError(
+            f"network gives values {shape} for {config.num_envs} observations; "
+            f"{action_space} needs {(config.num_envs, action_space.n)}."
+        )
+    return Algorithm(
+        name="pqn",
+        config=config,
+        hyper=Hyper,
+        venv=venv,
+        steps_per_update=config.num_envs * config.num_steps,
+        init=pqn.init,
+        collect=pqn.collect,
+        learn=pqn.learn,
+        update=pqn.update,
+        policy=pqn.policy,
+        initial_carry=pqn.initial_carry,
+        act=pqn.act,
+    )
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.pqn CartPole-v1 ...` is `jaxrl train pqn CartPole-v1 ...`."""
+    import sys
+
+    from jaxrl.cli import main
+
+    sys.exit(main(["train", "pqn", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

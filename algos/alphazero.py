@@ -1,0 +1,490 @@
+"""AlphaZero: a policy and a value network that learn from a tree search through the environment itself.
+
+Silver et al. (2018), "A general reinforcement learning algorithm that masters chess, shogi and Go through self-play",
+for one agent. The environment's own `step` is the model of the search, which is DeepMind's `mctx`
+(`pip install jaxrl[mctx]`): with `search="puct"` that of AlphaZero and MuZero (Schrittwieser et al. 2020, app. B), with
+`search="gumbel"` that of Danihelka et al. (2022), "Policy improvement by planning with Gumbel", which improves on the
+network also with few simulations. Each step of a rollout is searched from; learning minimises
+
+    -sum_a w(a) log pi(a) + vf_coef (v - target)^2 / 2
+
+where w is the search's policy (visit shares; softmax(logits + scaled completed action values) with Gumbel) and target
+the lambda-return that bootstraps from the search's values, sum_a w(a) q(a).
+
+An edge of the tree that ends an episode leads to a leaf for good: of value 0 if it terminated, of the network's value
+if it was cut by a limit. In an environment with noise a simulation draws an outcome once, when it makes the edge, and
+the tree then knows it: its action values are optimistic, and the search's values with them (`td_lambda=1` keeps these
+out of the targets). A learned model (MuZero) and chance nodes are not built.
+
+Deviations: no replay, several passes over each rollout, as PPO makes them, instead; no weight decay; no schedule of the
+temperature. Results: `docs/algos/alphazero.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from jaxrl.algorithm import (
+    AdamState,
+    Algorithm,
+    adam_init,
+    annealed,
+    as_vector_env,
+    descend,
+    episode_metrics,
+    spaces_of,
+    starting_values,
+)
+from jaxrl.distributions import Categorical, mask_logits
+from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.math import fast_key, shuffled
+from jaxrl.networks import ActorCritic
+from jaxrl.returns import lambda_returns
+from jaxrl.rollout import successor_values
+from jaxrl.spaces import Discrete, Space
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 16  # environments stepped together
+    num_steps: int = 32  # steps of each in a rollout
+    search: str = "gumbel"  # or "puct"
+    num_simulations: int = 16  # model steps a search, which is one action
+    max_depth: int | None = None  # of the tree; None: num_simulations
+    max_considered: int = 16  # gumbel: actions looked at in the root
+    num_epochs: int = 4  # passes over a rollout
+    num_minibatches: int = 8  # gradient steps a pass; divides num_envs * num_steps
+    hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
+    activation: str = "tanh"
+
+    def __post_init__(self) -> None:
+        if self.search not in ("gumbel", "puct"):
+            raise ValueError(f"search={self.search!r} is unknown; use 'gumbel' or 'puct'.")
+        for name in ("num_envs", "num_steps", "num_simulations", "max_considered", "num_epochs", "num_minibatches"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        if self.max_depth is not None and self.max_depth < 1:
+            raise ValueError(f"max_depth={self.max_depth}: it must be at least 1, or None.")
+        batch = self.num_envs * self.num_steps
+        if batch % self.num_minibatches:
+            raise ValueError(
+                f"num_minibatches={self.num_minibatches} does not divide num_envs * num_steps = {batch}; "
+                f"{np.gcd(batch, self.num_minibatches)} does."
+            )
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    learning_rate: jax.Array = 2e-3
+    anneal_steps: jax.Array = 0  # environment steps over which the learning rate goes to zero; 0: constant
+    gamma: jax.Array = 0.99  # discount
+    td_lambda: jax.Array = 0.95  # of the value targets; 1: Monte Carlo
+    vf_coef: jax.Array = 0.5
+    max_grad_norm: jax.Array = 10.0
+    value_scale: jax.Array = 0.1  # gumbel: weight of the action values beside the logits
+    dirichlet_alpha: jax.Array = 0.3  # puct: concentration of the noise in the root,
+    dirichlet_fraction: jax.Array = 0.25  # and its share
+    temperature: jax.Array = 1.0  # puct: acts with probability ~ visits ** (1 / temperature)
+
+
+class Policy(NamedTuple):
+    """What is deployed."""
+
+    weights: Any
+    hyper: Hyper  # the settings of `search`
+
+
+@pytree
+class AlphaZeroState:
+    key: jax.Array
+    hyper: Hyper
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done
+    weights: Any
+    optimizer: AdamState  # of the flattened weights
+
+
+class Plan(NamedTuple):
+    """What a search finds, a row a root."""
+
+    action: Array  # (B,)
+    weights: Array  # (B, A): the improved policy
+    value: Array  # (B,): of that policy, as far as the tree shows it
+    visits: Array  # (B, A)
+
+
+class Rollout(NamedTuple):
+    """Time-major, (T, N, ...)."""
+
+    obs: Any
+    plan: Plan
+    reward: Array
+    terminated: Array
+    truncated: Array
+    next_value: Array  # of the true successor: the search's, the network's where the rollout or an episode was cut
+    episode_return: Array  # valid where terminated | truncated
+    episode_length: Array
+
+
+class Batch(NamedTuple):
+    """What a minibatch holds."""
+
+    obs: Any
+    weights: Array  # (B, A): the search's policy
+    target: Array  # of the value
+
+
+class Node(NamedTuple):
+    """What the tree keeps of a node."""
+
+    env_state: Any
+    ended: Array  # (B,): the episode is over here
+    value: Array  # (B,): the network's, 0 where terminated
+
+
+def plan_value(
+    weights: Float[Array, "*batch A"], q: Float[Array, "*batch A"], visits: Float[Array, "*batch A"]
+) -> Float[Array, "*batch"]:
+    """The mean of the action values that the search knows, under its policy."""
+    known = jnp.where(visits > 0, weights, 0)
+    # Weights far below the others' may vanish together in rounding; then visits are all there is.
+    known = jnp.where(jnp.sum(known, -1, keepdims=True) > 0, known, visits)
+    return jnp.sum(known * jnp.where(visits > 0, q, 0), -1) / jnp.maximum(jnp.sum(known, -1), 1e-30)
+
+
+def policy_loss(logits: Float[Array, "B A"], weights: Float[Array, "B A"]) -> Float[Array, ""]:
+    """Cross entropy of the network's policy under the search's (Silver et al. 2018, eq. 1)."""
+    return -jnp.mean(jnp.sum(weights * jax.nn.log_softmax(logits), -1))
+
+
+def value_loss(value: Float[Array, " B"], target: Float[Array, " B"]) -> Float[Array, ""]:
+    """Half the squared error."""
+    return 0.5 * jnp.mean((value - target) ** 2)
+
+
+def loss(
+    weights: Any, batch: Batch, hyper: Hyper, network: nn.Module, observation_space: Space
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """The whole objective of one minibatch and what to report of it."""
+    logits, value = _predict(network, observation_space, weights, batch.obs)
+    actor, critic = policy_loss(logits, batch.weights), value_loss(value, batch.target)
+    total = actor + hyper.vf_coef * critic
+    entropy = jnp.mean(Categorical(logits).entropy())
+    return total, {"loss": total, "policy_loss": actor, "value_loss": critic, "entropy": entropy}
+
+
+def _predict(network: nn.Module, space: Space, weights: Any, obs: Any) -> tuple[Any, Any]:
+    """The network's logits, forbidden actions made impossible, and values."""
+    logits, value = network.apply(weights, obs)
+    action_mask = split_observation(obs, space)[2]
+    return (logits if action_mask is None else mask_logits(logits, action_mask)), value
+
+
+def model(
+    env: Environment,
+    predict: Callable[[Any, Any], tuple[Any, Any]],
+    gamma: Float[Array, ""] | float,
+    env_params: Any,
+    axis: int | None = None,
+) -> Callable[..., tuple[Any, Node]]:
+    """mctx's `recurrent_fn`, (weights, raw key, action (B,), node) -> (what it found, next node), of an env's `step`.
+
+    A node past the end of an episode stays as it is, without reward or discount, so that searching on from there adds
+    its own value again and changes nothing. `axis` is 0 where `env_params` have a row for each of the B roots.
+    """
+    import mctx
+
+    output: Any = mctx.RecurrentFnOutput
+
+    def expand(weights, key, action, node):
+        keys = jax.random.split(fast_key(jax.random.wrap_key_data(key)), action.shape[0])
+        ts = jax.vmap(env.step, (0, 0, 0, axis))(keys, node.env_state, action, env_params)
+        logits, value = predict(weights, ts.obs)
+        value = jnp.where(node.ended, node.value, jnp.where(ts.terminated, 0, value))
+        found = output(
+            reward=jnp.where(node.ended, 0, ts.reward).astype(value.dtype),
+            discount=jnp.where(node.ended, 1, gamma).astype(value.dtype),
+            prior_logits=logits,
+            value=value,
+        )
+        return found, Node(ts.state, node.ended | ts.terminated | ts.truncated, value)
+
+    return expand
+
+
+def _raw(key: Array) -> Array:
+    """A raw key drawn from a typed one.
+
+    mctx's batched loops carry the split keys of slots that stopped before others. Nothing is drawn from those, but
+    jax's key-reuse checker, which follows typed keys, would take carrying them on for reuse.
+    """
+    return jax.random.bits(key, jax.random.key_data(jax.random.key(0)).shape, jnp.uint32)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Search:
+    """What `searcher` returns."""
+
+    env: Environment
+    config: Config
+    network: nn.Module
+    observation_space: Space
+
+    def predict(self, weights: Any, obs: Any) -> tuple[Any, Any]:
+        return _predict(self.network, self.observation_space, weights, obs)
+
+    def __call__(
+        self,
+        policy: Policy,
+        key: Array,
+        env_state: Any,
+        obs: Any,
+        env_params: Any,
+        greedy: bool = False,
+        axis: int | None = None,
+    ) -> Plan:
+        import mctx
+
+        output: Any = mctx.RootFnOutput
+        config, hyper = self.config, policy.hyper
+        logits, value = self.predict(policy.weights, obs)
+        root = output(prior_logits=logits, value=value, embedding=Node(env_state, jnp.zeros(value.shape, bool), value))
+        action_mask = split_observation(obs, self.observation_space)[2]
+        settings: dict[str, Any] = dict(
+            params=policy.weights,
+            rng_key=_raw(key),
+            root=root,
+            recurrent_fn=model(self.env, self.predict, hyper.gamma, env_params, axis),
+            num_simulations=config.num_simulations,
+            max_depth=config.max_depth,
+            invalid_actions=None if action_mask is None else (~action_mask).astype(logits.dtype),
+        )
+        if config.search == "gumbel":
+            found: Any = mctx.gumbel_muzero_policy(
+                **settings,
+                qtransform=functools.partial(mctx.qtransform_completed_by_mix_value, value_scale=hyper.value_scale),
+                max_num_considered_actions=config.max_considered,
+                gumbel_scale=0.0 if greedy else 1.0,
+            )
+        else:
+            found = mctx.muzero_policy(
+                **settings,
+                dirichlet_alpha=hyper.dirichlet_alpha,
+                dirichlet_fraction=0.0 if greedy else hyper.dirichlet_fraction,
+                temperature=hyper.temperature,
+            )
+        summary = found.search_tree.summary()
+        weights, visits = found.action_weights, summary.visit_counts
+        action = jnp.argmax(weights, -1) if greedy and config.search == "puct" else found.action
+        return Plan(action.astype(jnp.int32), weights, plan_value(weights, summary.qvalues, visits), visits)
+
+
+@dataclasses.dataclass(frozen=True)
+class _AlphaZero:
+    """The static half; its methods are the Algorithm's functions."""
+
+    config: Config
+    venv: VectorEnv
+    network: nn.Module
+    observation_space: Space
+    search: _Search
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> AlphaZeroState:
+        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        key, weights_key, reset_key = jax.random.split(key, 3)
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        weights = self.network.init(weights_key, jax.tree.map(lambda x: x[0], obs))
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        return AlphaZeroState(
+            key=key,
+            hyper=hyper,
+            env_params=env_params,
+            env_state=env_state,
+            obs=obs,
+            step=jnp.int32(0),
+            weights=weights,
+            optimizer=adam_init(ravel_pytree(weights)[0]),
+        )
+
+    def collect(self, state: AlphaZeroState) -> tuple[AlphaZeroState, Rollout]:
+        config, venv, policy = self.config, self.venv, self.policy(state)
+        key, rollout_key = jax.random.split(state.key)
+
+        def critic(obs):
+            return self.search.predict(state.weights, obs)[1]
+
+        # The core's `rollout` shows a policy observations; a search needs the states.
+        def step(carried, key):
+            obs, env_state = carried
+            search_key, env_key = jax.random.split(key)
+            params, axis = (state.env_params, 0 if venv.batched_params else None)
+            if venv.level_fn is not None:
+                params, axis = env_state.params, 0
+            plan = self.search(policy, search_key, env_state.env, obs, params, axis=axis)
+            ts = venv.step(env_key, env_state, plan.action, state.env_params)
+            return (ts.obs, ts.state), (obs, plan, ts._replace(obs=None, state=None))
+
+        carried = state.obs, state.env_state
+        (obs, env_state), (seen, plan, ts) = jax.lax.scan(
+            step, carried, jax.random.split(rollout_key, config.num_steps)
+        )
+        steps = config.num_steps * config.num_envs
+        state = state.replace(key=key, obs=obs, env_state=env_state, step=state.step + steps)
+        return state, Rollout(
+            obs=seen,
+            plan=plan,
+            reward=ts.reward,
+            terminated=ts.terminated,
+            truncated=ts.truncated,
+            next_value=successor_values(critic, plan.value, obs, ts.info["final_obs"], ts.truncated),
+            episode_return=ts.info["episode_return"],
+            episode_length=ts.info["episode_length"],
+        )
+
+    def learn(self, state: AlphaZeroState, rollout: Rollout) -> tuple[AlphaZeroState, dict[str, Array]]:
+        config, hyper = self.config, state.hyper
+        key, shuffle_key = jax.random.split(state.key)
+        target = lambda_returns(
+            rollout.reward, rollout.next_value, rollout.terminated, rollout.truncated, hyper.gamma, hyper.td_lambda
+        )
+        steps = config.num_steps * config.num_envs
+        batch = Batch(rollout.obs, rollout.plan.weights, target)
+        batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
+        flat, unravel = ravel_pytree(state.weights)
+        learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
+        gradient = jax.grad(loss, has_aux=True)
+
+        def minibatch(carry, batch):
+            flat, optimizer = carry
+            grads, report = gradient(unravel(flat), batch, hyper, self.network, self.observation_space)
+            flat, optimizer, report["grad_norm"] = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
+            return (flat, optimizer), report
+
+        def epoch(carry, order):
+            minibatches = jax.tree.map(lambda x: x[order].reshape(config.num_minibatches, -1, *x.shape[1:]), batch)
+            return jax.lax.scan(minibatch, carry, minibatches)
+
+        orders = shuffled(shuffle_key, (config.num_epochs, steps))
+        (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)
+        done = rollout.terminated | rollout.truncated
+        weights = rollout.plan.weights
+        metrics = {
+            **episode_metrics(rollout.episode_return, rollout.episode_length, done),
+            **jax.tree.map(jnp.mean, reports),
+            "search_value": jnp.mean(rollout.plan.value),
+            "search_entropy": -jnp.mean(jnp.sum(weights * jnp.log(jnp.maximum(weights, 1e-30)), -1)),
+            "learning_rate": learning_rate,
+        }
+        return state.replace(key=key, weights=unravel(flat), optimizer=optimizer), metrics
+
+    def update(self, state: AlphaZeroState) -> tuple[AlphaZeroState, dict[str, Array]]:
+        return self.learn(*self.collect(state))
+
+    def policy(self, state: AlphaZeroState) -> Policy:
+        return Policy(state.weights, state.hyper)
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
+        return ()
+
+    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        logits: Any = self.network.apply(policy.weights, obs, method="actor")
+        action_mask = split_observation(obs, self.observation_space)[2]
+        pi = Categorical(logits if action_mask is None else mask_logits(logits, action_mask))
+        return pi.mode() if greedy else pi.sample(fast_key(key)), carry
+
+
+def _parts(env: Environment | VectorEnv, config: Config, network: nn.Module | None) -> tuple[_Search, int]:
+    try:
+        import mctx  # noqa: F401
+    except ImportError as error:
+        raise ImportError("alphazero needs mctx: pip install jaxrl[mctx]") from error
+    observation_space, action_space = spaces_of("alphazero", env, Discrete)
+    network = network or ActorCritic(observation_space, action_space.n, False, config.hidden, config.activation)
+    env = env.env if isinstance(env, VectorEnv) else env
+    state = jax.eval_shape(lambda key: env.reset(key, env.default_params)[1], jax.random.key(0))
+    if any(jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(state)):
+        raise ValueError(f"{env.id} holds a random key in its state, which the nodes of a search cannot.")
+    return _Search(env, config, network, observation_space), action_space.n
+
+
+@functools.cache
+def searcher(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> _Search:
+    """The search of the algorithm that `make` returns for the same arguments, for acting with it.
+
+    Returns `search(policy, key, env_state, obs, env_params, greedy=False, axis=None) -> Plan`, for B environments at a
+    time: states and observations (B, ...), as `jax.vmap(env.reset)` gives them (of a `VectorState`, its `env`), params
+    as `step` takes them, or with `axis=0` a row for each of the B. `greedy`: without noise on the root.
+
+    Raises ImportError without mctx, and ValueError for an action space that is not Discrete, several agents, or a state
+    that holds a random key.
+    """
+    return _parts(env, config, network)[0]
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+    """AlphaZero on `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    `act` is the policy network alone, as it sees observations only; acting with the search needs the environment's
+    states: see `searcher`.
+
+    Args:
+        network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
+
+    Raises ImportError without mctx, and ValueError for an action space that is not Discrete, several agents, a
+    state that holds a random key, or a network whose outputs do not fit.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    search, num_actions = _parts(env, config, network)
+    alphazero = _AlphaZero(config, venv, search.network, search.observation_space, search)
+    state = jax.eval_shape(alphazero.init, jax.random.key(0))
+    head, value = jax.eval_shape(lambda s: search.network.apply(s.weights, s.obs), state)
+    if head.shape != (config.num_envs, num_actions) or value.shape != (config.num_envs,):
+        raise ValueError(
+            f"network gives logits {head.shape} and values {value.shape} for {config.num_envs} observations; "
+            f"{num_actions} actions need {(config.num_envs, num_actions)} and {(config.num_envs,)}."
+        )
+    return Algorithm(
+        name="alphazero",
+        config=config,
+        hyper=Hyper,
+        venv=venv,
+        steps_per_update=config.num_envs * config.num_steps,
+        init=alphazero.init,
+        collect=alphazero.collect,
+        learn=alphazero.learn,
+        update=alphazero.update,
+        policy=alphazero.policy,
+        initial_carry=alphazero.initial_carry,
+        act=alphazero.act,
+    )
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.alphazero CartPole-v1 ...` is `jaxrl train alphazero CartPole-v1 ...`."""
+    import sys
+
+    from jaxrl.cli import main
+
+    sys.exit(main(["train", "alphazero", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

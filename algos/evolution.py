@@ -1,0 +1,369 @@
+"""Evolution strategies over the weights of a policy: OpenAI-ES, PGPE and CMA-ES.
+
+An update is one generation. The strategy draws `population_size` weight vectors, each is the deterministic policy of
+its own environments for one episode, and the distribution is moved towards those of higher return. Nothing is
+differentiated. With fitness f_i made into centred ranks in [-1/2, 1/2] and w_i = mean + std * noise_i,
+
+    OpenAI-ES   gradient = sum_i f_i noise_i / (n std), std constant (Salimans et al. 2017, arXiv:1703.03864)
+    PGPE        that of the mean (f_i+ - f_i-) (w_i - mean) / n over pairs of opposite noise, and a gradient of one std
+                a weight (Sehnke et al. 2010)
+    CMA-ES      weighted recombination of the better half, step size and full covariance from evolution paths (Hansen
+                2016, arXiv:1604.00772); `sep_cma_es` keeps its diagonal (Ros and Hansen 2008)
+
+The strategies are evosax's (`pip install jaxrl[evosax]`); here are the evaluation, the settings as leaves and Adam on
+the gradient of the mean. Deviations from Salimans et al.: no weight decay and no virtual batch normalisation (the
+observations may be normalised by running statistics); actions carry no noise. Results: `docs/algos/evolution.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
+
+from jaxrl import normalize
+from jaxrl.algorithm import (
+    Algorithm,
+    adam_init,
+    annealed,
+    as_vector_env,
+    episode_metrics,
+    safe_adam,
+    spaces_of,
+    starting_values,
+)
+from jaxrl.distributions import num_outputs, of_space
+from jaxrl.environment import Environment, pytree, split_observation, strongly_typed, visible
+from jaxrl.networks import MLP, encode
+from jaxrl.rollout import rollout
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
+from jaxrl.vectorize import VectorEnv
+
+STRATEGIES = {"open_es": "Open_ES", "pgpe": "PGPE", "cma_es": "CMA_ES", "sep_cma_es": "Sep_CMA_ES"}
+"""Our names of evosax's classes."""
+MOST_WEIGHTS = 2_000
+"""The largest policy whose whole covariance is decomposed: about 4 s a generation on a CPU core."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    strategy: str = "open_es"  # or "pgpe", "cma_es", "sep_cma_es"
+    population_size: int = 64  # members a generation; even for open_es and pgpe, whose noise comes in opposite pairs
+    num_episodes: int = 1  # environments of a member, one episode of each
+    num_steps: int = 500  # of a generation; a longer episode counts as far as it came
+    common_starts: bool = True  # the k-th episodes of all members start in one state (and level)
+    hidden: tuple[int, ...] = (16,)
+    activation: str = "tanh"
+    normalize_obs: bool = False
+
+    @property
+    def num_envs(self) -> int:
+        """Environments stepped together."""
+        return self.population_size * self.num_episodes
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise ValueError(f"strategy={self.strategy!r} is unknown; use one of {', '.join(STRATEGIES)}.")
+        for name, least in (("population_size", 4), ("num_episodes", 1), ("num_steps", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)}: it must be at least {least}.")
+        if self.strategy in ("open_es", "pgpe") and self.population_size % 2:
+            raise ValueError(
+                f"population_size={self.population_size}: {self.strategy} draws pairs; "
+                f"{self.population_size + 1} is even."
+            )
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    sigma: jax.Array = 0.1  # std of the weights around their mean; pgpe and (sep_)cma_es adapt it from here on
+    learning_rate: jax.Array = 0.03  # of the mean, by Adam; open_es and pgpe
+    anneal_steps: jax.Array = 0  # environment steps over which the learning rate goes to zero; 0: constant
+    std_learning_rate: jax.Array = 0.1  # pgpe
+    std_max_change: jax.Array = 0.2  # pgpe: largest relative change of a std in one generation
+
+
+class PolicyNetwork(nn.Module):
+    """The default network. Bring your own: observations (..., *) to logits (..., n) or means in units of the box."""
+
+    observation_space: Space
+    num_outputs: int
+    hidden: tuple[int, ...]
+    activation: str
+
+    @nn.compact
+    def __call__(self, obs: Any) -> Float[Array, "... n"]:
+        return MLP(self.hidden, self.num_outputs, self.activation)(encode(self.observation_space, obs))
+
+
+class Policy(NamedTuple):
+    """What is deployed: the mean of the search distribution."""
+
+    weights: Any
+    normalizer: Any  # running statistics of observations; None without Config.normalize_obs
+
+
+@pytree
+class EvolutionState:
+    key: jax.Array
+    hyper: Hyper
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done
+    weights: Any  # the mean of the search distribution
+    search: Any  # the strategy's state
+    normalizer: Any
+
+
+class Rollout(NamedTuple):
+    """A generation: P members, N = P * num_episodes environments, member-major."""
+
+    population: Array  # (P, D)
+    fitness: Array  # (P,)
+    episode_return: Array  # (T, N), valid where finished
+    episode_length: Array
+    finished: Array  # ends of the episodes that count
+    obs: Any  # (T, N, ...) with Config.normalize_obs, else None
+
+
+def counted(done: Bool[Array, "T N"]) -> Bool[Array, "T N"]:
+    """The steps of each environment's first episode, its last one among them."""
+    before = jnp.cumsum(done, 0, dtype=jnp.int32) - done
+    return before == 0
+
+
+def fitness(reward: Float[Array, "T N"], done: Bool[Array, "T N"], population_size: int) -> Float[Array, " P"]:
+    """The mean return of a member's first episodes, each as far as it came."""
+    returns = jnp.sum(jnp.where(counted(done), reward, 0), 0)
+    return returns.reshape(population_size, -1).mean(1)
+
+
+def choose(space: Space, outputs: Float[Array, "*batch n"], action_mask: Any = None) -> Array:
+    """What a network's outputs stand for: the largest allowed logit (of each factor), or a point of the box."""
+    if isinstance(space, Box):
+        return space.from_unit(outputs)
+    return of_space(space, outputs, action_mask).mode()
+
+
+def adam() -> Any:
+    """Adam as an optax transformation whose learning rate lies in its state, `(AdamState, learning_rate)`."""
+    import optax
+
+    def init(flat):
+        return adam_init(flat), jnp.zeros((), flat.dtype)
+
+    def update(grads, state, params=None):
+        optimizer, learning_rate = state
+        change, optimizer = safe_adam(grads, optimizer, learning_rate)
+        return change, (optimizer, learning_rate)
+
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Evolution:
+    """The static half; its methods are the Algorithm's functions."""
+
+    config: Config
+    venv: VectorEnv
+    network: nn.Module
+    observation_space: Space
+    action_space: Space
+    strategy: Any  # evosax's
+    ask: Any  # the strategy's
+
+    def action(self, weights: Any, obs: Any, normalizer: Any) -> Array:
+        view = obs if normalizer is None else normalize.normalize(normalizer, obs)
+        outputs: Any = self.network.apply(weights, view)
+        return choose(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
+
+    def settings(self, hyper: Hyper) -> Any:
+        """evosax's parameters of ours; those of CMA-ES that depend on sizes alone stay the tutorial's."""
+        params = self.strategy.default_params
+        if self.config.strategy != "open_es":
+            params = params.replace(std_init=hyper.sigma)
+        if self.config.strategy == "pgpe":
+            params = params.replace(std_lr=hyper.std_learning_rate, std_max_change=hyper.std_max_change)
+        return params
+
+    def current(self, state: EvolutionState) -> Any:
+        """The strategy's state, with the weights and settings as they are now."""
+        search = state.search.replace(mean=ravel_pytree(state.weights)[0])
+        if self.config.strategy == "open_es":
+            search = search.replace(std=state.hyper.sigma)
+        if self.config.strategy in ("open_es", "pgpe"):
+            learning_rate = annealed(state.hyper.learning_rate, state.step, state.hyper.anneal_steps)
+            search = search.replace(opt_state=(search.opt_state[0], learning_rate))
+        return search
+
+    def starts(self, key: Array, env_params: Any) -> tuple[Any, Any]:
+        obs, env_state = self.venv.reset(key, env_params)
+        if self.config.common_starts:
+            slots = jnp.arange(self.config.num_envs) % self.config.num_episodes
+            obs, env, level = jax.tree.map(lambda x: x[slots], (obs, env_state.env, env_state.params))
+            env_state = env_state.replace(env=env, params=level)
+        return obs, env_state
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> EvolutionState:
+        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        key, weights_key, reset_key, search_key = jax.random.split(key, 4)
+        obs, env_state = self.starts(reset_key, env_params)
+        first = jax.tree.map(lambda x: x[0], obs)
+        weights = self.network.init(weights_key, visible(first))
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        search = self.strategy.init(search_key, ravel_pytree(weights)[0], self.settings(hyper))
+        return EvolutionState(
+            key=key,
+            hyper=hyper,
+            env_params=env_params,
+            env_state=env_state,
+            obs=obs,
+            step=jnp.int32(0),
+            weights=weights,
+            search=strongly_typed(search),
+            normalizer=normalize.init(visible(first)) if self.config.normalize_obs else None,
+        )
+
+    def collect(self, state: EvolutionState) -> tuple[EvolutionState, Rollout]:
+        config = self.config
+        key, ask_key, reset_key = jax.random.split(state.key, 3)
+        population, search = self.ask(ask_key, self.current(state), self.settings(state.hyper))
+        members = jax.vmap(ravel_pytree(state.weights)[1])(population)
+        # A new generation begins new episodes: those of other members are of no use to it.
+        obs, env_state = self.starts(reset_key, state.env_params)
+        state = state.replace(key=key, obs=obs, env_state=env_state, search=strongly_typed(search))
+
+        def act(key, obs, carry):
+            seen = jax.tree.map(lambda x: x.reshape(config.population_size, -1, *x.shape[1:]), visible(obs))
+            action = jax.vmap(self.action, (0, 0, None))(members, seen, state.normalizer)
+            return action.reshape(config.num_envs, *action.shape[2:]), (), carry
+
+        state, _, steps = rollout(self.venv, state, config.num_steps, act)
+        return state, Rollout(
+            population=population,
+            fitness=fitness(steps.reward, steps.done, config.population_size),
+            episode_return=steps.info["episode_return"],
+            episode_length=steps.info["episode_length"],
+            finished=steps.done & counted(steps.done),
+            obs=visible(steps.obs) if config.normalize_obs else None,
+        )
+
+    def learn(self, state: EvolutionState, rollout: Rollout) -> tuple[EvolutionState, dict[str, Array]]:
+        key, tell_key = jax.random.split(state.key)
+        # The schedule is that of the steps before this generation.
+        search = self.current(state.replace(step=state.step - self.config.num_envs * self.config.num_steps))
+        params = self.settings(state.hyper)
+        sigma = jnp.mean(search.std)
+        # evosax minimises.
+        search, _ = self.strategy.tell(tell_key, rollout.population, -rollout.fitness, search, params)
+        mean = jnp.mean(rollout.fitness)
+        metrics = {
+            **episode_metrics(rollout.episode_return, rollout.episode_length, rollout.finished),
+            "loss": -mean,
+            "fitness": mean,
+            "fitness_best": jnp.max(rollout.fitness),
+            "fitness_std": jnp.std(rollout.fitness),
+            "sigma": sigma,  # of this generation
+        }
+        normalizer = state.normalizer
+        if normalizer is not None:
+            normalizer = normalize.update(normalizer, rollout.obs, axes=(0, 1))
+        weights = ravel_pytree(state.weights)[1](search.mean)
+        search = strongly_typed(search)
+        return state.replace(key=key, weights=weights, search=search, normalizer=normalizer), metrics
+
+    def update(self, state: EvolutionState) -> tuple[EvolutionState, dict[str, Array]]:
+        return self.learn(*self.collect(state))
+
+    def policy(self, state: EvolutionState) -> Policy:
+        return Policy(state.weights, state.normalizer)
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
+        return ()
+
+    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        return self.action(policy.weights, visible(obs), policy.normalizer), carry
+
+
+def _evosax_strategy(name: str, population_size: int, num_weights: int) -> Any:
+    try:
+        from evosax import algorithms
+    except ImportError as error:
+        raise ImportError("evolution needs evosax: pip install jaxrl[evosax]") from error
+    settings = {"optimizer": adam()} if name in ("open_es", "pgpe") else {}
+    # `make` may be called where jax traces, but what it returns outlives that.
+    with jax.ensure_compile_time_eval():
+        return getattr(algorithms, STRATEGIES[name])(population_size, np.zeros(num_weights, np.float32), **settings)
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+    """An evolution strategy on `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        network: a flax module from observations to logits, or for a Box to means in units of the box (-1 to 1 a side).
+
+    Raises ImportError without evosax, and ValueError for an action space it cannot handle, several agents, a network
+    whose outputs do not fit or that is too large for cma_es, and common starts of slots with params of their own.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    observation_space, action_space = spaces_of("evolution", venv, Discrete, MultiDiscrete, Box)
+    if venv.batched_params and config.common_starts:
+        raise ValueError("common_starts=True, but batched_params give each slot its own level: set it to False.")
+    outputs = num_outputs(action_space)
+    network = network or PolicyNetwork(observation_space, outputs, config.hidden, config.activation)
+    reset_key = jax.random.key(0)
+    obs = jax.eval_shape(lambda key: visible(venv.reset(key, venv.default_params)[0]), reset_key)
+    weights = jax.eval_shape(lambda key, obs: network.init(key, jax.tree.map(lambda x: x[0], obs)), reset_key, obs)
+    shape: Any = jax.eval_shape(network.apply, weights, obs).shape  # pyright: ignore[reportAttributeAccessIssue]
+    if shape != (config.num_envs, outputs):
+        raise ValueError(f"network gives {shape}; {action_space} needs {(config.num_envs, outputs)}.")
+    num_weights = sum(x.size for x in jax.tree.leaves(weights))
+    if config.strategy == "cma_es" and num_weights > MOST_WEIGHTS:
+        raise ValueError(
+            f"cma_es decomposes a {num_weights} x {num_weights} covariance each generation; "
+            f"make the network smaller (at most {MOST_WEIGHTS} weights) or use strategy='sep_cma_es'."
+        )
+    strategy = _evosax_strategy(config.strategy, config.population_size, num_weights)
+    # Its eigendecomposition is LAPACK's, of which two batched calls at a time can hang a CPU: under vmap one by one.
+    ask = jax.custom_batching.sequential_vmap(strategy.ask) if config.strategy == "cma_es" else strategy.ask
+    evolution = _Evolution(config, venv, network, observation_space, action_space, strategy, ask)
+    return Algorithm(
+        name="evolution",
+        config=config,
+        hyper=Hyper,
+        venv=venv,
+        steps_per_update=config.num_envs * config.num_steps,
+        init=evolution.init,
+        collect=evolution.collect,
+        learn=evolution.learn,
+        update=evolution.update,
+        policy=evolution.policy,
+        initial_carry=evolution.initial_carry,
+        act=evolution.act,
+    )
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.evolution CartPole-v1 ...` is `jaxrl train evolution CartPole-v1 ...`."""
+    import sys
+
+    from jaxrl.cli import main
+
+    sys.exit(main(["train", "evolution", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

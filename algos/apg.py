@@ -1,0 +1,326 @@
+"""Analytic policy gradients: the return is differentiated through the environment's dynamics.
+
+A rollout of `num_steps` steps is a differentiable function of the policy's weights, since actions are,
+`a = tanh(mean(s) + std noise)`, and states are, `s' = f(s, a)`; its gradient has no likelihood ratio (Freeman et al.
+2021, "Brax", arXiv:2106.13281; Xu et al. 2022, "Accelerated policy learning with parallel differentiable simulation",
+SHAC, arXiv:2204.07137). Environments go on where the last rollout stopped, and no gradient passes an episode's end.
+
+With `critic=True` (SHAC) the objective of a window is
+
+    sum_t gamma^t r_t + gamma^h V(s_h),   h: the end of the window, or of an episode that was truncated in it,
+
+V being a target network, which follows a critic of lambda-returns. Without (plain APG, as Brax trains) V is 0, and the
+policy sees no further than its window: make `num_steps` long.
+
+The objective is the mean per step, so that learning rates do not depend on the window. Deviations from SHAC: Adam's
+betas are the usual ones and rates are constant; observations are not normalised. From Brax: the sampled policy is
+trained. A jump of the reward or of the dynamics (a termination, a contact) has no derivative: its effect is not learnt.
+Results: `docs/results.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
+
+from jaxrl.algorithm import (
+    AdamState,
+    Algorithm,
+    adam_init,
+    annealed,
+    as_vector_env,
+    descend,
+    episode_metrics,
+    spaces_of,
+    starting_values,
+)
+from jaxrl.distributions import Normal, num_outputs
+from jaxrl.environment import Environment, pytree
+from jaxrl.math import fast_key, shuffled
+from jaxrl.networks import ActorCritic
+from jaxrl.returns import lambda_returns
+from jaxrl.rollout import Steps, rollout
+from jaxrl.spaces import Box, Space
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 32  # environments stepped together
+    num_steps: int = 16  # steps that a gradient passes
+    critic: bool = True  # value what lies beyond them; else it counts nothing
+    num_epochs: int = 4  # of the critic, on a rollout
+    num_minibatches: int = 4  # of an epoch; divides num_envs * num_steps
+    hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
+    activation: str = "elu"  # smooth ones: their derivative is what is learnt from
+
+    def __post_init__(self) -> None:
+        for name in ("num_envs", "num_steps", "num_epochs", "num_minibatches"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        batch = self.num_envs * self.num_steps
+        if batch % self.num_minibatches:
+            raise ValueError(f"num_minibatches={self.num_minibatches} does not divide num_envs * num_steps = {batch}.")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    learning_rate: jax.Array = 2e-3  # of the policy
+    critic_learning_rate: jax.Array = 2e-3
+    anneal_steps: jax.Array = 0  # environment steps over which both go to zero; 0: constant
+    gamma: jax.Array = 0.99  # discount
+    gae_lambda: jax.Array = 0.95  # of the critic's targets
+    tau: jax.Array = 0.2  # how far the target critic moves to the critic after an update
+    max_grad_norm: jax.Array = 1.0  # of the policy's gradient and of the critic's
+
+
+class Policy(NamedTuple):
+    """What is deployed."""
+
+    weights: Any
+
+
+@pytree
+class APGState:
+    key: jax.Array
+    hyper: Hyper
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done
+    weights: Any
+    target_weights: Any  # of which only the critic is used; None without Config.critic
+    optimizer: AdamState  # of the policy; over the flattened weights
+    critic_optimizer: Any  # the same for the critic; None without
+
+
+class Rollout(NamedTuple):
+    """Where a rollout began, from which `learn` makes it again in order to differentiate it, and what happened."""
+
+    key: Array
+    env_state: Any
+    obs: Any  # (N, ...)
+    steps: Steps  # (T, N, ...)
+
+
+def discounts(done: Bool[Array, "T N"], gamma: Float[Array, ""] | float) -> Float[Array, "T N"]:
+    """gamma^k at the k-th step of an episode within the window, from k = 0."""
+
+    def step(discount, done):
+        return jnp.where(done, 1, discount * gamma), discount
+
+    return jax.lax.scan(step, jnp.ones(done.shape[1]), done)[1]
+
+
+def objective(
+    reward: Float[Array, "T N"],
+    next_value: Float[Array, "T N"],
+    terminated: Bool[Array, "T N"],
+    truncated: Bool[Array, "T N"],
+    gamma: Float[Array, ""] | float,
+) -> Float[Array, ""]:
+    """Discounted rewards of each window and the value of where it stopped, a step (SHAC's policy loss, negated).
+
+    `next_value` counts where an episode is truncated and at the end of the window, unless it terminated there.
+    """
+    discount = discounts(terminated | truncated, gamma)
+    stops = truncated.at[-1].set(True) & ~terminated
+    return jnp.mean(discount * (reward + gamma * jnp.where(stops, next_value, 0)))
+
+
+def value_loss(value: Float[Array, " B"], target: Float[Array, " B"]) -> Float[Array, ""]:
+    """Half the mean squared error."""
+    return 0.5 * jnp.mean((value - target) ** 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class _APG:
+    """The static half; its methods are the Algorithm's functions."""
+
+    config: Config
+    venv: VectorEnv
+    network: nn.Module
+    observation_space: Space
+    action_space: Box
+
+    def distribution(self, weights: Any, obs: Any) -> Normal:
+        outputs: Any = self.network.apply(weights, obs, method="actor")
+        return Normal(*outputs)
+
+    def value(self, weights: Any, obs: Any) -> Any:
+        return self.network.apply(weights, obs, method="critic")
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> APGState:
+        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        key, weights_key, reset_key = jax.random.split(key, 3)
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        method = "__call__" if self.config.critic else "actor"  # weights that nothing would train are not made
+        weights = self.network.init(weights_key, jax.tree.map(lambda x: x[0], obs), method=method)
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        return APGState(
+            key=key,
+            hyper=hyper,
+            env_params=env_params,
+            env_state=env_state,
+            obs=obs,
+            step=jnp.int32(0),
+            weights=weights,
+            target_weights=weights if self.config.critic else None,
+            optimizer=adam_init(ravel_pytree(weights)[0]),
+            critic_optimizer=adam_init(ravel_pytree(weights)[0]) if self.config.critic else None,
+        )
+
+    def roll(self, weights: Any, state: APGState) -> tuple[APGState, Steps]:
+        """A rollout, as a differentiable function of `weights`."""
+
+        def act(key, obs, carry):
+            return self.action(self.distribution(weights, obs).sample(key)), (), carry
+
+        new_state, _, steps = rollout(self.venv, state, self.config.num_steps, act)
+        return new_state, steps
+
+    def action(self, x: Array) -> Array:
+        """tanh, not a clip, whose derivative is zero outside the box."""
+        return self.action_space.from_unit(jnp.tanh(x))
+
+    def gradient(self, state: APGState) -> tuple[Any, tuple[Array, APGState, Steps]]:
+        """The loss's gradient, the loss, and the rollout from `state` that it was taken through."""
+
+        def loss(weights):
+            new_state, steps = self.roll(weights, state)
+            next_value = jnp.zeros_like(steps.reward)
+            if self.config.critic:
+                next_value = self.value(state.target_weights, steps.next_obs)
+            total = objective(steps.reward, next_value, steps.terminated, steps.truncated, state.hyper.gamma)
+            return -total, (-total, new_state, steps)
+
+        return jax.grad(loss, has_aux=True)(state.weights)
+
+    def collect(self, state: APGState) -> tuple[APGState, Rollout]:
+        new_state, steps = self.roll(state.weights, state)
+        return new_state, Rollout(state.key, state.env_state, state.obs, steps)
+
+    def learn(self, state: APGState, rollout: Rollout) -> tuple[APGState, dict[str, Array]]:
+        """The rollout is made again with `state.weights`, from the same start with the same key."""
+        start = state.replace(key=rollout.key, env_state=rollout.env_state, obs=rollout.obs)
+        grads, (loss, _, steps) = self.gradient(start)
+        return self.improve(state, grads, loss, steps)
+
+    def update(self, state: APGState) -> tuple[APGState, dict[str, Array]]:
+        """`learn` after `collect`, with one rollout instead of two equal ones."""
+        grads, (loss, new_state, steps) = self.gradient(state)
+        return self.improve(new_state, grads, loss, steps)
+
+    def improve(self, state: APGState, grads: Any, loss: Array, steps: Steps) -> tuple[APGState, dict[str, Array]]:
+        """A step along the policy's gradient, then the critic's epochs on the steps."""
+        hyper = state.hyper
+        begin = state.step - self.config.num_steps * self.config.num_envs
+        learning_rate = annealed(hyper.learning_rate, begin, hyper.anneal_steps)
+        flat, unravel = ravel_pytree(state.weights)
+        flat, optimizer, norm = descend(flat, state.optimizer, grads, learning_rate, hyper.max_grad_norm)
+        state = state.replace(weights=unravel(flat), optimizer=optimizer)
+        report = {"loss": loss, "grad_norm": norm, "learning_rate": learning_rate}
+        if self.config.critic:
+            state, report["value_loss"] = self.learn_values(state, steps, begin)
+        statistics = episode_metrics(steps.info["episode_return"], steps.info["episode_length"], steps.done)
+        return state, {**statistics, **report}
+
+    def learn_values(self, state: APGState, steps: Steps, begin: Array) -> tuple[APGState, Array]:
+        """Regression of the critic on lambda-returns, after which the target critic follows."""
+        config, hyper = self.config, state.hyper
+        key, shuffle_key = jax.random.split(state.key)
+        next_value = self.value(state.target_weights, steps.next_obs)
+        target = lambda_returns(
+            steps.reward, next_value, steps.terminated, steps.truncated, hyper.gamma, hyper.gae_lambda
+        )
+        size = config.num_steps * config.num_envs
+        batch = jax.tree.map(lambda x: x.reshape(size, *x.shape[2:]), (steps.obs, target))
+        learning_rate = annealed(hyper.critic_learning_rate, begin, hyper.anneal_steps)
+        flat, unravel = ravel_pytree(state.weights)
+
+        def gradient_step(carry, rows):
+            flat, optimizer = carry
+            obs, target = jax.tree.map(lambda x: x[rows], batch)
+            loss, grads = jax.value_and_grad(lambda w: value_loss(self.value(w, obs), target))(unravel(flat))
+            flat, optimizer, _ = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
+            return (flat, optimizer), loss
+
+        order = shuffled(fast_key(shuffle_key), (config.num_epochs, size))
+        order = order.reshape(config.num_epochs * config.num_minibatches, -1)
+        (flat, optimizer), losses = jax.lax.scan(gradient_step, (flat, state.critic_optimizer), order)
+        weights, tau = unravel(flat), hyper.tau
+        target_weights = jax.tree.map(lambda old, new: (1 - tau) * old + tau * new, state.target_weights, weights)
+        state = state.replace(key=key, weights=weights, target_weights=target_weights, critic_optimizer=optimizer)
+        return state, jnp.mean(losses)
+
+    def policy(self, state: APGState) -> Policy:
+        return Policy(state.weights)
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
+        return ()
+
+    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        pi = self.distribution(policy.weights, obs)
+        return self.action(pi.mode() if greedy else pi.sample(fast_key(key))), carry
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+    """Analytic policy gradients on `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `networks.ActorCritic`.
+
+    Raises ValueError for an action space other than Box, several agents, or a network whose outputs do not fit.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    observation_space, action_space = spaces_of("apg", venv, Box)
+    outputs = num_outputs(action_space)
+    if network is None:
+        network = ActorCritic(observation_space, outputs, True, config.hidden, config.activation)
+    apg = _APG(config, venv, network, observation_space, action_space)
+    state = jax.eval_shape(apg.init, jax.random.key(0))
+    shape = jax.eval_shape(lambda s: apg.distribution(s.weights, s.obs).mean, state).shape
+    if shape != (config.num_envs, outputs):
+        raise ValueError(
+            f"network gives means {shape} for {config.num_envs} observations; "
+            f"{action_space} needs {(config.num_envs, outputs)}."
+        )
+    return Algorithm(
+        name="apg",
+        config=config,
+        hyper=Hyper,
+        venv=venv,
+        steps_per_update=config.num_envs * config.num_steps,
+        init=apg.init,
+        collect=apg.collect,
+        learn=apg.learn,
+        update=apg.update,
+        policy=apg.policy,
+        initial_carry=apg.initial_carry,
+        act=apg.act,
+    )
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.apg Pendulum-v1 ...` is `jaxrl train apg Pendulum-v1 ...`."""
+    import sys
+
+    from jaxrl.cli import main
+
+    sys.exit(main(["train", "apg", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""An adaptive replay ratio: few gradient steps a step while the critic's plasticity is being formed, then many.
+
+Ma et al. (2024), "Revisiting plasticity in visual reinforcement learning: data, modules and training stages" (ICLR):
+the share of active units of the critic is averaged over windows of episodes; once two successive windows differ by no
+more than `gap`, the critic is held to be past the stage in which plasticity lost is lost for good, and the replay ratio
+goes from `low` to `high`, for once and all.
+
+    algo = replay_ratio.adapt(td3.make(env, td3.Config(num_updates=2)))
+
+is an Algorithm again: train, fit, sweep and resume work unchanged. The paper's base learner is DrQ-v2 on images, with
+`low` 0.5, `high` 2, a window of 50 episodes and a gap of 1e-3, which are the defaults.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.environment import pytree, strongly_typed
+
+
+@pytree
+class Ratio:
+    """Dynamic settings: leaves."""
+
+    low: jax.Array = 0.5  # gradient steps an environment step, at first
+    high: jax.Array = 2.0  # and after the switch; Config.num_updates must allow it
+    gap: jax.Array = 1e-3  # largest difference of two windows at which it switches
+    window: jax.Array = 50  # episodes or steps between checks
+
+
+@pytree
+class Monitor:
+    """The running window."""
+
+    total: jax.Array  # sum of the shares of active units in this window
+    count: jax.Array  # updates in the sum: those with a gradient step
+    elapsed: jax.Array  # episodes or steps in this window
+    previous: jax.Array  # mean of the window before; infinite before there was one
+    switched: jax.Array  # whether the ratio is high
+
+
+@pytree
+class AdaptiveState:
+    """The adapted algorithm's state and the monitor. The public fields of an algorithm's state are the inner one's."""
+
+    inner: Any
+    ratio: Ratio
+    monitor: Monitor
+
+    @property
+    def key(self) -> Any:
+        return self.inner.key
+
+    @property
+    def hyper(self) -> Any:
+        return self.inner.hyper
+
+    @property
+    def env_params(self) -> Any:
+        return self.inner.env_params
+
+    @property
+    def env_state(self) -> Any:
+        return self.inner.env_state
+
+    @property
+    def obs(self) -> Any:
+        return self.inner.obs
+
+    @property
+    def step(self) -> Any:
+        return self.inner.step
+
+    @property
+    def weights(self) -> Any:
+        return self.inner.weights
+
+    def replace(self, **changes: Any) -> AdaptiveState:
+        """A copy with fields of this or of the adapted algorithm's state changed."""
+        own = {name: changes.pop(name) for name in ("inner", "ratio", "monitor") if name in changes}
+        if changes:
+            own["inner"] = own.get("inner", self.inner).replace(**changes)
+        return dataclasses.replace(self, **own)  # pyright: ignore[reportArgumentType]
+
+
+def should_switch(mean: Float[Array, ""], previous: Float[Array, ""], gap: Float[Array, ""] | float) -> Bool[Array, ""]:
+    """Whether two successive windows agree: |mean - previous| <= gap (Ma et al. 2024, section 5)."""
+    return jnp.abs(mean - previous) <= gap
+
+
+def observe(monitor: Monitor, ratio: Ratio, active_units: Array, learnt: Array, elapsed: Array) -> Monitor:
+    """The monitor after an update that took `elapsed` episodes or steps, and gradient steps where `learnt`."""
+    total = monitor.total + jnp.where(learnt, active_units, 0)
+    count = monitor.count + learnt
+    elapsed = monitor.elapsed + elapsed
+    # A window without a gradient step, before learning starts, says nothing: it goes on.
+    check = (elapsed >= ratio.window) & (count > 0)
+    mean = total / jnp.maximum(count, 1)
+    return Monitor(
+        total=jnp.where(check, 0, total),
+        count=jnp.where(check, 0, count),
+        elapsed=jnp.where(count > 0, jnp.where(check, 0, elapsed), 0),
+        previous=jnp.where(check, mean, monitor.previous),
+        switched=monitor.switched | (check & should_switch(mean, monitor.previous, ratio.gap)),
+    )
+
+
+@functools.cache
+def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
+    """`algo` with a replay ratio that adapts. Equal arguments give the same functions.
+
+    `init(key, hyper, env_params, ratio=None)` takes the leaves `Ratio` too; they may also be replaced in the state. The
+    metrics gain `replay_ratio`. `algo.config.num_updates` gradient steps an update are the most there will be.
+
+    `unit`, "episodes" or "steps" of the environments, is what a window counts.
+
+    Raises ValueError for another unit, an algorithm without `Hyper.replay_ratio` or the metric `active_units`, or whose
+    `num_updates` an update does not allow the default `high` ratio.
+    """
+    if unit not in ("episodes", "steps"):
+        raise ValueError(f"unit={unit!r}: a window counts 'episodes' or 'steps'.")
+    names = [field.name for field in dataclasses.fields(algo.hyper)]
+    if "replay_ratio" not in names:
+        raise ValueError(f"{algo.name} has no Hyper.replay_ratio to adapt; its settings are {', '.join(names)}.")
+    metrics = jax.eval_shape(lambda key: algo.update(algo.init(key))[1], jax.random.key(0))
+    if "active_units" not in metrics:
+        raise ValueError(f"{algo.name} does not report active_units, which the replay ratio follows.")
+    needed = float(Ratio().high) * algo.steps_per_update
+    if algo.config.num_updates < needed:
+        raise ValueError(
+            f"num_updates={algo.config.num_updates}: a replay ratio of {float(Ratio().high):g} with "
+            f"{algo.steps_per_update} environment steps an update needs at least {needed:g}."
+        )
+
+    def with_ratio(state):
+        hyper, ratio = state.inner.hyper, state.ratio
+        value = jnp.where(state.monitor.switched, ratio.high, ratio.low).astype(hyper.replay_ratio.dtype)
+        return state.replace(hyper=hyper.replace(replay_ratio=value))
+
+    def init(key, hyper=None, env_params=None, ratio=None):
+        ratio = strongly_typed(Ratio() if ratio is None else ratio)
+        zero = jnp.zeros((), jnp.result_type(float))
+        monitor = Monitor(zero, jnp.int32(0), jnp.int32(0), zero + jnp.inf, jnp.bool_(False))
+        return with_ratio(AdaptiveState(algo.init(key, hyper, env_params), ratio, monitor))
+
+    def collect(state):
+        inner, rollout = algo.collect(state.inner)
+        return state.replace(inner=inner), rollout
+
+    def learn(state, rollout):
+        inner, metrics = algo.learn(state.inner, rollout)
+        active = metrics["active_units"]
+        elapsed = metrics["episodes"] if unit == "episodes" else jnp.int32(algo.steps_per_update)
+        # It is zero, or nothing, where no gradient step was due.
+        learnt = jnp.isfinite(active) & (active > 0)
+        monitor = observe(state.monitor, state.ratio, active, learnt, elapsed)
+        metrics = {**metrics, "replay_ratio": inner.hyper.replay_ratio}
+        return with_ratio(state.replace(inner=inner, monitor=monitor)), metrics
+
+    return algo._replace(
+        name=f"{algo.name}+adaptive_replay_ratio",
+        init=init,
+        collect=collect,
+        learn=learn,
+        update=lambda state: learn(*collect(state)),
+        policy=lambda state: algo.policy(state.inner),
+    )

@@ -31,6 +31,7 @@ from jaxrl.algorithm import (
     adam_init,
     annealed,
     as_vector_env,
+    check_at_least_one,
     descend,
     episode_metrics,
     spaces_of,
@@ -43,7 +44,7 @@ from jaxrl.math import fast_key
 from jaxrl.networks import ActorCritic
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
-from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
 
@@ -58,9 +59,7 @@ class Config:
     normalize_advantage: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "num_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        check_at_least_one(self, "num_envs", "num_steps")
 
 
 @pytree
@@ -145,10 +144,6 @@ class _A2C:
         outputs: Any = self.network.apply(weights, obs, method="actor")
         return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
 
-    def environment_action(self, action: Array) -> Array:
-        """From units of the box to the environment's; discrete actions as they are."""
-        return self.action_space.from_unit(action) if isinstance(self.action_space, Box) else action
-
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> A2CState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
         key, weights_key, reset_key = jax.random.split(key, 3)
@@ -170,7 +165,7 @@ class _A2C:
     def collect(self, state: A2CState) -> tuple[A2CState, Rollout]:
         def act(key, obs, carry):
             action = self.distribution(state.weights, obs).sample(key)
-            return self.environment_action(action), action, carry
+            return environment_action(self.action_space, action), action, carry
 
         def critic(obs):
             return self.network.apply(state.weights, obs, method="critic")
@@ -233,7 +228,7 @@ class _A2C:
 
     def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy, obs)
-        return self.environment_action(pi.mode() if greedy else pi.sample(fast_key(key))), carry
+        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
 
 
 @functools.cache

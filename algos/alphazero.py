@@ -30,7 +30,6 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
@@ -40,6 +39,8 @@ from jaxrl.algorithm import (
     adam_init,
     annealed,
     as_vector_env,
+    check_at_least_one,
+    check_minibatches,
     descend,
     episode_metrics,
     spaces_of,
@@ -73,17 +74,12 @@ class Config:
     def __post_init__(self) -> None:
         if self.search not in ("gumbel", "puct"):
             raise ValueError(f"search={self.search!r} is unknown; use 'gumbel' or 'puct'.")
-        for name in ("num_envs", "num_steps", "num_simulations", "max_considered", "num_epochs", "num_minibatches"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        check_at_least_one(
+            self, "num_envs", "num_steps", "num_simulations", "max_considered", "num_epochs", "num_minibatches"
+        )
         if self.max_depth is not None and self.max_depth < 1:
             raise ValueError(f"max_depth={self.max_depth}: it must be at least 1, or None.")
-        batch = self.num_envs * self.num_steps
-        if batch % self.num_minibatches:
-            raise ValueError(
-                f"num_minibatches={self.num_minibatches} does not divide num_envs * num_steps = {batch}; "
-                f"{np.gcd(batch, self.num_minibatches)} does."
-            )
+        check_minibatches(self.num_minibatches, self.num_envs * self.num_steps, "num_envs * num_steps")
 
 
 @pytree
@@ -206,8 +202,8 @@ def model(
 ) -> Callable[..., tuple[Any, Node]]:
     """mctx's `recurrent_fn`, (weights, raw key, action (B,), node) -> (what it found, next node), of an env's `step`.
 
-    A node past the end of an episode stays as it is, without reward or discount, so that searching on from there adds
-    its own value again and changes nothing. `axis` is 0 where `env_params` have a row for each of the B roots.
+    A node past the end of an episode is stepped on without reward or discount and keeps its value, so that searching on
+    from there adds that again and changes nothing. `axis` is 0 where `env_params` have a row for each of the B roots.
     """
     import mctx
 

@@ -36,8 +36,11 @@ from jaxrl.algorithm import (
     adam_init,
     annealed,
     as_vector_env,
+    check_at_least_one,
+    check_minibatches,
     descend,
     episode_metrics,
+    polyak,
     spaces_of,
     starting_values,
 )
@@ -64,12 +67,8 @@ class Config:
     activation: str = "elu"  # smooth ones: their derivative is what is learnt from
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "num_steps", "num_epochs", "num_minibatches"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
-        batch = self.num_envs * self.num_steps
-        if batch % self.num_minibatches:
-            raise ValueError(f"num_minibatches={self.num_minibatches} does not divide num_envs * num_steps = {batch}.")
+        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches")
+        check_minibatches(self.num_minibatches, self.num_envs * self.num_steps, "num_envs * num_steps")
 
 
 @pytree
@@ -201,11 +200,20 @@ class _APG:
             new_state, steps = self.roll(weights, state)
             next_value = jnp.zeros_like(steps.reward)
             if self.config.critic:
-                next_value = self.value(state.target_weights, steps.next_obs)
+                next_value = self.bootstraps(state.target_weights, steps)
             total = objective(steps.reward, next_value, steps.terminated, steps.truncated, state.hyper.gamma)
             return -total, (-total, new_state, steps)
 
         return jax.grad(loss, has_aux=True)(state.weights)
+
+    def bootstraps(self, weights: Any, steps: Steps) -> Array:
+        """V(next_obs) where `objective` reads it: at the end of the window and, if there are any, at truncations."""
+        last = self.value(weights, jax.tree.map(lambda x: x[-1], steps.next_obs))
+        return jax.lax.cond(
+            steps.truncated[:-1].any(),
+            lambda: self.value(weights, steps.next_obs),
+            lambda: jnp.zeros_like(steps.reward).at[-1].set(last),
+        )
 
     def collect(self, state: APGState) -> tuple[APGState, Rollout]:
         new_state, steps = self.roll(state.weights, state)
@@ -260,7 +268,7 @@ class _APG:
         order = order.reshape(config.num_epochs * config.num_minibatches, -1)
         (flat, optimizer), losses = jax.lax.scan(gradient_step, (flat, state.critic_optimizer), order)
         weights, tau = unravel(flat), hyper.tau
-        target_weights = jax.tree.map(lambda old, new: (1 - tau) * old + tau * new, state.target_weights, weights)
+        target_weights = polyak(state.target_weights, weights, tau)
         state = state.replace(key=key, weights=weights, target_weights=target_weights, critic_optimizer=optimizer)
         return state, jnp.mean(losses)
 

@@ -12,7 +12,8 @@ they are (eq. 7 and algorithm 1). The loss is the cross entropy with it.
 Everything else is DQN's (`dqn.py`), its static choices too: this file is `dqn.Config.critic = "c51"` with the defaults
 of CleanRL's `c51.py` for classic control, which has one environment and ten steps where there are ten environments
 here. The paper has 51 atoms from -10 to 10 on Atari, where rewards are clipped. `v_min` and `v_max` are leaves; returns
-beyond them cannot be represented. Deviations: those of `dqn.py`. Results: `docs/results.md`.
+beyond them cannot be represented. Deviations: those of `dqn.py`;
+Adam's epsilon and the clipping of gradients are DQN's too. Results: `docs/results.md`.
 """
 
 from __future__ import annotations

@@ -238,6 +238,11 @@ class _CrossQ:
             "log_alpha": jnp.log(hyper.alpha),
         }
         weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        if "batch_stats" not in variables:
+            raise ValueError(
+                "crossq's critic needs running statistics, a collection 'batch_stats' (see crossq.BatchRenorm); sac "
+                "takes a critic without."
+            )
         return CrossQState(
             key=key,
             hyper=hyper,

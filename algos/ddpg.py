@@ -30,13 +30,14 @@ from jaxrl.algorithm import (
     adam_init,
     as_vector_env,
     descend,
+    polyak,
     spaces_of,
     starting_values,
 )
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key
 from jaxrl.networks import MLP, encode
-from jaxrl.off_policy import Critic, Rollout, Transition, action_values, flatten, polyak
+from jaxrl.off_policy import Critic, Rollout, Transition, action_values, flatten
 from jaxrl.replay import Replay, uniform
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv

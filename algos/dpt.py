@@ -43,6 +43,7 @@ from jaxrl.algorithm import (
     AdamState,
     Algorithm,
     adam_init,
+    check_at_least_one,
     clip_by_global_norm,
     episode_metrics,
     safe_adam,
@@ -75,9 +76,7 @@ class Config:
     heads: int = 4  # several let a softmax pick out one action each, whose mean reward it then has
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "num_steps", "width", "hidden", "layers", "heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        check_at_least_one(self, "num_envs", "num_steps", "width", "hidden", "layers", "heads")
         for name, allowed in (("label", ("optimal", "behaviour")), ("attention", ("softmax", "relu"))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r}: choose {' or '.join(allowed)}.")

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
@@ -41,6 +42,7 @@ from jaxrl.algorithm import (
     adam_init,
     annealed,
     as_vector_env,
+    check_at_least_one,
     descend,
     episode_metrics,
     gradient_steps_due,
@@ -48,13 +50,13 @@ from jaxrl.algorithm import (
     starting_values,
 )
 from jaxrl.distributions import Categorical, mask_logits
-from jaxrl.environment import Environment, pytree, split_observation, visible
+from jaxrl.environment import Environment, is_concrete, pytree, split_observation, visible
 from jaxrl.math import fast_key
 from jaxrl.networks import MLP, activation_function, active_units, encode
 from jaxrl.replay import Replay, prioritised_sequence, sequence
 from jaxrl.rollout import rollout
 from jaxrl.spaces import Discrete, Space
-from jaxrl.value_heads import CRITICS, SCALAR, action_values, critic_loss, half_square
+from jaxrl.value_heads import CATEGORICAL, CRITICS, SCALAR, action_values, critic_loss, half_square
 from jaxrl.vectorize import VectorEnv
 
 
@@ -88,9 +90,7 @@ class Config:
 
 def check_sizes(config: Any) -> None:
     """Raise ValueError for counts below 1, or a replay that does not hold a rollout and a window."""
-    for name in ("num_envs", "num_steps", "num_updates", "batch_size", "n_step"):
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name}={getattr(config, name)}: it must be at least 1.")
+    check_at_least_one(config, "num_envs", "num_steps", "num_updates", "batch_size", "n_step")
     # Where windows have priorities, those that begin before a rollout and end in it must still be held.
     both = config.num_steps + config.n_step - 1 if config.prioritised else max(config.num_steps, config.n_step)
     least = config.num_envs * both
@@ -396,6 +396,8 @@ class Learner:
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> DQNState:
         hyper, env_params = starting_values(self.hyper, self.venv, hyper, env_params)
+        if self.config.critic in CATEGORICAL and is_concrete(hyper) and np.any(hyper.v_min >= hyper.v_max):
+            raise ValueError(f"v_min={hyper.v_min}, v_max={hyper.v_max}: v_min must be below v_max.")
         key, weights_key, reset_key = jax.random.split(key, 3)
         obs, env_state = self.venv.reset(reset_key, env_params)
         first = jax.tree.map(lambda x: x[0], visible(obs))

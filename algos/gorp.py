@@ -20,7 +20,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl.algorithm import Algorithm, as_vector_env, episode_metrics, starting_values
+from jaxrl.algorithm import (
+    Algorithm,
+    as_vector_env,
+    check_at_least_one,
+    episode_metrics,
+    starting_values,
+)
 from jaxrl.environment import Environment, pytree
 from jaxrl.math import fast_key
 from jaxrl.spaces import Discrete
@@ -36,9 +42,7 @@ class Config:
     episodes: int = 16  # m, of each sequence
 
     def __post_init__(self) -> None:
-        for name in ("horizon", "depth", "episodes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        check_at_least_one(self, "horizon", "depth", "episodes")
 
 
 @pytree

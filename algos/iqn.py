@@ -29,7 +29,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxrl.algorithm import Algorithm, as_vector_env, spaces_of
+from jaxrl.algorithm import (
+    Algorithm,
+    as_vector_env,
+    check_at_least_one,
+    spaces_of,
+)
 from jaxrl.algos import dqn
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.networks import MLP, active_units, encode
@@ -59,9 +64,7 @@ class Config:
 
     def __post_init__(self) -> None:
         dqn.check_sizes(self)
-        for name in ("num_quantiles", "num_target_quantiles", "num_policy_quantiles", "num_cosines"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        check_at_least_one(self, "num_quantiles", "num_target_quantiles", "num_policy_quantiles", "num_cosines")
         if not self.hidden:
             raise ValueError("hidden=(): IQN needs a hidden layer after which the fraction comes in.")
 

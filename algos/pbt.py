@@ -7,7 +7,8 @@ it, or, with probability `resample`, drawn anew from their range.
 
 An `Algorithm` around any other; the population is a `vmap` axis of one program. A member's score is the running mean of
 its training returns. Deviations: members copy in step with each other, not asynchronously; what they copy does not
-include environments, so a copy goes on in its own episodes; settings stay within their range. Use:
+include environments or a replay memory, so a copy goes on in its own episodes and learns from its own past; settings
+stay within their range. Use:
 
     algo = pbt.make(ppo.make(env), pbt.Config(population=16, explored=(("learning_rate", 1e-5, 1e-2),)))
     state, metrics = jaxrl.train(algo, key, total_steps, ppo.Hyper())
@@ -126,6 +127,11 @@ def _as(x: Array, dtype: Any) -> Array:
     return (jnp.round(x) if jnp.issubdtype(dtype, jnp.integer) else x).astype(dtype)
 
 
+def kept(members: Any) -> dict[str, Any]:
+    """What a member keeps when it copies another: its place, and its replay if there is one."""
+    return {name: getattr(members, name) for name in ("key", "env_state", "obs", "replay") if hasattr(members, name)}
+
+
 @dataclasses.dataclass(frozen=True)
 class _PBT:
     """The static half; its methods are the Algorithm's functions."""
@@ -157,8 +163,11 @@ class _PBT:
         score = running_score(state.score, metrics["episode_return"], config.smoothing)
         score = jnp.where(jnp.isfinite(metrics["loss"]), score, -jnp.inf)  # who diverged is replaced
         due = members.step[0] // self.student.steps_per_update % config.interval == 0
-        state = state.replace(key=key, members=members, score=score)
+        # What stays with a member does not go through the branch: it would be copied, and a replay is large.
+        own = kept(members)
+        state = state.replace(key=key, members=members.replace(**dict.fromkeys(own)), score=score)
         state, copied = jax.lax.cond(due, self.exchange, lambda key, state: (state, jnp.int32(0)), exchange_key, state)
+        state = state.replace(members=state.members.replace(**own))
         episodes = metrics.pop("episodes")
         report = {name: jnp.nanmean(x) for name, x in metrics.items()}
         report |= {f"population/{name}": jnp.mean(getattr(members.hyper, name)) for name, _, _ in config.explored}
@@ -170,7 +179,7 @@ class _PBT:
         source_key, *setting_keys = jax.random.split(key, 1 + len(config.explored))
         source = sources(source_key, state.score, config.replaced)
         copied = source != jnp.arange(config.population)
-        own = {"key": members.key, "env_state": members.env_state, "obs": members.obs}
+        own = kept(members)
         new = jax.tree.map(lambda x: x[source], members.replace(**dict.fromkeys(own)))
         explored = {
             name: explore(k, getattr(new.hyper, name), copied, low, high, config.factor, config.resample)

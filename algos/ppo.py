@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
@@ -30,6 +29,8 @@ from jaxrl.algorithm import (
     adam_init,
     annealed,
     as_vector_env,
+    check_at_least_one,
+    check_minibatches,
     descend,
     episode_metrics,
     spaces_of,
@@ -41,7 +42,7 @@ from jaxrl.math import fast_key, shuffled
 from jaxrl.networks import ActorCritic
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
-from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
 
@@ -62,15 +63,8 @@ class Config:
     stop_on_kl: bool = False  # no more gradient steps on a rollout once approx_kl exceeds hyper.target_kl
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "num_steps", "num_epochs", "num_minibatches"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
-        batch = self.num_envs * self.num_steps
-        if batch % self.num_minibatches:
-            raise ValueError(
-                f"num_minibatches={self.num_minibatches} does not divide num_envs * num_steps = {batch}; "
-                f"{np.gcd(batch, self.num_minibatches)} does."
-            )
+        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches")
+        check_minibatches(self.num_minibatches, self.num_envs * self.num_steps, "num_envs * num_steps")
 
 
 @pytree
@@ -211,10 +205,6 @@ class _PPO:
         outputs: Any = self.network.apply(weights, _view(normalizer, obs), method="actor")
         return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
 
-    def environment_action(self, action: Array) -> Array:
-        """From units of the box to the environment's; discrete actions as they are."""
-        return self.action_space.from_unit(action) if isinstance(self.action_space, Box) else action
-
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PPOState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
         key, weights_key, reset_key = jax.random.split(key, 3)
@@ -239,7 +229,7 @@ class _PPO:
         def act(key, obs, carry):
             pi = self.distribution(state.weights, obs, state.normalizer)
             action = pi.sample(key)
-            return self.environment_action(action), (action, pi), carry
+            return environment_action(self.action_space, action), (action, pi), carry
 
         def critic(obs):
             return self.network.apply(state.weights, _view(state.normalizer, obs), method="critic")
@@ -337,7 +327,7 @@ class _PPO:
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, obs, policy.normalizer)
-        return self.environment_action(pi.mode() if greedy else pi.sample(fast_key(key))), carry
+        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
 
 
 def _view(normalizer: Any, obs: Any) -> Any:

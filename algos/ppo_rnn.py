@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
@@ -34,19 +33,21 @@ from jaxrl.algorithm import (
     adam_init,
     annealed,
     as_vector_env,
+    check_at_least_one,
+    check_minibatches,
     descend,
     episode_metrics,
     spaces_of,
     starting_values,
 )
-from jaxrl.algos.ppo import normalized, policy_loss, value_loss
+from jaxrl.algos.ppo import mean, normalized, policy_loss, value_loss
 from jaxrl.distributions import Distribution, num_outputs, of_space
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
 from jaxrl.networks import MLP, Recurrent, encode, orthogonal
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
-from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
 
@@ -67,18 +68,12 @@ class Config:
     clip_value: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size")
         if self.rnn not in ("gru", "lstm"):
             raise ValueError(f"rnn={self.rnn!r} is unknown; use gru or lstm (without memory: ppo).")
         if not 0 <= self.burn_in <= self.num_steps:
             raise ValueError(f"burn_in={self.burn_in}: it must be 0 to num_steps={self.num_steps}.")
-        if self.num_envs % self.num_minibatches:
-            raise ValueError(
-                f"num_minibatches={self.num_minibatches} does not divide num_envs = {self.num_envs}; "
-                f"{np.gcd(self.num_envs, self.num_minibatches)} does."
-            )
+        check_minibatches(self.num_minibatches, self.num_envs, "num_envs")
 
 
 @pytree
@@ -200,6 +195,7 @@ class Rollout(NamedTuple):
     next_value: Array  # of the true successor, final_obs where truncated
     episode_return: Array  # valid where terminated | truncated
     episode_length: Array
+    learn_mask: Array | None = None  # (N,): slots to learn from; None: all
 
 
 class Batch(NamedTuple):
@@ -213,6 +209,7 @@ class Batch(NamedTuple):
     value: Array
     advantage: Array
     target: Array
+    mask: Array | None = None  # learn from these; None: all
 
 
 def burnt_in(weights: Any, past: Past, network: nn.Module) -> Hidden:
@@ -238,13 +235,14 @@ def loss(
     new_log_prob, entropies = pi.log_prob(batch.action), pi.entropy()
     steps = new_log_prob, value, entropies, batch.log_prob, batch.value, batch.advantage, batch.target
     log_prob, value, entropies, old_log_prob, old_value, advantage, target = (x.reshape(-1) for x in steps)
-    advantage = normalized(advantage) if config.normalize_advantage else advantage
-    actor = policy_loss(log_prob, old_log_prob, advantage, hyper.clip_eps)
-    critic = value_loss(value, old_value, target, hyper.clip_eps if config.clip_value else None)
-    entropy = jnp.mean(entropies)
+    mask = None if batch.mask is None else batch.mask.reshape(-1)
+    advantage = normalized(advantage, mask) if config.normalize_advantage else advantage
+    actor = policy_loss(log_prob, old_log_prob, advantage, hyper.clip_eps, mask)
+    critic = value_loss(value, old_value, target, hyper.clip_eps if config.clip_value else None, mask)
+    entropy = mean(entropies, mask)
     total = actor + hyper.vf_coef * critic - hyper.ent_coef * entropy
     log_ratio = log_prob - old_log_prob
-    approx_kl = jnp.mean(jnp.expm1(log_ratio) - log_ratio)
+    approx_kl = mean(jnp.expm1(log_ratio) - log_ratio, mask)
     report = {"loss": total, "policy_loss": actor, "value_loss": critic, "entropy": entropy, "approx_kl": approx_kl}
     return total, report
 
@@ -268,8 +266,12 @@ class _PPORNN:
         """The policy at one step's observations (*batch, ...), and the actor's carry after it."""
         sequence = one_step((obs, carry.start))
         hidden, outputs = self.network.apply(weights, carry.hidden, *sequence, method="actor")
-        # A log_std that is the same for all observations has no time axis.
-        outputs = (outputs[0][0], outputs[1]) if isinstance(self.action_space, Box) else outputs[0]
+        if isinstance(self.action_space, Box):
+            means, log_std = outputs
+            # A log_std that is the same for all observations has no time axis.
+            outputs = means[0], log_std[0] if log_std.ndim == means.ndim else log_std
+        else:
+            outputs = outputs[0]
         pi = of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
         return pi, Carry(jnp.zeros_like(carry.start), hidden)
 
@@ -278,10 +280,6 @@ class _PPORNN:
         sequence = one_step((obs, carry.start))
         hidden, value = self.network.apply(weights, carry.hidden, *sequence, method="critic")
         return value[0], hidden
-
-    def environment_action(self, action: Array) -> Array:
-        """From units of the box to the environment's; discrete actions as they are."""
-        return self.action_space.from_unit(action) if isinstance(self.action_space, Box) else action
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PPORNNState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
@@ -307,13 +305,16 @@ class _PPORNN:
         )
 
     def collect(self, state: PPORNNState) -> tuple[PPORNNState, Rollout]:
+        # A level that was put in place of another (`restart`) begins an episode too.
+        first = state.carry._replace(start=state.carry.start | (state.env_state.env.time == 0))
+
         def act(key, obs, carry):
             start, hidden = carry
             pi, new = self.distribution(state.weights, obs, Carry(start, hidden.actor))
             value, critic = self.value(state.weights, obs, Carry(start, hidden.critic))
             action = pi.sample(key)
             carry = Carry(new.start, Hidden(new.hidden, critic))
-            return self.environment_action(action), (action, pi, value, start, carry), carry
+            return environment_action(self.action_space, action), (action, pi, value, start, carry), carry
 
         def ended(carry, done):
             return carry._replace(start=done)
@@ -321,7 +322,7 @@ class _PPORNN:
         def value_after(inputs):
             return self.value(state.weights, *inputs)[0]
 
-        new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, state.carry, ended)
+        new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, first, ended)
         action, pi, value, start, after = steps.output
         # A final observation is of the episode that it ends: the carry `after` a step is the one before any reset.
         last = Carry(jnp.zeros_like(carry.start), carry.hidden.critic)
@@ -363,8 +364,10 @@ class _PPORNN:
         )
         target = advantage + rollout.value
         past = rollout.past._replace(hidden=one_step(rollout.past.hidden))
+        mask = rollout.learn_mask
+        mask = None if mask is None else jnp.broadcast_to(mask, target.shape)
         batch = Batch(
-            rollout.obs, rollout.start, past, rollout.action, rollout.log_prob, rollout.value, advantage, target
+            rollout.obs, rollout.start, past, rollout.action, rollout.log_prob, rollout.value, advantage, target, mask
         )
         flat, unravel = ravel_pytree(state.weights)
         steps = config.num_steps * config.num_envs
@@ -376,10 +379,11 @@ class _PPORNN:
             grads, report = gradient(
                 unravel(flat), batch, hyper, config, self.network, self.observation_space, self.action_space
             )
-            flat, optimizer, report["grad_norm"] = descend(
-                flat, optimizer, grads, learning_rate, hyper.max_grad_norm, eps=1e-5
-            )
-            return (flat, optimizer), report
+            *new, report["grad_norm"] = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm, eps=1e-5)
+            if batch.mask is not None:
+                some = batch.mask.any()
+                new = jax.tree.map(lambda new, old: jnp.where(some, new, old), new, [flat, optimizer])
+            return tuple(new), report
 
         def epoch(carry, order):
             orders = order.reshape(config.num_minibatches, -1)
@@ -409,7 +413,7 @@ class _PPORNN:
         if not carry:
             raise ValueError("act: a recurrent policy needs a carry; the first is initial_carry(batch_shape).")
         pi, carry = self.distribution(policy, obs, carry)
-        return self.environment_action(pi.mode() if greedy else pi.sample(fast_key(key))), carry
+        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
 
 
 @functools.cache

@@ -24,9 +24,8 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
 from jaxrl.algorithm import (
     AdamState,
@@ -34,12 +33,14 @@ from jaxrl.algorithm import (
     adam_init,
     annealed,
     as_vector_env,
+    check_at_least_one,
+    check_minibatches,
     descend,
     episode_metrics,
     spaces_of,
     starting_values,
 )
-from jaxrl.algos.dqn import best_action, epsilon_greedy, td_loss, value_of
+from jaxrl.algos.dqn import best_action, epsilon_at, epsilon_greedy, td_loss, value_of
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key, shuffled
 from jaxrl.networks import MLP, Recurrent, encode, orthogonal
@@ -65,9 +66,7 @@ class Config:
     burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size")
         if self.rnn not in ("none", "gru", "lstm"):
             raise ValueError(f"rnn={self.rnn!r} is unknown; use none, gru or lstm.")
         most = 0 if self.rnn == "none" else self.num_steps
@@ -76,11 +75,7 @@ class Config:
         name, items = "num_envs", self.num_envs
         if self.rnn == "none":
             name, items = "num_envs * num_steps", self.num_envs * self.num_steps
-        if items % self.num_minibatches:
-            raise ValueError(
-                f"num_minibatches={self.num_minibatches} does not divide {name} = {items}; "
-                f"{np.gcd(items, self.num_minibatches)} does."
-            )
+        check_minibatches(self.num_minibatches, items, name)
 
 
 @pytree
@@ -185,13 +180,6 @@ class Batch(NamedTuple):
     past: Any  # its hidden has a leading axis of length 1
 
 
-def epsilon_at(step: Int[Array, ""], hyper: Hyper) -> Float[Array, ""]:
-    """The probability of a random action at environment step `step`."""
-    done = jnp.where(hyper.exploration_steps > 0, step / jnp.maximum(hyper.exploration_steps, 1), 1)
-    start, end = hyper.epsilon_start, hyper.epsilon_end
-    return start + jnp.clip(done, 0, 1).astype(start.dtype) * (end - start)
-
-
 def best_value(
     q: Float[Array, "*batch n"], action_mask: Shaped[Array, "*batch n"] | None = None
 ) -> Float[Array, "*batch"]:
@@ -265,6 +253,9 @@ class _PQN:
 
     def collect(self, state: PQNState) -> tuple[PQNState, Rollout]:
         epsilon = epsilon_at(state.step, state.hyper)
+        first = state.carry
+        if self.recurrent:  # a level that was put in place of another (`restart`) begins an episode too
+            first = first._replace(start=first.start | (state.env_state.env.time == 0))
 
         def act(key, obs, carry):
             start = carry.start if carry else None
@@ -280,7 +271,7 @@ class _PQN:
             obs, carry = inputs
             return best_value(self.values(state.weights, obs, carry)[0], self.action_mask(obs))
 
-        new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, state.carry, ended)
+        new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, first, ended)
         action, value, start, after = steps.output
         # A final observation is of the episode that it ends: the carry `after` a step is the one before any reset.
         last = carry._replace(start=jnp.zeros_like(carry.start)) if carry else ()

@@ -55,7 +55,7 @@ from jaxrl.math import fast_key, shuffled
 from jaxrl.networks import ActorCritic
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
-from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
 
@@ -270,10 +270,6 @@ class _PROPS:
         outputs: Any = self.network.apply(weights, _view(normalizer, obs), method="actor")
         return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
 
-    def environment_action(self, action: Array) -> Array:
-        """From units of the box to the environment's; discrete actions as they are."""
-        return self.action_space.from_unit(action) if isinstance(self.action_space, Box) else action
-
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PROPSState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
         key, weights_key, reset_key = jax.random.split(key, 3)
@@ -306,7 +302,7 @@ class _PROPS:
 
         def act(key, obs, carry):
             action = self.distribution(weights, obs, state.normalizer).sample(key)
-            return self.environment_action(action), action, carry
+            return environment_action(self.action_space, action), action, carry
 
         state, _, steps = rollout(self.venv, state, num_steps, act)
         transition = Transition(
@@ -336,19 +332,20 @@ class _PROPS:
         gradient = jax.grad(behaviour_loss, has_aux=True)
 
         def minibatch(carry):
-            k, flat, optimizer, _, _ = carry
+            k, steps, flat, optimizer, last_kl, _ = carry
             batch_k = jax.tree.map(lambda x: x[orders[k]], batch)
             grads, approx_kl = gradient(
                 unravel(flat), batch_k, hyper, self.network, self.observation_space, self.action_space
             )
             *new, _ = descend(flat, optimizer, grads, hyper.props_learning_rate, hyper.max_grad_norm, eps=1e-5)
             stopped = approx_kl > hyper.props_target_kl
-            skip = stopped | ~batch_k.mask.any()
+            some = batch_k.mask.any()
+            skip = stopped | ~some
             flat, optimizer = jax.tree.map(functools.partial(jnp.where, skip), [flat, optimizer], new)
-            return k + ~stopped, flat, optimizer, approx_kl, stopped
+            return k + 1, steps + ~skip, flat, optimizer, jnp.where(some, approx_kl, last_kl), stopped
 
-        start = (jnp.int32(0), flat, optimizer, jnp.zeros((), flat.dtype), ~rows.any())
-        steps, flat, optimizer, approx_kl, _ = jax.lax.while_loop(
+        start = (jnp.int32(0), jnp.int32(0), flat, optimizer, jnp.zeros((), flat.dtype), ~rows.any())
+        _, steps, flat, optimizer, approx_kl, _ = jax.lax.while_loop(
             lambda carry: ~carry[-1] & (carry[0] < len(orders)), minibatch, start
         )
         return state.replace(key=key, behaviour_optimizer=optimizer), unravel(flat), approx_kl, steps
@@ -479,7 +476,7 @@ class _PROPS:
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, obs, policy.normalizer)
-        return self.environment_action(pi.mode() if greedy else pi.sample(fast_key(key))), carry
+        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
 
 
 def _view(normalizer: Any, obs: Any) -> Any:

@@ -13,7 +13,7 @@ static choice of `dqn.py`, and this file switches all of them on:
 Deviations: those of `dqn.py`; the two streams of the dueling head share all hidden layers; the learning rate is 2.5e-4
 for classic control, where the paper has 6.25e-5 on Atari, and the 51 atoms reach from -100 to 100, as rewards are not
 clipped; each environment of a rollout draws noise of its own. Set `priority_steps`, over which the correction of the
-bias becomes full, to the length of the run. Results: `docs/results.md`.
+bias becomes full, to the length of the run.
 """
 
 from __future__ import annotations

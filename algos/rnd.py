@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
@@ -38,6 +37,8 @@ from jaxrl.algorithm import (
     adam_init,
     annealed,
     as_vector_env,
+    check_at_least_one,
+    check_minibatches,
     descend,
     episode_metrics,
     spaces_of,
@@ -50,7 +51,7 @@ from jaxrl.math import fast_key, shuffled
 from jaxrl.networks import MLP, SQRT2, ActorCritic, encode
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
-from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
 BONUSES = ("rnd", "rdd")
@@ -74,17 +75,10 @@ class Config:
     num_features: int = 64  # outputs of both
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "num_steps", "num_epochs", "num_minibatches", "num_features"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "num_features")
         if self.bonus not in BONUSES:
             raise ValueError(f"bonus={self.bonus!r} is unknown; use {' or '.join(BONUSES)}.")
-        batch = self.num_envs * self.num_steps
-        if batch % self.num_minibatches:
-            raise ValueError(
-                f"num_minibatches={self.num_minibatches} does not divide num_envs * num_steps = {batch}; "
-                f"{np.gcd(batch, self.num_minibatches)} does."
-            )
+        check_minibatches(self.num_minibatches, self.num_envs * self.num_steps, "num_envs * num_steps")
 
 
 @pytree
@@ -245,10 +239,6 @@ class _RND:
         outputs: Any = self.network.apply(weights, _view(normalizer, obs), method="actor")
         return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
 
-    def environment_action(self, action: Array) -> Array:
-        """From units of the box to the environment's; discrete actions as they are."""
-        return self.action_space.from_unit(action) if isinstance(self.action_space, Box) else action
-
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> RNDState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
         key, network_key, predictor_key, target_key, reset_key = jax.random.split(key, 5)
@@ -282,7 +272,7 @@ class _RND:
         def act(key, obs, carry):
             pi = self.distribution(weights, obs, state.normalizer)
             action = pi.sample(key)
-            return self.environment_action(action), (action, pi), carry
+            return environment_action(self.action_space, action), (action, pi), carry
 
         def critic(method, obs):
             return self.network.apply(weights, _view(state.normalizer, obs), method=method)
@@ -417,7 +407,7 @@ class _RND:
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, obs, policy.normalizer)
-        return self.environment_action(pi.mode() if greedy else pi.sample(fast_key(key))), carry
+        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
 
 
 def _view(normalizer: Any, obs: Any) -> Any:

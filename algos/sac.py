@@ -29,14 +29,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from jaxrl import off_policy
-from jaxrl.algorithm import Algorithm, adam_init, as_vector_env, descend, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, adam_init, as_vector_env, descend, polyak, spaces_of, starting_values
 from jaxrl.distributions import Categorical, TanhNormal, mask_logits
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key
 from jaxrl.networks import MLP, encode
-from jaxrl.off_policy import Critic, Rollout, Transition, critics, flatten, init_critics, polyak
+from jaxrl.off_policy import Critic, Rollout, Transition, critics, flatten, init_critics
 from jaxrl.replay import Replay, uniform
-from jaxrl.spaces import Box, Discrete, Space
+from jaxrl.spaces import Box, Discrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0  # the authors'
@@ -292,7 +292,7 @@ class _SAC:
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, obs)
         action = pi.mode() if greedy else pi.sample(fast_key(key))
-        return off_policy.environment_action(self.action_space, action), carry
+        return environment_action(self.action_space, action), carry
 
 
 @functools.cache

@@ -32,6 +32,7 @@ from jaxrl.algorithm import (
     Algorithm,
     adam_init,
     as_vector_env,
+    check_at_least_one,
     clip_by_global_norm,
     episode_metrics,
     safe_adam,
@@ -58,9 +59,7 @@ class Config:
     activation: str = "relu"
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "horizon", "depth", "num_gradient_steps", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        check_at_least_one(self, "num_envs", "horizon", "depth", "num_gradient_steps", "batch_size")
 
 
 @pytree

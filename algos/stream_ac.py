@@ -14,7 +14,7 @@ delta, the sign makes that of the entropy's gradient positive. What the streamin
 Deviations from the authors' code: episodes cut by a time limit bootstrap from their final observation, where theirs
 end; so the time of the episode is not part of the observation; the discounted return behind the reward's scale starts
 anew with the episode (theirs is set to the last reward); continuous policies act in units of the action box, [-1, 1] a
-side; one width of 128 by default, where theirs is 32 for discrete actions. Results: `docs/results.md`.
+side; one width of 128 by default, where theirs is 32 for discrete actions. Results: `experiments/streaming/`.
 """
 
 from __future__ import annotations

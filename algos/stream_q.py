@@ -12,7 +12,7 @@ happens to be the best one does not cut it. What the streaming algorithms share 
 Deviations from the authors' code: episodes cut by a time limit bootstrap from their final observation, where theirs
 end; so the time of the episode is not part of the observation; the discounted return behind the reward's scale starts
 anew with the episode (theirs is set to the last reward); a Box is cut into `num_bins` torques or forces a dimension.
-Results: `docs/results.md`.
+Results: `experiments/streaming/`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from jaxrl.spaces import Box, Discrete
 from jaxrl.streaming import Learner, StreamMLP, Transition, obgd, td_error
 from jaxrl.vectorize import VectorEnv
 
+MOST_ACTIONS = 4_096  # of a Box cut into bins; each has an output of its own
+
 
 @dataclasses.dataclass(frozen=True)
 class Config(streaming.Config):
@@ -52,7 +54,7 @@ class Config(streaming.Config):
 
 @pytree
 class Hyper:
-    """Dynamic settings: leaves, so vmap over any of them. The paper's, for every task."""
+    """Dynamic settings: leaves, so vmap over any of them. The paper's, for every task of its own."""
 
     learning_rate: jax.Array = 1.0  # before the bound
     kappa: jax.Array = 2.0  # how strict the bound is; above 1, an update stays short of delta
@@ -65,8 +67,9 @@ class Hyper:
 
 def epsilon_at(step: Int[Array, ""], hyper: Hyper) -> Float[Array, ""]:
     """The probability of a random action at environment step `step`."""
-    done = jnp.minimum(step / jnp.maximum(hyper.exploration_steps, 1), 1).astype(hyper.epsilon_start.dtype)
-    return hyper.epsilon_start + done * (hyper.epsilon_end - hyper.epsilon_start)
+    done = jnp.where(hyper.exploration_steps > 0, step / jnp.maximum(hyper.exploration_steps, 1), 1)
+    start, end = hyper.epsilon_start, hyper.epsilon_end
+    return start + jnp.clip(done, 0, 1).astype(start.dtype) * (end - start)
 
 
 def allowed(q: Float[Array, "*batch n"], action_mask: Bool[Array, "*batch n"] | None) -> Float[Array, "*batch n"]:
@@ -135,6 +138,11 @@ def _actions(space: Discrete | Box, num_bins: int) -> tuple[int, Any]:
     """How many actions there are to choose from, and the function from their index to the environment's action."""
     if isinstance(space, Discrete):
         return space.n, lambda action: action
+    if num_bins ** space.shape[0] > MOST_ACTIONS:
+        raise ValueError(
+            f"num_bins={num_bins} for {space.shape[0]} dimensions are {num_bins ** space.shape[0]:,} actions; at most "
+            f"{MOST_ACTIONS:,} are built. stream_ac and sac need no bins."
+        )
     grid = np.array(list(itertools.product(np.linspace(-1, 1, num_bins), repeat=space.shape[0])))
     table = np.asarray(space.from_unit(jnp.asarray(grid, jnp.float32)))
     return len(table), lambda action: jnp.asarray(table)[action]

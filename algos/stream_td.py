@@ -10,7 +10,7 @@ the streaming algorithms share is in `jaxrl/streaming.py`. The policy stays as i
 
 Deviations from the authors' code: episodes cut by a time limit bootstrap from their final observation, where theirs
 end; the discounted return behind the reward's scale starts anew with the episode (theirs is set to the last reward).
-Results: `docs/results.md`.
+Results: `experiments/streaming/`.
 """
 
 from __future__ import annotations

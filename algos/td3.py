@@ -34,13 +34,14 @@ from jaxrl.algorithm import (
     adam_init,
     as_vector_env,
     descend,
+    polyak,
     spaces_of,
     starting_values,
 )
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key
 from jaxrl.networks import MLP, encode
-from jaxrl.off_policy import Critic, Rollout, Transition, critics, flatten, init_critics, polyak
+from jaxrl.off_policy import Critic, Rollout, Transition, critics, flatten, init_critics
 from jaxrl.replay import Replay, uniform
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -195,6 +196,30 @@ def gradient_steps_due(
     `replay_ratio`: gradient steps per environment step, a leaf that may change while training; infinite: always
     `num_updates`. Whatever the ratio, after n steps about n * ratio gradient steps were made.
     """
-    before, now = jnp.floor((step - steps_per_update) * replay_ratio), jnp.floor(step * replay_ratio)
+    # Counted from a near origin: a float32 holds each integer up to 2^24 only.
+    origin = (step - steps_per_update) // 65_536 * 65_536
+    before = jnp.floor((step - steps_per_update - origin) * replay_ratio)
+    now = jnp.floor((step - origin) * replay_ratio)
     due = jnp.where(jnp.isfinite(replay_ratio), now - before, num_updates)
     return jnp.clip(due, 0, num_updates).astype(jnp.int32)
+
+
+def polyak(old: PyTree, new: PyTree, tau: Float[Array, ""] | float) -> PyTree:
+    """The average that a target network follows: (1 - tau) old + tau new."""
+    return jax.tree.map(lambda x, y: x + tau * (y - x), old, new)
+
+
+def check_at_least_one(config: Any, *names: str) -> None:
+    """Raise ValueError for a field of `config` that is below 1."""
+    for name in names:
+        if getattr(config, name) < 1:
+            raise ValueError(f"{name}={getattr(config, name)}: it must be at least 1.")
+
+
+def check_minibatches(num_minibatches: int, items: int, of: str) -> None:
+    """Raise ValueError unless `items`, which is `of`, are so many equal minibatches; say what would do."""
+    if items % num_minibatches:
+        raise ValueError(
+            f"num_minibatches={num_minibatches} does not divide {of} = {items}; "
+            f"{math.gcd(items, num_minibatches)} does."
+        )

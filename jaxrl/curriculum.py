@@ -243,6 +243,12 @@ def attach(student: Algorithm, curriculum: Curriculum, score: Callable[..., Arra
         return state.replace(key=key, student=after, curriculum=cstate), AttachedRollout(rollout, batch)
 
     def learn(state, rollout):
+        missing = {"value", "next_value", "learn_mask"} - set(rollout.student._fields)
+        if missing:
+            raise ValueError(
+                f"attach: rollouts of {student.name} have no {', '.join(sorted(missing))}, by which levels are scored "
+                "and learning is held back; those of ppo and ppo_rnn have."
+            )
         key, update_key = jax.random.split(state.key)
         hyper, batch = state.student.hyper, rollout.batch
         seen = outcomes(rollout.student, score, batch.max_return, hyper.gamma, hyper.gae_lambda)

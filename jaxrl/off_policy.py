@@ -13,14 +13,18 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
 
-from jaxrl.algorithm import episode_metrics, gradient_steps_due
+from jaxrl.algorithm import (
+    check_at_least_one,
+    episode_metrics,
+    gradient_steps_due,
+)
 from jaxrl.distributions import Categorical, mask_logits
 from jaxrl.environment import split_observation, visible
 from jaxrl.math import fast_key
 from jaxrl.networks import MLP, active_units, encode
 from jaxrl.replay import Replay
 from jaxrl.rollout import rollout
-from jaxrl.spaces import Box, Discrete, Space
+from jaxrl.spaces import Discrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
 
@@ -62,19 +66,12 @@ class Critic(nn.Module):
 
 def check_config(config: Any) -> None:
     """Raise ValueError for sizes that cannot be."""
-    for name in ("num_envs", "num_steps", "num_updates", "batch_size"):
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name}={getattr(config, name)}: it must be at least 1.")
+    check_at_least_one(config, "num_envs", "num_steps", "num_updates", "batch_size")
     steps = config.num_envs * config.num_steps
     if config.buffer_size < steps:
         raise ValueError(
             f"buffer_size={config.buffer_size}: it must hold a rollout of num_envs * num_steps = {steps} transitions."
         )
-
-
-def environment_action(space: Space, action: Array) -> Array:
-    """From units of the box to the environment's; discrete actions as they are."""
-    return space.from_unit(action) if isinstance(space, Box) else action
 
 
 def random_action(key: Key[Array, ""], space: Space, observation_space: Space, obs: Any, num_envs: int) -> Array:
@@ -186,11 +183,6 @@ def flatten(weights: dict[str, Any]) -> tuple[dict[str, Array], Callable[[dict[s
     for name, tree in weights.items():
         flat[name], unravel[name] = ravel_pytree(tree)
     return flat, lambda flat: {name: unravel[name](x) for name, x in flat.items()}
-
-
-def polyak(old: PyTree, new: PyTree, tau: Float[Array, ""] | float) -> PyTree:
-    """The average that a target network follows: (1 - tau) old + tau new."""
-    return jax.tree.map(lambda x, y: x + tau * (y - x), old, new)
 
 
 def check_outputs(

@@ -164,7 +164,11 @@ class _Model:
         start = (states, jnp.ones(K, bool), jnp.ones_like(gamma))
         inputs = (jax.random.split(fast_key(key), H), self.action(plans.swapaxes(0, 1), params))
         (states, on, discount), rewards = jax.lax.scan(step, start, inputs)
-        return jnp.sum(rewards, 0) + discount * jax.vmap(self.end_value, (0, 0, None))(states, on, params)
+        total = jnp.sum(rewards, 0) + discount * jax.vmap(self.end_value, (0, 0, None))(states, on, params)
+        # A plan whose simulation blew up is as bad as the worst of the others; a NaN would spoil every average.
+        finite = jnp.isfinite(total)
+        worst = jnp.min(jnp.where(finite, total, jnp.inf))
+        return jnp.where(finite, total, jnp.where(jnp.isfinite(worst), worst, 0))
 
     def end_value(self, state: Any, on: Array, params: Any) -> Array:
         """What the state after the horizon is worth: nothing if the episode has ended."""
@@ -227,16 +231,26 @@ def colored_noise(key: Key[Array, ""], shape: tuple[int, ...], beta: Float[Array
     Successive actions that agree reach further states (Pinneri et al. 2020, iCEM, section 3.1, after Timmer and König
     1995; the constant has the power of the lowest frequency). By a real Fourier basis, as a matrix product.
     """
-    H = shape[-2]
+    basis, amplitude = _spectrum(shape[-2], beta)
+    noise = jax.random.normal(key, shape, amplitude.dtype) * amplitude[:, None]
+    return jnp.einsum("...fa,ft->...ta", noise, basis)
+
+
+def whitened(x: Float[Array, "*K H A"], beta: Float[Array, ""] | float) -> Float[Array, "*K H A"]:
+    """What `colored_noise` colored, white again: the inner product of two is one by the inverse covariance."""
+    basis, amplitude = _spectrum(x.shape[-2], beta)
+    return jnp.einsum("ft,...ta->...fa", basis, x) / amplitude[:, None]
+
+
+def _spectrum(H: int, beta: Float[Array, ""] | float) -> tuple[Float[Array, "H H"], Float[Array, " H"]]:
+    """An orthonormal real Fourier basis, frequencies by row, and the amplitude of each."""
     time, order = np.arange(H), np.arange(H)
     frequency = (order + 1) // 2  # 0, 1, 1, 2, 2, ...: a cosine and a sine each
     angle = 2 * np.pi * np.outer(frequency, time) / H
     basis = np.where(order[:, None] % 2, np.cos(angle), np.where(order[:, None] == 0, 1.0, np.sin(angle)))
-    basis = basis / np.sqrt((basis**2).sum(1, keepdims=True))  # orthonormal rows
+    basis = basis / np.sqrt((basis**2).sum(1, keepdims=True))
     amplitude = jnp.asarray(np.maximum(frequency, 1), jnp.result_type(float)) ** (-beta / 2)
-    amplitude = amplitude / jnp.sqrt(jnp.mean(amplitude**2))
-    noise = jax.random.normal(key, shape, amplitude.dtype) * amplitude[:, None]
-    return jnp.einsum("...fa,ft->...ta", noise, jnp.asarray(basis, noise.dtype))
+    return jnp.asarray(basis, amplitude.dtype), amplitude / jnp.sqrt(jnp.mean(amplitude**2))
 
 
 # ---- model-predictive path integral control
@@ -301,7 +315,8 @@ def mppi(env: Environment, config: MPPIConfig = MPPIConfig(), terminal_value: Te
             values = model.values(model_key, state, samples, params, hyper.gamma)
             scores = standardized(values) if config.standardize else values
             # lambda (1 - alpha) u' Sigma^-1 epsilon of each sample.
-            away = jnp.sum(plan * (samples - plan), (1, 2)) / hyper.std**2
+            there, plan_white = whitened(samples - plan, hyper.beta), whitened(plan, hyper.beta)
+            away = jnp.sum(plan_white * there, (1, 2)) / hyper.std**2
             scores = scores - hyper.temperature * (1 - hyper.alpha) * away
             weights = mppi_weights(scores, hyper.temperature)
             return jnp.tensordot(weights, samples, 1), weights @ values
@@ -345,9 +360,12 @@ class CEMHyper:
     gamma: jax.Array = 1.0  # discount
 
 
-def elites(values: Float[Array, " K"], plans: Float[Array, "K H A"], k: int) -> Float[Array, "k H A"]:
-    """The `k` best plans."""
-    return plans[jax.lax.top_k(values, k)[1]]
+def elites(
+    values: Float[Array, " K"], plans: Float[Array, "K H A"], k: int
+) -> tuple[Float[Array, " k"], Float[Array, "k H A"]]:
+    """The `k` best plans and their values, the best first."""
+    values, best = jax.lax.top_k(values, k)
+    return values, plans[best]
 
 
 @functools.cache
@@ -380,11 +398,11 @@ def cem(env: Environment, config: CEMConfig = CEMConfig(), terminal_value: Termi
             sample_key, model_key = jax.random.split(key)
             samples = sample(sample_key, mean, std, hyper, params)
             values = model.values(model_key, state, samples, params, hyper.gamma)
-            best = elites(values, samples, config.num_elites)
+            values, best = elites(values, samples, config.num_elites)
             keep = hyper.smoothing
             mean = keep * mean + (1 - keep) * jnp.mean(best, 0)
             std = jnp.maximum(keep * std + (1 - keep) * jnp.std(best, 0), hyper.min_std)
-            return (mean, std), jnp.max(values)
+            return (mean, std), jnp.mean(values)
 
         mean = carry.plan
         if discrete:

@@ -140,7 +140,8 @@ def prioritised(capacity: int) -> Replay:
         # Only an empty tree leads past the end.
         indices = jnp.minimum(node, capacity - 1)
         mass = _take(state.tree[0], indices)
-        weights = (mass / jnp.min(mass)) ** -beta
+        smallest = jnp.min(mass)  # zero of an empty memory alone
+        weights = jnp.where(smallest > 0, (mass / jnp.where(smallest > 0, smallest, 1)) ** -beta, 0)
         return _take(state.ring.items, indices), indices, weights
 
     def update(
@@ -156,11 +157,19 @@ def prioritised(capacity: int) -> Replay:
     return Replay(init, add, sample, update)
 
 
-def _set_leaves(tree: tuple[Array, ...], indices: Int[Array, " B"], values: Float[Array, " B"]) -> tuple[Array, ...]:
-    """The sum tree with leaves replaced and the sums above them computed anew, so that rounding does not build up."""
+def _set_leaves(
+    tree: tuple[Array, ...],
+    indices: Int[Array, " B"],
+    values: Float[Array, " B"],
+    given: Bool[Array, " B"] | None = None,
+) -> tuple[Array, ...]:
+    """The sum tree with the `given` leaves replaced, and the sums above computed anew: rounding does not build up."""
     levels = []
     for level in tree:
-        level = level.at[indices].set(values, mode="promise_in_bounds")
+        if given is None:
+            level = level.at[indices].set(values, mode="promise_in_bounds")
+        else:
+            level = level.at[jnp.where(given, indices, level.size)].set(values, mode="drop")
         indices = indices // _FAN
         values = _take(level.reshape(-1, _FAN), indices).sum(-1)
         levels.append(level)
@@ -257,8 +266,10 @@ def prioritised_sequence(capacity: int, num_envs: int, length: int) -> Replay:
         alpha: float | Float[Array, ""],
         given: Bool[Array, " B"] | bool = True,
     ) -> PrioritisedRing:
-        scaled = jnp.where(given, (priorities**alpha).astype(jnp.float32), _take(state.tree[0], indices))
-        largest = jnp.maximum(state.max_priority, jnp.max(scaled))
-        return PrioritisedRing(state.ring, _set_leaves(state.tree, indices, scaled), largest)
+        scaled = (priorities**alpha).astype(jnp.float32)
+        largest = jnp.maximum(state.max_priority, jnp.max(scaled, where=given, initial=0))
+        # An index may be there twice, given once: what is not given is not written at all.
+        given = jnp.broadcast_to(given, indices.shape)
+        return PrioritisedRing(state.ring, _set_leaves(state.tree, indices, scaled, given), largest)
 
     return Replay(flat.init, add, sample, update)

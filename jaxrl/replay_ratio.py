@@ -19,10 +19,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import Algorithm
-from jaxrl.environment import pytree, strongly_typed
+from jaxrl.environment import is_concrete, pytree, strongly_typed
 
 
 @pytree
@@ -117,12 +118,12 @@ def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
     """`algo` with a replay ratio that adapts. Equal arguments give the same functions.
 
     `init(key, hyper, env_params, ratio=None)` takes the leaves `Ratio` too; they may also be replaced in the state. The
-    metrics gain `replay_ratio`. `algo.config.num_updates` gradient steps an update are the most there will be.
+    metrics gain `replay_ratio`. `init` raises ValueError when `algo.config.num_updates` gradient steps an update do not
+    allow the `high` ratio.
 
     `unit`, "episodes" or "steps" of the environments, is what a window counts.
 
-    Raises ValueError for another unit, an algorithm without `Hyper.replay_ratio` or the metric `active_units`, or whose
-    `num_updates` an update does not allow the default `high` ratio.
+    Raises ValueError for another unit, or an algorithm without `Hyper.replay_ratio` or the metric `active_units`.
     """
     if unit not in ("episodes", "steps"):
         raise ValueError(f"unit={unit!r}: a window counts 'episodes' or 'steps'.")
@@ -132,12 +133,6 @@ def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
     metrics = jax.eval_shape(lambda key: algo.update(algo.init(key))[1], jax.random.key(0))
     if "active_units" not in metrics:
         raise ValueError(f"{algo.name} does not report active_units, which the replay ratio follows.")
-    needed = float(Ratio().high) * algo.steps_per_update
-    if algo.config.num_updates < needed:
-        raise ValueError(
-            f"num_updates={algo.config.num_updates}: a replay ratio of {float(Ratio().high):g} with "
-            f"{algo.steps_per_update} environment steps an update needs at least {needed:g}."
-        )
 
     def with_ratio(state):
         hyper, ratio = state.inner.hyper, state.ratio
@@ -146,6 +141,12 @@ def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
 
     def init(key, hyper=None, env_params=None, ratio=None):
         ratio = strongly_typed(Ratio() if ratio is None else ratio)
+        needed = ratio.high * algo.steps_per_update
+        if is_concrete(needed) and np.any(algo.config.num_updates < np.asarray(needed)):
+            raise ValueError(
+                f"num_updates={algo.config.num_updates}: a replay ratio of {ratio.high} with "
+                f"{algo.steps_per_update} environment steps an update needs at least {needed}."
+            )
         zero = jnp.zeros((), jnp.result_type(float))
         monitor = Monitor(zero, jnp.int32(0), jnp.int32(0), zero + jnp.inf, jnp.bool_(False))
         return with_ratio(AdaptiveState(algo.init(key, hyper, env_params), ratio, monitor))

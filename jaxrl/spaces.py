@@ -207,3 +207,8 @@ def flat_size(space: Space) -> int:
     if isinstance(space, Dict):
         return sum(flat_size(s) for s in space.spaces.values())
     return math.prod(space.shape)
+
+
+def environment_action(space: Space, action: Array) -> Array:
+    """From units of the box to the environment's; discrete actions as they are."""
+    return space.from_unit(action) if isinstance(space, Box) else action

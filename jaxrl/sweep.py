@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -110,13 +111,14 @@ def sweep(
     NaN where a run diverged. All points share the seeds' keys, so that their difference is that of the settings.
 
     Args:
-        points: see `grid` and `random_points`; fields that a point leaves out are those of `hyper`.
+        points: see `grid` and `random_points`; all name the same fields, the others are those of `hyper`.
         eval_episodes, eval_max_steps, eval_greedy: as in `fit`.
         out: a folder with one run folder for each program, `runs-<first>-<last>`; None writes nothing.
         at_once: runs in one program; default: as many as fit the free memory, which a device out of memory halves.
         resume: finished programs in `out` are read, not run again; an unfinished one goes on.
 
-    Raises ValueError for a field that `Hyper` lacks, no points, or a single run that exceeds the memory.
+    Raises ValueError for a field that `Hyper` lacks, points of different fields, no points, or a single run that
+    exceeds the memory.
     """
     if num_seeds < 1 or (at_once is not None and at_once < 1):
         raise ValueError(f"num_seeds={num_seeds}, at_once={at_once}: they must be at least 1.")
@@ -126,27 +128,32 @@ def sweep(
     fields = [field.name for field in dataclasses.fields(hyper)]
     for name in {name: None for point in points for name in point if name not in fields}:
         raise ValueError(f"{algo.name} has no setting {name!r}; its Hyper has {', '.join(fields)}.")
+    for point in points:
+        if point.keys() != points[0].keys():
+            raise ValueError(f"Points name different settings: {', '.join(points[0])} and {', '.join(point)}.")
     runs = [(point, seed) for point in points for seed in range(num_seeds)]
     keys = jax.random.split(key, num_seeds)
     plan = None if out is None else Path(out) / "plan.json"
     if plan is not None and resume and plan.exists():
-        size = json.loads(plan.read_text())["at_once"]
+        programs = [tuple(bounds) for bounds in json.loads(plan.read_text())["programs"]]
     else:
         size = _runs_at_once(len(runs), bytes_a_run(algo, hyper, env_params)) if at_once is None else at_once
+        programs = _programs(0, len(runs), size)
     returns: list[float] = []
     while len(returns) < len(runs):
         if plan is not None:
             plan.parent.mkdir(parents=True, exist_ok=True)
-            write_json(plan, {"at_once": size, "total_steps": total_steps, "runs": [{**p, "seed": s} for p, s in runs]})
-        first = len(returns)
-        chunk = runs[first : first + size]
-        folder = None if out is None else RunFolder(Path(out) / f"runs-{first:04d}-{first + len(chunk) - 1:04d}")
+            settings = [{**point, "seed": seed} for point, seed in runs]
+            write_json(plan, {"programs": programs, "total_steps": total_steps, "runs": settings})
+        first, end = next(bounds for bounds in programs if bounds[0] == len(returns))
+        chunk = runs[first:end]
+        folder = None if out is None else RunFolder(Path(out) / f"runs-{first:04d}-{end - 1:04d}")
         if resume and folder is not None and folder.summary.exists():
             finished = json.loads(folder.summary.read_text())
             if not finished["interrupted"]:
                 returns += _with_diverged(finished["evaluation"], finished["diverged"])
                 continue
-        varied = {name: np.array([point.get(name, getattr(hyper, name)) for point, _ in chunk]) for name in points[0]}
+        varied = {name: np.array([point[name] for point, _ in chunk]) for name in points[0]}
         try:
             result = fit(
                 algo,
@@ -166,19 +173,31 @@ def sweep(
                 progress=progress,
                 extra=extra,
             )
-        except DivergenceError:
+        except DivergenceError as error:
+            if folder is not None:  # so that resuming does not try again
+                diverged = {str(i): str(error) for i in range(len(chunk))}
+                summary = {"interrupted": False, "evaluation": [0.0] * len(chunk), "diverged": diverged}
+                write_json(folder.summary, summary)
             returns += [math.nan] * len(chunk)
             continue
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) or len(chunk) == 1:
                 raise
-            size, overwrite = len(chunk) // 2, True
+            size = len(chunk) // 2
+            programs = [*(bounds for bounds in programs if bounds[1] <= first), *_programs(first, len(runs), size)]
+            if folder is not None:
+                shutil.rmtree(folder.path, ignore_errors=True)
             print(f"{len(chunk)} runs exceed the device's memory; going on with {size} at once.", file=sys.stderr)
             continue
         if result.interrupted:
             raise KeyboardInterrupt
         returns += _with_diverged(result.evaluations[-1]["return"], result.diverged)
     return np.array(returns).reshape(len(points), num_seeds)
+
+
+def _programs(first: int, end: int, size: int) -> list[tuple[int, int]]:
+    """The runs from `first` to `end` in programs of `size`, the last one smaller: `(first, end)` of each."""
+    return [(start, min(start + size, end)) for start in range(first, end, size)]
 
 
 def _with_diverged(returns: list[float], diverged: dict[Any, str]) -> list[float]:

@@ -5,8 +5,8 @@ target is a distribution, and the loss the cross entropy. `two_hot` and `hl_gaus
 (Farebrother et al. 2024, "Stop Regressing"), `project` makes one of a distribution elsewhere (C51). Quantile: m outputs
 are values, the i-th of which learns to be the quantile at the fraction (2i + 1) / 2m.
 
-Where a range is asked for, its limits may be traced: settings of an algorithm that are leaves. Nothing stops gradients
-here: a loss wraps its targets in `stop_gradient`.
+Where a range is asked for, its limits may be traced: settings of an algorithm that are leaves. Of these
+functions only `critic_loss` stops the gradients of its target.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def quantile_huber(
     """The quantile Huber loss: a sum over the n `quantiles`, each at its `fraction`, of its mean over the k `targets`.
 
     |fraction - [u < 0]| L(u) / kappa with u = target - quantile and L = u^2 / 2 up to kappa, linear beyond (Dabney et
-    al. 2018, eq. 9 and 10; divided by kappa as in the IQN paper, eq. 3, so that kappa -> 0 is quantile regression).
+    al. 2018, eq. 9 and 10; divided by kappa > 0 as in the IQN paper, eq. 3: a small one is quantile regression).
     """
     u = targets[..., None, :] - quantiles[..., None]
     size = jnp.abs(u)
@@ -121,6 +121,7 @@ def quantile_huber(
 
 CRITICS = ("mse", "huber", "two_hot", "hl_gauss", "c51", "quantile")
 SCALAR = ("mse", "huber")  # those with one output an action
+CATEGORICAL = ("two_hot", "hl_gauss", "c51")  # those of bins between two limits
 
 
 def half_square(error: Float[Array, "*batch"], huber: bool) -> Float[Array, "*batch"]:
@@ -154,6 +155,7 @@ def critic_loss(
     support: Any = (),
 ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
     """The loss of each transition and its priority; both outputs are of one action, (B,) or (B, m)."""
+    next_outputs = jax.lax.stop_gradient(next_outputs)
     if critic == "quantile":
         targets = reward[:, None] + discount[:, None] * next_outputs
         each = quantile_huber(outputs, fractions(outputs.shape[-1]), targets)

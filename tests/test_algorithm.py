@@ -249,6 +249,12 @@ def test_gradient_steps_follow_the_replay_ratio(ratio, due):
     np.testing.assert_array_equal(got, due)
 
 
+def test_the_replay_ratio_holds_after_many_steps():
+    """float32 has no odd numbers beyond 2^24."""
+    steps = jnp.int32(2**25) + jnp.arange(8, dtype=jnp.int32)
+    np.testing.assert_array_equal(jax.vmap(lambda s: gradient_steps_due(s, 1, jnp.float32(1), 4))(steps), 1)
+
+
 def with_space(action_space, num_agents=1):
     class Other(type(make("CartPole-v1")[0])):
         def action_space(self, params):

@@ -7,7 +7,7 @@ import pytest
 
 import jaxrl
 from jaxrl import curriculum
-from jaxrl.algos import plr, ppo
+from jaxrl.algos import dqn, plr, ppo
 from jaxrl.curriculum import LevelBatch, LevelBuffer, Outcomes
 
 BUFFER = LevelBuffer(
@@ -184,6 +184,10 @@ def test_errors_name_the_remedy():
         curriculum.attach(ppo.make(env, ppo.Config(num_envs=4)), plr.make(cartpole_level))
     with pytest.raises(ValueError, match="buffer_size=0"):
         plr.Config(buffer_size=0)
+    blind = dqn.make(jaxrl.vectorize(env, 10, batched_params=True), dqn.Config(num_envs=10))
+    attached = curriculum.attach(blind, plr.make(cartpole_level, plr.Config(buffer_size=10)))
+    with pytest.raises(ValueError, match="rollouts of dqn have no learn_mask, next_value, value.*ppo_rnn"):
+        jax.eval_shape(lambda key: attached.update(attached.init(key)), jax.random.key(0))
     cur = plr.make(cartpole_level, plr.Config(buffer_size=2))
     with pytest.raises(ValueError, match="buffer_size=2 cannot fill a batch of 3"):
         cur.sample(jax.random.key(0), cur.init(jax.random.key(0), params), 3)

@@ -8,10 +8,11 @@ import pytest
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
-FAMILIES = [
-    *(f"envs/{name}.md" for name in ("tabular", "bandits", "restless", "bsuite", "fishery", "model_generalization")),
-    *(f"algos/{name}.md" for name in ("tabular", "bandits", "effective_horizon", "dpt")),
-]
+PAGES = sorted(
+    str(path.relative_to(DOCS))
+    for path in DOCS.rglob("*.md")
+    if "```python" in path.read_text() and path.name != "mdp.md"
+)
 
 
 def page(name):
@@ -20,7 +21,7 @@ def page(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["mdp.md", *(pytest.param(name, marks=pytest.mark.slow) for name in ("core.md", "research.md", *FAMILIES))],
+    ["mdp.md", *(pytest.param(name, marks=pytest.mark.slow) for name in PAGES)],
 )
 def test_a_page_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what a page writes stays out of the checkout

@@ -216,7 +216,9 @@ def test_mppi_weights_by_hand():
 
 def test_elites_and_shift_by_hand():
     plans = jnp.arange(8.0).reshape(4, 2, 1)
-    np.testing.assert_array_equal(elites(jnp.array([0.0, 3, -1, 2]), plans, 2), plans[jnp.array([1, 3])])
+    values, best = elites(jnp.array([0.0, 3, -1, 2]), plans, 2)
+    np.testing.assert_array_equal(values, [3, 2])
+    np.testing.assert_array_equal(best, plans[jnp.array([1, 3])])
     np.testing.assert_array_equal(shifted(plans[:3, :, 0]), [[2, 3], [4, 5], [4, 5]])
 
 
@@ -235,20 +237,42 @@ class Bandit(Linear):
 
 @pytest.mark.parametrize("start", [0.0, 0.5])
 @pytest.mark.parametrize("alpha", [1.0, 0.0])
-def test_mppi_is_the_closed_form_of_a_normal_and_a_parabola(start, alpha):
-    """N(start, std^2) times exp(reward / lambda) is normal; with alpha = 0 it is N(0, std^2) whatever the start."""
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_mppi_is_the_closed_form_of_a_normal_and_a_parabola(start, alpha, beta):
+    """N(start, S) times exp(reward / lambda) is normal; with alpha = 0 it is N(0, S) whatever the start."""
     std, temperature = 0.4, 0.3
-    planner = mppi(Bandit(), MPPIConfig(horizon=2, num_samples=20_000, standardize=False))
-    carry = planner.init(MPPIHyper(temperature=temperature, std=std, beta=0.0, alpha=alpha))
+    planner = mppi(Bandit(), MPPIConfig(horizon=4, num_samples=100_000, standardize=False))
+    carry = planner.init(MPPIHyper(temperature=temperature, std=std, beta=beta, alpha=alpha))
     carry = carry.replace(plan=jnp.full_like(carry.plan, start))
     env = Bandit()
     action, new = jax.jit(planner.plan)(
         jax.random.key(0), carry, env.reset(jax.random.key(1), env.default_params)[1], env.default_params
     )
     prior = start if alpha == 1 else 0.0
-    mean = (prior / std**2 + 1 / temperature) / (1 / std**2 + 1 / temperature)
-    np.testing.assert_allclose(action, mean, atol=0.02)
-    np.testing.assert_allclose(new.plan, mean, atol=0.02)
+    noise = colored_noise(jax.random.key(2), (100_000, 4, 1), beta)[..., 0]
+    precision = np.linalg.inv(std**2 * np.cov(noise.T))
+    mean = np.linalg.solve(precision + np.eye(4) / temperature, precision @ np.full(4, prior) + 1 / temperature)
+    np.testing.assert_allclose(action, mean[:1], atol=0.03)
+    np.testing.assert_allclose(new.plan[:-1, 0], mean[1:], atol=0.03)
+
+
+class Exploding(Bandit):
+    """The reward is NaN for pushes beyond the optimum."""
+
+    def transition(self, key, state, action, params):
+        ts = super().transition(key, state, action, params)
+        return ts._replace(reward=jnp.where(action[0] > 1, jnp.nan, ts.reward))
+
+
+@pytest.mark.parametrize("make_planner", [mppi, cem])
+def test_samples_that_blow_up_do_not_spoil_the_plan(make_planner):
+    env = Exploding()
+    planner = make_planner(env)
+    carry, state = planner.init(), env.reset(jax.random.key(1), env.default_params)[1]
+    plan = jax.jit(planner.plan)
+    for i in range(8):
+        action, carry = plan(jax.random.key(i), carry, state, env.default_params)
+    assert np.all(np.isfinite(carry.plan)) and 0.5 < action[0] <= 1.05
 
 
 @pytest.mark.parametrize("beta", [0.0, 2.0])

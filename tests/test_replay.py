@@ -221,6 +221,21 @@ def test_prioritised_sequences_follow_their_priorities():
     np.testing.assert_array_equal(state.tree[0], [0, 0, *np.where(rows[2:] == 5, 4, 1), 4, 4])
 
 
+def test_a_priority_that_is_not_given_does_not_undo_one_that_is():
+    memory = jitted(replay.prioritised_sequence(100, 2, 2))
+    state = memory.add(memory.init(jnp.float32(0)), jnp.zeros((49, 2)))
+    given = jnp.array([True, False, False])
+    after = memory.update(state, jnp.array([3, 3, 90]), jnp.array([5.0, 9.0, 7.0]), 1.0, given)
+    assert after.tree[0][3] == 5 and after.tree[0][90] == state.tree[0][90] and after.max_priority == 5
+    np.testing.assert_allclose(after.tree[-1].sum(), state.tree[-1].sum() + 4)
+
+
+def test_a_memory_without_items_weighs_nothing():
+    memory = jitted(replay.prioritised(8))
+    _, _, weights = memory.sample(jax.random.key(0), memory.init(jnp.float32(0)), 2, 0.5)
+    np.testing.assert_array_equal(weights, 0)
+
+
 def test_prioritised_sequences_refuse_what_does_not_fit():
     memory = replay.prioritised_sequence(10, 2, 3)
     with pytest.raises(ValueError, match="rollout of 8 items and the 4 before it"):

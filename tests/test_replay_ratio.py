@@ -94,8 +94,10 @@ def test_impossible_requests_are_refused():
         replay_ratio.adapt(ppo.make(cartpole))
     with pytest.raises(ValueError, match=r"unit='updates'.*'episodes' or 'steps'"):
         replay_ratio.adapt(inner, "updates")
+    one = replay_ratio.adapt(ddpg.make(ObservationActionReward("box"), ddpg.Config(hidden=(8,))))
     with pytest.raises(ValueError, match=r"num_updates=1.*needs at least 2"):
-        replay_ratio.adapt(ddpg.make(ObservationActionReward("box"), ddpg.Config(hidden=(8,))))
+        one.init(jax.random.key(0))
+    one.init(jax.random.key(0), None, None, replay_ratio.Ratio(low=0.25, high=1.0))
 
     def silent(state):
         state, metrics = inner.update(state)

@@ -98,6 +98,27 @@ def test_halves_what_the_device_refuses(algo, monkeypatch, capsys):
     assert "going on with 2 at once" in capsys.readouterr().err
 
 
+def test_resume_knows_programs_that_were_halved_and_those_that_diverged(algo, monkeypatch, tmp_path):
+    monkeypatch.setattr(sweeping, "fit", out_of_memory_once(sweeping.fit))
+    points = [{"learning_rate": 1e-3}, {"learning_rate": float("nan")}]
+    settings = {**SETTINGS, "num_seeds": 1, "out": tmp_path}
+    first = sweep(algo, KEY, 64, points, at_once=2, **settings)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["plan.json", "runs-0000-0000", "runs-0001-0001"]
+    monkeypatch.setattr(sweeping, "fit", lambda *a, **k: pytest.fail("nothing is left to train"))
+    np.testing.assert_array_equal(sweep(algo, KEY, 64, points, resume=True, **settings), first)
+    assert np.isfinite(first[0]).all() and np.isnan(first[1]).all()
+
+
+def out_of_memory_once(fit):
+    def fails_first(*args, out, **kwargs):
+        if kwargs["num_seeds"] > 1:
+            out.mkdir(parents=True)
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+        return fit(*args, out=out, **kwargs)
+
+    return fails_first
+
+
 def test_resume_reads_what_is_finished(algo, done, monkeypatch):
     returns, out = done
     monkeypatch.setattr(sweeping, "fit", lambda *a, **k: pytest.fail("nothing is left to train"))
@@ -115,6 +136,8 @@ def test_bad_input(algo):
     names = ", ".join(f.name for f in fields(ppo.Hyper))
     with pytest.raises(ValueError, match=f"ppo has no setting 'lr'; its Hyper has {names}"):
         sweep(algo, KEY, 64, [{"lr": 1.0}])
+    with pytest.raises(ValueError, match="different settings: gamma and learning_rate"):
+        sweep(algo, KEY, 64, [{"gamma": 0.9}, {"learning_rate": 1e-3}])
     with pytest.raises(ValueError, match="at least one point"):
         sweep(algo, KEY, 64, [])
     with pytest.raises(ValueError, match="num_seeds=0"):

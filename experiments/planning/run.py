@@ -27,11 +27,12 @@ HERE = Path(__file__).parent
 TASKS = {"Pendulum-v1": 200, "CartPoleSwingUp-v0": 500, "Reacher-v0": 50}  # steps of an episode
 
 
-def solved(env_id, states, gap):
-    """Share of episodes: upright within 0.2 rad for the whole last half; within 2 cm for the last fifth of Reacher."""
+def solved(env_id, states, gap, terminated):
+    """Share of episodes: on the track and upright within 0.2 rad for the last half; 2 cm for Reacher's last fifth."""
     if env_id == "Reacher-v0":
         return float((gap[:, -TASKS[env_id] // 5 :] < 0.02).all(1).mean())
-    return float((angle(states.theta)[:, TASKS[env_id] // 2 :] < 0.2).all(1).mean())
+    upright = (angle(states.theta)[:, TASKS[env_id] // 2 :] < 0.2).all(1)
+    return float((upright & ~np.asarray(terminated).any(1)).mean())
 
 
 def angle(theta):
@@ -54,7 +55,7 @@ def measure(env_id, make_planner, seeds):
     gap = np.sqrt((np.asarray(out.obs)[..., -2:] ** 2).sum(-1))  # in Reacher fingertip minus target
     return out, {
         "returns": np.asarray(out.reward.sum(1), float).round(2).tolist(),
-        "solved": solved(env_id, out.state, gap),
+        "solved": solved(env_id, out.state, gap, out.terminated),
         "cpu_ms_a_decision": round(1e3 * seconds / seeds / TASKS[env_id], 2),
         "compile_cpu_seconds": round(compiled - begin, 1),
     }

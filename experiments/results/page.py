@@ -24,7 +24,8 @@ class Row(NamedTuple):
     hyper: dict[str, Any] = {}
 
 
-HL_GAUSS = dict(config={"critic": "hl_gauss"})
+# HL-Gauss takes C51's tuned row: the range of returns and everything else but the loss.
+HL_GAUSS = {"critic": "hl_gauss"}
 ROWS = {
     "ppo/CartPole-v1": Row("ppo", "CartPole-v1", 490, "CleanRL 490.0 ± 6.1", greedy=False),
     "ppo/Acrobot-v1": Row("ppo", "Acrobot-v1", -87, "CleanRL -86.4 ± 1.3", greedy=False),
@@ -32,6 +33,27 @@ ROWS = {
     "ppo/MountainCarContinuous-v0": Row("ppo", "MountainCarContinuous-v0", 90, greedy=False),
     "dqn/CartPole-v1": Row("dqn", "CartPole-v1", 488, "CleanRL 488.7 ± 16.1"),
     "dqn/Acrobot-v1": Row("dqn", "Acrobot-v1", -90, "CleanRL -91.5 ± 7.2"),
+    "dqn hl_gauss/CartPole-v1": Row("c51", "CartPole-v1", 485, config=HL_GAUSS),
+    "dqn hl_gauss/Acrobot-v1": Row("c51", "Acrobot-v1", -92, config=HL_GAUSS),
+    "c51/CartPole-v1": Row("c51", "CartPole-v1", 485, "CleanRL 481.2"),
+    "c51/Acrobot-v1": Row("c51", "Acrobot-v1", -92, "CleanRL -87.7"),
+    "c51/MountainCar-v0": Row("c51", "MountainCar-v0", -170, "CleanRL -166.4"),
+    "qr_dqn/CartPole-v1": Row("qr_dqn", "CartPole-v1", 485),
+    "qr_dqn/Acrobot-v1": Row("qr_dqn", "Acrobot-v1", -92),
+    "pqn/CartPole-v1": Row("pqn", "CartPole-v1", 485, "CleanRL 495.1 ± 6.9"),
+    "pqn/Acrobot-v1": Row("pqn", "Acrobot-v1", -92, "CleanRL -95.6 ± 5.7"),
+    "sac/Pendulum-v1": Row("sac", "Pendulum-v1", -160),
+    "td3/Pendulum-v1": Row("td3", "Pendulum-v1", -160),
+    "ddpg/Pendulum-v1": Row("ddpg", "Pendulum-v1", -160),
+    "crossq/Pendulum-v1": Row("crossq", "Pendulum-v1", -160),
+    "apg/Pendulum-v1": Row("apg", "Pendulum-v1", -170),
+    "rnd/MountainCar-v0": Row("rnd", "MountainCar-v0", -170, greedy=False),
+    "rnd rdd/MountainCar-v0": Row("rnd", "MountainCar-v0", -170, config={"bonus": "rdd"}, greedy=False),
+    "iqn/CartPole-v1": Row("iqn", "CartPole-v1", 485),
+    "evolution/CartPole-v1": Row("evolution", "CartPole-v1", 485),
+    "alphazero/CartPole-v1": Row("alphazero", "CartPole-v1", 485),
+    "a2c/CartPole-v1": Row("a2c", "CartPole-v1", 485),
+    "reinforce/CartPole-v1": Row("reinforce", "CartPole-v1", 485),
 }
 
 STUDIES = """
@@ -45,6 +67,14 @@ Each has its command, settings, intervals and figures in its folder.
 - [SEQUOIA](../experiments/sequoia/README.md): combinatorial arg-max by HiGHS and enumeration, against Whittle indices
 - [fishery](../experiments/fishery/README.md): PPO against tuned harvest rules
 - [behaviour suite](../experiments/bsuite/README.md): how to score an algorithm
+- [swing up and reach](../experiments/swing_up_and_reach/README.md): SAC and TD3 by what their arms and poles do
+- [memory](../experiments/memory/README.md): PPO and PQN with and without a GRU where memory is needed, with the bound
+- [streaming](../experiments/streaming/README.md): learning from single transitions, and each ingredient's part
+- [classification or regression](../experiments/hl_gauss/README.md): critics under noisy rewards
+- [PROPS](../experiments/props/README.md): sampling error on a bandit, a chain and a grid
+- [RDD](../experiments/rdd_counts/README.md): does an exploration bonus count visits?
+- [planning](../experiments/planning/README.md): MPPI, CEM and iLQR without learning
+- [replay ratio](../experiments/replay_ratio/README.md): gradient steps a step, fixed and driven by active units
 """
 
 COLUMNS = ["algorithm", "environment", "steps", "seeds", "mean", "IQM", "95 % interval", "lowest seed", "bar"]
@@ -56,14 +86,14 @@ def page(results: dict[str, dict], episodes: int) -> None:
     lines = [
         "# Results",
         "",
-        f"Mean return of {episodes} full episodes of the final policy, greedy but for PPO's, which is sampled. "
-        "Settings: `jaxrl/tuned.toml`. Interval: 95 % bootstrap of the IQM over seeds. Made by "
+        f"Mean return of {episodes} full episodes of the final policy, greedy but for ppo's and rnd's, which are "
+        "sampled. Settings: `jaxrl/tuned.toml`. Interval: 95 % bootstrap of the IQM over seeds. Made by "
         "`python experiments/results/run.py` (`make results`).",
         "",
         "| " + " | ".join(COLUMNS) + " |",
         "|" + "---|" * len(COLUMNS),
     ]
-    for pair, result in results.items():
+    for pair, result in ((pair, results[pair]) for pair in ROWS if pair in results):
         row, returns = ROWS[pair], np.array(result["returns"])
         interval = "{:.1f} to {:.1f}".format(*bootstrap_interval(returns))
         cells = [pair.split("/")[0], row.env, f"{result['total_steps']:,}", len(returns), f"{returns.mean():.1f}"]

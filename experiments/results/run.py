@@ -64,21 +64,29 @@ def measure(pair: str, seeds: int) -> tuple[dict, np.ndarray]:
     }, curves
 
 
+def kept() -> tuple[dict, dict]:
+    """The results and curves so far."""
+    results, curves = HERE / "results.json", HERE / "curves.npz"
+    return (
+        json.loads(results.read_text()) if results.exists() else {},
+        dict(np.load(curves)) if curves.exists() else {},
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=list(ROWS), choices=list(ROWS), metavar="ALGO/ENV")
     parser.add_argument("--seeds", type=int, default=10)
     args = parser.parse_args()
-    file, curve_file = HERE / "results.json", HERE / "curves.npz"
-    results = json.loads(file.read_text()) if file.exists() else {}
-    curves = dict(np.load(curve_file)) if curve_file.exists() else {}
     for pair in args.only:
-        results[pair], curves[pair] = measure(pair, args.seeds)
-        results = {p: results[p] for p in ROWS if p in results}
-        file.write_text(json.dumps(results, indent=1) + "\n")
-        np.savez_compressed(curve_file, **{p: np.float32(curves[p]) for p in ROWS if p in curves})
-        page(results, EPISODES)
-        print(pair, np.mean(results[pair]["returns"]).round(2), results[pair], flush=True)
+        result, curve = measure(pair, args.seeds)
+        results, curves = kept()  # read again: another process may have added to it
+        results[pair], curves[pair] = result, curve
+        (HERE / "results.json").write_text(json.dumps({p: results[p] for p in ROWS if p in results}, indent=1) + "\n")
+        np.savez_compressed(HERE / "curves.npz", **{p: np.float32(curves[p]) for p in ROWS if p in curves})
+        print(pair, np.mean(result["returns"]).round(2), result, flush=True)
+    results, curves = kept()
+    page(results, EPISODES)
     draw(results, curves)
 
 

@@ -79,11 +79,53 @@ def test_acting_bootstrapping_and_replaying(config):
         _, logits = actor(state.weights, hidden.actor, rollout.obs, rollout.start)
         log_prob = jnp.take_along_axis(jax.nn.log_softmax(logits), rollout.action[..., None], -1)[..., 0]
         close(rollout.log_prob, log_prob)
-    # The last step of the last rollout: its successor is where the next one begins, with what is remembered.
-    _, value = critic(state.weights, state.carry.hidden.critic, state.obs[None], jnp.zeros((1, 4), bool))
-    assert not np.any(rollout.truncated[-1]) or config.burn_in
-    cut = np.asarray(rollout.truncated[-1] | rollout.terminated[-1])
-    close(rollout.next_value[-1][~cut], value[0][~cut])
+        # The last step's successor is where the next rollout begins, with what is remembered: rollouts 0 and 1 end
+        # inside an episode.
+        if i < 2:
+            _, value = critic(state.weights, state.carry.hidden.critic, state.obs[None], jnp.zeros((1, 4), bool))
+            assert not np.any(rollout.truncated[-1] | rollout.terminated[-1])
+            close(rollout.next_value[-1], value[0])
+
+
+def test_nothing_is_remembered_on_a_level_that_was_put_in():
+    algo, network, init, collect = cartpole(TINY)
+    state, _ = collect(init(jax.random.key(2)))
+    slots = jnp.array([True, False, True, False])
+    obs, env_state = algo.venv.restart(jax.random.key(3), state.env_state, state.env_params, slots)
+    _, rollout = collect(state.replace(obs=obs, env_state=env_state))
+    np.testing.assert_array_equal(rollout.start[0], slots)
+    fresh = network.apply(state.weights, network.initial_carry((4,)), obs[None], slots[None], method="critic")[1][0]
+    np.testing.assert_array_equal(np.isclose(rollout.value[0], fresh, rtol=1e-5), slots)
+
+
+def test_slots_that_are_masked_teach_nothing():
+    algo, _, init, collect = cartpole(TINY)
+    learn = jax.jit(algo.learn)
+    state, rollout = collect(init(jax.random.key(7)))
+    some = jnp.array([True, True, False, False])
+    scrambled = rollout._replace(reward=rollout.reward.at[:, 2:].add(5.0))
+    weights = [learn(state, x._replace(learn_mask=some))[0].weights for x in (rollout, scrambled)]
+    jax.tree.map(np.testing.assert_array_equal, *weights)
+    none, _ = learn(state, rollout._replace(learn_mask=jnp.zeros(4, bool)))
+    jax.tree.map(np.testing.assert_array_equal, (none.weights, none.optimizer), (state.weights, state.optimizer))
+
+
+class OwnScale(ppo_rnn.RecurrentActorCritic):
+    """A standard deviation that depends on the observation."""
+
+    def actor(self, hidden, obs, start):
+        hidden, (mean, _) = super().actor(hidden, obs, start)
+        return hidden, (mean, mean - 1)
+
+
+def test_the_spread_may_depend_on_the_observation():
+    env, params = make("Pendulum-v1")
+    network = OwnScale(env.observation_space(params), 1, True, (8,), "tanh", "gru", 8)
+    algo = ppo_rnn.make(env, TINY, network)
+    state, metrics = jax.jit(algo.update)(algo.init(jax.random.key(0)))
+    assert np.isfinite(metrics["loss"])
+    action, _ = algo.act(algo.policy(state), jax.random.key(0), jnp.ones((3, 3)), algo.initial_carry((3,)))
+    assert action.shape == (3, 1)
 
 
 def sequences(hidden_scale=1.0):

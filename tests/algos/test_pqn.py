@@ -110,7 +110,7 @@ def test_a_rollout_bootstraps_from_the_final_observation_of_its_own_episode(conf
     _, init, collect = cartpole(config)
     state = init(jax.random.key(1))
     assert config.rnn == "none" or np.all(state.carry.start)
-    _, rollout = collect(state)
+    after, rollout = collect(state)
     np.testing.assert_array_equal(rollout.truncated.sum(0), 2)  # steps 2 and 5; the rollout ends in an episode
     if config.rnn != "none":
         np.testing.assert_array_equal(rollout.start.T, [np.arange(8) % 3 == 0] * 4)
@@ -131,6 +131,19 @@ def test_a_rollout_bootstraps_from_the_final_observation_of_its_own_episode(conf
         _, q = jax.jit(net.apply)(state.weights, net.initial_carry((4,)), episode, start)
         close(rollout.value[steps], q.max(-1)[:3], atol=1e-5)
         close(rollout.next_value[steps], q.max(-1)[1:], atol=1e-5)
+    # The last step's successor is where the next rollout begins.
+    hidden = () if config.rnn == "none" else after.carry.hidden
+    _, q = jax.jit(net.apply)(state.weights, hidden, after.obs[None], start[:1])
+    close(rollout.next_value[-1], q[0].max(-1), atol=1e-5)
+
+
+def test_nothing_is_remembered_on_a_level_that_was_put_in():
+    algo, init, collect = cartpole(GRU)
+    state, _ = collect(init(jax.random.key(2)))
+    slots = jnp.array([True, False, True, False])
+    obs, env_state = algo.venv.restart(jax.random.key(3), state.env_state, state.env_params, slots)
+    _, rollout = collect(state.replace(obs=obs, env_state=env_state))
+    np.testing.assert_array_equal(rollout.start[0], slots)
 
 
 @pytest.mark.parametrize("config", [GRU, dataclasses.replace(LSTM, burn_in=8)], ids=["gru", "lstm"])

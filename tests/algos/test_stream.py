@@ -345,10 +345,19 @@ def test_continuous_actions_are_in_units_of_the_box():
     assert np.abs(action).max() == 2
 
 
+class SixTorques(ObservationActionReward):
+    def action_space(self, params):
+        return Box(-1.0, 1.0, (6,))
+
+
 @pytest.mark.parametrize(
     "build, message",
     [
         (lambda: stream_q.Config(num_bins=1), r"num_bins=1.*at least 2"),
+        (
+            lambda: stream_q.make(SixTorques("box"), stream_q.Config(num_bins=5)),
+            r"num_bins=5 for 6 dimensions are 15,625 actions.*stream_ac",
+        ),
         (lambda: stream_q.make(ObservationActionReward("multi_discrete")), r"MultiDiscrete"),
         (lambda: stream_q.make(make("CartPole-v1")[0], network=Linear(3)), r"values \(3,\).*needs \(2,\)"),
         (

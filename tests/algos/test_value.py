@@ -284,6 +284,10 @@ def test_probes(module, probe, config, hyper):
         (lambda: dqn.Config(critic="hl_gauss", num_outputs=4), r"num_outputs=4.*hl_gauss needs at least 5"),
         (lambda: rainbow.Config(num_envs=4, num_steps=2, buffer_size=8), r"buffer_size=8.*16 does"),
         (lambda: iqn.Config(num_quantiles=0), r"num_quantiles=0"),
+        (
+            lambda: c51.make(make("CartPole-v1")[0]).init(jax.random.key(0), c51.Hyper(v_min=5.0, v_max=5.0)),
+            r"v_min=5.0, v_max=5.0",
+        ),
         (lambda: iqn.Config(hidden=()), r"hidden layer"),
         (lambda: c51.make(make("Pendulum-v1")[0]), r"c51 acts in Discrete"),
         (lambda: iqn.make(make("Pendulum-v1")[0]), r"iqn acts in Discrete"),

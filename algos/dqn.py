@@ -396,7 +396,8 @@ class Learner:
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> DQNState:
         hyper, env_params = starting_values(self.hyper, self.venv, hyper, env_params)
-        if self.config.critic in CATEGORICAL and is_concrete(hyper) and np.any(hyper.v_min >= hyper.v_max):
+        bins = getattr(self.config, "critic", "") in CATEGORICAL  # iqn has no such choice
+        if bins and is_concrete(hyper) and np.any(hyper.v_min >= hyper.v_max):
             raise ValueError(f"v_min={hyper.v_min}, v_max={hyper.v_max}: v_min must be below v_max.")
         key, weights_key, reset_key = jax.random.split(key, 3)
         obs, env_state = self.venv.reset(reset_key, env_params)

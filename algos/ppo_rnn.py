@@ -383,7 +383,7 @@ class _PPORNN:
             if batch.mask is not None:
                 some = batch.mask.any()
                 new = jax.tree.map(lambda new, old: jnp.where(some, new, old), new, [flat, optimizer])
-            return tuple(new), report
+            return (new[0], new[1]), report
 
         def epoch(carry, order):
             orders = order.reshape(config.num_minibatches, -1)
@@ -391,14 +391,16 @@ class _PPORNN:
             return jax.lax.scan(minibatch, carry, minibatches)
 
         orders = shuffled(shuffle_key, (config.num_epochs, config.num_envs))
-        (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)
+        start: Any = (flat, state.optimizer)
+        end: Any
+        end, reports = jax.lax.scan(epoch, start, orders)
         metrics = {
             **episode_metrics(rollout.episode_return, rollout.episode_length, rollout.terminated | rollout.truncated),
             **jax.tree.map(jnp.mean, reports),
             "explained_variance": 1 - jnp.var(target - rollout.value) / jnp.maximum(jnp.var(target), 1e-8),
             "learning_rate": learning_rate,
         }
-        return state.replace(key=key, weights=unravel(flat), optimizer=optimizer), metrics
+        return state.replace(key=key, weights=unravel(end[0]), optimizer=end[1]), metrics
 
     def update(self, state: PPORNNState) -> tuple[PPORNNState, dict[str, Array]]:
         return self.learn(*self.collect(state))

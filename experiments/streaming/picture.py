@@ -20,8 +20,8 @@ program; `python experiments/streaming/picture.py` makes the figures and this pa
 StreamAC has the paper's setting, one for both tasks, with networks 128 wide, the authors' for continuous actions; at
 32, theirs for discrete ones, two of ten streams of CartPole-v1 stayed at a return of 9. StreamQ has the paper's on
 CartPole-v1 too, 32 wide. **Not on Pendulum-v1**, a task outside the paper, as Q-learning needs discrete actions:
-torques are cut into 3, the network is 64 wide, and epsilon goes to 0.05 over 200,000 steps, since with the paper's 0.01 some
-streams did not find the top.
+torques are cut into 3, the network is 64 wide, and epsilon goes to 0.05 over 200,000 steps, since with the paper's 0.01
+some streams did not find the top.
 
 {learning}
 

@@ -1,5 +1,6 @@
 """What every test runs under: run-time checked shapes and types, the CPU, a compilation cache that survives the run."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -21,3 +22,16 @@ install_import_hook("jaxrl", f"beartype.beartype(conf={NO_SELF})")
 # The first example of a property compiles, so no deadline; the same examples every time, so a failure is a change.
 settings.register_profile("jaxrl", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("jaxrl")
+
+MOST_MAPPINGS = 20_000
+"""Of memory a process; Linux allows 65,530, each program takes a few, and XLA dies of the last one."""
+
+
+def pytest_runtest_teardown():
+    """Let go of compiled programs before there are too many: a worker makes thousands in the course of the suite."""
+    import jax  # not before the environment above is set
+
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()

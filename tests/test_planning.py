@@ -264,10 +264,10 @@ class Exploding(Bandit):
         return ts._replace(reward=jnp.where(action[0] > 1, jnp.nan, ts.reward))
 
 
-@pytest.mark.parametrize("make_planner", [mppi, cem])
-def test_samples_that_blow_up_do_not_spoil_the_plan(make_planner):
+@pytest.mark.parametrize(("make_planner", "config"), [(mppi, MPPIConfig(horizon=4)), (cem, CEMConfig(horizon=4))])
+def test_samples_that_blow_up_do_not_spoil_the_plan(make_planner, config):
     env = Exploding()
-    planner = make_planner(env)
+    planner = make_planner(env, config)
     carry, state = planner.init(), env.reset(jax.random.key(1), env.default_params)[1]
     plan = jax.jit(planner.plan)
     for i in range(8):

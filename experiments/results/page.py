@@ -58,7 +58,6 @@ ROWS = {
 
 NOTES = """
 C51's mean on MountainCar-v0 hides two kinds of seed: those that ever reach the flag end near -100, the others at -200.
-Sampled with RND's or RDD's bonus, PPO reaches it in every seed.
 """
 
 STUDIES = """

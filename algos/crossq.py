@@ -11,8 +11,7 @@ Critics are wide, Adam's first moment short (b1 = 0.5), and every `policy_delay`
 temperature of `sac.py` learn, from critics that normalise by their running statistics.
 
 Deviations from the authors' code: critics of 1,024 units by default, theirs 2,048 (`Config.critic_hidden`); no batch
-normalisation in the actor; actions in units of the box; several environments may step together. Results:
-`docs/results.md`.
+normalisation in the actor; actions in units of the box; several environments may step together.
 """
 
 from __future__ import annotations

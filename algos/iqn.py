@@ -15,7 +15,7 @@ The rest is DQN's (`dqn.py`): n-step targets, double choice of a', prioritised r
 
 Deviations: those of `dqn.py`; N = N' = 16, where the paper has 64 on Atari and finds 8 nearly as good; greedy actions
 take the mean over K equidistant fractions, so that they are deterministic, exploring ones over K draws, for each
-environment its own; values are risk-neutral (no distortion of the fractions). Results: `docs/results.md`.
+environment its own; values are risk-neutral (no distortion of the fractions).
 """
 
 from __future__ import annotations

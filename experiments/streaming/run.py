@@ -22,10 +22,11 @@ from jaxrl.run_folder import environment_of_run
 HERE = Path(__file__).parent
 EPISODES = 64  # of the final greedy policy
 POINTS = 50  # of a curve
+SMALL = {"hidden": (32, 32)}  # the authors' for discrete actions
 SLOW = {"exploration_steps": 200_000, "epsilon_end": 0.05}
 LEARNING = {  # name: (module, environment, steps, config, hyper where they are not the paper's)
     "StreamQ, CartPole-v1": (stream_q, "CartPole-v1", 200_000, {}, {}),
-    "StreamAC, CartPole-v1": (stream_ac, "CartPole-v1", 200_000, {}, {}),
+    "StreamAC, CartPole-v1": (stream_ac, "CartPole-v1", 200_000, SMALL, {}),
     "StreamAC, Pendulum-v1": (stream_ac, "Pendulum-v1", 300_000, {}, {}),
     "StreamQ, Pendulum-v1": (stream_q, "Pendulum-v1", 800_000, {"num_bins": 3, "hidden": (64, 64)}, SLOW),
 }
@@ -39,7 +40,7 @@ VARIANTS = {
     "without scaled rewards": ({"normalize_reward": False}, {}),
 }
 ABLATIONS = {
-    f"{name}, {variant}": (module, "CartPole-v1", 100_000, config, hyper)
+    f"{name}, {variant}": (module, "CartPole-v1", 100_000, {**SMALL, **config}, hyper)
     for name, module in (("StreamQ", stream_q), ("StreamAC", stream_ac))
     for variant, (config, hyper) in VARIANTS.items()
 }

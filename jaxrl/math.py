@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Int, Integer, PyTree, Shaped, UInt32
 
 
 def wrap(x: Float[Array, "..."], low: float | Array, high: float | Array) -> Float[Array, "..."]:
@@ -66,6 +66,18 @@ def fence(tree: PyTree) -> PyTree:
         return jax.random.wrap_key_data(jnp.zeros(words.shape, words.dtype), impl=jax.random.key_impl(x))
 
     return jax.lax.cond(always, lambda tree: tree, lambda tree: jax.tree.map(nothing, tree), tree)
+
+
+def below(bits: UInt32[Array, "..."], n: Integer[Array, "..."] | int) -> Integer[Array, "..."]:
+    """Uniform integers below `n` of 32 random bits each. n / 2^24 is the largest relative error of a probability."""
+    n = jnp.asarray(n).astype(jnp.float32)
+    return jnp.floor((bits >> 8).astype(jnp.float32) * 2.0**-24 * n).astype(jnp.int32)
+
+
+def choose(bits: UInt32[Array, ""], allowed: Bool[Array, " n"]) -> Integer[Array, ""]:
+    """The index of a True of `allowed`, each equally likely; n where there is none."""
+    count = jnp.cumsum(allowed, dtype=jnp.int32)
+    return jnp.sum(count <= below(bits, count[-1]), dtype=jnp.int32)
 
 
 def _threefry2x32(key: tuple[Array, Array], counts: tuple[Array, Array]) -> tuple[Array, Array]:

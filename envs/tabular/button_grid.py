@@ -23,10 +23,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Integer
 
 from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
+from jaxrl.math import below
 from jaxrl.render import GREEN, ORANGE, RED
 from jaxrl.spaces import Box, Discrete
 
-from .proc_maze import below, cells_of, draw_cells, move
+from .proc_maze import cells_of, draw_cells, move
 
 
 @pytree

@@ -30,6 +30,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, UInt8
 
 from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
+from jaxrl.math import below, choose
 from jaxrl.render import GREEN, INK, ORANGE, PALE, Canvas, Color
 from jaxrl.spaces import Box, Discrete
 
@@ -100,7 +101,7 @@ def generate(key: Array, params: Params | Level, size: int = 10) -> Level:
     bits = jax.random.bits(key, (size * size + 3,), jnp.uint32)
     first = below(bits[-1], jnp.int32(size * size))
     walls = carve(bits[:-3].reshape(size, size), first)
-    start, goal = _nth_open(walls, bits[-2]), _nth_open(walls, bits[-3])
+    start, goal = choose(bits[-2], ~walls.reshape(-1)), choose(bits[-3], ~walls.reshape(-1))
     return Level(params.max_steps, params.teleport_probability, walls, start, goal)
 
 
@@ -115,7 +116,7 @@ def mutate(key: Array, level: Level) -> Level:
     flip = (cells == below(where, jnp.int32(cells.size))) & (cells != level.start) & (cells != level.goal)
     flipped = level.replace(walls=level.walls ^ flip)
     walls = jnp.where((what == 2) & solvable(flipped), flipped.walls, level.walls)
-    anywhere = _nth_open(level.walls, where)
+    anywhere = choose(where, ~level.walls.reshape(-1))
     return level.replace(
         walls=walls,
         start=jnp.where(what == 0, anywhere, level.start),
@@ -311,19 +312,8 @@ def cells_of(size: int) -> Integer[Array, "size size"]:
     return jnp.arange(size * size, dtype=jnp.int32).reshape(size, size)
 
 
-def below(bits: Array, n: Integer[Array, ""]) -> Integer[Array, ""]:
-    """A uniform integer below `n` of 32 random bits. n / 2^24 is the largest relative error of a probability."""
-    return jnp.floor((bits >> 8).astype(jnp.float32) * 2.0**-24 * n.astype(jnp.float32)).astype(jnp.int32)
-
-
 def _at(grid: Array, cell: Cell) -> Array:
     return grid.reshape(-1)[cell]
-
-
-def _nth_open(walls: Grid, bits: Array) -> Cell:
-    """An open cell, each equally likely."""
-    count = jnp.cumsum(~walls.reshape(-1), dtype=jnp.int32)
-    return jnp.sum(count <= below(bits, count[-1]), dtype=jnp.int32)
 
 
 def draw_cells(

@@ -14,7 +14,7 @@ from jaxrl.envs.classic.cartpole import CartPole
 
 @pytest.fixture(autouse=True)
 def own_table(monkeypatch):
-    monkeypatch.setattr(registry, "_ENVIRONMENTS", dict(registry._ENVIRONMENTS))
+    monkeypatch.setattr(registry, "ENVIRONMENTS", dict(registry.ENVIRONMENTS))
 
 
 @dataclasses.dataclass(frozen=True)

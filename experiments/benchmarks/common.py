@@ -14,6 +14,20 @@ from collections.abc import Sequence
 from typing import Any
 
 
+def batched_action(key: Any, space: Any, n: int) -> Any:
+    """Uniform actions of `n` environments from one draw; the same function serves all libraries."""
+    import jax
+    import jax.numpy as jnp
+
+    from jaxrl.math import fast_key
+
+    if hasattr(space, "n"):
+        # Bias below space.n / 2**16, and half the random words of `randint`.
+        return (jax.random.bits(fast_key(key), (n,), jnp.uint16) % space.n).astype(jnp.int32)
+    u = jax.random.uniform(fast_key(key), (n, *space.shape))
+    return space.low + u * (space.high - space.low)
+
+
 def geometric_mean(values: Sequence[float]) -> float:
     """exp(mean(log x)) of positive numbers."""
     return math.exp(statistics.fmean(map(math.log, values)))

@@ -18,23 +18,13 @@ from typing import Any
 import gymnax
 import jax
 import jax.numpy as jnp
-from common import geometric_mean, print_table, save
+from common import batched_action, geometric_mean, print_table, save
 
 import jaxrl
-from jaxrl.math import fast_key
 
 IDS = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0")
 BSUITE = ("Catch-bsuite", "DeepSea-bsuite", "DiscountingChain-bsuite")  # `--envs bsuite`; sizes are gymnax's
 SETTINGS = {"DeepSea-bsuite": {"size": 8}}
-
-
-def batched_action(key: jax.Array, space: Any, n: int) -> jax.Array:
-    """Uniform actions of `n` environments from one draw; the same function serves both libraries."""
-    if hasattr(space, "n"):
-        # Bias below space.n / 2**16, and half the random words of `randint`.
-        return (jax.random.bits(fast_key(key), (n,), jnp.uint16) % space.n).astype(jnp.int32)
-    u = jax.random.uniform(fast_key(key), (n, *space.shape))
-    return space.low + u * (space.high - space.low)
 
 
 def stock_action(key: jax.Array, space: Any, n: int) -> jax.Array:

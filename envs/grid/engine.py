@@ -1,0 +1,585 @@
+"""The grid engine: MiniGrid's cells, moves and views, on which the grid worlds of this family stand.
+
+Chevalier-Boisvert et al. (2023), "Minigrid & Miniworld", NeurIPS, arXiv:2306.13831; mechanics of `minigrid` 3.2.0.
+
+A cell is one int32: `kind | colour << 8 | state << 16 | tags << 24`. Doors have the states open, closed and locked; the
+state of a box is 0, or 16 (colour + 1) of the key inside. Tags belong to a task: they travel with the object that has
+them and are never seen. A grid is held flat, row by row, with one wall behind its end that stands for all that lies
+outside.
+
+| action | | effect on the cell ahead |
+|---|---|---|
+| 0, 1 | turn left, right | |
+| 2 | forward | enters an empty cell, a floor, a goal, lava, an open door |
+| 3 | pick up | a key, ball or box, if nothing is carried |
+| 4 | drop | onto an empty cell |
+| 5 | toggle | opens or closes a door (a locked one with the key of its colour), replaces a box by what is in it |
+| 6 | done | nothing, but some tasks look at it |
+
+| observation | | |
+|---|---|---|
+| `image` | (n, n, 3) uint8 | kind, colour, state of the cells before the agent, who is in the middle of the last row, |
+| | | `image[i, j]` being i-th from the left, j-th from afar; 0 where it cannot see; at its place what it carries |
+| `direction` | int32 | 0 right, 1 down, 2 left, 3 up |
+| `mission` | (K,) int32 | the task's own, see each file; `mission_text` tells it in MiniGrid's words |
+
+`view="full"` shows the whole grid from above, (width, height, 3), the agent being (10, 0, direction);
+`encoding="one_hot"` gives 20 planes of 0 and 1 (11 kinds, 6 colours, 3 states) for the 3 numbers.
+
+Reward: 1 - 0.9 t / max_steps on success at step t, else 0. An environment file is a generator of levels and the check
+of a task: `GridTask`. A level is a pytree, and `as_levels()` the same task whose params are the level.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int32, Integer, UInt8, UInt32
+
+from jaxrl.environment import Environment, Transition, pytree, strongly_typed
+from jaxrl.math import below, choose, fence
+from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
+
+UNSEEN, EMPTY, WALL, FLOOR, DOOR, KEY, BALL, BOX, GOAL, LAVA, AGENT = range(11)
+KINDS = ("unseen", "empty", "wall", "floor", "door", "key", "ball", "box", "goal", "lava", "agent")
+RED, GREEN, BLUE, PURPLE, YELLOW, GREY = range(6)
+COLORS = ("red", "green", "blue", "purple", "yellow", "grey")
+OPEN, CLOSED, LOCKED = range(3)
+LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
+
+Cell = Int32[Array, ""]  # packed
+Index = Integer[Array, ""]  # row * width + column
+Grid = Int32[Array, " cells"]  # flat
+Mask = Bool[Array, " cells"]
+
+
+def pack(kind: Any, color: Any = 0, state: Any = 0) -> Any:
+    """The cell of a kind, colour and state: numbers or arrays."""
+    return kind | color << 8 | state << 16
+
+
+def kind_of(cell: Any) -> Any:
+    """The kind of a packed cell."""
+    return cell & 255
+
+
+def color_of(cell: Any) -> Any:
+    """The colour of a packed cell."""
+    return cell >> 8 & 255
+
+
+def state_of(cell: Any) -> Any:
+    """The state of a packed cell as it is seen: 0 open, 1 closed, 2 locked, 0 for all but doors."""
+    return cell >> 16 & 15
+
+
+NOTHING = EMPTY  # the packed cell: colour 0, state 0
+GREY_WALL = pack(WALL, GREY)
+GREEN_GOAL = pack(GOAL, GREEN)
+RED_LAVA = pack(LAVA, RED)
+
+
+@pytree
+class Params:
+    max_steps: jax.Array
+
+
+@pytree
+class Level:
+    """Where an episode starts, as params."""
+
+    max_steps: jax.Array
+    grid: jax.Array  # (height, width) int32, packed cells
+    position: jax.Array  # int32, row * width + column
+    direction: jax.Array  # int32, 0 right, 1 down, 2 left, 3 up
+    mission: jax.Array  # (K,) int32, what is asked for
+    target: jax.Array  # (J,) int32, what the check of the task needs to know besides
+
+
+@pytree
+class State:
+    time: jax.Array  # steps since reset
+    grid: jax.Array  # (height * width + 1,) int32, packed cells and the wall that stands for the outside
+    position: jax.Array  # int32, row * width + column
+    direction: jax.Array  # int32
+    carrying: jax.Array  # int32, packed cell; 0 for nothing
+    mission: jax.Array  # (K,) int32
+    target: jax.Array  # (J,) int32
+
+
+# ---- mechanics
+
+
+def ahead_of(position: Index, direction: Index, width: int) -> Index:
+    """The cell that an agent faces."""
+    across = jnp.where(direction == 0, 1, 0) - jnp.where(direction == 2, 1, 0)
+    return position + across + jnp.where(direction == 1, width, 0) - jnp.where(direction == 3, width, 0)
+
+
+class Move(NamedTuple):
+    """What an action did."""
+
+    state: Any  # after it
+    index: Array  # the cell that was ahead
+    cell: Array  # what was there
+    new: Array  # what is there now
+    entered: Array  # whether the agent is there now
+
+
+def move(state: State, action: Integer[Array, ""], width: int) -> Move:
+    """One action on the cell ahead; the clock is not ours."""
+    action = action.astype(jnp.int32)
+    index = ahead_of(state.position, state.direction, width)
+    cell = state.grid.at[index].get(mode="promise_in_bounds")  # `validate`: nobody can walk up to an open border
+    kind, held = kind_of(cell), state.carrying
+
+    passable = (kind == EMPTY) | (kind == FLOOR) | (kind == GOAL) | (kind == LAVA) | (cell & 0xF00FF == DOOR)
+    entered = (action == FORWARD) & passable
+    taken = (action == PICKUP) & ((kind == KEY) | (kind == BALL) | (kind == BOX)) & (held == 0)
+    dropped = (action == DROP) & (cell == NOTHING) & (held != 0)
+
+    fits = held & 0xFFFF == pack(KEY, color_of(cell))
+    unlocked = jnp.where(fits, cell ^ LOCKED << 16, cell)
+    door = jnp.where(state_of(cell) == LOCKED, unlocked, cell ^ CLOSED << 16)
+    inside = cell >> 20 & 15
+    box = jnp.where(inside > 0, pack(KEY, inside - 1), NOTHING)
+    toggled = jnp.where(kind == DOOR, door, jnp.where(kind == BOX, box, cell))
+
+    new = jnp.where(taken, NOTHING, jnp.where(dropped, held, jnp.where(action == TOGGLE, toggled, cell)))
+    grid = jnp.where(jnp.arange(state.grid.size) == index, new, state.grid)
+    turn = jnp.where(action == RIGHT, 1, 0) - jnp.where(action == LEFT, 1, 0)
+    after = state.replace(
+        grid=grid,
+        position=jnp.where(entered, index, state.position),
+        direction=state.direction + turn & 3,
+        carrying=jnp.where(taken, cell, jnp.where(dropped, 0, held)),
+    )
+    return Move(after, index, cell, new, entered)
+
+
+def success_reward(time: Array, max_steps: Array) -> Float[Array, ""]:
+    """1 - 0.9 t / max_steps for success with the t-th step, taken at clock `time` = t - 1."""
+    return 1 - 0.9 * ((time + 1) / max_steps)
+
+
+# ---- views
+
+
+@functools.cache
+def view_table(height: int, width: int, size: int) -> Integer[np.ndarray, "states cells"]:
+    """Which cell an agent sees where: a row for each direction and position, its `size`^2 cells in the order of
+    `image`; height * width stands for the outside."""
+    to_right = (np.arange(size) - size // 2)[:, None]
+    forward = (size - 1 - np.arange(size))[None, :]
+    y, x = np.divmod(np.arange(height * width), width)
+    rows = []
+    for dx, dy in ((1, 0), (0, 1), (-1, 0), (0, -1)):
+        u = x[:, None, None] + dx * forward - dy * to_right
+        v = y[:, None, None] + dy * forward + dx * to_right
+        inside = (u >= 0) & (u < width) & (v >= 0) & (v < height)
+        rows.append(np.where(inside, v * width + u, height * width))
+    return np.stack(rows).reshape(4 * height * width, size * size).astype(np.int16)
+
+
+def opaque(cell: Integer[Array, "..."]) -> Bool[Array, "..."]:
+    """Walls, and doors that are not open."""
+    return (kind_of(cell) == WALL) | ((kind_of(cell) == DOOR) & (state_of(cell) != OPEN))
+
+
+def visible(cells: Int32[Array, " cells"], size: int) -> Bool[Array, " cells"]:
+    """What of a view can be seen: light spreads from the agent along each row, and from row to row straight on and
+    askew, through all that is not opaque.
+
+    A row is one integer, a bit a cell. Adding the lit bits to the transparent ones carries light upwards through a run
+    of these; downwards it is shifted by 1, 2, 4 ...
+    """
+    clear = ~opaque(cells)
+    every = (1 << size) - 1
+    lit = jnp.int32(1 << size // 2)
+    rows = [lit] * size
+    for j in reversed(range(size)):
+        through = sum((clear[i * size + j].astype(jnp.int32) << i for i in range(size)), jnp.int32(0))
+        seed = lit & through
+        flood = (((seed + through) ^ through) | seed) & through
+        run, shift = through, 1
+        while shift < size:
+            flood |= run & (flood >> shift)
+            run &= run >> shift
+            shift *= 2
+        spread = flood << 1 | flood >> 1
+        rows[j] = (lit | spread) & every
+        lit = (flood | spread) & every
+    # As few numbers as hold all bits: each is computed anew from the cells, the fence keeps their readers from that.
+    fit = 31 // size
+    words = fence(tuple(sum(row << size * k for k, row in enumerate(rows[j : j + fit])) for j in range(0, size, fit)))
+    which, bit = np.divmod(np.tile(np.arange(size), size), fit)
+    shift = bit * size + np.repeat(np.arange(size), size)
+    word = functools.reduce(lambda word, k: jnp.where(which == k, words[k], word), range(1, len(words)), words[0])
+    return (word >> shift & 1).astype(bool)
+
+
+def look(state: State, shape: tuple[int, int], size: int, see_through_walls: bool) -> Int32[Array, " cells"]:
+    """The packed cells that the agent sees, flat in the order of `image`; 0 where it cannot see."""
+    height, width = shape
+    table = jnp.asarray(view_table(height, width, size))
+    rows = table.at[state.direction * (height * width) + state.position].get(mode="promise_in_bounds")
+    cells = fence(state.grid.at[rows.astype(jnp.int32)].get(mode="promise_in_bounds"))
+    own = np.arange(size * size) == size // 2 * size + size - 1
+    seen = jnp.where(own, jnp.where(state.carrying != 0, state.carrying, NOTHING), cells)
+    return seen if see_through_walls else jnp.where(visible(cells, size), seen, 0)
+
+
+def look_down(state: State, shape: tuple[int, int]) -> Int32[Array, " cells"]:
+    """All cells, column by column as `image` has them, the agent drawn in."""
+    agent = pack(AGENT, RED, state.direction)
+    grid = jnp.where(jnp.arange(state.grid.size) == state.position, agent, state.grid)
+    return grid[:-1].reshape(shape).T.reshape(-1)
+
+
+def symbolic(cells: Int32[Array, "..."]) -> UInt8[Array, "... 3"]:
+    """Kind, colour and state of packed cells."""
+    return (cells[..., None] >> np.array([0, 8, 16]) & np.array([255, 255, 15])).astype(jnp.uint8)
+
+
+def one_hot(cells: Int32[Array, "..."]) -> UInt8[Array, "... 20"]:
+    """11 kinds, 6 colours and 3 states of packed cells, as planes of 0 and 1."""
+    parts = [
+        part[..., None] == np.arange(n)
+        for part, n in ((kind_of(cells), 11), (color_of(cells), 6), (jnp.minimum(state_of(cells), 2), 3))
+    ]
+    return jnp.concatenate(parts, -1).astype(jnp.uint8)
+
+
+# ---- making levels
+
+
+def walled(height: int, width: int) -> Int32[np.ndarray, "height width"]:
+    """An empty room with grey walls around it, to draw more into."""
+    grid = np.full((height, width), NOTHING, np.int32)
+    grid[[0, -1]] = GREY_WALL
+    grid[:, [0, -1]] = GREY_WALL
+    return grid
+
+
+def put(grid: Grid, index: Any, cell: Any) -> Grid:
+    """`grid` with `cell` at `index`."""
+    return jnp.where(jnp.arange(grid.size) == index, cell, grid)
+
+
+def place(bits: UInt32[Array, ""], grid: Grid, cell: Any, allowed: Any = True) -> tuple[Grid, Index]:
+    """Put `cell` on one of the empty cells that are `allowed`, each equally likely: `(grid, index)`.
+
+    Where there is none, nothing is put and `index` is the number of cells.
+    """
+    index = choose(bits, (grid == NOTHING) & allowed)
+    return put(grid, index, cell), index
+
+
+def random_color(bits: UInt32[Array, "..."]) -> Integer[Array, "..."]:
+    """One of the six colours."""
+    return below(bits, len(COLORS))
+
+
+def permutation(bits: UInt32[Array, " n"]) -> Int32[Array, " n"]:
+    """0 .. n-1 in random order: the rank of each of the `bits`. For few."""
+    i = np.arange(bits.size)
+    earlier = (bits < bits[:, None]) | ((bits == bits[:, None]) & (i < i[:, None]))
+    return jnp.sum(earlier, 1, dtype=jnp.int32)
+
+
+def until_valid(key: Array, draw: Any) -> Any:
+    """The first valid one of `draw(key) -> (level, valid)`: for tasks that are defined by rejection."""
+
+    def again(carry):
+        key, _ = carry
+        key, draw_key = jax.random.split(key)
+        return key, draw(draw_key)
+
+    # Not valid, and of the same structure: `draw` is compiled once, in the loop.
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(draw, key))
+    _, (level, _) = jax.lax.while_loop(lambda carry: ~carry[1][1], again, (key, nothing))
+    return level
+
+
+def flood(passable: Bool[Array, "height width"], here: Bool[Array, "height width"]) -> Bool[Array, "height width"]:
+    """`here`, the cells that can be walked to from there over `passable` ones, and their neighbours."""
+
+    def spread(carry):
+        reached, _ = carry
+        padded = jnp.pad(reached & passable | here, 1)
+        around = padded[:-2, 1:-1] | padded[2:, 1:-1] | padded[1:-1, :-2] | padded[1:-1, 2:]
+        return reached | around, jnp.any(around & ~reached)
+
+    return jax.lax.while_loop(lambda carry: carry[1], spread, (here, jnp.bool_(True)))[0]
+
+
+def reachable(passable: Bool[Array, "height width"], start: Index) -> Bool[Array, "height width"]:
+    """The cells that can be walked to from `start` over `passable` ones, and their neighbours."""
+    return flood(passable, (jnp.arange(passable.size) == start).reshape(passable.shape))
+
+
+def outside(grid: Int32[Array, "height width"], doors: bool = True) -> Bool[Array, "height width"]:
+    """The cells from which the border can be walked up to, past everything but walls, and doors unless `doors`; and
+    their neighbours. None where the border is walled off."""
+    walkable = (kind_of(grid) != WALL) & (doors | (kind_of(grid) != DOOR))
+    edge = np.ones(grid.shape, bool)
+    edge[1:-1, 1:-1] = False
+    return flood(walkable, walkable & edge)
+
+
+def as_state(level: Level) -> State:
+    """The first state of an episode on a level."""
+    grid = jnp.append(level.grid.reshape(-1), jnp.int32(GREY_WALL))
+    return State(
+        jnp.int32(0), grid, level.position, level.direction, jnp.zeros_like(level.position), level.mission, level.target
+    )
+
+
+def mutate(key: Array, level: Level, doors: bool = True) -> Level:
+    """A neighbour of `level`: an inner cell opened or walled up, the agent moved, or the agent turned, each equally
+    likely. Objects stay, and what is `outside` (rooms may stand in an open grid); whether the task can still be solved
+    is not looked at."""
+    what, where, turn = jax.random.bits(key, (3,), jnp.uint32)
+    what = below(what, 3)
+    height, width = level.grid.shape
+    row, column = np.divmod(np.arange(height * width), width)
+    inner = (row > 0) & (row < height - 1) & (column > 0) & (column < width - 1)
+    inner &= ~outside(level.grid, doors).reshape(-1)
+    flat = level.grid.reshape(-1)
+    empty, wall = flat == NOTHING, flat == GREY_WALL
+    cells = np.arange(height * width)
+    flipped = choose(where, (empty | wall) & inner & (cells != level.position))
+    moved = choose(where, empty & inner & (cells != level.position))
+    grid = put(flat, jnp.where(what == 0, flipped, -1), jnp.where(wall, NOTHING, GREY_WALL))
+    return level.replace(
+        grid=grid.reshape(height, width),
+        position=jnp.where((what == 1) & (moved < cells.size), moved, level.position).astype(jnp.int32),
+        direction=jnp.where(what == 2, level.direction + 1 + below(turn, 3) & 3, level.direction).astype(jnp.int32),
+    )
+
+
+# ---- levels as text
+
+_LETTERS = {FLOOR: "F", KEY: "K", BALL: "A", BOX: "B", GOAL: "G", LAVA: "V", WALL: "W"}
+_DOORS = "OCL"  # open, closed, locked
+_AGENT = ">v<^"
+
+
+def to_ascii(grid: Integer[np.ndarray, "height width"], position: int = -1, direction: int = 0) -> str:
+    """A level's grid as lines of two characters a cell: `..` empty, `##` grey wall, a letter for what it is (F floor, K
+    key, A ball, B box, G goal, V lava, W wall, O C L open, closed and locked door) and one for its colour; the agent is
+    `>>` `vv` `<<` `^^`. What is inside a box is not shown."""
+
+    def text(index: int, cell: int) -> str:
+        if index == position:
+            return 2 * _AGENT[direction]
+        if cell in (NOTHING, GREY_WALL):
+            return ".." if cell == NOTHING else "##"
+        letter = _DOORS[state_of(cell)] if kind_of(cell) == DOOR else _LETTERS[kind_of(cell)]
+        color = color_of(cell)
+        return letter + ("e" if color == GREY else COLORS[color][0])
+
+    cells = [text(i, int(c)) for i, c in enumerate(np.asarray(grid).reshape(-1))]
+    width = np.shape(grid)[1]
+    return "\n".join("".join(cells[i : i + width]) for i in range(0, len(cells), width))
+
+
+def from_ascii(text: str) -> tuple[Int32[np.ndarray, "height width"], int, int]:
+    """`(grid, position, direction)` of what `to_ascii` writes. Raises ValueError, saying where, for an unknown tile,
+    lines of unequal length, or not exactly one agent."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    if len({len(line) for line in lines}) != 1 or len(lines[0]) % 2:
+        raise ValueError(f"level: lines of {[len(line) for line in lines]} characters; two a cell, all alike.")
+    colors = {("e" if name == "grey" else name[0]): i for i, name in enumerate(COLORS)}
+    kinds = {letter: pack(kind) for kind, letter in _LETTERS.items()}
+    kinds |= {letter: pack(DOOR, 0, state) for state, letter in enumerate(_DOORS)}
+    cells, agents = [], []
+    for row, line in enumerate(lines):
+        for column in range(len(line) // 2):
+            tile = line[2 * column : 2 * column + 2]
+            if tile[0] in _AGENT and tile[0] == tile[1]:
+                agents.append((len(cells), _AGENT.index(tile[0])))
+                cells.append(NOTHING)
+            elif tile in ("..", "##"):
+                cells.append(NOTHING if tile == ".." else GREY_WALL)
+            elif tile[0] in kinds and tile[1] in colors:
+                cells.append(kinds[tile[0]] | colors[tile[1]] << 8)
+            else:
+                known = f"'..', '##', an agent {_AGENT} twice, or one of {''.join(kinds)} and one of {''.join(colors)}"
+                raise ValueError(f"level: unknown tile {tile!r} at row {row}, column {column}: {known}.")
+    if len(agents) != 1:
+        raise ValueError(f"level: {len(agents)} agents; there must be one.")
+    return np.array(cells, np.int32).reshape(len(lines), -1), *agents[0]
+
+
+# ---- the task
+
+
+@dataclasses.dataclass(frozen=True)
+class GridTask(Environment):
+    """Base of the grid worlds. A subclass says `shape`, `time_limit`, `generate` and, unless the task is to reach the
+    goal and avoid lava, `check`."""
+
+    view: str = dataclasses.field(default="partial", kw_only=True)
+    encoding: str = dataclasses.field(default="symbolic", kw_only=True)
+    view_size: int = dataclasses.field(default=7, kw_only=True)
+    levels: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
+
+    deterministic = True
+    see_through_walls: ClassVar[bool] = False
+    missions: ClassVar[tuple[int, ...]] = (1,)
+    """How many values each number of the mission has."""
+    doors: ClassVar[bool] = True
+    """Whether agents walk through doors. Where they never do, these may be in the border."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(height, width) of the grid."""
+        raise NotImplementedError
+
+    @property
+    def time_limit(self) -> int:
+        """The id's own `max_steps`."""
+        raise NotImplementedError
+
+    def generate(self, key: Array, params: Params | Level) -> Level:
+        """Draw a level, with the time limit of `params`."""
+        raise NotImplementedError
+
+    def check(self, before: Any, action: Integer[Array, ""], move: Move) -> tuple[Any, Array, Array]:
+        """`(state, success, failure)` after a move: the task."""
+        return move.state, move.entered & (kind_of(move.cell) == GOAL), move.entered & (kind_of(move.cell) == LAVA)
+
+    def mission_text(self, mission: Any) -> str:
+        """The mission in MiniGrid's words."""
+        raise NotImplementedError
+
+    # ---- what all have
+
+    def __post_init__(self) -> None:
+        if self.view not in ("partial", "full"):
+            raise ValueError(f"{self.id}: view={self.view!r}; it is 'partial' or 'full'.")
+        if self.encoding not in ("symbolic", "one_hot"):
+            raise ValueError(f"{self.id}: encoding={self.encoding!r}; it is 'symbolic' or 'one_hot'.")
+        if self.view_size % 2 == 0 or not 3 <= self.view_size <= 29:
+            raise ValueError(f"{self.id}: view_size={self.view_size}; it is odd, from 3 to 29.")
+
+    @property
+    def Params(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """`Level` with `levels`, else `Params`."""
+        return Level if self.levels else Params
+
+    @property
+    def default_params(self) -> Any:
+        params = strongly_typed(Params(jnp.int32(self.time_limit)))
+        return self.generate(jax.random.key(0), params) if self.levels else params
+
+    def as_levels(self) -> Self:
+        """The same task whose params are the `Level`. The default level is one draw of the generator."""
+        return dataclasses.replace(self, levels=True)
+
+    def mutate(self, key: Array, level: Level) -> Level:
+        """A neighbour of `level`; see `engine.mutate`."""
+        return mutate(key, level, self.doors)
+
+    def level(
+        self, text: str, mission: tuple[int, ...] = (), target: tuple[int, ...] = (), max_steps: int | None = None
+    ) -> Level:
+        """The level that `to_ascii` would write so. Raises ValueError for one that does not fit this task."""
+        grid, position, direction = from_ascii(text)
+        limit = self.time_limit if max_steps is None else max_steps
+        mission = mission or (0,) * len(self.missions)
+        numbers = (limit, grid, position, direction, mission, target)
+        level = Level(*(jnp.asarray(x, jnp.int32) for x in numbers))
+        self.as_levels().validate(level)
+        return level
+
+    def start(self, level: Level) -> Any:
+        """The first state on a level."""
+        return as_state(level)
+
+    def initial(self, key: Array, params: Params | Level) -> Any:
+        return self.start(params if isinstance(params, Level) else self.generate(key, params))
+
+    def transition(self, key: Array, state: Any, action: Integer[Array, ""], params: Params | Level) -> Transition:
+        moved = move(state, action, self.shape[1])
+        after, success, failure = self.check(state, action.astype(jnp.int32), moved)
+        reward = jnp.where(success, success_reward(state.time, params.max_steps), 0)
+        return Transition(after, reward, success | failure, jnp.bool_(False), {})
+
+    def observe(self, key: Array, state: Any, params: Params | Level) -> dict[str, Array]:
+        if self.view == "full":
+            cells, side = look_down(state, self.shape), self.shape[::-1]
+        else:
+            cells = look(state, self.shape, self.view_size, self.see_through_walls)
+            side = (self.view_size, self.view_size)
+        image = symbolic(cells) if self.encoding == "symbolic" else one_hot(cells)
+        return {
+            "image": image.reshape(*side, image.shape[-1]),
+            "direction": state.direction,
+            "mission": state.mission,
+        }
+
+    def observation_space(self, params: Params | Level) -> Dict:
+        side = self.shape[::-1] if self.view == "full" else (self.view_size, self.view_size)
+        symbols = self.encoding == "symbolic"
+        image = Box(0, 10 if symbols else 1, (*side, 3 if symbols else 20), jnp.uint8)
+        return Dict({"image": image, "direction": Discrete(4), "mission": MultiDiscrete(self.missions)})
+
+    def action_space(self, params: Params | Level) -> Discrete:
+        return Discrete(7)
+
+    def validate(self, params: Params | Level) -> None:
+        if np.any(np.asarray(params.max_steps) < 1):
+            raise ValueError(f"{self.id}: max_steps={params.max_steps} must be at least 1.")
+        if isinstance(params, Level):
+            numbers = target_size(dataclasses.replace(self, levels=False))
+            if np.shape(params.target)[-1:] != (numbers,):
+                raise ValueError(f"level: the target has shape {np.shape(params.target)}; it is {numbers} numbers.")
+            validate(params, self.shape, self.missions, self.doors)
+
+    def render(self, state: Any, params: Params | Level) -> np.ndarray:
+        from .drawing import draw_state
+
+        return draw_state(state, self.shape, self.view_size, self.see_through_walls, self.view == "full")
+
+
+@functools.cache
+def target_size(task: GridTask) -> int:
+    """How many numbers are the target of a task's levels."""
+    return jax.eval_shape(task.generate, jax.random.key(0), task.default_params).target.shape[-1]
+
+
+def validate(level: Level, shape: tuple[int, int], missions: tuple[int, ...], doors: bool = True) -> None:
+    """Raise ValueError for a level that does not fit. Host only; leaves may be batched."""
+    grid = np.asarray(level.grid)
+    if grid.shape[-2:] != shape:
+        raise ValueError(f"level: the grid is {grid.shape[-2:]}, the task's {shape}.")
+    if np.shape(level.mission)[-1:] != (len(missions),):
+        raise ValueError(f"level: the mission has shape {np.shape(level.mission)}; it is {len(missions)} numbers.")
+    if np.any((np.asarray(level.mission) < 0) | (np.asarray(level.mission) >= np.array(missions))):
+        raise ValueError(f"level: mission={np.asarray(level.mission)}; each number is from 0 and below {missions}.")
+    cells = shape[0] * shape[1]
+    position, direction = np.asarray(level.position), np.asarray(level.direction)
+    if np.any((position < 0) | (position >= cells)):
+        raise ValueError(f"level: position={position} must be a cell of 0 .. {cells - 1}.")
+    if np.any((direction < 0) | (direction > 3)):
+        raise ValueError(f"level: direction={direction} must be from 0 to 3.")
+    kinds = kind_of(grid)
+    if np.any((kinds < EMPTY) | (kinds > LAVA) | (color_of(grid) > GREY) | (state_of(grid) > LOCKED)):
+        raise ValueError("level: the grid holds a cell of no known kind, colour or state.")
+    flat = grid.reshape(*grid.shape[:-2], cells)
+    under = np.take_along_axis(flat, position[..., None].astype(np.int64), -1)[..., 0]
+    overlaps = np.isin(kind_of(under), (EMPTY, FLOOR, GOAL, LAVA)) | ((kind_of(under) == DOOR) & (state_of(under) == 0))
+    if not np.all(overlaps):
+        names = [KINDS[k] for k in np.atleast_1d(kind_of(under)[~overlaps])]
+        raise ValueError(f"level: the agent starts inside a {names[0]}.")
+    with jax.ensure_compile_time_eval():  # `reset` may be traced while its params are not
+        out = np.asarray(jax.vmap(outside, (0, None))(jnp.asarray(grid).reshape(-1, *shape), doors))
+    if np.any(np.take_along_axis(out.reshape(flat.shape), position[..., None].astype(np.int64), -1)):
+        raise ValueError("level: the agent could walk up to the border, which must be walled off.")

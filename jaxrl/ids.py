@@ -1,0 +1,266 @@
+"""The tables behind `jaxrl.registry`: what class and static settings an id stands for, and which algorithms exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Entry(NamedTuple):
+    """An environment class as "module:Class" (or the class itself) and the static settings an id stands for."""
+
+    target: str | Callable[..., Any]
+    settings: dict[str, Any]
+
+
+ENVIRONMENTS: dict[str, Entry] = {
+    "Acrobot-v1": Entry("jaxrl.envs.classic.acrobot:Acrobot", {}),
+    "AdversarialBandit-v0": Entry("jaxrl.envs.bandits.adversarial:AdversarialBandit", {}),
+    "Bandit-bsuite": Entry("jaxrl.envs.bsuite.bandit:Bandit", {}),
+    "BernoulliBandit-v0": Entry("jaxrl.envs.bandits.stochastic:BernoulliBandit", {}),
+    "BestArmIdentification-v0": Entry("jaxrl.envs.bandits.best_arm:BestArmIdentification", {}),
+    "BetaBandit-v0": Entry("jaxrl.envs.bandits.stochastic:BetaBandit", {}),
+    "ButtonGrid-v0": Entry("jaxrl.envs.tabular.button_grid:ButtonGrid", {}),
+    "CartPole-bsuite": Entry("jaxrl.envs.bsuite.cartpole:CartPole", {}),
+    "CartPole-v1": Entry("jaxrl.envs.classic.cartpole:CartPole", {}),
+    "CartPoleContinuous-v0": Entry("jaxrl.envs.classic.cartpole_continuous:CartPoleContinuous", {}),
+    "CartPoleSwingup-bsuite": Entry("jaxrl.envs.bsuite.cartpole_swingup:CartPoleSwingup", {}),
+    "CartPoleSwingUp-v0": Entry("jaxrl.envs.classic.cartpole_swing_up:CartPoleSwingUp", {}),
+    "Catch-bsuite": Entry("jaxrl.envs.bsuite.catch:Catch", {}),
+    "Chain-v0": Entry("jaxrl.envs.tabular.chain:Chain", {}),
+    "CliffWalking-v1": Entry("jaxrl.envs.tabular.cliff_walking:CliffWalking", {}),
+    "CliffWalkingSlippery-v1": Entry("jaxrl.envs.tabular.cliff_walking:CliffWalking", {"slippery": True}),
+    "CombinationLock-v0": Entry("jaxrl.envs.tabular.combination_lock:CombinationLock", {}),
+    "ContextualLinearBandit-v0": Entry("jaxrl.envs.bandits.linear:ContextualLinearBandit", {}),
+    "CoupledRestlessCapacity-v0": Entry("jaxrl.envs.bandits.coupled:Capacity", {}),
+    "CoupledRestlessInterventions-v0": Entry("jaxrl.envs.bandits.coupled:Interventions", {}),
+    "CoupledRestlessMatching-v0": Entry("jaxrl.envs.bandits.coupled:Matching", {}),
+    "CoupledRestlessPath-v0": Entry("jaxrl.envs.bandits.coupled:Path", {}),
+    "Darkroom-v0": Entry("jaxrl.envs.tabular.darkroom:Darkroom", {}),
+    "DeepSea-bsuite": Entry("jaxrl.envs.bsuite.deep_sea:DeepSea", {}),
+    "DeepSea-v0": Entry("jaxrl.envs.bsuite.deep_sea:DeepSea", {"observation": "index"}),
+    "DeepSeaStochastic-bsuite": Entry("jaxrl.envs.bsuite.deep_sea:DeepSeaStochastic", {}),
+    "DelayedChain-v0": Entry("jaxrl.envs.tabular.delayed_chain:DelayedChain", {}),
+    "DigitsBandit-bsuite": Entry("jaxrl.envs.bsuite.digits_bandit:DigitsBandit", {}),
+    "DiscountingChain-bsuite": Entry("jaxrl.envs.bsuite.discounting_chain:DiscountingChain", {}),
+    "Discrete2D-v0": Entry("jaxrl.envs.tabular.discrete_2d:Discrete2D", {}),
+    "DoublePendulum-v0": Entry("jaxrl.envs.classic.double_pendulum:DoublePendulum", {}),
+    "DriftingBandit-v0": Entry("jaxrl.envs.bandits.nonstationary:DriftingBandit", {}),
+    "DuelingBandit-v0": Entry("jaxrl.envs.bandits.dueling:DuelingBandit", {}),
+    "Fishery-v0": Entry("jaxrl.envs.classic.fishery:Fishery", {}),
+    "FrozenLake-v1": Entry("jaxrl.envs.tabular.frozen_lake:FrozenLake", {}),
+    "FrozenLake8x8-v1": Entry("jaxrl.envs.tabular.frozen_lake:FrozenLake", {"rows": 8, "columns": 8}),
+    "Garnet-v0": Entry("jaxrl.envs.tabular.garnet:Garnet", {}),
+    "GaussianBandit-v0": Entry("jaxrl.envs.bandits.stochastic:GaussianBandit", {}),
+    "HeavyTailedBandit-v0": Entry("jaxrl.envs.bandits.stochastic:HeavyTailedBandit", {}),
+    "LinearBandit-v0": Entry("jaxrl.envs.bandits.linear:LinearBandit", {}),
+    "MemoryLength-bsuite": Entry("jaxrl.envs.bsuite.memory_chain:MemoryLength", {}),
+    "MemorySize-bsuite": Entry("jaxrl.envs.bsuite.memory_chain:MemorySize", {}),
+    "MiniGrid-BlockedUnlockPickup-v0": Entry("jaxrl.envs.grid.minigrid.unlock:BlockedUnlockPickup", {}),
+    "MiniGrid-DistShift1-v0": Entry("jaxrl.envs.grid.minigrid.dist_shift:DistShift", {}),
+    "MiniGrid-DistShift2-v0": Entry("jaxrl.envs.grid.minigrid.dist_shift:DistShift", {"strip": 5}),
+    "MiniGrid-DoorKey-16x16-v0": Entry("jaxrl.envs.grid.minigrid.door_key:DoorKey", {"size": 16}),
+    "MiniGrid-DoorKey-5x5-v0": Entry("jaxrl.envs.grid.minigrid.door_key:DoorKey", {"size": 5}),
+    "MiniGrid-DoorKey-6x6-v0": Entry("jaxrl.envs.grid.minigrid.door_key:DoorKey", {"size": 6}),
+    "MiniGrid-DoorKey-8x8-v0": Entry("jaxrl.envs.grid.minigrid.door_key:DoorKey", {}),
+    "MiniGrid-Dynamic-Obstacles-16x16-v0": Entry(
+        "jaxrl.envs.grid.minigrid.dynamic_obstacles:DynamicObstacles", {"size": 16, "num_obstacles": 8}
+    ),
+    "MiniGrid-Dynamic-Obstacles-5x5-v0": Entry(
+        "jaxrl.envs.grid.minigrid.dynamic_obstacles:DynamicObstacles", {"size": 5, "num_obstacles": 2}
+    ),
+    "MiniGrid-Dynamic-Obstacles-6x6-v0": Entry(
+        "jaxrl.envs.grid.minigrid.dynamic_obstacles:DynamicObstacles", {"size": 6, "num_obstacles": 3}
+    ),
+    "MiniGrid-Dynamic-Obstacles-8x8-v0": Entry("jaxrl.envs.grid.minigrid.dynamic_obstacles:DynamicObstacles", {}),
+    "MiniGrid-Dynamic-Obstacles-Random-5x5-v0": Entry(
+        "jaxrl.envs.grid.minigrid.dynamic_obstacles:DynamicObstacles",
+        {"size": 5, "num_obstacles": 2, "random_start": True},
+    ),
+    "MiniGrid-Dynamic-Obstacles-Random-6x6-v0": Entry(
+        "jaxrl.envs.grid.minigrid.dynamic_obstacles:DynamicObstacles",
+        {"size": 6, "num_obstacles": 3, "random_start": True},
+    ),
+    "MiniGrid-Empty-16x16-v0": Entry("jaxrl.envs.grid.minigrid.empty:Empty", {"size": 16}),
+    "MiniGrid-Empty-5x5-v0": Entry("jaxrl.envs.grid.minigrid.empty:Empty", {"size": 5}),
+    "MiniGrid-Empty-6x6-v0": Entry("jaxrl.envs.grid.minigrid.empty:Empty", {"size": 6}),
+    "MiniGrid-Empty-8x8-v0": Entry("jaxrl.envs.grid.minigrid.empty:Empty", {}),
+    "MiniGrid-Empty-Random-5x5-v0": Entry("jaxrl.envs.grid.minigrid.empty:Empty", {"size": 5, "random_start": True}),
+    "MiniGrid-Empty-Random-6x6-v0": Entry("jaxrl.envs.grid.minigrid.empty:Empty", {"size": 6, "random_start": True}),
+    "MiniGrid-Fetch-5x5-N2-v0": Entry("jaxrl.envs.grid.minigrid.fetch:Fetch", {"size": 5, "num_objects": 2}),
+    "MiniGrid-Fetch-6x6-N2-v0": Entry("jaxrl.envs.grid.minigrid.fetch:Fetch", {"size": 6, "num_objects": 2}),
+    "MiniGrid-Fetch-8x8-N3-v0": Entry("jaxrl.envs.grid.minigrid.fetch:Fetch", {}),
+    "MiniGrid-FourRooms-v0": Entry("jaxrl.envs.grid.minigrid.four_rooms:FourRooms", {}),
+    "MiniGrid-GoToDoor-5x5-v0": Entry("jaxrl.envs.grid.minigrid.go_to_door:GoToDoor", {}),
+    "MiniGrid-GoToDoor-6x6-v0": Entry("jaxrl.envs.grid.minigrid.go_to_door:GoToDoor", {"size": 6}),
+    "MiniGrid-GoToDoor-8x8-v0": Entry("jaxrl.envs.grid.minigrid.go_to_door:GoToDoor", {"size": 8}),
+    "MiniGrid-GoToObject-6x6-N2-v0": Entry("jaxrl.envs.grid.minigrid.go_to_object:GoToObject", {}),
+    "MiniGrid-GoToObject-8x8-N2-v0": Entry("jaxrl.envs.grid.minigrid.go_to_object:GoToObject", {"size": 8}),
+    "MiniGrid-KeyCorridorS3R1-v0": Entry(
+        "jaxrl.envs.grid.minigrid.key_corridor:KeyCorridor", {"room_size": 3, "num_rows": 1}
+    ),
+    "MiniGrid-KeyCorridorS3R2-v0": Entry(
+        "jaxrl.envs.grid.minigrid.key_corridor:KeyCorridor", {"room_size": 3, "num_rows": 2}
+    ),
+    "MiniGrid-KeyCorridorS3R3-v0": Entry("jaxrl.envs.grid.minigrid.key_corridor:KeyCorridor", {"room_size": 3}),
+    "MiniGrid-KeyCorridorS4R3-v0": Entry("jaxrl.envs.grid.minigrid.key_corridor:KeyCorridor", {"room_size": 4}),
+    "MiniGrid-KeyCorridorS5R3-v0": Entry("jaxrl.envs.grid.minigrid.key_corridor:KeyCorridor", {"room_size": 5}),
+    "MiniGrid-KeyCorridorS6R3-v0": Entry("jaxrl.envs.grid.minigrid.key_corridor:KeyCorridor", {}),
+    "MiniGrid-LavaCrossingS11N5-v0": Entry(
+        "jaxrl.envs.grid.minigrid.crossing:Crossing", {"size": 11, "num_crossings": 5}
+    ),
+    "MiniGrid-LavaCrossingS9N1-v0": Entry("jaxrl.envs.grid.minigrid.crossing:Crossing", {}),
+    "MiniGrid-LavaCrossingS9N2-v0": Entry("jaxrl.envs.grid.minigrid.crossing:Crossing", {"num_crossings": 2}),
+    "MiniGrid-LavaCrossingS9N3-v0": Entry("jaxrl.envs.grid.minigrid.crossing:Crossing", {"num_crossings": 3}),
+    "MiniGrid-LavaGapS5-v0": Entry("jaxrl.envs.grid.minigrid.lava_gap:LavaGap", {}),
+    "MiniGrid-LavaGapS6-v0": Entry("jaxrl.envs.grid.minigrid.lava_gap:LavaGap", {"size": 6}),
+    "MiniGrid-LavaGapS7-v0": Entry("jaxrl.envs.grid.minigrid.lava_gap:LavaGap", {"size": 7}),
+    "MiniGrid-LockedRoom-v0": Entry("jaxrl.envs.grid.minigrid.locked_room:LockedRoom", {}),
+    "MiniGrid-MemoryS11-v0": Entry("jaxrl.envs.grid.minigrid.memory:Memory", {}),
+    "MiniGrid-MemoryS13-v0": Entry("jaxrl.envs.grid.minigrid.memory:Memory", {"size": 13}),
+    "MiniGrid-MemoryS13Random-v0": Entry("jaxrl.envs.grid.minigrid.memory:Memory", {"size": 13, "random_length": True}),
+    "MiniGrid-MemoryS17Random-v0": Entry("jaxrl.envs.grid.minigrid.memory:Memory", {"size": 17, "random_length": True}),
+    "MiniGrid-MemoryS7-v0": Entry("jaxrl.envs.grid.minigrid.memory:Memory", {"size": 7}),
+    "MiniGrid-MemoryS9-v0": Entry("jaxrl.envs.grid.minigrid.memory:Memory", {"size": 9}),
+    "MiniGrid-MultiRoom-N2-S4-v0": Entry(
+        "jaxrl.envs.grid.minigrid.multi_room:MultiRoom", {"num_rooms": 2, "largest": 4}
+    ),
+    "MiniGrid-MultiRoom-N4-S5-v0": Entry(
+        "jaxrl.envs.grid.minigrid.multi_room:MultiRoom", {"num_rooms": 6, "largest": 5}
+    ),
+    "MiniGrid-MultiRoom-N4-S5-v1": Entry(
+        "jaxrl.envs.grid.minigrid.multi_room:MultiRoom", {"num_rooms": 4, "largest": 5}
+    ),
+    "MiniGrid-MultiRoom-N6-v0": Entry("jaxrl.envs.grid.minigrid.multi_room:MultiRoom", {}),
+    "MiniGrid-ObstructedMaze-1Dl-v0": Entry(
+        "jaxrl.envs.grid.minigrid.obstructed_maze:ObstructedMaze",
+        {"num_quarters": 0, "agent_room": 0, "num_rooms_visited": 2, "key_in_box": False, "blocked": False},
+    ),
+    "MiniGrid-ObstructedMaze-1Dlh-v0": Entry(
+        "jaxrl.envs.grid.minigrid.obstructed_maze:ObstructedMaze",
+        {"num_quarters": 0, "agent_room": 0, "num_rooms_visited": 2, "blocked": False},
+    ),
+    "MiniGrid-ObstructedMaze-1Dlhb-v0": Entry(
+        "jaxrl.envs.grid.minigrid.obstructed_maze:ObstructedMaze",
+        {"num_quarters": 0, "agent_room": 0, "num_rooms_visited": 2},
+    ),
+    "MiniGrid-ObstructedMaze-1Q-v0": Entry(
+        "jaxrl.envs.grid.minigrid.obstructed_maze:ObstructedMaze",
+        {"num_quarters": 1, "num_rooms_visited": 5, "keys_last": False},
+    ),
+    "MiniGrid-ObstructedMaze-1Q-v1": Entry(
+        "jaxrl.envs.grid.minigrid.obstructed_maze:ObstructedMaze", {"num_quarters": 1, "num_rooms_visited": 5}
+    ),
+    "MiniGrid-ObstructedMaze-2Dl-v0": Entry(
+        "jaxrl.envs.grid.minigrid.obstructed_maze:ObstructedMaze",
+        {"num_quarters": 1, "agent_room": 5, "num_rooms_visited": 4, "key_in_box": False, "blocked": False},
+    ),
+    "MiniGrid-ObstructedMaze-2Dlh-v0": Entry(
+        "jaxrl.envs.grid.minigrid.obstructed_maze:ObstructedMaze",
+        {"num_quarters": 1, "agent_room": 5, "num_rooms_visited": 4, "blocked": False},
+    ),
+    "MiniGrid-ObstructedMaze-2Dlhb-v0": Entry(
+        "jaxrl.envs.grid.minigrid.obstructed_maze:ObstructedMaze",
+        {"num_quarters": 1, "agent_room": 5, "num_rooms_visited": 4, "keys_last": False},
+    ),
+    "MiniGrid-ObstructedMaze-2Dlhb-v1": Entry(
+        "jaxrl.envs.grid.minigrid.obstructed_maze:ObstructedMaze",
+        {"num_quarters": 1, "agent_room": 5, "num_rooms_visited": 4},
+    ),
+    "MiniGrid-ObstructedMaze-2Q-v0": Entry(
+        "jaxrl.envs.grid.minigrid.obstructed_maze:ObstructedMaze",
+        {"num_quarters": 2, "agent_room": 5, "num_rooms_visited": 11, "keys_last": False},
+    ),
+    "MiniGrid-ObstructedMaze-2Q-v1": Entry(
+        "jaxrl.envs.grid.minigrid.obstructed_maze:ObstructedMaze",
+        {"num_quarters": 2, "agent_room": 5, "num_rooms_visited": 11},
+    ),
+    "MiniGrid-ObstructedMaze-Full-v0": Entry(
+        "jaxrl.envs.grid.minigrid.obstructed_maze:ObstructedMaze", {"keys_last": False}
+    ),
+    "MiniGrid-ObstructedMaze-Full-v1": Entry("jaxrl.envs.grid.minigrid.obstructed_maze:ObstructedMaze", {}),
+    "MiniGrid-Playground-v0": Entry("jaxrl.envs.grid.minigrid.playground:Playground", {}),
+    "MiniGrid-PutNear-6x6-N2-v0": Entry("jaxrl.envs.grid.minigrid.put_near:PutNear", {}),
+    "MiniGrid-PutNear-8x8-N3-v0": Entry("jaxrl.envs.grid.minigrid.put_near:PutNear", {"size": 8, "num_objects": 3}),
+    "MiniGrid-RedBlueDoors-6x6-v0": Entry("jaxrl.envs.grid.minigrid.red_blue_doors:RedBlueDoors", {"size": 6}),
+    "MiniGrid-RedBlueDoors-8x8-v0": Entry("jaxrl.envs.grid.minigrid.red_blue_doors:RedBlueDoors", {}),
+    "MiniGrid-SimpleCrossingS11N5-v0": Entry(
+        "jaxrl.envs.grid.minigrid.crossing:Crossing", {"size": 11, "num_crossings": 5, "obstacle": "wall"}
+    ),
+    "MiniGrid-SimpleCrossingS9N1-v0": Entry("jaxrl.envs.grid.minigrid.crossing:Crossing", {"obstacle": "wall"}),
+    "MiniGrid-SimpleCrossingS9N2-v0": Entry(
+        "jaxrl.envs.grid.minigrid.crossing:Crossing", {"num_crossings": 2, "obstacle": "wall"}
+    ),
+    "MiniGrid-SimpleCrossingS9N3-v0": Entry(
+        "jaxrl.envs.grid.minigrid.crossing:Crossing", {"num_crossings": 3, "obstacle": "wall"}
+    ),
+    "MiniGrid-Unlock-v0": Entry("jaxrl.envs.grid.minigrid.unlock:Unlock", {}),
+    "MiniGrid-UnlockPickup-v0": Entry("jaxrl.envs.grid.minigrid.unlock:UnlockPickup", {}),
+    "MountainCar-bsuite": Entry("jaxrl.envs.bsuite.mountain_car:MountainCar", {}),
+    "MountainCar-v0": Entry("jaxrl.envs.classic.mountain_car:MountainCar", {}),
+    "MountainCarContinuous-v0": Entry("jaxrl.envs.classic.mountain_car_continuous:MountainCarContinuous", {}),
+    "OpenGrid-v0": Entry("jaxrl.envs.tabular.proc_maze:OpenGrid", {}),
+    "PanFlute-v0": Entry("jaxrl.envs.tabular.pan_flute:PanFlute", {}),
+    "Pendulum-v1": Entry("jaxrl.envs.classic.pendulum:Pendulum", {}),
+    "PiecewiseBandit-v0": Entry("jaxrl.envs.bandits.nonstationary:PiecewiseBandit", {}),
+    "PointMass-v0": Entry("jaxrl.envs.classic.point_mass:PointMass", {}),
+    "ProcMaze-v0": Entry("jaxrl.envs.tabular.proc_maze:ProcMaze", {}),
+    "Reacher-v0": Entry("jaxrl.envs.classic.reacher:Reacher", {}),
+    "RestlessBandit-v0": Entry("jaxrl.envs.bandits.restless:RestlessBandit", {}),
+    "RiverSwim-v0": Entry("jaxrl.envs.tabular.river_swim:RiverSwim", {}),
+    "SixArms-v0": Entry("jaxrl.envs.tabular.six_arms:SixArms", {}),
+    "SparseLinearBandit-v0": Entry("jaxrl.envs.bandits.linear:SparseLinearBandit", {}),
+    "SwitchingBandit-v0": Entry("jaxrl.envs.bandits.nonstationary:SwitchingBandit", {}),
+    "Taxi-v4": Entry("jaxrl.envs.tabular.taxi:Taxi", {}),
+    "TwoGoalGrid-v0": Entry("jaxrl.envs.tabular.two_goal_grid:TwoGoalGrid", {}),
+    "TwoSidedChain-v0": Entry("jaxrl.envs.tabular.two_sided_chain:TwoSidedChain", {}),
+    "TwoStepTree-v0": Entry("jaxrl.envs.tabular.two_step_tree:TwoStepTree", {}),
+    "UmbrellaDistract-bsuite": Entry("jaxrl.envs.bsuite.umbrella_chain:Umbrella", {"n_distractor": 100}),
+    "UmbrellaLength-bsuite": Entry("jaxrl.envs.bsuite.umbrella_chain:Umbrella", {}),
+    "WindyGridworld-v0": Entry("jaxrl.envs.tabular.windy_gridworld:WindyGridworld", {}),
+    "WindyWalk-v0": Entry("jaxrl.envs.tabular.windy_walk:WindyWalk", {}),
+}
+
+# The modules of jaxrl.algos, and the action spaces of those that learn on any environment with such a space.
+ALGORITHMS: dict[str, tuple[str, ...]] = {
+    "a2c": ("Discrete", "MultiDiscrete", "Box"),
+    "alphazero": ("Discrete",),
+    "apg": ("Box",),
+    "c51": ("Discrete",),
+    "crossq": ("Box",),
+    "ddpg": ("Box",),
+    "dpt": (),
+    "dqn": ("Discrete",),
+    "dyna_q": (),
+    "epsilon_greedy": (),
+    "evolution": ("Discrete", "MultiDiscrete", "Box"),
+    "exp3": (),
+    "gorp": (),
+    "iqn": ("Discrete",),
+    "lin_ts": (),
+    "lin_ucb": (),
+    "nonstationary_ucb": (),
+    "ppo": ("Discrete", "MultiDiscrete", "Box"),
+    "ppo_rnn": ("Discrete", "MultiDiscrete", "Box"),
+    "pqn": ("Discrete",),
+    "props": ("Discrete", "MultiDiscrete", "Box"),
+    "psrl": (),
+    "q_learning": (),
+    "qr_dqn": ("Discrete",),
+    "r_max": (),
+    "rainbow": ("Discrete",),
+    "reinforce": ("Discrete", "MultiDiscrete", "Box"),
+    "rnd": ("Discrete", "MultiDiscrete", "Box"),
+    "sac": ("Discrete", "Box"),
+    "sarsa": (),
+    "sqirl": (),
+    "stream_ac": ("Discrete", "MultiDiscrete", "Box"),
+    "stream_q": ("Discrete", "Box"),
+    "stream_td": (),
+    "successive_elimination": (),
+    "td3": ("Box",),
+    "thompson": (),
+    "ucb": (),
+    "ucb_vi": (),
+    "whittle": (),
+}

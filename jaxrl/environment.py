@@ -115,6 +115,8 @@ class Environment:
     """`transition` and `observe` ignore their keys: the vectorised step then spends no random bits on them."""
     reset_strategy: ClassVar[str] = "sparse"
     """The auto-reset that suits this environment; `vectorize(reset=...)` overrides."""
+    reset_share: ClassVar[float] = 1 / 16
+    """The share of all slots that a `sparse` reset starts at once: some more than restart at a step as a rule."""
     fenced: ClassVar[bool] = True
     """`step` materialises the new state before it is observed (`jaxrl.math.fence`); off where that costs more than
     computing the state anew for each entry of the observation."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer, PyTree, Shaped, UInt32
 
 
@@ -75,9 +76,23 @@ def below(bits: UInt32[Array, "..."], n: Integer[Array, "..."] | int) -> Integer
 
 
 def choose(bits: UInt32[Array, ""], allowed: Bool[Array, " n"]) -> Integer[Array, ""]:
-    """The index of a True of `allowed`, each equally likely; n where there is none."""
-    count = jnp.cumsum(allowed, dtype=jnp.int32)
-    return jnp.sum(count <= below(bits, count[-1]), dtype=jnp.int32)
+    """The index of a True of `allowed`, each equally likely; n where there is none.
+
+    Counted in rows, then within one: a running sum over all n costs five times as much on a CPU.
+    """
+    n = allowed.shape[0]
+    width = math.isqrt(max(n - 1, 0)) + 1
+    height = -(-n // width)
+    rows = jnp.pad(allowed, (0, height * width - n)).reshape(height, width)
+    in_row = jnp.sum(rows, 1, dtype=jnp.int32)
+    up_to = jnp.sum(jnp.where(np.tri(height, dtype=bool), in_row, 0), 1, dtype=jnp.int32)
+    rank = below(bits, up_to[-1])
+    row = jnp.sum(up_to <= rank, dtype=jnp.int32)
+    rank -= jnp.sum(jnp.where(np.arange(height) < row, in_row, 0), dtype=jnp.int32)
+    its_cells = jnp.any(rows & (np.arange(height) == row)[:, None], 0)
+    within = jnp.sum(jnp.where(np.tri(width, dtype=bool), its_cells, False), 1, dtype=jnp.int32)
+    column = jnp.sum(within <= rank, dtype=jnp.int32)
+    return jnp.where(up_to[-1] > 0, row * width + column, n)
 
 
 def _threefry2x32(key: tuple[Array, Array], counts: tuple[Array, Array]) -> tuple[Array, Array]:

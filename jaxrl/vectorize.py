@@ -6,6 +6,7 @@ Keys are derived once per step for the whole batch, and finished slots alone pay
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -180,7 +181,7 @@ def vectorize(
         raise ValueError(
             "reset='pool' shares starts between slots, batched_params gives each its own level: use 'sparse'."
         )
-    chunk = chunk if chunk is not None else (1 if reset == "pool" else -(-num_envs // 16))
+    chunk = chunk if chunk is not None else (1 if reset == "pool" else math.ceil(num_envs * env.reset_share))
     pool_size = pool_size if pool_size is not None else (max(1024, 2 * num_envs) if reset == "pool" else 0)
     if not 1 <= chunk <= (pool_size if reset == "pool" else num_envs):
         raise ValueError(f"chunk={chunk}: it must be from 1 to {pool_size if reset == 'pool' else num_envs}.")

@@ -431,6 +431,7 @@ class GridTask(Environment):
     levels: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
 
     deterministic = True
+    reset_share = 1 / 64
     see_through_walls: ClassVar[bool] = False
     missions: ClassVar[tuple[int, ...]] = (1,)
     """How many values each number of the mission has."""

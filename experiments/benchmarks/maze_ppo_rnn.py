@@ -1,0 +1,119 @@
+"""Recurrent PPO on random mazes with jaxued's sizes, against jaxued's `maze_dr.py` in alternating processes.
+
+32 environments x 256 steps, 5 epochs of 1 minibatch, 25 walls, a 3x3 convolution with 16 features and an LSTM of 256.
+jaxued's actor and critic share their LSTM; ours have one each, so ours does twice the recurrent work.
+
+Run: `python experiments/benchmarks/maze_ppo_rnn.py --peer-python VENV/bin/python --jaxued CHECKOUT`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from common import alternate, print_table, run_driver, save, time_program
+from jaxtyping import Array, Float
+
+import jaxrl
+from jaxrl.algos import ppo_rnn
+from jaxrl.networks import CNN, Recurrent, orthogonal
+
+
+class MazeBody(nn.Module):
+    """jaxued's: image and direction, an LSTM, one hidden layer, a head."""
+
+    out: int
+    out_scale: float
+    rnn_size: int
+
+    @nn.compact
+    def __call__(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Float[Array, "T *batch out"]]:
+        image = CNN((16,), (3,), (1,))(obs["image"].astype(jnp.float32) / 10)
+        direction = nn.Dense(5, kernel_init=orthogonal(2**0.5))(jax.nn.one_hot(obs["direction"], 4))
+        hidden, x = Recurrent(self.rnn_size, "lstm")(hidden, jnp.concatenate([image, direction], -1), start)
+        x = nn.relu(nn.Dense(32, kernel_init=orthogonal(2.0))(x))
+        return hidden, nn.Dense(self.out, kernel_init=orthogonal(self.out_scale))(x)
+
+
+class MazeActorCritic(nn.Module):
+    """What `ppo_rnn.make(network=...)` takes."""
+
+    num_actions: int = 7
+    rnn_size: int = 256
+
+    def setup(self) -> None:
+        self.actor_body = MazeBody(self.num_actions, 0.01, self.rnn_size)
+        self.critic_body = MazeBody(1, 1.0, self.rnn_size)
+
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> Any:
+        return Recurrent(self.rnn_size, "lstm", parent=None).initial_carry(batch_shape)
+
+    def actor(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Any]:
+        return self.actor_body(hidden, obs, start)
+
+    def critic(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Float[Array, "T *batch"]]:
+        hidden, value = self.critic_body(hidden, obs, start)
+        return hidden, value[..., 0]
+
+    def __call__(self, hidden: Any, obs: Any, start: Any) -> Any:
+        return self.actor(hidden, obs, start), self.critic(hidden, obs, start)
+
+
+def own_side(num_envs: int, num_steps: int, updates: int, repeats: int) -> dict[str, Any]:
+    """Time `updates` updates in this process."""
+    env, _ = jaxrl.make("Maze-v0")
+    config = ppo_rnn.Config(num_envs=num_envs, num_steps=num_steps, num_epochs=5, num_minibatches=1)
+    algo = ppo_rnn.make(env, config, MazeActorCritic())
+    hyper = ppo_rnn.Hyper(learning_rate=1e-4, gamma=0.995, gae_lambda=0.98, ent_coef=1e-3)
+
+    def run(key):
+        state, metrics = jaxrl.train(algo, key, updates * algo.steps_per_update, hyper)
+        return state.weights, jnp.nanmean(metrics["episode_return"])
+
+    return time_program(run, jax.random.key(0), repeats=repeats)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer-python", help="python of a venv with jax, flax, gymnax, six, distrax, orbax-checkpoint")
+    parser.add_argument("--jaxued", help="checkout of DramaCow/jaxued")
+    parser.add_argument("--num-envs", type=int, default=32)
+    parser.add_argument("--num-steps", type=int, default=256)
+    parser.add_argument("--updates", type=int, default=10, help="updates a timed run")
+    parser.add_argument("--repeats", type=int, default=3, help="timed runs a process")
+    parser.add_argument("--rounds", type=int, default=3, help="processes of each side, alternating")
+    parser.add_argument("--out", default="maze_ppo_rnn.json")
+    parser.add_argument("--own", action="store_true", help="time our side here, print JSON (internal)")
+    args = parser.parse_args()
+    if args.own:
+        print(json.dumps(own_side(args.num_envs, args.num_steps, args.updates, args.repeats)))
+        return
+    if not (args.peer_python and args.jaxued):
+        parser.error("--peer-python and --jaxued are needed; README.md here says how to make them")
+    names = ("num_envs", "num_steps", "updates", "repeats")
+    common = [word for name in names for word in (f"--{name.replace('_', '-')}", str(getattr(args, name)))]
+    times = alternate(
+        {
+            "jaxued": lambda: run_driver(args.peer_python, "peer_jaxued.py", "--jaxued", args.jaxued, *common),
+            "jaxrl": lambda: run_driver(sys.executable, "maze_ppo_rnn.py", "--own", *common),
+        },
+        args.rounds,
+    )
+    steps = args.num_envs * args.num_steps * args.updates
+    rates = {name: steps / times[name]["run_s"] for name in times}
+    rows = [["steps per second", *(f"{rates[n]:,.0f}" for n in rates), f"{rates['jaxrl'] / rates['jaxued']:.2f}"]]
+    compiles = {name: times[name]["compile_s"] for name in times}
+    ratio = compiles["jaxrl"] / compiles["jaxued"]
+    rows.append(["seconds to compile", *(f"{compiles[n]:.1f}" for n in compiles), f"{ratio:.2f}"])
+    title = f"Recurrent PPO on 13 x 13 mazes, {args.num_envs} environments x {args.num_steps} steps"
+    print_table(title, ["", "jaxued", "jaxrl", "jaxrl / jaxued"], rows)
+    save(args.out, {"steps": steps, "times": times, "steps_per_second": rates})
+
+
+if __name__ == "__main__":
+    main()

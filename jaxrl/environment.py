@@ -113,6 +113,8 @@ class Environment:
     Params: ClassVar[Any]
     deterministic: ClassVar[bool] = False
     """`transition` and `observe` ignore their keys: the vectorised step then spends no random bits on them."""
+    noiseless: ClassVar[bool] = False
+    """`observe` ignores its key, whatever `transition` does: the vectorised step then observes after the reset alone."""
     reset_strategy: ClassVar[str] = "sparse"
     """The auto-reset that suits this environment; `vectorize(reset=...)` overrides."""
     reset_share: ClassVar[float] = 1 / 16

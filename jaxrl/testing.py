@@ -203,6 +203,9 @@ def _check_step(env: Environment, params: Any, key: Array, reset: Callable, step
     _equal(step(step_key, state, action, params), ts, "step twice with the same arguments")
     if env.deterministic:
         _equal(step(other_key, state, action, params), ts, "deterministic=True, but the key matters")
+    if env.noiseless:
+        seen = jax.jit(env.observe)(other_key, ts.state, params)
+        _close(seen, ts.obs, "noiseless=True, but the key of observe matters")
     assert int(state.time) == 0 and int(ts.state.time) == 1, "the clock starts at 0 and counts steps"
     last = state.replace(time=jnp.asarray(params.max_steps - 1, jnp.int32))
     assert bool(step(step_key, last, action, params).truncated), "not truncated after max_steps steps"

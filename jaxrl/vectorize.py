@@ -81,12 +81,13 @@ class VectorEnv:
             ts = jax.vmap(self.env.step, (0, 0, 0, axis))(step_keys, vstate.env, action, slot_params)
         finished = ts.terminated | ts.truncated
         episode_return = vstate.episode_return + ts.reward
-        # A deterministic environment is observed after the restart: its loop then carries states alone, and on a CPU
+        # Where the key does not matter, we observe after the restart: its loop then carries states alone, and on a CPU
         # copying observations through it costs more than making them twice.
-        carried_obs = None if self.env.deterministic else ts.obs
+        noiseless = self.env.deterministic or self.env.noiseless
+        carried_obs = None if noiseless else ts.obs
         current = (carried_obs, ts.state, vstate.params)
         (obs, state, level), pool = self._restart(reset_key, finished, current, params, vstate.pool)
-        if self.env.deterministic:
+        if noiseless:
             slot_params = slot_params if self.level_fn is None else level
             obs = jax.vmap(self.env.observe, (None, 0, axis))(key, state, slot_params)
         info = {
@@ -128,7 +129,8 @@ class VectorEnv:
             level = self.level_fn(level_key, params)
             return *self.env.reset(key, level), level
 
-        return jax.vmap(start, (0, 0 if self.batched_params else None))(jax.random.split(key, n), params)
+        keys = fence(jax.random.split(key, n))  # see step
+        return jax.vmap(start, (0, 0 if self.batched_params else None))(keys, params)
 
     def _restart(self, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any, pool: Any):
         """`current`, an (obs or None, state, level or None), with fresh starts where `finished`; and the pool."""

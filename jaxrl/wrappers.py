@@ -63,8 +63,16 @@ class Wrapper(Environment):
         return self.env.deterministic
 
     @property
+    def noiseless(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.noiseless
+
+    @property
     def reset_strategy(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.env.reset_strategy
+
+    @property
+    def reset_share(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.reset_share
 
     @property
     def num_agents(self) -> int:

@@ -77,6 +77,7 @@ class DynamicObstacles(GridTask):
     random_start: bool = False
 
     deterministic = False
+    noiseless = True
     see_through_walls = True
 
     def __post_init__(self) -> None:

@@ -1,0 +1,1 @@
+"""MinAtar: five Atari games on 10 x 10 cells."""

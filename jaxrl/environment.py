@@ -114,7 +114,7 @@ class Environment:
     deterministic: ClassVar[bool] = False
     """`transition` and `observe` ignore their keys: the vectorised step then spends no random bits on them."""
     noiseless: ClassVar[bool] = False
-    """`observe` ignores its key, whatever `transition` does: the vectorised step then observes after the reset alone."""
+    """`observe` ignores its key, whatever `transition` does: the vectorised step observes after the reset alone."""
     reset_strategy: ClassVar[str] = "sparse"
     """The auto-reset that suits this environment; `vectorize(reset=...)` overrides."""
     reset_share: ClassVar[float] = 1 / 16

@@ -271,9 +271,37 @@ def connect_all(bits: UInt32[Array, " doorways 2"], house: House, colors: Any = 
 
 def objects_reachable(house: House) -> Bool[Array, ""]:
     """Whether the agent could walk up to every object and door, with no object moved and all doors open."""
-    passable = (house.grid == NOTHING) | (kind_of(house.grid) == DOOR)
-    reached = reachable(passable.reshape(house.shape), house.position).reshape(-1)
+    passable = ((house.grid == NOTHING) | (kind_of(house.grid) == DOOR)).reshape(house.shape)
+    walk = reachable if house.shape[1] > 31 else _reachable_by_rows
+    reached = walk(passable, house.position).reshape(-1)
     return jnp.all(reached | (house.grid == NOTHING) | (kind_of(house.grid) == WALL))
+
+
+def _reachable_by_rows(passable: Bool[Array, "height width"], start: Index) -> Bool[Array, "height width"]:
+    """`engine.reachable` from a passable cell, several times faster: a row is one integer, a bit a cell, flooded at
+    once as in `engine.visible`."""
+    height, width = passable.shape
+    column = jnp.arange(width, dtype=jnp.uint32)
+    rows = jnp.sum(passable.astype(jnp.uint32) << column, 1, dtype=jnp.uint32)
+    start_bit = jnp.uint32(1) << (start % width).astype(jnp.uint32)
+    here = jnp.where(np.arange(height) == start // width, start_bit, jnp.uint32(0))
+
+    def beside(lit: Array) -> Array:
+        return jnp.pad(lit[1:], (0, 1)) | jnp.pad(lit[:-1], (1, 0))
+
+    def spread(carry):
+        lit, _ = carry
+        seed = (lit | beside(lit)) & rows
+        flood = (((seed + rows) ^ rows) | seed) & rows
+        run, shift = rows, 1
+        while shift < width:
+            flood |= run & (flood >> shift)
+            run &= run >> shift
+            shift *= 2
+        return flood | here, jnp.any(flood | here != lit)
+
+    lit, _ = jax.lax.while_loop(lambda carry: carry[1], spread, (here, jnp.bool_(True)))
+    return ((lit | beside(lit) | lit << 1 | lit >> 1)[:, None] >> column & 1).astype(bool)
 
 
 def open_all_doors(house: House) -> House:

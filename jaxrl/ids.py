@@ -17,6 +17,201 @@ ENVIRONMENTS: dict[str, Entry] = {
     "Acrobot-v1": Entry("jaxrl.envs.classic.acrobot:Acrobot", {}),
     "AdversarialBandit-v0": Entry("jaxrl.envs.bandits.adversarial:AdversarialBandit", {}),
     "Asterix-MinAtar": Entry("jaxrl.envs.grid.minatar.asterix:Asterix", {}),
+    "BabyAI-ActionObjDoor-v0": Entry("jaxrl.envs.grid.babyai.other:ActionObjDoor", {}),
+    "BabyAI-BlockedUnlockPickup-v0": Entry("jaxrl.envs.grid.babyai.unlock:BlockedUnlockPickup", {}),
+    "BabyAI-BossLevel-v0": Entry("jaxrl.envs.grid.babyai.synth:LevelGen", {}),
+    "BabyAI-BossLevelNoUnlock-v0": Entry(
+        "jaxrl.envs.grid.babyai.synth:LevelGen", {"locked_room_prob": 0.0, "implicit_unlock": False}
+    ),
+    "BabyAI-FindObjS5-v0": Entry("jaxrl.envs.grid.babyai.pickup:FindObj", {"room_size": 5}),
+    "BabyAI-FindObjS6-v0": Entry("jaxrl.envs.grid.babyai.pickup:FindObj", {"room_size": 6}),
+    "BabyAI-FindObjS7-v0": Entry("jaxrl.envs.grid.babyai.pickup:FindObj", {"room_size": 7}),
+    "BabyAI-GoTo-v0": Entry("jaxrl.envs.grid.babyai.goto:GoTo", {}),
+    "BabyAI-GoToDoor-v0": Entry("jaxrl.envs.grid.babyai.goto:GoToDoor", {}),
+    "BabyAI-GoToImpUnlock-v0": Entry("jaxrl.envs.grid.babyai.goto:GoToImpUnlock", {}),
+    "BabyAI-GoToLocal-v0": Entry("jaxrl.envs.grid.babyai.goto:GoTo", {"num_rows": 1, "num_cols": 1, "num_dists": 8}),
+    "BabyAI-GoToLocalS5N2-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 5, "num_rows": 1, "num_cols": 1, "num_dists": 2}
+    ),
+    "BabyAI-GoToLocalS6N2-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 6, "num_rows": 1, "num_cols": 1, "num_dists": 2}
+    ),
+    "BabyAI-GoToLocalS6N3-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 6, "num_rows": 1, "num_cols": 1, "num_dists": 3}
+    ),
+    "BabyAI-GoToLocalS6N4-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 6, "num_rows": 1, "num_cols": 1, "num_dists": 4}
+    ),
+    "BabyAI-GoToLocalS7N4-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 7, "num_rows": 1, "num_cols": 1, "num_dists": 4}
+    ),
+    "BabyAI-GoToLocalS7N5-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 7, "num_rows": 1, "num_cols": 1, "num_dists": 5}
+    ),
+    "BabyAI-GoToLocalS8N2-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 8, "num_rows": 1, "num_cols": 1, "num_dists": 2}
+    ),
+    "BabyAI-GoToLocalS8N3-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 8, "num_rows": 1, "num_cols": 1, "num_dists": 3}
+    ),
+    "BabyAI-GoToLocalS8N4-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 8, "num_rows": 1, "num_cols": 1, "num_dists": 4}
+    ),
+    "BabyAI-GoToLocalS8N5-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 8, "num_rows": 1, "num_cols": 1, "num_dists": 5}
+    ),
+    "BabyAI-GoToLocalS8N6-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 8, "num_rows": 1, "num_cols": 1, "num_dists": 6}
+    ),
+    "BabyAI-GoToLocalS8N7-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 8, "num_rows": 1, "num_cols": 1, "num_dists": 7}
+    ),
+    "BabyAI-GoToObj-v0": Entry("jaxrl.envs.grid.babyai.goto:GoTo", {"num_rows": 1, "num_cols": 1, "num_dists": 1}),
+    "BabyAI-GoToObjDoor-v0": Entry("jaxrl.envs.grid.babyai.goto:GoToObjDoor", {}),
+    "BabyAI-GoToObjMaze-v0": Entry("jaxrl.envs.grid.babyai.goto:GoTo", {"num_dists": 1}),
+    "BabyAI-GoToObjMazeOpen-v0": Entry("jaxrl.envs.grid.babyai.goto:GoTo", {"num_dists": 1, "doors_open": True}),
+    "BabyAI-GoToObjMazeS4-v0": Entry("jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 4, "num_dists": 1}),
+    "BabyAI-GoToObjMazeS4R2-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 4, "num_rows": 2, "num_cols": 2, "num_dists": 1}
+    ),
+    "BabyAI-GoToObjMazeS5-v0": Entry("jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 5, "num_dists": 1}),
+    "BabyAI-GoToObjMazeS6-v0": Entry("jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 6, "num_dists": 1}),
+    "BabyAI-GoToObjMazeS7-v0": Entry("jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 7, "num_dists": 1}),
+    "BabyAI-GoToObjS4-v0": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 4, "num_rows": 1, "num_cols": 1, "num_dists": 1}
+    ),
+    "BabyAI-GoToObjS6-v1": Entry(
+        "jaxrl.envs.grid.babyai.goto:GoTo", {"room_size": 6, "num_rows": 1, "num_cols": 1, "num_dists": 1}
+    ),
+    "BabyAI-GoToOpen-v0": Entry("jaxrl.envs.grid.babyai.goto:GoTo", {"doors_open": True}),
+    "BabyAI-GoToRedBall-v0": Entry("jaxrl.envs.grid.babyai.goto:GoToRedBall", {}),
+    "BabyAI-GoToRedBallGrey-v0": Entry("jaxrl.envs.grid.babyai.goto:GoToRedBall", {"grey": True}),
+    "BabyAI-GoToRedBallNoDists-v0": Entry("jaxrl.envs.grid.babyai.goto:GoToRedBall", {"num_dists": 0}),
+    "BabyAI-GoToRedBlueBall-v0": Entry("jaxrl.envs.grid.babyai.goto:GoToRedBlueBall", {}),
+    "BabyAI-GoToSeq-v0": Entry(
+        "jaxrl.envs.grid.babyai.synth:LevelGen",
+        {"locked_room_prob": 0.0, "locations": False, "unblocking": False, "action_kinds": ("goto",)},
+    ),
+    "BabyAI-GoToSeqS5R2-v0": Entry(
+        "jaxrl.envs.grid.babyai.synth:LevelGen",
+        {
+            "room_size": 5,
+            "num_rows": 2,
+            "num_cols": 2,
+            "num_dists": 4,
+            "locked_room_prob": 0.0,
+            "locations": False,
+            "unblocking": False,
+            "action_kinds": ("goto",),
+        },
+    ),
+    "BabyAI-KeyCorridor-v0": Entry("jaxrl.envs.grid.babyai.pickup:KeyCorridor", {}),
+    "BabyAI-KeyCorridorS3R1-v0": Entry("jaxrl.envs.grid.babyai.pickup:KeyCorridor", {"room_size": 3, "num_rows": 1}),
+    "BabyAI-KeyCorridorS3R2-v0": Entry("jaxrl.envs.grid.babyai.pickup:KeyCorridor", {"room_size": 3, "num_rows": 2}),
+    "BabyAI-KeyCorridorS3R3-v0": Entry("jaxrl.envs.grid.babyai.pickup:KeyCorridor", {"room_size": 3, "num_rows": 3}),
+    "BabyAI-KeyCorridorS4R3-v0": Entry("jaxrl.envs.grid.babyai.pickup:KeyCorridor", {"room_size": 4, "num_rows": 3}),
+    "BabyAI-KeyCorridorS5R3-v0": Entry("jaxrl.envs.grid.babyai.pickup:KeyCorridor", {"room_size": 5, "num_rows": 3}),
+    "BabyAI-KeyCorridorS6R3-v0": Entry("jaxrl.envs.grid.babyai.pickup:KeyCorridor", {"room_size": 6, "num_rows": 3}),
+    "BabyAI-KeyInBox-v0": Entry("jaxrl.envs.grid.babyai.unlock:KeyInBox", {}),
+    "BabyAI-MiniBossLevel-v0": Entry(
+        "jaxrl.envs.grid.babyai.synth:LevelGen",
+        {"room_size": 5, "num_rows": 2, "num_cols": 2, "num_dists": 7, "locked_room_prob": 0.25},
+    ),
+    "BabyAI-MoveTwoAcrossS5N2-v0": Entry(
+        "jaxrl.envs.grid.babyai.put_next:MoveTwoAcross", {"room_size": 5, "objs_per_room": 2}
+    ),
+    "BabyAI-MoveTwoAcrossS8N9-v0": Entry(
+        "jaxrl.envs.grid.babyai.put_next:MoveTwoAcross", {"room_size": 8, "objs_per_room": 9}
+    ),
+    "BabyAI-OneRoomS12-v0": Entry("jaxrl.envs.grid.babyai.pickup:OneRoom", {"room_size": 12}),
+    "BabyAI-OneRoomS16-v0": Entry("jaxrl.envs.grid.babyai.pickup:OneRoom", {"room_size": 16}),
+    "BabyAI-OneRoomS20-v0": Entry("jaxrl.envs.grid.babyai.pickup:OneRoom", {"room_size": 20}),
+    "BabyAI-OneRoomS8-v0": Entry("jaxrl.envs.grid.babyai.pickup:OneRoom", {"room_size": 8}),
+    "BabyAI-Open-v0": Entry("jaxrl.envs.grid.babyai.open:Open", {}),
+    "BabyAI-OpenDoor-v0": Entry("jaxrl.envs.grid.babyai.open:OpenDoor", {}),
+    "BabyAI-OpenDoorColor-v0": Entry("jaxrl.envs.grid.babyai.open:OpenDoor", {"select_by": "color"}),
+    "BabyAI-OpenDoorDebug-v0": Entry("jaxrl.envs.grid.babyai.open:OpenDoor", {"debug": True}),
+    "BabyAI-OpenDoorLoc-v0": Entry("jaxrl.envs.grid.babyai.open:OpenDoor", {"select_by": "loc"}),
+    "BabyAI-OpenDoorsOrderN2-v0": Entry("jaxrl.envs.grid.babyai.open:OpenDoorsOrder", {"num_doors": 2}),
+    "BabyAI-OpenDoorsOrderN2Debug-v0": Entry(
+        "jaxrl.envs.grid.babyai.open:OpenDoorsOrder", {"num_doors": 2, "debug": True}
+    ),
+    "BabyAI-OpenDoorsOrderN4-v0": Entry("jaxrl.envs.grid.babyai.open:OpenDoorsOrder", {"num_doors": 4}),
+    "BabyAI-OpenDoorsOrderN4Debug-v0": Entry(
+        "jaxrl.envs.grid.babyai.open:OpenDoorsOrder", {"num_doors": 4, "debug": True}
+    ),
+    "BabyAI-OpenRedBlueDoors-v0": Entry(
+        "jaxrl.envs.grid.babyai.open:OpenTwoDoors", {"first_color": "red", "second_color": "blue"}
+    ),
+    "BabyAI-OpenRedBlueDoorsDebug-v0": Entry(
+        "jaxrl.envs.grid.babyai.open:OpenTwoDoors", {"first_color": "red", "second_color": "blue", "debug": True}
+    ),
+    "BabyAI-OpenRedDoor-v0": Entry("jaxrl.envs.grid.babyai.open:OpenRedDoor", {}),
+    "BabyAI-OpenTwoDoors-v0": Entry("jaxrl.envs.grid.babyai.open:OpenTwoDoors", {}),
+    "BabyAI-Pickup-v0": Entry("jaxrl.envs.grid.babyai.pickup:Pickup", {}),
+    "BabyAI-PickupAbove-v0": Entry("jaxrl.envs.grid.babyai.pickup:PickupAbove", {}),
+    "BabyAI-PickupDist-v0": Entry("jaxrl.envs.grid.babyai.pickup:PickupDist", {}),
+    "BabyAI-PickupDistDebug-v0": Entry("jaxrl.envs.grid.babyai.pickup:PickupDist", {"debug": True}),
+    "BabyAI-PickupLoc-v0": Entry(
+        "jaxrl.envs.grid.babyai.synth:LevelGen",
+        {
+            "num_rows": 1,
+            "num_cols": 1,
+            "num_dists": 8,
+            "locked_room_prob": 0.0,
+            "unblocking": False,
+            "action_kinds": ("pickup",),
+            "instr_kinds": ("action",),
+            "clauses": 1,
+        },
+    ),
+    "BabyAI-PutNextLocal-v0": Entry("jaxrl.envs.grid.babyai.put_next:PutNextLocal", {}),
+    "BabyAI-PutNextLocalS5N3-v0": Entry(
+        "jaxrl.envs.grid.babyai.put_next:PutNextLocal", {"room_size": 5, "num_objs": 3}
+    ),
+    "BabyAI-PutNextLocalS6N4-v0": Entry(
+        "jaxrl.envs.grid.babyai.put_next:PutNextLocal", {"room_size": 6, "num_objs": 4}
+    ),
+    "BabyAI-PutNextS4N1-v0": Entry("jaxrl.envs.grid.babyai.put_next:PutNext", {"room_size": 4, "objs_per_room": 1}),
+    "BabyAI-PutNextS5N1-v0": Entry("jaxrl.envs.grid.babyai.put_next:PutNext", {"room_size": 5, "objs_per_room": 1}),
+    "BabyAI-PutNextS5N2-v0": Entry("jaxrl.envs.grid.babyai.put_next:PutNext", {"room_size": 5, "objs_per_room": 2}),
+    "BabyAI-PutNextS5N2Carrying-v0": Entry(
+        "jaxrl.envs.grid.babyai.put_next:PutNext", {"room_size": 5, "objs_per_room": 2, "start_carrying": True}
+    ),
+    "BabyAI-PutNextS6N3-v0": Entry("jaxrl.envs.grid.babyai.put_next:PutNext", {"room_size": 6, "objs_per_room": 3}),
+    "BabyAI-PutNextS6N3Carrying-v0": Entry(
+        "jaxrl.envs.grid.babyai.put_next:PutNext", {"room_size": 6, "objs_per_room": 3, "start_carrying": True}
+    ),
+    "BabyAI-PutNextS7N4-v0": Entry("jaxrl.envs.grid.babyai.put_next:PutNext", {"room_size": 7, "objs_per_room": 4}),
+    "BabyAI-PutNextS7N4Carrying-v0": Entry(
+        "jaxrl.envs.grid.babyai.put_next:PutNext", {"room_size": 7, "objs_per_room": 4, "start_carrying": True}
+    ),
+    "BabyAI-Synth-v0": Entry(
+        "jaxrl.envs.grid.babyai.synth:LevelGen",
+        {"locations": False, "implicit_unlock": False, "instr_kinds": ("action",), "clauses": 1},
+    ),
+    "BabyAI-SynthLoc-v0": Entry(
+        "jaxrl.envs.grid.babyai.synth:LevelGen", {"implicit_unlock": False, "instr_kinds": ("action",), "clauses": 1}
+    ),
+    "BabyAI-SynthS5R2-v0": Entry(
+        "jaxrl.envs.grid.babyai.synth:LevelGen",
+        {
+            "room_size": 5,
+            "num_rows": 2,
+            "locations": False,
+            "implicit_unlock": False,
+            "instr_kinds": ("action",),
+            "clauses": 1,
+        },
+    ),
+    "BabyAI-SynthSeq-v0": Entry("jaxrl.envs.grid.babyai.synth:LevelGen", {"implicit_unlock": False}),
+    "BabyAI-UnblockPickup-v0": Entry("jaxrl.envs.grid.babyai.pickup:UnblockPickup", {}),
+    "BabyAI-Unlock-v0": Entry("jaxrl.envs.grid.babyai.unlock:Unlock", {}),
+    "BabyAI-UnlockLocal-v0": Entry("jaxrl.envs.grid.babyai.unlock:UnlockLocal", {}),
+    "BabyAI-UnlockLocalDist-v0": Entry("jaxrl.envs.grid.babyai.unlock:UnlockLocal", {"distractors": True}),
+    "BabyAI-UnlockPickup-v0": Entry("jaxrl.envs.grid.babyai.unlock:UnlockPickup", {}),
+    "BabyAI-UnlockPickupDist-v0": Entry("jaxrl.envs.grid.babyai.unlock:UnlockPickup", {"distractors": True}),
+    "BabyAI-UnlockToUnlock-v0": Entry("jaxrl.envs.grid.babyai.unlock:UnlockToUnlock", {}),
     "Bandit-bsuite": Entry("jaxrl.envs.bsuite.bandit:Bandit", {}),
     "BernoulliBandit-v0": Entry("jaxrl.envs.bandits.stochastic:BernoulliBandit", {}),
     "BestArmIdentification-v0": Entry("jaxrl.envs.bandits.best_arm:BestArmIdentification", {}),

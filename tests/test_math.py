@@ -1,4 +1,4 @@
-"""Fast sine and cosine, wrapping, the unrolled generator and the shuffle, against numpy and jax's own."""
+"""Fast sine and cosine, wrapping, the unrolled generator, the shuffle and choices, against numpy and jax's own."""
 
 import math
 from functools import partial
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxrl.math import fast_key, shuffled, sincos, wrap
+from jaxrl.math import below, choose, fast_key, nth, shuffled, sincos, wrap
 
 ULP = 2.0**-23  # of 1, float32
 
@@ -145,3 +145,28 @@ def test_all_permutations_are_equally_likely():
         together += member.T @ member
     pairs = together[np.triu_indices(10, 1)]
     assert np.all(np.abs(pairs / 4_000 - 4 / 9) < 5 * np.sqrt(4 / 9 * 5 / 9 / 4_000))
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 64, 361])
+def test_nth_and_choose_count_the_allowed(n):
+    rng = np.random.default_rng(n)
+    for share in (0.0, 0.1, 0.6, 1.0):
+        allowed = rng.random(n) < share
+        where = np.append(np.nonzero(allowed)[0], n)  # n where there are not so many
+        ranks = np.arange(n + 2)
+        expected = where[np.minimum(ranks, len(where) - 1)]
+        np.testing.assert_array_equal(nth(jnp.asarray(allowed), jnp.asarray(ranks)), expected)
+        bits = rng.integers(0, 2**32, 200, dtype=np.uint32)
+        chosen = jax.vmap(choose, (0, None))(jnp.asarray(bits), jnp.asarray(allowed))
+        rank = np.asarray(below(jnp.asarray(bits), int(allowed.sum())))
+        np.testing.assert_array_equal(chosen, where[np.minimum(rank, len(where) - 1)])
+        if share == 1 and n <= 7:
+            assert set(np.asarray(chosen)) == set(range(n))
+
+
+def test_below_is_uniform():
+    bits = jax.random.bits(jax.random.key(3), (60_000,), jnp.uint32)
+    drawn = np.asarray(below(bits, 6))
+    assert drawn.min() == 0 and drawn.max() == 5
+    np.testing.assert_allclose(np.bincount(drawn) / 60_000, 1 / 6, atol=0.006)
+    assert int(below(jnp.uint32(2**32 - 1), 2**20)) == 2**20 - 1 and int(below(jnp.uint32(0), 5)) == 0

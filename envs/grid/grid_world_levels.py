@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from jaxtyping import Array, Float, Integer, UInt32
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.math import below, choose
 
+from .maze_levels import LAYOUTS
 from .sampling import distinct
 
 
@@ -138,17 +140,8 @@ def _maze(walls: str) -> Kind:
     return kind._replace(reward=((0.0, 1.0),) * 3, walls=walls)
 
 
-_MAZES = {
-    "sixteen_rooms": _maze("0248 0008 0240 176e 0200 0048 1add 0208 0240 0f6b 0248 0040 0208"),
-    "sixteen_rooms_2": _maze("0208 0048 0248 1edd 0240 0048 17df 0248 0200 1b6f 0248 0040 0248"),
-    "labyrinth": _maze("0000 0ffe 0802 0bfa 0a0a 0aea 0aaa 0aaa 088a 0ffa 0082 1ebe 0080"),
-    "labyrinth_flipped": _maze("0000 0ffe 0802 0bfa 0a0a 0aea 0aaa 0aaa 0a22 0bfe 0820 0faf 0020"),
-    "labyrinth_2": _maze("0800 0bfe 0a02 0afa 0a8a 02aa 1eaa 02ea 0a0a 0bfa 0802 0ffe 0000"),
-    "standard_maze": _maze("0084 0ef6 0800 0ff7 0010 1fbe 0120 0c6f 0522 15ba 1488 16ee 0228"),
-    "standard_maze_2": _maze("0284 0af1 0804 0ff7 0254 1ad4 0a16 0b72 093a 0daa 08aa 0aaa 0220"),
-    "standard_maze_3": _maze("0140 0f5e 0850 03d5 1a14 02d6 0a92 0abb 08a8 0eae 08a2 0baa 0888"),
-    "small_corridor": _maze("0000 0aaa 0aaa 0aaa 0aaa 0aaa 0ffe 0aaa 0aaa 0aaa 0aaa 0aaa 0000"),
-}
+_MAZES = {re.sub("(?<=[a-z])(?=[A-Z0-9])", "_", name).lower(): _maze(rows) for name, (rows, *_) in LAYOUTS.items()}
+_MAZES["small_corridor"] = _maze("0000 0aaa 0aaa 0aaa 0aaa 0aaa 0ffe 0aaa 0aaa 0aaa 0aaa 0aaa 0000")
 
 _DENSE = _fixed(500, 11, (0, 0, 1, 2), [1, -1, -1], [0, 0.5, 0], [0.05, 0.1, 0.5])
 _LONG = _fixed(1000, 11, (0, 0, 1, 1), [1, -1], [0, 0.5], [0.01, 1])

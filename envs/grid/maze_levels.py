@@ -35,7 +35,7 @@ from .minigrid.crossing import Crossing as GridCrossing
 # ---- single levels
 
 # Rows from above in hexadecimal, the first cell of a row being bit 12, 1 a wall; agent's x, y, direction; goal's x, y.
-_HOLDOUTS: dict[str, tuple[str, tuple[int, int, int], tuple[int, int]]] = {
+LAYOUTS: dict[str, tuple[str, tuple[int, int, int], tuple[int, int]]] = {
     "SixteenRooms": ("0248 0008 0240 176e 0200 0048 1add 0208 0240 0f6b 0248 0040 0208", (1, 1, 0), (11, 11)),
     "SixteenRooms2": ("0208 0048 0248 1edd 0240 0048 17df 0248 0200 1b6f 0248 0040 0248", (1, 1, 0), (11, 11)),
     "Labyrinth": ("0000 0ffe 0802 0bfa 0a0a 0aea 0aaa 0aaa 088a 0ffa 0082 1ebe 0080", (0, 12, 0), (6, 6)),
@@ -45,15 +45,15 @@ _HOLDOUTS: dict[str, tuple[str, tuple[int, int, int], tuple[int, int]]] = {
     "StandardMaze2": ("0284 0af1 0804 0ff7 0254 1ad4 0a16 0b72 093a 0daa 08aa 0aaa 0220", (0, 6, 0), (12, 4)),
     "StandardMaze3": ("0140 0f5e 0850 03d5 1a14 02d6 0a92 0abb 08a8 0eae 08a2 0baa 0888", (3, 0, 0), (12, 6)),
 }
-HOLDOUTS = tuple(_HOLDOUTS)
+HOLDOUTS = tuple(LAYOUTS)
 """The eight levels that curricula are tested on."""
 
 
 def holdout(name: str, max_steps: int = 250) -> Level:
     """One of the `HOLDOUTS`. Raises ValueError for another name."""
-    if name not in _HOLDOUTS:
+    if name not in LAYOUTS:
         raise ValueError(f"there is no hold-out maze {name!r}; there are {', '.join(HOLDOUTS)}.")
-    rows, (x, y, direction), goal = _HOLDOUTS[name]
+    rows, (x, y, direction), goal = LAYOUTS[name]
     walls = np.array([[int(row, 16) >> 12 - i & 1 for i in range(13)] for row in rows.split()], bool)
     numbers = ((x, y), direction, goal, max_steps)
     return Level(jnp.asarray(walls), *(jnp.asarray(n, jnp.int32) for n in numbers))

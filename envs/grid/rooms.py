@@ -33,7 +33,6 @@ from .engine import (
     WALL,
     Index,
     Level,
-    ahead_of,
     color_of,
     kind_of,
     pack,
@@ -319,9 +318,3 @@ def as_level(house: House, max_steps: Array, mission: Any, target: Any = ()) -> 
         mission=jnp.stack([jnp.asarray(x, jnp.int32) for x in mission]),
         target=jnp.asarray(target, jnp.int32).reshape(-1),
     )
-
-
-def faces_object(house: House) -> Bool[Array, ""]:
-    """Whether the agent faces anything but an empty cell or a wall."""
-    faced = house.grid[ahead_of(house.position, house.direction, house.shape[1])]
-    return (faced != NOTHING) & (kind_of(faced) != WALL)

@@ -25,11 +25,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.environment import Environment, Transition, pytree
-from jaxrl.math import below
+from jaxrl.math import below, choose
 from jaxrl.render import GREEN, INK, PALE, RED, WHITE, Canvas
 from jaxrl.spaces import Box, Dict, Discrete
-
-from .sampling import any_of
 
 Cell = Integer[Array, ""]  # row * columns + column
 
@@ -106,7 +104,7 @@ class Snake(Environment):
 
     def transition(self, key: Array, state: State, action: Integer[Array, ""], params: Params) -> Transition:
         state, ate, alive = advance(state, action)
-        anywhere = any_of(jax.random.bits(key, (), jnp.uint32), (state.body == 0).reshape(-1))
+        anywhere = choose(jax.random.bits(key, (), jnp.uint32), (state.body == 0).reshape(-1))
         state = state.replace(fruit=jnp.where(ate, anywhere, state.fruit))
         end = ~alive | (state.length == state.body.size)
         return Transition(state, ate.astype(jnp.result_type(float)), end, jnp.bool_(False), {})

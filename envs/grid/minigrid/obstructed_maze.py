@@ -41,6 +41,7 @@ from ..engine import (
     color_of,
     kind_of,
     pack,
+    permutation,
     put,
 )
 
@@ -96,7 +97,7 @@ class ObstructedMaze(GridTask):
         walls = rooms.num_doorways(*self.lattice)
         bits = jax.random.bits(key, (19 + walls,), jnp.uint32)
         house = rooms.build(bits[19:], *self.lattice, SIZE)
-        color = jnp.argsort(bits[:6]).astype(jnp.int32)
+        color = permutation(bits[:6])
         for i, room in enumerate(BESIDE[: self.num_quarters]):
             house = rooms.add_door(house, 4, i, color[i], CLOSED)
             sides = [((i + k) % 4, color[(i + k) % 6]) for k in (-1, 1)]

@@ -52,7 +52,7 @@ from jaxrl.algorithm import (
 from jaxrl.distributions import Categorical, mask_logits
 from jaxrl.environment import Environment, is_concrete, pytree, split_observation, visible
 from jaxrl.math import fast_key
-from jaxrl.networks import MLP, activation_function, active_units, encode
+from jaxrl.networks import MLP, Encoder, activation_function, active_units
 from jaxrl.replay import Replay, prioritised_sequence, sequence
 from jaxrl.rollout import rollout
 from jaxrl.spaces import Discrete, Space
@@ -76,6 +76,7 @@ class Config:
     prioritised: bool = False  # replay by the priorities of Hyper, not uniformly
     dueling: bool = False  # the default network's head: a state value plus centred advantages
     noisy: bool = False  # the default network explores by noise on its weights; set epsilon to 0 then
+    conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (120, 84)
     activation: str = "relu"
 
@@ -167,12 +168,13 @@ class QNetwork(nn.Module):
     dueling: bool
     num_outputs: int = 1
     noisy: bool = False
+    conv: tuple[int, ...] = ()
 
     @nn.compact
     def __call__(self, obs: Any) -> Float[Array, "... n"]:
         # Both streams of a dueling head are linear in the last hidden layer: one matrix.
         rows = self.num_actions + self.dueling
-        x = encode(self.observation_space, obs)
+        x = Encoder(self.observation_space, self.conv, self.activation)(obs)
         if self.noisy:
             for width in self.hidden:
                 x = activation_function(self.activation)(NoisyDense(width)(x))
@@ -541,7 +543,7 @@ def build(name: str, hyper: type, env: Environment | VectorEnv, config: Config, 
     num = 1 if config.critic in SCALAR else config.num_outputs
     if network is None:
         hidden = config.hidden, config.activation, config.dueling
-        network = QNetwork(observation_space, action_space.n, *hidden, num, config.noisy)
+        network = QNetwork(observation_space, action_space.n, *hidden, num, config.noisy, config.conv)
     learner = Learner(config, venv, network, observation_space, memory(config), hyper)
     state = jax.eval_shape(learner.init, jax.random.key(0))
     shape = jax.eval_shape(lambda s: learner.targets(s.weights, visible(s.obs), None), state).shape

@@ -54,6 +54,7 @@ class Config:
     num_steps: int = 128  # steps of each in a rollout
     num_epochs: int = 4  # passes over a rollout
     num_minibatches: int = 4  # gradient steps a pass; divides num_envs * num_steps
+    conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
     activation: str = "tanh"
     normalize_obs: bool = False
@@ -348,7 +349,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     outputs = num_outputs(action_space)
     continuous = isinstance(action_space, Box)
     if network is None:
-        network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation)
+        network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation, config.conv)
     ppo = _PPO(config, venv, network, observation_space, action_space)
     state = jax.eval_shape(ppo.init, jax.random.key(0))
     head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)

@@ -44,7 +44,7 @@ from jaxrl.algos.ppo import mean, normalized, policy_loss, value_loss
 from jaxrl.distributions import Distribution, num_outputs, of_space
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
-from jaxrl.networks import MLP, Recurrent, encode, orthogonal
+from jaxrl.networks import MLP, Encoder, Recurrent, orthogonal
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
@@ -59,6 +59,7 @@ class Config:
     num_steps: int = 128  # steps of each in a rollout
     num_epochs: int = 4  # passes over a rollout
     num_minibatches: int = 4  # gradient steps a pass; divides num_envs
+    conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (64,)  # widths before the recurrent layer, of actor and critic
     activation: str = "tanh"
     rnn: str = "gru"  # or "lstm"
@@ -117,8 +118,11 @@ class RecurrentActorCritic(nn.Module):
     activation: str
     rnn: str
     rnn_size: int
+    conv: tuple[int, ...] = ()
 
     def setup(self) -> None:
+        self.actor_encoder = Encoder(self.observation_space, self.conv, self.activation)
+        self.critic_encoder = Encoder(self.observation_space, self.conv, self.activation, privileged=True)
         body = self.hidden, self.activation, self.rnn, self.rnn_size
         self.actor_body = RecurrentBody(*body, self.num_outputs, 0.01)
         self.critic_body = RecurrentBody(*body, 1, 1.0)
@@ -134,12 +138,12 @@ class RecurrentActorCritic(nn.Module):
 
         `obs` are whole observations (T, *batch, ...); `start` (T, *batch) is True at the first ones of an episode.
         """
-        hidden, out = self.actor_body(hidden, encode(self.observation_space, obs, privileged=False), start)
+        hidden, out = self.actor_body(hidden, self.actor_encoder(obs), start)
         return hidden, (out, self.log_std) if self.continuous else out
 
     def critic(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Float[Array, "T *batch"]]:
         """`(hidden, values)`; sees the privileged part of the observations too."""
-        hidden, out = self.critic_body(hidden, encode(self.observation_space, obs, privileged=True), start)
+        hidden, out = self.critic_body(hidden, self.critic_encoder(obs), start)
         return hidden, out[..., 0]
 
     def __call__(self, hidden: Any, obs: Any, start: Any) -> Any:
@@ -433,7 +437,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     outputs = num_outputs(action_space)
     continuous = isinstance(action_space, Box)
     if network is None:
-        body = config.hidden, config.activation, config.rnn, config.rnn_size
+        body = config.hidden, config.activation, config.rnn, config.rnn_size, config.conv
         network = RecurrentActorCritic(observation_space, outputs, continuous, *body)
     ppo = _PPORNN(config, venv, network, observation_space, action_space)
     state = jax.eval_shape(ppo.init, jax.random.key(0))

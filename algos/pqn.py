@@ -43,7 +43,7 @@ from jaxrl.algorithm import (
 from jaxrl.algos.dqn import best_action, epsilon_at, epsilon_greedy, td_loss, value_of
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key, shuffled
-from jaxrl.networks import MLP, Recurrent, encode, orthogonal
+from jaxrl.networks import MLP, Encoder, Recurrent, orthogonal
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Discrete, Space
@@ -58,6 +58,7 @@ class Config:
     num_steps: int = 64  # steps of each in a rollout
     num_epochs: int = 4  # passes over a rollout
     num_minibatches: int = 16  # gradient steps a pass; divides num_envs * num_steps, with an rnn num_envs
+    conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "relu"
     layer_norm: bool = True  # before every activation
@@ -103,6 +104,7 @@ class QNetwork(nn.Module):
     layer_norm: bool
     rnn: str
     rnn_size: int
+    conv: tuple[int, ...] = ()
 
     def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
         """What is remembered before an episode; () without an rnn."""
@@ -111,7 +113,7 @@ class QNetwork(nn.Module):
     @nn.compact
     def __call__(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Float[Array, "T *batch n"]]:
         """`(hidden, action values)` of observations (T, *batch, ...); `start` (T, *batch): first ones of an episode."""
-        x = encode(self.observation_space, obs)
+        x = Encoder(self.observation_space, self.conv, self.activation, layer_norm=self.layer_norm)(obs)
         x = MLP(self.hidden, None, self.activation, layer_norm=self.layer_norm)(x)
         if self.rnn != "none":
             hidden, x = Recurrent(self.rnn_size, self.rnn)(hidden, x, start)
@@ -364,7 +366,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     venv = as_vector_env(env, config.num_envs)
     observation_space, action_space = spaces_of("pqn", venv, Discrete)
     if network is None:
-        body = config.hidden, config.activation, config.layer_norm, config.rnn, config.rnn_size
+        body = config.hidden, config.activation, config.layer_norm, config.rnn, config.rnn_size, config.conv
         network = QNetwork(observation_space, action_space.n, *body)
     pqn = _PQN(config, venv, network, observation_space)
     state = jax.eval_shape(pqn.init, jax.random.key(0))

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Integer, PyTree, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Int, Integer, Key, PyTree, Shaped, UInt32
 
 
 def wrap(x: Float[Array, "..."], low: float | Array, high: float | Array) -> Float[Array, "..."]:
@@ -66,6 +66,15 @@ def fence(tree: PyTree) -> PyTree:
         return jax.random.wrap_key_data(jnp.zeros(words.shape, words.dtype), impl=jax.random.key_impl(x))
 
     return jax.lax.cond(always, lambda tree: tree, lambda tree: jax.tree.map(nothing, tree), tree)
+
+
+def random_words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
+    """32 random bits each, drawn once, behind a `fence`.
+
+    Fused into what is drawn with them, a grid's cells say, the generator would run anew for each, and LLVM's vectoriser
+    can take minutes over such a loop: its test for values that do not change in it doubles with each round of threefry.
+    """
+    return fence(jax.random.bits(key, shape, jnp.uint32))
 
 
 def below(bits: UInt32[Array, "..."], n: Integer[Array, "..."] | int) -> Integer[Array, "..."]:

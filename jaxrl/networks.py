@@ -126,6 +126,7 @@ class CNN(nn.Module):
     strides: tuple[int, ...]
     padding: str = "VALID"
     activation: str = "relu"
+    layer_norm: bool = False  # over the features of each pixel
 
     @nn.compact
     def __call__(self, x: Shaped[Array, "*batch height width channels"]) -> Float[Array, "*batch flat"]:
@@ -135,7 +136,8 @@ class CNN(nn.Module):
         for i, (features, size, stride) in enumerate(zip(self.features, self.kernels, self.strides, strict=True)):
             kernel = self.param(f"kernel_{i}", orthogonal(SQRT2), (size, size, x.shape[-1], features))
             bias = self.param(f"bias_{i}", nn.initializers.zeros, (features,))
-            x = activate(convolve(x, kernel, stride, self.padding) + bias)
+            x = convolve(x, kernel, stride, self.padding) + bias
+            x = activate(nn.LayerNorm()(x) if self.layer_norm else x)
         return x.reshape(*batch, -1)
 
 
@@ -233,6 +235,39 @@ class Ensemble(nn.Module):
         return members(self.member, *args)
 
 
+class Encoder(nn.Module):
+    """`encode`, before which images, Boxes (H, W, C), pass 3x3 convolutions of stride 1; `conv=()`: `encode` itself.
+
+    Images of integers are divided by the highest that their space allows.
+    """
+
+    observation_space: Space
+    conv: tuple[int, ...]  # features of each convolution
+    activation: str
+    privileged: bool = False
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(self, obs: PyTree[Shaped[Array, "..."]]) -> Float[Array, "*batch features"]:
+        spaces = _parts(self.observation_space, self.privileged)
+        if not self.conv or not any(map(_is_image, spaces)):
+            return encode(self.observation_space, obs, self.privileged)
+        n = len(self.conv)
+        vectors = []
+        for space, x in zip(spaces, _parts(self.observation_space, self.privileged, obs), strict=True):
+            if _is_image(space):
+                cnn = CNN(self.conv, (3,) * n, (1,) * n, activation=self.activation, layer_norm=self.layer_norm)
+                scale = jnp.max(space.high) if jnp.issubdtype(x.dtype, jnp.integer) else 1
+                vectors.append(cnn(x.astype(jnp.float32) / scale))
+            else:
+                vectors.append(_vector(space, x))
+        return jnp.concatenate(vectors, -1)
+
+
+def _is_image(space: Space) -> bool:
+    return isinstance(space, Box) and len(space.shape) == 3
+
+
 class ActorCritic(nn.Module):
     """Two separate MLPs, the default network of on-policy methods. Bring your own with the same methods."""
 
@@ -241,8 +276,11 @@ class ActorCritic(nn.Module):
     continuous: bool
     hidden: tuple[int, ...]
     activation: str
+    conv: tuple[int, ...] = ()
 
     def setup(self) -> None:
+        self.actor_encoder = Encoder(self.observation_space, self.conv, self.activation)
+        self.critic_encoder = Encoder(self.observation_space, self.conv, self.activation, privileged=True)
         self.actor_mlp = MLP(self.hidden, self.num_outputs, self.activation, out_scale=0.01)
         self.critic_mlp = MLP(self.hidden, 1, self.activation, out_scale=1.0)
         if self.continuous:
@@ -250,12 +288,12 @@ class ActorCritic(nn.Module):
 
     def actor(self, obs: Any) -> Any:
         """Logits (..., n), or for a Box `(mean, log_std)` in units of the box; `obs` is a whole observation."""
-        out = self.actor_mlp(encode(self.observation_space, obs, privileged=False))
+        out = self.actor_mlp(self.actor_encoder(obs))
         return (out, self.log_std) if self.continuous else out
 
     def critic(self, obs: Any) -> Float[Array, "..."]:
         """Values (...); sees the privileged part of the observation too."""
-        return self.critic_mlp(encode(self.observation_space, obs, privileged=True))[..., 0]
+        return self.critic_mlp(self.critic_encoder(obs))[..., 0]
 
     def __call__(self, obs: Any) -> Any:
         return self.actor(obs), self.critic(obs)

@@ -378,6 +378,36 @@ class PreviousActionReward(_Remembering):
 
 
 @dataclasses.dataclass(frozen=True)
+class VisitBonus(_Remembering):
+    """Adds scale / sqrt(n) to the reward, n being the visits of the present place so far in this episode.
+
+    The bonus of `minigrid.wrappers.PositionBonus`, but for its counts, which outlive the episode, and the scale. The
+    place is `getattr(state, leaf)`, an integer from 0 below `num_places`: the `position` of a grid world, say. Raises
+    ValueError for fewer than one place.
+    """
+
+    leaf: str
+    num_places: int
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_places < 1:
+            raise ValueError(f"VisitBonus: num_places={self.num_places} must be at least 1.")
+
+    def initial(self, key: Array, params: Any) -> WrapperState:
+        state = self.env.initial(key, params)
+        return WrapperState(state, jnp.zeros(self.num_places, jnp.int32).at[getattr(state, self.leaf)].set(1))
+
+    def transition(self, key: Array, state: WrapperState, action: Any, params: Any) -> Transition:
+        out = self.env.transition(key, state.env, action, params)
+        place = getattr(out.state, self.leaf)
+        visits = state.memory.at[place].add(1)
+        reward = out.reward + self.scale / jnp.sqrt(visits[place])
+        return out._replace(state=WrapperState(out.state, visits), reward=reward)
+
+
+@dataclasses.dataclass(frozen=True)
 class FlattenObservation(Wrapper):
     """The observation as one vector (F,), or `{"obs": vector, ...}` with the reserved entries of a Dict apart."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxrl.math import below, choose, fast_key, nth, shuffled, sincos, wrap
+from jaxrl.math import below, choose, fast_key, nth, random_words, shuffled, sincos, wrap
 
 ULP = 2.0**-23  # of 1, float32
 
@@ -162,6 +162,11 @@ def test_nth_and_choose_count_the_allowed(n):
         np.testing.assert_array_equal(chosen, where[np.minimum(rank, len(where) - 1)])
         if share == 1 and n <= 7:
             assert set(np.asarray(chosen)) == set(range(n))
+
+
+def test_random_words_are_those_of_jax():
+    key = jax.random.key(3)
+    np.testing.assert_array_equal(jax.jit(lambda key: random_words(key, (4, 2)))(key), jax.random.bits(key, (4, 2)))
 
 
 def test_below_is_uniform():

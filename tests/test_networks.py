@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 
 from jaxrl import spaces
-from jaxrl.networks import CNN, MLP, Ensemble, Recurrent, active_units, convolve, encode, encoded_size, orthogonal
+from jaxrl.networks import (
+    CNN,
+    MLP,
+    Encoder,
+    Ensemble,
+    Recurrent,
+    active_units,
+    convolve,
+    encode,
+    encoded_size,
+    orthogonal,
+)
 
 KEY = jax.random.key(0)
 
@@ -96,6 +107,28 @@ def test_cnn():
     np.testing.assert_allclose(apply(weights, image[0, 1]), out[0, 1], rtol=1e-4, atol=1e-5)
     assert deviation(weights["params"]["kernel_0"] / math.sqrt(2)) < 1e-6
     assert apply(weights, image > 128).dtype == jnp.float32
+
+
+def test_encoder_convolves_images_and_leaves_the_rest_to_encode():
+    space = spaces.Dict(
+        {
+            "image": spaces.Box(0, 10, (5, 6, 2), jnp.uint8),
+            "where": spaces.Discrete(3),
+            "privileged": spaces.Box(0.0, 1.0, (2,)),
+        }
+    )
+    image = jax.random.randint(KEY, (4, 5, 6, 2), 0, 11).astype(jnp.uint8)
+    obs = {"image": image, "where": jnp.array([2, 0, 1, 2]), "privileged": jnp.ones((4, 2))}
+    out, weights = Encoder(space, (3, 7), "relu").init_with_output(KEY, obs)
+    cnn = CNN((3, 7), (3, 3), (1, 1))
+    expected = cnn.apply({"params": weights["params"]["CNN_0"]}, image / jnp.float32(10))
+    assert expected.shape == (4, 1 * 2 * 7)
+    np.testing.assert_allclose(out, jnp.concatenate([expected, jax.nn.one_hot(obs["where"], 3)], -1), rtol=1e-5)
+    seen, _ = Encoder(space, (3,), "relu", privileged=True, layer_norm=True).init_with_output(KEY, obs)
+    assert seen.shape == (4, 3 * 4 * 3 + 2 + 3)
+    plain, weights = Encoder(space, (), "relu").init_with_output(KEY, obs)
+    assert not weights
+    np.testing.assert_array_equal(plain, encode(space, obs))
 
 
 # ---- recurrent

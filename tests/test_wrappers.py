@@ -1,6 +1,7 @@
 """Each wrapper against what it says, on environments whose every number is known."""
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from jaxrl.wrappers import (
     PreviousActionReward,
     RescaleAction,
     StickyActions,
+    VisitBonus,
     flatten,
     flatten_space,
 )
@@ -248,6 +250,24 @@ def test_previous_action_and_reward():
     np.testing.assert_array_equal(seen["previous_reward"], [0, *reward])
     np.testing.assert_array_equal(seen["previous_action"][:, 0], [0, 1, 2, -1, 0.5])
     assert env.observation_space(env.default_params).contains(ts.obs)
+
+
+def test_visit_bonus_falls_with_the_root_of_the_visits_of_this_episode():
+    """A walk on the 5x5 room: forward, forward (a new cell each), turn (the same again), and the next episode anew."""
+    grid, params = make("MiniGrid-Empty-5x5-v0")
+    env = VisitBonus(grid, "position", 25, 0.5)
+    key = jax.random.key(0)
+    for _ in range(2):
+        obs, state = env.reset(key, params)
+        rewards = []
+        for action in (2, 2, 1, 1, 2):
+            ts = env.step(key, state, jnp.int32(action), params)
+            rewards.append(float(ts.reward))
+            state = ts.state
+        # The start counts as a visit; the last step goes down, to a cell not seen before.
+        np.testing.assert_allclose(rewards, [0.5, 0.5, 0.5 / math.sqrt(2), 0.5 / math.sqrt(3), 0.5], rtol=1e-6)
+    with pytest.raises(ValueError, match="num_places=0"):
+        VisitBonus(grid, "position", 0)
 
 
 @pytest.mark.parametrize("wrap", [FrameStack, ActionHistory, PreviousActionReward], ids=lambda w: w.__name__)

@@ -42,7 +42,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, Integer, UInt8, UInt32
 
 from jaxrl.environment import Environment, Transition, pytree, strongly_typed
-from jaxrl.math import below, choose, fence
+from jaxrl.math import below, choose, fence, random_words
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 
 UNSEEN, EMPTY, WALL, FLOOR, DOOR, KEY, BALL, BOX, GOAL, LAVA, AGENT = range(11)
@@ -344,7 +344,7 @@ def mutate(key: Array, level: Level, doors: bool = True) -> Level:
     """A neighbour of `level`: an inner cell opened or walled up, the agent moved, or the agent turned, each equally
     likely. Objects stay, and what is `outside` (rooms may stand in an open grid); whether the task can still be solved
     is not looked at."""
-    what, where, turn = jax.random.bits(key, (3,), jnp.uint32)
+    what, where, turn = random_words(key, (3,))
     what = below(what, 3)
     height, width = level.grid.shape
     row, column = np.divmod(np.arange(height * width), width)

@@ -22,10 +22,13 @@ class Row(NamedTuple):
     greedy: bool = True  # evaluated by the mode of the policy
     config: dict[str, Any] = {}  # beside the tuned ones
     hyper: dict[str, Any] = {}
+    params: dict[str, Any] = {}  # of the environment, where they are not its default
 
 
 # HL-Gauss takes C51's tuned row: the range of returns and everything else but the loss.
 HL_GAUSS = {"critic": "hl_gauss"}
+# gymnax's MinAtar, on which PQN's and others' results were made: no sticky actions, and a limit.
+GYMNAX = {"sticky_action_prob": 0.0, "max_steps": 1000}
 ROWS = {
     "ppo/CartPole-v1": Row("ppo", "CartPole-v1", 490, "CleanRL 490.0 ± 6.1", greedy=False),
     "ppo/Acrobot-v1": Row("ppo", "Acrobot-v1", -87, "CleanRL -86.4 ± 1.3", greedy=False),
@@ -54,6 +57,11 @@ ROWS = {
     "alphazero/CartPole-v1": Row("alphazero", "CartPole-v1", 485),
     "a2c/CartPole-v1": Row("a2c", "CartPole-v1", 485),
     "reinforce/CartPole-v1": Row("reinforce", "CartPole-v1", 485),
+    "pqn/Asterix-MinAtar": Row("pqn", "Asterix-MinAtar", 15, "gymnax's PPO 15", params=GYMNAX),
+    "pqn/Breakout-MinAtar": Row("pqn", "Breakout-MinAtar", 28, "gymnax's PPO 28", params=GYMNAX),
+    "pqn/Freeway-MinAtar": Row("pqn", "Freeway-MinAtar", 58, "gymnax's PPO 58", params={**GYMNAX, "max_steps": 2500}),
+    "pqn/SpaceInvaders-MinAtar": Row("pqn", "SpaceInvaders-MinAtar", 131, "gymnax's PPO 131", params=GYMNAX),
+    "pqn/Seaquest-MinAtar": Row("pqn", "Seaquest-MinAtar", 0, params=GYMNAX),
 }
 
 NOTES = """

@@ -18,6 +18,7 @@ import numpy as np
 from page import ROWS, draw, page
 
 import jaxrl
+from jaxrl.environment import strongly_typed
 from jaxrl.evaluation import evaluate
 from jaxrl.registry import tuned
 from jaxrl.run_folder import environment_of_run
@@ -32,6 +33,7 @@ def measure(pair: str, seeds: int) -> tuple[dict, np.ndarray]:
     row = ROWS[pair]
     module, settings = jaxrl.get_algo(row.algo), tuned(row.algo, row.env)
     env, params = jaxrl.make(row.env)
+    params = strongly_typed(params.replace(**row.params))
     config = dataclasses.replace(module.Config(**settings.config), **row.config)
     algo, hyper = module.make(env, config), module.Hyper(**{**settings.hyper, **row.hyper})
 

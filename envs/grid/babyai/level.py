@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int32, Integer, UInt32
 
 from jaxrl.environment import Transition, pytree
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from .. import engine, rooms
 from ..engine import (
@@ -56,7 +56,7 @@ class Deal:
     """The random words of one level, drawn at once and dealt out in turn."""
 
     def __init__(self, key: Array, words: int) -> None:
-        self.words = jax.random.bits(key, (words,), jnp.uint32)
+        self.words = random_words(key, (words,))
 
     def __call__(self, *shape: int) -> UInt32[Array, "..."]:
         n = math.prod(shape)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from ..engine import GREEN_GOAL, GREY_WALL, NOTHING, RED_LAVA, GridTask, Level, Params, permutation, walled
 
@@ -47,7 +46,7 @@ class Crossing(GridTask):
 
     def generate(self, key: Array, params: Params | Level) -> Level:
         size, places = self.size, (self.size - 3) // 2
-        bits = jax.random.bits(key, (2 * places + self.num_crossings,), jnp.uint32)
+        bits = random_words(key, (2 * places + self.num_crossings,))
         # Rivers in the order in which the way crosses them; the first half of all places is upright.
         crossed = permutation(bits[: 2 * places])[: self.num_crossings]
         upright, at = crossed < places, 2 + 2 * (crossed % places)

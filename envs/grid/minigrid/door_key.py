@@ -10,12 +10,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from ..engine import (
     DOOR,
@@ -49,7 +48,7 @@ class DoorKey(GridTask):
         return 10 * self.size**2
 
     def generate(self, key: Array, params: Params | Level) -> Level:
-        split, door, agent, turn, key_at = jax.random.bits(key, (5,), jnp.uint32)
+        split, door, agent, turn, key_at = random_words(key, (5,))
         size = self.size
         room = walled(size, size)
         room[-2, -2] = GREEN_GOAL

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Int32, Integer, UInt32
 
 from jaxrl.environment import Transition
-from jaxrl.math import below, choose
+from jaxrl.math import below, choose, random_words
 from jaxrl.spaces import Discrete
 
 from ..engine import (
@@ -98,7 +98,7 @@ class DynamicObstacles(GridTask):
         return Discrete(3)
 
     def generate(self, key: Array, params: Params | Level) -> Level:
-        agent, turn, *where = jax.random.bits(key, (2 + self.num_obstacles,), jnp.uint32)
+        agent, turn, *where = random_words(key, (2 + self.num_obstacles,))
         room = walled(self.size, self.size)
         room[-2, -2] = GREEN_GOAL
         grid = jnp.asarray(room.reshape(-1))
@@ -112,7 +112,7 @@ class DynamicObstacles(GridTask):
         return Level(params.max_steps, grid.reshape(self.shape), position, direction, mission, balls)
 
     def transition(self, key: Array, state: State, action: Integer[Array, ""], params: Params | Level) -> Transition:
-        bits = jax.random.bits(key, state.target.shape, jnp.uint32)
+        bits = random_words(key, state.target.shape)
         return self.advance(state, action, wander(bits, state, self.size), params)
 
     def advance(self, state: State, action: Integer[Array, ""], balls: Balls, params: Params | Level) -> Transition:

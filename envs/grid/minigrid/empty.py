@@ -9,11 +9,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from ..engine import GREEN_GOAL, NOTHING, GridTask, Level, Params, place, walled
 
@@ -40,7 +39,7 @@ class Empty(GridTask):
         grid = jnp.asarray(room.reshape(-1))
         position, direction = jnp.int32(self.size + 1), jnp.int32(0)
         if self.random_start:
-            where, turn = jax.random.bits(key, (2,), jnp.uint32)
+            where, turn = random_words(key, (2,))
             _, position = place(where, grid, NOTHING)
             direction = below(turn, 4)
         none = jnp.zeros(0, jnp.int32)

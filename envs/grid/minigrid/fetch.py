@@ -10,12 +10,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Integer
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from ..engine import (
     BALL,
@@ -62,7 +61,7 @@ class Fetch(GridTask):
 
     def generate(self, key: Array, params: Params | Level) -> Level:
         n = self.num_objects
-        bits = jax.random.bits(key, (3 * n + 4,), jnp.uint32)
+        bits = random_words(key, (3 * n + 4,))
         kind, color, where = bits[: 3 * n].reshape(3, n)
         agent, turn, which, wording = bits[3 * n :]
         objects = pack(KEY + below(kind, 2), random_color(color))

@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from ..engine import GREEN_GOAL, GREY_WALL, NOTHING, GridTask, Level, Params, place, walled
 
@@ -32,7 +31,7 @@ class FourRooms(GridTask):
         return 100
 
     def generate(self, key: Array, params: Params | Level) -> Level:
-        *gaps, agent, turn, goal = jax.random.bits(key, (7,), jnp.uint32)
+        *gaps, agent, turn, goal = random_words(key, (7,))
         rooms = walled(19, 19)
         rooms[9] = rooms[:, 9] = GREY_WALL
         y, x = np.divmod(np.arange(19 * 19), 19)

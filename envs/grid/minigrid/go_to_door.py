@@ -11,12 +11,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Integer
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from ..engine import (
     CLOSED,
@@ -60,7 +59,7 @@ class GoToDoor(GridTask):
         return 4 * self.size**2
 
     def generate(self, key: Array, params: Params | Level) -> Level:
-        bits = jax.random.bits(key, (15,), jnp.uint32)
+        bits = random_words(key, (15,))
         size = self.size
         width, height = 5 + below(bits[0], size - 4), 5 + below(bits[1], size - 4)
         row, column = np.divmod(np.arange(size * size, dtype=np.int32), size)

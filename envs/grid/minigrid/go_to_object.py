@@ -11,12 +11,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int32, Integer, UInt32
 
-from jaxrl.math import below, choose
+from jaxrl.math import below, choose, random_words
 
 from ..engine import (
     BOX,
@@ -73,7 +72,7 @@ class GoToObject(GridTask):
 
     def generate(self, key: Array, params: Params | Level) -> Level:
         n = self.num_objects
-        bits = jax.random.bits(key, (2 * n + 3,), jnp.uint32)
+        bits = random_words(key, (2 * n + 3,))
         objects = distinct_objects(bits[:n])
         grid, cells = jnp.asarray(walled(self.size, self.size).reshape(-1)), []
         for i in range(n):

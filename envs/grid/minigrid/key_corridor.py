@@ -11,11 +11,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Integer
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from .. import rooms
 from ..engine import (
@@ -53,7 +52,7 @@ class KeyCorridor(GridTask):
 
     def generate(self, key: Array, params: Params | Level) -> Level:
         walls = rooms.num_doorways(self.num_rows, 3)
-        bits = jax.random.bits(key, (10 + 3 * walls,), jnp.uint32)
+        bits = random_words(key, (10 + 3 * walls,))
         where, key_row, door_color, ball_color, at_ball, at_key, *agent = bits[:9]
         house = rooms.build(bits[10 : 10 + walls], self.num_rows, 3, self.room_size)
         for row in range(1, self.num_rows):

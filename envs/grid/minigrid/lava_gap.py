@@ -10,12 +10,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from ..engine import GREEN_GOAL, RED_LAVA, GridTask, Level, Params, walled
 
@@ -39,7 +38,7 @@ class LavaGap(GridTask):
         return 4 * self.size**2
 
     def generate(self, key: Array, params: Params | Level) -> Level:
-        strip, gap = jax.random.bits(key, (2,), jnp.uint32)
+        strip, gap = random_words(key, (2,))
         size = self.size
         row, column = np.mgrid[:size, :size].astype(np.int32)
         room = walled(size, size)

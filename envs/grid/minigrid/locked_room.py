@@ -11,12 +11,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from ..engine import (
     CLOSED,
@@ -56,7 +55,7 @@ class LockedRoom(GridTask):
         return 190
 
     def generate(self, key: Array, params: Params | Level) -> Level:
-        bits = jax.random.bits(key, (14,), jnp.uint32)
+        bits = random_words(key, (14,))
         colors = permutation(bits[:6])
         locked = below(bits[6], 6)
         key_room = (locked + 1 + below(bits[7], 5)) % 6

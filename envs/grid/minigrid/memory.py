@@ -12,13 +12,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Integer
 
 from jaxrl.environment import Transition
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from ..engine import (
     BALL,
@@ -57,7 +56,7 @@ class Memory(GridTask):
         return 5 * self.size**2
 
     def generate(self, key: Array, params: Params | Level) -> Level:
-        length, start, seen, upper = jax.random.bits(key, (4,), jnp.uint32)
+        length, start, seen, upper = random_words(key, (4,))
         size, middle = self.size, self.size // 2
         fork = 4 + below(length, size - 6) if self.random_length else jnp.int32(size - 3)  # where the hallway ends
         row, column = np.divmod(np.arange(size * size, dtype=np.int32), size)

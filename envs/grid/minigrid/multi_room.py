@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from ..engine import CLOSED, DOOR, GREEN_GOAL, GREY_WALL, NOTHING, GridTask, Level, Params, pack, place, put
 
@@ -59,7 +59,7 @@ def draw_rooms(key: Array, number: int, largest: int) -> tuple[Int32[Array, "n 4
     def attempt(carry):
         key, count, tries, entry, rooms, doors = carry
         key, draw_key = jax.random.split(key)
-        bits = jax.random.bits(draw_key, (7,), jnp.uint32)
+        bits = random_words(draw_key, (7,))
         first = count == 0
         which = np.arange(number)[:, None]
         last = jnp.sum(jnp.where(which == count - 1, rooms, 0), 0, dtype=jnp.int32)
@@ -107,7 +107,7 @@ class MultiRoom(GridTask):
 
     def generate(self, key: Array, params: Params | Level) -> Level:
         draw_key, rooms_key = jax.random.split(key)
-        agent, turn, goal, *paint = jax.random.bits(draw_key, (3 + self.num_rooms,), jnp.uint32)
+        agent, turn, goal, *paint = random_words(draw_key, (3 + self.num_rooms,))
         rooms, doors = draw_rooms(rooms_key, self.num_rooms, self.largest)
         y, x = np.divmod(np.arange(SIDE * SIDE, dtype=np.int32), SIDE)
 

@@ -16,11 +16,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Integer
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from .. import rooms
 from ..engine import (
@@ -95,7 +94,7 @@ class ObstructedMaze(GridTask):
 
     def generate(self, key: Array, params: Params | Level) -> Level:
         walls = rooms.num_doorways(*self.lattice)
-        bits = jax.random.bits(key, (19 + walls,), jnp.uint32)
+        bits = random_words(key, (19 + walls,))
         house = rooms.build(bits[19:], *self.lattice, SIZE)
         color = permutation(bits[:6])
         for i, room in enumerate(BESIDE[: self.num_quarters]):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from ..engine import (
     CLOSED,
@@ -55,7 +55,7 @@ class Playground(GridTask):
         return 100
 
     def generate(self, key: Array, params: Params | Level) -> Level:
-        bits = jax.random.bits(key, (2 * 12 + 3 * OBJECTS + 2,), jnp.uint32)
+        bits = random_words(key, (2 * 12 + 3 * OBJECTS + 2,))
         along, paint = bits[:24].reshape(2, 12)
         kind, color, where = bits[24:-2].reshape(3, OBJECTS)
         rooms = walled(19, 19)

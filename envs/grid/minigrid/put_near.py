@@ -12,12 +12,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Integer
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from ..engine import (
     BOX,
@@ -69,7 +68,7 @@ class PutNear(GridTask):
 
     def generate(self, key: Array, params: Params | Level) -> Level:
         n = self.num_objects
-        bits = jax.random.bits(key, (2 * n + 4,), jnp.uint32)
+        bits = random_words(key, (2 * n + 4,))
         objects = distinct_objects(bits[:n])
         grid, cells = jnp.asarray(walled(self.size, self.size).reshape(-1)), []
         apart, everywhere = jnp.ones(self.size**2, bool), np.arange(self.size**2, dtype=np.int32)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Integer
 
-from jaxrl.math import below
+from jaxrl.math import below, random_words
 
 from ..engine import (
     BLUE,
@@ -61,7 +60,7 @@ class RedBlueDoors(GridTask):
         return 20 * self.size**2
 
     def generate(self, key: Array, params: Params | Level) -> Level:
-        red, blue, agent, turn = jax.random.bits(key, (4,), jnp.uint32)
+        red, blue, agent, turn = random_words(key, (4,))
         size = self.size
         left, right = size // 2, size // 2 + size - 1
         room = walled(size, 2 * size)

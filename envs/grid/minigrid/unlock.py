@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Integer
+
+from jaxrl.math import random_words
 
 from .. import rooms
 from ..engine import (
@@ -55,7 +56,7 @@ class Unlock(GridTask):
 
     def furnish(self, key: Array) -> tuple[rooms.House, Array, Array]:
         """`(house, bits, box)`: key, agent and door in place, and a box behind it for those who ask for it."""
-        bits = jax.random.bits(key, (10,), jnp.uint32)
+        bits = random_words(key, (10,))
         house = rooms.build(bits[:1], 1, 2, SIZE)
         box, color = pack(BOX, random_color(bits[1])), random_color(bits[2])
         if self.missions != (1,):

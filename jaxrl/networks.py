@@ -238,7 +238,8 @@ class Ensemble(nn.Module):
 class Encoder(nn.Module):
     """`encode`, before which images, Boxes (H, W, C), pass 3x3 convolutions of stride 1; `conv=()`: `encode` itself.
 
-    Images of integers are divided by the highest that their space allows.
+    Images of integers are divided by the highest that their space allows. Raises ValueError without images, or where
+    the convolutions, each of which takes a pixel from every edge, leave nothing of them.
     """
 
     observation_space: Space
@@ -249,10 +250,12 @@ class Encoder(nn.Module):
 
     @nn.compact
     def __call__(self, obs: PyTree[Shaped[Array, "..."]]) -> Float[Array, "*batch features"]:
-        spaces = _parts(self.observation_space, self.privileged)
-        if not self.conv or not any(map(_is_image, spaces)):
+        spaces, n = _parts(self.observation_space, self.privileged), len(self.conv)
+        if not n:
             return encode(self.observation_space, obs, self.privileged)
-        n = len(self.conv)
+        images = [space for space in spaces if _is_image(space)]
+        if not images or min(min(space.shape[:2]) for space in images) <= 2 * n:
+            raise ValueError(f"conv={self.conv} needs images larger than {2 * n} x {2 * n}; there are {images}.")
         vectors = []
         for space, x in zip(spaces, _parts(self.observation_space, self.privileged, obs), strict=True):
             if _is_image(space):

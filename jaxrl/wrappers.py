@@ -71,6 +71,10 @@ class Wrapper(Environment):
         return self.env.reset_strategy
 
     @property
+    def fenced(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.fenced
+
+    @property
     def reset_share(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.env.reset_share
 
@@ -381,7 +385,7 @@ class PreviousActionReward(_Remembering):
 class VisitBonus(_Remembering):
     """Adds scale / sqrt(n) to the reward, n being the visits of the present place so far in this episode.
 
-    The bonus of `minigrid.wrappers.PositionBonus`, but for its counts, which outlive the episode, and the scale. The
+    The bonus of `minigrid.wrappers.PositionBonus`, but that its counts outlive the episode and leave out the start. The
     place is `getattr(state, leaf)`, an integer from 0 below `num_places`: the `position` of a grid world, say. Raises
     ValueError for fewer than one place.
     """

@@ -126,6 +126,10 @@ def test_encoder_convolves_images_and_leaves_the_rest_to_encode():
     np.testing.assert_allclose(out, jnp.concatenate([expected, jax.nn.one_hot(obs["where"], 3)], -1), rtol=1e-5)
     seen, _ = Encoder(space, (3,), "relu", privileged=True, layer_norm=True).init_with_output(KEY, obs)
     assert seen.shape == (4, 3 * 4 * 3 + 2 + 3)
+    for few in ((1, 1), (3, 3, 3)), (spaces.Box(0.0, 1.0, (4,)), jnp.ones(4)):
+        at, x = (space, obs) if few[0] == (1, 1) else few
+        with pytest.raises(ValueError, match="needs images larger than"):
+            Encoder(at, (3, 3, 3), "relu").init(KEY, x)
     plain, weights = Encoder(space, (), "relu").init_with_output(KEY, obs)
     assert not weights
     np.testing.assert_array_equal(plain, encode(space, obs))

@@ -572,8 +572,14 @@ def validate(level: Level, shape: tuple[int, int], missions: tuple[int, ...], do
     if np.any((direction < 0) | (direction > 3)):
         raise ValueError(f"level: direction={direction} must be from 0 to 3.")
     kinds = kind_of(grid)
-    if np.any((kinds < EMPTY) | (kinds > LAVA) | (color_of(grid) > GREY) | (state_of(grid) > LOCKED)):
-        raise ValueError("level: the grid holds a cell of no known kind, colour or state.")
+    unknown = (kinds < EMPTY) | (kinds > LAVA) | (color_of(grid) > GREY) | (state_of(grid) > LOCKED)
+    unknown |= (grid >> 20 != 0) & ~((kinds == BOX) & (grid >> 20 <= len(COLORS)))
+    if np.any(unknown):
+        *_, row, column = np.argwhere(unknown)[0]
+        cell = int(grid[unknown][0])
+        raise ValueError(
+            f"level: row {row}, column {column} holds {cell:#x}, no known kind, colour, state or contents."
+        )
     flat = grid.reshape(*grid.shape[:-2], cells)
     under = np.take_along_axis(flat, position[..., None].astype(np.int64), -1)[..., 0]
     overlaps = np.isin(kind_of(under), (EMPTY, FLOOR, GOAL, LAVA)) | ((kind_of(under) == DOOR) & (state_of(under) == 0))

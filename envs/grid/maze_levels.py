@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Integer, UInt32
 
-from jaxrl.math import below, choose
+from jaxrl.math import below, choose, random_words
 
 from .engine import WALL, kind_of
 from .maze import MazeTask, furnished
@@ -121,7 +121,7 @@ class Corridor(SizedMaze):
         n, middle = self.size, self.size // 2
         walls = np.zeros((n, n), bool)
         walls[1:-1, 1::2] = walls[middle, 1:-1] = True
-        bits = jax.random.bits(key, (2,), jnp.uint32)
+        bits = random_words(key, (2,))
         goal = _at(2 + 2 * below(bits[0], n // 2 - 1), middle - 1 + 2 * below(bits[1], 2))
         return Level(jnp.asarray(walls), _at(0, middle), jnp.int32(0), goal, params.max_steps)
 
@@ -138,7 +138,7 @@ class FourRooms(SizedMaze):
         return 250
 
     def generate(self, key: Array, params: Any) -> Level:
-        *gaps, agent, goal, turn = jax.random.bits(key, (7,), jnp.uint32)
+        *gaps, agent, goal, turn = random_words(key, (7,))
         middle = self.size // 2
         y, x = np.mgrid[: self.size, : self.size]
         walls = jnp.asarray((x == middle) | (y == middle))
@@ -213,5 +213,5 @@ class PerfectMaze(SizedMaze):
 
     def generate(self, key: Array, params: Any) -> Level:
         rooms = self.size // 2 + 1
-        bits = jax.random.bits(key, (2 * rooms * rooms + 2,), jnp.uint32)
+        bits = random_words(key, (2 * rooms * rooms + 2,))
         return furnished(bits[:3], carved(bits[3:], rooms, rooms), params.max_steps)

@@ -169,7 +169,7 @@ class Minesweeper(Board):
 
     def as_levels(self) -> MinesweeperLevel:
         """The task whose params are the board."""
-        return MinesweeperLevel(self.rows, self.columns)
+        return MinesweeperLevel(self.rows, self.columns, id=self.id)
 
     def initial(self, key: Array, params: Params) -> State:
         return self.started(generate(key, params, self.rows, self.columns).mines)

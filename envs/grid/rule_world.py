@@ -45,7 +45,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Integer, PyTree, UInt8, UInt32
 
 from jaxrl.environment import Environment, Transition, pytree, strongly_typed
-from jaxrl.math import below, fast_key
+from jaxrl.math import below, fast_key, random_words
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 
 from .engine import success_reward, view_table
@@ -490,7 +490,7 @@ class RuleWorld(Environment):
         else:
             ruleset_key, key = jax.random.split(key)
             ruleset = generate(ruleset_key, self.rulesets)
-        bits = jax.random.bits(key, (num_words(layout, ruleset.objects.shape[0]),), jnp.uint32)
+        bits = random_words(key, (num_words(layout, ruleset.objects.shape[0]),))
         objects, zero = packed(ruleset.objects).astype(jnp.uint8), jnp.int32(0)
         grid, position, direction, seed = places(bits, objects, layout)
         rules = take_apart(ruleset.rules).words()
@@ -515,7 +515,7 @@ class RuleWorld(Environment):
         seed, objects = operand
         layout = rooms(self.layout, self.size)
         key = fast_key(jax.random.wrap_key_data(seed, impl="threefry2x32"))
-        bits = jax.random.bits(key, (num_words(layout, objects.shape[0]),), jnp.uint32)
+        bits = random_words(key, (num_words(layout, objects.shape[0]),))
         return *places(bits, objects, layout), jnp.int32(0), jnp.int32(0)
 
     def observe(self, key: Array, state: State, params: Params | Level) -> dict[str, Array]:

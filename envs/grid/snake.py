@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.environment import Environment, Transition, pytree
-from jaxrl.math import below, choose
+from jaxrl.math import below, choose, random_words
 from jaxrl.render import GREEN, INK, PALE, RED, WHITE, Canvas
 from jaxrl.spaces import Box, Dict, Discrete
 
@@ -96,7 +96,7 @@ class Snake(Environment):
 
     def initial(self, key: Array, params: Params) -> State:
         size = self.rows * self.columns
-        first, second = jax.random.bits(key, (2,), jnp.uint32)
+        first, second = random_words(key, (2,))
         head = below(first, size)
         fruit = below(second, size - 1)
         body = (jnp.arange(size) == head).astype(jnp.int32).reshape(self.rows, self.columns)

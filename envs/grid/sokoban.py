@@ -99,6 +99,8 @@ class Room(Environment):
         for name in ("rows", "columns"):
             if not 3 <= getattr(self, name) <= 32:
                 raise ValueError(f"{self.id}: {name}={getattr(self, name)} must be from 3 to 32.")
+        if max(self.rows, self.columns) < 5:  # a box needs a cell on either side
+            raise ValueError(f"{self.id}: {self.rows} x {self.columns} is too small for a push; one side must be 5.")
 
     def transition(self, key: Array, state: State, action: Integer[Array, ""], params: Params | Level) -> Transition:
         state, gained = push(state, action)
@@ -159,7 +161,7 @@ class Sokoban(Room):
 
     def as_levels(self) -> SokobanLevel:
         """The task whose params are the room."""
-        return SokobanLevel(self.rows, self.columns)
+        return SokobanLevel(self.rows, self.columns, id=self.id)
 
     def initial(self, key: Array, params: Params) -> State:
         return started(generate(key, params, self.rows, self.columns, self.num_boxes, self.pulls))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -75,9 +76,13 @@ def navix_first_person(id: str, n: int, max_steps: int) -> tuple[Callable, Calla
 SIDES = {"jaxrl": jaxrl_side, "navix": navix_side, "navix 7x7": navix_first_person, "xminigrid": xminigrid_side}
 
 
+def time_limit(id: str) -> int:
+    return int(jaxrl.make(f"MiniGrid-{id}-v0")[1].max_steps)
+
+
 def program(side: Callable, id: str, n: int, steps: int) -> tuple[Callable, Any, float]:
     """A compiled `(key, state) -> (state, stored)`, its first state, and the seconds it took to compile."""
-    max_steps = int(jaxrl.make(f"MiniGrid-{id}-v0")[1].max_steps)
+    max_steps = time_limit(id)
     reset, step = side(id, n, max_steps)
     actions = Discrete(6 if side is xminigrid_side else 7)
 
@@ -99,11 +104,17 @@ def measure(id: str, sides: list[str], n: int, steps: int, repeats: int) -> dict
     """Median environment steps per second and compile seconds of each side, repeats alternating."""
     programs = {name: program(SIDES[name], id, n, steps) for name in sides}
     rates: dict[str, list[float]] = {name: [] for name in sides}
+    # Clocks stay in step, so that each repeat lasts a whole time limit and holds a reset of every slot.
+    calls = math.ceil(time_limit(id) / steps)
     for repeat in range(repeats):
         for name, (run, state, _) in programs.items():
-            start = time.perf_counter()
-            jax.block_until_ready(run(jax.random.key(repeat), state))
-            rates[name].append(n * steps / (time.perf_counter() - start))
+            seconds = 0.0
+            for call in range(calls):
+                start = time.perf_counter()
+                state, stored = jax.block_until_ready(run(jax.random.key(calls * repeat + call), state))
+                seconds += time.perf_counter() - start
+                del stored
+            rates[name].append(n * steps * calls / seconds)
     return {
         "rates": {name: statistics.median(r) for name, r in rates.items()},
         "compile_s": {name: seconds for name, (_, _, seconds) in programs.items()},

@@ -28,7 +28,7 @@ from jaxrl.wrappers import VisitBonus
 HERE = Path(__file__).parent
 TASKS = (
     "MiniGrid-DoorKey-8x8-v0",
-    "MiniGrid-MultiRoom-N4-S5-v0",
+    "MiniGrid-MultiRoom-N4-S5-v1",
     "MiniGrid-KeyCorridorS3R2-v0",
 )
 BONUS = 0.005
@@ -83,11 +83,15 @@ def measure(id: str, seeds: int, bonus: float) -> tuple[dict, np.ndarray]:
 
 def row(id: str, result: dict) -> str:
     success, returns = np.array(result["success"]), np.array(result["returns"])
-    steps = np.median([n or np.inf for n in result["steps_to_90_percent"]])
+    steps = np.median([n or np.inf for n in result["steps_to_90_percent"]]) / 1e6
     low, high = bootstrap_interval(success)
     cells = [id, f"{result['total_steps'] / 1e6:g}M", len(success), f"{success.mean():.3f}"]
     cells += [f"{iqm(success):.3f} ({low:.3f} to {high:.3f})", f"{success.min():.3f}", f"{returns.mean():.3f}"]
-    cells += [f"{steps / 1e6:.2f}M", f"{result['seconds_a_seed']:.0f}", f"{result['compile_seconds']:.0f}"]
+    cells += [
+        f"{steps:.2f}M" if np.isfinite(steps) else "-",
+        f"{result['seconds_a_seed']:.0f}",
+        f"{result['compile_seconds']:.0f}",
+    ]
     return "| " + " | ".join(map(str, cells)) + " |"
 
 

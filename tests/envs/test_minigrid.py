@@ -42,7 +42,8 @@ QUICK = [
         *("DistShift1-v0", "DoorKey-5x5-v0", "Dynamic-Obstacles-5x5-v0", "Empty-8x8-v0", "Fetch-5x5-N2-v0"),
         *("FourRooms-v0", "GoToDoor-5x5-v0", "GoToObject-6x6-N2-v0", "LavaCrossingS9N1-v0", "LavaGapS5-v0"),
         *("LockedRoom-v0", "MemoryS7-v0", "MultiRoom-N2-S4-v0", "Playground-v0", "PutNear-6x6-N2-v0"),
-        "RedBlueDoors-6x6-v0",
+        *("RedBlueDoors-6x6-v0", "KeyCorridorS3R1-v0", "Unlock-v0", "UnlockPickup-v0", "BlockedUnlockPickup-v0"),
+        "ObstructedMaze-1Dlhb-v0",
     )
 ]
 
@@ -343,6 +344,10 @@ def test_bad_numbers_of_levels():
         ("MiniGrid-GoToDoor-5x5-v0", {"size": 4}),
         ("MiniGrid-GoToObject-6x6-N2-v0", {"num_objects": 16}),
         ("MiniGrid-PutNear-6x6-N2-v0", {"num_objects": 1}),
+        ("MiniGrid-PutNear-8x8-N3-v0", {"num_objects": 5}),
+        ("MiniGrid-DoorKey-5x5-v0", {"size": 4}),
+        ("MiniGrid-Empty-5x5-v0", {"size": 4}),
+        ("MiniGrid-KeyCorridorS3R1-v0", {"room_size": 2}),
         ("MiniGrid-RedBlueDoors-6x6-v0", {"size": 3}),
         ("MiniGrid-Dynamic-Obstacles-5x5-v0", {"num_obstacles": 8}),
     ],

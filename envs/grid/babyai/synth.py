@@ -52,7 +52,9 @@ class LevelGen(BabyAI):
         super().__post_init__()
         if not 0 <= self.locked_room_prob <= 1 or (self.locked_room_prob and self.num_rows * self.num_cols == 1):
             raise ValueError(f"{self.id}: locked_room_prob={self.locked_room_prob}; from 0 to 1, 0 in a single room.")
-        self._check_objects("num_dists", self.num_rows * self.num_cols)
+        num_rooms = self.num_rows * self.num_cols
+        # Half of the cells at most: all objects must be within reach.
+        self._check_objects("num_dists", num_rooms, most=num_rooms * (self.room_size - 2) ** 2 // 2)
 
     @property
     def least_clauses(self) -> int:

@@ -25,6 +25,11 @@ class Empty(GridTask):
 
     see_through_walls = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size < 5:
+            raise ValueError(f"{self.id}: size={self.size} must be at least 5.")
+
     @property
     def shape(self) -> tuple[int, int]:
         return self.size, self.size

@@ -42,6 +42,12 @@ class KeyCorridor(GridTask):
 
     missions = (6, 11)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.room_size < 3 or self.num_rows < 1:
+            sizes = f"room_size={self.room_size}, num_rows={self.num_rows}"
+            raise ValueError(f"{self.id}: {sizes}; at least 3 and 1.")
+
     @property
     def shape(self) -> tuple[int, int]:
         return rooms.shape_of(self.num_rows, 3, self.room_size)

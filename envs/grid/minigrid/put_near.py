@@ -49,7 +49,8 @@ class PutNear(GridTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        most = min(3 * len(COLORS), (self.size - 1) ** 2 // 9)  # each keeps others out of 3 x 3 cells at most
+        # Each keeps others out of 3 x 3 cells at most: so many fit wherever they are.
+        most = min(3 * len(COLORS), (-(-(self.size - 2) // 3)) ** 2)
         if not 2 <= self.num_objects <= most:
             raise ValueError(f"{self.id}: num_objects={self.num_objects} must be from 2 to {most} in this room.")
 

@@ -85,7 +85,9 @@ def bars(
     return _save(figure, out)
 
 
-def curves_by_task(tasks: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], out: str | Path) -> Path:
+def curves_by_task(
+    tasks: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], out: str | Path, label: str = "return"
+) -> Path:
     """A panel a task with a curve an algorithm: `tasks[task][name] = (steps (P,), returns (seeds, P))`.
 
     The line is the IQM over seeds, the band its 95 % bootstrap interval; NaN (no episode ended) is left out.
@@ -112,7 +114,7 @@ def curves_by_task(tasks: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], o
     for axes in grid.flat[len(tasks) :]:
         axes.axis("off")
     figure.supxlabel("environment steps")
-    figure.supylabel("return")
+    figure.supylabel(label)
     return _save(figure, out)
 
 

@@ -25,8 +25,6 @@ IDS = [
     "MiniGrid-MultiRoom-N6-v0",
     "MiniGrid-KeyCorridorS3R3-v0",
     "Maze-v0",
-    "BabyAI-GoTo-v0",
-    "Sokoban-v0",
 ]
 
 

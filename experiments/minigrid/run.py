@@ -126,7 +126,7 @@ def main() -> None:
     for id, result in results.items():
         steps = np.linspace(0, result["total_steps"], POINTS + 1)[1:]
         tasks[id] = {"ppo_rnn": (steps, curves[id])}
-    curves_by_task(tasks, HERE / "results.png")
+    curves_by_task(tasks, HERE / "results.png", "success rate")
 
 
 if __name__ == "__main__":

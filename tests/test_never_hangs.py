@@ -24,19 +24,24 @@ SECONDS = 180
 """Many times what it takes, for a machine that is busy; a deadlock takes for ever."""
 
 
+def ends(code: str) -> None:
+    """Run `code`, whose last word is done, in a fresh process."""
+    try:
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"it did not end within {SECONDS} s")
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert ended.stdout.strip() == "done"
+
+
 @pytest.mark.parametrize("processes", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_vmapped_training_ends_in_fresh_processes(processes, tmp_path, monkeypatch):
     # Only the first process compiles. The hang was one of execution, so those that do not are as good a test.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    for i in range(processes):
-        try:
-            ended = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            pytest.fail(f"process {i + 1} of {processes} did not end within {SECONDS} s")
-        assert ended.returncode == 0, ended.stderr[-2000:]
-        assert ended.stdout.strip() == "done"
+    for _ in range(processes):
+        ends(TRAIN)
 
 
 EVALUATE = """
@@ -58,9 +63,4 @@ def test_levels_compile(monkeypatch):
     """Without `random_words` LLVM's loop vectoriser took over ten minutes; with it 4 s."""
     monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", "false")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    try:
-        ended = subprocess.run([sys.executable, "-c", EVALUATE], capture_output=True, text=True, timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        pytest.fail(f"it did not compile within {SECONDS} s")
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    assert ended.stdout.strip() == "done"
+    ends(EVALUATE)

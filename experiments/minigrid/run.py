@@ -30,6 +30,7 @@ TASKS = (
     "MiniGrid-DoorKey-8x8-v0",
     "MiniGrid-MultiRoom-N4-S5-v1",
     "MiniGrid-KeyCorridorS3R2-v0",
+    "MiniGrid-MemoryS11-v0",
 )
 BONUS = 0.005
 EPISODES = 256
@@ -85,7 +86,7 @@ def row(id: str, result: dict) -> str:
     success, returns = np.array(result["success"]), np.array(result["returns"])
     steps = np.median([n or np.inf for n in result["steps_to_90_percent"]]) / 1e6
     low, high = bootstrap_interval(success)
-    cells = [id, f"{result['total_steps'] / 1e6:g}M", len(success), f"{success.mean():.3f}"]
+    cells = [id, f"{result['total_steps'] / 1e6:.2f}M", len(success), f"{success.mean():.3f}"]
     cells += [f"{iqm(success):.3f} ({low:.3f} to {high:.3f})", f"{success.min():.3f}", f"{returns.mean():.3f}"]
     cells += [
         f"{steps:.2f}M" if np.isfinite(steps) else "-",

@@ -64,7 +64,7 @@ ROWS = {
 }
 
 NOTES = """
-MinAtar: two seeds a game, an MLP instead of PQN's convolution (which takes five times as long on a CPU; `conv` has it).
+MinAtar: two seeds a game (`--seeds 2 --only pqn/Asterix-MinAtar ...`), an MLP instead of PQN's convolution (`conv`).
 The published figures are PPO's of gymnax's README, which states no number of steps; PQN's own are pictures only.
 
 C51's mean on MountainCar-v0 hides two kinds of seed: those that ever reach the flag end near -100, the others at -200.

@@ -1,4 +1,4 @@
-"""The `jaxrl` command: train, resume, eval, render, plot, envs, algos, bench.
+"""The `jaxrl` command: train, resume, eval, render, export, plot, envs, algos, bench.
 
 Exit status: 0 done, 1 an error (one line that says what to do; `--debug` shows where), 2 wrong usage.
 """
@@ -20,6 +20,7 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl resume RUN         go on where a run stopped, bit for bit
   jaxrl eval RUN           full episodes of the trained policies
   jaxrl render RUN         a GIF or MP4 of the trained policy
+  jaxrl export RUN         the trained policy as a C header, ONNX or StableHLO
   jaxrl plot RUN [RUN...]  learning curves
   jaxrl envs [PATTERN]     registered environments
   jaxrl algos              algorithms
@@ -587,12 +588,41 @@ def _settings(name: str, env: Any) -> tuple[str, type, Any]:
     return name, cls, dataclasses.field(default_factory=cls)
 
 
+def export_command(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Export:
+        run: Annotated[Path, _positional()]
+        """Run folder."""
+        format: Literal["c", "onnx", "stablehlo"] = "c"
+        output: Path | None = None
+        """Default: policy.h, policy.onnx or policy.stablehlo in the run folder."""
+        name: str = "policy"
+        """Of the C function."""
+        seed: int = 0
+        """Which of the run's seeds."""
+
+    flags = _parse(Export, args, "jaxrl export", "The greedy policy as a C header, ONNX or StableHLO.")
+    import jax
+
+    from jaxrl.export import FORMATS, export
+
+    recipe = _recipe(flags.run)
+    algo, state, _ = _load(recipe, flags.run)
+    if not 0 <= flags.seed < recipe["run"]["seeds"]:
+        raise ValueError(f"--seed {flags.seed}: the run has seeds 0 to {recipe['run']['seeds'] - 1}.")
+    policy = jax.tree.map(lambda x: x[flags.seed], algo.policy(state))
+    output = flags.output or flags.run / f"{flags.name}{FORMATS[flags.format]}"
+    print(export(algo, policy, output, flags.format, flags.name))
+    return 0
+
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "sweep": sweep_command,
     "resume": resume,
     "eval": evaluate_command,
     "render": render,
+    "export": export_command,
     "plot": plot_command,
     "envs": envs,
     "algos": algos,

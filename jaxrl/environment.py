@@ -48,10 +48,26 @@ def pytree(cls=None, *, static: tuple[str, ...] = ()):
     return functools.partial(_pytree, static=static) if cls is None else _pytree(cls, static)
 
 
+class _ClassOf:
+    """A field whose value is the class of its instance and cannot be anything else."""
+
+    def __get__(self, instance: Any, owner: type) -> type:
+        return owner
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        pass
+
+
 def _pytree(cls: Any, static: tuple[str, ...]) -> Any:
+    # In jaxlib 0.10 the structures of two dataclasses with equally many fields compare as equal, so a jit cache can run
+    # the program of one for the other. The class itself, as a constant of the structure, tells them apart.
+    cls.__annotations__ = {**vars(cls).get("__annotations__", {}), "class_of": type}
+    cls.class_of = dataclasses.field(default=cls, kw_only=True, repr=False)
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
-    names = [f.name for f in dataclasses.fields(cls)]
-    jax.tree_util.register_dataclass(cls, [n for n in names if n not in static], list(static))
+    cls.class_of = _ClassOf()
+    names = [f.name for f in dataclasses.fields(cls) if f.name != "class_of"]
+    jax.tree_util.register_dataclass(cls, [n for n in names if n not in static], [*static, "class_of"])
+    del cls.__dataclass_fields__["class_of"]  # no field to those who look at or print the fields
     if "replace" not in vars(cls):
         cls.replace = Replaceable.replace
     # jax rebuilds pytrees around placeholders (object(), axis specs, None), which a run-time type check would refuse.

@@ -78,7 +78,7 @@ def evaluate(
     none = EpisodeStats(
         jnp.zeros((num_episodes, *agents)), jnp.zeros(num_episodes, jnp.int32), jnp.zeros(num_episodes, bool)
     )
-    start = Run(obs, state, algo.initial_carry((num_episodes,)), run_key, none)
+    start = Run(obs, state, algo.initial_carry((num_episodes, *agents)), run_key, none)
     return jax.lax.while_loop(going, step, start).stats
 
 

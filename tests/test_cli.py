@@ -22,7 +22,7 @@ from jaxrl import cli, registry
 TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
 EVALUATION = "--eval-episodes 2 --eval-max-steps 10 --eval-every 96 --no-progress"
 TRAIN = f"train ppo CartPole-v1 --seeds 2 --total-steps 96 {EVALUATION} {TINY}"
-COMMANDS = ("train", "sweep", "resume", "eval", "render", "plot", "envs", "algos", "bench")
+COMMANDS = ("train", "sweep", "resume", "eval", "render", "export", "plot", "envs", "algos", "bench")
 
 
 def run_command(command):
@@ -145,6 +145,12 @@ def test_eval(run):
     out = good(f"eval {run[0]} --episodes 2 --max-steps 6 --greedy --seed 1")
     assert "seed 0: return 6.00, length 6.0" in out and "seed 1: return 6.00" in out
     assert "return 6.00 (IQM 6.00" in out and "over 2 full episodes a seed" in out
+
+
+def test_export(run):
+    name = good(f"export {run[0]} --seed 1").strip()
+    assert name.endswith("policy.h") and "policy_check" in Path(name).read_text()
+    assert "the run has seeds 0 to 1" in bad(f"export {run[0]} --seed 2")
 
 
 def test_render(run):

@@ -74,6 +74,29 @@ def test_static_fields_are_part_of_the_structure():
     assert traces == [3, 4]
 
 
+def test_classes_with_equal_fields_are_told_apart():
+    @pytree
+    class Rise:
+        x: jax.Array = 0.0
+
+        def next(self):
+            return self.x + 1
+
+    @pytree
+    class Fall(Rise):
+        def next(self):
+            return self.x - 1
+
+    assert jax.tree.structure(Rise()) != jax.tree.structure(Fall())
+    assert jax.tree.structure(Rise()) == jax.tree.structure(Rise(2.0))
+    step = jax.jit(lambda tree: tree.next())
+    assert [float(step(tree)) for tree in (Rise(0.0), Fall(0.0)) * 2] == [1, -1, 1, -1]
+    fall = Fall(3.0).replace(x=4.0)
+    assert isinstance(jax.tree.map(lambda x: x, fall), Fall)
+    assert vars(fall) == {"x": 4.0} and [f.name for f in dataclasses.fields(fall)] == ["x"]
+    assert "class_of" not in repr(fall)
+
+
 def test_pytrees_compare_by_identity():
     """Equality of arrays has no truth value, so a generated __eq__ would raise."""
     p = Point(jnp.zeros(2))

@@ -25,11 +25,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
+from jaxrl.checks import require_non_negative, require_positive
 from jaxrl.environment import Environment, Transition, pytree
 from jaxrl.math import sincos, wrap
 from jaxrl.spaces import Box, Discrete
 
-from .checks import require_non_negative, require_positive
 from .two_link import move
 
 

@@ -24,13 +24,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxrl.checks import require_non_negative, require_positive
 from jaxrl.environment import Environment, Transition
 from jaxrl.math import sincos
 from jaxrl.spaces import Box
 
 from . import cartpole
 from .cartpole import Params, State
-from .checks import require_non_negative, require_positive
 
 
 def dynamics(state: State, force: Float[Array, ""], params: Params) -> State:

@@ -24,11 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxrl.checks import require_non_negative, require_positive
 from jaxrl.environment import Environment, Transition, pytree
 from jaxrl.math import sincos
 from jaxrl.spaces import Box
 
-from .checks import require_non_negative, require_positive
 from .two_link import move
 
 ACTUATIONS = ("elbow", "shoulder", "both")

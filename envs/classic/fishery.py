@@ -33,10 +33,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxrl.checks import require_non_negative, require_positive
 from jaxrl.environment import Environment, Transition, pytree
 from jaxrl.spaces import Box
-
-from .checks import require_non_negative, require_positive
 
 Scalar = Float[Array, ""]
 

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxrl.checks import require_non_negative
 from jaxrl.environment import Environment, Transition, pytree
 from jaxrl.spaces import Box
 
 from . import mountain_car
-from .checks import require_non_negative
 from .mountain_car import State, at_goal, dynamics
 
 

@@ -23,11 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxrl.checks import require_non_negative, require_positive
 from jaxrl.environment import Environment, Transition, pytree
 from jaxrl.math import sincos, wrap
 from jaxrl.spaces import Box
-
-from .checks import require_non_negative, require_positive
 
 
 @pytree

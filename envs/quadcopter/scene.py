@@ -1,0 +1,71 @@
+"""Pictures of drones in space: a parallel projection from the front right and above."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+
+from jaxrl.render import BLUE, GREEN, GREY, INK, ORANGE, PALE, Canvas, Color
+
+AZIMUTH, ELEVATION = math.radians(-60), math.radians(28)  # from where it is seen
+
+
+class Scene:
+    """A picture in world coordinates [m], `span` wide about `center`, over a floor at z = 0. Host only."""
+
+    def __init__(self, center: Sequence[float], span: float, floor: float | None = 0.0) -> None:
+        self.span, self.floor = span, floor or 0.0
+        self.canvas = Canvas(480, 400, span=span, center=self.project(center))
+        if floor is not None:
+            self._grid(center, floor)
+
+    def project(self, point: Any) -> tuple[float, float]:
+        """Where a point of the world is in the picture's plane."""
+        x, y, z = (float(a) for a in point)
+        right = -x * math.sin(AZIMUTH) + y * math.cos(AZIMUTH)
+        away = -x * math.cos(AZIMUTH) - y * math.sin(AZIMUTH)
+        return right, z * math.cos(ELEVATION) + away * math.sin(ELEVATION)
+
+    def _grid(self, center: Sequence[float], floor: float) -> None:
+        step = 10.0 ** round(math.log10(self.span / 8))
+        half = step * math.ceil(self.span / (1.6 * step))
+        x, y = (step * round(c / step) for c in center[:2])
+        for d in np.arange(-half, half + step / 2, step):
+            self.path([(x + d, y - half, floor), (x + d, y + half, floor)], PALE, 0.3)
+            self.path([(x - half, y + d, floor), (x + half, y + d, floor)], PALE, 0.3)
+
+    def path(self, points: Iterable[Any], color: Color = INK, width: float = 1.0) -> None:
+        """A polyline; widths are in 1/200 of the span."""
+        self.canvas.line([self.project(p) for p in points], width * self.span / 200, color)
+
+    def mark(self, point: Any, color: Color = GREEN) -> None:
+        """A disc at `point` and its shadow's place."""
+        self.path([point, (point[0], point[1], self.floor)], PALE, 0.5)
+        self.canvas.circle(self.project(point), self.span / 90, color)
+
+    def drone(self, position: Any, quaternion: Any, arm: float, color: Color = INK) -> None:
+        """A cross of arms, the front pair orange, over the place below it on the floor."""
+        w, x, y, z = (float(a) for a in quaternion)
+        forward = np.array([1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)])
+        left = np.array([2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x)])
+        p = np.array([float(a) for a in position])
+        self.path([p, (p[0], p[1], self.floor)], PALE, 0.5)
+        for along, across in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
+            tip = p + arm * (along * forward + across * left)
+            self.path([p, tip], color, 0.8)
+            self.canvas.circle(self.project(tip), 0.45 * arm, ORANGE if along > 0 else GREY)
+
+    def drones(self, swarm: Any) -> None:
+        """All of a `Drone` of scalars or of (M,) arrays; arms are drawn long enough to be seen."""
+        position = np.stack([np.atleast_1d(x) for x in swarm.position], -1)
+        quaternion = np.stack([np.atleast_1d(x) for x in swarm.quaternion], -1)
+        for i, (p, q) in enumerate(zip(position, quaternion, strict=True)):
+            self.drone(p, q, self.span / 45, BLUE if i == 0 and len(position) > 1 else INK)
+
+    def image(self) -> UInt8[np.ndarray, "height width 3"]:
+        """The finished picture."""
+        return self.canvas.image()

@@ -1,0 +1,239 @@
+"""What every quadcopter task shares: a drone in the loop of an action level, disturbed, with noisy sensors.
+
+A task writes `start`, `judge` and, where it has them, `target` and `features`. One step holds the action for
+`substeps` physics steps; a swarm is the same code on scalars that have become `(M,)` arrays.
+
+| observation | components | frame, unit |
+|---|---|---|
+| position minus the target's | 3 | world, m |
+| rotation matrix, by rows | 9 | body to world |
+| velocity minus the target's | 3 | world, m/s |
+| body rates | 3 | body, rad/s |
+| the task's features | | |
+| the last `history` actions, oldest first | 4 each | 1 |
+
+With `noise` the first 18 are measured with normal errors. With `privileged` the observation is a dict
+`{"obs": ..., "privileged": ...}` whose second part, without errors, is these 18, the disturbing force [N] and torque
+[N m], and the rotors' speed from -1 to 1. Actions: `actions.py`.
+
+An action that is not finite ends the episode as `info["invalid"]`, and so does a state that overflows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from jaxrl.checks import require_positive
+from jaxrl.environment import Environment, Transition, pytree, strongly_typed
+from jaxrl.math import fence, rough_normals
+from jaxrl.spaces import Box, Dict
+
+from . import actions, dynamics, models, rotations
+from .dynamics import Drone, Physics, Surroundings
+
+
+@pytree
+class FlightParams:
+    """What the parameters of every task begin with."""
+
+    max_steps: jax.Array = 500
+    model: Any = models.CRAZYFLIE
+    dt: jax.Array = 0.01  # s, of a physics step
+    scales: Any = None  # of an action level with a loop; None: `actions.default_scales`
+    force_std: jax.Array = 0.0  # of a force that lasts an episode, in weights, each axis of the world
+    torque_std: jax.Array = 0.0  # m, of a torque that lasts an episode, in weights, each axis of the body
+    wind: jax.Array = (0.0, 0.0, 0.0)  # m/s, in the world; for physics with drag
+    position_noise: jax.Array = 0.001  # m, standard deviations of the sensors
+    rotation_noise: jax.Array = 0.001  # of each entry of the matrix
+    velocity_noise: jax.Array = 0.002  # m/s
+    rate_noise: jax.Array = 0.002  # rad/s
+
+
+@pytree
+class State:
+    time: jax.Array  # steps since reset
+    drone: Any  # dynamics.Drone of scalars; of (M,) in a swarm
+    goal: Any  # the task's own
+    control: Any  # what the inner loops of the action level remember
+    force: Any  # 3 scalars, N, in the world
+    torque: Any  # 3 scalars, N m, in the body
+    history: jax.Array  # (history * A,) the last actions, oldest first
+    pending: jax.Array  # (latency, A) actions on their way, the next first
+
+
+@dataclasses.dataclass(frozen=True)
+class QuadcopterTask(Environment):
+    """Static settings of every task; a task's own come after."""
+
+    Params = FlightParams
+    reset_strategy = "sparse"
+    fenced = False  # `fly` has done so
+
+    physics: Physics = dynamics.L2F
+    action: str = "rpm"
+    substeps: int = 1  # physics steps a control step
+    history: int = 0  # actions in the observation
+    latency: int = 0  # control steps before an action reaches the motors
+    noise: bool = False
+    privileged: bool = False
+
+    def __post_init__(self) -> None:
+        if self.action not in actions.SIZES:
+            raise ValueError(f"{self.id}: action={self.action!r}; it is one of {', '.join(actions.SIZES)}.")
+        if self.substeps < 1 or self.history < 0 or self.latency < 0:
+            raise ValueError(
+                f"{self.id}: substeps={self.substeps} must be at least 1, history={self.history} and "
+                f"latency={self.latency} at least 0."
+            )
+
+    # ---- what a task writes
+
+    def start(self, key: Key[Array, ""], params: Any) -> tuple[Drone, Any]:
+        """The drone and the task's own state at the start of an episode."""
+        raise NotImplementedError
+
+    def judge(self, state: State, action: Float[Array, "*agents A"], drone: Drone, params: Any) -> Transition:
+        """`Transition(goal, reward, terminated, truncated, info)` after `action` moved `state.drone` to `drone`."""
+        raise NotImplementedError
+
+    def target(self, state: State, params: Any) -> tuple[Any, Any]:
+        """Position [m] and velocity [m/s] that the observation is relative to."""
+        return (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
+
+    def features(self, state: State, params: Any) -> Any:
+        """More to observe: `num_features` scalars, or an array with them on the last axis."""
+        return ()
+
+    num_features = 0
+    sensors = (3, 9, 3, 3)
+    """How many components of `measured` are a position, an attitude, a velocity and rates: each has its own noise."""
+
+    # ---- what the base class makes of it
+
+    @property
+    def default_params(self) -> Any:
+        return strongly_typed(self.Params(scales=actions.default_scales(self.action)))
+
+    @property
+    def deterministic(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return not self.noise
+
+    @property
+    def agents(self) -> tuple[int, ...]:
+        """The shape of what is a scalar of one drone."""
+        return (self.num_agents,) if self.num_agents > 1 else ()
+
+    def initial(self, key: Array, params: Any) -> State:
+        start_key, disturb_key = jax.random.split(key)
+        drone, goal = self.start(start_key, params)
+        normals = jax.random.normal(disturb_key, (6, *self.agents))
+        weight = params.model.weight
+        action = jnp.zeros((*self.agents, actions.SIZES[self.action]))
+        return State(
+            time=jnp.int32(0),
+            drone=drone,
+            goal=goal,
+            control=actions.initial_carry(self.action, self.agents),
+            force=tuple(params.force_std * weight * normals[i] for i in range(3)),
+            torque=tuple(params.torque_std * weight * normals[i] for i in range(3, 6)),
+            history=jnp.concatenate([action] * self.history, -1) if self.history else action[..., :0],
+            pending=jnp.stack([action] * self.latency) if self.latency else action[None][:0],
+        )
+
+    def transition(self, key: Array, state: State, action: Float[Array, "*agents A"], params: Any) -> Transition:
+        valid = jnp.all(jnp.isfinite(action))
+        # Fences: what an action is made of would else be made anew for each number of the new state.
+        action = fence(jnp.where(valid, jnp.clip(action, -1, 1), 0).astype(state.history.dtype))
+        applied, pending = action, state.pending
+        if self.latency:
+            applied, pending = pending[0], jnp.concatenate([pending[1:], action[None]])
+        drone, control = self.fly(state, applied, params)
+        finite = fence(jnp.all(jnp.isfinite(sum(x for field in drone for x in field))))
+        drone = jax.tree.map(lambda new, old: jnp.where(finite, new, old), drone, state.drone)
+        goal, reward, terminated, truncated, info = self.judge(state, action, drone, params)
+        invalid = ~(valid & finite)
+        history = (
+            jnp.concatenate([state.history, action], -1)[..., action.shape[-1] :] if self.history else state.history
+        )
+        state = state.replace(drone=drone, goal=goal, control=control, history=history, pending=pending)
+        return Transition(state, reward, terminated | invalid, truncated, {**info, "invalid": invalid})
+
+    def fly(self, state: State, action: Float[Array, "*agents A"], params: Any) -> tuple[Drone, Any]:
+        """The drone and the inner loops' memory after `substeps` physics steps."""
+
+        model, scales = params.model, params.scales
+        held, control = actions.hold(
+            self.action, action, state.control, state.drone, model, scales, self.substeps * params.dt
+        )
+        if self.action in actions.HELD_LOOPS:  # otherwise the loop runs for each number that the physics gives
+            held, control = fence((held, control))
+
+        def body(_, carry):
+            drone, control = carry
+            command, control = actions.command(self.action, held, control, drone, model, scales, params.dt)
+            command, control = fence((command, control))
+            around = self.surroundings(state, drone, params)
+            return dynamics.step(model, drone, command, params.dt, self.physics, around), control
+
+        carry = state.drone, control
+        if self.substeps > 1:
+            return jax.lax.fori_loop(0, self.substeps, body, carry)
+        # Otherwise all that reads the new state would fly again.
+        return fence(body(0, carry))
+
+    def surroundings(self, state: State, drone: Drone, params: Any) -> Surroundings:
+        """What acts on the drone from outside."""
+        wind = tuple(params.wind) if self.physics.drag == "body" else None
+        return Surroundings(state.force, state.torque, wind)
+
+    def measured(self, state: State, params: Any) -> list:
+        """The scalars that sensors see: 18 but for tasks with other `sensors`."""
+        drone = state.drone
+        position, velocity = self.target(state, params)
+        rows = rotations.matrix(drone.quaternion)
+        return [
+            *rotations.add(drone.position, position, -1),
+            *rows[0],
+            *rows[1],
+            *rows[2],
+            *rotations.add(drone.velocity, velocity, -1),
+            *drone.body_rates,
+        ]
+
+    def observe(self, key: Array, state: State, params: Any) -> Any:
+        exact = jnp.stack(self.measured(state, params), -1)
+        seen = exact
+        if self.noise:
+            spread = (params.position_noise, params.rotation_noise, params.velocity_noise, params.rate_noise)
+            scale = jnp.repeat(jnp.stack(spread), jnp.array(self.sensors), total_repeat_length=sum(self.sensors))
+            seen = exact + scale * rough_normals(key, exact.shape).astype(exact.dtype)
+        parts = [seen]
+        if self.num_features:
+            features = self.features(state, params)
+            parts.append(jnp.stack(features, -1) if isinstance(features, tuple) else features)
+        if self.history:
+            parts.append(state.history)
+        obs = jnp.concatenate(parts, -1) if len(parts) > 1 else seen
+        if not self.privileged:
+            return obs
+        scale = 2 / params.model.max_rpm
+        hidden = [*state.force, *state.torque, *(scale * n - 1 for n in state.drone.rpm)]
+        return {"obs": obs, "privileged": jnp.concatenate([exact, jnp.stack(hidden, -1)], -1)}
+
+    def observation_space(self, params: Any) -> Any:
+        measured = sum(self.sensors)
+        size = measured + self.num_features + self.history * actions.SIZES[self.action]
+        box = Box(-jnp.inf, jnp.inf, (size,))
+        return Dict({"obs": box, "privileged": Box(-jnp.inf, jnp.inf, (measured + 10,))}) if self.privileged else box
+
+    def action_space(self, params: Any) -> Box:
+        return Box(-1.0, 1.0, (actions.SIZES[self.action],))
+
+    def validate(self, params: Any) -> None:
+        dynamics.check_model(params.model, self.id)
+        require_positive(self, params, "dt")

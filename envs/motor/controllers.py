@@ -1,0 +1,837 @@
+"""Controllers of electric drives, as pure functions with a carry: baselines of every motor task.
+
+    controller = make(env)                              static; the method is the task's usual one, or named
+    gains = controller.tune(params)                     leaves: to change, to vmap, to optimise
+    carry = controller.init()
+    action, carry = controller.act(params, state, carry, gains)       gains=None: controller.tune(params)
+
+They read the true state. A carry starts anew at every reset by itself (`state.time` is zero then), so a closed loop is
+a scan, also over environments that reset themselves, and `act` is vmapped over params, states and carries.
+
+| method | control set | inner loop |
+|---|---|---|
+| `pi` | Cont | PI on the currents with back-EMF decoupling, field-oriented where there is a field; anti-wind-up |
+| `mpc` | Cont | a voltage plan, improved by gradients through the plant; starts from `pi` |
+| `hysteresis` | Finite | a band about each phase's or winding's current |
+| `mpc` | Finite | every switching state one step ahead, through the plant; the best is taken |
+| `dtc` | Finite | direct torque control (Takahashi and Noguchi 1986) of three-phase machines |
+
+The loops before it are the same for all: speed control is a PI whose output is a torque; `operating_point` finds
+currents for a torque within limits of current and voltage: the least current on each machine's way (MTPA), or as much
+negative d current as the voltage asks for (field weakening). Tuning: the symmetric optimum with T_sigma = tau, a = 4 as
+in gym-electric-motor (section "gem_controllers"), L/(a tau) and L/(a^3 tau^2); or the magnitude optimum, L/(2 tau) and
+r/(2 tau); speed J/(a t_n), J/(a t_n)^2 with t_n = a^2 tau.
+
+Where gym-electric-motor differs: it gives an induction machine l_r/r_r for L (`upstream=True` does, too, else
+sigma l_s), cuts a voltage vector by the square of its excess, scales by the voltage limit in place of the supply's, has
+the mechanical in place of the electrical angle ahead, and cannot switch a bridge of six at all. Here phases share the
+link by space vectors, and dead time is bridged by predicting the plant over the actions on their way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.environment import pytree
+
+from . import converters, tasks
+from .dfim import DFIM
+from .drive import MotorDrive, Params, Plant, State
+from .eesm import EESM
+from .ext_ex_dc import ExtExDc
+from .perm_ex_dc import PermExDc
+from .pmsm import PMSM, SaturatedPMSM
+from .scim import Induction
+from .series_dc import SeriesDc
+from .shunt_dc import ShuntDc
+from .six_pmsm import SixPMSM
+from .synrm import SynRM
+from .transforms import clarke, flux_frame, inverse_clarke, turn, unturn
+
+METHODS = {"Cont": ("pi", "mpc"), "Finite": ("hysteresis", "mpc", "dtc")}
+TUNINGS = ("symmetric", "magnitude")
+VECTORS = (4, 6, 2, 3, 1, 5)
+"""Actions of a bridge of six whose voltage points to 0, 60, .. 300 degrees."""
+SEARCH = 24
+"""Halvings of an interval in search for an operating point: to 1e-7 of the current."""
+HORIZON, ITERATIONS = 3, 8
+"""Steps of a gradient plan, and how often it is improved."""
+
+
+@pytree
+class Gains:
+    current_p: Any  # V/A, of each controlled current
+    current_i: Any  # V/(A s)
+    speed_p: jax.Array  # N m s/rad
+    speed_i: jax.Array  # N m/rad
+    flux_p: jax.Array = 20.0  # induction machines: how much faster than by itself the flux follows
+    flux: jax.Array = 1.0  # the least flux, of the rated; 0: that of least loss, which answers slower
+    margin: jax.Array = 0.1  # of a current's limit, that references of torque and speed control leave free
+    voltage: jax.Array = 0.9  # of what the converter gives, that a steady operating point asks for
+    band: jax.Array = 0.01  # half the width of hysteresis, of the limit
+    rate: jax.Array = 0.5  # of a gradient step of `mpc`, of Newton's
+
+
+class Carry(NamedTuple):
+    current: Any  # integrals of current errors, A s
+    speed: Any  # of the speed error, rad
+    switches: Any  # what hysteresis did last: of each phase; (flux, torque) of direct torque control
+
+
+class Controller(NamedTuple):
+    tune: Callable[[Params], Gains]
+    init: Callable[[], Carry]
+    act: Callable[..., tuple[Any, Carry]]
+
+
+def make(env: MotorDrive, method: str | None = None, tuning: str | None = None, a: float = 4.0) -> Controller:
+    """The controller of a task: `pi` where actions are continuous and `mpc` where they are finite, unless named.
+
+    `tuning`: the symmetric optimum for current control, as gym-electric-motor; the magnitude optimum, which hardly
+    overshoots, where currents follow torque or speed control. `a`: how much slower and better damped a loop is than the
+    lag that it does not see. Raises ValueError for what does not fit.
+    """
+    usual = {"Cont": "pi", "Finite": "mpc"}
+    kind = "Finite" if env.converter.finite else "Cont"
+    method = usual[kind] if method is None else method
+    if method not in METHODS[kind]:
+        raise ValueError(f"{env.id}: method={method!r}; with a {kind} control set it is one of {METHODS[kind]}.")
+    if tuning is None:
+        tuning = "symmetric" if env.task == "CC" else "magnitude"
+    if tuning not in TUNINGS:
+        raise ValueError(f"{env.id}: tuning={tuning!r}; it is one of {', '.join(TUNINGS)}.")
+    if not a > 1:
+        raise ValueError(f"{env.id}: a={a} must be above 1.")
+    if any(isinstance(part, converters.NoConverter) for part in _parts(env)):
+        raise ValueError(f"{env.id}: a drive without a converter has nothing to control.")
+    referenced, controlled = tuple(env.referenced or ()), controlled_currents(env)
+    if referenced not in (("torque",), ("omega",)) and set(referenced) != set(controlled):
+        raise ValueError(f"{env.id}: references of {referenced}; controllers follow torque, omega or {controlled}.")
+    if method == "dtc" and (env.motor not in ("PMSM", "SynRM", "SCIM") or referenced not in (("torque",), ("omega",))):
+        raise ValueError(f"{env.id}: 'dtc' controls torque or speed of PMSM, SynRM and SCIM.")
+    inner = {
+        ("Cont", "pi"): _pi,
+        ("Cont", "mpc"): _gradient_mpc,
+        ("Finite", "hysteresis"): _hysteresis,
+        ("Finite", "mpc"): _finite_mpc,
+        ("Finite", "dtc"): _dtc,
+    }[kind, method]
+
+    def act(params: Params, state: State, carry: Carry, gains: Gains | None = None) -> tuple[Any, Carry]:
+        gains = tune(env, params, tuning, a) if gains is None else gains
+        carry = jax.tree.map(lambda x: jnp.where(state.time == 0, jnp.zeros_like(x), x), carry)
+        plant = arriving(env, params, state)
+        wanted, carry = currents_wanted(env, params, gains, state, plant, carry)
+        return inner(env, params, gains, state, plant, wanted, carry)
+
+    return Controller(
+        tune=lambda params: tune(env, params, tuning, a),
+        init=functools.partial(init, env),
+        act=act,
+    )
+
+
+def controlled_currents(env: MotorDrive) -> tuple[str, ...]:
+    """Names of the currents that have a loop of their own."""
+    return tasks.MOTORS[env.motor].controlled
+
+
+def init(env: MotorDrive) -> Carry:
+    zero = jnp.zeros(())
+    return Carry(tuple(zero for _ in controlled_currents(env)), zero, (jnp.int32(0),) * max(env.converter.outputs, 2))
+
+
+def tune(env: MotorDrive, params: Params, tuning: str = "symmetric", a: Any = 4.0) -> Gains:
+    """Gains of the optimum named by `tuning`. Leaves may be batched."""
+    tau, machine = params.tau * (1 + env.dead_time), params.machine
+    lag = inductances(machine, env.upstream)
+    if tuning == "symmetric":
+        p = tuple(h / (a * tau) for h in lag)
+        i = tuple(k / (a * a * tau) for k in p)
+    else:
+        p = tuple(h / (2 * tau) for h in lag)
+        i = tuple(r / (2 * tau) + 0 * k for r, k in zip(resistances(machine), p, strict=True))
+    slow = a * a * a * tau
+    inertia = machine.j_rotor + params.load.j_load
+    return Gains(p, i, inertia / slow, inertia / slow**2)
+
+
+# ---- what machines differ in
+
+
+@functools.singledispatch
+def inductances(machine: Any, upstream: bool = False) -> tuple:
+    """What a voltage meets at each controlled current [H]."""
+    raise TypeError(f"no controller knows {type(machine).__name__}")
+
+
+@functools.singledispatch
+def resistances(machine: Any) -> tuple:
+    """In the path of each controlled current [ohm]."""
+    raise TypeError(f"no controller knows {type(machine).__name__}")
+
+
+@functools.singledispatch
+def back_emf(machine: Any, state: Any, omega: Any) -> tuple:
+    """Voltage of rotation on the axis of each controlled current [V]: what decoupling feeds forward."""
+    raise TypeError(f"no controller knows {type(machine).__name__}")
+
+
+@functools.singledispatch
+def operating_point(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
+    """Controlled currents [A] for a torque [N m], and the torque they make: less where a limit does not allow more.
+
+    `i_max` [A]: (of armature or stator, of the excitation); `u_max` [V]: of the armature or of a stator vector.
+    """
+    raise TypeError(f"no controller knows {type(machine).__name__}")
+
+
+@inductances.register(PermExDc)
+@inductances.register(ShuntDc)
+def _(machine: Any, upstream: bool = False) -> tuple:
+    return (machine.l_a,)
+
+
+@resistances.register(PermExDc)
+@resistances.register(ShuntDc)
+def _(machine: Any) -> tuple:
+    return (machine.r_a,)
+
+
+@back_emf.register(PermExDc)
+def _(machine: Any, state: Any, omega: Any) -> tuple:
+    return (machine.psi_e * omega,)
+
+
+def _within(value: Any, most: Any) -> Any:
+    return jnp.clip(value, -most, most)
+
+
+@operating_point.register(PermExDc)
+def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
+    emf = machine.psi_e * plant.load[0]
+    current = _within(torque / machine.psi_e, i_max[0])
+    current = jnp.clip(
+        current, jnp.minimum((-u_max - emf) / machine.r_a, 0), jnp.maximum((u_max - emf) / machine.r_a, 0)
+    )
+    return (current,), machine.psi_e * current
+
+
+@inductances.register(SeriesDc)
+def _(machine: Any, upstream: bool = False) -> tuple:
+    return (machine.l_a + machine.l_e,)
+
+
+@resistances.register(SeriesDc)
+def _(machine: Any) -> tuple:
+    return (machine.r_a + machine.r_e,)
+
+
+@back_emf.register(SeriesDc)
+def _(machine: Any, state: Any, omega: Any) -> tuple:
+    return (machine.l_e_prime * state[0] * omega,)
+
+
+@operating_point.register(SeriesDc)
+def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
+    current = jnp.minimum(jnp.sqrt(jnp.maximum(torque, 0) / machine.l_e_prime), i_max[0])
+    current = jnp.minimum(current, u_max / (machine.r_a + machine.r_e + machine.l_e_prime * jnp.abs(plant.load[0])))
+    return (current,), machine.l_e_prime * current**2
+
+
+@back_emf.register(ShuntDc)
+def _(machine: Any, state: Any, omega: Any) -> tuple:
+    return (machine.l_e_prime * state[1] * omega,)
+
+
+def _armature(machine: Any, excitation: Any, torque: Any, most: Any) -> tuple[Any, Any]:
+    """Current of an armature in a field [A], and its torque."""
+    floor = 1e-4
+    field = jnp.where(excitation < 0, -1, 1) * jnp.maximum(jnp.abs(excitation), floor)
+    current = _within(torque / (machine.l_e_prime * field), most)
+    return current, machine.l_e_prime * excitation * current
+
+
+@operating_point.register(ShuntDc)
+def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
+    excitation = plant.motor[1]
+    current, made = _armature(machine, excitation, torque, i_max[0])
+    # The field follows the armature's voltage: too much of it is driven back by the armature's current.
+    current = jnp.where(jnp.abs(excitation) > i_max[1], -jnp.sign(excitation) * i_max[0], current)
+    return (current,), made
+
+
+@inductances.register(ExtExDc)
+def _(machine: Any, upstream: bool = False) -> tuple:
+    return machine.l_a, machine.l_e
+
+
+@resistances.register(ExtExDc)
+def _(machine: Any) -> tuple:
+    return machine.r_a, machine.r_e
+
+
+@back_emf.register(ExtExDc)
+def _(machine: Any, state: Any, omega: Any) -> tuple:
+    return machine.l_e_prime * state[1] * omega, 0 * omega
+
+
+@operating_point.register(ExtExDc)
+def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
+    share = jnp.sqrt(machine.r_a / machine.r_e)  # of least loss: r_a i_a^2 = r_e i_e^2
+    excitation = jnp.sqrt(jnp.abs(torque) * share / machine.l_e_prime)
+    least = jnp.abs(torque) / (machine.l_e_prime * i_max[0])
+    most = u_max / (machine.l_e_prime * jnp.maximum(jnp.abs(plant.load[0]), 1e-3))
+    excitation = jnp.minimum(jnp.maximum(excitation, least), jnp.minimum(most, i_max[1]))
+    current, made = _armature(machine, plant.motor[1], torque, i_max[0])
+    return (current, excitation), made
+
+
+@inductances.register(PMSM)
+@inductances.register(SynRM)
+def _(machine: Any, upstream: bool = False) -> tuple:
+    return machine.l_d, machine.l_q
+
+
+@resistances.register(PMSM)
+@resistances.register(SynRM)
+@resistances.register(SaturatedPMSM)
+@resistances.register(Induction)
+def _(machine: Any) -> tuple:
+    return machine.r_s, machine.r_s
+
+
+def _magnets(machine: Any) -> Any:
+    return getattr(machine, "psi_p", 0.0)
+
+
+@back_emf.register(PMSM)
+@back_emf.register(SynRM)
+def _(machine: Any, state: Any, omega: Any) -> tuple:
+    speed = machine.p * omega
+    return -speed * machine.l_q * state[1], speed * (machine.l_d * state[0] + _magnets(machine))
+
+
+@operating_point.register(PMSM)
+@operating_point.register(SynRM)
+def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
+    psi_max = _flux_limit(machine.p * plant.load[0], u_max, machine.r_s * i_max[0])
+    axes = (machine.l_d, machine.l_q, _magnets(machine))
+    i_d, i_q, made = synchronous_point(*axes, 1.5 * machine.p, torque, i_max[0], psi_max)
+    return (i_d, i_q), made
+
+
+@inductances.register(SaturatedPMSM)
+def _(machine: Any, upstream: bool = False) -> tuple:
+    _, _, (l_dd, _, _, l_qq) = machine.flux(0.0, 0.0)
+    return l_dd, l_qq
+
+
+@back_emf.register(SaturatedPMSM)
+def _(machine: Any, state: Any, omega: Any) -> tuple:
+    psi_d, psi_q, _ = machine.flux(state[0], state[1])
+    return -machine.p * omega * psi_q, machine.p * omega * psi_d
+
+
+@operating_point.register(SaturatedPMSM)
+def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
+    """Of the machine linearised about no current; the torque is that of its maps."""
+    psi_max = _flux_limit(machine.p * plant.load[0], u_max, machine.r_s * i_max[0])
+    magnets, _, (l_d, _, _, l_q) = machine.flux(0.0, 0.0)
+    i_d, i_q, made = synchronous_point(l_d, l_q, magnets, 1.5 * machine.p, torque, i_max[0], psi_max)
+    return (i_d, i_q), made
+
+
+@inductances.register(EESM)
+def _(machine: Any, upstream: bool = False) -> tuple:
+    return machine.l_d, machine.l_q, machine.l_e
+
+
+@resistances.register(EESM)
+def _(machine: Any) -> tuple:
+    return machine.r_s, machine.r_s, machine.r_e
+
+
+@back_emf.register(EESM)
+def _(machine: Any, state: Any, omega: Any) -> tuple:
+    i_d, i_q, i_e = state[:3]
+    speed = machine.p * omega
+    return -speed * machine.l_q * i_q, speed * (machine.l_d * i_d + machine.l_m * i_e), 0 * speed
+
+
+@operating_point.register(EESM)
+def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
+    """The excitation of least loss 3/2 r_s (i_d^2 + i_q^2) + r_e i_e^2, weakened where its flux alone is too much; the
+    rest as if it were a magnet."""
+    speed = machine.p * plant.load[0]
+    psi_max = _flux_limit(speed, u_max, machine.r_s * i_max[0])
+    saliency = machine.l_d - machine.l_q
+    heat = 1.5 * machine.r_s
+    gain = machine.l_m**2 / machine.r_e + saliency**2 / heat
+    wanted = jnp.abs(torque) / (1.5 * machine.p)
+    i_q = (wanted**2 / (gain * heat)) ** 0.25
+    flux = jnp.where(i_q > 0, wanted / jnp.where(i_q > 0, i_q, 1), 0)
+    least = wanted / (machine.l_m * i_max[0])  # what half the stator current would do without saliency
+    excitation = jnp.maximum(flux * machine.l_m / (machine.r_e * gain), 0.5 * least)
+    excitation = jnp.minimum(excitation, jnp.minimum(i_max[1], psi_max / machine.l_m))
+    axes = (machine.l_d, machine.l_q, machine.l_m * plant.motor[2])
+    i_d, i_q, made = synchronous_point(*axes, 1.5 * machine.p, torque, i_max[0], psi_max)
+    return (i_d, i_q, excitation), made
+
+
+@inductances.register(SixPMSM)
+def _(machine: Any, upstream: bool = False) -> tuple:
+    return machine.l_d, machine.l_q, machine.l_x, machine.l_y
+
+
+@resistances.register(SixPMSM)
+def _(machine: Any) -> tuple:
+    return (machine.r_s,) * 4
+
+
+@back_emf.register(SixPMSM)
+def _(machine: Any, state: Any, omega: Any) -> tuple:
+    i_d, i_q, i_x, i_y = state[:4]
+    speed = omega if machine.slow else machine.p * omega
+    return (
+        -speed * machine.l_q * i_q,
+        speed * (machine.l_d * i_d + machine.psi_PM),
+        speed * machine.l_y * i_y,
+        -speed * machine.l_x * i_x,
+    )
+
+
+@operating_point.register(SixPMSM)
+def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
+    speed = plant.load[0] if machine.slow else machine.p * plant.load[0]
+    psi_max = _flux_limit(speed, u_max, machine.r_s * i_max[0])
+    pairs = (1.5 if machine.slow else 3) * machine.p
+    axes = (machine.l_d, machine.l_q, machine.psi_PM)
+    i_d, i_q, made = synchronous_point(*axes, pairs, torque, i_max[0], psi_max)
+    return (i_d, i_q, 0 * i_d, 0 * i_d), made
+
+
+@inductances.register(Induction)
+def _(machine: Any, upstream: bool = False) -> tuple:
+    return (machine.l_r / machine.r_r if upstream else machine.sigma * machine.l_s,) * 2
+
+
+@operating_point.register(Induction)
+def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
+    """A flux, followed by i_d, and i_q for the torque in the flux that there is."""
+    alpha, beta = plant.motor[2:4]
+    flux = jnp.sqrt(jnp.maximum(alpha**2 + beta**2, 1e-12))
+    constant = 1.5 * machine.p * machine.l_m / machine.l_r
+    heat_q = machine.r_s + machine.r_r * (machine.l_m / machine.l_r) ** 2
+    best = jnp.sqrt(jnp.abs(torque) * machine.l_m / constant * jnp.sqrt(heat_q / machine.r_s))
+    rated = machine.l_m * i_max[0] / math.sqrt(2)
+    psi_max = _flux_limit(machine.p * plant.load[0], u_max, machine.r_s * i_max[0]) * machine.l_m / machine.l_s
+    wanted = jnp.minimum(jnp.clip(best, gains.flux * rated, rated), psi_max)
+    i_d = jnp.clip((wanted + gains.flux_p * (wanted - flux)) / machine.l_m, -0.8 * i_max[0], 0.8 * i_max[0])
+    i_q = _within(torque / (constant * flux), jnp.sqrt(i_max[0] ** 2 - i_d**2))
+    i_q = _within(i_q, 3e3 * flux * machine.l_r / (machine.r_r * machine.l_m))  # a slip of 3e3 rad/s: hardly any flux
+    return (i_d, i_q), constant * flux * i_q
+
+
+def _flux_limit(speed: Any, u_max: Any, drop: Any) -> Any:
+    """Flux linkage that the voltage can turn at an electrical speed [V s]."""
+    return jnp.maximum(u_max - drop, 0.1 * u_max) / jnp.maximum(jnp.abs(speed), 1e-3)
+
+
+def synchronous_point(
+    l_d: Any, l_q: Any, psi: Any, constant: Any, torque: Any, i_max: Any, psi_max: Any
+) -> tuple[Any, Any, Any]:
+    """i_d, i_q [A] of the least current with torque = constant (psi + (l_d - l_q) i_d) i_q, within |i| <= i_max and
+    |flux| <= psi_max; and that torque. Where the torque is too much, of the most torque instead.
+
+    The most i_q that an i_d leaves is concave, so the most torque has one summit, to whose sides it falls; i_d^2 +
+    i_q^2 on a line of one torque is convex. So halvings find the summit, the valley of the latter (MTPA), and, where
+    that is beyond the limits, the limit on the way to the summit (field weakening).
+    """
+    saliency = l_d - l_q
+    sign = jnp.where(torque < 0, -1, 1)
+    # psi + saliency i_d > 0: elsewhere torque only turns.
+    edge = jnp.where(saliency == 0, jnp.inf, -psi / jnp.where(saliency == 0, 1, saliency))
+    least = jnp.where(saliency > 0, jnp.clip(edge, -i_max, i_max), -i_max)
+    most = jnp.where(saliency < 0, jnp.clip(edge, -i_max, i_max), i_max)
+    least = jnp.maximum(least, jnp.minimum((-psi_max - psi) / l_d, most))
+    most = jnp.minimum(most, jnp.maximum((psi_max - psi) / l_d, least))
+
+    def room(i_d):  # the most i_q
+        by_current = i_max**2 - i_d**2
+        by_voltage = (psi_max**2 - (psi + l_d * i_d) ** 2) / l_q**2
+        return jnp.sqrt(jnp.maximum(jnp.minimum(by_current, by_voltage), 0))
+
+    def reach(i_d):  # the most torque, over the constant
+        return (psi + saliency * i_d) * room(i_d)
+
+    def climb(_, ends):
+        low, high = ends
+        left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
+        up = reach(right) > reach(left)
+        return jnp.where(up, left, low), jnp.where(up, high, right)
+
+    ends = jax.lax.fori_loop(0, 2 * SEARCH, climb, _alike(least, most))
+    summit = 0.5 * (ends[0] + ends[1])
+    wanted = jnp.minimum(jnp.abs(torque) / constant, reach(summit))
+
+    def halve(_, ends):  # derivative of i_d^2 + (wanted / (psi + saliency i_d))^2, which rises
+        low, high = ends
+        middle = 0.5 * (low + high)
+        factor = psi + saliency * middle
+        steep = middle * factor**3 - saliency * wanted**2 > 0
+        return jnp.where(steep, low, middle), jnp.where(steep, middle, high)
+
+    best = sum(jax.lax.fori_loop(0, SEARCH, halve, _alike(least, most))) / 2
+
+    def approach(_, ends):
+        out, inside = ends
+        middle = 0.5 * (out + inside)
+        fine = reach(middle) >= wanted
+        return jnp.where(fine, out, middle), jnp.where(fine, middle, inside)
+
+    i_d = jax.lax.fori_loop(0, SEARCH, approach, _alike(best, summit))[1]
+    i_d = jnp.where(reach(best) >= wanted, best, i_d)
+    factor = psi + saliency * i_d
+    i_q = jnp.where(factor > 0, jnp.minimum(wanted / jnp.where(factor > 0, factor, 1), room(i_d)), 0)
+    return i_d, sign * i_q, sign * constant * factor * i_q
+
+
+def _alike(*values: Any) -> tuple:
+    """Of one shape and dtype, as a loop needs."""
+    return tuple(jnp.broadcast_arrays(*(jnp.asarray(v, jnp.result_type(float, *values)) for v in values)))
+
+
+# ---- loops
+
+
+def arriving(env: MotorDrive, params: Params, state: State) -> Plant:
+    """The plant when an action of now reaches the converter."""
+    plant = state.plant
+    for i, action in enumerate(state.plant.pending):
+        plant = _after(env, params, plant, _joined(list(action)), state.time + i)
+    return plant
+
+
+def measured(env: MotorDrive, params: Params, plant: Plant) -> tuple:
+    """The controlled currents [A]."""
+    machine = params.machine
+    currents = machine.measured_currents(plant.motor, machine.frame(plant.motor))
+    by_name = dict(zip(machine.currents, currents, strict=True))
+    return tuple(by_name[name] for name in controlled_currents(env))
+
+
+def references(env: MotorDrive, params: Params, state: State) -> dict[str, Any]:
+    """What measured quantities should be, in SI units."""
+    return {
+        name: reference.value(s) * env.limit(name, params)
+        for name, reference, s in zip(env.referenced or (), params.references, state.references, strict=True)
+    }
+
+
+def currents_wanted(
+    env: MotorDrive, params: Params, gains: Gains, state: State, plant: Plant, carry: Carry
+) -> tuple[tuple, Carry]:
+    """The outer loops: references of the controlled currents [A] for those of the task."""
+    wanted = references(env, params, state)
+    if "omega" not in wanted and "torque" not in wanted:
+        return _allowed(env, params, gains, wanted), carry
+    limits, u_sup = params.limits, plant.u_sup[0]
+    i_max = tuple((1 - gains.margin) * x for x in (limits.i, limits.i if limits.i_e is None else limits.i_e))
+    u_max = gains.voltage * u_sup * (_radius(env) if params.machine.dq else 1.0)
+    if "torque" in wanted:
+        return operating_point(params.machine, plant, wanted["torque"], i_max, u_max, gains)[0], carry
+    error = wanted["omega"] - plant.load[0]
+    asked = gains.speed_p * error + gains.speed_i * carry.speed
+    torque = _within(asked, limits.torque)
+    currents, made = operating_point(params.machine, plant, torque, i_max, u_max, gains)
+    stuck = (jnp.abs(asked - made) > 1e-3 * limits.torque) & ((asked - made) * error > 0)
+    return currents, carry._replace(speed=carry.speed + jnp.where(stuck, 0, params.tau * error))
+
+
+def _allowed(env: MotorDrive, params: Params, gains: Gains, wanted: dict[str, Any]) -> tuple:
+    """References of currents within the constraints: each, or together where it is their squares that count."""
+    for kind, names in env.constraints or ():
+        if kind == "squared" and set(names) <= set(wanted):
+            length = jnp.sqrt(sum((wanted[name] / env.limit(name, params)) ** 2 for name in names) + 1e-12)
+            shrink = jnp.minimum((1 - gains.margin) / length, 1)
+            wanted = {name: x * shrink if name in names else x for name, x in wanted.items()}
+        elif kind == "limit":
+            most = {name: (1 - gains.margin) * env.limit(name, params) for name in names if name in wanted}
+            wanted = {name: _within(x, most[name]) if name in most else x for name, x in wanted.items()}
+    return tuple(wanted[name] for name in controlled_currents(env))
+
+
+def _parts(env: MotorDrive) -> tuple[converters.Converter, ...]:
+    return env.converter.parts if isinstance(env.converter, converters.Multi) else (env.converter,)
+
+
+def _radius(env: MotorDrive) -> float:
+    """The longest voltage vector in every direction, of the supply's voltage."""
+    three = _parts(env)[0]
+    shares = not env.dq_actions or getattr(three, "modulation", "clip") != "clip"
+    return 1 / math.sqrt(3) if shares else 0.5
+
+
+def limited(env: MotorDrive, params: Params, volts: tuple, u_sup: Any) -> tuple[tuple, tuple]:
+    """Voltages that the converter can make, and of each whether it was not cut."""
+    if not params.machine.dq:
+        pairs = zip(volts, env.converter.low, env.converter.reaches, strict=True)
+        cut = tuple(jnp.clip(u, low * reach * u_sup, reach * u_sup) for u, low, reach in pairs)
+        return cut, tuple(u == v for u, v in zip(volts, cut, strict=True))
+    vectors = volts[:4] if isinstance(params.machine, SixPMSM) else volts[:2]
+    # The two windings of six phases see dq and xy together.
+    length = sum(jnp.sqrt(vectors[k] ** 2 + vectors[k + 1] ** 2 + 1e-30) for k in range(0, len(vectors), 2))
+    most = _radius(env) * u_sup
+    shrink = jnp.minimum(most / jnp.maximum(length, 1e-12), 1)
+    rest = tuple(_within(u, u_sup) for u in volts[len(vectors) :])
+    free = (length <= most,) * len(vectors) + tuple(u == v for u, v in zip(volts[len(vectors) :], rest, strict=True))
+    return (*(u * shrink for u in vectors), *rest), free
+
+
+def to_action(env: MotorDrive, params: Params, state: State, plant: Plant, volts: tuple) -> Any:
+    """The action that makes voltages on the axes of the controlled currents, on stator axes for induction machines."""
+    machine, u_sup = params.machine, plant.u_sup[0]
+    turning = isinstance(machine, Induction)
+    if not machine.dq:
+        phases = volts
+    elif turning:
+        phases = inverse_clarke(volts) + ((0.0,) * 3 if isinstance(machine, DFIM) else ())
+    else:
+        half = 0.5 * params.tau * machine.p * plant.load[0] if env.hold == "stator" else 0.0
+        phases = machine.phases(volts, machine.frame((*plant.motor[:-1], plant.motor[-1] + half)))
+    if env.dq_actions:
+        ahead = (0.5 + env.dead_time) * params.tau
+        frame = machine.action_frame(
+            state.plant.motor, state.plant.flux or None, state.plant.load[0], ahead, env.upstream
+        )
+        dq = unturn(clarke(phases[:3]), frame[:2]) if turning else machine.inputs(phases, frame)
+        scale = (2.0,) * 2 + ((1.0,) if isinstance(machine, EESM) else (2.0, 2.0))
+        dq = (*dq, 0.0, 0.0) if isinstance(machine, DFIM) else dq
+        action = tuple(s * u / u_sup for s, u in zip(scale, dq, strict=False))
+    else:
+        action = ()
+        pieces = converters.cut(phases, [part.outputs for part in _parts(env)])
+        for part, piece in zip(_parts(env), pieces, strict=True):
+            if part.outputs == 3:  # the middle of the largest and the smallest on the middle of the link
+                high = functools.reduce(jnp.maximum, piece)
+                low = functools.reduce(jnp.minimum, piece)
+                piece = tuple(u - 0.5 * (high + low) for u in piece)
+            action += tuple(u / (part.reach * u_sup) for u in piece)
+    low = -1.0 if env.dq_actions else jnp.asarray(env.converter.low)
+    return jnp.clip(jnp.stack(_alike(*action)), low, 1.0)
+
+
+def _voltages(
+    env: MotorDrive, params: Params, gains: Gains, plant: Plant, wanted: tuple, carry: Carry
+) -> tuple[tuple, Carry]:
+    """The current loops' voltages, on the axes `to_action` takes."""
+    machine, omega, tau = params.machine, plant.load[0], params.tau
+    now = measured(env, params, plant)
+    errors = tuple(x - y for x, y in zip(wanted, now, strict=True))
+    push = tuple(
+        p * e + i * total
+        for p, i, e, total in zip(gains.current_p, gains.current_i, errors, carry.current, strict=True)
+    )
+    if isinstance(machine, Induction):
+        # The currents after the step are to be on the axes of the flux after the step, wherever it turns to.
+        flux = plant.motor[2:4]
+        after = machine.observe_flux(flux, plant.motor, omega, tau)
+        leakage = machine.sigma * machine.l_s
+        goal = turn(tuple(i + tau / leakage * u for i, u in zip(now, push, strict=True)), flux_frame(after))
+        volts = tuple(
+            (leakage * (goal[k] - plant.motor[k]) + machine.l_m / machine.l_r * (after[k] - flux[k])) / tau
+            + machine.r_s * plant.motor[k]
+            for k in range(2)
+        )
+    else:
+        emf = back_emf(machine, plant.motor, omega)
+        if isinstance(machine, EESM):  # each winding's flux changes by the other's current
+            d, q, e = push
+            push = (d + machine.l_m / machine.l_e * e, q, e + 1.5 * machine.l_m / machine.l_d * d)
+        volts = tuple(u + back for u, back in zip(push, emf, strict=True))
+        if isinstance(machine, EESM):  # the excitation answers to the d voltage that the converter can make
+            u_d = limited(env, params, volts, plant.u_sup[0])[0][0] - emf[0]
+            volts = (*volts[:2], machine.sigma * e + 1.5 * machine.l_m / machine.l_d * u_d)
+    volts, free = limited(env, params, volts, plant.u_sup[0])
+    totals = tuple(total + jnp.where(ok, tau * e, 0) for total, ok, e in zip(carry.current, free, errors, strict=True))
+    return volts, carry._replace(current=totals)
+
+
+def _pi(
+    env: MotorDrive, params: Params, gains: Gains, state: State, plant: Plant, wanted: tuple, carry: Carry
+) -> tuple[Any, Carry]:
+    volts, carry = _voltages(env, params, gains, plant, wanted, carry)
+    return to_action(env, params, state, plant, volts), carry
+
+
+@functools.cache
+def _prompt(env: MotorDrive) -> MotorDrive:
+    """The drive whose actions reach the converter at once and as they are."""
+    return dataclasses.replace(env, dead_time=0, dq_actions=False)
+
+
+def _after(env: MotorDrive, params: Params, plant: Plant, action: Any, time: Any) -> Plant:
+    """The plant a step after an action reaches the converter; what is random is in the middle of its range."""
+    words = tuple(jnp.uint32(1 << 31) for _ in range(params.load.words))
+    return _prompt(env).advance(words, plant.replace(pending=()), action, time, params)
+
+
+def _cost(env: MotorDrive, params: Params, plant: Plant, wanted: tuple) -> Any:
+    """Squared errors of the currents, of their limits, and what is beyond the limits."""
+    now = measured(env, params, plant)
+    sizes = [env.limit(name, params) for name in controlled_currents(env)]
+    cost = sum(((i - goal) / size) ** 2 for i, goal, size in zip(now, wanted, sizes, strict=True))
+    values = {name: x / env.limit(name, params) for name, x in env.signals(plant, params).items()}
+    for kind, names in env.constraints or ():
+        squares = [values[name] ** 2 for name in names]
+        for square in [sum(squares)] if kind == "squared" else squares:
+            cost = cost + 10 * jnp.maximum(square - 0.9, 0) ** 2
+    return cost
+
+
+def _gradient_mpc(
+    env: MotorDrive, params: Params, gains: Gains, state: State, plant: Plant, wanted: tuple, carry: Carry
+) -> tuple[Any, Carry]:
+    """A plan of `HORIZON` steps by gradients through the plant, of which the first is done.
+
+    The plan says where the currents should be after each step; each step's voltage is the one that would bring them
+    there if nothing but the winding's inductance stood in the way, within limits. So the squared error's second
+    derivative is about one for each unknown, and plain gradient steps are Newton's.
+    """
+    sharp = gains.replace(
+        current_p=tuple(h / params.tau for h in inductances(params.machine)), current_i=(0.0,) * len(wanted)
+    )
+
+    def decide(plant, goals):
+        volts, _ = _voltages(env, params, sharp, plant, goals, carry)
+        return to_action(_prompt(env), params, state, plant, volts), volts
+
+    def total(plan):
+        def step(inner, goals):
+            plant, k = inner
+            action, _ = decide(plant, goals)
+            plant = _after(env, params, plant, action, state.time + env.dead_time + k)
+            return (plant, k + 1), _cost(env, params, plant, wanted)
+
+        start = jax.tree.map(jnp.asarray, plant.replace(pending=()))
+        return jnp.sum(jax.lax.scan(step, (start, jnp.int32(0)), plan)[1])
+
+    scale = tuple(0.5 * env.limit(name, params) ** 2 * gains.rate for name in controlled_currents(env))
+
+    def improve(_, plan):
+        slope = jax.grad(total)(plan)
+        return tuple(x - s * jnp.nan_to_num(g) for x, s, g in zip(plan, scale, slope, strict=True))
+
+    goals = tuple(jnp.broadcast_to(x, (HORIZON,)) for x in _alike(*wanted))
+    plan = jax.lax.fori_loop(0, ITERATIONS, improve, goals)
+    _, volts = decide(plant, tuple(x[0] for x in plan))
+    return to_action(env, params, state, plant, volts), carry
+
+
+def _hysteresis(
+    env: MotorDrive, params: Params, gains: Gains, state: State, plant: Plant, wanted: tuple, carry: Carry
+) -> tuple[Any, Carry]:
+    """Each half bridge of three keeps its phase in the band; a bridge of four drives forward, idles or backward."""
+    machine, frame = params.machine, params.machine.frame(plant.motor)
+    now = machine.phase_currents(plant.motor, frame)
+    if isinstance(machine, DFIM):
+        goals = machine.phases((*wanted, 0.0, 0.0), frame)
+    elif machine.dq:
+        goals = machine.phases(wanted, frame)
+    else:
+        now, goals = measured(env, params, plant), wanted
+    actions, switches, done = [], list(carry.switches), 0
+    for part in _parts(env):
+        errors = [goals[done + k] - now[done + k] for k in range(part.outputs)]
+        width = gains.band * (params.limits.i_e if machine.dq and part.outputs == 1 else params.limits.i)
+        if part.outputs == 3:
+            legs = [jnp.where(e > width, 1, jnp.where(e < -width, 0, switches[done + k])) for k, e in enumerate(errors)]
+            switches[done : done + 3] = legs
+            action = 4 * legs[0] + 2 * legs[1] + legs[2]
+            if isinstance(machine, DFIM) and done:
+                action = 0 * action  # the rotor is short-circuited
+        else:
+            idle = 1 if not part.locks else 0
+            action = jnp.where(errors[0] > width, 1, jnp.where(errors[0] < -width, 0 if idle else 2, 0))
+        actions.append(action.astype(jnp.int32))
+        done += part.outputs
+    return _joined(actions), carry._replace(switches=tuple(x.astype(jnp.int32) for x in switches))
+
+
+def _joined(actions: list) -> Any:
+    return actions[0] if len(actions) == 1 else jnp.stack(actions)
+
+
+def candidates(env: MotorDrive) -> list[tuple[int, ...]]:
+    """Actions of a finite control set, each voltage once. A doubly fed machine's rotor is short-circuited."""
+    last = {2: 2, 3: 3, 4: 3, 8: 7}  # the last short-circuits as the first does
+    sizes = [last[n] for n in env.converter.sizes]
+    if env.motor == "DFIM":
+        sizes[1] = 1
+    return list(itertools.product(*(range(n) for n in sizes)))
+
+
+def _finite_mpc(
+    env: MotorDrive, params: Params, gains: Gains, state: State, plant: Plant, wanted: tuple, carry: Carry
+) -> tuple[Any, Carry]:
+    """Every switching state, one step through the plant; the least cost."""
+    table = jnp.asarray(candidates(env), jnp.int32)
+    actions = table[:, 0] if table.shape[1] == 1 else table
+    cost = jax.vmap(
+        lambda action: _cost(env, params, _after(env, params, plant, action, state.time + env.dead_time), wanted)
+    )(actions)
+    return actions[jnp.argmin(cost)], carry
+
+
+def stator_flux(machine: Any, state: Any) -> tuple[Any, Any]:
+    """On stator axes [V s]."""
+    if isinstance(machine, Induction):
+        share = machine.l_m / machine.l_r
+        return tuple(machine.sigma * machine.l_s * state[k] + share * state[2 + k] for k in range(2))  # pyright: ignore
+    return turn((machine.l_d * state[0] + _magnets(machine), machine.l_q * state[1]), machine.frame(state))
+
+
+def _dtc(
+    env: MotorDrive, params: Params, gains: Gains, state: State, plant: Plant, wanted: tuple, carry: Carry
+) -> tuple[Any, Carry]:
+    """The vector that turns and stretches the stator's flux as bands about torque and flux ask for.
+
+    Both wanted values are those of the wanted currents. Flux on or off keeps its last choice in the band, torque
+    likewise up, down or at rest.
+    """
+    machine, motor = params.machine, plant.motor
+    if isinstance(machine, Induction):
+        leakage = machine.sigma * machine.l_s
+        flux = jnp.sqrt(motor[2] ** 2 + motor[3] ** 2)
+        d, q = leakage * wanted[0] + machine.l_m / machine.l_r * flux, leakage * wanted[1]
+        torque = 1.5 * machine.p * machine.l_m / machine.l_r * flux * wanted[1]
+    else:
+        d, q = machine.l_d * wanted[0] + _magnets(machine), machine.l_q * wanted[1]
+        torque = machine.torque(wanted)
+    alpha, beta = stator_flux(machine, motor)
+    goal = jnp.sqrt(d * d + q * q)
+    error, width = goal - jnp.sqrt(alpha**2 + beta**2), gains.band * goal
+    up = jnp.where(
+        error > width, 1, jnp.where(error < -width, -1, jnp.where(carry.switches[0] == 0, 1, carry.switches[0]))
+    )
+    error, width = torque - machine.torque(motor), gains.band * params.limits.torque
+    before = carry.switches[1]
+    stay = jnp.where(before * error > 0, before, 0)
+    turning = jnp.where(error > width, 1, jnp.where(error < -width, -1, stay))
+    sector = jnp.round(jnp.arctan2(beta, alpha) / (math.pi / 3)).astype(jnp.int32)
+    vector = (sector + turning * jnp.where(up > 0, 1, 2)) % 6
+    action = jnp.where(turning == 0, 0, jnp.asarray(VECTORS, jnp.int32)[vector])
+    # A flux that is far too small is built up first: rest would never.
+    build = (turning == 0) & (jnp.sqrt(alpha**2 + beta**2) < 0.5 * goal)
+    action = jnp.where(build, jnp.asarray(VECTORS, jnp.int32)[sector % 6], action).astype(jnp.int32)
+    switches = (up.astype(jnp.int32), turning.astype(jnp.int32), *carry.switches[2:])
+    return action, carry._replace(switches=switches)

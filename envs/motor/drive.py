@@ -1,0 +1,654 @@
+"""An electric drive as an environment: supply, converter, machine and load, a reference to follow, limits to keep.
+
+One control step: the action sets the converter, its voltages are held for `tau` seconds while one classical
+Runge-Kutta step solves machine and load, and the new state is measured. Default tasks are gym-electric-motor's
+(Traue et al. 2022, "Toward a Reinforcement Learning Environment Toolbox for Intelligent Electric Motor Control").
+
+Observation, flat: every measured quantity of `observation_names`, divided by its limit (angles by pi, the supply's
+voltage by its nominal one), then the references, which the next step is judged by. An observation of PMSM is
+
+| | |
+|---|---|
+| omega, torque | mechanical speed, air-gap torque |
+| i_a, i_b, i_c, i_sd, i_sq | stator currents, phases and rotor axes |
+| u_a, u_b, u_c, u_sd, u_sq | voltages that the last step applied |
+| epsilon, u_sup | electrical angle, supply voltage |
+| i_sd, i_sq | references |
+
+Action: of the converter, `converters.py`; on turning axes with `dq_actions`. Reward, with every quantity divided by its
+limit:
+
+    -sum_i weight_i (|s_i - reference_i| / length_i)^power + bias,    length 2, or 1 for quantities without a sign
+
+and, where a constraint is violated, `violation_reward` (by default the worst of the above for ever, discounted by
+`gamma`) instead, and the episode ends. There is no time limit: set `params.max_steps`.
+
+What gym-electric-motor does in another way than physics would has `upstream=True`: phase currents are reported at the
+angle before the step and flux-oriented ones at the flux before it; a B6 bridge reports half the supply's voltage at a
+reset; dead times, RC supplies, external speeds, the default excited machine and the six-phase one (their files).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
+from jaxrl.math import fence, random_words, wrap
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
+
+from . import converters, loads, supplies, tasks
+from .references import normal, uniform
+
+SOLVERS = ("rk4", "euler", "diffrax")
+HOLDS = ("rotor", "stator")
+DRAWS = ("none", "uniform", "normal")
+
+
+@pytree
+class Params:
+    """Machine, load, supply and references are pytrees whose classes say which they are: put another in their place."""
+
+    max_steps: jax.Array
+    tau: jax.Array  # s, the control step
+    machine: Any
+    limits: Any  # machine.Ratings
+    nominal: Any  # machine.Ratings: references and random initial states stay within
+    load: Any
+    supply: Any
+    references: Any  # a tuple, in the order of MotorDrive.referenced
+    weights: Any  # of the reward, in the order of MotorDrive.rewarded
+    initial_low: Any  # of the load's and the machine's states: an episode starts anywhere between
+    initial_high: Any
+    gamma: jax.Array = 0.9
+    bias: jax.Array = 0.0
+    violation_reward: Any = None  # None: min((bias - sum of weights) / (1 - gamma), 0)
+    interlocking_time: jax.Array = 0.0  # s, needs MotorDrive.interlocking
+    noise_scale: jax.Array = 0.0  # of a limit, of what MotorDrive.noise names
+
+
+@pytree
+class Plant:
+    """Everything but the task."""
+
+    load: Any  # rad/s and more, in the order of the load's states
+    motor: Any  # in the order of the machine's states
+    frame: Any  # in which currents are measured
+    voltage: Any  # V, as measured
+    u_sup: Any  # V, one or three
+    supply: Any
+    bridges: Any  # what each half bridge did last, where that matters
+    pending: Any  # actions on their way, the next first
+    flux: Any  # V s, the observer's
+
+
+@pytree
+class State:
+    time: jax.Array  # steps since reset
+    plant: Any
+    references: Any
+    noise: Any  # added to normalised measurements
+
+
+@dataclasses.dataclass(frozen=True)
+class MotorDrive(Environment):
+    """Static settings. What is None is the task's default."""
+
+    Params = Params
+    noiseless = True
+
+    motor: str = "PMSM"
+    task: str = "CC"  # current, torque (TC) or speed control (SC)
+    control: str = "Cont"  # or "Finite": the control set
+    upstream: bool = False
+    converter: Any = None  # a Converter or a key, "Cont-2QC", "Cont-B6C+Cont-4QC"
+    load: str | None = None  # a key of loads.KEYS
+    supply: str | None = None  # a key of supplies.KEYS
+    referenced: tuple[str, ...] | None = None  # measured quantities that have a reference
+    rewarded: tuple[str, ...] | None = None  # whose errors the reward weighs (from 0 where there is no reference)
+    reward_power: float = 1.0
+    constraints: tuple[tuple[str, tuple[str, ...]], ...] | None = None  # ("limit" | "squared", names)
+    observed: tuple[str, ...] | None = None  # measured quantities in the observation, in this order
+    solver: str = "rk4"
+    substeps: int = 1  # solver steps a control step
+    hold: str = "rotor"  # axes on which a voltage stays still in a step, for machines on rotor axes
+    interlocking: bool = False  # half bridges have a dead time, params.interlocking_time
+    dq_actions: bool = False
+    dead_time: int = 0  # control steps before an action reaches the converter
+    flux_observer: bool = False  # psi_abs, psi_angle of induction machines
+    cos_sin: bool = False  # cosine and sine of epsilon
+    remove_angle: bool = False  # and no epsilon
+    current_sum: tuple[str, ...] | None = None  # currents whose sum is measured as i_sum
+    noise: tuple[str, ...] = ()  # measured quantities with normal noise; ("all",) for all
+    random_init: str = "none"  # or "uniform", "normal", in params.initial_low .. high
+
+    def __post_init__(self) -> None:
+        tasks.check(self.motor, self.task, self.control)
+        for name, allowed in (("solver", SOLVERS), ("hold", HOLDS), ("random_init", DRAWS)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{self.id}: {name}={getattr(self, name)!r}; it is one of {', '.join(allowed)}.")
+        for name, table in (("load", loads.KEYS), ("supply", supplies.KEYS)):
+            if getattr(self, name) is not None and getattr(self, name) not in table:
+                raise ValueError(f"{self.id}: {name}={getattr(self, name)!r}; it is one of {', '.join(table)}.")
+        if self.substeps < 1 or self.dead_time < 0:
+            raise ValueError(
+                f"{self.id}: substeps={self.substeps} must be at least 1, dead_time={self.dead_time} at least 0."
+            )
+        row = tasks.MOTORS[self.motor]
+        defaults = {
+            "converter": row.converter.replace("{}", self.control),
+            "referenced": tasks.referenced(self.motor, self.task),
+            "constraints": row.constraints,
+            "current_sum": row.current_sum,
+        }
+        for name, value in defaults.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        object.__setattr__(self, "converter", converters.find(self.converter))
+        if self.rewarded is None:
+            object.__setattr__(self, "rewarded", self.referenced)
+        machine = tasks.machine(self.motor, self.upstream)
+        if self.converter.outputs != machine.terminals:
+            raise ValueError(
+                f"{self.id}: the converter gives {self.converter.outputs} voltages; "
+                f"{self.motor} takes {machine.terminals}."
+            )
+        if self.dq_actions and (self.converter.finite or not machine.dq):
+            raise ValueError(f"{self.id}: dq_actions need a continuous converter and an alternating-current machine.")
+        if self.flux_observer and not hasattr(machine, "observe_flux"):
+            raise ValueError(f"{self.id}: flux_observer is for induction machines, SCIM and DFIM.")
+        if self.cos_sin and not machine.has_angle:
+            raise ValueError(f"{self.id}: cos_sin needs a machine with an angle.")
+        known = self.names(self._components())
+        used = {
+            "referenced": self.referenced,
+            "rewarded": self.rewarded,
+            "observed": self.observed,
+            "current_sum": self.current_sum,
+            "noise": self.noise if self.noise != ("all",) else (),
+        }
+        for kind, names in self.constraints or ():
+            if kind not in ("limit", "squared"):
+                raise ValueError(f"{self.id}: the constraint {kind!r} is neither 'limit' nor 'squared'.")
+            used[f"constraint {kind}"] = names
+        for what, names in used.items():
+            for name in names or ():
+                if name not in known:
+                    raise ValueError(f"{self.id}: {what} has {name!r}; measured are {', '.join(known)}.")
+
+    # ---- parameters
+
+    def _components(self) -> Params:
+        """Default machine, load and supply, of python numbers; no task."""
+        machine = tasks.machine(self.motor, self.upstream)
+        limits, nominal = machine.ratings()
+        load = tasks.load(self.motor, self.task, self.control) if self.load is None else loads.KEYS[self.load]()
+        u_nominal = tasks.u_nominal(self.motor, self.task, self.control)
+        supply = supplies.KEYS[self.supply or "ideal"](u_nominal)
+        if self.upstream and hasattr(supply, "upstream"):
+            supply = supply.replace(upstream=True)
+        if self.upstream and hasattr(load, "upstream"):
+            load = load.replace(upstream=True)
+        tau: Any = tasks.tau(self.motor, self.control)
+        forever: Any = NO_LIMIT
+        return Params(forever, tau, machine, limits, nominal, load, supply, (), (), (), ())
+
+    def _defaults(self) -> Params:
+        """All of it."""
+        params = self._components()
+        load, machine, nominal = params.load, params.machine, params.nominal
+        generators = []
+        for name in self.referenced or ():
+            ratio = self.limit(name, params, nominal) / self.limit(name, params)
+            one_sided = self.low(name, params) == 0
+            low, high = tasks.margin(self.motor, self.task, self.control, name, ratio, one_sided)
+            generators.append(tasks.generator(self.motor, self.task, self.control, low, high))
+        states = (*load.states, *machine.states)
+        high = tuple(0.0 for _ in states)
+        low = high
+        if self.random_init != "none":
+            high = tuple(float(self._bound(name, params)) for name in states)
+            low = tuple(b * self.low(name, params) for name, b in zip(states, high, strict=True))
+        return params.replace(
+            references=tuple(generators),
+            weights=tasks.weights(self.motor, self.task, self.rewarded or ()),
+            initial_low=low,
+            initial_high=high,
+            interlocking_time=1e-6 if self.interlocking else 0.0,
+        )
+
+    def _bound(self, name: str, params: Params) -> Any:
+        """The largest value that a random initial state has."""
+        if name == "twist":
+            return 0.0
+        if name.startswith("psi"):
+            return params.machine.l_m * params.nominal.i
+        return self.limit(name, params, params.nominal)
+
+    @property
+    def default_params(self) -> Params:
+        return strongly_typed(self._defaults())
+
+    def validate(self, params: Params) -> None:
+        params.machine.validate(self.id, self.upstream)
+        params.load.validate(self.id)
+        params.supply.validate(self.id)
+        for reference in params.references:
+            reference.validate(self.id)
+        for name in ("tau", "interlocking_time"):
+            value = np.asarray(getattr(params, name))
+            if not np.all(np.isfinite(value) & ((value > 0) if name == "tau" else (value >= 0))):
+                raise ValueError(f"{self.id}: {name}={value} must be finite and not negative, and tau not zero.")
+        locked = np.asarray(params.interlocking_time)
+        if np.any(locked > 0) and not self.interlocking:
+            raise ValueError(f"{self.id}: interlocking_time={locked} has no effect without interlocking=True.")
+        if np.any(locked >= np.asarray(params.tau)):
+            raise ValueError(f"{self.id}: interlocking_time={locked} must be below tau={params.tau}.")
+        for name in ("omega", "torque", "i", "u", "i_e", "u_e"):
+            limit, nominal = getattr(params.limits, name), getattr(params.nominal, name)
+            if limit is None:
+                continue
+            limit, nominal = np.asarray(limit), np.asarray(nominal)
+            if not np.all(np.isfinite(limit) & (limit > 0) & (nominal > 0)):
+                raise ValueError(f"{self.id}: limits.{name}={limit} and nominal.{name}={nominal} must be positive.")
+            if np.any(limit < nominal * (1 - 1e-6)):
+                raise ValueError(f"{self.id}: limits.{name}={limit} must not be below nominal.{name}={nominal}.")
+        if not np.all((np.asarray(params.gamma) >= 0) & (np.asarray(params.gamma) < 1)):
+            raise ValueError(f"{self.id}: gamma={params.gamma} must be in [0, 1).")
+        for what, given, needed in (
+            ("references", params.references, self.referenced),
+            ("weights", params.weights, self.rewarded),
+            ("initial_low", params.initial_low, (*params.load.states, *params.machine.states)),
+            ("initial_high", params.initial_high, (*params.load.states, *params.machine.states)),
+        ):
+            if len(given) != len(needed or ()):
+                raise ValueError(f"{self.id}: {what} has {len(given)} entries; it needs those of {needed}.")
+        if params.supply.phases != 1 and not isinstance(self.converter, converters.NoConverter):
+            raise ValueError(f"{self.id}: a supply of three phases needs converter='None-3'.")
+        self._check_reach(params)
+
+    def _check_reach(self, params: Params) -> None:
+        """Warn of a supply that was made too weak for the voltage limit."""
+        usual = tasks.u_nominal(self.motor, self.task, self.control)
+        supply = np.asarray(params.supply.u_nominal) * params.supply.high
+        for name, reach in zip(params.machine.voltages, self.converter.reaches, strict=False):
+            limit = np.asarray(self.limit(name, params))
+            most = supply * reach
+            if np.any((most < limit * (1 - 1e-6)) & (supply < usual * (1 - 1e-6))):
+                warnings.warn(
+                    f"{self.id}: the supply's {supply} V give {name} at most {most} V; its limit is {limit} V.",
+                    stacklevel=2,
+                )
+                return
+
+    # ---- what is measured
+
+    def names(self, params: Params) -> tuple[str, ...]:
+        """Of all measured quantities."""
+        machine, load, supply = params.machine, params.load, params.supply
+        names = [*load.states, "torque", *machine.currents, *machine.voltages]
+        if machine.has_angle and not self.remove_angle:
+            names.append("epsilon")
+        names += ["u_sup"] if supply.phases == 1 else [f"u_sup_{phase}" for phase in "abc"]
+        names += ["psi_abs", "psi_angle"] if self.flux_observer else []
+        names += ["cos(epsilon)", "sin(epsilon)"] if self.cos_sin else []
+        names += ["i_sum"] if self.current_sum else []
+        return tuple(names)
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:
+        """Of the observation's entries, for the default kinds of load and supply."""
+        return self._observed(self._components()) + tuple(f"{name}*" for name in self.referenced or ())
+
+    def _observed(self, params: Params) -> tuple[str, ...]:
+        return self.names(params) if self.observed is None else self.observed
+
+    def limit(self, name: str, params: Params, ratings: Any = None) -> Any:
+        """What a measured quantity is divided by."""
+        ratings = params.limits if ratings is None else ratings
+        if name.startswith("u_sup"):
+            return params.supply.u_nominal
+        if name.startswith(("cos", "sin")):
+            return 1.0
+        if name == "psi_abs":
+            return params.machine.l_m * ratings.i
+        if name in ("epsilon", "psi_angle", "twist"):
+            return math.pi
+        if name in ("i_e", "u_e") and ratings.i_e is not None:
+            return getattr(ratings, name)
+        if name == "i_sum":
+            currents = [self.limit(current, params, ratings) for current in self.current_sum or ()]
+            return (
+                max(currents)
+                if all(isinstance(x, float) for x in currents)
+                else functools.reduce(jnp.maximum, currents)
+            )
+        return getattr(ratings, {"i": "i", "u": "u"}.get(name.split("_")[0], name.split("_")[0]))
+
+    def low(self, name: str, params: Params) -> float:
+        """The least normalised value of a measured quantity: -1, or 0 where it has no sign."""
+        machine, converter = params.machine, self.converter
+        if name.startswith("u_sup"):
+            return params.supply.low
+        if machine.has_angle or name == "i_sum":
+            return -1.0
+        if name in machine.one_sided:
+            return 0.0
+        parts = converter.parts if isinstance(converter, converters.Multi) else (converter,)
+        if name in machine.voltages + machine.currents:
+            names = machine.voltages if name in machine.voltages else machine.currents
+            part = parts[min(names.index(name), len(parts) - 1)]
+            return -1.0 if (part.both_voltages if name in machine.voltages else part.both_currents) else 0.0
+        return -1.0 if (converter.both_currents if name == "torque" else converter.both_voltages) else 0.0
+
+    def high(self, name: str, params: Params) -> float:
+        """The largest normalised value."""
+        return params.supply.high if name.startswith("u_sup") else 1.0
+
+    def signals(self, plant: Plant, params: Params) -> dict[str, Any]:
+        """Every measured quantity by name, in SI units."""
+        machine = params.machine
+        values = dict(zip(params.load.states, plant.load, strict=True))
+        values["torque"] = machine.torque(plant.motor)
+        values.update(zip(machine.currents, machine.measured_currents(plant.motor, plant.frame), strict=True))
+        values.update(zip(machine.voltages, plant.voltage, strict=True))
+        if machine.has_angle:
+            values["epsilon"] = plant.motor[-1]
+        supply = ("u_sup",) if len(plant.u_sup) == 1 else ("u_sup_a", "u_sup_b", "u_sup_c")
+        values.update(zip(supply, plant.u_sup, strict=True))
+        if self.flux_observer:
+            alpha, beta = plant.flux
+            square = alpha * alpha + beta * beta
+            there = square > 0
+            values["psi_abs"] = jnp.where(there, jnp.sqrt(jnp.where(there, square, 1)), 0)
+            values["psi_angle"] = jnp.where(there, jnp.arctan2(beta, jnp.where(there, alpha, 1)), 0)
+        if self.cos_sin:
+            frame = params.machine.angle_frame(plant.motor)
+            values["sin(epsilon)"], values["cos(epsilon)"] = frame
+        if self.current_sum:
+            values["i_sum"] = sum(values[name] for name in self.current_sum)
+        return values
+
+    def normalised(self, plant: Plant, noise: tuple, params: Params) -> dict[str, Any]:
+        """Every measured quantity by name, divided by its limit, with noise."""
+        values = {name: x / self.limit(name, params) for name, x in self.signals(plant, params).items()}
+        for name, error in zip(self._noisy(params), noise, strict=True):
+            values[name] = values[name] + error
+        return values
+
+    def _noisy(self, params: Params) -> tuple[str, ...]:
+        return self.names(params) if self.noise == ("all",) else self.noise
+
+    # ---- motion
+
+    def rest(self, load: tuple, motor: tuple, supply: tuple, params: Params) -> Plant:
+        """The plant before the first step."""
+        machine, converter = params.machine, self.converter
+        dtype = jnp.result_type(float)
+        load, motor, supply = (tuple(jnp.asarray(x, dtype) for x in part) for part in (load, motor, supply))
+        u_sup = tuple(jnp.asarray(u, dtype) for u in params.supply.voltage(supply, jnp.zeros((), dtype)))
+        frame = tuple(machine.frame(motor))
+        resting = converter.resting if self.upstream else (0.0,) * converter.outputs
+        phases = tuple(jnp.asarray(x * u_sup[0], dtype) for x in resting)
+        kind = jnp.int32 if converter.finite else dtype
+        zero = tuple(jnp.zeros((), kind) for _ in range(converter.num_actions))
+        return Plant(
+            load=load,
+            motor=motor,
+            frame=frame,
+            voltage=tuple(machine.measured_voltages(phases, frame)),
+            u_sup=u_sup,
+            supply=supply,
+            bridges=(jnp.int32(0),) * converter.half_bridges if self._remembers(params) else (),
+            pending=(zero,) * self.dead_time,
+            flux=(jnp.zeros((), dtype),) * 2 if self.flux_observer else (),
+        )
+
+    @property
+    def _waits(self) -> bool:
+        """Whether finite half bridges have a dead time."""
+        return self.interlocking and self.converter.finite and self.converter.locks
+
+    def _remembers(self, params: Params) -> bool:
+        """Whether what the half bridges did before matters."""
+        return self._waits or (self.upstream and params.supply.drains and self.converter.finite)
+
+    def advance(self, words: tuple, plant: Plant, action: Any, time: Any, params: Params) -> Plant:
+        """The plant one control step later. `words`: random ones of the load; `time`: steps since the start."""
+        machine, load, supply, converter, tau = params.machine, params.load, params.supply, self.converter, params.tau
+        action, pending = self._applied(plant, action, params)
+        command = converter.command(action)
+        frame = machine.frame(plant.motor) if self.upstream else plant.frame
+        dead = params.interlocking_time / tau if self.interlocking and not converter.finite else None
+        during, bridges, waits = command, command if self._remembers(params) else (), None
+        if self._waits:
+            locked = params.interlocking_time > 0
+            during, command, bridges, waits = converters.interlock(command, plant.bridges, locked, self.upstream)
+        seconds = time.astype(plant.load[0].dtype) * tau
+        plan = load.plan(words, plant.load, seconds, tau)
+
+        currents = machine.phase_currents(plant.motor, frame, self.upstream)
+        # gym-electric-motor asks for the supply's current before the finite half bridges have switched.
+        drawn_by = plant.bridges if self.upstream and plant.bridges and converter.locks else during
+        supply_current = converter.supply_current(drawn_by, currents, dead)
+        u_sup = supply.voltage(plant.supply, supply_current)
+
+        def phases(command, currents):
+            parts = converter.voltage(command, currents, dead, self.upstream)
+            rails = u_sup * len(parts) if len(u_sup) == 1 else u_sup
+            return tuple(v * u for v, u in zip(parts, rails, strict=True))
+
+        def slope(seconds, state, phases, inputs):
+            mechanical, motor = state[: len(load.states)], state[len(load.states) :]
+            if self.hold == "stator" and machine.turning:
+                inputs = machine.inputs(phases, machine.frame(motor))
+            torque = machine.torque(motor)
+            moved = load.derivative(mechanical, torque, machine.j_rotor, seconds, tau, plan)
+            return *moved, *machine.derivative(motor, inputs, mechanical[0])
+
+        def interval(state, phases, frame, begin, length):
+            inputs = machine.inputs(phases, frame)
+            return integrate(lambda t, y: slope(t, y, phases, inputs), state, begin, length, self.solver, self.substeps)
+
+        volts = phases(during, currents)
+        state = (*plant.load, *plant.motor)
+        if waits is None:
+            state = interval(state, volts, frame, seconds, tau)
+        else:
+            # A step in which nothing waits is one interval; the second then has no length and changes nothing.
+            first = jnp.where(waits, params.interlocking_time, tau)
+            state = interval(state, volts, frame, seconds, first)
+            motor = state[len(load.states) :]
+            then = machine.frame(motor)
+            after = phases(command, machine.phase_currents(motor, then, self.upstream))
+            volts = tuple(jnp.where(waits, new, old) for new, old in zip(after, volts, strict=True))
+            frame = tuple(jnp.where(waits, new, old) for new, old in zip(then, frame, strict=True))
+            state = interval(state, volts, frame, seconds + first, tau - first)
+
+        mechanical, motor = tuple(state[: len(load.states)]), tuple(state[len(load.states) :])
+        if machine.has_angle:
+            motor = (*motor[:-1], -wrap(-motor[-1], -math.pi, math.pi))
+        flux = plant.flux
+        if self.flux_observer:
+            flux = machine.observe_flux(flux, motor, mechanical[0], tau)
+        return Plant(
+            load=mechanical,
+            motor=motor,
+            frame=tuple(frame) if self.upstream else tuple(machine.frame(motor)),
+            voltage=tuple(machine.measured_voltages(volts, frame)),
+            u_sup=u_sup,
+            supply=supply.step(plant.supply, supply_current, tau),
+            bridges=bridges,
+            pending=pending,
+            flux=flux,
+        )
+
+    def _applied(self, plant: Plant, action: Any, params: Params) -> tuple[tuple, tuple]:
+        """The converter's action after turning axes and dead time, and what is still on its way."""
+        machine, converter = params.machine, self.converter
+        dtype = jnp.int32 if converter.finite else plant.load[0].dtype
+        action = jnp.asarray(action).astype(dtype)
+        action = (action,) if action.ndim == 0 else tuple(action[i] for i in range(action.shape[0]))
+        if self.dq_actions:
+            ahead = (0.5 + self.dead_time) * params.tau
+            frame = machine.action_frame(plant.motor, plant.flux or None, plant.load[0], ahead, self.upstream)
+            action = tuple(machine.phases(action, frame))
+        if not self.dead_time:
+            return action, ()
+        return plant.pending[0], (*plant.pending[1:], action)
+
+    # ---- the environment
+
+    def initial(self, key: Key[Array, ""], params: Params) -> State:
+        load, machine, supply = params.load, params.machine, params.supply
+        counts = [len(params.initial_low), load.start_words, supply.words]
+        counts += [reference.start_words for reference in params.references]
+        pieces = converters.cut(tuple(random_words(key, (sum(counts) + 1,))), counts)
+        dtype = jnp.result_type(float)
+        drawn = tuple(
+            _between(word, low, high, self.random_init, dtype)
+            for word, low, high in zip(pieces[0], params.initial_low, params.initial_high, strict=True)
+        )
+        mechanical, motor = drawn[: len(load.states)], drawn[len(load.states) :]
+        if self.upstream and machine.upstream_swap:
+            motor = (motor[1], motor[0], *motor[2:])
+        plant = self.rest(load.start(pieces[1], mechanical), motor, supply.start(pieces[2]), params)
+        references = tuple(
+            reference.start(words, params.tau) for reference, words in zip(params.references, pieces[3:], strict=True)
+        )
+        noise = tuple(jnp.zeros((), dtype) for _ in self._noisy(params))
+        return State(jnp.int32(0), plant, references, noise)
+
+    def transition(self, key: Key[Array, ""], state: State, action: Any, params: Params) -> Transition:
+        noisy = self._noisy(params)
+        counts = [params.load.words, *(reference.words for reference in params.references), len(noisy)]
+        words = tuple(random_words(key, (sum(counts),))) if sum(counts) else ()
+        load_words, *reference_words, noise_words = converters.cut(words, counts)
+        plant = fence(self.advance(load_words, state.plant, action, state.time, params))
+        dtype = plant.load[0].dtype
+        noise = tuple(params.noise_scale * normal(word, dtype) for word in noise_words)
+        values = self.normalised(plant, noise, params)
+        targets = [r.value(s) for r, s in zip(params.references, state.references, strict=True)]
+        error, violation = self.judge(values, targets, params)
+        violated = violation >= 1
+        reward = jnp.where(violated, self.penalty(params), error)
+        references = tuple(
+            reference.step(words, s, params.tau)
+            for reference, words, s in zip(params.references, reference_words, state.references, strict=True)
+        )
+        state = State(state.time, plant, references, noise)
+        info = {
+            "violation": violation,
+            "reward/tracking": jnp.where(violated, 0, error),
+            "reward/violation": jnp.where(violated, reward, 0),
+        }
+        return Transition(state, reward, violated, jnp.bool_(False), info)
+
+    def judge(self, values: dict[str, Any], targets: list, params: Params) -> tuple[Any, Any]:
+        """The reward while no constraint is violated, and the degree of violation: 0 or 1."""
+        wanted = dict(zip(self.referenced or (), targets, strict=True))
+        error = jnp.asarray(params.bias)
+        for name, weight in zip(self.rewarded or (), params.weights, strict=True):
+            length = self.high(name, params) - self.low(name, params)
+            distance = jnp.abs(values[name] - wanted.get(name, 0.0)) / length
+            error = error - weight * (distance if self.reward_power == 1 else distance**self.reward_power)
+        fine = jnp.bool_(True)
+        for kind, names in self.constraints or ():
+            if kind == "squared":
+                fine = fine & (sum(values[name] ** 2 for name in names) <= 1)
+            else:
+                for name in names:
+                    fine = fine & (jnp.abs(values[name]) <= 1)
+        return error, (~fine).astype(error.dtype)  # a value that is no number is no fine one
+
+    def penalty(self, params: Params) -> Any:
+        """The reward of a violated constraint."""
+        if params.violation_reward is not None:
+            return params.violation_reward
+        return jnp.minimum((params.bias - sum(params.weights)) / (1 - params.gamma), 0)
+
+    def observe(self, key: Key[Array, ""], state: State, params: Params) -> Float[Array, " n"]:
+        values = self.normalised(state.plant, state.noise, params)
+        measured = [values[name] for name in self._observed(params)]
+        wanted = [r.value(s) for r, s in zip(params.references, state.references, strict=True)]
+        return jnp.stack([*measured, *wanted])
+
+    def observation_space(self, params: Params) -> Box:
+        return Box(-jnp.inf, jnp.inf, (len(self._observed(params)) + len(params.references),))
+
+    def action_space(self, params: Params) -> Space:
+        converter = self.converter
+        if converter.finite:
+            return Discrete(converter.sizes[0]) if len(converter.sizes) == 1 else MultiDiscrete(converter.sizes)
+        low = (-1.0,) * params.machine.dq if self.dq_actions else converter.low
+        return Box(np.asarray(low, np.float32), 1.0, (len(low),))
+
+    def render(self, state: State, params: Params) -> np.ndarray:
+        from .drawing import draw_drive
+
+        return draw_drive(self, state, params)
+
+
+def _between(word: Any, low: Any, high: Any, kind: str, dtype: Any) -> Any:
+    """A random number in [low, high]; `normal`: of standard deviation 1 about the middle, truncated."""
+    unit = uniform(word, dtype)
+    if kind != "normal":
+        return low + unit * (high - low)
+    half = 0.5 * (high - low)
+    below, above = jax.scipy.special.ndtr(-half), jax.scipy.special.ndtr(half)
+    drawn = jax.scipy.special.ndtri(below + (unit + 2.0**-25) * (above - below))
+    return jnp.clip(low + half + drawn, low, high)
+
+
+def integrate(slope: Any, state: tuple, begin: Any, length: Any, solver: str, substeps: int) -> tuple:
+    """`state` after `length` seconds of d/dt = slope(t, state), in equal steps; `diffrax`: in as many as it takes."""
+    if solver == "diffrax":
+        return _diffrax(slope, state, begin, length)
+    h = length / substeps
+
+    def add(state, slopes, h):
+        return tuple(x + h * d for x, d in zip(state, slopes, strict=True))
+
+    def step(i, state):
+        t = begin + i * h
+        k1 = slope(t, state)
+        if solver == "euler":
+            return add(state, k1, h)
+        k2 = slope(t + 0.5 * h, add(state, k1, 0.5 * h))
+        k3 = slope(t + 0.5 * h, add(state, k2, 0.5 * h))
+        k4 = slope(t + h, add(state, k3, h))
+        mean = tuple((a + 2 * b + 2 * c + d) / 6 for a, b, c, d in zip(k1, k2, k3, k4, strict=True))
+        return add(state, mean, h)
+
+    return step(0, state) if substeps == 1 else jax.lax.fori_loop(0, substeps, step, state)
+
+
+def _diffrax(slope: Any, state: tuple, begin: Any, length: Any) -> tuple:
+    """Adaptive steps of Dormand and Prince's 5(4) pair, by the package diffrax."""
+    import diffrax  # pyright: ignore[reportMissingImports]
+
+    dtype = state[0].dtype
+    tolerance = 1e-10 if dtype == jnp.float64 else 1e-6
+
+    def field(t, y, _):
+        return tuple(jnp.asarray(d, dtype) for d in slope(t, y))
+
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(field),
+        diffrax.Dopri5(),
+        begin,
+        begin + length,
+        None,
+        state,
+        stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=tolerance),
+    )
+    assert solution.ys is not None
+    return tuple(y[-1] for y in solution.ys)

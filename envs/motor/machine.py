@@ -1,0 +1,129 @@
+"""What every machine is: a pytree of its parameters with the functions that `drive.py` calls.
+
+A machine's class says which model it is, its leaves are numbers. Quantities are tuples of scalars. Phase quantities are
+what the converter sees; `inputs` are the same voltages on the axes of the differential equation, and a *frame* is what
+turns one into the other, sines and cosines of the state's angles.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.environment import Replaceable, pytree
+from jaxrl.math import sincos
+
+
+@pytree
+class Ratings:
+    """Limits or nominal values of what is measured. Limits normalise the observation."""
+
+    omega: Any  # rad/s
+    torque: Any  # N m
+    i: Any  # A, armature, or every stator and rotor current
+    u: Any  # V, armature, or every phase, d and q voltage: half the voltage of the DC link
+    i_e: Any = None  # A, excitation, where there is one
+    u_e: Any = None  # V
+
+
+class Machine(Replaceable):
+    """Base of the machines' parameter classes."""
+
+    states: ClassVar[tuple[str, ...]]
+    """Of the differential equation, in its order, without the speed."""
+    currents: ClassVar[tuple[str, ...]]
+    voltages: ClassVar[tuple[str, ...]]
+    """Names of what is reported, phases first."""
+    dq: ClassVar[int] = 0
+    """Number of actions on turning axes; zero where there are none."""
+    one_sided: ClassVar[tuple[str, ...]] = ()
+    """Quantities that are not negative whatever the converter."""
+    terminals: ClassVar[int] = 3
+    """Voltages that a converter gives it."""
+    upstream_swap: ClassVar[bool] = False
+    """gym-electric-motor draws the first state where the second belongs, and the second where the first does."""
+    turning: ClassVar[bool] = False
+    """The equation stands on turning axes, on which a converter's voltage does not stay still."""
+    positive: ClassVar[tuple[str, ...]] = ()
+    """Parameters that must be finite and above zero."""
+
+    j_rotor: Any
+
+    @property
+    def has_angle(self) -> bool:
+        return self.states[-1] == "epsilon"
+
+    def ratings(self) -> tuple[Ratings, Ratings]:
+        """Default limits and nominal values."""
+        raise NotImplementedError
+
+    def frame(self, state: Any) -> tuple:
+        """Sines and cosines of the angles of `state`."""
+        return ()
+
+    def angle_frame(self, state: Any) -> tuple:
+        """Sine and cosine of the rotor's electrical angle."""
+        return sincos(jnp.asarray(state[-1]))
+
+    def inputs(self, phases: Any, frame: Any) -> tuple:
+        """Phase voltages [V] on the axes of the equation."""
+        return tuple(phases)
+
+    def derivative(self, state: Any, inputs: Any, omega: Any) -> tuple:
+        """d/dt of `states` under `inputs` [V] at the mechanical speed `omega` [rad/s]."""
+        raise NotImplementedError
+
+    def torque(self, state: Any) -> Any:
+        """Of the air gap [N m]."""
+        raise NotImplementedError
+
+    def phase_currents(self, state: Any, frame: Any, upstream: bool = False) -> tuple:
+        """What the converter delivers [A], one for each of its outputs."""
+        return self.measured_currents(state, frame)[: self.terminals]
+
+    def measured_currents(self, state: Any, frame: Any) -> tuple:
+        """In the order of `currents` [A]."""
+        return tuple(state)
+
+    def measured_voltages(self, phases: Any, frame: Any) -> tuple:
+        """In the order of `voltages` [V]."""
+        return tuple(phases)
+
+    def action_frame(self, state: Any, flux: Any, omega: Any, ahead: Any, upstream: bool) -> Any:
+        """The frame in which actions on turning axes are meant, `ahead` seconds on. `flux`: an observer's, or None."""
+        raise NotImplementedError
+
+    def phases(self, dq: Any, frame: Any) -> tuple:
+        """Phase quantities of those on turning axes: the inverse of `inputs` for actions."""
+        raise NotImplementedError
+
+    def power(self, state: Any, inputs: Any) -> Any:
+        """Electrical power that goes in [W]."""
+        raise NotImplementedError
+
+    def loss(self, state: Any) -> Any:
+        """Heat of the windings [W]."""
+        raise NotImplementedError
+
+    def energy(self, state: Any) -> Any:
+        """Stored in the magnetic field [J]."""
+        raise NotImplementedError
+
+    def validate(self, who: str, upstream: bool = False) -> None:
+        """Raise ValueError for a machine that cannot be. Host only; leaves may be batched."""
+        for name in self.positive:
+            value = np.asarray(getattr(self, name))
+            if not np.all(np.isfinite(value) & (value > 0)):
+                raise ValueError(f"{who}: {name}={value} must be finite and positive.")
+        for name in set(vars(self)) - set(self.positive):
+            value = np.asarray(getattr(self, name))
+            if value.dtype.kind == "f" and not np.all(np.isfinite(value)):
+                raise ValueError(f"{who}: {name}={value} must be finite.")
+
+
+def rpm(speed: float | int) -> float:
+    """Revolutions per minute in rad/s."""
+    return speed * math.pi / 30

@@ -202,6 +202,7 @@ class Payload(QuadcopterTask):
         def body(_, carry):
             carrier, control = carry
             command, control = actions.command(self.action, held, control, carrier.drone, model, scales, params.dt)
+            command = self.supplied(command, state, carrier.drone, params)
             around = self.surroundings(state, carrier.drone, params)
             weight = params.load_mass, params.cable
             return step(model, carrier, command, params.dt, *weight, self.physics, around)[0], control

@@ -287,7 +287,7 @@ class ReachAvoidLevel(ReachAvoid):
 
     @property
     def default_params(self) -> Level:
-        return generate(jax.random.key(0), ReachAvoid(obstacles=self.obstacles).default_params, self.obstacles)
+        return generate(jax.random.key(0), ReachAvoid(**settings(self)).default_params, self.obstacles)
 
     def generated(self, key: Key[Array, ""], params: Level) -> Layout:
         return params.layout

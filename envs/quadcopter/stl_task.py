@@ -122,7 +122,7 @@ class SpecifiedTask(QuadcopterTask):
 
     @property
     def default_params(self) -> Any:
-        params = self.Params()
+        params = super().default_params
         own = {f.name for f in dataclasses.fields(params)} - {f.name for f in dataclasses.fields(FlightParams)}
         tuples = {name: jnp.asarray(getattr(params, name)) for name in own if isinstance(getattr(params, name), tuple)}
         return strongly_typed(params.replace(**tuples))

@@ -14,7 +14,11 @@ A task writes `start`, `judge` and, where it has them, `target` and `features`. 
 
 With `noise` the first 18 are measured with normal errors. With `privileged` the observation is a dict
 `{"obs": ..., "privileged": ...}` whose second part, without errors, is these 18, the disturbing force [N] and torque
-[N m], and the rotors' speed from -1 to 1. Actions: `actions.py`.
+[N m], the rotors' speed from -1 to 1, with `gusts` the wind [m/s, world] and with `battery` its charge. Actions:
+`actions.py`.
+
+`gusts=True` adds Dryden turbulence (`wind.py`, one for all drones of a task, held for a control step) to the mean wind;
+`battery=True` slows the rotors as the battery sags (`battery.py`). Both are numbers of `params`.
 
 An action that is not finite ends the episode as `info["invalid"]`, and so does a state that overflows.
 """
@@ -26,6 +30,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from jaxrl.checks import require_positive
@@ -33,7 +38,8 @@ from jaxrl.environment import Environment, Transition, pytree, strongly_typed
 from jaxrl.math import fence, rough_normals
 from jaxrl.spaces import Box, Dict
 
-from . import actions, dynamics, models, rotations
+from . import actions, dynamics, models, rotations, wind
+from .battery import Battery, discharge, voltage_ratio
 from .dynamics import Drone, Physics, Surroundings
 
 
@@ -47,7 +53,10 @@ class FlightParams:
     scales: Any = None  # of an action level with a loop; None: `actions.default_scales`
     force_std: jax.Array = 0.0  # of a force that lasts an episode, in weights, each axis of the world
     torque_std: jax.Array = 0.0  # m, of a torque that lasts an episode, in weights, each axis of the body
-    wind: jax.Array = (0.0, 0.0, 0.0)  # m/s, in the world; for physics with drag
+    wind: jax.Array = (0.0, 0.0, 0.0)  # m/s, the mean in the world; for physics with drag
+    turbulence: Any = None  # wind.Dryden; with `gusts`
+    battery: Any = None  # battery.Battery; with `battery`
+    start_charge: jax.Array = (0.3, 1.0)  # of the battery, least and most
     position_noise: jax.Array = 0.001  # m, standard deviations of the sensors
     rotation_noise: jax.Array = 0.001  # of each entry of the matrix
     velocity_noise: jax.Array = 0.002  # m/s
@@ -64,6 +73,8 @@ class State:
     torque: Any  # 3 scalars, N m, in the body
     history: jax.Array  # (history * A,) the last actions, oldest first
     pending: jax.Array  # (latency, A) actions on their way, the next first
+    gust: Any = None  # wind.Gust; with `gusts`
+    charge: Any = None  # of the battery, from 0 to 1; with `battery`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +92,8 @@ class QuadcopterTask(Environment):
     latency: int = 0  # control steps before an action reaches the motors
     noise: bool = False
     privileged: bool = False
+    gusts: bool = False
+    battery: bool = False
 
     def __post_init__(self) -> None:
         if self.action not in actions.SIZES:
@@ -90,6 +103,8 @@ class QuadcopterTask(Environment):
                 f"{self.id}: substeps={self.substeps} must be at least 1, history={self.history} and "
                 f"latency={self.latency} at least 0."
             )
+        if self.gusts and self.physics.drag == "none":
+            raise ValueError(f"{self.id}: gusts=True needs physics with drag; the wind acts on nothing else.")
 
     # ---- what a task writes
 
@@ -117,11 +132,17 @@ class QuadcopterTask(Environment):
 
     @property
     def default_params(self) -> Any:
-        return strongly_typed(self.Params(scales=actions.default_scales(self.action)))
+        return strongly_typed(
+            self.Params(
+                scales=actions.default_scales(self.action),
+                turbulence=wind.Dryden() if self.gusts else None,
+                battery=Battery() if self.battery else None,
+            )
+        )
 
     @property
     def deterministic(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return not self.noise
+        return not (self.noise or self.gusts)
 
     @property
     def agents(self) -> tuple[int, ...]:
@@ -134,6 +155,12 @@ class QuadcopterTask(Environment):
         normals = jax.random.normal(disturb_key, (6, *self.agents))
         weight = params.model.weight
         action = jnp.zeros((*self.agents, actions.SIZES[self.action]))
+        gust = charge = None
+        if self.gusts:
+            gust = wind.init(jax.random.normal(jax.random.fold_in(disturb_key, 0), (5,)), params.turbulence)
+        if self.battery:
+            unit = jax.random.uniform(jax.random.fold_in(disturb_key, 1), self.agents)
+            charge = params.start_charge[0] + unit * (params.start_charge[1] - params.start_charge[0])
         return State(
             time=jnp.int32(0),
             drone=drone,
@@ -143,6 +170,8 @@ class QuadcopterTask(Environment):
             torque=tuple(params.torque_std * weight * normals[i] for i in range(3, 6)),
             history=jnp.concatenate([action] * self.history, -1) if self.history else action[..., :0],
             pending=jnp.stack([action] * self.latency) if self.latency else action[None][:0],
+            gust=gust,
+            charge=charge,
         )
 
     def transition(self, key: Array, state: State, action: Float[Array, "*agents A"], params: Any) -> Transition:
@@ -160,7 +189,15 @@ class QuadcopterTask(Environment):
         history = (
             jnp.concatenate([state.history, action], -1)[..., action.shape[-1] :] if self.history else state.history
         )
-        state = state.replace(drone=drone, goal=goal, control=control, history=history, pending=pending)
+        period = self.substeps * params.dt
+        gust, charge = state.gust, state.charge
+        if self.gusts:
+            gust = wind.step(gust, jax.random.normal(key, (5,)), params.turbulence, period)[0]
+        if self.battery:
+            charge = discharge(charge, drone.rpm, params.model, params.battery, period)
+        state = state.replace(
+            drone=drone, goal=goal, control=control, history=history, pending=pending, gust=gust, charge=charge
+        )
         return Transition(state, reward, terminated | invalid, truncated, {**info, "invalid": invalid})
 
     def fly(self, state: State, action: Float[Array, "*agents A"], params: Any) -> tuple[Drone, Any]:
@@ -176,7 +213,7 @@ class QuadcopterTask(Environment):
         def body(_, carry):
             drone, control = carry
             command, control = actions.command(self.action, held, control, drone, model, scales, params.dt)
-            command, control = fence((command, control))
+            command, control = fence((self.supplied(command, state, drone, params), control))
             around = self.surroundings(state, drone, params)
             return dynamics.step(model, drone, command, params.dt, self.physics, around), control
 
@@ -186,10 +223,25 @@ class QuadcopterTask(Environment):
         # Otherwise all that reads the new state would fly again.
         return fence(body(0, carry))
 
+    def supplied(self, command: Any, state: State, drone: Drone, params: Any) -> Any:
+        """What the battery's voltage makes of a rotor speed command (4,) [rpm]."""
+        if not self.battery:
+            return command
+        ratio = voltage_ratio(state.charge, drone.rpm, params.model, params.battery)
+        return tuple(ratio * n for n in command)
+
+    def wind_at(self, state: State, params: Any) -> Any:
+        """Mean wind and gust (3,) [m/s], in the world; the gust's first component is along the mean wind."""
+        mean = tuple(params.wind)
+        if not self.gusts:
+            return mean
+        heading = jnp.arctan2(mean[1], mean[0])
+        return rotations.add(mean, wind.in_world(wind.gust(state.gust, params.turbulence), heading))
+
     def surroundings(self, state: State, drone: Drone, params: Any) -> Surroundings:
         """What acts on the drone from outside."""
-        wind = tuple(params.wind) if self.physics.drag == "body" else None
-        return Surroundings(state.force, state.torque, wind)
+        around = self.wind_at(state, params) if self.physics.drag != "none" else None
+        return Surroundings(state.force, state.torque, around)
 
     def measured(self, state: State, params: Any) -> list:
         """The scalars that sensors see: 18 but for tasks with other `sensors`."""
@@ -223,13 +275,18 @@ class QuadcopterTask(Environment):
             return obs
         scale = 2 / params.model.max_rpm
         hidden = [*state.force, *state.torque, *(scale * n - 1 for n in state.drone.rpm)]
+        if self.gusts:
+            hidden += [jnp.broadcast_to(x, self.agents) for x in self.wind_at(state, params)]
+        if self.battery:
+            hidden.append(state.charge)
         return {"obs": obs, "privileged": jnp.concatenate([exact, jnp.stack(hidden, -1)], -1)}
 
     def observation_space(self, params: Any) -> Any:
         measured = sum(self.sensors)
         size = measured + self.num_features + self.history * actions.SIZES[self.action]
         box = Box(-jnp.inf, jnp.inf, (size,))
-        return Dict({"obs": box, "privileged": Box(-jnp.inf, jnp.inf, (measured + 10,))}) if self.privileged else box
+        hidden = measured + 10 + 3 * self.gusts + self.battery
+        return Dict({"obs": box, "privileged": Box(-jnp.inf, jnp.inf, (hidden,))}) if self.privileged else box
 
     def action_space(self, params: Any) -> Box:
         return Box(-1.0, 1.0, (actions.SIZES[self.action],))
@@ -237,3 +294,18 @@ class QuadcopterTask(Environment):
     def validate(self, params: Any) -> None:
         dynamics.check_model(params.model, self.id)
         require_positive(self, params, "dt")
+        given = {"gusts": params.turbulence, "battery": params.battery}
+        for name, value in given.items():
+            if getattr(self, name) != (value is not None):
+                raise ValueError(f"{self.id}: {name}={getattr(self, name)} and its numbers in params: {value}.")
+        if self.physics.drag == "none" and np.any(np.asarray(params.wind) != 0):
+            raise ValueError(f"{self.id}: wind={params.wind} acts only on physics with drag, not on {self.physics}.")
+        if self.gusts:
+            for name in ("sigma", "length", "airspeed"):
+                require_positive(self, params.turbulence, name)
+        if self.battery:
+            for name in ("full", "empty", "resistance", "capacity", "efficiency"):
+                require_positive(self, params.battery, name)
+            low, high = (np.asarray(x) for x in params.start_charge)
+            if not np.all((low >= 0) & (low <= high) & (high <= 1)):
+                raise ValueError(f"{self.id}: start_charge={params.start_charge} must be 0 <= least <= most <= 1.")

@@ -292,7 +292,7 @@ class TimedGatesLevel(TimedGates):
 
     @property
     def default_params(self) -> Level:
-        return generate(jax.random.key(0), TimedGates(gates=self.gates).default_params, self.gates)
+        return generate(jax.random.key(0), TimedGates(**settings(self)).default_params, self.gates)
 
     def generated(self, key: Key[Array, ""], params: Level) -> Layout:
         return params.layout

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 from scipy import integrate, linalg
 
-from jaxrl.envs.quadcopter import battery, models, wind
+from jaxrl.envs.quadcopter import battery, dynamics, models, wind
+from jaxrl.envs.quadcopter.hover import Hover
+from jaxrl.envs.quadcopter.multi_hover import MultiHover
+from jaxrl.envs.quadcopter.payload import Payload
+from jaxrl.envs.quadcopter.reach_avoid import ReachAvoid, ReachAvoidLevel
+from jaxrl.envs.quadcopter.trajectory_tracking import TrajectoryTracking
 from jaxrl.envs.quadcopter.wind import Dryden
 
 TURBULENCE = Dryden((1.3, 0.9, 0.6), (8.0, 5.0, 3.0), 4.0)
@@ -172,3 +177,98 @@ def test_a_crazyflie_hovers_for_about_seven_minutes():
     rpm = (float(model.hover_rpm),) * 4
     charges = jax.lax.scan(lambda c, _: (battery.discharge(c, rpm, model, cell, 1.0),) * 2, 1.0, None, 1000)[1]
     assert 6.5 < int((charges > 0).sum()) / 60 < 7.5
+
+
+# ---- in the tasks
+
+MOVING = {"physics": dynamics.CRAZYFLOW_0_4.replace(floor="none"), "substeps": 5}
+
+
+def flown(env, params, steps=60):
+    """The states of an episode under hovering actions."""
+
+    def body(carry, key):
+        ts = env.step(key, carry, jnp.zeros(env.action_space(params).shape), params)
+        return ts.state, ts.state
+
+    _, state = env.reset(jax.random.key(0), params)
+    return jax.lax.scan(body, state, jax.random.split(jax.random.key(1), steps))[1]
+
+
+@pytest.fixture(scope="module")
+def gusty():
+    env = Hover(gusts=True, privileged=True, noise=False, history=0, **MOVING)
+    params = env.default_params.replace(
+        model=models.CRAZYFLOW_0_4["cf2x_L250"], dt=jnp.float32(0.002), wind=tuple(map(jnp.float32, (3.0, 4.0, 0.0)))
+    )
+    return env, params
+
+
+def test_gusts_turn_with_the_wind_and_are_stepped_by_the_task(gusty):
+    env, params = gusty
+    calm = params.replace(turbulence=params.turbulence.replace(sigma=jnp.array([1.0, 1e-6, 1e-6])))
+    state = jax.jit(jax.vmap(lambda key: env.initial(key, calm)))(jax.random.split(jax.random.key(0), 4096))
+    seen = np.stack(jax.vmap(lambda s: jnp.stack(env.wind_at(s, calm)))(state))
+    np.testing.assert_allclose(seen.mean(0), [3, 4, 0], atol=0.06)
+    along = (seen - [3, 4, 0]) @ [0.6, 0.8, 0]
+    assert along.std() == pytest.approx(1, rel=0.05)
+    np.testing.assert_allclose(seen - [3, 4, 0], along[:, None] * [0.6, 0.8, 0], atol=1e-5)
+    walk = np.asarray(flown(env, params).gust.u)
+    assert not env.deterministic
+    assert len(np.unique(walk)) == len(walk)
+    rate = 5 * 0.002 * float(params.turbulence.airspeed / params.turbulence.length[0])
+    assert np.diff(walk).std() == pytest.approx(math.sqrt(2 * rate), rel=0.3)
+
+
+def test_the_wind_carries_a_drone_away_through_its_drag(gusty):
+    env, params = gusty
+    still = params.replace(wind=(0.0, 0.0, 0.0), turbulence=params.turbulence.replace(sigma=jnp.full(3, 1e-9)))
+    blown = still.replace(wind=(8.0, 0.0, 0.0))
+    ends = [jax.jit(flown, static_argnums=0)(env, p).drone.velocity[0][-1] for p in (still, blown)]
+    drag = float(params.model.body_drag[0]) * 8 / float(params.model.mass)
+    assert float(ends[1] - ends[0]) == pytest.approx(drag * 60 * 5 * 0.002, rel=0.2)
+
+
+def test_a_battery_empties_and_a_low_one_lifts_less():
+    env = Hover(battery=True, noise=False, history=0, privileged=True)
+    params = env.default_params.replace(force_std=jnp.float32(0), torque_std=jnp.float32(0), arena=jnp.float32(1e3))
+    params = params.replace(guidance=jnp.float32(1))
+    fly = jax.jit(flown, static_argnums=0)
+    full, low = (fly(env, params.replace(start_charge=(c, c))) for c in (1.0, 0.2))
+    assert np.all(np.diff(full.charge) < 0)
+    assert full.drone.velocity[2][-1] > low.drone.velocity[2][-1] + 0.1
+    after, cell = jax.tree.map(lambda x: x[-1], low), params.battery
+    command = (float(params.model.max_rpm) / 2,) * 4  # of action 0
+    ratio = battery.voltage_ratio(after.charge, after.drone.rpm, params.model, cell)
+    np.testing.assert_allclose(np.array(after.drone.rpm), np.array(command) * ratio, rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda **s: MultiHover(num_drones=2, **s), Payload, ReachAvoid, ReachAvoidLevel, TrajectoryTracking]
+)
+def test_every_kind_of_task_has_gusts_and_a_battery(make):
+    env = make(gusts=True, battery=True, privileged=True, physics=dynamics.L2F.replace(drag="body", motors="instant"))
+    params = env.default_params
+    env.validate(params)
+    obs, state = jax.jit(env.reset)(jax.random.key(0), params)
+    space = env.observation_space(params)
+    assert space.contains(obs)
+    ts = jax.jit(env.step)(jax.random.key(1), state, env.action_space(params).sample(jax.random.key(2)), params)
+    assert space.contains(ts.obs)
+    assert np.all(np.asarray(ts.state.charge) < np.asarray(state.charge))
+    assert float(ts.state.gust.u) != float(state.gust.u)
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="gusts=True needs physics with drag"):
+        Hover(gusts=True)
+    env = Hover()
+    with pytest.raises(ValueError, match="wind="):
+        env.validate(env.default_params.replace(wind=(1.0, 0.0, 0.0)))
+    with pytest.raises(ValueError, match="battery=False and its numbers"):
+        env.validate(env.default_params.replace(battery=battery.Battery()))
+    env = Hover(battery=True)
+    with pytest.raises(ValueError, match="start_charge"):
+        env.validate(env.default_params.replace(start_charge=(0.5, 0.2)))
+    with pytest.raises(ValueError, match="capacity"):
+        env.validate(env.default_params.replace(battery=battery.Battery(capacity=0.0)))

@@ -1,0 +1,106 @@
+"""Does a learnt policy fly a track faster than the tuned geometric controller? PPO on Quadcopter-GateRacing-v0.
+
+    python experiments/quadcopter/racing.py [--tracks circle loop] [--seeds 3] [--steps 30000000]
+
+A policy a track, from the task's own observation: no map, only the next two gates. It is judged greedily on 100 flights
+of three laps from rest before the first gate, each off by up to 0.3 m; a lap time is that of the third lap. The
+geometric controller's (`racing_baseline.json`) starts on its curve at full speed. Writes racing.json and the policies'
+flights, and prints the table of README.md.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxrl
+from jaxrl.algos import ppo
+from jaxrl.environment import strongly_typed
+from jaxrl.envs.quadcopter.tracks import TRACKS
+from jaxrl.run_folder import environment_of_run
+
+HERE = Path(__file__).parent
+CONFIG = ppo.Config(num_envs=512, num_steps=64, num_minibatches=8, normalize_obs=True)
+HYPER = ppo.Hyper(learning_rate=1e-3, gamma=0.99, gae_lambda=0.95, ent_coef=1e-3)
+FLIGHTS, LAPS = 100, 3
+
+
+def recipe(total_steps):
+    """`(algo, train, race)` of any track."""
+    env, params = jaxrl.make("Quadcopter-GateRacing-v0")
+    algo = ppo.make(env, CONFIG)
+    hyper = strongly_typed(HYPER.replace(anneal_steps=total_steps))
+
+    def train(key, track):
+        task = strongly_typed(params.replace(track=track, start_anywhere=0.8))
+        state, metrics = jaxrl.train(algo, key, total_steps, hyper, task)
+        return algo.policy(state), metrics["episode_return"]
+
+    def race(policy, key, track):
+        """Of one flight: the third lap's time [s], whether it was flown, gates passed, and the positions (T, 3)."""
+        task = strongly_typed(params.replace(track=track, start_anywhere=0.0, max_steps=1500))
+        reset_key, key = jax.random.split(key)
+        obs, state = env.reset(reset_key, task)
+
+        def step(carry, key):
+            obs, state, alive, lap = carry
+            action, _ = algo.act(policy, key, obs, (), greedy=True)
+            ts = env.step(key, state, action, task)
+            alive = alive & ~ts.terminated
+            lap = jnp.where((lap == 0) & alive & (ts.info["laps"] >= LAPS), ts.info["lap_time"], lap)
+            return (ts.obs, ts.state, alive, lap), (jnp.stack(ts.state.drone.position), ts.info["gates"])
+
+        start = obs, state, jnp.bool_(True), jnp.float32(0)
+        (_, _, _, lap), (position, gates) = jax.lax.scan(step, start, jax.random.split(key, 1500))
+        return lap, lap > 0, gates[-1], position
+
+    return algo, train, race
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tracks", nargs="+", default=list(TRACKS), choices=list(TRACKS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=30_000_000)
+    args = parser.parse_args()
+    path = HERE / "racing.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    baseline = json.loads((HERE / "racing_baseline.json").read_text())
+    _, train, race = recipe(args.steps)
+    first = strongly_typed(TRACKS["circle"])
+    begin = time.perf_counter()
+    train = jax.jit(train).lower(jax.random.key(0), first).compile()
+    race = jax.jit(jax.vmap(race, (None, 0, None)))
+    print(f"compiled in {time.perf_counter() - begin:.1f} s", flush=True)
+    for name in args.tracks:
+        track = strongly_typed(TRACKS[name])
+        rows = []
+        for seed in range(args.seeds):
+            begin = time.perf_counter()
+            policy, returns = jax.block_until_ready(train(jax.random.key(seed), track))
+            seconds = time.perf_counter() - begin
+            lap, flown, gates, _ = jax.device_get(race(policy, jax.random.split(jax.random.key(seed), FLIGHTS), track))
+            row = {"lap": np.median(lap[flown]) if flown.any() else np.inf, "flown": flown.mean(), "seconds": seconds}
+            rows.append({key: round(float(value), 4) for key, value in row.items()})
+            print(name, seed, rows[-1], "returns", np.round(np.asarray(returns)[:: len(returns) // 8], 1), flush=True)
+        results[name] = {"steps": args.steps, "geometric": baseline[name]["lap_time"], "seeds": rows}
+        results["where"] = environment_of_run()
+        path.write_text(json.dumps(results, indent=1) + "\n")
+    print(
+        "| track | geometric lap [s] | learnt lap [s], median (slowest seed) | flights of three laps |\n"
+        + "|---" * 4
+        + "|"
+    )
+    for name in [name for name in TRACKS if name in results]:
+        laps, flown = ([row[key] for row in results[name]["seeds"]] for key in ("lap", "flown"))
+        print(
+            f"| {name} | {results[name]['geometric']:.2f} | {np.median(laps):.2f} ({max(laps):.2f}) | {min(flown):.0%} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

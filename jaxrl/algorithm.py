@@ -77,7 +77,8 @@ def spaces_of(name: str, env: Environment | VectorEnv, *kinds: type[Space]) -> t
     env = env.env if isinstance(env, VectorEnv) else env
     if env.num_agents > 1:
         raise ValueError(
-            f"{env.id} has {env.num_agents} agents; {name} trains one: vmap its functions over the agents."
+            f"{env.id} has {env.num_agents} agents; {name} trains one. A policy that all of them share learns from "
+            "wrappers.agents_as_slots(vectorize(env, n)), where each agent is a slot."
         )
     params = env.default_params
     space = env.action_space(params)

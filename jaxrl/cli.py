@@ -6,6 +6,7 @@ Exit status: 0 done, 1 an error (one line that says what to do; `--debug` shows 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import sys
 import time
@@ -318,7 +319,7 @@ def render(args: list[str]) -> int:
         seed: int = 0
         """Which of the run's seeds."""
         max_steps: int | None = None
-        """Frames at most. Default: one episode, 500 at most."""
+        """Steps at most. Default: one episode, 500 at most."""
         greedy: bool = False
 
     flags = _parse(Render, args, "jaxrl render", "One episode of the trained policy.")
@@ -356,8 +357,19 @@ def _render(recipe: dict[str, Any], folder: Path, out: Path, seed: int, max_step
     length = int(np.argmax(done)) + 1 if np.any(done) else steps
     states = jax.tree.map(lambda x: np.asarray(x)[:length], states)
     out.parent.mkdir(parents=True, exist_ok=True)
-    dt = float(getattr(params, "dt", 1 / 30))
-    return save(out, render_states(env, states, params), fps=min(50, max(10, round(1 / dt))))
+    every, fps = _playback(env, params)
+    return save(out, render_states(env, jax.tree.map(lambda x: x[::every], states), params), fps=fps)
+
+
+def _playback(env: Any, params: Any) -> tuple[int, float]:
+    """`(n, frames per second)`: each n-th step is shown, at the speed of the task's own clock."""
+    from jaxrl.wrappers import Wrapper
+
+    while isinstance(env, Wrapper):
+        env = env.env
+    step = float(getattr(params, "dt", 1 / 30)) * getattr(env, "substeps", 1)
+    every = max(1, math.ceil(1 / (50 * step) - 0.01))  # a GIF has no more than 50 a second; dt is rounded
+    return every, 1 / (every * step)
 
 
 def plot_command(args: list[str]) -> int:
@@ -418,15 +430,17 @@ def bench(args: list[str]) -> int:
     from jaxrl import registry
     from jaxrl.math import fast_key
     from jaxrl.vectorize import vectorize
+    from jaxrl.wrappers import agents_as_slots
 
     for id in flags.envs:
         env, params = registry.make(id)
         venv, space = vectorize(env, flags.num_envs), env.action_space(params)
+        venv = agents_as_slots(venv) if env.num_agents > 1 else venv
 
         def step(loop, key, venv=venv, space=space, params=params):
             vstate, total = loop
             action_key, env_key = jax.random.split(key)
-            action = jax.vmap(space.sample)(jax.random.split(action_key, flags.num_envs))
+            action = jax.vmap(space.sample)(jax.random.split(action_key, venv.num_envs))
             ts = venv.step(env_key, vstate, action, params)
             # Everything is summed, so that nothing is computed for nobody.
             total += sum(x.sum() for x in jax.tree.leaves(ts.obs)) + ts.reward.sum()
@@ -496,7 +510,9 @@ def _experiment(command: str, args: list[str], flags: type, several: bool = Fals
 
 
 def _build(recipe: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """`(algo, hyper, params)`; fields that are arrays come back as what they were."""
+    """`(algo, hyper, params)`; fields that are arrays come back as what they were, several agents as slots of one."""
+    import jax
+
     from jaxrl import registry
     from jaxrl.environment import strongly_typed
 
@@ -505,7 +521,29 @@ def _build(recipe: dict[str, Any]) -> tuple[Any, Any, Any]:
     params = strongly_typed(default.replace(**recipe["params"]))
     env.validate(params)
     config = {k: tuple(v) if isinstance(v, list) else v for k, v in recipe["config"].items()}
-    return module.make(env, module.Config(**config)), module.Hyper(**recipe["hyper"]), params
+    fold = env.num_agents > 1 and "num_envs" in config  # without it, `make` says that it trains one agent
+    algo = module.make(_slots(env, recipe["config"]["num_envs"]) if fold else env, module.Config(**config))
+    if fold and jax.tree.leaves(algo.initial_carry()):
+        raise ValueError(f"{env.id} has several agents; {algo.name} remembers, and learns from one agent only.")
+    return algo, module.Hyper(**recipe["hyper"]), params
+
+
+def _slots(env: Any, num_envs: int) -> Any:
+    """`agents_as_slots` of as many environments as make `num_envs` slots."""
+    from jaxrl.vectorize import vectorize
+    from jaxrl.wrappers import agents_as_slots
+
+    agents = env.num_agents
+    count, rest = divmod(num_envs, agents)
+    if rest:
+        near = agents * max(1, round(num_envs / agents))
+        raise ValueError(f"num_envs={num_envs}: each of the {agents} agents of {env.id} is a slot; {near} would do.")
+    print(
+        f"{env.id}: one policy for its {agents} agents, each of them a slot (num_envs={num_envs}: {count} x {agents}); "
+        "a return is their mean",
+        file=sys.stderr,
+    )
+    return agents_as_slots(vectorize(env, count))
 
 
 def _load(recipe: dict[str, Any], folder: Path) -> tuple[Any, Any, Any]:
@@ -565,11 +603,11 @@ def _numbers(name: str, tree: Any, several: bool = False) -> tuple[str, type, An
 
     fields = []
     for field in dataclasses.fields(tree):
-        value = getattr(tree, field.name)
-        if np.ndim(value) == 0 and not dataclasses.is_dataclass(value):
-            kind = int if np.issubdtype(np.asarray(value).dtype, np.integer) else float
+        value = np.asarray(getattr(tree, field.name))
+        kind = {"b": bool, "i": int, "u": int, "f": float}.get(value.dtype.kind)
+        if kind is not None and value.ndim == 0:  # None, where something is switched off, is no number
             # float32 0.1 is shown, and stored, as 0.1
-            shown = int(value) if kind is int else float(str(np.asarray(value)))
+            shown = float(str(value)) if kind is float else kind(value)
             wanted = (tuple[kind, ...], (shown,)) if several else (kind, shown)
             fields.append((field.name, wanted[0], dataclasses.field(default=wanted[1])))
     cls = dataclasses.make_dataclass(name.capitalize(), fields)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform, overload
 
@@ -61,13 +62,17 @@ class _ClassOf:
 def _pytree(cls: Any, static: tuple[str, ...]) -> Any:
     # In jaxlib 0.10 the structures of two dataclasses with equally many fields compare as equal, so a jit cache can run
     # the program of one for the other. The class itself, as a constant of the structure, tells them apart.
-    cls.__annotations__ = {**vars(cls).get("__annotations__", {}), "class_of": type}
+    cls.__annotations__ = {**inspect.get_annotations(cls), "class_of": type}
     cls.class_of = dataclasses.field(default=cls, kw_only=True, repr=False)
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     cls.class_of = _ClassOf()
     names = [f.name for f in dataclasses.fields(cls) if f.name != "class_of"]
     jax.tree_util.register_dataclass(cls, [n for n in names if n not in static], [*static, "class_of"])
-    del cls.__dataclass_fields__["class_of"]  # no field to those who look at or print the fields
+    # It is no field to those who look at or print the fields, and no argument to those who look at the signature.
+    del cls.__dataclass_fields__["class_of"]
+    signature = inspect.signature(cls.__init__)
+    shown = [p for name, p in signature.parameters.items() if name not in ("self", "class_of")]
+    cls.__signature__ = signature.replace(parameters=shown, return_annotation=inspect.Signature.empty)
     if "replace" not in vars(cls):
         cls.replace = Replaceable.replace
     # jax rebuilds pytrees around placeholders (object(), axis specs, None), which a run-time type check would refuse.

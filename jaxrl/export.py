@@ -28,6 +28,7 @@ from jaxtyping import Array, PyTree
 
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import visible
+from jaxrl.spaces import Dict, Space, Tuple
 
 FORMATS = {"c": ".h", "onnx": ".onnx", "stablehlo": ".stablehlo"}
 
@@ -43,12 +44,12 @@ class Deployed(NamedTuple):
 def greedy(algo: Algorithm, policy: PyTree) -> Deployed:
     """What acts after training: `obs -> action`, or with memory `(obs, carry) -> (action, next_carry)`.
 
-    `obs` is one observation, without batch axes and without its privileged part; `policy` is `algo.policy(state)` of
-    one seed. The examples are an observation of zeros and the carry before an episode.
+    `obs` is one observation (of several agents: of one), without batch axes and without its privileged part; `policy`
+    is `algo.policy(state)` of one seed. The examples are an observation of zeros and the carry before an episode.
     """
     env = algo.venv.env
-    shapes = jax.eval_shape(env.reset, jax.random.key(0), env.default_params)[0]
-    whole = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    obs = jax.eval_shape(env.reset, jax.random.key(0), env.default_params)[0]
+    whole = _zeros(env.observation_space(env.default_params), obs)
 
     def act(obs: Any, carry: Any = ()) -> Any:
         # Normalisers know the privileged part, no actor uses it.
@@ -60,6 +61,15 @@ def greedy(algo: Algorithm, policy: PyTree) -> Deployed:
     if jax.tree.leaves(carry):
         return Deployed(act, (visible(whole), carry), ("action", "next_carry"))
     return Deployed(act, (visible(whole),), ("action",))
+
+
+def _zeros(space: Space, obs: Any) -> Any:
+    """One member of `space`. Its dtypes are the observation's: in float64 that of a space is another."""
+    if isinstance(space, Dict):
+        return {name: _zeros(s, obs[name]) for name, s in space.spaces.items()}
+    if isinstance(space, Tuple):
+        return tuple(_zeros(s, x) for s, x in zip(space.spaces, obs, strict=True))
+    return jnp.zeros(space.shape, obs.dtype)
 
 
 def export(algo: Algorithm, policy: PyTree, path: str | Path, format: str = "c", name: str = "policy") -> Path:
@@ -526,6 +536,35 @@ _C_TYPES = {
 }
 
 
+# Of C99 and of C++20, as the header serves both.
+_C_KEYWORDS = frozenset(
+    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl
+    concept const const_cast consteval constexpr constinit continue co_await co_return co_yield decltype default delete
+    do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable
+    namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
+    requires restrict return short signed sizeof static static_assert static_cast struct switch template this
+    thread_local throw true try typedef typeid typename typeof union unsigned using virtual void volatile wchar_t while
+    xor xor_eq _Bool _Complex _Imaginary""".split()
+)
+_MATH_H = frozenset(
+    f"{word}{suffix}"
+    for suffix in ("", "f", "l")
+    for word in """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim
+    floor fma fmax fmin fmod frexp hypot ilogb ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround modf
+    nan nearbyint nextafter nexttoward pow remainder remquo rint round scalbln scalbn sin sinh sqrt tan tanh tgamma
+    trunc""".split()
+)
+
+
+def _check_names(name: str, arguments: Sequence[str]) -> None:
+    """Raise ValueError for a name that C does not allow, or that the header needs."""
+    for word in (name, *arguments):
+        allowed = re.fullmatch(r"[A-Za-z_]\w*", word, re.ASCII) and word not in (*_C_KEYWORDS, *_C_TYPES.values())
+        ours = re.fullmatch(r"[bdijk]|at|best|sum|worst|v\d+", word)
+        if not allowed or ours or (word == name and (word in _MATH_H or word in arguments)):
+            raise ValueError(f"export: {word!r} cannot be a name in the C header; choose another.")
+
+
 def _c_type(dtype: Any) -> str:
     if dtype not in _C_TYPES:
         raise NotImplementedError(f"export: C has no {dtype}. Use float32, float64, integers or bool.")
@@ -766,9 +805,7 @@ def to_c(
     """
     signature = _signature(function, examples, outputs)
     arguments = list(dict.fromkeys(leaf.argument for leaf in (*signature.inputs, *signature.outputs)))
-    for word in (name, *arguments):
-        if not re.fullmatch(r"[A-Za-z_]\w*", word) or re.fullmatch(r"[bdijk]|at|best|sum|worst|v\d+", word):
-            raise ValueError(f"export: {word!r} cannot be a name in the C header; choose another.")
+    _check_names(name, arguments)
     program = lower(signature.call, *signature.examples)
     c = _C(name, program)
     leaves = (*signature.inputs, *signature.outputs)

@@ -100,7 +100,8 @@ def _check_window(who: str, start: Any, end: Any) -> None:
 def predicate(value: Callable[[Signal], Array]) -> Predicate:
     """A predicate, also as a decorator. `value(signal) -> (T,)` is positive where it is true.
 
-    Two predicates are equal if their functions are the same object: define them once, in a module.
+    Two predicates are equal if their functions are the same object: define them once, in a module. Integers become
+    floats; a truth value has no size, so it is refused.
     """
     return Predicate(value)
 
@@ -165,7 +166,7 @@ def rho(formula: Formula, signal: Signal, temperature: Any = None) -> Float[Arra
     Args:
         temperature: None for min and max; otherwise positive, in the unit of the predicates' values.
 
-    Raises ValueError for a predicate that does not give one value a sample.
+    Raises ValueError for a predicate that does not give one number a sample.
     """
     return _robustness(formula, _values(formula, signal), _greater(temperature))
 
@@ -202,6 +203,10 @@ def _values(formula: Formula, signal: Signal) -> dict[Formula, Array]:
         values[p] = jnp.asarray(p.value(signal))
         if values[p].shape != (length,):
             raise ValueError(f"{p} has shape {values[p].shape}; a signal of {length} samples needs ({length},).")
+        if values[p].dtype == jnp.bool_:
+            raise ValueError(f"{p} gives truth values; it needs numbers, positive where true: a margin, or +1 and -1.")
+        if not jnp.issubdtype(values[p].dtype, jnp.floating):
+            values[p] = values[p].astype(jnp.result_type(float))  # integers have no infinity for an empty window
     return values
 
 

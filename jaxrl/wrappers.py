@@ -546,7 +546,7 @@ class AgentVectorEnv(VectorEnv):
 
 def agents_as_slots(venv: VectorEnv) -> AgentVectorEnv:
     """Each of the M agents of N environments as a slot of its own: one policy learns from all (independent learning
-    with shared weights). Any algorithm for one agent takes it, with `num_envs` N M:
+    with shared weights). Any algorithm for one agent takes it, with `num_envs` N M, unless its policy has a memory:
 
         venv = agents_as_slots(vectorize(env, 16))
         algo = ppo.make(venv, ppo.Config(num_envs=venv.num_envs))

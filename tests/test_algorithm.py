@@ -269,6 +269,6 @@ def test_spaces_of_names_what_would_do():
         spaces_of("dqn", make("Pendulum-v1")[0], Discrete)
     with pytest.raises(ValueError, match=r"x acts in Discrete and one-dimensional Box spaces, not in other's"):
         spaces_of("x", with_space(Box(-1.0, 1.0, (2, 2))), Discrete, Box)
-    with pytest.raises(ValueError, match="2 agents; x trains one: vmap"):
+    with pytest.raises(ValueError, match=r"2 agents; x trains one\. .*wrappers\.agents_as_slots"):
         spaces_of("x", with_space(Discrete(2), num_agents=2), Discrete)
     assert spaces_of("x", vectorize(with_space(Discrete(2)), 3), Discrete)[1] == Discrete(2)

@@ -111,6 +111,17 @@ def test_tuned_settings_are_the_default_and_can_be_left_out(monkeypatch, tmp_pat
     assert flags["params"]["max_steps"] == 9 and flags["hyper"]["learning_rate"] == 1e-3
 
 
+def test_parameters_that_are_truth_values_or_switched_off(monkeypatch):
+    recipes = []
+    monkeypatch.setattr(cli, "_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    good("train ppo Asterix-MinAtar --params.no-ramping")
+    good("train ppo Quadcopter-Hover-v0 --params.dt 0.02")
+    game, flight = (recipe["params"] for recipe in recipes)
+    assert game["ramping"] is False and flight["dt"] == 0.02 and "battery" not in flight
+    env, params = jaxrl.make("Quadcopter-Hover-v0")
+    assert params.battery is None and cli._build(recipes[1])[2].battery is None
+
+
 def test_every_tuned_setting_exists():
     import tomllib
 
@@ -158,6 +169,60 @@ def test_render(run):
     assert name == str(run[0] / "media" / "policy.gif") and picture(name)[0] == 5
     sheet = good(f"render {run[0]} --max-steps 5 --out sheet.png").strip()
     assert sheet == "sheet.png" and len(np.unique(picture(sheet)[1].reshape(-1, 3), axis=0)) > 3
+
+
+@pytest.mark.parametrize(
+    ("id", "steps", "speed"),
+    [
+        ("CartPole-v1", 1, 50),
+        ("Acrobot-v1", 1, 5),
+        ("MiniGrid-DoorKey-5x5-v0", 1, 30),  # no clock
+        ("Quadcopter-Hover-v0", 2, 50),
+        ("Quadcopter-TimedGates-v0", 1, 20),
+        ("Quadcopter-GpdHover-v0", 1, 30),
+    ],
+)
+def test_videos_run_at_the_speed_of_the_task(id, steps, speed):
+    every, fps = cli._playback(*jaxrl.make(id))
+    assert every == steps and fps == pytest.approx(speed)
+
+
+def test_several_agents_are_slots_of_one_policy(tmp_path):
+    folder = tmp_path / "flock"
+    short = "--total-steps 64 --env.num-agents 2 --params.max-steps 6 --checkpoint-every 32 --config.num-envs 4"
+    tiny = "--config.num-steps 8 --config.num-minibatches 1 --config.num-epochs 1 --config.hidden 8"
+    train = f"train ppo Quadcopter-Flock-v0 {short} {tiny} --eval-episodes 2 --no-progress --video --out {folder}"
+    status, out, err = run_command(train)
+    assert status == 0 and "over 2 full episodes" in out, err
+    assert err == (
+        "Quadcopter-Flock-v0: one policy for its 2 agents, each of them a slot (num_envs=4: 2 x 2); a return is their "
+        "mean\n"
+    ) * err.count("\n")
+    with Image.open(folder / "media" / "policy.gif") as video:
+        assert video.n_frames == 6 and video.info["duration"] == 20  # 48 control steps a second
+    before = contents(folder)
+    shutil.rmtree(max((folder / "checkpoints").iterdir(), key=lambda path: path.stat().st_mtime))
+    good(f"resume {folder} --no-progress")
+    assert contents(folder)[Path("metrics.jsonl")] == before[Path("metrics.jsonl")]
+    assert "length 6.0" in good(f"eval {folder} --episodes 2 --greedy")
+    header = Path(good(f"export {folder}").strip()).read_text()
+    env, params = jaxrl.make("Quadcopter-Flock-v0", num_agents=2)
+    assert f"#define POLICY_OBS_SIZE {env.observation_space(params).shape[0]}" in header
+    assert "M steps/s" in good("bench Quadcopter-Flock-v0 --num-envs 2 --steps 3 --repeats 1")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("ppo Quadcopter-Flock-v0 --config.num-envs 6", "num_envs=6: each of the 4 agents .* is a slot; 8 would do"),
+        ("td3 Quadcopter-Flock-v0", "num_envs=1: each of the 4 agents .* is a slot; 4 would do"),
+        ("ppo_rnn Quadcopter-Flock-v0", "several agents; ppo_rnn remembers, and learns from one agent only"),
+        ("stream_ac Quadcopter-Flock-v0", "4 agents; stream_ac trains one"),
+    ],
+)
+def test_several_agents_that_do_not_fit(words, message, tmp_path):
+    status, _, err = run_command(f"train {words} --out {tmp_path / 'run'}")
+    assert status == 1 and re.search(message, err) and not (tmp_path / "run").exists(), err
 
 
 def test_plot(run):

@@ -1,6 +1,7 @@
 """The pytree decorator, strong types, and what the base class makes of an environment."""
 
 import dataclasses
+import inspect
 from typing import Any
 
 import jax
@@ -95,6 +96,18 @@ def test_classes_with_equal_fields_are_told_apart():
     assert isinstance(jax.tree.map(lambda x: x, fall), Fall)
     assert vars(fall) == {"x": 4.0} and [f.name for f in dataclasses.fields(fall)] == ["x"]
     assert "class_of" not in repr(fall)
+
+
+def test_the_signature_shows_the_fields_alone():
+    @pytree
+    class Deeper(Sized):
+        depth: Any = 1
+
+    assert list(inspect.signature(Point).parameters) == ["x", "y"] and inspect.signature(Point).bind(1).args == (1,)
+    assert inspect.signature(Point).parameters["y"].default == 2.0
+    assert list(inspect.signature(Sized).parameters) == ["values", "size", "name"]
+    assert list(inspect.signature(Deeper).parameters) == ["values", "size", "name", "depth"]
+    assert Deeper(0.0, 3, depth=2).replace(depth=3).depth == 3
 
 
 def test_pytrees_compare_by_identity():

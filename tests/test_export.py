@@ -15,6 +15,7 @@ from jaxrl import export, networks
 from jaxrl.algos import dqn, ppo, ppo_rnn, sac, td3
 from jaxrl.environment import Environment, Transition, pytree, strongly_typed
 from jaxrl.spaces import Box, Dict, Discrete
+from jaxrl.wrappers import agents_as_slots
 
 CC = shutil.which("cc")
 needs_cc = pytest.mark.skipif(CC is None, reason="no C compiler `cc` on this machine")
@@ -332,9 +333,11 @@ def test_what_cannot_be_exported():
         export.to_c(lambda obs: x[obs[0].astype(jnp.int32)] + obs, x)
     with pytest.raises(NotImplementedError, match="float16"):
         export.to_c(lambda obs: obs.astype(jnp.float16), x)
-    for name in ("2fast", "a b", "sum"):
+    for name in ("2fast", "a b", "sum", "int", "class", "int32_t", "sin", "tanhf", "obs", "action", "größe"):
         with pytest.raises(ValueError, match=f"{name!r} cannot be a name"):
             export.to_c(lambda obs: obs + 1, x, name=name)
+    with pytest.raises(ValueError, match="'register' cannot be a name"):
+        export.to_c(lambda obs: obs + 1, x, outputs=("register",))
     with pytest.raises(ValueError, match="2 examples for a function of 1 parameters"):
         export.to_c(lambda obs: obs, x, x)
     with pytest.raises(ValueError, match="returns 2 results, outputs names 3"):
@@ -347,6 +350,27 @@ def test_onnx_names_what_it_lacks():
     pytest.importorskip("onnxruntime")
     with pytest.raises(NotImplementedError, match="ONNX has no operator for the primitive 'cbrt'"):
         export.to_onnx(lambda obs: jnp.cbrt(obs), jnp.zeros(3))
+
+
+def test_the_policy_of_several_agents_is_that_of_one():
+    class Pair(Everything):
+        num_agents = 2
+
+        def observe(self, key, state, params):
+            return jax.tree.map(lambda x: jnp.stack([x, x]), super().observe(key, state, params))
+
+        def transition(self, key, state, action, params):
+            return super().transition(key, state, action, params)._replace(reward=jnp.zeros(2))
+
+    module, env, config = POLICIES["ppo_dict"]
+    alone, policy = trained(module, env, **config)
+    team = module.make(agents_as_slots(jaxrl.vectorize(Pair(id="Pair-v0"), 2)), module.Config(**config))
+    one, other = export.greedy(alone, policy), export.greedy(team, policy)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), one.examples) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), other.examples
+    )
+    obs = draw(one.examples[0])
+    np.testing.assert_array_equal(*(jax.jit(jax.vmap(deployed.function))(obs) for deployed in (one, other)))
 
 
 def test_export_writes_files(tmp_path):

@@ -260,6 +260,27 @@ def test_horizon():
     assert stl.horizon(stl.always(P | stl.eventually(Q)), 20) == 19
 
 
+def test_integers_are_numbers():
+    signal = long_signal(7)
+    whole = stl.predicate(lambda s: jnp.round(4 * s["x"][:, 0]).astype(jnp.int32))
+    real = stl.predicate(lambda s: jnp.round(4 * s["x"][:, 0]))
+    for make in (lambda p: stl.always(p, 5, 9), lambda p: ~p & stl.eventually(p, 2, 3), lambda p: stl.always(p, 8)):
+        robustness = stl.rho(make(whole), signal)
+        assert robustness.dtype == jnp.float32
+        np.testing.assert_array_equal(robustness, stl.rho(make(real), signal))
+        watch = stl.monitor(make(whole))
+        values = jax.lax.scan(watch.update, watch.init(), signal)[1]
+        np.testing.assert_array_equal(values[-1], robustness[0])
+    assert stl.rho(stl.always(whole, 8), signal)[0] == jnp.inf
+
+
+def test_truth_values_are_refused():
+    truth = stl.predicate(lambda s: s["x"][:, 0] > 0)
+    for use in (stl.rho, stl.satisfied, lambda f, s: stl.monitor(f).update(stl.monitor(f).init(), {"x": s["x"][0]})):
+        with pytest.raises(ValueError, match="gives truth values; it needs numbers, positive where true"):
+            use(stl.eventually(truth, 2, 3), long_signal(7))
+
+
 def test_errors_name_what_is_wrong():
     with pytest.raises(ValueError, match=r"window \[3, 1\]"):
         stl.eventually(P, 3, 1)

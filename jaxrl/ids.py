@@ -228,6 +228,73 @@ ENVIRONMENTS: dict[str, Entry] = {
     "CliffWalking-v1": Entry("jaxrl.envs.tabular.cliff_walking:CliffWalking", {}),
     "CliffWalkingSlippery-v1": Entry("jaxrl.envs.tabular.cliff_walking:CliffWalking", {"slippery": True}),
     "CombinationLock-v0": Entry("jaxrl.envs.tabular.combination_lock:CombinationLock", {}),
+    "Cont-CC-DFIM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "DFIM", "task": "CC", "control": "Cont"}),
+    "Cont-CC-EESM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "EESM", "task": "CC", "control": "Cont"}),
+    "Cont-CC-ExtExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "ExtExDc", "task": "CC", "control": "Cont"}
+    ),
+    "Cont-CC-PMSM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "PMSM", "task": "CC", "control": "Cont"}),
+    "Cont-CC-PermExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PermExDc", "task": "CC", "control": "Cont"}
+    ),
+    "Cont-CC-SCIM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "SCIM", "task": "CC", "control": "Cont"}),
+    "Cont-CC-SIXPMSM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SIXPMSM", "task": "CC", "control": "Cont"}
+    ),
+    "Cont-CC-SeriesDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SeriesDc", "task": "CC", "control": "Cont"}
+    ),
+    "Cont-CC-ShuntDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "ShuntDc", "task": "CC", "control": "Cont"}
+    ),
+    "Cont-CC-SynRM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "SynRM", "task": "CC", "control": "Cont"}),
+    "Cont-DTC-PMSM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "PMSM", "task": "DTC", "control": "Cont"}),
+    "Cont-DTC-SCIM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "SCIM", "task": "DTC", "control": "Cont"}),
+    "Cont-FW-PMSM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "PMSM", "task": "FW", "control": "Cont"}),
+    "Cont-PC-PMSM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "PMSM", "task": "PC", "control": "Cont"}),
+    "Cont-PC-PermExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PermExDc", "task": "PC", "control": "Cont"}
+    ),
+    "Cont-SC-DFIM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "DFIM", "task": "SC", "control": "Cont"}),
+    "Cont-SC-EESM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "EESM", "task": "SC", "control": "Cont"}),
+    "Cont-SC-ExtExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "ExtExDc", "task": "SC", "control": "Cont"}
+    ),
+    "Cont-SC-PMSM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "PMSM", "task": "SC", "control": "Cont"}),
+    "Cont-SC-PermExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PermExDc", "task": "SC", "control": "Cont"}
+    ),
+    "Cont-SC-SCIM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "SCIM", "task": "SC", "control": "Cont"}),
+    "Cont-SC-SIXPMSM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SIXPMSM", "task": "SC", "control": "Cont"}
+    ),
+    "Cont-SC-SeriesDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SeriesDc", "task": "SC", "control": "Cont"}
+    ),
+    "Cont-SC-ShuntDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "ShuntDc", "task": "SC", "control": "Cont"}
+    ),
+    "Cont-SC-SynRM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "SynRM", "task": "SC", "control": "Cont"}),
+    "Cont-TC-DFIM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "DFIM", "task": "TC", "control": "Cont"}),
+    "Cont-TC-EESM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "EESM", "task": "TC", "control": "Cont"}),
+    "Cont-TC-ExtExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "ExtExDc", "task": "TC", "control": "Cont"}
+    ),
+    "Cont-TC-PMSM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "PMSM", "task": "TC", "control": "Cont"}),
+    "Cont-TC-PermExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PermExDc", "task": "TC", "control": "Cont"}
+    ),
+    "Cont-TC-SCIM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "SCIM", "task": "TC", "control": "Cont"}),
+    "Cont-TC-SIXPMSM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SIXPMSM", "task": "TC", "control": "Cont"}
+    ),
+    "Cont-TC-SeriesDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SeriesDc", "task": "TC", "control": "Cont"}
+    ),
+    "Cont-TC-ShuntDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "ShuntDc", "task": "TC", "control": "Cont"}
+    ),
+    "Cont-TC-SynRM-v0": Entry("jaxrl.envs.motor.drive:MotorDrive", {"motor": "SynRM", "task": "TC", "control": "Cont"}),
     "ContextualLinearBandit-v0": Entry("jaxrl.envs.bandits.linear:ContextualLinearBandit", {}),
     "CoupledRestlessCapacity-v0": Entry("jaxrl.envs.bandits.coupled:Capacity", {}),
     "CoupledRestlessInterventions-v0": Entry("jaxrl.envs.bandits.coupled:Interventions", {}),
@@ -244,6 +311,111 @@ ENVIRONMENTS: dict[str, Entry] = {
     "DoublePendulum-v0": Entry("jaxrl.envs.classic.double_pendulum:DoublePendulum", {}),
     "DriftingBandit-v0": Entry("jaxrl.envs.bandits.nonstationary:DriftingBandit", {}),
     "DuelingBandit-v0": Entry("jaxrl.envs.bandits.dueling:DuelingBandit", {}),
+    "Finite-CC-DFIM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "DFIM", "task": "CC", "control": "Finite"}
+    ),
+    "Finite-CC-EESM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "EESM", "task": "CC", "control": "Finite"}
+    ),
+    "Finite-CC-ExtExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "ExtExDc", "task": "CC", "control": "Finite"}
+    ),
+    "Finite-CC-PMSM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PMSM", "task": "CC", "control": "Finite"}
+    ),
+    "Finite-CC-PermExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PermExDc", "task": "CC", "control": "Finite"}
+    ),
+    "Finite-CC-SCIM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SCIM", "task": "CC", "control": "Finite"}
+    ),
+    "Finite-CC-SIXPMSM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SIXPMSM", "task": "CC", "control": "Finite"}
+    ),
+    "Finite-CC-SeriesDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SeriesDc", "task": "CC", "control": "Finite"}
+    ),
+    "Finite-CC-ShuntDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "ShuntDc", "task": "CC", "control": "Finite"}
+    ),
+    "Finite-CC-SynRM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SynRM", "task": "CC", "control": "Finite"}
+    ),
+    "Finite-DTC-PMSM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PMSM", "task": "DTC", "control": "Finite"}
+    ),
+    "Finite-DTC-SCIM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SCIM", "task": "DTC", "control": "Finite"}
+    ),
+    "Finite-FW-PMSM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PMSM", "task": "FW", "control": "Finite"}
+    ),
+    "Finite-PC-PMSM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PMSM", "task": "PC", "control": "Finite"}
+    ),
+    "Finite-PC-PermExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PermExDc", "task": "PC", "control": "Finite"}
+    ),
+    "Finite-SC-DFIM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "DFIM", "task": "SC", "control": "Finite"}
+    ),
+    "Finite-SC-EESM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "EESM", "task": "SC", "control": "Finite"}
+    ),
+    "Finite-SC-ExtExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "ExtExDc", "task": "SC", "control": "Finite"}
+    ),
+    "Finite-SC-PMSM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PMSM", "task": "SC", "control": "Finite"}
+    ),
+    "Finite-SC-PermExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PermExDc", "task": "SC", "control": "Finite"}
+    ),
+    "Finite-SC-SCIM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SCIM", "task": "SC", "control": "Finite"}
+    ),
+    "Finite-SC-SIXPMSM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SIXPMSM", "task": "SC", "control": "Finite"}
+    ),
+    "Finite-SC-SeriesDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SeriesDc", "task": "SC", "control": "Finite"}
+    ),
+    "Finite-SC-ShuntDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "ShuntDc", "task": "SC", "control": "Finite"}
+    ),
+    "Finite-SC-SynRM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SynRM", "task": "SC", "control": "Finite"}
+    ),
+    "Finite-TC-DFIM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "DFIM", "task": "TC", "control": "Finite"}
+    ),
+    "Finite-TC-EESM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "EESM", "task": "TC", "control": "Finite"}
+    ),
+    "Finite-TC-ExtExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "ExtExDc", "task": "TC", "control": "Finite"}
+    ),
+    "Finite-TC-PMSM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PMSM", "task": "TC", "control": "Finite"}
+    ),
+    "Finite-TC-PermExDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "PermExDc", "task": "TC", "control": "Finite"}
+    ),
+    "Finite-TC-SCIM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SCIM", "task": "TC", "control": "Finite"}
+    ),
+    "Finite-TC-SIXPMSM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SIXPMSM", "task": "TC", "control": "Finite"}
+    ),
+    "Finite-TC-SeriesDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SeriesDc", "task": "TC", "control": "Finite"}
+    ),
+    "Finite-TC-ShuntDc-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "ShuntDc", "task": "TC", "control": "Finite"}
+    ),
+    "Finite-TC-SynRM-v0": Entry(
+        "jaxrl.envs.motor.drive:MotorDrive", {"motor": "SynRM", "task": "TC", "control": "Finite"}
+    ),
     "Fishery-v0": Entry("jaxrl.envs.classic.fishery:Fishery", {}),
     "Freeway-MinAtar": Entry("jaxrl.envs.grid.minatar.freeway:Freeway", {}),
     "FrozenLake-v1": Entry("jaxrl.envs.tabular.frozen_lake:FrozenLake", {}),

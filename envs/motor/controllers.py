@@ -16,11 +16,14 @@ a scan, also over environments that reset themselves, and `act` is vmapped over 
 | `mpc` | Finite | every switching state one step ahead, through the plant; the best is taken |
 | `dtc` | Finite | direct torque control (Takahashi and Noguchi 1986) of three-phase machines |
 
-The loops before it are the same for all: speed control is a PI whose output is a torque; `operating_point` finds
-currents for a torque within limits of current and voltage: the least current on each machine's way (MTPA), or as much
-negative d current as the voltage asks for (field weakening). Tuning: the symmetric optimum with T_sigma = tau, a = 4 as
-in gym-electric-motor (section "gem_controllers"), L/(a tau) and L/(a^3 tau^2); or the magnitude optimum, L/(2 tau) and
-r/(2 tau); speed J/(a t_n), J/(a t_n)^2 with t_n = a^2 tau.
+The loops before it are the same for all. Position control is a proportional gain whose output is a speed, no faster
+than half of the torque can brake in the way that is left, plus the speed of the reference. Speed control is a PI whose
+output is a torque; `operating_point` finds currents for a torque within limits of current and voltage: the least
+current on each machine's way (MTPA), or as much negative d current as the voltage asks for (field weakening). Where
+torque and stator flux are both given, `flux_point` has their currents; `dtc` needs none. Tuning: the symmetric optimum
+with T_sigma = tau, a = 4 as in gym-electric-motor (section "gem_controllers"), L/(a tau) and L/(a^3 tau^2); or the
+magnitude optimum, L/(2 tau) and r/(2 tau); speed J/(a t_n), J/(a t_n)^2 with t_n = a^2 tau; position 1/(a^2 t_n), a
+times slower than the speed.
 
 Where gym-electric-motor differs: it gives an induction machine l_r/r_r for L (`upstream=True` does, too, else
 sigma l_s), cuts a voltage vector by the square of its excess, scales by the voltage limit in place of the supply's, has
@@ -62,6 +65,9 @@ VECTORS = (4, 6, 2, 3, 1, 5)
 """Actions of a bridge of six whose voltage points to 0, 60, .. 300 degrees."""
 SEARCH = 24
 """Halvings of an interval in search for an operating point: to 1e-7 of the current."""
+FLUX = ("torque", "psi_s")
+OUTER = (("torque",), ("omega",), ("position",), FLUX)
+"""References that are not the controlled currents'."""
 HORIZON, ITERATIONS = 3, 8
 """Steps of a gradient plan, and how often it is improved."""
 
@@ -78,12 +84,15 @@ class Gains:
     voltage: jax.Array = 0.9  # of what the converter gives, that a steady operating point asks for
     band: jax.Array = 0.01  # half the width of hysteresis, of the limit
     rate: jax.Array = 0.5  # of a gradient step of `mpc`, of Newton's
+    position_p: jax.Array = 0.0  # 1/s
+    brake: jax.Array = 0.5  # of the torque limit, with which position control means to brake
 
 
 class Carry(NamedTuple):
     current: Any  # integrals of current errors, A s
     speed: Any  # of the speed error, rad
     switches: Any  # what hysteresis did last: of each phase; (flux, torque) of direct torque control
+    position: Any = ()  # position control: what the reference was, rad
 
 
 class Controller(NamedTuple):
@@ -93,13 +102,15 @@ class Controller(NamedTuple):
 
 
 def make(env: MotorDrive, method: str | None = None, tuning: str | None = None, a: float = 4.0) -> Controller:
-    """The controller of a task: `pi` where actions are continuous and `mpc` where they are finite, unless named.
+    """The controller of a task: `pi` where actions are continuous, `dtc` where they are finite and torque and flux have
+    references, and `mpc` where they are finite otherwise, unless named.
 
     `tuning`: the symmetric optimum for current control, as gym-electric-motor; the magnitude optimum, which hardly
     overshoots, where currents follow torque or speed control. `a`: how much slower and better damped a loop is than the
     lag that it does not see. Raises ValueError for what does not fit.
     """
-    usual = {"Cont": "pi", "Finite": "mpc"}
+    referenced, controlled = tuple(env.referenced or ()), controlled_currents(env)
+    usual = {"Cont": "pi", "Finite": "dtc" if referenced == FLUX else "mpc"}
     kind = "Finite" if env.converter.finite else "Cont"
     method = usual[kind] if method is None else method
     if method not in METHODS[kind]:
@@ -112,10 +123,11 @@ def make(env: MotorDrive, method: str | None = None, tuning: str | None = None, 
         raise ValueError(f"{env.id}: a={a} must be above 1.")
     if any(isinstance(part, converters.NoConverter) for part in _parts(env)):
         raise ValueError(f"{env.id}: a drive without a converter has nothing to control.")
-    referenced, controlled = tuple(env.referenced or ()), controlled_currents(env)
-    if referenced not in (("torque",), ("omega",)) and set(referenced) != set(controlled):
-        raise ValueError(f"{env.id}: references of {referenced}; controllers follow torque, omega or {controlled}.")
-    if method == "dtc" and (env.motor not in ("PMSM", "SynRM", "SCIM") or referenced not in (("torque",), ("omega",))):
+    if referenced not in OUTER and set(referenced) != set(controlled):
+        raise ValueError(
+            f"{env.id}: references of {referenced}; controllers follow torque, omega, position, {FLUX} or {controlled}."
+        )
+    if method == "dtc" and (env.motor not in ("PMSM", "SynRM", "SCIM") or referenced not in OUTER):
         raise ValueError(f"{env.id}: 'dtc' controls torque or speed of PMSM, SynRM and SCIM.")
     inner = {
         ("Cont", "pi"): _pi,
@@ -146,7 +158,9 @@ def controlled_currents(env: MotorDrive) -> tuple[str, ...]:
 
 def init(env: MotorDrive) -> Carry:
     zero = jnp.zeros(())
-    return Carry(tuple(zero for _ in controlled_currents(env)), zero, (jnp.int32(0),) * max(env.converter.outputs, 2))
+    switches = (jnp.int32(0),) * max(env.converter.outputs, 2)
+    position = zero if env.referenced == ("position",) else ()
+    return Carry(tuple(zero for _ in controlled_currents(env)), zero, switches, position)
 
 
 def tune(env: MotorDrive, params: Params, tuning: str = "symmetric", a: Any = 4.0) -> Gains:
@@ -161,7 +175,8 @@ def tune(env: MotorDrive, params: Params, tuning: str = "symmetric", a: Any = 4.
         i = tuple(r / (2 * tau) + 0 * k for r, k in zip(resistances(machine), p, strict=True))
     slow = a * a * a * tau
     inertia = machine.j_rotor + params.load.j_load
-    return Gains(p, i, inertia / slow, inertia / slow**2)
+    position = 1 / (a * slow) if env.referenced == ("position",) else 0.0
+    return Gains(p, i, inertia / slow, inertia / slow**2, position_p=position)  # pyright: ignore
 
 
 # ---- what machines differ in
@@ -191,6 +206,12 @@ def operating_point(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: 
 
     `i_max` [A]: (of armature or stator, of the excitation); `u_max` [V]: of the armature or of a stator vector.
     """
+    raise TypeError(f"no controller knows {type(machine).__name__}")
+
+
+@functools.singledispatch
+def flux_point(machine: Any, plant: Plant, torque: Any, psi: Any, i_max: Any) -> tuple:
+    """Controlled currents [A], together at most `i_max`, for a torque [N m] and a stator flux of length `psi` [V s]."""
     raise TypeError(f"no controller knows {type(machine).__name__}")
 
 
@@ -329,6 +350,27 @@ def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Ga
     return (i_d, i_q), made
 
 
+@flux_point.register(PMSM)
+def _(machine: Any, plant: Plant, torque: Any, psi: Any, i_max: Any) -> tuple:
+    """By halving the load angle, with which torque rises as far as `PMSM.most_torque` says."""
+    a, b = machine.psi_p * machine.l_q / machine.l_d, (1 - machine.l_q / machine.l_d) * psi
+    summit = jnp.arccos(jnp.clip(2 * b / (a + jnp.sqrt(a * a + 8 * b * b)), -1, 1))
+    wanted = jnp.abs(torque) * machine.l_q / (1.5 * machine.p * psi)
+
+    def halve(_, ends):
+        low, high = ends
+        middle = 0.5 * (low + high)
+        enough = jnp.sin(middle) * (a + b * jnp.cos(middle)) > wanted
+        return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
+
+    low, high = jax.lax.fori_loop(0, SEARCH, halve, _alike(0 * summit, summit))
+    angle = 0.5 * (low + high)
+    i_d = (psi * jnp.cos(angle) - machine.psi_p) / machine.l_d
+    i_q = jnp.where(torque < 0, -1, 1) * psi * jnp.sin(angle) / machine.l_q
+    shorter = jnp.minimum(i_max / jnp.sqrt(i_d**2 + i_q**2 + 1e-12), 1)
+    return i_d * shorter, i_q * shorter
+
+
 @inductances.register(SaturatedPMSM)
 def _(machine: Any, upstream: bool = False) -> tuple:
     _, _, (l_dd, _, _, l_qq) = machine.flux(0.0, 0.0)
@@ -441,6 +483,18 @@ def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Ga
     return (i_d, i_q), constant * flux * i_q
 
 
+@flux_point.register(Induction)
+def _(machine: Any, plant: Plant, torque: Any, psi: Any, i_max: Any) -> tuple:
+    """On axes of the rotor's flux as it is: the rest of the stator's is leakage, which currents change at once."""
+    alpha, beta = plant.motor[2:4]
+    share, leakage = machine.l_m / machine.l_r, machine.sigma * machine.l_s
+    flux = jnp.sqrt(jnp.maximum(alpha**2 + beta**2, 1e-12))
+    i_q = _within(torque / (1.5 * machine.p * share * flux), i_max)
+    d = jnp.sqrt(jnp.maximum(psi**2 - (leakage * i_q) ** 2, 0))
+    i_d = _within((d - share * flux) / leakage, jnp.sqrt(i_max**2 - i_q**2))
+    return i_d, i_q
+
+
 def _flux_limit(speed: Any, u_max: Any, drop: Any) -> Any:
     """Flux linkage that the voltage can turn at an electrical speed [V s]."""
     return jnp.maximum(u_max - drop, 0.1 * u_max) / jnp.maximum(jnp.abs(speed), 1e-3)
@@ -531,10 +585,8 @@ def measured(env: MotorDrive, params: Params, plant: Plant) -> tuple:
 
 def references(env: MotorDrive, params: Params, state: State) -> dict[str, Any]:
     """What measured quantities should be, in SI units."""
-    return {
-        name: reference.value(s) * env.limit(name, params)
-        for name, reference, s in zip(env.referenced or (), params.references, state.references, strict=True)
-    }
+    targets = env.targets(state.references, params)
+    return {name: x * env.limit(name, params) for name, x in zip(env.referenced or (), targets, strict=True)}
 
 
 def currents_wanted(
@@ -542,11 +594,16 @@ def currents_wanted(
 ) -> tuple[tuple, Carry]:
     """The outer loops: references of the controlled currents [A] for those of the task."""
     wanted = references(env, params, state)
-    if "omega" not in wanted and "torque" not in wanted:
+    if env.referenced not in OUTER:
         return _allowed(env, params, gains, wanted), carry
     limits, u_sup = params.limits, plant.u_sup[0]
     i_max = tuple((1 - gains.margin) * x for x in (limits.i, limits.i if limits.i_e is None else limits.i_e))
     u_max = gains.voltage * u_sup * (_radius(env) if params.machine.dq else 1.0)
+    if "psi_s" in wanted:
+        return flux_point(params.machine, plant, wanted["torque"], wanted["psi_s"], i_max[0]), carry
+    if "position" in wanted:
+        wanted["omega"] = speed_wanted(params, gains, state, plant, wanted["position"], carry)
+        carry = carry._replace(position=wanted["position"])
     if "torque" in wanted:
         return operating_point(params.machine, plant, wanted["torque"], i_max, u_max, gains)[0], carry
     error = wanted["omega"] - plant.load[0]
@@ -555,6 +612,24 @@ def currents_wanted(
     currents, made = operating_point(params.machine, plant, torque, i_max, u_max, gains)
     stuck = (jnp.abs(asked - made) > 1e-3 * limits.torque) & ((asked - made) * error > 0)
     return currents, carry._replace(speed=carry.speed + jnp.where(stuck, 0, params.tau * error))
+
+
+def speed_wanted(params: Params, gains: Gains, state: State, plant: Plant, position: Any, carry: Carry) -> Any:
+    """The position loop's speed [rad/s] towards `position` [rad].
+
+    Proportional to the way that is left, w = k x, as long as braking along it takes no more than the deceleration d
+    that is meant; beyond, w^2 = 2 d x with the x that makes both meet smoothly.
+    """
+    limit = params.limits.omega
+    slowing = gains.brake * params.limits.torque / (params.machine.j_rotor + params.load.j_load)
+    left = position - plant.load[1]
+    near = slowing / gains.position_p**2
+    far = jnp.sqrt(2 * slowing * jnp.maximum(jnp.abs(left) - 0.5 * near, 0.5 * near))
+    towards = jnp.where(jnp.abs(left) < near, gains.position_p * left, jnp.sign(left) * far)
+    before = jnp.where(state.time == 0, position, carry.position)
+    moving = (position - before) / params.tau
+    moving = jnp.where(jnp.abs(moving) < limit, moving, 0)  # faster is a jump, not a speed
+    return _within(towards + moving, limit)
 
 
 def _allowed(env: MotorDrive, params: Params, gains: Gains, wanted: dict[str, Any]) -> tuple:
@@ -794,10 +869,8 @@ def _finite_mpc(
 
 def stator_flux(machine: Any, state: Any) -> tuple[Any, Any]:
     """On stator axes [V s]."""
-    if isinstance(machine, Induction):
-        share = machine.l_m / machine.l_r
-        return tuple(machine.sigma * machine.l_s * state[k] + share * state[2 + k] for k in range(2))  # pyright: ignore
-    return turn((machine.l_d * state[0] + _magnets(machine), machine.l_q * state[1]), machine.frame(state))
+    flux = machine.stator_flux(state)
+    return flux if isinstance(machine, Induction) else turn(flux, machine.frame(state))
 
 
 def _dtc(

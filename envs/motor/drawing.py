@@ -16,9 +16,8 @@ def draw_drive(env: Any, state: Any, params: Any) -> UInt8[np.ndarray, "height w
     plane with rotor (grey), current (blue) and voltage (orange)."""
     values = {name: float(x) for name, x in env.normalised(state.plant, state.noise, params).items()}
     units = {name: float(x) for name, x in env.signals(state.plant, params).items()}
-    wanted = {
-        name: float(r.value(s)) for name, r, s in zip(env.referenced, params.references, state.references, strict=True)
-    }
+    targets = env.targets(state.references, params)
+    wanted = {name: float(x) for name, x in zip(env.referenced, targets, strict=True)}
     names = [n for n in env.names(params) if n in values]
     row, plane = 0.1, params.machine.has_angle
     height = max(row * (len(names) + 2.5), 1.6 if plane else 0.0)

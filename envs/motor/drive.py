@@ -23,6 +23,12 @@ limit:
 and, where a constraint is violated, `violation_reward` (by default the worst of the above for ever, discounted by
 `gamma`) instead, and the episode ends. There is no time limit: set `params.max_steps`.
 
+Further tasks, `tasks.py`: FW weakens the field beyond base speed, within the link's hexagon of voltages and a circle of
+currents. DTC has references of torque and of the stator flux's length psi_s [V s]; what their generators say are
+shares: of the machine's `flux_range`, and of the torque that the nominal current makes at that flux, so that both can
+be had together. PC has a servo axis; its position counts whole turns (within end stops) instead of an angle with sine
+and cosine: an axis comes back the way it went, and the error has no jump half a turn away.
+
 What gym-electric-motor does in another way than physics would has `upstream=True`: phase currents are reported at the
 angle before the step and flux-oriented ones at the flux before it; a B6 bridge reports half the supply's voltage at a
 reset; dead times, RC supplies, external speeds, the default excited machine and the six-phase one (their files).
@@ -106,7 +112,7 @@ class MotorDrive(Environment):
     noiseless = True
 
     motor: str = "PMSM"
-    task: str = "CC"  # current, torque (TC) or speed control (SC)
+    task: str = "CC"  # current, torque (TC) or speed control (SC), and FW, DTC, PC
     control: str = "Cont"  # or "Finite": the control set
     upstream: bool = False
     converter: Any = None  # a Converter or a key, "Cont-2QC", "Cont-B6C+Cont-4QC"
@@ -119,11 +125,12 @@ class MotorDrive(Environment):
     observed: tuple[str, ...] | None = None  # measured quantities in the observation, in this order
     solver: str = "rk4"
     substeps: int = 1  # solver steps a control step
-    hold: str = "rotor"  # axes on which a voltage stays still in a step, for machines on rotor axes
+    hold: str | None = None  # "rotor" or "stator": axes on which a voltage stays still, for machines on rotor axes
     interlocking: bool = False  # half bridges have a dead time, params.interlocking_time
     dq_actions: bool = False
     dead_time: int = 0  # control steps before an action reaches the converter
     flux_observer: bool = False  # psi_abs, psi_angle of induction machines
+    stator_flux: bool | None = None  # psi_s, the length of the stator's flux linkage
     cos_sin: bool = False  # cosine and sine of epsilon
     remove_angle: bool = False  # and no epsilon
     current_sum: tuple[str, ...] | None = None  # currents whose sum is measured as i_sum
@@ -132,6 +139,10 @@ class MotorDrive(Environment):
 
     def __post_init__(self) -> None:
         tasks.check(self.motor, self.task, self.control)
+        if self.hold is None:  # a voltage on rotor axes turns with them, which no inverter does
+            object.__setattr__(self, "hold", "stator" if self.task in tasks.MORE_TASKS else "rotor")
+        if self.stator_flux is None:
+            object.__setattr__(self, "stator_flux", self.task == "DTC")
         for name, allowed in (("solver", SOLVERS), ("hold", HOLDS), ("random_init", DRAWS)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{self.id}: {name}={getattr(self, name)!r}; it is one of {', '.join(allowed)}.")
@@ -144,9 +155,9 @@ class MotorDrive(Environment):
             )
         row = tasks.MOTORS[self.motor]
         defaults = {
-            "converter": row.converter.replace("{}", self.control),
+            "converter": tasks.converter(self.motor, self.task, self.control),
             "referenced": tasks.referenced(self.motor, self.task),
-            "constraints": row.constraints,
+            "constraints": tasks.constraints(self.motor, self.task),
             "current_sum": row.current_sum,
         }
         for name, value in defaults.items():
@@ -165,6 +176,8 @@ class MotorDrive(Environment):
             raise ValueError(f"{self.id}: dq_actions need a continuous converter and an alternating-current machine.")
         if self.flux_observer and not hasattr(machine, "observe_flux"):
             raise ValueError(f"{self.id}: flux_observer is for induction machines, SCIM and DFIM.")
+        if self.stator_flux and not hasattr(machine, "stator_flux"):
+            raise ValueError(f"{self.id}: stator_flux is for three-phase machines.")
         if self.cos_sin and not machine.has_angle:
             raise ValueError(f"{self.id}: cos_sin needs a machine with an angle.")
         known = self.names(self._components())
@@ -189,7 +202,7 @@ class MotorDrive(Environment):
     def _components(self) -> Params:
         """Default machine, load and supply, of python numbers; no task."""
         machine = tasks.machine(self.motor, self.upstream)
-        limits, nominal = machine.ratings()
+        limits, nominal = tasks.ratings(self.motor, self.task, *machine.ratings())
         load = tasks.load(self.motor, self.task, self.control) if self.load is None else loads.KEYS[self.load]()
         u_nominal = tasks.u_nominal(self.motor, self.task, self.control)
         supply = supplies.KEYS[self.supply or "ideal"](u_nominal)
@@ -207,12 +220,17 @@ class MotorDrive(Environment):
         load, machine, nominal = params.load, params.machine, params.nominal
         generators = []
         for name in self.referenced or ():
+            own = tasks.targets(self.task, name, params)
+            if own is not None:
+                generators.append(own)
+                continue
             ratio = self.limit(name, params, nominal) / self.limit(name, params)
             one_sided = self.low(name, params) == 0
             low, high = tasks.margin(self.motor, self.task, self.control, name, ratio, one_sided)
             generators.append(tasks.generator(self.motor, self.task, self.control, low, high))
         states = (*load.states, *machine.states)
-        high = tuple(0.0 for _ in states)
+        start = tasks.initial(self.task, params)
+        high = tuple(start.get(name, 0.0) for name in states)
         low = high
         if self.random_init != "none":
             high = tuple(float(self._bound(name, params)) for name in states)
@@ -229,6 +247,8 @@ class MotorDrive(Environment):
         """The largest value that a random initial state has."""
         if name == "twist":
             return 0.0
+        if name == "position":
+            return 0.5 * params.load.travel
         if name.startswith("psi"):
             return params.machine.l_m * params.nominal.i
         return self.limit(name, params, params.nominal)
@@ -277,12 +297,13 @@ class MotorDrive(Environment):
 
     def _check_reach(self, params: Params) -> None:
         """Warn of a supply that was made too weak for the voltage limit."""
-        usual = tasks.u_nominal(self.motor, self.task, self.control)
+        usual, default = tasks.u_nominal(self.motor, self.task, self.control), self._components()
         supply = np.asarray(params.supply.u_nominal) * params.supply.high
         for name, reach in zip(params.machine.voltages, self.converter.reaches, strict=False):
             limit = np.asarray(self.limit(name, params))
             most = supply * reach
-            if np.any((most < limit * (1 - 1e-6)) & (supply < usual * (1 - 1e-6))):
+            smaller = np.minimum(limit / np.asarray(self.limit(name, default)), 1)  # a smaller motor needs less
+            if np.any((most < limit * (1 - 1e-6)) & (supply < usual * smaller * (1 - 1e-6))):
                 warnings.warn(
                     f"{self.id}: the supply's {supply} V give {name} at most {most} V; its limit is {limit} V.",
                     stacklevel=2,
@@ -299,6 +320,7 @@ class MotorDrive(Environment):
             names.append("epsilon")
         names += ["u_sup"] if supply.phases == 1 else [f"u_sup_{phase}" for phase in "abc"]
         names += ["psi_abs", "psi_angle"] if self.flux_observer else []
+        names += ["psi_s"] if self.stator_flux else []
         names += ["cos(epsilon)", "sin(epsilon)"] if self.cos_sin else []
         names += ["i_sum"] if self.current_sum else []
         return tuple(names)
@@ -320,6 +342,10 @@ class MotorDrive(Environment):
             return 1.0
         if name == "psi_abs":
             return params.machine.l_m * ratings.i
+        if name == "psi_s":
+            return params.machine.flux_limit(ratings)
+        if name == "position":
+            return params.load.travel
         if name in ("epsilon", "psi_angle", "twist"):
             return math.pi
         if name in ("i_e", "u_e") and ratings.i_e is not None:
@@ -338,6 +364,8 @@ class MotorDrive(Environment):
         machine, converter = params.machine, self.converter
         if name.startswith("u_sup"):
             return params.supply.low
+        if name in ("psi_s", "position"):
+            return 0.0 if name == "psi_s" else -1.0
         if machine.has_angle or name == "i_sum":
             return -1.0
         if name in machine.one_sided:
@@ -370,6 +398,8 @@ class MotorDrive(Environment):
             there = square > 0
             values["psi_abs"] = jnp.where(there, jnp.sqrt(jnp.where(there, square, 1)), 0)
             values["psi_angle"] = jnp.where(there, jnp.arctan2(beta, jnp.where(there, alpha, 1)), 0)
+        if self.stator_flux:
+            values["psi_s"] = _length(*machine.stator_flux(plant.motor))
         if self.cos_sin:
             frame = params.machine.angle_frame(plant.motor)
             values["sin(epsilon)"], values["cos(epsilon)"] = frame
@@ -386,6 +416,16 @@ class MotorDrive(Environment):
 
     def _noisy(self, params: Params) -> tuple[str, ...]:
         return self.names(params) if self.noise == ("all",) else self.noise
+
+    def targets(self, references: tuple, params: Params) -> list:
+        """What `referenced` should be, in units of the limits, by the states of the references."""
+        values = [r.value(s) for r, s in zip(params.references, references, strict=True)]
+        if self.task != "DTC" or self.referenced != ("torque", "psi_s"):
+            return values
+        low, high = params.machine.flux_range(params.nominal)
+        psi = low + values[1] * (high - low)
+        torque = values[0] * params.machine.most_torque(psi, params.nominal.i)
+        return [torque / params.limits.torque, psi / self.limit("psi_s", params)]
 
     # ---- motion
 
@@ -536,7 +576,7 @@ class MotorDrive(Environment):
         dtype = plant.load[0].dtype
         noise = tuple(params.noise_scale * normal(word, dtype) for word in noise_words)
         values = self.normalised(plant, noise, params)
-        targets = [r.value(s) for r, s in zip(params.references, state.references, strict=True)]
+        targets = self.targets(state.references, params)
         error, violation = self.judge(values, targets, params)
         violated = violation >= 1
         reward = jnp.where(violated, self.penalty(params), error)
@@ -578,7 +618,7 @@ class MotorDrive(Environment):
     def observe(self, key: Key[Array, ""], state: State, params: Params) -> Float[Array, " n"]:
         values = self.normalised(state.plant, state.noise, params)
         measured = [values[name] for name in self._observed(params)]
-        wanted = [r.value(s) for r, s in zip(params.references, state.references, strict=True)]
+        wanted = self.targets(state.references, params)
         return jnp.stack([*measured, *wanted])
 
     def observation_space(self, params: Params) -> Box:
@@ -591,10 +631,21 @@ class MotorDrive(Environment):
         low = (-1.0,) * params.machine.dq if self.dq_actions else converter.low
         return Box(np.asarray(low, np.float32), 1.0, (len(low),))
 
+    def as_levels(self) -> MotorDrive:
+        """Itself: params are levels. `levels.py` draws and varies them."""
+        return self
+
     def render(self, state: State, params: Params) -> np.ndarray:
         from .drawing import draw_drive
 
         return draw_drive(self, state, params)
+
+
+def _length(x: Any, y: Any) -> Any:
+    """Of a vector; its derivative is finite where there is none."""
+    square = x * x + y * y
+    there = square > 0
+    return jnp.where(there, jnp.sqrt(jnp.where(there, square, 1)), 0)
 
 
 def _between(word: Any, low: Any, high: Any, kind: str, dtype: Any) -> Any:

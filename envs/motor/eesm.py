@@ -23,7 +23,7 @@ import numpy as np
 from jaxrl.environment import pytree
 
 from .machine import Ratings, rpm
-from .pmsm import Synchronous
+from .pmsm import Synchronous, corner
 
 
 @pytree
@@ -101,6 +101,15 @@ class EESM(Synchronous):
     def torque(self, state: Any) -> Any:
         i_d, i_q, i_e = state[:3]
         return 1.5 * self.p * (self.l_m * i_e + (self.l_d - self.l_q) * i_d) * i_q  # l_M i_E = l_m i_e
+
+    def stator_flux(self, state: Any) -> tuple[Any, Any]:
+        return self.l_d * state[0] + self.l_m * state[2], self.l_q * state[1]
+
+    def flux_limit(self, ratings: Ratings) -> Any:
+        return self.l_m * ratings.i_e + self.l_d * ratings.i
+
+    def base_point(self, ratings: Ratings) -> tuple[Any, Any]:
+        return corner(self, self.l_m * ratings.i_e, ratings)
 
     def power(self, state: Any, inputs: Any) -> Any:
         return 1.5 * (inputs[0] * state[0] + inputs[1] * state[1]) + inputs[2] * state[2]

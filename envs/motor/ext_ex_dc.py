@@ -41,6 +41,10 @@ class TwoWindings(Machine):
     def torque(self, state: Any) -> Any:
         return self.l_e_prime * state[0] * state[1]
 
+    def base_point(self, ratings: Ratings) -> tuple[Any, Any]:
+        excitation = ratings.i if ratings.i_e is None else ratings.i_e
+        return self.l_e_prime * ratings.i * excitation, ratings.u / (self.l_e_prime * excitation)
+
     def power(self, state: Any, inputs: Any) -> Any:
         return inputs[0] * state[0] + inputs[1] * state[1]
 

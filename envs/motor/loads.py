@@ -6,6 +6,7 @@
 | Polynomial | J dw/dt = T - sgn(w) c w^2 - b w - A(w); A is sgn(w) a beyond the slow zone, J / tau_decay w in it |
 | ExternalSpeed | follows a profile, whatever the torque |
 | OrnsteinUhlenbeck | dw = theta (mu - w) dt + sigma dW, in a range, whatever the torque |
+| Servo | as Polynomial, with the position: dx/dt = w |
 | TwoMass | rotor and load on an elastic, damped shaft; the load brakes as Polynomial |
 
 T is the machine's torque [N m], w the rotor's speed [rad/s]. J is the whole inertia (TwoMass: the rotor's alone).
@@ -13,6 +14,7 @@ T is the machine's torque [N m], w the rotor's speed [rad/s]. J is the whole ine
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -89,6 +91,19 @@ class Polynomial(Load):
         inertia = j_rotor + self.j_load
         brake = static_torque(state[0], self.a, self.b, self.c, inertia, self.tau_decay)
         return ((torque - brake) / inertia,)
+
+
+@pytree
+class Servo(Polynomial):
+    """An axis with a position, counted over whole turns, as an absolute multi-turn encoder does."""
+
+    travel: jax.Array = 4 * math.pi  # rad, from the middle to either end stop
+
+    states = ("omega", "position")
+    positive = ("tau_decay", "travel")
+
+    def derivative(self, state: tuple, torque: Any, j_rotor: Any, time: Any, tau: Any, plan: Any) -> tuple:
+        return *super().derivative(state[:1], torque, j_rotor, time, tau, plan), state[0]
 
 
 @pytree(static=("profile", "upstream"))
@@ -192,4 +207,5 @@ KEYS: dict[str, Any] = {
     "external_speed": ExternalSpeed,
     "ornstein_uhlenbeck": OrnsteinUhlenbeck,
     "two_mass": TwoMass,
+    "servo": Servo,
 }

@@ -100,6 +100,12 @@ class Machine(Replaceable):
         """Phase quantities of those on turning axes: the inverse of `inputs` for actions."""
         raise NotImplementedError
 
+    def base_point(self, ratings: Ratings) -> tuple[Any, Any]:
+        """Torque [N m] and speed [rad/s] of the rated current at the rated voltage, without resistance: the corner
+        beyond which a field has to be weakened. Least current for the torque (MTPA); space vectors, so a stator voltage
+        up to 2 u / sqrt 3."""
+        raise NotImplementedError
+
     def power(self, state: Any, inputs: Any) -> Any:
         """Electrical power that goes in [W]."""
         raise NotImplementedError

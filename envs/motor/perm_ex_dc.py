@@ -40,6 +40,9 @@ class PermExDc(Machine):
     def torque(self, state: Any) -> Any:
         return self.psi_e * state[0]
 
+    def base_point(self, ratings: Ratings) -> tuple[Any, Any]:
+        return self.psi_e * ratings.i, ratings.u / self.psi_e
+
     def power(self, state: Any, inputs: Any) -> Any:
         return inputs[0] * state[0]
 

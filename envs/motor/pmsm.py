@@ -13,6 +13,7 @@ gym-electric-motor's (a BRUSA HSM1 traction drive). `SaturatedPMSM` takes flux l
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -44,6 +45,14 @@ class Synchronous(Machine):
 
     def phases(self, dq: Any, frame: Any) -> tuple:
         return inverse_clarke(turn(dq, frame))
+
+    def stator_flux(self, state: Any) -> tuple[Any, Any]:
+        """On rotor axes [V s]."""
+        raise NotImplementedError
+
+    def flux_limit(self, ratings: Ratings) -> Any:
+        """The stator's flux linkage of the whole current on the d axis [V s]."""
+        raise NotImplementedError
 
     def phase_currents(self, state: Any, frame: Any, upstream: bool = False) -> tuple:
         return self.phases(state[:2], frame)
@@ -87,6 +96,50 @@ class PMSM(Synchronous):
     def torque(self, state: Any) -> Any:
         return 1.5 * self.p * (self.psi_p + (self.l_d - self.l_q) * state[0]) * state[1]
 
+    def stator_flux(self, state: Any) -> tuple[Any, Any]:
+        return self.l_d * state[0] + self.psi_p, self.l_q * state[1]
+
+    def flux_limit(self, ratings: Ratings) -> Any:
+        return self.l_d * ratings.i + self.psi_p
+
+    def flux_range(self, ratings: Ratings) -> tuple[Any, Any]:
+        """Stator fluxes [V s] in which torque can be asked for: what 0.9 of the rated current leaves and makes of the
+        magnets' on the d axis, where there is no torque; no less than half of the magnets'.
+
+        And below psi_p l_q / (l_q - l_d), from where on a small load angle turns the torque around (Zhong et al. 1997).
+        """
+        change = 0.9 * self.l_d * ratings.i
+        low = jnp.maximum(self.psi_p - change, 0.5 * self.psi_p)
+        turns = self.l_q > self.l_d
+        most = 0.95 * self.psi_p * self.l_q / jnp.where(turns, self.l_q - self.l_d, 1)
+        high = self.psi_p + change
+        return low, jnp.maximum(jnp.where(turns, jnp.minimum(high, most), high), low)
+
+    def most_torque(self, psi: Any, current: Any) -> Any:
+        """Torque [N m] of a stator flux of length `psi` [V s] within a stator current of length `current` [A].
+
+        Torque rises with the load angle until 3/2 p psi / l_q sin (a + b cos) has its summit (Zhong, Rahman, Hu and Lim
+        1997, "Analysis of direct torque control in permanent magnet synchronous motor drives"), or the current is used
+        up.
+        """
+        a, b = self.psi_p * self.l_q / self.l_d, (1 - self.l_q / self.l_d) * psi
+        summit = 2 * b / (a + jnp.sqrt(a * a + 8 * b * b))
+        # Where |i| = current on the circle of one flux: a quadratic equation in i_d.
+        rest = self.psi_p**2 + (self.l_q * current) ** 2 - psi**2
+        half = self.psi_p * self.l_d
+        root = jnp.sqrt(jnp.maximum(half * half - (self.l_d**2 - self.l_q**2) * rest, 0))
+        used_up = (self.psi_p - self.l_d * rest / (half + root)) / psi
+
+        def square(cosine):
+            d = (psi * cosine - self.psi_p) / self.l_d
+            return d * d + (psi / self.l_q) ** 2 * (1 - cosine**2)
+
+        cosine = jnp.clip(jnp.where(square(summit) > current**2, jnp.maximum(summit, used_up), summit), -1, 1)
+        return 1.5 * self.p * psi / self.l_q * jnp.sqrt(jnp.maximum(1 - cosine**2, 1e-12)) * (a + b * cosine)
+
+    def base_point(self, ratings: Ratings) -> tuple[Any, Any]:
+        return corner(self, self.psi_p, ratings)
+
     def power(self, state: Any, inputs: Any) -> Any:
         return 1.5 * (inputs[0] * state[0] + inputs[1] * state[1])
 
@@ -95,6 +148,15 @@ class PMSM(Synchronous):
 
     def energy(self, state: Any) -> Any:
         return 0.75 * (self.l_d * state[0] ** 2 + self.l_q * state[1] ** 2)
+
+
+def corner(machine: Any, psi: Any, ratings: Ratings) -> tuple[Any, Any]:
+    """`Machine.base_point` of a machine with l_d, l_q [H] and a flux linkage `psi` [V s] of magnets or excitation."""
+    saliency, i = machine.l_d - machine.l_q, ratings.i
+    i_d = 2 * saliency * i**2 / (psi + (psi**2 + 8 * (saliency * i) ** 2) ** 0.5)
+    i_q = (i**2 - i_d**2) ** 0.5
+    flux = ((psi + machine.l_d * i_d) ** 2 + (machine.l_q * i_q) ** 2) ** 0.5
+    return 1.5 * machine.p * (psi + saliency * i_d) * i_q, 2 / math.sqrt(3) * ratings.u / (machine.p * flux)
 
 
 def best_torque(machine: Any, nominal: float, limit: float) -> float:
@@ -162,6 +224,17 @@ class SaturatedPMSM(Synchronous):
     def torque(self, state: Any) -> Any:
         psi_d, psi_q, _ = self.flux(state[0], state[1])
         return 1.5 * self.p * (psi_d * state[1] - psi_q * state[0])
+
+    def stator_flux(self, state: Any) -> tuple[Any, Any]:
+        return self.flux(state[0], state[1])[:2]
+
+    def flux_limit(self, ratings: Ratings) -> Any:
+        return self.flux(ratings.i, 0.0)[0]
+
+    def base_point(self, ratings: Ratings) -> tuple[Any, Any]:
+        """Of the machine linearised about no current."""
+        psi, _, (l_d, _, _, l_q) = self.flux(0.0, 0.0)
+        return corner(PMSM(self.p, l_d, l_q, self.r_s, psi), psi, ratings)
 
     def power(self, state: Any, inputs: Any) -> Any:
         return 1.5 * (inputs[0] * state[0] + inputs[1] * state[1])

@@ -5,13 +5,14 @@
 | `Constant` | one value | |
 | `Wiener`, `Laplace` | a random walk | its width |
 | `Sine`, `Sawtooth`, `Triangle`, `Step` | a wave about an offset | amplitude, frequency, offset, phase, and its shape |
+| `Ramp` | straight lines to set points, at a bounded rate | the set point |
 | `Recorded` | samples that are given, a driving cycle say | |
 | `Switched` | one of several of these, for 100 to 10,000 steps each | |
 
-The kinds and their distributions are gym-electric-motor's, but for `Recorded`. A drive has a tuple of them, one for
-each quantity that it names in `MotorDrive.referenced`, each with a state of its own: that is its "multiple" generator,
-and an empty tuple its "zero" one. `low` and `high` are the margins within which a reference stays; those of a task's
-default references are its own.
+The kinds and their distributions are gym-electric-motor's, but for `Ramp` and `Recorded`. A drive has a tuple of them,
+one for each quantity that it names in `MotorDrive.referenced`, each with a state of its own: that is its "multiple"
+generator, and an empty tuple its "zero" one. `low` and `high` are the margins within which a reference stays; those of
+a task's default references are its own.
 
 Each is a pytree of its numbers with
 
@@ -184,6 +185,54 @@ class Laplace(Walk):
     def increment(self, word: Any, dtype: Any) -> Any:
         exponential = -jnp.log(((word & 0xFFFFFF).astype(dtype) + 0.5) * 2.0**-24)
         return jnp.where(word >> 31 == 0, exponential, -exponential)
+
+
+@pytree
+class Ramp(Reference):
+    """Set points, uniform in [low, high] and drawn anew every so many steps, which it moves to at a bounded rate.
+
+    What a drive is asked in earnest: a speed or a position cannot jump. It starts anywhere in [start_low, start_high].
+    State: value, set point, steps left.
+    """
+
+    low: jax.Array = -1.0
+    high: jax.Array = 1.0
+    rate: jax.Array = 1.0  # 1/s
+    steps_low: jax.Array = 500.0
+    steps_high: jax.Array = 2000.0
+    start_low: jax.Array = 0.0
+    start_high: jax.Array = 0.0
+
+    start_words = 2
+    words = 1
+
+    def start(self, words: Any, tau: Any) -> Any:
+        unit = uniform(words[1], jnp.result_type(float))
+        return self.resume(words, self.start_low + unit * (self.start_high - self.start_low), tau)
+
+    def resume(self, words: Any, value: Any, tau: Any) -> Any:
+        value = jnp.asarray(value, jnp.result_type(float))
+        return value, *self._draw(words[0], value.dtype)
+
+    def _draw(self, word: Any, dtype: Any) -> tuple[Any, Any]:
+        """A set point and its steps."""
+        point, steps = halves(word, dtype)
+        return self.low + point * (self.high - self.low), length(steps, self.steps_low, self.steps_high)
+
+    def step(self, words: Any, state: Any, tau: Any) -> Any:
+        value, target, left = state
+        drawn, steps = self._draw(words[0], value.dtype)
+        target, left = jnp.where(left <= 0, drawn, target), jnp.where(left <= 0, steps, left) - 1
+        return value + jnp.clip(target - value, -self.rate * tau, self.rate * tau), target, left
+
+    def value(self, state: Any) -> Any:
+        return state[0]
+
+    def validate(self, who: str) -> None:
+        _ordered(who, self, "", "start")
+        _ordered(who, self, "steps", above=0.0)
+        if not np.all(np.isfinite(np.asarray(self.rate)) & (np.asarray(self.rate) > 0)):
+            raise ValueError(f"{who}: reference rate={self.rate} must be finite and positive.")
 
 
 class Wave(NamedTuple):

@@ -13,6 +13,7 @@ Defaults: gym-electric-motor's (Wallscheid, Schenke and Boecker 2018).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -81,6 +82,37 @@ class Induction(Machine):
     def torque(self, state: Any) -> Any:
         i_a, i_b, psi_a, psi_b = state[:4]
         return 1.5 * self.p * self.l_m / self.l_r * (psi_a * i_b - psi_b * i_a)
+
+    def stator_flux(self, state: Any) -> tuple[Any, Any]:
+        """On stator axes [V s]."""
+        share = self.l_m / self.l_r
+        return tuple(self.sigma * self.l_s * state[k] + share * state[2 + k] for k in range(2))  # pyright: ignore
+
+    def flux_limit(self, ratings: Ratings) -> Any:
+        """The stator's flux linkage of the whole current on the axis of the rotor's flux [V s]."""
+        return self.l_s * ratings.i
+
+    def flux_range(self, ratings: Ratings) -> tuple[Any, Any]:
+        """Stator fluxes [V s] in which torque can be asked for: up to that of most torque of the rated current, where
+        half of its square magnetises; a third of it is little enough to be slow."""
+        most = self.l_s * ratings.i / math.sqrt(2)
+        return most / 3, most
+
+    def most_torque(self, psi: Any, current: Any) -> Any:
+        """Steady torque [N m] of a stator flux of length `psi` [V s] within a stator current of length `current` [A].
+
+        On axes of the rotor's flux psi^2 = (l_s i_d)^2 + (sigma l_s i_q)^2, torque = 3/2 p l_m^2 / l_r i_d i_q; the
+        current is used up, unless the pull-out torque, where both parts of the flux are equal, comes first.
+        """
+        constant = 1.5 * self.p * self.l_m**2 / self.l_r
+        flux, sigma = (psi / self.l_s) ** 2, self.sigma
+        d = jnp.clip((flux - (sigma * current) ** 2) / (1 - sigma**2), 0.5 * flux, flux)
+        return constant * jnp.sqrt(d * (flux - d)) / sigma
+
+    def base_point(self, ratings: Ratings) -> tuple[Any, Any]:
+        part = ratings.i / math.sqrt(2)
+        flux = self.l_s * part * (1 + self.sigma**2) ** 0.5
+        return 1.5 * self.p * self.l_m**2 / self.l_r * part**2, 2 / math.sqrt(3) * ratings.u / (self.p * flux)
 
     def rotor_current(self, state: Any) -> tuple[Any, Any]:
         """On stator axes [A]."""

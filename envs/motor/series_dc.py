@@ -45,6 +45,9 @@ class SeriesDc(Machine):
     def torque(self, state: Any) -> Any:
         return self.l_e_prime * state[0] ** 2
 
+    def base_point(self, ratings: Ratings) -> tuple[Any, Any]:
+        return self.l_e_prime * ratings.i**2, ratings.u / (self.l_e_prime * ratings.i)
+
     def power(self, state: Any, inputs: Any) -> Any:
         return inputs[0] * state[0]
 

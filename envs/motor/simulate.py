@@ -122,7 +122,7 @@ def configure(
     for name, value in overrides.items():
         params = _override(env_id, params, name, value)
     if "limits" not in overrides and "nominal" not in overrides and is_concrete(params.machine):
-        limits, nominal = params.machine.ratings()
+        limits, nominal = tasks.ratings(env.motor, env.task, *params.machine.ratings())
         params = params.replace(limits=limits, nominal=nominal)  # the torque's follow from the machine
     params = jax.tree.map(
         lambda x: x if jnp.issubdtype(jnp.asarray(x).dtype, jnp.integer) else jnp.asarray(x, dtype), params

@@ -23,6 +23,7 @@ from jaxrl.environment import pytree
 from jaxrl.math import sincos
 
 from .machine import Machine, Ratings, rpm
+from .pmsm import corner
 from .transforms import inverse_vsd, turn, unturn, vsd
 
 
@@ -93,6 +94,10 @@ class SixPMSM(Machine):
         i_d, i_q, i_x, i_y = state[:4]
         main = (self.psi_PM + (self.l_d - self.l_q) * i_d) * i_q
         return 1.5 * self.p * main if self.slow else 3 * self.p * (main + (self.l_y - self.l_x) * i_x * i_y)
+
+    def base_point(self, ratings: Ratings) -> tuple[Any, Any]:
+        torque, speed = corner(self, self.psi_PM, ratings)
+        return 2 * torque, speed
 
     def power(self, state: Any, inputs: Any) -> Any:
         return 3 * sum(u * i for u, i in zip(inputs, state, strict=False))

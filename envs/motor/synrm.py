@@ -17,7 +17,7 @@ import jax
 from jaxrl.environment import pytree
 
 from .machine import Ratings, rpm
-from .pmsm import Synchronous
+from .pmsm import Synchronous, corner
 
 
 @pytree
@@ -47,6 +47,15 @@ class SynRM(Synchronous):
 
     def torque(self, state: Any) -> Any:
         return 1.5 * self.p * (self.l_d - self.l_q) * state[0] * state[1]
+
+    def stator_flux(self, state: Any) -> tuple[Any, Any]:
+        return self.l_d * state[0], self.l_q * state[1]
+
+    def flux_limit(self, ratings: Ratings) -> Any:
+        return self.l_d * ratings.i
+
+    def base_point(self, ratings: Ratings) -> tuple[Any, Any]:
+        return corner(self, 0.0, ratings)
 
     def power(self, state: Any, inputs: Any) -> Any:
         return 1.5 * (inputs[0] * state[0] + inputs[1] * state[1])

@@ -1,6 +1,23 @@
-"""gym-electric-motor's 60 tasks as tables: what `MotorDrive(motor, task, control)` has for defaults.
+"""Tasks as tables: what `MotorDrive(motor, task, control)` has for defaults.
 
-Ids are `{Cont,Finite}-{CC,TC,SC}-{motor}-v0`: continuous or finite control set; current, torque or speed control.
+Ids are `{Cont,Finite}-{CC,TC,SC}-{motor}-v0`, gym-electric-motor's 60: continuous or finite control set; current,
+torque or speed control. `MORE_IDS` are of three tasks that it lacks, for the motors on which drives are built that way:
+
+| task | motors | what it is |
+|---|---|---|
+| FW | PMSM | speed control beyond base speed, where the voltage is used up and the field has to be weakened |
+| DTC | PMSM, SCIM | torque and the length of the stator's flux, without a current loop in between |
+| PC | PMSM, PermExDc | the position of a servo axis |
+
+FW is for magnets: they cannot be turned down, so a d current has to oppose them, and where it fails their voltage
+drives the link. Machines without need no more than less excitation. The position is a load's, so any motor can have a
+`servo`.
+
+Sources: FW, Morimoto, Takeda, Hirasa and Taniguchi (1990), "Expansion of operating limits for permanent magnet motor by
+current vector control considering inverter capacity"; DTC, Takahashi and Noguchi (1986), "A new quick-response and
+high-efficiency control strategy of an induction motor", and Zhong, Rahman, Hu and Lim (1997), "Analysis of direct
+torque control in permanent magnet synchronous motor drives"; PC, Leonhard (2001), "Control of electrical drives",
+chapter 15.
 """
 
 from __future__ import annotations
@@ -9,11 +26,22 @@ import difflib
 import importlib
 from typing import Any, NamedTuple
 
-from . import loads, references
+from . import converters, loads, references
+from .machine import rpm
 
 CONTROLS = ("Cont", "Finite")
 TASKS = ("CC", "TC", "SC")
-TASK_NAMES = {"CC": "current", "TC": "torque", "SC": "speed"}
+"""gym-electric-motor's."""
+MORE_TASKS = {"FW": ("PMSM",), "DTC": ("PMSM", "SCIM"), "PC": ("PMSM", "PermExDc")}
+"""Others, and their motors."""
+TASK_NAMES = {
+    "CC": "current",
+    "TC": "torque",
+    "SC": "speed",
+    "FW": "speed with field weakening",
+    "DTC": "direct torque",
+    "PC": "position",
+}
 
 
 class Motor(NamedTuple):
@@ -68,6 +96,13 @@ LOADS: dict[str, dict[str, Any]] = {
 }
 """a, b, j_load of speed control; (0.01, 0.01, 1e-5) otherwise."""
 
+TOP_SPEED = rpm(11000)
+"""rad/s, mechanical, of field weakening: 4.5 times base speed. What exciting-environments has for the same machine,
+BRUSA's HSM1."""
+FASTER = 2.0
+"""Times base speed, the lowest reference of field weakening. The voltage binds from 1 on at rated torque, from 2 on at
+a fifth of it, which friction and speeding up take, and from 3.4 on without any."""
+
 SIGMA: dict[tuple[str, str], dict[str, Any]] = {
     ("SC", "PermExDc"): {"Cont": (1e-3, 5e-2), "Finite": (1e-3, 5e-3)},
     ("SC", "SeriesDc"): {"Cont": (1e-3, 2e-2), "Finite": (1e-3, 5e-3)},
@@ -86,26 +121,39 @@ IDS: dict[str, dict[str, str]] = {
     for task in TASKS
     for control in CONTROLS
 }
-"""Settings of `MotorDrive` of each id."""
+"""Settings of `MotorDrive` of each id of gym-electric-motor."""
+
+MORE_IDS: dict[str, dict[str, str]] = {
+    f"{control}-{task}-{motor}-v0": {"motor": motor, "task": task, "control": control}
+    for task, motors in MORE_TASKS.items()
+    for motor in motors
+    for control in CONTROLS
+}
+"""Settings of each other id."""
 
 
 def find(id: str) -> dict[str, str]:
     """Settings of an id. Raises ValueError for an unknown one, naming the nearest."""
-    if id in IDS:
-        return IDS[id]
-    folded = {known.lower(): known for known in IDS}
+    all_ids = IDS | MORE_IDS
+    if id in all_ids:
+        return all_ids[id]
+    folded = {known.lower(): known for known in all_ids}
     near = difflib.get_close_matches(id.lower(), folded, n=1, cutoff=0.3)
     hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
-    raise ValueError(f"Unknown motor task {id!r}.{hint} Ids are {{Cont,Finite}}-{{CC,TC,SC}}-{{motor}}-v0.")
+    kinds = ",".join((*TASKS, *MORE_TASKS))
+    raise ValueError(f"Unknown motor task {id!r}.{hint} Ids are {{Cont,Finite}}-{{{kinds}}}-{{motor}}-v0.")
 
 
 def check(motor: str, task: str, control: str) -> None:
     """Raise ValueError for a combination that does not exist, naming what does."""
-    for what, value, allowed in (("motor", motor, MOTORS), ("task", task, TASKS), ("control", control, CONTROLS)):
+    tasks = (*TASKS, *MORE_TASKS)
+    for what, value, allowed in (("motor", motor, MOTORS), ("task", task, tasks), ("control", control, CONTROLS)):
         if value not in allowed:
             near = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.3)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"{what}={value!r} is not one of {', '.join(allowed)}.{hint}")
+    if motor not in MORE_TASKS.get(task, MOTORS):
+        raise ValueError(f"task={task!r} is for {', '.join(MORE_TASKS[task])}; motor={motor!r}.")
 
 
 def machine(motor: str, upstream: bool) -> Any:
@@ -117,7 +165,14 @@ def machine(motor: str, upstream: bool) -> Any:
 
 def referenced(motor: str, task: str) -> tuple[str, ...]:
     """Names of what has a reference."""
-    return {"CC": MOTORS[motor].controlled, "TC": ("torque",), "SC": ("omega",)}[task]
+    return {
+        "CC": MOTORS[motor].controlled,
+        "TC": ("torque",),
+        "SC": ("omega",),
+        "FW": ("omega",),
+        "DTC": ("torque", "psi_s"),
+        "PC": ("position",),
+    }[task]
 
 
 def weights(motor: str, task: str, names: tuple[str, ...]) -> tuple[float, ...]:
@@ -128,7 +183,9 @@ def weights(motor: str, task: str, names: tuple[str, ...]) -> tuple[float, ...]:
 
 
 def u_nominal(motor: str, task: str, control: str) -> float:
-    """The supply's voltage [V]."""
+    """The supply's voltage [V]. To weaken a field: twice the voltage limit, so that this is what the link gives."""
+    if task == "FW":
+        return 2 * machine(motor, False).ratings()[0].u
     return U_NOMINAL.get((control, task, motor), MOTORS[motor].u_nominal)
 
 
@@ -137,8 +194,32 @@ def load(motor: str, task: str, control: str) -> Any:
     if task == "SC":
         a, b, j_load = LOADS.get(motor, {}).get(control, (0.01, 0.01, 1e-5))
         return loads.Polynomial(a=a, b=b, j_load=j_load)
+    if task == "FW":
+        return loads.Polynomial(a=0.01, b=0.02)  # at top speed half of the torque that is left there  # pyright: ignore
+    if task == "PC":
+        a, b, j_load = LOADS.get(motor, {}).get(control, (0.01, 0.01, 1e-5))
+        return loads.Servo(a=a, b=b, j_load=j_load)
     omega: Any = 230.0 if (control, task, motor) == ("Cont", "TC", "ShuntDc") else 100.0
     return loads.ConstantSpeed(omega)
+
+
+def converter(motor: str, task: str, control: str) -> str | converters.Converter:
+    """Default converter. Drives use the whole hexagon of their link; gym-electric-motor's bridge cuts each phase."""
+    key = MOTORS[motor].converter.replace("{}", control)
+    return converters.ContB6C("hexagon") if task in MORE_TASKS and key == "Cont-B6C" else key
+
+
+def constraints(motor: str, task: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Default constraints: the currents', overspeed where the field is weakened, the end stops of an axis."""
+    more = {"FW": (("limit", ("omega",)),), "PC": (("limit", ("position",)),)}
+    return (*MOTORS[motor].constraints, *more.get(task, ()))
+
+
+def ratings(motor: str, task: str, limits: Any, nominal: Any) -> tuple[Any, Any]:
+    """Limits and nominal values of a task from a machine's."""
+    if task != "FW":
+        return limits, nominal
+    return limits.replace(omega=TOP_SPEED), nominal.replace(omega=0.9 * TOP_SPEED)
 
 
 def tau(motor: str, control: str) -> float:
@@ -159,3 +240,49 @@ def generator(motor: str, task: str, control: str, low: Any, high: Any) -> refer
     """Default reference generator."""
     sigma_low, sigma_high = SIGMA.get((task, motor), {}).get(control, (1e-3, 1e-1))
     return references.Wiener(low, high, sigma_low, sigma_high, start_low=low, start_high=high)
+
+
+def targets(task: str, name: str, params: Any) -> references.Reference | None:
+    """Default reference of the tasks that gym-electric-motor lacks. None: as of the others, between the nominal values.
+
+    Seconds, not steps, are what a machine needs to follow, so that they ask the same of both control sets.
+    """
+    tau, nominal, limits = params.tau, params.nominal, params.limits
+    if (task, name) == ("FW", "omega"):
+        low = FASTER * params.machine.base_point(nominal)[1] / limits.omega
+        high = nominal.omega / limits.omega
+        return _ramp(low, high, 0.3, 0.2, 0.6, low, tau)
+    if (task, name) == ("DTC", "torque"):
+        return _ramp(-0.8, 0.8, 200.0, 5e-3, 5e-2, 0.0, tau)
+    if (task, name) == ("DTC", "psi_s"):
+        start, rate = DTC_FLUX[type(params.machine).__name__]
+        return _ramp(0.0, 1.0, rate, 5e-2, 0.5, start, tau)
+    if (task, name) == ("PC", "position"):
+        wave: dict[str, Any] = {"low": -0.5, "high": 0.5, "steps_low": 0.5 / tau, "steps_high": 2 / tau}
+        wave |= {"frequency_low": 0.5, "frequency_high": 2.0, "amplitude_high": 0.15}
+        wave |= {"offset_low": -0.1, "offset_high": 0.1}
+        kinds = (references.Step(**wave), references.Sine(**wave), _ramp(-0.5, 0.5, 1.5, 0.2, 1.0, 0.0, tau))
+        return references.Switched(kinds, steps_low=0.5 / tau, steps_high=2 / tau)
+    return None
+
+
+DTC_FLUX: dict[str, tuple[float, float]] = {"PMSM": (0.57, 20.0), "SCIM": (0.5, 1.0)}
+"""Where the flux reference starts, of its range, and how fast it moves [1/s]. An induction machine's rotor follows in a
+tenth of a second; a synchronous machine without current has nearly this flux."""
+
+
+def _ramp(low: Any, high: Any, rate: float, shortest: float, longest: float, start: Any, tau: Any) -> references.Ramp:
+    """Set points every `shortest` to `longest` seconds."""
+    return references.Ramp(low, high, rate, shortest / tau, longest / tau, start, start)  # pyright: ignore
+
+
+def initial(task: str, params: Any) -> dict[str, Any]:
+    """Where episodes start, where it is not rest: at the speed of the first reference; with the first flux."""
+    if task == "FW":
+        return {"omega": FASTER * params.machine.base_point(params.nominal)[1]}
+    machine = params.machine
+    if task == "DTC" and "psi_ralpha" in machine.states:
+        low, high = machine.flux_range(params.nominal)
+        current = (low + DTC_FLUX["SCIM"][0] * (high - low)) / machine.l_s
+        return {"i_salpha": current, "psi_ralpha": machine.l_m * current}
+    return {}

@@ -34,7 +34,7 @@ from jaxrl.environment import pytree
 
 from . import controllers, dynamics, rotations
 from .controllers import Attitude, Rates, Setpoint
-from .dynamics import Drone, Model
+from .dynamics import Drone, Model, Physics
 
 SIZES = {
     "rpm": 4,
@@ -108,9 +108,23 @@ def initial_carry(level: str, agents: tuple[int, ...] = ()) -> Any:
 
 def collective(model: Model, action: Any) -> Any:
     """Thrust of all rotors [N], linear from that of `min_rpm` at -1 to the most at 1."""
-    a0, a1, a2 = model.thrust
-    least = 4 * (a0 + model.min_rpm * (a1 + model.min_rpm * a2))
+    least = 4 * dynamics.polynomial(model.thrust, model.min_rpm)
     return least + 0.5 * (model.max_thrust - least) * (1 + action)
+
+
+def loop_model(model: Model, physics: Physics) -> Model:
+    """`model` with the lag that its motors have in `physics`: what `hold` and `command` are given.
+
+    Loops that count on another lag command rotors ahead of none, and shake or tumble the drone.
+    """
+    up, down = model.spin_up[0], model.spin_down[0]
+    if physics.motors == "instant":
+        up = down = 0.0
+    elif physics.motors == "first_order":
+        down = up
+    elif physics.motors == "asymmetric":
+        return model
+    return model.replace(spin_up=(up, 0.0), spin_down=(down, 0.0))
 
 
 def heading(quaternion: Any) -> Any:
@@ -122,7 +136,7 @@ def heading(quaternion: Any) -> Any:
 def hold(
     level: str, action: Float[Array, "*batch A"], carry: Any, drone: Drone, model: Model, scales: Any, dt: Any
 ) -> tuple[Any, Any]:
-    """`(what is asked for, carry)` of an action, at the start of a control step of `dt` [s].
+    """`(what is asked for, carry)` of an action, at the start of a control step of `dt` [s]; `model`: `loop_model`.
 
     Rotor speeds (4,) [rpm]; of `LOOPS` their setpoint.
     """
@@ -163,7 +177,8 @@ def _pid_setpoint(level: str, a: Any, drone: Drone, scales: PIDScales) -> Setpoi
 
 
 def command(level: str, held: Any, carry: Any, drone: Drone, model: Model, scales: Any, dt: Any) -> tuple[Any, Any]:
-    """`(rotor speeds (4,) [rpm], carry)` before one physics step of `dt` [s]; `held` is of `hold`."""
+    """`(rotor speeds (4,) [rpm], carry)` before one physics step of `dt` [s]; `held` and `model` as in
+    `hold`."""
     if level in LOOPS:
         scales = Scales() if scales is None else scales
         return LOOPS[level](carry, drone, held, scales.gains, model, dt)

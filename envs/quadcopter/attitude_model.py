@@ -21,14 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxrl.environment import pytree
+from jaxrl.environment import is_concrete, pytree
 from jaxrl.math import sincos
 
 from .dynamics import CALM, INTEGRATORS, Surroundings, integrate
 from .rotations import add, euler, product, rotate, unrotate, up
 
 
-@pytree(static=("lagging",))
+@pytree
 class AttitudeModel:
     """One drone with its attitude controller. Its numbers are leaves."""
 
@@ -38,12 +38,9 @@ class AttitudeModel:
     rate: jax.Array  # (3,) B [1/s]
     command: jax.Array  # (3,) C [1/s^2]
     thrust: jax.Array  # (2,) c0 [N], c1
-    min_thrust: jax.Array  # N, of all rotors, the least that is commanded
-    max_thrust: jax.Array  # N
-    lag: jax.Array = 0.0  # s, time constant of the thrust
+    lag: Any = None  # s, time constant of the thrust; None: without lag
     body_drag: jax.Array = (0.0, 0.0, 0.0)  # N s/m, along the body's axes
     gravity: jax.Array = 9.81  # m/s^2
-    lagging: bool = True  # whether the thrust lags at all; static
 
     @property
     def hover_thrust(self) -> Any:
@@ -99,7 +96,7 @@ def derivative(model: AttitudeModel, state: State, command: Any, surroundings: S
     air = state.velocity if wind is None else add(state.velocity, wind, -1)
     slow = unrotate(state.quaternion, air)
     drag = rotate(state.quaternion, tuple(-model.body_drag[i] * slow[i] for i in range(3)))
-    thrust = state.thrust[0] if model.lagging else command[3]
+    thrust = command[3] if model.lag is None else state.thrust[0]
     lift = model.thrust[0] + model.thrust[1] * thrust
     push = add(drag, up(state.quaternion), lift)
     if force is not None:
@@ -107,7 +104,7 @@ def derivative(model: AttitudeModel, state: State, command: Any, surroundings: S
     acceleration = tuple(f / model.mass for f in push)
     acceleration = (*acceleration[:2], acceleration[2] - model.gravity)
     turn = tuple(0.5 * i for i in product(state.quaternion, (jnp.zeros_like(p), p, q, r)))
-    growth = (command[3] - thrust) / model.lag if model.lagging else jnp.zeros_like(p)
+    growth = jnp.zeros_like(p) if model.lag is None else (command[3] - thrust) / model.lag
     return State(state.velocity, turn, acceleration, turning, (growth,))
 
 
@@ -126,7 +123,7 @@ def step(
         return derivative(model, state, command, surroundings)
 
     new = integrate(f, state, dt, integrator)
-    return new if model.lagging else new._replace(thrust=(command[3],))
+    return new._replace(thrust=(command[3],)) if model.lag is None else new
 
 
 class Trajectory(NamedTuple):
@@ -153,7 +150,7 @@ def simulate(
         command: one (4,) for all steps, or one for each (steps, 4): roll, pitch, yaw [rad], thrust [N].
         initial: at rest in the origin at hover thrust when None.
 
-    Raises ValueError for commands that do not fit and for an integrator that does not exist.
+    Raises ValueError for commands that do not fit, for an integrator that does not exist and for a lag of zero.
     """
     dtype = jnp.result_type(float)
     command = jnp.asarray(command, dtype)
@@ -162,6 +159,8 @@ def simulate(
         raise ValueError(f"command has shape {command.shape}; it needs (4,) with steps= a number, or (steps, 4).")
     if integrator not in INTEGRATORS:
         raise ValueError(f"integrator={integrator!r}; it is one of {', '.join(INTEGRATORS)}.")
+    if model.lag is not None and is_concrete(model.lag) and not np.all(np.asarray(model.lag) > 0):
+        raise ValueError(f"AttitudeModel: lag={model.lag} must be positive, or None for thrust without lag.")
     model = jax.tree.map(lambda x: jnp.asarray(x, dtype), model)
     initial = at_rest(model) if initial is None else initial
     state = State(*(tuple(jnp.asarray(x, dtype) for x in field) for field in initial))
@@ -183,9 +182,9 @@ FAMILIES = ("so_rpy", "so_rpy_rotor", "so_rpy_rotor_drag")
 """The thrust without lag; with; and with drag as well: each fitted on its own."""
 
 
-def _fitted(mass, inertia, thrust, angle, rate, command, plain, lagging, dragged) -> dict[str, AttitudeModel]:
-    """One drone's models by family. `thrust`: of one rotor, least and most; `angle`, `rate`, `command`: of roll and of
-    pitch, and of yaw; `plain`, `lagging`, `dragged`: the gain of the thrust, its lag, drag sideways and along z."""
+def _fitted(mass, inertia, angle, rate, command, plain, lagging, dragged) -> dict[str, AttitudeModel]:
+    """One drone's models by family. `angle`, `rate`, `command`: of roll and of pitch, and of yaw; `plain`, `lagging`,
+    `dragged`: the gain of the thrust, its lag, drag sideways and along z."""
     a, b, c = (np.array([x[0], x[0], x[1]]) for x in (angle, rate, command))
 
     def model(gain, lag=None, sideways=0.0, upward=0.0):
@@ -196,25 +195,20 @@ def _fitted(mass, inertia, thrust, angle, rate, command, plain, lagging, dragged
             "rate": b,
             "command": c,
             "thrust": np.array([0.0, gain]),
-            "min_thrust": 4 * thrust[0],
-            "max_thrust": 4 * thrust[1],
+            "lag": lag,
             "body_drag": np.array([sideways, sideways, upward]),
         }
-        return AttitudeModel(**numbers, lagging=False) if lag is None else AttitudeModel(**numbers, lag=lag)
+        return AttitudeModel(**numbers)
 
     return dict(zip(FAMILIES, (model(plain), model(*lagging), model(*dragged)), strict=True))
 
 
-_L250 = (0.012817578393224994, 0.12)
-_T350 = (0.01922636758983749, 0.18)
-_B500 = (0.02136263065537499, 0.2)
 _INERTIA = (16.8e-6, 16.8e-6, 29.8e-6)
 
 CRAZYFLOW_0_1 = {
     "cf2x_L250": _fitted(
         0.0319,
         _INERTIA,
-        _L250,
         (-245.67, -227.78),
         (-17.32, -25.63),
         (196.18, 390.27),
@@ -225,7 +219,6 @@ CRAZYFLOW_0_1 = {
     "cf2x_P250": _fitted(
         0.0318,
         _INERTIA,
-        _L250,
         (-319.14, -284.28),
         (-20.85, -38.43),
         (263.30, 502.58),
@@ -236,7 +229,6 @@ CRAZYFLOW_0_1 = {
     "cf2x_T350": _fitted(
         0.0379,
         _INERTIA,
-        _T350,
         (-267.14, -126.49),
         (-19.48, -14.41),
         (200.90, 193.11),
@@ -247,7 +239,6 @@ CRAZYFLOW_0_1 = {
     "cf21B_500": _fitted(
         0.04338,
         (25e-6, 28e-6, 49e-6),
-        _B500,
         (-188.9910, -138.3109),
         (-12.7803, -16.8485),
         (138.0834, 198.5161),
@@ -262,7 +253,6 @@ CRAZYFLOW_0_4 = {
     "cf2x_L250": _fitted(
         0.0328,
         _INERTIA,
-        _L250,
         (-485.8620950386863, -333.2438787006866),
         (-33.17729279340664, -39.535506757052424),
         (448.0183990789311, 306.31685518928396),
@@ -273,7 +263,6 @@ CRAZYFLOW_0_4 = {
     "cf2x_P250": _fitted(
         0.0318,
         _INERTIA,
-        _L250,
         (-319.14, -284.28),
         (-20.85, -38.43),
         (263.30, 502.58),
@@ -284,7 +273,6 @@ CRAZYFLOW_0_4 = {
     "cf2x_T350": _fitted(
         0.0379,
         (15.7e-6, 17.1e-6, 30.0e-6),
-        _T350,
         (-373.81009672301474, -262.01237938054936),
         (-29.447753470026274, -29.745699818936384),
         (350.209624193645, 241.085024111866),
@@ -295,7 +283,6 @@ CRAZYFLOW_0_4 = {
     "cf21B_500": _fitted(
         0.0434,
         (25e-6, 28e-6, 49e-6),
-        _B500,
         (-156.34812197843243, -144.7222372741053),
         (-16.300330418164553, -17.368699336318954),
         (139.7494294272397, 127.01037564242333),
@@ -310,4 +297,5 @@ MODELS: dict[str, dict[str, AttitudeModel]] = {
     **CRAZYFLOW_0_4,
     **{f"{name}_0.1.0": models for name, models in CRAZYFLOW_0_1.items()},
 }
-"""By drone, then family. Those of 0.4.0 unless the name says 0.1.0."""
+"""By drone, then family. Those of 0.4.0 unless the name says 0.1.0. What thrust the rotors have between them says the
+airframe of that name in `models.MODELS`."""

@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from jaxrl.environment import pytree
 
-from .dynamics import Model
+from .dynamics import Model, polynomial
 
 
 @pytree
@@ -35,8 +35,7 @@ class Battery:
 
 def power(rpm: Any, model: Model, battery: Battery) -> Array:
     """What the rotors draw [W]; for models whose rotor speeds are in rpm, not fitted on a throttle."""
-    b0, b1, b2 = model.torque
-    mechanical = sum((b0 + n * (b1 + n * b2)) * n for n in rpm) * (math.pi / 30)
+    mechanical = sum(polynomial(model.torque, n) * n for n in rpm) * (math.pi / 30)
     return jnp.maximum(mechanical, 0) / battery.efficiency
 
 

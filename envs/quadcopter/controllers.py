@@ -34,7 +34,7 @@ from jaxrl.environment import pytree
 from jaxrl.math import fence, sincos
 
 from . import models
-from .dynamics import Drone, Model, Physics, derivative, thrust_to_rpm
+from .dynamics import Drone, Model, Physics, derivative, polynomial, thrust_to_rpm
 from .rotations import (
     Quaternion,
     Vector,
@@ -113,14 +113,7 @@ def allocation(model: Model) -> list[list[Any]]:
 
 def _yaw_ratio(model: Model) -> Any:
     """Yaw torque over thrust of a rotor at hover [m]."""
-    b0, b1, b2 = model.torque
-    speed = model.hover_rpm
-    return 4 * (b0 + speed * (b1 + speed * b2)) / model.weight
-
-
-def _rotor_thrust(model: Model, rpm: Any) -> Any:
-    a0, a1, a2 = model.thrust
-    return a0 + rpm * (a1 + rpm * a2)
+    return 4 * polynomial(model.torque, model.hover_rpm) / model.weight
 
 
 def _most(values: Any) -> Any:
@@ -139,7 +132,7 @@ def allocate(model: Model, thrust: Any, torque: Vector) -> Any:
     """
     thrust, torque = fence(jax.tree.map(jnp.asarray, (thrust, tuple(torque))))  # else each rotor computes them anew
     matrix = allocation(model)
-    low, high = _rotor_thrust(model, model.min_rpm), _rotor_thrust(model, model.max_rpm)
+    low, high = polynomial(model.thrust, model.min_rpm), polynomial(model.thrust, model.max_rpm)
     lift = [row[0] for row in matrix]  # of each rotor, a newton of thrust
     tilt = [(row[1] * torque[0] + row[2] * torque[1]) / row[0] for row in matrix]  # in newtons of thrust
     yaw = [row[3] * torque[2] for row in matrix]
@@ -168,15 +161,17 @@ def rotor_speeds(model: Model, drone: Drone, thrusts: Any, motor_bandwidth: Any,
 
     Rotors that lag are commanded ahead of the speed they need, such that they follow with `motor_bandwidth` [1/s] as
     long as commands are within their limits; 0: not ahead. It counts on the lag in `model.spin_up` and `spin_down`:
-    with physics whose motors are `instant` give 0. Beyond the limits all commands move together, which keeps their
-    differences and so the torque.
+    where the physics has another, give it `actions.loop_model`. Beyond the limits all commands move together, which
+    keeps their differences and so the torque.
     """
     thrusts = fence(thrusts)
     return _ahead(model, drone, tuple(_speed(model, f) for f in thrusts), motor_bandwidth, dt)
 
 
 def _speed(model: Model, thrust: Any) -> Any:
-    least = _rotor_thrust(model, model.min_rpm) + 1e-9 * model.weight  # the root has no derivative where a rotor stands
+    least = (
+        polynomial(model.thrust, model.min_rpm) + 1e-9 * model.weight
+    )  # the root has no derivative where a rotor stands
     return jnp.where(thrust > least, thrust_to_rpm(model, jnp.maximum(thrust, least)), model.min_rpm)
 
 
@@ -758,7 +753,7 @@ def mellinger_gains(model: Model, bandwidth: Any = 1.0, motor_bandwidth: Any = 4
         torque_limit=(*gains.torque_limit[:2], 0.1 * gains.max_pwm),
         thrust_scale=gains.max_pwm / model.max_thrust,
         rates_d=tuple(_if_lagging(model, g) for g in gains.rates_d),
-        min_pwm=4 * gains.max_pwm * jnp.maximum(_rotor_thrust(model, model.min_rpm), 0) / model.max_thrust,
+        min_pwm=4 * gains.max_pwm * jnp.maximum(polynomial(model.thrust, model.min_rpm), 0) / model.max_thrust,
         thrust_to_torque=_yaw_ratio(model),
         motor_bandwidth=_if_lagging(model, motor_bandwidth),
     )
@@ -839,7 +834,7 @@ def mellinger_wrench(
     carry: Mellinger, drone: Drone, setpoint: Wrench, gains: MellingerGains, model: Model, dt: Any
 ) -> tuple[Any, Mellinger]:
     """The third stage, 500 Hz: a wrench to rotor speeds (4,) [rpm]; of four equal rotors on a square."""
-    low, high = _rotor_thrust(model, model.min_rpm), _rotor_thrust(model, model.max_rpm)
+    low, high = polynomial(model.thrust, model.min_rpm), polynomial(model.thrust, model.max_rpm)
     x, y = ([column[i] for i in range(4)] for column in (model.rotor_x, model.rotor_y))
     roll = setpoint.torque[0] / sum(v * v for v in y)
     pitch = setpoint.torque[1] / sum(v * v for v in x)

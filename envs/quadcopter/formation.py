@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from jaxrl.checks import require_non_negative, require_positive
-from jaxrl.environment import pytree
+from jaxrl.environment import pytree, strongly_typed
 from jaxrl.math import sincos
 
 from .dynamics import Drone
@@ -79,7 +79,12 @@ class Formation(Swarm):
 
     @property
     def default_params(self) -> Params:
-        return super().default_params.replace(offsets=polygon(self.num_agents))
+        # Of many drones the polygons are larger, so that neither slots nor starts touch.
+        wide = 0.5 / math.sin(math.pi / self.num_agents)  # the radius whose sides are 1 m
+        slot, start = max(0.5, 0.36 * wide), max(0.7, 0.48 * wide)
+        arena = max(3.0, 2 * (slot + start))
+        params = super().default_params
+        return strongly_typed(params.replace(offsets=polygon(self.num_agents, slot), start_radius=start, arena=arena))
 
     def start(self, key: Key[Array, ""], params: Params) -> tuple[Drone, Any]:
         deal_key, error_key = jax.random.split(key)
@@ -111,6 +116,19 @@ class Formation(Swarm):
         if shape[-2:] != (self.num_agents, 3):
             raise ValueError(
                 f"{self.id}: offsets have shape {shape}; {self.num_agents} drones need (.., {self.num_agents}, 3)."
+            )
+        size = 2 * np.asarray(params.model.radius)
+        offsets = np.asarray(params.offsets)
+        apart = np.linalg.norm(offsets[..., :, None, :] - offsets[..., None, :, :], axis=-1)
+        apart = np.where(np.eye(self.num_agents, dtype=bool), np.inf, apart).min((-2, -1))
+        if np.any(apart < size):
+            raise ValueError(f"{self.id}: slots are {apart} m apart; drones of that model touch below {size} m.")
+        side = 2 * np.asarray(params.start_radius) * math.sin(math.pi / self.num_agents)
+        closest = side - 2 * math.sqrt(3) * np.asarray(params.start_spread)
+        if np.any(closest < size):
+            raise ValueError(
+                f"{self.id}: start_radius={params.start_radius} with start_spread={params.start_spread}: two of "
+                f"{self.num_agents} drones may start {closest} m apart; they touch below {size} m."
             )
 
     def marks(self, state: State, params: Params) -> list[Any]:

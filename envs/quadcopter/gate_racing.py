@@ -140,18 +140,18 @@ def validate(params: Params) -> None:
 # ---- the task
 
 
-def reward(
+def rewards(
     progress: Any, passed: Any, crashed: Any, body_rates: Any, action: Any, last_action: Any, weights: Weights
-) -> Float[Array, ""]:
-    """Of a step: `progress` [m] towards the gate, `passed` and `crashed`, rates [rad/s] after it, the two actions."""
-    jerk = jnp.sum((action - last_action) ** 2, -1)
-    return (
-        weights.progress * progress
-        + weights.gate * passed
-        - weights.rates * rotations.norm(body_rates)
-        - weights.smoothness * jerk
-        - weights.crash * crashed
-    )
+) -> dict[str, Float[Array, ""]]:
+    """The terms of a step: `progress` [m] towards the gate, whether it was `passed` and whether it `crashed`, the body
+    rates [rad/s] after it, its action and the one before."""
+    return {
+        "progress": weights.progress * progress,
+        "gate": weights.gate * passed,
+        "rates": -weights.rates * rotations.norm(body_rates),
+        "smoothness": -weights.smoothness * jnp.sum((action - last_action) ** 2, -1),
+        "crash": -weights.crash * crashed,
+    }
 
 
 def gate_at(track: Track, index: Integer[Array, ""]) -> tuple[Any, Any]:
@@ -211,9 +211,11 @@ class GateRacing(QuadcopterTask):
         center, _ = gate_at(params.track, state.goal.gate)
         progress = rotations.norm(rotations.add(before, center, -1)) - rotations.norm(rotations.add(after, center, -1))
         last = state.history[..., -action.shape[-1] :]
-        gain = reward(progress, passed, crashed, drone.body_rates, action, last, params.weights)
+        terms = rewards(progress, passed, crashed, drone.body_rates, action, last, params.weights)
         laps = jnp.maximum(race.passed - 1, 0) // params.track.yaw.shape[0]
         info = {"gates": race.passed, "laps": laps, "lap_time": race.lap_time, "crashed": crashed}
+        info |= {f"reward/{name}": term for name, term in terms.items()}
+        gain: Any = sum(terms.values())
         return Transition(race, gain, crashed, jnp.bool_(False), info)
 
     def features(self, state: State, params: Params) -> tuple:
@@ -232,7 +234,9 @@ class GateRacing(QuadcopterTask):
     def validate(self, params: Params) -> None:
         super().validate(params)
         require_positive(self, params, "arena")
-        require_non_negative(self, params, "start_distance", "start_spread")
+        require_non_negative(self, params, "start_distance", "start_spread", "start_anywhere")
+        if np.any(np.asarray(params.start_anywhere) > 1):
+            raise ValueError(f"{self.id}: start_anywhere={params.start_anywhere} is a share, at most 1.")
         validate(params)
 
     def render(self, state: State, params: Params) -> np.ndarray:

@@ -7,7 +7,7 @@ observed; a force and a torque that the policy cannot see last an episode; senso
 An episode starts in the target with probability `guidance`, else within 0.2 m of it at any tilt below 90 degrees;
 always with velocities up to 1 m/s and rates up to 1 rad/s. Reward, of the state *before* the step and the action,
 
-    scale_constant - 1/2 (w_p |p|^2 + w_q (1 - q_w^2) + w_v |v|^2 + w_a |a - hover|^2)
+    constant - 1/2 (w_p |p|^2 + w_q (1 - q_w^2) + w_v |v|^2 + w_a |a - baseline|^2)
 
 and 0 where the step leaves the box of +-0.6 m, which ends the episode. Time limit 500 steps of 0.01 s.
 
@@ -22,8 +22,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
+from jaxrl.checks import require_non_negative, require_positive
 from jaxrl.environment import Transition, pytree
 from jaxrl.math import sincos
 
@@ -41,7 +43,7 @@ class Weights:
     orientation: jax.Array = 5.0
     velocity: jax.Array = 0.01  # s^2/m^2
     action: jax.Array = 0.01
-    baseline: jax.Array = 0.334  # the action that hovers
+    baseline: jax.Array = 0.334  # the action at which the Crazyflie hovers by `rpm`; of other levels and drones another
 
 
 EVALUATION = Weights().replace(position=40.0, orientation=5.0, velocity=1.0, action=1.0)
@@ -62,17 +64,18 @@ class Params(FlightParams):
     target: jax.Array = (0.0, 0.0, 0.0)  # m
 
 
-def reward(
-    position: Any, quaternion: Any, velocity: Any, action: Float[Array, "*batch 4"], weights: Weights
-) -> Float[Array, "*batch"]:
-    """Of a state relative to the target and the action taken in it."""
-    cost = (
-        weights.position * rotations.dot(position, position)
-        + weights.orientation * (1 - quaternion[0] ** 2)
-        + weights.velocity * rotations.dot(velocity, velocity)
-        + weights.action * sum((action[..., i] - weights.baseline) ** 2 for i in range(action.shape[-1]))
-    )
-    return weights.constant - 0.5 * cost
+def rewards(
+    position: Any, quaternion: Any, velocity: Any, action: Float[Array, "*batch A"], weights: Weights
+) -> dict[str, Float[Array, "*batch"]]:
+    """The terms, of a state relative to the target and the action taken in it."""
+    effort = sum((action[..., i] - weights.baseline) ** 2 for i in range(action.shape[-1]))
+    return {
+        "constant": weights.constant,
+        "position": -0.5 * weights.position * rotations.dot(position, position),
+        "orientation": -0.5 * weights.orientation * (1 - quaternion[0] ** 2),
+        "velocity": -0.5 * weights.velocity * rotations.dot(velocity, velocity),
+        "action": -0.5 * weights.action * effort,
+    }
 
 
 def tilted(uniform: Any, most: Any) -> rotations.Quaternion:
@@ -119,6 +122,28 @@ class Hover(QuadcopterTask):
         after = rotations.add(drone.position, tuple(params.target), -1)
         worst = jnp.maximum(jnp.maximum(jnp.abs(after[0]), jnp.abs(after[1])), jnp.abs(after[2]))
         terminated = worst > params.arena
-        gain = reward(before, state.drone.quaternion, state.drone.velocity, action, params.weights)
-        info = {"distance": rotations.norm(after)}
-        return Transition((), jnp.where(terminated, 0, gain), terminated, jnp.bool_(False), info)
+        terms = rewards(before, state.drone.quaternion, state.drone.velocity, action, params.weights)
+        terms = {f"reward/{name}": jnp.where(terminated, 0, term) for name, term in terms.items()}
+        info = {"distance": rotations.norm(after), **terms}
+        gain: Any = sum(terms.values())
+        return Transition((), gain, terminated, jnp.bool_(False), info)
+
+    def validate(self, params: Params) -> None:
+        super().validate(params)
+        require_positive(self, params, "arena", "start_tilt")
+        require_non_negative(self, params, "start_position", "start_velocity", "start_rates")
+        if np.any(np.asarray(params.start_tilt) > math.pi):
+            raise ValueError(f"{self.id}: start_tilt={params.start_tilt} must be at most pi.")
+        if not np.all((np.asarray(params.guidance) >= 0) & (np.asarray(params.guidance) <= 1)):
+            raise ValueError(f"{self.id}: guidance={params.guidance} is a share, from 0 to 1.")
+        if not np.all(np.isfinite(np.asarray(params.target))):
+            raise ValueError(f"{self.id}: target={params.target} must be finite.")
+
+    def render(self, state: State, params: Params) -> np.ndarray:
+        from .scene import Scene
+
+        target = tuple(float(x) for x in params.target)
+        scene = Scene(target, 1.6, None)
+        scene.mark(target)
+        scene.drones(state.drone)
+        return scene.image()

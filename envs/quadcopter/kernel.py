@@ -2,7 +2,8 @@
 
 `coast` is a scan of `dynamics.step` everywhere but on an NVIDIA GPU, where XLA would launch a kernel and pass the
 states through memory at each step: for a few thousand drones the launches take longer than the flight. There a Pallas
-kernel flies a block of drones over all steps; the equations are `dynamics.step` itself in both.
+kernel flies a block of drones over all steps; the equations are `dynamics.step` itself in both. The integrator
+`exponential_rk4` is a scan there too: its `fence` is nothing that a kernel can hold.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from . import dynamics
+from . import dynamics, models
 from .dynamics import CALM, Drone, Model, Physics, Surroundings
 
 BLOCK = 128  # drones of one program: one for each thread of four warps
@@ -29,9 +31,21 @@ def coast(
 ) -> Drone:
     """N drones `steps` steps of `dt` [s] later, each at its own rotor speeds `command`, 4 of (N,) or scalars [rpm].
 
-    Fields of `drone` and `surroundings` are tuples of (N,) arrays; one `model` for all.
+    Fields of `drone` and `surroundings` are tuples of (N,) arrays; one `model` for all. Raises ValueError for a model
+    that is batched (vmap `coast` for several), and for one without what `physics` needs.
     """
+    dynamics.check_fit(model, physics, "coast")
+    for name, value in {**vars(model), "dt": dt}.items():
+        if isinstance(value, tuple):
+            shape = (len(value), *jnp.broadcast_shapes(*map(jnp.shape, value)))
+        else:
+            shape = jnp.shape(value)
+        wanted = np.shape(getattr(models.CRAZYFLIE, name, 0.0))
+        if shape != wanted:
+            raise ValueError(f"coast: {name} has shape {shape}, not {wanted}: one model for all drones; vmap coast.")
     arguments = (model, drone, command, dt, steps, physics, surroundings)
+    if physics.integrator == "exponential_rk4":
+        return in_scan(*arguments)
     return jax.lax.platform_dependent(cuda=lambda: in_kernel(*arguments), default=lambda: in_scan(*arguments))
 
 

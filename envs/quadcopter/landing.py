@@ -86,6 +86,8 @@ class Landing(QuadcopterTask):
     def validate(self, params: Params) -> None:
         super().validate(params)
         require_positive(self, params, "pad_radius", "touch_speed", "touch_tilt")
+        if np.any(np.asarray(params.pad[2]) != 0):
+            raise ValueError(f"{self.id}: pad={params.pad}; it lies on the floor, at z = 0.")
         low, high = np.asarray(params.start_low), np.asarray(params.start_high)
         if np.any(low > high) or np.any(low[2] <= 0):
             raise ValueError(f"{self.id}: start_low={low} must be above the floor and at most start_high={high}.")

@@ -5,11 +5,11 @@ gym-pybullet-drones' URDF files (commit 90b178a, 2026-05), learning-to-fly (2025
 2026-02), crazyflow 0.1.0 (2026-04) and 0.4.0 (2026-10). Models of RLtools' later library have throttles for speeds:
 their "rpm" goes from 0 to 1.
 
-Two distributions over airframes: `randomize`, around a model, and `foundation`, of RAPTOR's thousand quadcopters. As
-the `level_fn` of a vectorised task, whose params are then `Randomized(params, ranges)`, every episode draws its own:
+Two distributions over airframes: `randomize`, around a model, and `foundation`, of RAPTOR's thousand quadcopters. With
+`randomized` or `any_quadcopter` as the `level_fn` of a vectorised task every episode draws its own, in `params.ranges`:
 
     venv = jaxrl.vectorize(env, 64, level_fn=models.randomized)
-    obs, state = venv.reset(key, models.Randomized(params, models.Ranges(mass=1.3)))
+    obs, state = venv.reset(key, params.replace(ranges=models.Ranges(mass=1.3)))
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Key
 
 from jaxrl.environment import pytree
 
-from .dynamics import Model
+from .dynamics import Model, vector
 
 X = np.array([1.0, -1.0, -1.0, 1.0])  # rotors front right, back right, back left, front left
 Y = np.array([-1.0, -1.0, 1.0, 1.0])
@@ -335,12 +335,25 @@ class FoundationRanges:
     force: jax.Array = 0.3  # of the surplus of thrust: the most that the disturbing force is drawn from
 
 
-@pytree
-class Randomized:
-    """The params of a task whose every episode has its own airframe."""
+def check_ranges(ranges: Any, who: str) -> None:
+    """Raise ValueError for `Ranges` or `FoundationRanges` of which some airframe cannot be. Host only; may be batched.
 
-    params: Any  # the task's, with the airframe to start from
-    ranges: Any  # Ranges or FoundationRanges
+    Others, of a `level_fn` of one's own, are not looked at.
+    """
+    if not isinstance(ranges, Ranges | FoundationRanges):
+        return
+    for name, value in vars(ranges).items():
+        value = vector(value)
+        if isinstance(ranges, Ranges):
+            right, rule = value > 0, "positive"
+        elif name == "size":
+            right, rule = value[..., 1] >= 0, "a mean and a deviation that is not negative"
+        elif name == "force":
+            right, rule = value >= 0, "not negative"
+        else:
+            right, rule = (value[..., 0] > 0) & (value[..., 0] <= value[..., 1]), "positive, the least before the most"
+        if not (np.all(np.isfinite(value)) and np.all(right)):
+            raise ValueError(f"{who}: ranges.{name}={value} must be finite and {rule}.")
 
 
 def _times(tree: Any, factor: Any) -> Any:
@@ -399,12 +412,19 @@ def foundation(key: Key[Array, ""], model: Model, ranges: FoundationRanges) -> t
     return drawn, force / model.gravity
 
 
-def randomized(key: Key[Array, ""], task: Randomized) -> Any:
-    """The task's params with an airframe of `randomize`: a `level_fn`."""
-    return task.params.replace(model=randomize(key, task.params.model, task.ranges))
+def randomized(key: Key[Array, ""], params: Any) -> Any:
+    """A task's params with an airframe of `randomize`, around theirs: a `level_fn`."""
+    return params.replace(model=randomize(key, params.model, _ranges(params, Ranges)))
 
 
-def any_quadcopter(key: Key[Array, ""], task: Randomized) -> Any:
-    """The task's params with an airframe and a disturbing force of `foundation`: a `level_fn`."""
-    model, force = foundation(key, task.params.model, task.ranges)
-    return task.params.replace(model=model, force_std=force)
+def any_quadcopter(key: Key[Array, ""], params: Any) -> Any:
+    """A task's params with an airframe and a disturbing force of `foundation`: a `level_fn`."""
+    model, force = foundation(key, params.model, _ranges(params, FoundationRanges))
+    return params.replace(model=model, force_std=force)
+
+
+def _ranges(params: Any, kind: type) -> Any:
+    ranges = kind() if params.ranges is None else params.ranges
+    if not isinstance(ranges, kind):
+        raise ValueError(f"params.ranges={ranges!r}; this level function draws from models.{kind.__name__}.")
+    return ranges

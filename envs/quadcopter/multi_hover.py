@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from jaxrl.environment import Transition, pytree
@@ -68,6 +69,13 @@ class MultiHover(GpdHover):
         one = dynamics.at_rest(params.model, rpm=0.0)
         drone = jax.tree.map(lambda x: jnp.broadcast_to(x, self.agents), one)
         return drone._replace(position=tuple(params.start[:, i] for i in range(3))), ()
+
+    def validate(self, params: Params) -> None:
+        super().validate(params)
+        for name in ("start", "target"):
+            shape = np.shape(getattr(params, name))
+            if shape[-2:] != (self.num_drones, 3):
+                raise ValueError(f"{self.id}: {name} has shape {shape}; {self.num_drones} drones need (.., M, 3).")
 
     def transition(self, key: Array, state: State, action: Float[Array, "..."], params: Params) -> Transition:
         return super().transition(key, state, action.reshape(self.num_drones, -1), params)

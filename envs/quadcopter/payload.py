@@ -195,13 +195,14 @@ class Payload(QuadcopterTask):
 
     def fly(self, state: State, action: Float[Array, "A"], params: Params) -> tuple[Carrier, Any]:
         model, scales = params.model, params.scales
+        seen = actions.loop_model(model, self.physics)
         held, control = actions.hold(
-            self.action, action, state.control, state.drone.drone, model, scales, self.substeps * params.dt
+            self.action, action, state.control, state.drone.drone, seen, scales, self.substeps * params.dt
         )
 
         def body(_, carry):
             carrier, control = carry
-            command, control = actions.command(self.action, held, control, carrier.drone, model, scales, params.dt)
+            command, control = actions.command(self.action, held, control, carrier.drone, seen, scales, params.dt)
             command = self.supplied(command, state, carrier.drone, params)
             around = self.surroundings(state, carrier.drone, params)
             weight = params.load_mass, params.cable

@@ -20,7 +20,8 @@ With `noise` the first 18 are measured with normal errors. With `privileged` the
 `gusts=True` adds Dryden turbulence (`wind.py`, one for all drones of a task, held for a control step) to the mean wind;
 `battery=True` slows the rotors as the battery sags (`battery.py`). Both are numbers of `params`.
 
-An action that is not finite ends the episode as `info["invalid"]`, and so does a state that overflows.
+An action that is not finite ends the episode as `info["invalid"]`, and so does a state that overflows; in a swarm that
+says whose it was, and the others fly that step as they would.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from jaxrl.checks import require_positive
+from jaxrl.checks import require_non_negative, require_positive
 from jaxrl.environment import Environment, Transition, pytree, strongly_typed
 from jaxrl.math import fence, rough_normals
 from jaxrl.spaces import Box, Dict
@@ -57,6 +58,7 @@ class FlightParams:
     turbulence: Any = None  # wind.Dryden; with `gusts`
     battery: Any = None  # battery.Battery; with `battery`
     start_charge: jax.Array = (0.3, 1.0)  # of the battery, least and most
+    ranges: Any = None  # models.Ranges, for the level functions of `models`; None: theirs
     position_noise: jax.Array = 0.001  # m, standard deviations of the sensors
     rotation_noise: jax.Array = 0.001  # of each entry of the matrix
     velocity_noise: jax.Array = 0.002  # m/s
@@ -96,6 +98,7 @@ class QuadcopterTask(Environment):
     battery: bool = False
 
     def __post_init__(self) -> None:
+        dynamics.check_physics(self.physics, self.id)
         if self.action not in actions.SIZES:
             raise ValueError(f"{self.id}: action={self.action!r}; it is one of {', '.join(actions.SIZES)}.")
         if self.substeps < 1 or self.history < 0 or self.latency < 0:
@@ -145,21 +148,25 @@ class QuadcopterTask(Environment):
         return not (self.noise or self.gusts)
 
     @property
+    def noiseless(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return not self.noise
+
+    @property
     def agents(self) -> tuple[int, ...]:
         """The shape of what is a scalar of one drone."""
         return (self.num_agents,) if self.num_agents > 1 else ()
 
     def initial(self, key: Array, params: Any) -> State:
-        start_key, disturb_key = jax.random.split(key)
+        start_key, disturb_key, gust_key, charge_key = jax.random.split(key, 4)
         drone, goal = self.start(start_key, params)
         normals = jax.random.normal(disturb_key, (6, *self.agents))
         weight = params.model.weight
         action = jnp.zeros((*self.agents, actions.SIZES[self.action]))
         gust = charge = None
         if self.gusts:
-            gust = wind.init(jax.random.normal(jax.random.fold_in(disturb_key, 0), (5,)), params.turbulence)
+            gust = wind.init(jax.random.normal(gust_key, (5,)), params.turbulence)
         if self.battery:
-            unit = jax.random.uniform(jax.random.fold_in(disturb_key, 1), self.agents)
+            unit = jax.random.uniform(charge_key, self.agents)
             charge = params.start_charge[0] + unit * (params.start_charge[1] - params.start_charge[0])
         return State(
             time=jnp.int32(0),
@@ -175,14 +182,14 @@ class QuadcopterTask(Environment):
         )
 
     def transition(self, key: Array, state: State, action: Float[Array, "*agents A"], params: Any) -> Transition:
-        valid = jnp.all(jnp.isfinite(action))
+        valid = jnp.all(jnp.isfinite(action), -1)
         # Fences: what an action is made of would else be made anew for each number of the new state.
-        action = fence(jnp.where(valid, jnp.clip(action, -1, 1), 0).astype(state.history.dtype))
+        action = fence(jnp.where(valid[..., None], jnp.clip(action, -1, 1), 0).astype(state.history.dtype))
         applied, pending = action, state.pending
         if self.latency:
             applied, pending = pending[0], jnp.concatenate([pending[1:], action[None]])
         drone, control = self.fly(state, applied, params)
-        finite = fence(jnp.all(jnp.isfinite(sum(x for field in drone for x in field))))
+        finite = fence(jnp.isfinite(sum(x for field in drone for x in field)))
         drone = jax.tree.map(lambda new, old: jnp.where(finite, new, old), drone, state.drone)
         goal, reward, terminated, truncated, info = self.judge(state, action, drone, params)
         invalid = ~(valid & finite)
@@ -198,21 +205,24 @@ class QuadcopterTask(Environment):
         state = state.replace(
             drone=drone, goal=goal, control=control, history=history, pending=pending, gust=gust, charge=charge
         )
-        return Transition(state, reward, terminated | invalid, truncated, {**info, "invalid": invalid})
+        anyone = jnp.any(invalid)
+        info = {**info, "invalid": invalid if self.num_agents > 1 else anyone}
+        return Transition(state, reward, terminated | anyone, truncated, info)
 
     def fly(self, state: State, action: Float[Array, "*agents A"], params: Any) -> tuple[Drone, Any]:
         """The drone and the inner loops' memory after `substeps` physics steps."""
 
         model, scales = params.model, params.scales
+        seen = actions.loop_model(model, self.physics)
         held, control = actions.hold(
-            self.action, action, state.control, state.drone, model, scales, self.substeps * params.dt
+            self.action, action, state.control, state.drone, seen, scales, self.substeps * params.dt
         )
         if self.action in actions.HELD_LOOPS:  # otherwise the loop runs for each number that the physics gives
             held, control = fence((held, control))
 
         def body(_, carry):
             drone, control = carry
-            command, control = actions.command(self.action, held, control, drone, model, scales, params.dt)
+            command, control = actions.command(self.action, held, control, drone, seen, scales, params.dt)
             command, control = fence((self.supplied(command, state, drone, params), control))
             around = self.surroundings(state, drone, params)
             return dynamics.step(model, drone, command, params.dt, self.physics, around), control
@@ -235,7 +245,8 @@ class QuadcopterTask(Environment):
         mean = tuple(params.wind)
         if not self.gusts:
             return mean
-        heading = jnp.arctan2(mean[1], mean[0])
+        still = (mean[0] == 0) & (mean[1] == 0)  # where arctan2 has no derivative
+        heading = jnp.arctan2(mean[1], jnp.where(still, 1, mean[0]))
         return rotations.add(mean, wind.in_world(wind.gust(state.gust, params.turbulence), heading))
 
     def surroundings(self, state: State, drone: Drone, params: Any) -> Surroundings:
@@ -293,13 +304,18 @@ class QuadcopterTask(Environment):
 
     def validate(self, params: Any) -> None:
         dynamics.check_model(params.model, self.id)
-        require_positive(self, params, "dt")
+        blown = self.gusts or bool(np.any(np.asarray(params.wind) != 0))
+        downwash = getattr(self, "downwash", False)
+        dynamics.check_fit(params.model, self.physics, self.id, wind=blown, downwash=downwash, battery=self.battery)
+        if params.ranges is not None:
+            models.check_ranges(params.ranges, self.id)
+        require_positive(self, params, "dt", "max_steps")
+        noises = (f"{name}_noise" for name in ("position", "rotation", "velocity", "rate"))
+        require_non_negative(self, params, "force_std", "torque_std", *noises)
         given = {"gusts": params.turbulence, "battery": params.battery}
         for name, value in given.items():
             if getattr(self, name) != (value is not None):
                 raise ValueError(f"{self.id}: {name}={getattr(self, name)} and its numbers in params: {value}.")
-        if self.physics.drag == "none" and np.any(np.asarray(params.wind) != 0):
-            raise ValueError(f"{self.id}: wind={params.wind} acts only on physics with drag, not on {self.physics}.")
         if self.gusts:
             for name in ("sigma", "length", "airspeed"):
                 require_positive(self, params.turbulence, name)

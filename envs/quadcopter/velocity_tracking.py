@@ -129,7 +129,9 @@ class VelocityTracking(QuadcopterTask):
 
     def validate(self, params: Params) -> None:
         super().validate(params)
-        require_positive(self, params, "hold", "lost", "reached")
+        require_positive(self, params, "lost", "reached")
+        if not np.all(np.asarray(params.hold) > 0):
+            raise ValueError(f"{self.id}: hold={params.hold} must be positive, or infinite.")
         require_non_negative(self, params, "speed", "start_velocity")
 
     def render(self, state: State, params: Params) -> np.ndarray:

@@ -28,7 +28,7 @@ def rewards(transition: Any, weights: hover.Weights) -> jax.Array:
     x = transition.obs["privileged"]
     position, velocity = (tuple(x[..., i + k] for k in range(3)) for i in (0, 12))
     w = jnp.sqrt(jnp.maximum(1 + x[..., 3] + x[..., 7] + x[..., 11], 0)) / 2  # of the quaternion, from the trace
-    reward = hover.reward(position, (w,), velocity, transition.action, weights)
+    reward = sum(hover.rewards(position, (w,), velocity, transition.action, weights).values())
     return jnp.where(transition.terminated, 0, reward)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from jaxrl.environment import strongly_typed
-from jaxrl.envs.quadcopter import controllers, dynamics, models, rotations
+from jaxrl.envs.quadcopter import actions, controllers, dynamics, models, rotations
 from jaxrl.envs.quadcopter.controllers import Attitude, Rates, Setpoint
 from jaxrl.envs.quadcopter.dynamics import Drone, Physics
 
@@ -254,7 +254,7 @@ def test_allocation_is_exact_within_limits(double, name):
     model = strongly_typed(models.MODELS[name])
     rpm = model.hover_rpm * jnp.array([1.01, 0.99, 1.02, 0.985])
     thrusts = dynamics.rotor_thrusts(model, tuple(rpm))
-    ratio = 4 * dynamics._polynomial(model.torque, model.hover_rpm) / model.weight
+    ratio = 4 * dynamics.polynomial(model.torque, model.hover_rpm) / model.weight
     total, torque = dynamics.wrench(model, thrusts, tuple(rpm))
     torque = (*torque[:2], ratio * sum(s * f for s, f in zip(model.rotor_spin, thrusts, strict=True)))
     found = controllers.allocate(model, total, torque)
@@ -277,6 +277,46 @@ def test_rotors_that_lag_follow_with_the_bandwidth_asked_for(double):
     for _ in range(25):  # one time constant
         drone = step(drone)
     assert (drone.rpm[0] / start - 1) / 0.02 == pytest.approx(1 - math.exp(-1), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("motors", "up", "down"),
+    [
+        ("instant", (0, 0), (0, 0)),
+        ("first_order", (2, 0), (2, 0)),
+        ("asymmetric", (2, 3e-4), (5, 7e-4)),
+        ("exact", (2, 0), (5, 0)),
+    ],
+)
+def test_loops_see_the_lag_of_the_physics(motors, up, down):
+    model = models.CRAZYFLIE.replace(spin_up=np.array([2, 3e-4]), spin_down=(5.0, 7e-4))
+    seen = actions.loop_model(model, Physics(motors=motors))
+    np.testing.assert_array_equal([seen.spin_up, seen.spin_down], [up, down])
+    assert all(getattr(seen, name) is x for name, x in vars(model).items() if name not in ("spin_up", "spin_down"))
+
+
+@pytest.mark.parametrize("level", sorted(actions.LOOPS))
+@pytest.mark.parametrize("motors", dynamics.MOTORS)
+def test_action_levels_are_stable_with_all_motors(motors, level):
+    """After a push, whatever the lag in the model: nothing trembles. Loops that saw its lag shook at 20 rad/s."""
+    physics, dt = Physics("rk4", motors), 0.01
+    model = strongly_typed(models.CRAZYFLIE.replace(spin_down=(0.5, 0.0) if motors == "first_order" else (6.6, 0.0)))
+    seen = actions.loop_model(model, physics)
+    action = jnp.zeros(4).at[0].set(0.0 if level in ("velocity", "waypoint") else -0.1)
+
+    @jax.jit
+    def fly(drone):
+        def body(carry, _):
+            drone, control = carry
+            held, control = actions.hold(level, action, control, drone, seen, None, dt)
+            rpm, control = actions.command(level, held, control, drone, seen, None, dt)
+            drone = dynamics.step(model, drone, rpm, dt, physics)
+            return (drone, control), jnp.stack(drone.body_rates)
+
+        return jax.lax.scan(body, (drone, actions.initial_carry(level)), length=200)[1]
+
+    start = at_rest(model, (0.0, 0.0, 0.0), rotations.from_euler(0.1, -0.1, 0.05))
+    assert np.max(np.abs(fly(start._replace(body_rates=scalars((0.5, -0.5, 0.2))))[50:])) < 0.2
 
 
 # ---- closed loop

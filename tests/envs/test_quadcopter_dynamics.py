@@ -394,7 +394,7 @@ def test_crazyflow_0_4_fitted_models(double):
             got = np.asarray(fly(model, tuple(map(cast, command)), start))[EVERY]
             expected = data[f"{name}_{family}"]
             same_attitudes(got[:, :13], expected[:, :13])
-            if model.lagging:
+            if model.lag is not None:
                 np.testing.assert_allclose(got[:, 13], expected[:, 13], rtol=1e-12)
 
 
@@ -785,6 +785,103 @@ def test_check_model():
         dynamics.check_model(many)
     with pytest.raises(ValueError, match="mass"):
         dynamics.check_model(many.replace(mass=np.array([0.03, -0.03])))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"min_rpm": 30000.0}, r"min_rpm=30000.0 must be below max_rpm=21702"),
+        ({"min_rpm": -1.0}, "min_rpm=-1.0 must be finite and not negative"),
+        ({"spin_up": (-5.0, 0.0)}, "spin_up=.* not negative"),
+        ({"rotor_x": np.full(4, np.nan)}, "rotor_x=.* must be finite"),
+        ({"gravity": np.nan}, "gravity=nan"),
+        ({"thrust": np.array([0.0, np.nan, 1e-10])}, "thrust=.* must be finite"),
+        ({"radius": -1.0}, "radius=-1.0"),
+        ({"rotor_x": np.zeros(4), "rotor_y": np.zeros(4)}, "each on its own"),
+        ({"rotor_y": np.zeros(4)}, "each on its own"),
+        ({"rotor_spin": np.ones(4)}, "each on its own"),
+        ({"torque": np.zeros(3)}, "each on its own"),
+        ({"rotor_y": LIGHT.rotor_x}, "each on its own"),
+    ],
+)
+def test_check_model_finds_what_cannot_fly(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dynamics.check_model(LIGHT.replace(**changes))
+
+
+def test_check_model_of_tuples_that_are_batched():
+    """Three models of which each is sound, though the numbers of an axis over the batch would be of no solid."""
+    sizes = np.array([1.0, 10.0, 1.0])
+    fields = ("inertia", "rotor_x", "rotor_y", "rotor_spin", "thrust", "torque", "spin_up", "spin_down")
+    tuples = {name: tuple(float(x) * np.ones(3) for x in getattr(LIGHT, name)) for name in fields}
+    many = LIGHT.replace(**{**tuples, "inertia": tuple(x * sizes for x in tuples["inertia"])})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dynamics.check_model(many)
+        dynamics.check_fit(many, dynamics.RLTOOLS)
+        dynamics.check_model(many.replace(mass=np.array([0.02, 0.03, 0.04])))
+    with pytest.warns(UserWarning, match="cannot hover"):
+        dynamics.check_model(many.replace(mass=np.array([0.02, 0.03, 0.07])))
+    with pytest.raises(ValueError, match="of no solid"):
+        dynamics.check_model(many.replace(inertia=(1e-5, 1e-5, np.array([1e-5, 1e-5, 2.1e-5]))))
+
+
+GROUND = dynamics.GPD_PYB_GND_DRAG_DW
+THROTTLE = models.X500_SIM
+
+
+@pytest.mark.parametrize(
+    ("model", "physics", "acting", "message"),
+    [
+        (models.CF2X, dynamics.L2F, {}, r"first_order.*spin_up\[0\] above 0.*motors='instant'"),
+        (models.CF2X, dynamics.RLTOOLS, {}, "spin_up above 0"),
+        (LIGHT.replace(spin_down=(0.0, 0.0)), dynamics.RLTOOLS, {}, "spin_down above 0"),
+        (LIGHT.replace(spin_up=(0.0, 1e-4)), dynamics.L2F, {}, r"spin_up\[0\]"),
+        (models.MODELS["cf2x_L250"], Physics(motors="exact"), {}, r"spin_down\[0\]"),
+        (LIGHT, GROUND, {}, "propeller_radius and ground_effect"),
+        (LIGHT, dynamics.L2F, {"wind": True}, "wind acts only on physics with drag"),
+        (LIGHT, dynamics.CRAZYFLOW, {"wind": True}, "body_drag is not zero"),
+        (LIGHT, dynamics.L2F.replace(drag="rotor"), {"wind": True}, "rotor_drag is not zero"),
+        (models.MODELS["cf2x_L250"], dynamics.L2F.replace(drag="rotor"), {"wind": True}, "rotor_drag"),
+        (LIGHT, dynamics.L2F, {"downwash": True}, r"downwash\[0\] and propeller_radius"),
+        (models.CF2X.replace(propeller_radius=0.0), dynamics.GPD_DYN, {"downwash": True}, "propeller_radius"),
+        (THROTTLE, dynamics.L2F, {"battery": True}, "throttle"),
+        (LIGHT, "crazyflow", {}, r"physics='crazyflow' is not a dynamics.Physics; .*dynamics.L2F.*dynamics.CRAZYFLOW"),
+    ],
+)
+def test_physics_needs_numbers_that_fit(model, physics, acting, message):
+    with pytest.raises(ValueError, match="Drone: .*" + message):
+        dynamics.check_fit(model, physics, "Drone", **acting)
+    two = jax.tree.map(lambda x: np.stack([x, x]), jax.tree.map(np.asarray, model))
+    with pytest.raises(ValueError, match=message):
+        dynamics.check_fit(two, physics, "Drone", **acting)
+    if isinstance(physics, Physics):
+        jax.jit(lambda model: dynamics.check_fit(model, physics, **acting) or model.mass)(model)  # not looked at
+
+
+def test_what_fits_is_accepted():
+    for name, model in models.MODELS.items():
+        lags = model.spin_up[0] > 0
+        dynamics.check_fit(model, dynamics.L2F if lags else dynamics.GPD_DYN, name)
+        dynamics.check_fit(model, dynamics.RLTOOLS if lags else dynamics.GPD_DYN, name, battery=model.max_rpm > 1)
+    dynamics.check_fit(models.CF2X, GROUND, wind=True, downwash=True, battery=True)
+    cf21b = models.MODELS["cf21B_500"]
+    dynamics.check_fit(cf21b, dynamics.CRAZYFLOW_0_4, wind=True, battery=True)
+    some = jax.tree.map(lambda x: np.stack([x, x]), jax.tree.map(np.asarray, cf21b))
+    some = some.replace(body_drag=some.body_drag * np.array([[0.0], [1.0]]))  # a sweep from no drag to some
+    dynamics.check_fit(some, dynamics.CRAZYFLOW_0_4, wind=True)
+
+
+def test_simulate_refuses_models_that_do_not_fit():
+    full = jnp.full(4, 21000.0)
+    with pytest.raises(ValueError, match=r"simulate: .*spin_up\[0\]"):
+        simulate(models.CF2X, full, steps=2)
+    with pytest.raises(ValueError, match="wind acts only"):
+        simulate(LIGHT, full, steps=2, surroundings=Surroundings(wind=(1.0, 0.0, 0.0)))
+    with pytest.raises(ValueError, match="body_drag"):
+        simulate(LIGHT, full, None, Physics(drag="body"), steps=2, surroundings=Surroundings(wind=np.ones((2, 3))))
+    flight = simulate(LIGHT, full, steps=2, surroundings=Surroundings(wind=(0.0, 0.0, 0.0)))
+    assert flight.velocity[-1, 2] > 0
 
 
 # ---- rotations, against scipy

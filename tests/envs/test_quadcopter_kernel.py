@@ -15,6 +15,11 @@ CASES = {
     "l2f euler": (models.CRAZYFLIE, dynamics.L2F.replace(integrator="euler"), 0.01),
     "gpd": (models.CF2X, dynamics.GPD_DYN, 1 / 240),
     "crazyflow": (models.CRAZYFLOW_0_4["cf21B_500"], dynamics.CRAZYFLOW_0_4, 0.002),
+    "crazyflow rk4": (
+        models.CRAZYFLOW_0_4["cf21B_500"],
+        dynamics.CRAZYFLOW_0_4.replace(integrator="exponential_rk4"),
+        0.002,
+    ),
 }
 
 
@@ -54,7 +59,7 @@ def test_kernel_lowers_for_a_gpu(name):
     )
     allowed = jax.export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")
     exported = jax.export.export(coast, platforms=["cuda"], disabled_checks=[allowed])(model, drone, command, around)
-    assert "triton" in exported.mlir_module()
+    assert ("triton" in exported.mlir_module()) == (physics.integrator != "exponential_rk4")  # whose fence it lacks
 
 
 def test_scalars_are_spread():
@@ -66,3 +71,26 @@ def test_scalars_are_spread():
 
     each = tuple(jnp.full(N, model.hover_rpm) for _ in range(4))
     np.testing.assert_array_equal(heights(model, drone, (model.hover_rpm,) * 4), heights(model, drone, each))
+
+
+def test_only_one_model_that_fits():
+    model, drone, command, dt, steps, physics, _ = flight("l2f euler")
+    for wrong, shape in (
+        (model.replace(mass=jnp.full(N, 0.03)), r"mass has shape \(130,\), not \(\)"),
+        (model.replace(inertia=jnp.ones((N, 3))), r"inertia has shape \(130, 3\), not \(3,\)"),
+        (model.replace(thrust=(0.0, 0.0, jnp.full(N, 3e-10))), r"thrust has shape \(3, 130\)"),
+    ):
+        with pytest.raises(ValueError, match=shape):
+            kernel.coast(wrong, drone, command, dt, steps, physics)
+    with pytest.raises(ValueError, match="dt has shape"):
+        kernel.coast(model, drone, command, jnp.full(N, 0.01), steps, physics)
+    with pytest.raises(ValueError, match="coast: .*spin_up"):
+        kernel.coast(models.CF2X, drone, command, dt, steps, physics)
+    tuples = model.replace(thrust=tuple(model.thrust))
+    np.testing.assert_array_equal(
+        kernel.coast(tuples, drone, command, dt, steps, physics).position[2],
+        kernel.coast(model, drone, command, dt, steps, physics).position[2],
+    )
+    two = jax.tree.map(lambda x: jnp.stack([x, x]), model)
+    heights = jax.vmap(lambda model: kernel.coast(model, drone, command, dt, steps, physics).position[2])(two)
+    assert heights.shape == (2, N)

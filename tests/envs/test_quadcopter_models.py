@@ -1,4 +1,4 @@
-"""The airframes: their numbers, what they imply, the distributions over them, and a task that randomises its own."""
+"""The airframes: their numbers, what they imply, the distributions over them, and what draws from them."""
 
 import jax
 import jax.numpy as jnp
@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import jaxrl
+from jaxrl.algos import ppo
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.quadcopter import attitude_model, dynamics, models
 from jaxrl.envs.quadcopter.hover import Hover
-from jaxrl.envs.quadcopter.models import FoundationRanges, Randomized, Ranges
+from jaxrl.envs.quadcopter.models import FoundationRanges, Ranges
 from jaxrl.vectorize import vectorize
 
 N = 4000
@@ -74,6 +76,22 @@ def test_thrust_to_rpm_inverts_the_curve():
         assert np.isfinite(jax.grad(lambda t: dynamics.thrust_to_rpm(models.CF2X, t))(thrust))
 
 
+def test_thrust_to_rpm_of_other_curves():
+    """A straight line has an inverse, also where its bend is next to none; a falling one has none."""
+    for a0 in (0.0, -0.01):
+        straight = LIGHT.replace(thrust=(a0, 1e-5, 0.0))
+        np.testing.assert_allclose(dynamics.thrust_to_rpm(straight, 0.1 + a0), 1e4, rtol=1e-6)
+        np.testing.assert_allclose(jax.grad(lambda t, m=straight: dynamics.thrust_to_rpm(m, t))(0.1), 1e5, rtol=1e-6)
+        assert dynamics.thrust_to_rpm(straight, a0 - 0.1) == 0
+    np.testing.assert_allclose(LIGHT.replace(thrust=(0.0, 1e-5, 0.0)).hover_rpm, 0.027 * 9.81 / 4e-5, rtol=1e-6)
+    bent = LIGHT.replace(thrust=(0.0, 1e-5, 1e-16))  # the difference of two roots would have no digits left
+    np.testing.assert_allclose(dynamics.thrust_to_rpm(bent, 0.1), 1e4, rtol=1e-6)
+    for thrust in ((0.0, -1e-5, 0.0), (0.1, 0.0, 0.0), (0.2, -1e-5, -1e-10)):
+        model = LIGHT.replace(thrust=thrust)
+        assert dynamics.thrust_to_rpm(model, 0.1) == 0
+        assert np.isfinite(jax.grad(lambda t, m=model: dynamics.thrust_to_rpm(m, t))(0.1))
+
+
 def test_versions_of_crazyflow_differ_where_they_should():
     for name, old in models.CRAZYFLOW_0_1.items():
         new = models.CRAZYFLOW_0_4[name]
@@ -92,7 +110,6 @@ def test_versions_of_crazyflow_differ_where_they_should():
                 np.testing.assert_array_equal(fitted.inertia, airframe.inertia)
                 if family == "so_rpy_rotor_drag":
                     np.testing.assert_array_equal(fitted.body_drag, airframe.body_drag)
-                np.testing.assert_allclose(fitted.max_thrust, airframe.max_thrust, rtol=1e-5)
 
 
 @pytest.mark.parametrize("family", attitude_model.FAMILIES)
@@ -109,6 +126,17 @@ def test_fitted_models_hover_and_settle(family):
     assert flight.velocity[-1, 1] < -1 and abs(flight.velocity[-1, 0]) < 1e-3
     slower = family == "so_rpy_rotor_drag"
     assert (flight.velocity[-1, 1] > -2.9) == slower
+
+
+def test_a_fitted_model_of_ones_own_lags_only_where_it_says():
+    fitted = attitude_model.MODELS["cf2x_L250"]["so_rpy"]
+    needed = {name: getattr(fitted, name) for name in ("mass", "inertia", "angle", "rate", "command", "thrust")}
+    own = attitude_model.AttitudeModel(**needed)
+    command = np.array([0.0, 0.0, 0.0, fitted.hover_thrust])
+    for got, expected in zip(*(attitude_model.simulate(m, command, steps=3) for m in (own, fitted)), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    with pytest.raises(ValueError, match="lag=0.0 must be positive, or None"):
+        attitude_model.simulate(own.replace(lag=0.0), command, steps=3)
 
 
 def test_randomize_is_log_uniform(around):
@@ -160,19 +188,71 @@ def test_foundation_has_the_stated_marginals(any_kind):
     dynamics.check_model(drawn)  # each is a solid that can hover
 
 
-def test_levels_of_a_task_randomise_it():
+LEVELS = [(models.randomized, Ranges(mass=1.4)), (models.any_quadcopter, FoundationRanges(mass=(0.02, 1.0)))]
+
+
+@pytest.mark.parametrize(("level_fn", "ranges"), LEVELS)
+def test_levels_of_a_task_randomise_it(level_fn, ranges):
     """As a `level_fn` whose ranges are leaves: every slot and every episode has its own airframe."""
     env = Hover(history=0, noise=False)
-    params = env.default_params.replace(max_steps=jnp.int32(3))
-    for level_fn, ranges in ((models.randomized, Ranges(mass=1.4)), (models.any_quadcopter, FoundationRanges())):
-        task = strongly_typed(Randomized(params, ranges))
-        venv = vectorize(env, 4, level_fn=level_fn)
-        _, state = jax.jit(venv.reset)(jax.random.key(0), task)
-        first = state.params
-        step = jax.jit(venv.step)
-        for i in range(3):
-            _, state, reward, *_ = step(jax.random.key(i), state, jnp.zeros((4, 4)), task)
-            assert np.all(np.isfinite(reward))
-        for masses in (first.model.mass, np.concatenate([first.model.mass, state.params.model.mass])):
-            assert len(np.unique(masses)) == len(masses)
-        assert (level_fn is models.any_quadcopter) == bool(np.any(first.force_std != params.force_std))
+    params = strongly_typed(env.default_params.replace(max_steps=jnp.int32(3), ranges=ranges))
+    venv = vectorize(env, 4, level_fn=level_fn)
+    _, state = jax.jit(venv.reset)(jax.random.key(0), params)
+    first = state.params
+    step = jax.jit(venv.step)
+    for i in range(3):
+        _, state, reward, *_ = step(jax.random.key(i), state, jnp.zeros((4, 4)), params)
+        assert np.all(np.isfinite(reward))
+    for masses in (first.model.mass, np.concatenate([first.model.mass, state.params.model.mass])):
+        assert len(np.unique(masses)) == len(masses)
+    assert (level_fn is models.any_quadcopter) == bool(np.any(first.force_std != params.force_std))
+
+
+@pytest.mark.parametrize(("level_fn", "ranges"), LEVELS)
+def test_algorithms_train_on_random_airframes(level_fn, ranges):
+    """With the ranges by default, and with a batch of others in one program."""
+    env = Hover(history=0, noise=False)
+    config = ppo.Config(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=1)
+    algo = ppo.make(vectorize(env, 4, level_fn=level_fn), config)
+    state, _ = jaxrl.train(algo, jax.random.key(0), 64)
+    assert len(np.unique(state.env_state.params.model.mass)) == 4
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(algo.policy(state)))
+    narrow = ranges.replace(mass=1.0) if level_fn is models.randomized else ranges.replace(mass=(0.5, 0.5))
+    both = jax.tree.map(lambda *x: jnp.stack(x), *(strongly_typed(r) for r in (ranges, narrow)))
+
+    def masses_of(ranges):
+        params = env.default_params.replace(ranges=ranges)
+        return jaxrl.train(algo, jax.random.key(0), 32, None, params)[0].env_state.params.model.mass
+
+    wide, same = jax.jit(jax.vmap(masses_of))(both)
+    assert np.ptp(wide) > 1e-4
+    np.testing.assert_allclose(same, 0.027 if level_fn is models.randomized else 0.5, rtol=1e-5)
+
+
+def test_bad_ranges_are_refused():
+    for ranges, message in (
+        (Ranges(mass=-1.3), r"Drone: ranges.mass=-1.3 must be finite and positive"),
+        (Ranges(arm=0.0), "ranges.arm"),
+        (Ranges(thrust=np.nan), "ranges.thrust"),
+        (Ranges(inertia=np.array([1.2, -1.0])), "ranges.inertia"),
+        (FoundationRanges(mass=(5.0, 0.02)), r"ranges.mass=.* the least before the most"),
+        (FoundationRanges(spin_up=(0.0, 0.1)), "ranges.spin_up"),
+        (FoundationRanges(spin_up=(np.array([0.1, 0.1]), np.array([0.2, -0.2]))), "ranges.spin_up"),
+        (FoundationRanges(size=(-0.1, -0.1)), "ranges.size=.* a mean and a deviation"),
+        (FoundationRanges(force=-1.0), "ranges.force=-1.0 .* not negative"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            models.check_ranges(ranges, "Drone")
+    for ranges in (Ranges(), FoundationRanges(), FoundationRanges(force=0.0), {"of my own": 1.0}):
+        models.check_ranges(ranges, "Drone")
+        models.check_ranges(strongly_typed(ranges), "Drone")
+    env = Hover(history=0, noise=False)
+    params = env.default_params
+    algo = ppo.make(vectorize(env, 4, level_fn=models.randomized), ppo.Config(num_envs=4, num_steps=8))
+    for wrong, message in (
+        (params.replace(ranges=Ranges(mass=-1.3)), "ranges.mass"),
+        (params.replace(model=params.model.replace(mass=-1.0)), "mass=-1.0"),
+        (params.replace(ranges=FoundationRanges()), "draws from models.Ranges"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            jaxrl.train(algo, jax.random.key(0), 32, None, wrong)

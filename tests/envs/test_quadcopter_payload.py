@@ -154,3 +154,22 @@ def test_refused():
         ENV.validate(ENV.default_params.replace(cable=jnp.array(0.0)))
     with pytest.raises(ValueError, match="start_swing"):
         ENV.validate(ENV.default_params.replace(start_swing=jnp.array(2.0)))
+
+
+@pytest.mark.parametrize("motors", ["instant", "first_order", "asymmetric"])
+def test_loops_see_the_lag_of_the_physics(motors):
+    """With a swing at the start: without a lag to counter the loop keeps still."""
+    env = payload.Payload(physics=Physics("rk4", motors), action="velocity")
+    params = env.default_params.replace(start_position=0.0)
+
+    @jax.jit
+    def rates(key):
+        def body(state, _):
+            ts = env.step(key, state, jnp.zeros(4), params)
+            return ts.state, (jnp.stack(ts.state.drone.body_rates), ts.terminated)
+
+        return jax.lax.scan(body, env.reset(key, params)[1], length=100)[1]
+
+    rates, ended = rates(jax.random.key(0))
+    assert not np.any(ended)
+    assert np.max(np.abs(rates[50:])) < 1.0

@@ -170,3 +170,26 @@ def test_ppo_with_shared_weights():
     untrained, trained = returns_of(algo.policy(algo.init(jax.random.key(0)))), returns_of(algo.policy(state))
     assert trained.shape == (4, 4)
     assert trained[:, 0].mean() > untrained[:, 0].mean() + 300
+
+
+@pytest.mark.parametrize("count", [4, 16, 32])
+def test_no_formation_begins_with_a_collision(count):
+    env = formation.Formation(num_agents=count)
+    params = env.default_params
+    env.validate(params)
+    radius = params.model.radius
+    drone = jax.jit(jax.vmap(lambda key: env.start(key, params)[0]))(jax.random.split(jax.random.key(0), 200))
+    assert not np.any(jax.vmap(swarm.touching, (0, None))(drone.position, radius))
+    slots, _ = formation.slots(jnp.float32(1.0), params)
+    assert not np.any(swarm.touching(slots, radius))
+    lost = jax.vmap(lambda drone: env.crashed(env.reset(jax.random.key(0), params)[1], drone, params))(drone)
+    assert not np.any(lost)
+
+
+def test_formations_that_touch_are_refused():
+    env = formation.Formation(num_agents=16)
+    params = env.default_params
+    with pytest.raises(ValueError, match="slots are"):
+        env.validate(params.replace(offsets=formation.polygon(16, 0.2)))
+    with pytest.raises(ValueError, match="start_radius"):
+        env.validate(params.replace(start_radius=jnp.float32(0.3)))

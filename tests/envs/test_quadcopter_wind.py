@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import integrate, linalg
 
+from jaxrl.environment import strongly_typed
 from jaxrl.envs.quadcopter import battery, dynamics, models, wind
 from jaxrl.envs.quadcopter.hover import Hover
 from jaxrl.envs.quadcopter.multi_hover import MultiHover
@@ -249,6 +250,7 @@ def test_a_battery_empties_and_a_low_one_lifts_less():
 def test_every_kind_of_task_has_gusts_and_a_battery(make):
     env = make(gusts=True, battery=True, privileged=True, physics=dynamics.L2F.replace(drag="body", motors="instant"))
     params = env.default_params
+    params = strongly_typed(params.replace(model=params.model.replace(body_drag=(0.01, 0.01, 0.02))))
     env.validate(params)
     obs, state = jax.jit(env.reset)(jax.random.key(0), params)
     space = env.observation_space(params)
@@ -259,11 +261,24 @@ def test_every_kind_of_task_has_gusts_and_a_battery(make):
     assert float(ts.state.gust.u) != float(state.gust.u)
 
 
+def test_gradients_reach_the_mean_wind_where_it_is_still(gusty):
+    env, params = gusty
+    still = params.replace(wind=tuple(map(jnp.float32, (0.0, 0.0, 0.0))))
+    _, state = env.reset(jax.random.key(0), still)
+
+    def speed(wind):
+        around = env.wind_at(state, still.replace(wind=wind))
+        return sum(x**2 for x in around)
+
+    slopes = np.asarray(jax.grad(speed)(still.wind))
+    assert np.all(np.isfinite(slopes)) and np.all(slopes != 0)
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="gusts=True needs physics with drag"):
         Hover(gusts=True)
     env = Hover()
-    with pytest.raises(ValueError, match="wind="):
+    with pytest.raises(ValueError, match="wind"):
         env.validate(env.default_params.replace(wind=(1.0, 0.0, 0.0)))
     with pytest.raises(ValueError, match="battery=False and its numbers"):
         env.validate(env.default_params.replace(battery=battery.Battery()))

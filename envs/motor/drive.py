@@ -465,6 +465,7 @@ class MotorDrive(Environment):
         """The plant one control step later. `words`: random ones of the load; `time`: steps since the start."""
         machine, load, supply, converter, tau = params.machine, params.load, params.supply, self.converter, params.tau
         action, pending = self._applied(plant, action, params)
+        action = fence(action)  # or it is drawn and turned anew for each phase and each number that it moves
         command = converter.command(action)
         frame = machine.frame(plant.motor) if self.upstream else plant.frame
         dead = params.interlocking_time / tau if self.interlocking and not converter.finite else None

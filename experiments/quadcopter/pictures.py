@@ -64,7 +64,7 @@ def eight(policy, algo):
 
 
 def curves(policy, algo):
-    figure = plt.figure(figsize=(12, 3.6))
+    figure = plt.figure(figsize=(12, 3.9))
     for i, path in enumerate(CURVES):
         env, params = tracker(path)
         states = fly(env, params, lambda obs, _: algo.act(policy, jax.random.key(0), obs, (), greedy=True)[0], 1000)
@@ -75,9 +75,9 @@ def curves(policy, algo):
         ax.set(title=path.replace("_", " "), xlabel="x [m]", ylabel="y [m]", zlabel="z [m]")
         reach = 1.1 * float(jnp.abs(paths.position(params.path, time)).max())
         ax.set(xlim=(-reach, reach), ylim=(-reach, reach), zlim=(-reach, reach), zticks=(-1, 0, 1))
-        ax.set_box_aspect((1, 1, 1))
+        ax.set_box_aspect((1, 1, 1), zoom=0.85)  # room for the label of z
     figure.legend(*ax.get_legend_handles_labels(), loc="lower center", ncols=2)
-    figure.tight_layout(rect=(0, 0.06, 1, 1))
+    figure.tight_layout(rect=(0, 0.1, 1, 1))
     figure.savefig(MEDIA / "quadcopter_paths.png", dpi=110)
 
 

@@ -23,7 +23,7 @@ from jaxrl.environment import Transition, pytree
 from jaxrl.spaces import Box, Dict
 
 from . import dynamics, rotations
-from .dynamics import Drone, Surroundings
+from .dynamics import Drone
 from .gpd_hover import GpdHover, lost, reward
 from .gpd_hover import Params as HoverParams
 from .task import State
@@ -79,12 +79,6 @@ class MultiHover(GpdHover):
 
     def transition(self, key: Array, state: State, action: Float[Array, "..."], params: Params) -> Transition:
         return super().transition(key, state, action.reshape(self.num_drones, -1), params)
-
-    def surroundings(self, state: State, drone: Drone, params: Params) -> Surroundings:
-        around = super().surroundings(state, drone, params)
-        if not self.downwash:
-            return around
-        return around._replace(downwash=dynamics.downwash(params.model, jnp.stack(drone.position, -1)))
 
     def judge(self, state: State, action: Float[Array, "M A"], drone: Drone, params: Params) -> Transition:
         target = tuple(params.target[:, i] for i in range(3))

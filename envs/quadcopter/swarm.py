@@ -30,7 +30,7 @@ from jaxrl.checks import require_non_negative, require_positive
 from jaxrl.environment import Transition, pytree
 
 from . import dynamics, models
-from .dynamics import Drone, Physics, Surroundings
+from .dynamics import Drone, Physics
 from .task import FlightParams, QuadcopterTask, State
 
 COLLISIONS = ("ignore", "penalty", "terminate")
@@ -135,12 +135,6 @@ class Swarm(QuadcopterTask):
         return Drone(
             position, (zero + 1, zero, zero, zero), (zero,) * 3, (zero,) * 3, (zero + params.model.hover_rpm,) * 4
         )
-
-    def surroundings(self, state: State, drone: Drone, params: Any) -> Surroundings:
-        around = super().surroundings(state, drone, params)
-        if not self.downwash:
-            return around
-        return around._replace(downwash=dynamics.downwash(params.model, jnp.stack(drone.position, -1)))
 
     def judge(self, state: State, action: Float[Array, "M A"], drone: Drone, params: Any) -> Transition:
         reward = self.rewards(state, drone, params)

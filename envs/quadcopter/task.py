@@ -127,6 +127,7 @@ class QuadcopterTask(Environment):
         """More to observe: `num_features` scalars, or an array with them on the last axis."""
         return ()
 
+    downwash = False  # a setting of tasks with several drones: those above take thrust from those below
     num_features = 0
     sensors = (3, 9, 3, 3)
     """How many components of `measured` are a position, an attitude, a velocity and rates: each has its own noise."""
@@ -252,7 +253,8 @@ class QuadcopterTask(Environment):
     def surroundings(self, state: State, drone: Drone, params: Any) -> Surroundings:
         """What acts on the drone from outside."""
         around = self.wind_at(state, params) if self.physics.drag != "none" else None
-        return Surroundings(state.force, state.torque, around)
+        loss = dynamics.downwash(params.model, jnp.stack(drone.position, -1)) if self.downwash else None
+        return Surroundings(state.force, state.torque, around, loss)
 
     def measured(self, state: State, params: Any) -> list:
         """The scalars that sensors see: 18 but for tasks with other `sensors`."""
@@ -305,8 +307,9 @@ class QuadcopterTask(Environment):
     def validate(self, params: Any) -> None:
         dynamics.check_model(params.model, self.id)
         blown = self.gusts or bool(np.any(np.asarray(params.wind) != 0))
-        downwash = getattr(self, "downwash", False)
-        dynamics.check_fit(params.model, self.physics, self.id, wind=blown, downwash=downwash, battery=self.battery)
+        dynamics.check_fit(
+            params.model, self.physics, self.id, wind=blown, downwash=self.downwash, battery=self.battery
+        )
         if params.ranges is not None:
             models.check_ranges(params.ranges, self.id)
         require_positive(self, params, "dt", "max_steps")

@@ -278,7 +278,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="gusts=True needs physics with drag"):
         Hover(gusts=True)
     env = Hover()
-    with pytest.raises(ValueError, match="wind"):
+    with pytest.raises(ValueError, match="wind .*acts only on physics with drag"):
         env.validate(env.default_params.replace(wind=(1.0, 0.0, 0.0)))
     with pytest.raises(ValueError, match="battery=False and its numbers"):
         env.validate(env.default_params.replace(battery=battery.Battery()))

@@ -101,7 +101,8 @@ def main():
             flown = lap > 0
             row = {"lap": np.median(lap[flown]) if flown.any() else np.inf, "flown": flown.mean(), "seconds": seconds}
             rows.append({key: round(float(value), 4) for key, value in row.items()})
-            print(name, seed, rows[-1], "returns", np.round(np.asarray(returns)[:: max(1, len(returns) // 8)], 1), flush=True)
+            shown = np.round(np.asarray(returns)[:: max(1, len(returns) // 8)], 1)
+            print(name, seed, rows[-1], "returns", shown, flush=True)
         results[name] = {"steps": args.steps, "geometric": baseline[name]["lap_time"], "seeds": rows}
         results["where"] = environment_of_run()
         path.write_text(json.dumps(results, indent=1) + "\n")

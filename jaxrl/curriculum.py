@@ -28,6 +28,7 @@ class LevelBatch(NamedTuple):
     learn_mask: Bool[Array, " n"]  # learn from it; robust PLR only looks at new levels
     parent: Int[Array, " n"]  # the slot a mutated level was made from, else -1
     max_return: Float[Array, " n"]  # best return ever seen on it, -inf for a new one
+    note: Any = ()  # leading axis n: what the curriculum wants back with the outcomes
 
 
 class Outcomes(NamedTuple):

@@ -1,14 +1,24 @@
-"""A picture of a drive: every measured quantity as a bar between its limits, references, and vectors. Host only."""
+"""Pictures of a drive. Host only.
+
+`draw_drive` is one frame: every measured quantity as a bar between its limits, references, and vectors. The others are
+matplotlib figures (`figure.savefig("x.png")`) of runs, dicts of signals in SI units by name as `simulate` or
+`report.record` returns: over time, in the torque-speed plane, and with what the half bridges do.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
 
+from jaxrl.plotting import COLORS
 from jaxrl.render import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, Canvas
+
+INK_LINE, GREY_LINE = "#1a202c", "#718096"
+"""Of figures."""
 
 
 def draw_drive(env: Any, state: Any, params: Any) -> UInt8[np.ndarray, "height width 3"]:
@@ -67,3 +77,199 @@ def _vectors(canvas: Canvas, env: Any, state: Any, params: Any, origin: tuple[fl
         end = (origin[0] + size * shorter * alpha, origin[1] + size * shorter * beta)
         if math.hypot(alpha, beta) > 0.02:
             canvas.arrow(origin, end, 0.02, colour)
+
+
+# ---- figures
+
+
+def plot_time(
+    run: Mapping[str, Any],
+    tau: Any,
+    names: Iterable[str],
+    references: Mapping[str, Any] | None = None,
+    limits: Mapping[str, Any] | None = None,
+) -> Any:
+    """Signals over time, a panel for each unit, as a matplotlib Figure.
+
+    Args:
+        tau: s, from sample to sample.
+        references: by name, in SI units, numbers or (T + 1,), drawn dark over what should follow them; what is not in
+            it is `run[f"{name}*"]`, where there is one.
+        limits: by name, in SI units: dashed, on either side.
+
+    Raises ValueError for a name that the run has not.
+    """
+    from .report import check_names, clock, panels
+
+    names, limits = list(names), dict(limits or {})
+    references = {name[:-1]: x for name, x in run.items() if name.endswith("*")} | dict(references or {})
+    for given in (names, references, limits):
+        check_names(given, run, "the run")
+    if not names:
+        raise ValueError("plot_time needs at least one name.")
+    groups = panels(names)
+    time, seconds = clock(len(run[names[0]]), tau)
+    figure, grid = _figure(len(groups), 1.7 * len(groups) + 0.9)
+    for axes, (unit, members) in zip(grid, groups.items(), strict=True):
+        for name, color in zip(members, _colors(len(members)), strict=True):
+            axes.plot(time, run[name], color=color, linewidth=2.2 if name in references else 1.3)
+            if name in references:  # thin, so that what follows it well is still seen
+                wanted = np.broadcast_to(np.asarray(references[name], float), time.shape)
+                axes.step(time, wanted, color=INK_LINE, linewidth=0.8, where="pre")
+        for limit in {float(limits[name]) for name in members if name in limits}:
+            signed = any(np.min(run[name]) < 0 for name in members if name in limits)
+            for y in (limit, -limit) if signed else (limit,):
+                axes.plot(time[[0, -1]], [y, y], color=GREY_LINE, linestyle="--", linewidth=1)
+        axes.set(ylabel=f"[{unit}]" if unit else "", xlim=(time[0], time[-1]))
+        _label_ends(axes, {name: float(np.asarray(run[name])[-1]) for name in members})
+    grid[-1].set_xlabel(f"time [{seconds}]")
+    keys = {"reference": {"color": INK_LINE, "linewidth": 0.8}} if set(names) & set(references) else {}
+    keys |= {"limit": {"color": GREY_LINE, "linestyle": "--", "linewidth": 1}} if set(names) & set(limits) else {}
+    _keys(figure, keys)
+    return figure
+
+
+def plot_torque_speed(env: Any, params: Any, runs: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
+    """The torque that the machine can make at each speed (`torque_speed.most_torque`), at its limit and its nominal
+    current, and the paths of `runs` by name, from a dot to a square, as a matplotlib Figure."""
+    from .torque_speed import borders
+
+    runs = dict(runs or {})
+    speeds, found = borders(env, params, runs)
+    figure, (axes,) = _figure(1, 4.4)
+    for (label, (least, most)), style in zip(found.items(), ("-", "--"), strict=True):
+        (line,) = axes.plot(speeds, most, style, color=GREY_LINE, linewidth=1.5, label=label)
+        if np.nanmin(least) < 0:
+            axes.plot(speeds, least, style, color=line.get_color(), linewidth=1.5)
+        if style == "-":
+            axes.fill_between(speeds, least, most, color=GREY_LINE, alpha=0.12, linewidth=0)
+    torque, omega = (float(x) for x in params.machine.base_point(params.nominal))
+    axes.plot([omega], [torque], "o", color=INK_LINE, markersize=6, label="base point", zorder=3)
+    for (name, run), color in zip(runs.items(), _colors(len(runs)), strict=True):
+        axes.plot(run["omega"], run["torque"], color=color, linewidth=1, label=name)
+        axes.plot(run["omega"][:1], run["torque"][:1], "o", color=color, markersize=4)
+        axes.plot(run["omega"][-1:], run["torque"][-1:], "s", color=color, markersize=4)
+    axes.set(xlabel="omega [rad/s]", ylabel="torque [N m]", xlim=(speeds[0], speeds[-1]))
+    axes.axhline(0, color=INK_LINE, linewidth=0.6)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)
+    return figure
+
+
+def plot_switching(env: Any, actions: Any, tau: Any, run: Mapping[str, Any]) -> Any:
+    """What each half bridge does over time, and the currents that come of it beneath, as a matplotlib Figure.
+
+    `actions`, (T,) or (T, A), are those of `run`, (T + 1,) samples. Finite control sets: filled where the upper switch
+    conducts, a gap where both are off; continuous: the duty cycle, between the two lines.
+
+    Raises ValueError where actions do not fit, or are on turning axes, so that they are no duty cycles.
+    """
+    from .report import clock
+
+    duties = half_bridges(env, actions)
+    currents = _terminals(env.default_params.machine.currents)
+    samples = len(run[currents[0]])
+    if any(len(duty) != samples - 1 for duty in duties.values()):
+        raise ValueError(f"{env.id}: {np.shape(actions)[0]} actions do not belong to {samples} samples of a run.")
+    time, seconds = clock(samples, tau)
+    figure, (above, below) = _figure(2, 0.42 * len(duties) + 3.0, heights=(0.42 * len(duties) + 0.3, 1.8))
+    rows = len(duties) - 1 - np.arange(len(duties))
+    for row, duty, color in zip(rows, duties.values(), _colors(len(duties)), strict=True):
+        held = row + 0.8 * np.append(duty, duty[-1])
+        above.fill_between(time, row, held, step="post", color=color, alpha=0.45, linewidth=0)
+        above.step(time, held, where="post", color=color, linewidth=0.7)
+        for y in (row, row + 0.8):
+            above.axhline(y, color=GREY_LINE, linewidth=0.5)
+    above.set_yticks(rows + 0.4, list(duties))
+    above.set(ylabel="upper switch" if env.converter.finite else "duty cycle", xlim=(time[0], time[-1]))
+    above.grid(False)
+    for name, color in zip(currents, _colors(len(currents)), strict=True):
+        below.plot(time, run[name], color=color, linewidth=1.1)
+    below.set(ylabel="[A]", xlabel=f"time [{seconds}]")
+    _label_ends(below, {name: float(np.asarray(run[name])[-1]) for name in currents})
+    return figure
+
+
+def half_bridges(env: Any, actions: Any) -> dict[str, np.ndarray]:
+    """By half bridge, what share of each control step its upper switch is to conduct, (T,); NaN where both are off.
+
+    Named by the voltage that it makes; with `+` and `-` where two make one. Dead time delays it. Raises ValueError for
+    actions that do not fit, or are on turning axes.
+    """
+    import jax.numpy as jnp
+
+    from .converters import LOWER, UPPER, Multi
+
+    if env.dq_actions or not env.converter.half_bridges:
+        raise ValueError(f"{env.id}: its actions do not say what half bridges do (dq_actions, or no converter).")
+    converter, actions = env.converter, jnp.asarray(actions)
+    columns = actions[:, None] if actions.ndim == 1 else actions
+    if columns.ndim != 2 or columns.shape[1] != converter.num_actions:
+        raise ValueError(f"{env.id}: actions have shape {actions.shape}; it needs (T, {converter.num_actions}).")
+    late = min(env.dead_time, len(columns))
+    columns = jnp.concatenate([jnp.zeros_like(columns[:late]), columns[: len(columns) - late]])
+    commands = [np.asarray(x) for x in converter.command(tuple(columns.T))]
+    if converter.finite:
+        commands = [np.select([x == UPPER, x == LOWER], [1.0, 0.0], np.nan) for x in commands]
+    phases, names = _terminals(env.default_params.machine.voltages), []
+    for part in converter.parts if isinstance(converter, Multi) else (converter,):
+        made, phases = phases[: part.outputs], phases[part.outputs :]
+        twice = part.half_bridges > part.outputs
+        names += [f"{name}{sign}" for name in made for sign in (("+", "-") if twice else ("",))]
+    return dict(zip(names, commands, strict=True))
+
+
+def _terminals(names: tuple[str, ...]) -> list[str]:
+    """Those of windings, not of axes."""
+    return [name for name in names if not name.endswith(("d", "q", "x", "y"))]
+
+
+def _figure(rows: int, height: float, heights: Iterable[float] | None = None) -> tuple[Any, Any]:
+    """A Figure of its own, which nobody has to close, and its axes from top to bottom."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, height), layout="constrained")
+    settings = {"height_ratios": list(heights)} if heights else {}
+    grid = figure.subplots(rows, 1, sharex=True, squeeze=False, gridspec_kw=settings)[:, 0]
+    for axes in grid:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    figure.align_ylabels(grid)
+    return figure, grid
+
+
+def _colors(count: int) -> list[str]:
+    return [COLORS[i % len(COLORS)] for i in range(count)]
+
+
+def _label_ends(axes: Any, ends: dict[str, float]) -> None:
+    """Names next to where their lines end, moved apart where they would overlap."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
+    gap = (high - low) / 8
+    colors = dict(zip(ends, _colors(len(ends)), strict=True))
+    order = sorted(ends, key=lambda name: ends[name])
+    heights = [ends[name] for name in order]
+    for i in range(1, len(heights)):
+        heights[i] = max(heights[i], heights[i - 1] + gap)
+    moved = sum(heights) / len(heights) - sum(ends.values()) / len(ends)
+    down = max(min(moved, heights[0] - low), heights[-1] - high)
+    for name, y in zip(order, heights, strict=True):
+        axes.annotate(
+            name,
+            (1, y - down),
+            (6, 0),
+            xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points",
+            color=colors[name],
+            va="center",
+            annotation_clip=False,
+        )
+
+
+def _keys(figure: Any, styles: dict[str, dict[str, Any]]) -> None:
+    """A legend of lines that are in every panel, above them."""
+    from matplotlib.lines import Line2D
+
+    if styles:
+        lines = [Line2D([], [], label=name, **style) for name, style in styles.items()]
+        figure.legend(handles=lines, loc="outside upper center", ncols=len(lines), frameon=False, fontsize=9)

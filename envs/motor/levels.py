@@ -2,6 +2,7 @@
 
     level = generate(key, params, spread)       another drive of the same kind
     level = mutate(key, level)                  a little different from `level`
+    level = scaled(params, logs)                the drive of these logarithms of factors, `dimensions(params)` of them
     validate(level)                             ValueError, with the numbers, for what cannot be
 
 `params` is the middle of the distribution: `generate` multiplies what it says by random factors, log-uniform within
@@ -22,6 +23,8 @@ every one can follow its reference everywhere: magnets may be too strong for the
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -38,11 +41,36 @@ DRAWS = 40
 def generate(key: Key[Array, ""], params: Params, spread: float | Float[Array, ""] = 2.0) -> Params:
     """Another drive. `spread` >= 1 is the largest factor of each number; it may be traced, and so may `params`."""
     reach = jnp.log(jnp.asarray(spread, jnp.result_type(float)))
-    draws = jax.random.uniform(key, (DRAWS,), reach.dtype, -reach, reach)
-    logs = iter([draws[i] for i in range(DRAWS)])
+    return scaled(params, jax.random.uniform(key, (DRAWS,), reach.dtype, -reach, reach))
 
+
+def scaled(params: Params, logs: Float[Array, " D"]) -> Params:
+    """The drive whose numbers differ from `params`' by the factors exp(logs): voltages, currents, then the machine's
+    numbers in the order of its fields, inertia, load, supply. Zeros: `params` itself.
+
+    Raises ValueError for fewer than `dimensions(params)` of them; what is more is not read.
+    """
+    if logs.shape[0] < dimensions(params):
+        raise ValueError(f"scaled: {logs.shape[0]} logarithms; this drive has {dimensions(params)} free numbers.")
+    rest = iter([logs[i] for i in range(logs.shape[0])])
+    return _built(params, lambda: next(rest))
+
+
+def dimensions(params: Params) -> int:
+    """How many numbers of a drive are free, of those that `scaled` reads."""
+    count = itertools.count()
+
+    def draw() -> Array:
+        next(count)
+        return jnp.zeros(())
+
+    jax.eval_shape(lambda: _built(params, draw))
+    return next(count)
+
+
+def _built(params: Params, draw: Callable[[], Array]) -> Params:
     def factor(share: float = 1.0) -> Array:
-        return jnp.exp(share * next(logs))
+        return jnp.exp(share * draw())
 
     volts, amps = factor(), factor()
     machine = _machine(params.machine, volts, amps, factor)
@@ -115,13 +143,15 @@ def _machine(machine: Any, volts: Any, amps: Any, factor: Any) -> Any:
     maps = factor() if hasattr(machine, "i_d_low") else None
     for field in dataclasses.fields(machine):
         name, value = field.name, getattr(machine, field.name)
+        if name == "l_q" or (name == "l_m" and hasattr(machine, "k")):
+            continue  # by their ratios to others, below
         if name.startswith(("r_", "l_")):
             new[name] = value * ohms * factor()
         elif name.startswith("psi_"):  # both maps of a saturated machine together, or it would make energy of nothing
             new[name] = value * volts * (factor() if maps is None else maps)
         elif name.startswith("i_"):
             new[name] = value * amps
-    if "l_q" in new:
+    if hasattr(machine, "l_q"):
         new["l_q"] = new["l_d"] * jnp.exp(jnp.log(machine.l_q / machine.l_d) * factor(0.5))
     if hasattr(machine, "k"):  # of the excited machine
         square = (1.5 * machine.l_m**2 / (machine.l_d * machine.l_e)) ** factor(0.5)

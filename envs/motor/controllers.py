@@ -14,21 +14,22 @@ a scan, also over environments that reset themselves, and `act` is vmapped over 
 | `mpc` | Cont | a voltage plan, improved by gradients through the plant; starts from `pi` |
 | `hysteresis` | Finite | a band about each phase's or winding's current |
 | `mpc` | Finite | every switching state one step ahead, through the plant; the best is taken |
-| `dtc` | Finite | direct torque control (Takahashi and Noguchi 1986) of three-phase machines |
+| `dtc` | Finite | direct torque control, after Takahashi and Noguchi, of three-phase machines |
 
 The loops before it are the same for all. Position control is a proportional gain whose output is a speed, no faster
 than half of the torque can brake in the way that is left, plus the speed of the reference. Speed control is a PI whose
 output is a torque; `operating_point` finds currents for a torque within limits of current and voltage: the least
 current on each machine's way (MTPA), or as much negative d current as the voltage asks for (field weakening). Where
-torque and stator flux are both given, `flux_point` has their currents; `dtc` needs none. Tuning: the symmetric optimum
-with T_sigma = tau, a = 4 as in gym-electric-motor (section "gem_controllers"), L/(a tau) and L/(a^3 tau^2); or the
-magnitude optimum, L/(2 tau) and r/(2 tau); speed J/(a t_n), J/(a t_n)^2 with t_n = a^2 tau; position 1/(a^2 t_n), a
-times slower than the speed.
+torque and stator flux are both given, `flux_point` has their currents; `dtc` needs none. A doubly fed machine's rotor
+voltage keeps its flux, so that the stator's currents are free. Tuning: the magnitude optimum, L/(2 tau) and r/(2 tau);
+or the symmetric one with T_sigma = tau, a = 4 as in gym-electric-motor's gem_controllers, L/(a tau) and L/(a^3 tau^2);
+speed J/(a t_n), J/(a t_n)^2 with t_n = a^2 tau; position 1/(a^2 t_n), a times slower than the speed.
 
-Where gym-electric-motor differs: it gives an induction machine l_r/r_r for L (`upstream=True` does, too, else
-sigma l_s), cuts a voltage vector by the square of its excess, scales by the voltage limit in place of the supply's, has
-the mechanical in place of the electrical angle ahead, and cannot switch a bridge of six at all. Here phases share the
-link by space vectors, and dead time is bridged by predicting the plant over the actions on their way.
+Where gym-electric-motor differs: it gives an induction machine l_r/r_r for L (the symmetric optimum does, too, with
+`upstream=True`, else sigma l_s), cuts a voltage vector by the square of its excess, scales by the voltage limit in
+place of the supply's, has the mechanical in place of the electrical angle ahead, knows no doubly fed or six-phase
+machine, and cannot switch a bridge of six at all. Here phases share the link by space vectors, and dead time is bridged
+by predicting the plant over the actions on their way.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.environment import pytree
+from jaxrl.math import sincos
 
 from . import converters, tasks
 from .dfim import DFIM
@@ -101,13 +103,12 @@ class Controller(NamedTuple):
     act: Callable[..., tuple[Any, Carry]]
 
 
-def make(env: MotorDrive, method: str | None = None, tuning: str | None = None, a: float = 4.0) -> Controller:
+def make(env: MotorDrive, method: str | None = None, tuning: str = "magnitude", a: float = 4.0) -> Controller:
     """The controller of a task: `pi` where actions are continuous, `dtc` where they are finite and torque and flux have
     references, and `mpc` where they are finite otherwise, unless named.
 
-    `tuning`: the symmetric optimum for current control, as gym-electric-motor; the magnitude optimum, which hardly
-    overshoots, where currents follow torque or speed control. `a`: how much slower and better damped a loop is than the
-    lag that it does not see. Raises ValueError for what does not fit.
+    `tuning`: "magnitude" is twice as fast as gym-electric-motor's "symmetric" and hardly overshoots. `a`: how much
+    slower and better damped a loop is than the lag that it does not see. Raises ValueError for what does not fit.
     """
     referenced, controlled = tuple(env.referenced or ()), controlled_currents(env)
     usual = {"Cont": "pi", "Finite": "dtc" if referenced == FLUX else "mpc"}
@@ -115,8 +116,6 @@ def make(env: MotorDrive, method: str | None = None, tuning: str | None = None, 
     method = usual[kind] if method is None else method
     if method not in METHODS[kind]:
         raise ValueError(f"{env.id}: method={method!r}; with a {kind} control set it is one of {METHODS[kind]}.")
-    if tuning is None:
-        tuning = "symmetric" if env.task == "CC" else "magnitude"
     if tuning not in TUNINGS:
         raise ValueError(f"{env.id}: tuning={tuning!r}; it is one of {', '.join(TUNINGS)}.")
     if not a > 1:
@@ -163,10 +162,10 @@ def init(env: MotorDrive) -> Carry:
     return Carry(tuple(zero for _ in controlled_currents(env)), zero, switches, position)
 
 
-def tune(env: MotorDrive, params: Params, tuning: str = "symmetric", a: Any = 4.0) -> Gains:
+def tune(env: MotorDrive, params: Params, tuning: str = "magnitude", a: Any = 4.0) -> Gains:
     """Gains of the optimum named by `tuning`. Leaves may be batched."""
     tau, machine = params.tau * (1 + env.dead_time), params.machine
-    lag = inductances(machine, env.upstream)
+    lag = inductances(machine, env.upstream and tuning == "symmetric")
     if tuning == "symmetric":
         p = tuple(h / (a * tau) for h in lag)
         i = tuple(k / (a * a * tau) for k in p)
@@ -202,7 +201,7 @@ def back_emf(machine: Any, state: Any, omega: Any) -> tuple:
 
 @functools.singledispatch
 def operating_point(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
-    """Controlled currents [A] for a torque [N m], and the torque they make: less where a limit does not allow more.
+    """Controlled currents [A] for a torque [N m], and the torque that lasts: less where a limit does not allow more.
 
     `i_max` [A]: (of armature or stator, of the excitation); `u_max` [V]: of the armature or of a stator vector.
     """
@@ -238,12 +237,11 @@ def _within(value: Any, most: Any) -> Any:
 
 @operating_point.register(PermExDc)
 def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
+    """What the voltage cannot hold is asked for all the same: there is no field to weaken, and less only is slower."""
     emf = machine.psi_e * plant.load[0]
     current = _within(torque / machine.psi_e, i_max[0])
-    current = jnp.clip(
-        current, jnp.minimum((-u_max - emf) / machine.r_a, 0), jnp.maximum((u_max - emf) / machine.r_a, 0)
-    )
-    return (current,), machine.psi_e * current
+    low, high = jnp.minimum((-u_max - emf) / machine.r_a, 0), jnp.maximum((u_max - emf) / machine.r_a, 0)
+    return (current,), machine.psi_e * jnp.clip(current, low, high)
 
 
 @inductances.register(SeriesDc)
@@ -263,9 +261,10 @@ def _(machine: Any, state: Any, omega: Any) -> tuple:
 
 @operating_point.register(SeriesDc)
 def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
+    """As of the permanently excited machine."""
     current = jnp.minimum(jnp.sqrt(jnp.maximum(torque, 0) / machine.l_e_prime), i_max[0])
-    current = jnp.minimum(current, u_max / (machine.r_a + machine.r_e + machine.l_e_prime * jnp.abs(plant.load[0])))
-    return (current,), machine.l_e_prime * current**2
+    held = u_max / (machine.r_a + machine.r_e + machine.l_e_prime * jnp.abs(plant.load[0]))
+    return (current,), machine.l_e_prime * jnp.minimum(current, held) ** 2
 
 
 @back_emf.register(ShuntDc)
@@ -483,6 +482,15 @@ def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Ga
     return (i_d, i_q), constant * flux * i_q
 
 
+@operating_point.register(DFIM)
+def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
+    """i_q alone: the rotor's converter makes the flux."""
+    constant = 1.5 * machine.p * machine.l_m / machine.l_r
+    flux = jnp.sqrt(jnp.maximum(plant.motor[2] ** 2 + plant.motor[3] ** 2, 1e-12))
+    i_q = _within(torque / (constant * flux), i_max[0])
+    return (0 * i_q, i_q), constant * flux * i_q
+
+
 @flux_point.register(Induction)
 def _(machine: Any, plant: Plant, torque: Any, psi: Any, i_max: Any) -> tuple:
     """On axes of the rotor's flux as it is: the rest of the stator's is leakage, which currents change at once."""
@@ -493,6 +501,30 @@ def _(machine: Any, plant: Plant, torque: Any, psi: Any, i_max: Any) -> tuple:
     d = jnp.sqrt(jnp.maximum(psi**2 - (leakage * i_q) ** 2, 0))
     i_d = _within((d - share * flux) / leakage, jnp.sqrt(i_max**2 - i_q**2))
     return i_d, i_q
+
+
+def rotor_flux(env: MotorDrive, params: Params, gains: Gains, plant: Plant) -> tuple[tuple, tuple]:
+    """Of a doubly fed machine: the flux [V s] that should be there a step on, and the rotor's voltage towards it [V],
+    both on stator axes.
+
+    It turns at half of the rotor's speed, so that both converters have half of the voltage of rotation; its length is
+    what that leaves, and the rotor's current beside the stator's largest; half of this where currents are controlled,
+    which then have the other half. It grows with a quarter of the voltage, because the stator's stands against it.
+    """
+    machine, omega, tau, u_sup = params.machine, plant.load[0], params.tau, plant.u_sup[0]
+    i_max, most = (1 - gains.margin) * params.limits.i, _radius(env) * u_sup
+    speed = 0.5 * machine.p * omega
+    length = _flux_limit(speed, gains.voltage * most, machine.r_s * i_max) * machine.l_m / machine.l_s
+    rest = jnp.sqrt((machine.l_r * params.limits.i) ** 2 - (machine.l_m * i_max) ** 2)
+    length = jnp.minimum(length, rest) * (1.0 if env.referenced in OUTER else 0.5)
+    flux = plant.motor[2:4]
+    now = jnp.sqrt(flux[0] ** 2 + flux[1] ** 2 + 1e-12)
+    goal = turn(turn((length, 0 * length), flux_frame(flux)), sincos(tau * speed))
+    share = (now + _within(length - now, 0.25 * tau * most)) / length
+    alone = machine.observe_flux(flux, plant.motor, omega, tau)
+    volts = tuple((share * x - y) / tau for x, y in zip(goal, alone, strict=True))
+    shrink = jnp.minimum(most / jnp.sqrt(volts[0] ** 2 + volts[1] ** 2 + 1e-12), 1)
+    return goal, tuple(shrink * u for u in volts)
 
 
 def _flux_limit(speed: Any, u_max: Any, drop: Any) -> Any:
@@ -595,7 +627,10 @@ def currents_wanted(
     """The outer loops: references of the controlled currents [A] for those of the task."""
     wanted = references(env, params, state)
     if env.referenced not in OUTER:
-        return _allowed(env, params, gains, wanted), carry
+        wanted = _allowed(env, params, gains, wanted)
+        if env.motor == "SCIM" and not env.upstream:
+            wanted = (jnp.maximum(wanted[0], _magnetising(params, plant, wanted[1])), wanted[1])
+        return wanted, carry
     limits, u_sup = params.limits, plant.u_sup[0]
     i_max = tuple((1 - gains.margin) * x for x in (limits.i, limits.i if limits.i_e is None else limits.i_e))
     u_max = gains.voltage * u_sup * (_radius(env) if params.machine.dq else 1.0)
@@ -645,6 +680,18 @@ def _allowed(env: MotorDrive, params: Params, gains: Gains, wanted: dict[str, An
     return tuple(wanted[name] for name in controlled_currents(env))
 
 
+def _magnetising(params: Params, plant: Plant, i_q: Any) -> Any:
+    """The least d current [A] that leaves an induction machine a flux.
+
+    Against its flux it only gets rid of that, and what comes then has the new direction. Better none, and so much flux
+    that its axes do not turn faster than the current can follow: 3e3 rad/s of slip.
+    """
+    machine = params.machine
+    gain = machine.r_r * machine.l_m / machine.l_r
+    flux = jnp.sqrt(plant.motor[2] ** 2 + plant.motor[3] ** 2 + 1e-12)
+    return (gain * jnp.abs(i_q) / 3e3 - flux) / (5 * params.tau * gain)
+
+
 def _parts(env: MotorDrive) -> tuple[converters.Converter, ...]:
     return env.converter.parts if isinstance(env.converter, converters.Multi) else (env.converter,)
 
@@ -656,30 +703,49 @@ def _radius(env: MotorDrive) -> float:
     return 1 / math.sqrt(3) if shares else 0.5
 
 
-def limited(env: MotorDrive, params: Params, volts: tuple, u_sup: Any) -> tuple[tuple, tuple]:
-    """Voltages that the converter can make, and of each whether it was not cut."""
+def limited(
+    env: MotorDrive, params: Params, volts: tuple, u_sup: Any, holds: tuple = (0.0, 0.0)
+) -> tuple[tuple, tuple]:
+    """Voltages that the converter can make, and of each whether it was not cut.
+
+    Of a three-phase vector what `holds` the currents comes first, up to 0.9 of the voltage: less of all would let one
+    axis go while the other is pushed.
+    """
     if not params.machine.dq:
         pairs = zip(volts, env.converter.low, env.converter.reaches, strict=True)
         cut = tuple(jnp.clip(u, low * reach * u_sup, reach * u_sup) for u, low, reach in pairs)
         return cut, tuple(u == v for u, v in zip(volts, cut, strict=True))
-    vectors = volts[:4] if isinstance(params.machine, SixPMSM) else volts[:2]
+    most = _radius(env) * u_sup
+    if isinstance(params.machine, SixPMSM):
+        vectors, share = volts[:4], 1.0
+    else:  # the largest share with |holds + share push| <= most
+        enough = jnp.minimum(0.9 * most / jnp.sqrt(holds[0] ** 2 + holds[1] ** 2 + 1e-12), 1)
+        holds = tuple(enough * h for h in holds)
+        push = tuple(u - h for u, h in zip(volts[:2], holds, strict=True))
+        square, along = push[0] ** 2 + push[1] ** 2 + 1e-12, holds[0] * push[0] + holds[1] * push[1]
+        room = most**2 - holds[0] ** 2 - holds[1] ** 2
+        share = jnp.clip((jnp.sqrt(jnp.maximum(along**2 + square * room, 0)) - along) / square, 0, 1)
+        vectors = tuple(h + share * u for u, h in zip(push, holds, strict=True))
     # The two windings of six phases see dq and xy together.
     length = sum(jnp.sqrt(vectors[k] ** 2 + vectors[k + 1] ** 2 + 1e-30) for k in range(0, len(vectors), 2))
-    most = _radius(env) * u_sup
     shrink = jnp.minimum(most / jnp.maximum(length, 1e-12), 1)
     rest = tuple(_within(u, u_sup) for u in volts[len(vectors) :])
-    free = (length <= most,) * len(vectors) + tuple(u == v for u, v in zip(volts[len(vectors) :], rest, strict=True))
+    fits = (share >= 1) & (length <= most)
+    free = (fits,) * len(vectors) + tuple(u == v for u, v in zip(volts[len(vectors) :], rest, strict=True))
     return (*(u * shrink for u in vectors), *rest), free
 
 
 def to_action(env: MotorDrive, params: Params, state: State, plant: Plant, volts: tuple) -> Any:
-    """The action that makes voltages on the axes of the controlled currents, on stator axes for induction machines."""
+    """The action that makes voltages on the axes of the controlled currents. An induction machine's are on stator axes,
+    and a doubly fed one's rotor comes after its stator."""
     machine, u_sup = params.machine, plant.u_sup[0]
     turning = isinstance(machine, Induction)
     if not machine.dq:
         phases = volts
     elif turning:
-        phases = inverse_clarke(volts) + ((0.0,) * 3 if isinstance(machine, DFIM) else ())
+        phases = inverse_clarke(volts[:2])
+        if isinstance(machine, DFIM):
+            phases += inverse_clarke(unturn(volts[2:], machine.angle_frame(plant.motor)))
     else:
         half = 0.5 * params.tau * machine.p * plant.load[0] if env.hold == "stator" else 0.0
         phases = machine.phases(volts, machine.frame((*plant.motor[:-1], plant.motor[-1] + half)))
@@ -688,9 +754,12 @@ def to_action(env: MotorDrive, params: Params, state: State, plant: Plant, volts
         frame = machine.action_frame(
             state.plant.motor, state.plant.flux or None, state.plant.load[0], ahead, env.upstream
         )
-        dq = unturn(clarke(phases[:3]), frame[:2]) if turning else machine.inputs(phases, frame)
+        if turning:
+            dq = unturn(clarke(phases[:3]), frame[:2])
+            dq += unturn(clarke(phases[3:]), frame[2:]) if isinstance(machine, DFIM) else ()
+        else:
+            dq = machine.inputs(phases, frame)
         scale = (2.0,) * 2 + ((1.0,) if isinstance(machine, EESM) else (2.0, 2.0))
-        dq = (*dq, 0.0, 0.0) if isinstance(machine, DFIM) else dq
         action = tuple(s * u / u_sup for s, u in zip(scale, dq, strict=False))
     else:
         action = ()
@@ -719,14 +788,19 @@ def _voltages(
     if isinstance(machine, Induction):
         # The currents after the step are to be on the axes of the flux after the step, wherever it turns to.
         flux = plant.motor[2:4]
-        after = machine.observe_flux(flux, plant.motor, omega, tau)
+        after, rotor = machine.observe_flux(flux, plant.motor, omega, tau), ()
+        if isinstance(machine, DFIM):
+            rotor = rotor_flux(env, params, gains, plant)[1]
+            after = tuple(x + tau * u for x, u in zip(after, rotor, strict=True))
         leakage = machine.sigma * machine.l_s
-        goal = turn(tuple(i + tau / leakage * u for i, u in zip(now, push, strict=True)), flux_frame(after))
-        volts = tuple(
-            (leakage * (goal[k] - plant.motor[k]) + machine.l_m / machine.l_r * (after[k] - flux[k])) / tau
+        axes = flux_frame(flux if env.upstream else after)  # gym-electric-motor measures on those of before
+        turned = turn(now, axes)
+        emf = tuple(
+            (leakage * (turned[k] - plant.motor[k]) + machine.l_m / machine.l_r * (after[k] - flux[k])) / tau
             + machine.r_s * plant.motor[k]
             for k in range(2)
         )
+        volts = tuple(u + back for u, back in zip(turn(push, axes), emf, strict=True))
     else:
         emf = back_emf(machine, plant.motor, omega)
         if isinstance(machine, EESM):  # each winding's flux changes by the other's current
@@ -734,10 +808,12 @@ def _voltages(
             push = (d + machine.l_m / machine.l_e * e, q, e + 1.5 * machine.l_m / machine.l_d * d)
         volts = tuple(u + back for u, back in zip(push, emf, strict=True))
         if isinstance(machine, EESM):  # the excitation answers to the d voltage that the converter can make
-            u_d = limited(env, params, volts, plant.u_sup[0])[0][0] - emf[0]
+            u_d = limited(env, params, volts, plant.u_sup[0], emf[:2])[0][0] - emf[0]
             volts = (*volts[:2], machine.sigma * e + 1.5 * machine.l_m / machine.l_d * u_d)
-    volts, free = limited(env, params, volts, plant.u_sup[0])
+    volts, free = limited(env, params, volts, plant.u_sup[0], emf[:2])
     totals = tuple(total + jnp.where(ok, tau * e, 0) for total, ok, e in zip(carry.current, free, errors, strict=True))
+    if isinstance(machine, DFIM):
+        volts = (*volts, *rotor)
     return volts, carry._replace(current=totals)
 
 
@@ -761,15 +837,15 @@ def _after(env: MotorDrive, params: Params, plant: Plant, action: Any, time: Any
 
 
 def _cost(env: MotorDrive, params: Params, plant: Plant, wanted: tuple) -> Any:
-    """Squared errors of the currents, of their limits, and what is beyond the limits."""
+    """Squared errors of the currents, of their limits, and what is near the limits; much more for what is beyond."""
     now = measured(env, params, plant)
     sizes = [env.limit(name, params) for name in controlled_currents(env)]
     cost = sum(((i - goal) / size) ** 2 for i, goal, size in zip(now, wanted, sizes, strict=True))
     values = {name: x / env.limit(name, params) for name, x in env.signals(plant, params).items()}
     for kind, names in env.constraints or ():
-        squares = [values[name] ** 2 for name in names]
+        squares = [values[name] ** 2 for name in names] if isinstance(kind, str) else []
         for square in [sum(squares)] if kind == "squared" else squares:
-            cost = cost + 10 * jnp.maximum(square - 0.9, 0) ** 2
+            cost = cost + 10 * jnp.maximum(square - 0.9, 0) ** 2 + 10 * (square > 1)
     return cost
 
 
@@ -847,12 +923,9 @@ def _joined(actions: list) -> Any:
 
 
 def candidates(env: MotorDrive) -> list[tuple[int, ...]]:
-    """Actions of a finite control set, each voltage once. A doubly fed machine's rotor is short-circuited."""
+    """Actions of a finite control set, each voltage once."""
     last = {2: 2, 3: 3, 4: 3, 8: 7}  # the last short-circuits as the first does
-    sizes = [last[n] for n in env.converter.sizes]
-    if env.motor == "DFIM":
-        sizes[1] = 1
-    return list(itertools.product(*(range(n) for n in sizes)))
+    return list(itertools.product(*(range(last[n]) for n in env.converter.sizes)))
 
 
 def _finite_mpc(
@@ -861,10 +934,17 @@ def _finite_mpc(
     """Every switching state, one step through the plant; the least cost."""
     table = jnp.asarray(candidates(env), jnp.int32)
     actions = table[:, 0] if table.shape[1] == 1 else table
-    cost = jax.vmap(
-        lambda action: _cost(env, params, _after(env, params, plant, action, state.time + env.dead_time), wanted)
-    )(actions)
-    return actions[jnp.argmin(cost)], carry
+
+    def judge(action):
+        after = _after(env, params, plant, action, state.time + env.dead_time)
+        cost = _cost(env, params, after, wanted)
+        if env.motor == "DFIM":  # without a goal its flux would go anywhere
+            goal, _ = rotor_flux(env, params, gains, plant)
+            rated = params.machine.l_m * params.limits.i
+            cost += sum(((x - y) / rated) ** 2 for x, y in zip(after.motor[2:4], goal, strict=True))
+        return cost
+
+    return actions[jnp.argmin(jax.vmap(judge)(actions))], carry
 
 
 def stator_flux(machine: Any, state: Any) -> tuple[Any, Any]:

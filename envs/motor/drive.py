@@ -21,7 +21,8 @@ limit:
     -sum_i weight_i (|s_i - reference_i| / length_i)^power + bias,    length 2, or 1 for quantities without a sign
 
 and, where a constraint is violated, `violation_reward` (by default the worst of the above for ever, discounted by
-`gamma`) instead, and the episode ends. There is no time limit: set `params.max_steps`.
+`gamma`) instead, and the episode ends. A constraint that is a function may be violated by a degree v in between: it
+pays (1 - v) of the first and v of the second. There is no time limit: set `params.max_steps`.
 
 Further tasks, `tasks.py`: FW weakens the field beyond base speed, within the link's hexagon of voltages and a circle of
 currents. DTC has references of torque and of the stator flux's length psi_s [V s]; what their generators say are
@@ -57,6 +58,8 @@ from .references import normal, uniform
 SOLVERS = ("rk4", "euler", "diffrax")
 HOLDS = ("rotor", "stator")
 DRAWS = ("none", "uniform", "normal")
+MERGES = ("max", "product")
+SUMS = ("max", "sum")
 
 
 @pytree
@@ -121,7 +124,8 @@ class MotorDrive(Environment):
     referenced: tuple[str, ...] | None = None  # measured quantities that have a reference
     rewarded: tuple[str, ...] | None = None  # whose errors the reward weighs (from 0 where there is no reference)
     reward_power: float = 1.0
-    constraints: tuple[tuple[str, tuple[str, ...]], ...] | None = None  # ("limit" | "squared", names)
+    constraints: tasks.Constraints | None = None
+    merge: str = "max"  # of several degrees of violation; or "product": 1 - prod(1 - v)
     observed: tuple[str, ...] | None = None  # measured quantities in the observation, in this order
     solver: str = "rk4"
     substeps: int = 1  # solver steps a control step
@@ -134,6 +138,7 @@ class MotorDrive(Environment):
     cos_sin: bool = False  # cosine and sine of epsilon
     remove_angle: bool = False  # and no epsilon
     current_sum: tuple[str, ...] | None = None  # currents whose sum is measured as i_sum
+    current_sum_limit: str = "max"  # of their limits; or "sum"
     noise: tuple[str, ...] = ()  # measured quantities with normal noise; ("all",) for all
     random_init: str = "none"  # or "uniform", "normal", in params.initial_low .. high
 
@@ -143,7 +148,8 @@ class MotorDrive(Environment):
             object.__setattr__(self, "hold", "stator" if self.task in tasks.MORE_TASKS else "rotor")
         if self.stator_flux is None:
             object.__setattr__(self, "stator_flux", self.task == "DTC")
-        for name, allowed in (("solver", SOLVERS), ("hold", HOLDS), ("random_init", DRAWS)):
+        choices = {"solver": SOLVERS, "hold": HOLDS, "random_init": DRAWS, "merge": MERGES, "current_sum_limit": SUMS}
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{self.id}: {name}={getattr(self, name)!r}; it is one of {', '.join(allowed)}.")
         for name, table in (("load", loads.KEYS), ("supply", supplies.KEYS)):
@@ -189,8 +195,8 @@ class MotorDrive(Environment):
             "noise": self.noise if self.noise != ("all",) else (),
         }
         for kind, names in self.constraints or ():
-            if kind not in ("limit", "squared"):
-                raise ValueError(f"{self.id}: the constraint {kind!r} is neither 'limit' nor 'squared'.")
+            if kind not in ("limit", "squared") and not callable(kind):
+                raise ValueError(f"{self.id}: the constraint {kind!r} is neither 'limit', 'squared' nor a function.")
             used[f"constraint {kind}"] = names
         for what, names in used.items():
             for name in names or ():
@@ -352,6 +358,8 @@ class MotorDrive(Environment):
             return getattr(ratings, name)
         if name == "i_sum":
             currents = [self.limit(current, params, ratings) for current in self.current_sum or ()]
+            if self.current_sum_limit == "sum":
+                return sum(currents)
             return (
                 max(currents)
                 if all(isinstance(x, float) for x in currents)
@@ -580,7 +588,8 @@ class MotorDrive(Environment):
         targets = self.targets(state.references, params)
         error, violation = self.judge(values, targets, params)
         violated = violation >= 1
-        reward = jnp.where(violated, self.penalty(params), error)
+        tracking = jnp.where(violated, 0, (1 - violation) * error)  # an error may be no number
+        penalty = violation * self.penalty(params)
         references = tuple(
             reference.step(words, s, params.tau)
             for reference, words, s in zip(params.references, reference_words, state.references, strict=True)
@@ -588,27 +597,35 @@ class MotorDrive(Environment):
         state = State(state.time, plant, references, noise)
         info = {
             "violation": violation,
-            "reward/tracking": jnp.where(violated, 0, error),
-            "reward/violation": jnp.where(violated, reward, 0),
+            "reward/tracking": tracking,
+            "reward/violation": penalty,
         }
-        return Transition(state, reward, violated, jnp.bool_(False), info)
+        return Transition(state, tracking + penalty, violated, jnp.bool_(False), info)
 
     def judge(self, values: dict[str, Any], targets: list, params: Params) -> tuple[Any, Any]:
-        """The reward while no constraint is violated, and the degree of violation: 0 or 1."""
+        """The reward while no constraint is violated, and the degree of violation, 0 to 1."""
         wanted = dict(zip(self.referenced or (), targets, strict=True))
         error = jnp.asarray(params.bias)
         for name, weight in zip(self.rewarded or (), params.weights, strict=True):
             length = self.high(name, params) - self.low(name, params)
             distance = jnp.abs(values[name] - wanted.get(name, 0.0)) / length
             error = error - weight * (distance if self.reward_power == 1 else distance**self.reward_power)
-        fine = jnp.bool_(True)
+        fine, degrees = jnp.bool_(True), []
         for kind, names in self.constraints or ():
-            if kind == "squared":
+            if callable(kind):
+                degrees.append(jnp.asarray(kind(*(values[name] for name in names))))
+            elif kind == "squared":
                 fine = fine & (sum(values[name] ** 2 for name in names) <= 1)
             else:
                 for name in names:
                     fine = fine & (jnp.abs(values[name]) <= 1)
-        return error, (~fine).astype(error.dtype)  # a value that is no number is no fine one
+        violation = (~fine).astype(error.dtype)
+        for degree in degrees:
+            if self.merge == "max":
+                violation = jnp.maximum(violation, degree)
+            else:
+                violation = 1 - (1 - violation) * (1 - degree)
+        return error, jnp.where(violation < 1, violation, 1)  # a value that is no number is no fine one
 
     def penalty(self, params: Params) -> Any:
         """The reward of a violated constraint."""

@@ -231,6 +231,21 @@ class SaturatedPMSM(Synchronous):
     def flux_limit(self, ratings: Ratings) -> Any:
         return self.flux(ratings.i, 0.0)[0]
 
+    def energy(self, state: Any) -> Any:
+        """Of the linkages less the coenergy, along i_d, then along i_q.
+
+        Another way has the same result where d psi_d / d i_q = d psi_q / d i_d, which maps of a machine have up to
+        the lines between their points.
+        """
+        i_d, i_q = state[0], state[1]
+        d = jnp.linspace(self.i_d_low, self.i_d_high, self.psi_d.shape[-2])
+        q = jnp.linspace(self.i_q_low, self.i_q_high, self.psi_d.shape[-1])
+        zero = jnp.zeros_like(i_d)
+        along_d, along_q = self.flux(d, zero)[0], self.flux(i_d, q)[1]
+        coenergy = _area(d, along_d, zero, i_d) + _area(q, along_q, zero, i_q)
+        psi_d, psi_q, _ = self.flux(i_d, i_q)
+        return 1.5 * (psi_d * i_d + psi_q * i_q - coenergy)
+
     def base_point(self, ratings: Ratings) -> tuple[Any, Any]:
         """Of the machine linearised about no current."""
         psi, _, (l_d, _, _, l_q) = self.flux(0.0, 0.0)
@@ -254,6 +269,20 @@ class SaturatedPMSM(Synchronous):
             )
         if not (np.all(np.diff(psi_d, axis=-2) > 0) and np.all(np.diff(psi_q, axis=-1) > 0)):
             raise ValueError(f"{who}: psi_d must rise with i_d and psi_q with i_q, or an inductance is not positive.")
+
+
+def _area(grid: Any, values: Any, begin: Any, end: Any) -> Any:
+    """Integral from `begin` to `end` of the lines between `values` at equally spaced points, the outermost going on."""
+    step = grid[1] - grid[0]
+    whole = jnp.concatenate([jnp.zeros(1), jnp.cumsum(0.5 * (values[1:] + values[:-1]))])
+
+    def up_to(x):
+        place = (x - grid[0]) / step
+        cell = jnp.clip(jnp.floor(place), 0, grid.size - 2).astype(jnp.int32)
+        part = place - cell
+        return step * (whole[cell] + part * values[cell] + 0.5 * part**2 * (values[cell + 1] - values[cell]))
+
+    return up_to(end) - up_to(begin)
 
 
 def flux_maps(machine: PMSM, i_d: tuple[Any, Any], i_q: tuple[Any, Any], points: int = 21) -> SaturatedPMSM:

@@ -14,16 +14,16 @@ drives the link. Machines without need no more than less excitation. The positio
 `servo`.
 
 Sources: FW, Morimoto, Takeda, Hirasa and Taniguchi (1990), "Expansion of operating limits for permanent magnet motor by
-current vector control considering inverter capacity"; DTC, Takahashi and Noguchi (1986), "A new quick-response and
-high-efficiency control strategy of an induction motor", and Zhong, Rahman, Hu and Lim (1997), "Analysis of direct
-torque control in permanent magnet synchronous motor drives"; PC, Leonhard (2001), "Control of electrical drives",
-chapter 15.
+current vector control considering inverter capacity"; DTC, after Takahashi and Noguchi, and Zhong, Rahman, Hu and Lim
+(1997), "Analysis of direct torque control in permanent magnet synchronous motor drives"; PC, Leonhard (2001), "Control
+of electrical drives".
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import converters, loads, references
@@ -43,6 +43,10 @@ TASK_NAMES = {
     "PC": "position",
 }
 
+Constraints = tuple[tuple[str | Callable[..., Any], tuple[str, ...]], ...]
+"""Pairs of "limit" (each), "squared" (the sum of squares) or a function, and the normalised quantities it is about. A
+function of these has the degree of violation: 0 to 1, at which the episode ends."""
+
 
 class Motor(NamedTuple):
     """One motor's row."""
@@ -51,12 +55,12 @@ class Motor(NamedTuple):
     cls: str
     converter: str  # `{}` stands for the control
     controlled: tuple[str, ...]  # currents with references in current control
-    constraints: tuple[tuple[str, tuple[str, ...]], ...]
+    constraints: Constraints
     u_nominal: float  # V, of the supply
     current_sum: tuple[str, ...] = ()
 
 
-def _squared(*names: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _squared(*names: str) -> Constraints:
     return (("squared", names),)
 
 
@@ -209,7 +213,7 @@ def converter(motor: str, task: str, control: str) -> str | converters.Converter
     return converters.ContB6C("hexagon") if task in MORE_TASKS and key == "Cont-B6C" else key
 
 
-def constraints(motor: str, task: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def constraints(motor: str, task: str) -> Constraints:
     """Default constraints: the currents', overspeed where the field is weakened, the end stops of an axis."""
     more = {"FW": (("limit", ("omega",)),), "PC": (("limit", ("position",)),)}
     return (*MOTORS[motor].constraints, *more.get(task, ()))

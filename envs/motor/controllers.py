@@ -20,8 +20,10 @@ The loops before it are the same for all. Position control is a proportional gai
 than half of the torque can brake in the way that is left, plus the speed of the reference. Speed control is a PI whose
 output is a torque; `operating_point` finds currents for a torque within limits of current and voltage: the least
 current on each machine's way (MTPA), or as much negative d current as the voltage asks for (field weakening). Where
-torque and stator flux are both given, `flux_point` has their currents; `dtc` needs none. A doubly fed machine's rotor
-voltage keeps its flux, so that the stator's currents are free. Tuning: the magnitude optimum, L/(2 tau) and r/(2 tau);
+torque and stator flux are both given, `flux_point` has their currents. Both are in `operating_points.py`. A doubly fed
+machine's rotor voltage keeps its flux, so that the stator's currents are free.
+
+Tuning: the magnitude optimum, L/(2 tau) and r/(2 tau);
 or the symmetric one with T_sigma = tau, a = 4 as in gym-electric-motor's gem_controllers, L/(a tau) and L/(a^3 tau^2);
 speed J/(a t_n), J/(a t_n)^2 with t_n = a^2 tau; position 1/(a^2 t_n), a times slower than the speed.
 
@@ -51,22 +53,24 @@ from . import converters, tasks
 from .dfim import DFIM
 from .drive import MotorDrive, Params, Plant, State
 from .eesm import EESM
-from .ext_ex_dc import ExtExDc
-from .perm_ex_dc import PermExDc
-from .pmsm import PMSM, SaturatedPMSM
+from .operating_points import (
+    alike,
+    back_emf,
+    flux_of_voltage,
+    flux_point,
+    inductances,
+    operating_point,
+    resistances,
+    within,
+)
 from .scim import Induction
-from .series_dc import SeriesDc
-from .shunt_dc import ShuntDc
 from .six_pmsm import SixPMSM
-from .synrm import SynRM
 from .transforms import clarke, flux_frame, inverse_clarke, turn, unturn
 
 METHODS = {"Cont": ("pi", "mpc"), "Finite": ("hysteresis", "mpc", "dtc")}
 TUNINGS = ("symmetric", "magnitude")
 VECTORS = (4, 6, 2, 3, 1, 5)
 """Actions of a bridge of six whose voltage points to 0, 60, .. 300 degrees."""
-SEARCH = 24
-"""Halvings of an interval in search for an operating point: to 1e-7 of the current."""
 FLUX = ("torque", "psi_s")
 OUTER = (("torque",), ("omega",), ("position",), FLUX)
 """References that are not the controlled currents'."""
@@ -108,7 +112,8 @@ def make(env: MotorDrive, method: str | None = None, tuning: str = "magnitude", 
     references, and `mpc` where they are finite otherwise, unless named.
 
     `tuning`: "magnitude" is twice as fast as gym-electric-motor's "symmetric" and hardly overshoots. `a`: how much
-    slower and better damped a loop is than the lag that it does not see. Raises ValueError for what does not fit.
+    slower and better damped a loop is than the lag that it does not see. Equal arguments give the same functions, which
+    share one jit cache. Raises ValueError for what does not fit.
     """
     referenced, controlled = tuple(env.referenced or ()), controlled_currents(env)
     usual = {"Cont": "pi", "Finite": "dtc" if referenced == FLUX else "mpc"}
@@ -128,6 +133,13 @@ def make(env: MotorDrive, method: str | None = None, tuning: str = "magnitude", 
         )
     if method == "dtc" and (env.motor not in ("PMSM", "SynRM", "SCIM") or referenced not in OUTER):
         raise ValueError(f"{env.id}: 'dtc' controls torque or speed of PMSM, SynRM and SCIM.")
+    if referenced == FLUX and not _knows(flux_point, tasks.machine(env.motor, env.upstream)):
+        raise ValueError(f"{env.id}: no controller of torque and psi_s knows {env.motor}; PMSM and induction machines.")
+    return _make(env, kind, method, tuning, float(a))
+
+
+@functools.cache
+def _make(env: MotorDrive, kind: str, method: str, tuning: str, a: float) -> Controller:
     inner = {
         ("Cont", "pi"): _pi,
         ("Cont", "mpc"): _gradient_mpc,
@@ -148,6 +160,11 @@ def make(env: MotorDrive, method: str | None = None, tuning: str = "magnitude", 
         init=functools.partial(init, env),
         act=act,
     )
+
+
+def _knows(rule: Any, machine: Any) -> bool:
+    """Whether a `singledispatch` function has a rule for a machine."""
+    return rule.dispatch(type(machine)) is not rule.dispatch(object)
 
 
 def controlled_currents(env: MotorDrive) -> tuple[str, ...]:
@@ -178,424 +195,6 @@ def tune(env: MotorDrive, params: Params, tuning: str = "magnitude", a: Any = 4.
     return Gains(p, i, inertia / slow, inertia / slow**2, position_p=position)  # pyright: ignore
 
 
-# ---- what machines differ in
-
-
-@functools.singledispatch
-def inductances(machine: Any, upstream: bool = False) -> tuple:
-    """What a voltage meets at each controlled current [H]."""
-    raise TypeError(f"no controller knows {type(machine).__name__}")
-
-
-@functools.singledispatch
-def resistances(machine: Any) -> tuple:
-    """In the path of each controlled current [ohm]."""
-    raise TypeError(f"no controller knows {type(machine).__name__}")
-
-
-@functools.singledispatch
-def back_emf(machine: Any, state: Any, omega: Any) -> tuple:
-    """Voltage of rotation on the axis of each controlled current [V]: what decoupling feeds forward."""
-    raise TypeError(f"no controller knows {type(machine).__name__}")
-
-
-@functools.singledispatch
-def operating_point(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
-    """Controlled currents [A] for a torque [N m], and the torque that lasts: less where a limit does not allow more.
-
-    `i_max` [A]: (of armature or stator, of the excitation); `u_max` [V]: of the armature or of a stator vector.
-    """
-    raise TypeError(f"no controller knows {type(machine).__name__}")
-
-
-@functools.singledispatch
-def flux_point(machine: Any, plant: Plant, torque: Any, psi: Any, i_max: Any) -> tuple:
-    """Controlled currents [A], together at most `i_max`, for a torque [N m] and a stator flux of length `psi` [V s]."""
-    raise TypeError(f"no controller knows {type(machine).__name__}")
-
-
-@inductances.register(PermExDc)
-@inductances.register(ShuntDc)
-def _(machine: Any, upstream: bool = False) -> tuple:
-    return (machine.l_a,)
-
-
-@resistances.register(PermExDc)
-@resistances.register(ShuntDc)
-def _(machine: Any) -> tuple:
-    return (machine.r_a,)
-
-
-@back_emf.register(PermExDc)
-def _(machine: Any, state: Any, omega: Any) -> tuple:
-    return (machine.psi_e * omega,)
-
-
-def _within(value: Any, most: Any) -> Any:
-    return jnp.clip(value, -most, most)
-
-
-@operating_point.register(PermExDc)
-def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
-    """What the voltage cannot hold is asked for all the same: there is no field to weaken, and less only is slower."""
-    emf = machine.psi_e * plant.load[0]
-    current = _within(torque / machine.psi_e, i_max[0])
-    low, high = jnp.minimum((-u_max - emf) / machine.r_a, 0), jnp.maximum((u_max - emf) / machine.r_a, 0)
-    return (current,), machine.psi_e * jnp.clip(current, low, high)
-
-
-@inductances.register(SeriesDc)
-def _(machine: Any, upstream: bool = False) -> tuple:
-    return (machine.l_a + machine.l_e,)
-
-
-@resistances.register(SeriesDc)
-def _(machine: Any) -> tuple:
-    return (machine.r_a + machine.r_e,)
-
-
-@back_emf.register(SeriesDc)
-def _(machine: Any, state: Any, omega: Any) -> tuple:
-    return (machine.l_e_prime * state[0] * omega,)
-
-
-@operating_point.register(SeriesDc)
-def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
-    """As of the permanently excited machine."""
-    current = jnp.minimum(jnp.sqrt(jnp.maximum(torque, 0) / machine.l_e_prime), i_max[0])
-    held = u_max / (machine.r_a + machine.r_e + machine.l_e_prime * jnp.abs(plant.load[0]))
-    return (current,), machine.l_e_prime * jnp.minimum(current, held) ** 2
-
-
-@back_emf.register(ShuntDc)
-def _(machine: Any, state: Any, omega: Any) -> tuple:
-    return (machine.l_e_prime * state[1] * omega,)
-
-
-def _armature(machine: Any, excitation: Any, torque: Any, most: Any) -> tuple[Any, Any]:
-    """Current of an armature in a field [A], and its torque."""
-    floor = 1e-4
-    field = jnp.where(excitation < 0, -1, 1) * jnp.maximum(jnp.abs(excitation), floor)
-    current = _within(torque / (machine.l_e_prime * field), most)
-    return current, machine.l_e_prime * excitation * current
-
-
-@operating_point.register(ShuntDc)
-def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
-    excitation = plant.motor[1]
-    current, made = _armature(machine, excitation, torque, i_max[0])
-    # The field follows the armature's voltage: too much of it is driven back by the armature's current.
-    current = jnp.where(jnp.abs(excitation) > i_max[1], -jnp.sign(excitation) * i_max[0], current)
-    return (current,), made
-
-
-@inductances.register(ExtExDc)
-def _(machine: Any, upstream: bool = False) -> tuple:
-    return machine.l_a, machine.l_e
-
-
-@resistances.register(ExtExDc)
-def _(machine: Any) -> tuple:
-    return machine.r_a, machine.r_e
-
-
-@back_emf.register(ExtExDc)
-def _(machine: Any, state: Any, omega: Any) -> tuple:
-    return machine.l_e_prime * state[1] * omega, 0 * omega
-
-
-@operating_point.register(ExtExDc)
-def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
-    share = jnp.sqrt(machine.r_a / machine.r_e)  # of least loss: r_a i_a^2 = r_e i_e^2
-    excitation = jnp.sqrt(jnp.abs(torque) * share / machine.l_e_prime)
-    least = jnp.abs(torque) / (machine.l_e_prime * i_max[0])
-    most = u_max / (machine.l_e_prime * jnp.maximum(jnp.abs(plant.load[0]), 1e-3))
-    excitation = jnp.minimum(jnp.maximum(excitation, least), jnp.minimum(most, i_max[1]))
-    current, made = _armature(machine, plant.motor[1], torque, i_max[0])
-    return (current, excitation), made
-
-
-@inductances.register(PMSM)
-@inductances.register(SynRM)
-def _(machine: Any, upstream: bool = False) -> tuple:
-    return machine.l_d, machine.l_q
-
-
-@resistances.register(PMSM)
-@resistances.register(SynRM)
-@resistances.register(SaturatedPMSM)
-@resistances.register(Induction)
-def _(machine: Any) -> tuple:
-    return machine.r_s, machine.r_s
-
-
-def _magnets(machine: Any) -> Any:
-    return getattr(machine, "psi_p", 0.0)
-
-
-@back_emf.register(PMSM)
-@back_emf.register(SynRM)
-def _(machine: Any, state: Any, omega: Any) -> tuple:
-    speed = machine.p * omega
-    return -speed * machine.l_q * state[1], speed * (machine.l_d * state[0] + _magnets(machine))
-
-
-@operating_point.register(PMSM)
-@operating_point.register(SynRM)
-def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
-    psi_max = _flux_limit(machine.p * plant.load[0], u_max, machine.r_s * i_max[0])
-    axes = (machine.l_d, machine.l_q, _magnets(machine))
-    i_d, i_q, made = synchronous_point(*axes, 1.5 * machine.p, torque, i_max[0], psi_max)
-    return (i_d, i_q), made
-
-
-@flux_point.register(PMSM)
-def _(machine: Any, plant: Plant, torque: Any, psi: Any, i_max: Any) -> tuple:
-    """By halving the load angle, with which torque rises as far as `PMSM.most_torque` says."""
-    a, b = machine.psi_p * machine.l_q / machine.l_d, (1 - machine.l_q / machine.l_d) * psi
-    summit = jnp.arccos(jnp.clip(2 * b / (a + jnp.sqrt(a * a + 8 * b * b)), -1, 1))
-    wanted = jnp.abs(torque) * machine.l_q / (1.5 * machine.p * psi)
-
-    def halve(_, ends):
-        low, high = ends
-        middle = 0.5 * (low + high)
-        enough = jnp.sin(middle) * (a + b * jnp.cos(middle)) > wanted
-        return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
-
-    low, high = jax.lax.fori_loop(0, SEARCH, halve, _alike(0 * summit, summit))
-    angle = 0.5 * (low + high)
-    i_d = (psi * jnp.cos(angle) - machine.psi_p) / machine.l_d
-    i_q = jnp.where(torque < 0, -1, 1) * psi * jnp.sin(angle) / machine.l_q
-    shorter = jnp.minimum(i_max / jnp.sqrt(i_d**2 + i_q**2 + 1e-12), 1)
-    return i_d * shorter, i_q * shorter
-
-
-@inductances.register(SaturatedPMSM)
-def _(machine: Any, upstream: bool = False) -> tuple:
-    _, _, (l_dd, _, _, l_qq) = machine.flux(0.0, 0.0)
-    return l_dd, l_qq
-
-
-@back_emf.register(SaturatedPMSM)
-def _(machine: Any, state: Any, omega: Any) -> tuple:
-    psi_d, psi_q, _ = machine.flux(state[0], state[1])
-    return -machine.p * omega * psi_q, machine.p * omega * psi_d
-
-
-@operating_point.register(SaturatedPMSM)
-def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
-    """Of the machine linearised about no current; the torque is that of its maps."""
-    psi_max = _flux_limit(machine.p * plant.load[0], u_max, machine.r_s * i_max[0])
-    magnets, _, (l_d, _, _, l_q) = machine.flux(0.0, 0.0)
-    i_d, i_q, made = synchronous_point(l_d, l_q, magnets, 1.5 * machine.p, torque, i_max[0], psi_max)
-    return (i_d, i_q), made
-
-
-@inductances.register(EESM)
-def _(machine: Any, upstream: bool = False) -> tuple:
-    return machine.l_d, machine.l_q, machine.l_e
-
-
-@resistances.register(EESM)
-def _(machine: Any) -> tuple:
-    return machine.r_s, machine.r_s, machine.r_e
-
-
-@back_emf.register(EESM)
-def _(machine: Any, state: Any, omega: Any) -> tuple:
-    i_d, i_q, i_e = state[:3]
-    speed = machine.p * omega
-    return -speed * machine.l_q * i_q, speed * (machine.l_d * i_d + machine.l_m * i_e), 0 * speed
-
-
-@operating_point.register(EESM)
-def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
-    """The excitation of least loss 3/2 r_s (i_d^2 + i_q^2) + r_e i_e^2, weakened where its flux alone is too much; the
-    rest as if it were a magnet."""
-    speed = machine.p * plant.load[0]
-    psi_max = _flux_limit(speed, u_max, machine.r_s * i_max[0])
-    saliency = machine.l_d - machine.l_q
-    heat = 1.5 * machine.r_s
-    gain = machine.l_m**2 / machine.r_e + saliency**2 / heat
-    wanted = jnp.abs(torque) / (1.5 * machine.p)
-    i_q = (wanted**2 / (gain * heat)) ** 0.25
-    flux = jnp.where(i_q > 0, wanted / jnp.where(i_q > 0, i_q, 1), 0)
-    least = wanted / (machine.l_m * i_max[0])  # what half the stator current would do without saliency
-    excitation = jnp.maximum(flux * machine.l_m / (machine.r_e * gain), 0.5 * least)
-    excitation = jnp.minimum(excitation, jnp.minimum(i_max[1], psi_max / machine.l_m))
-    axes = (machine.l_d, machine.l_q, machine.l_m * plant.motor[2])
-    i_d, i_q, made = synchronous_point(*axes, 1.5 * machine.p, torque, i_max[0], psi_max)
-    return (i_d, i_q, excitation), made
-
-
-@inductances.register(SixPMSM)
-def _(machine: Any, upstream: bool = False) -> tuple:
-    return machine.l_d, machine.l_q, machine.l_x, machine.l_y
-
-
-@resistances.register(SixPMSM)
-def _(machine: Any) -> tuple:
-    return (machine.r_s,) * 4
-
-
-@back_emf.register(SixPMSM)
-def _(machine: Any, state: Any, omega: Any) -> tuple:
-    i_d, i_q, i_x, i_y = state[:4]
-    speed = omega if machine.slow else machine.p * omega
-    return (
-        -speed * machine.l_q * i_q,
-        speed * (machine.l_d * i_d + machine.psi_PM),
-        speed * machine.l_y * i_y,
-        -speed * machine.l_x * i_x,
-    )
-
-
-@operating_point.register(SixPMSM)
-def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
-    speed = plant.load[0] if machine.slow else machine.p * plant.load[0]
-    psi_max = _flux_limit(speed, u_max, machine.r_s * i_max[0])
-    pairs = (1.5 if machine.slow else 3) * machine.p
-    axes = (machine.l_d, machine.l_q, machine.psi_PM)
-    i_d, i_q, made = synchronous_point(*axes, pairs, torque, i_max[0], psi_max)
-    return (i_d, i_q, 0 * i_d, 0 * i_d), made
-
-
-@inductances.register(Induction)
-def _(machine: Any, upstream: bool = False) -> tuple:
-    return (machine.l_r / machine.r_r if upstream else machine.sigma * machine.l_s,) * 2
-
-
-@operating_point.register(Induction)
-def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
-    """A flux, followed by i_d, and i_q for the torque in the flux that there is."""
-    alpha, beta = plant.motor[2:4]
-    flux = jnp.sqrt(jnp.maximum(alpha**2 + beta**2, 1e-12))
-    constant = 1.5 * machine.p * machine.l_m / machine.l_r
-    heat_q = machine.r_s + machine.r_r * (machine.l_m / machine.l_r) ** 2
-    best = jnp.sqrt(jnp.abs(torque) * machine.l_m / constant * jnp.sqrt(heat_q / machine.r_s))
-    rated = machine.l_m * i_max[0] / math.sqrt(2)
-    psi_max = _flux_limit(machine.p * plant.load[0], u_max, machine.r_s * i_max[0]) * machine.l_m / machine.l_s
-    wanted = jnp.minimum(jnp.clip(best, gains.flux * rated, rated), psi_max)
-    i_d = jnp.clip((wanted + gains.flux_p * (wanted - flux)) / machine.l_m, -0.8 * i_max[0], 0.8 * i_max[0])
-    i_q = _within(torque / (constant * flux), jnp.sqrt(i_max[0] ** 2 - i_d**2))
-    i_q = _within(i_q, 3e3 * flux * machine.l_r / (machine.r_r * machine.l_m))  # a slip of 3e3 rad/s: hardly any flux
-    return (i_d, i_q), constant * flux * i_q
-
-
-@operating_point.register(DFIM)
-def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Gains) -> tuple[tuple, Any]:
-    """i_q alone: the rotor's converter makes the flux."""
-    constant = 1.5 * machine.p * machine.l_m / machine.l_r
-    flux = jnp.sqrt(jnp.maximum(plant.motor[2] ** 2 + plant.motor[3] ** 2, 1e-12))
-    i_q = _within(torque / (constant * flux), i_max[0])
-    return (0 * i_q, i_q), constant * flux * i_q
-
-
-@flux_point.register(Induction)
-def _(machine: Any, plant: Plant, torque: Any, psi: Any, i_max: Any) -> tuple:
-    """On axes of the rotor's flux as it is: the rest of the stator's is leakage, which currents change at once."""
-    alpha, beta = plant.motor[2:4]
-    share, leakage = machine.l_m / machine.l_r, machine.sigma * machine.l_s
-    flux = jnp.sqrt(jnp.maximum(alpha**2 + beta**2, 1e-12))
-    i_q = _within(torque / (1.5 * machine.p * share * flux), i_max)
-    d = jnp.sqrt(jnp.maximum(psi**2 - (leakage * i_q) ** 2, 0))
-    i_d = _within((d - share * flux) / leakage, jnp.sqrt(i_max**2 - i_q**2))
-    return i_d, i_q
-
-
-def rotor_flux(env: MotorDrive, params: Params, gains: Gains, plant: Plant) -> tuple[tuple, tuple]:
-    """Of a doubly fed machine: the flux [V s] that should be there a step on, and the rotor's voltage towards it [V],
-    both on stator axes.
-
-    It turns at half of the rotor's speed, so that both converters have half of the voltage of rotation; its length is
-    what that leaves, and the rotor's current beside the stator's largest; half of this where currents are controlled,
-    which then have the other half. It grows with a quarter of the voltage, because the stator's stands against it.
-    """
-    machine, omega, tau, u_sup = params.machine, plant.load[0], params.tau, plant.u_sup[0]
-    i_max, most = (1 - gains.margin) * params.limits.i, _radius(env) * u_sup
-    speed = 0.5 * machine.p * omega
-    length = _flux_limit(speed, gains.voltage * most, machine.r_s * i_max) * machine.l_m / machine.l_s
-    rest = jnp.sqrt((machine.l_r * params.limits.i) ** 2 - (machine.l_m * i_max) ** 2)
-    length = jnp.minimum(length, rest) * (1.0 if env.referenced in OUTER else 0.5)
-    flux = plant.motor[2:4]
-    now = jnp.sqrt(flux[0] ** 2 + flux[1] ** 2 + 1e-12)
-    goal = turn(turn((length, 0 * length), flux_frame(flux)), sincos(tau * speed))
-    share = (now + _within(length - now, 0.25 * tau * most)) / length
-    alone = machine.observe_flux(flux, plant.motor, omega, tau)
-    volts = tuple((share * x - y) / tau for x, y in zip(goal, alone, strict=True))
-    shrink = jnp.minimum(most / jnp.sqrt(volts[0] ** 2 + volts[1] ** 2 + 1e-12), 1)
-    return goal, tuple(shrink * u for u in volts)
-
-
-def _flux_limit(speed: Any, u_max: Any, drop: Any) -> Any:
-    """Flux linkage that the voltage can turn at an electrical speed [V s]."""
-    return jnp.maximum(u_max - drop, 0.1 * u_max) / jnp.maximum(jnp.abs(speed), 1e-3)
-
-
-def synchronous_point(
-    l_d: Any, l_q: Any, psi: Any, constant: Any, torque: Any, i_max: Any, psi_max: Any
-) -> tuple[Any, Any, Any]:
-    """i_d, i_q [A] of the least current with torque = constant (psi + (l_d - l_q) i_d) i_q, within |i| <= i_max and
-    |flux| <= psi_max; and that torque. Where the torque is too much, of the most torque instead.
-
-    The most i_q that an i_d leaves is concave, so the most torque has one summit, to whose sides it falls; i_d^2 +
-    i_q^2 on a line of one torque is convex. So halvings find the summit, the valley of the latter (MTPA), and, where
-    that is beyond the limits, the limit on the way to the summit (field weakening).
-    """
-    saliency = l_d - l_q
-    sign = jnp.where(torque < 0, -1, 1)
-    # psi + saliency i_d > 0: elsewhere torque only turns.
-    edge = jnp.where(saliency == 0, jnp.inf, -psi / jnp.where(saliency == 0, 1, saliency))
-    least = jnp.where(saliency > 0, jnp.clip(edge, -i_max, i_max), -i_max)
-    most = jnp.where(saliency < 0, jnp.clip(edge, -i_max, i_max), i_max)
-    least = jnp.maximum(least, jnp.minimum((-psi_max - psi) / l_d, most))
-    most = jnp.minimum(most, jnp.maximum((psi_max - psi) / l_d, least))
-
-    def room(i_d):  # the most i_q
-        by_current = i_max**2 - i_d**2
-        by_voltage = (psi_max**2 - (psi + l_d * i_d) ** 2) / l_q**2
-        return jnp.sqrt(jnp.maximum(jnp.minimum(by_current, by_voltage), 0))
-
-    def reach(i_d):  # the most torque, over the constant
-        return (psi + saliency * i_d) * room(i_d)
-
-    def climb(_, ends):
-        low, high = ends
-        left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
-        up = reach(right) > reach(left)
-        return jnp.where(up, left, low), jnp.where(up, high, right)
-
-    ends = jax.lax.fori_loop(0, 2 * SEARCH, climb, _alike(least, most))
-    summit = 0.5 * (ends[0] + ends[1])
-    wanted = jnp.minimum(jnp.abs(torque) / constant, reach(summit))
-
-    def halve(_, ends):  # derivative of i_d^2 + (wanted / (psi + saliency i_d))^2, which rises
-        low, high = ends
-        middle = 0.5 * (low + high)
-        factor = psi + saliency * middle
-        steep = middle * factor**3 - saliency * wanted**2 > 0
-        return jnp.where(steep, low, middle), jnp.where(steep, middle, high)
-
-    best = sum(jax.lax.fori_loop(0, SEARCH, halve, _alike(least, most))) / 2
-
-    def approach(_, ends):
-        out, inside = ends
-        middle = 0.5 * (out + inside)
-        fine = reach(middle) >= wanted
-        return jnp.where(fine, out, middle), jnp.where(fine, middle, inside)
-
-    i_d = jax.lax.fori_loop(0, SEARCH, approach, _alike(best, summit))[1]
-    i_d = jnp.where(reach(best) >= wanted, best, i_d)
-    factor = psi + saliency * i_d
-    i_q = jnp.where(factor > 0, jnp.minimum(wanted / jnp.where(factor > 0, factor, 1), room(i_d)), 0)
-    return i_d, sign * i_q, sign * constant * factor * i_q
-
-
-def _alike(*values: Any) -> tuple:
-    """Of one shape and dtype, as a loop needs."""
-    return tuple(jnp.broadcast_arrays(*(jnp.asarray(v, jnp.result_type(float, *values)) for v in values)))
-
-
 # ---- loops
 
 
@@ -615,7 +214,7 @@ def measured(env: MotorDrive, params: Params, plant: Plant) -> tuple:
     return tuple(by_name[name] for name in controlled_currents(env))
 
 
-def references(env: MotorDrive, params: Params, state: State) -> dict[str, Any]:
+def signals_wanted(env: MotorDrive, params: Params, state: State) -> dict[str, Any]:
     """What measured quantities should be, in SI units."""
     targets = env.targets(state.references, params)
     return {name: x * env.limit(name, params) for name, x in zip(env.referenced or (), targets, strict=True)}
@@ -625,7 +224,7 @@ def currents_wanted(
     env: MotorDrive, params: Params, gains: Gains, state: State, plant: Plant, carry: Carry
 ) -> tuple[tuple, Carry]:
     """The outer loops: references of the controlled currents [A] for those of the task."""
-    wanted = references(env, params, state)
+    wanted = signals_wanted(env, params, state)
     if env.referenced not in OUTER:
         wanted = _allowed(env, params, gains, wanted)
         if env.motor == "SCIM" and not env.upstream:
@@ -633,7 +232,7 @@ def currents_wanted(
         return wanted, carry
     limits, u_sup = params.limits, plant.u_sup[0]
     i_max = tuple((1 - gains.margin) * x for x in (limits.i, limits.i if limits.i_e is None else limits.i_e))
-    u_max = gains.voltage * u_sup * (_radius(env) if params.machine.dq else 1.0)
+    u_max = gains.voltage * u_sup * (voltage_radius(env) if params.machine.dq else 1.0)
     if "psi_s" in wanted:
         return flux_point(params.machine, plant, wanted["torque"], wanted["psi_s"], i_max[0]), carry
     if "position" in wanted:
@@ -643,7 +242,7 @@ def currents_wanted(
         return operating_point(params.machine, plant, wanted["torque"], i_max, u_max, gains)[0], carry
     error = wanted["omega"] - plant.load[0]
     asked = gains.speed_p * error + gains.speed_i * carry.speed
-    torque = _within(asked, limits.torque)
+    torque = within(asked, limits.torque)
     currents, made = operating_point(params.machine, plant, torque, i_max, u_max, gains)
     stuck = (jnp.abs(asked - made) > 1e-3 * limits.torque) & ((asked - made) * error > 0)
     return currents, carry._replace(speed=carry.speed + jnp.where(stuck, 0, params.tau * error))
@@ -664,7 +263,7 @@ def speed_wanted(params: Params, gains: Gains, state: State, plant: Plant, posit
     before = jnp.where(state.time == 0, position, carry.position)
     moving = (position - before) / params.tau
     moving = jnp.where(jnp.abs(moving) < limit, moving, 0)  # faster is a jump, not a speed
-    return _within(towards + moving, limit)
+    return within(towards + moving, limit)
 
 
 def _allowed(env: MotorDrive, params: Params, gains: Gains, wanted: dict[str, Any]) -> tuple:
@@ -676,7 +275,7 @@ def _allowed(env: MotorDrive, params: Params, gains: Gains, wanted: dict[str, An
             wanted = {name: x * shrink if name in names else x for name, x in wanted.items()}
         elif kind == "limit":
             most = {name: (1 - gains.margin) * env.limit(name, params) for name in names if name in wanted}
-            wanted = {name: _within(x, most[name]) if name in most else x for name, x in wanted.items()}
+            wanted = {name: within(x, most[name]) if name in most else x for name, x in wanted.items()}
     return tuple(wanted[name] for name in controlled_currents(env))
 
 
@@ -692,11 +291,35 @@ def _magnetising(params: Params, plant: Plant, i_q: Any) -> Any:
     return (gain * jnp.abs(i_q) / 3e3 - flux) / (5 * params.tau * gain)
 
 
+def rotor_flux(env: MotorDrive, params: Params, gains: Gains, plant: Plant) -> tuple[tuple, tuple]:
+    """Of a doubly fed machine: the flux [V s] that should be there a step on, and the rotor's voltage towards it [V],
+    both on stator axes.
+
+    It turns at half of the rotor's speed, so that both converters have half of the voltage of rotation; its length is
+    what that leaves, and the rotor's current beside the stator's largest; half of this where currents are controlled,
+    which then have the other half. It grows with a quarter of the voltage, because the stator's stands against it.
+    """
+    machine, omega, tau, u_sup = params.machine, plant.load[0], params.tau, plant.u_sup[0]
+    i_max, most = (1 - gains.margin) * params.limits.i, voltage_radius(env) * u_sup
+    speed = 0.5 * machine.p * omega
+    length = flux_of_voltage(speed, gains.voltage * most, machine.r_s * i_max) * machine.l_m / machine.l_s
+    rest = jnp.sqrt((machine.l_r * params.limits.i) ** 2 - (machine.l_m * i_max) ** 2)
+    length = jnp.minimum(length, rest) * (1.0 if env.referenced in OUTER else 0.5)
+    flux = plant.motor[2:4]
+    now = jnp.sqrt(flux[0] ** 2 + flux[1] ** 2 + 1e-12)
+    goal = turn(turn((length, 0 * length), flux_frame(flux)), sincos(tau * speed))
+    share = (now + within(length - now, 0.25 * tau * most)) / length
+    alone = machine.observe_flux(flux, plant.motor, omega, tau)
+    volts = tuple((share * x - y) / tau for x, y in zip(goal, alone, strict=True))
+    shrink = jnp.minimum(most / jnp.sqrt(volts[0] ** 2 + volts[1] ** 2 + 1e-12), 1)
+    return goal, tuple(shrink * u for u in volts)
+
+
 def _parts(env: MotorDrive) -> tuple[converters.Converter, ...]:
     return env.converter.parts if isinstance(env.converter, converters.Multi) else (env.converter,)
 
 
-def _radius(env: MotorDrive) -> float:
+def voltage_radius(env: MotorDrive) -> float:
     """The longest voltage vector in every direction, of the supply's voltage."""
     three = _parts(env)[0]
     shares = not env.dq_actions or getattr(three, "modulation", "clip") != "clip"
@@ -715,7 +338,7 @@ def limited(
         pairs = zip(volts, env.converter.low, env.converter.reaches, strict=True)
         cut = tuple(jnp.clip(u, low * reach * u_sup, reach * u_sup) for u, low, reach in pairs)
         return cut, tuple(u == v for u, v in zip(volts, cut, strict=True))
-    most = _radius(env) * u_sup
+    most = voltage_radius(env) * u_sup
     if isinstance(params.machine, SixPMSM):
         vectors, share = volts[:4], 1.0
     else:  # the largest share with |holds + share push| <= most
@@ -729,7 +352,7 @@ def limited(
     # The two windings of six phases see dq and xy together.
     length = sum(jnp.sqrt(vectors[k] ** 2 + vectors[k + 1] ** 2 + 1e-30) for k in range(0, len(vectors), 2))
     shrink = jnp.minimum(most / jnp.maximum(length, 1e-12), 1)
-    rest = tuple(_within(u, u_sup) for u in volts[len(vectors) :])
+    rest = tuple(within(u, u_sup) for u in volts[len(vectors) :])
     fits = (share >= 1) & (length <= most)
     free = (fits,) * len(vectors) + tuple(u == v for u, v in zip(volts[len(vectors) :], rest, strict=True))
     return (*(u * shrink for u in vectors), *rest), free
@@ -771,7 +394,7 @@ def to_action(env: MotorDrive, params: Params, state: State, plant: Plant, volts
                 piece = tuple(u - 0.5 * (high + low) for u in piece)
             action += tuple(u / (part.reach * u_sup) for u in piece)
     low = -1.0 if env.dq_actions else jnp.asarray(env.converter.low)
-    return jnp.clip(jnp.stack(_alike(*action)), low, 1.0)
+    return jnp.clip(jnp.stack(alike(*action)), low, 1.0)
 
 
 def _voltages(
@@ -831,9 +454,8 @@ def _prompt(env: MotorDrive) -> MotorDrive:
 
 
 def _after(env: MotorDrive, params: Params, plant: Plant, action: Any, time: Any) -> Plant:
-    """The plant a step after an action reaches the converter; what is random is in the middle of its range."""
-    words = tuple(jnp.uint32(1 << 31) for _ in range(params.load.words))
-    return _prompt(env).advance(words, plant.replace(pending=()), action, time, params)
+    """The plant a step after an action reaches the converter, with what is expected of a random load."""
+    return _prompt(env).advance((), plant.replace(pending=()), action, time, params)
 
 
 def _cost(env: MotorDrive, params: Params, plant: Plant, wanted: tuple) -> Any:
@@ -882,7 +504,7 @@ def _gradient_mpc(
         slope = jax.grad(total)(plan)
         return tuple(x - s * jnp.nan_to_num(g) for x, s, g in zip(plan, scale, slope, strict=True))
 
-    goals = tuple(jnp.broadcast_to(x, (HORIZON,)) for x in _alike(*wanted))
+    goals = tuple(jnp.broadcast_to(x, (HORIZON,)) for x in alike(*wanted))
     plan = jax.lax.fori_loop(0, ITERATIONS, improve, goals)
     _, volts = decide(plant, tuple(x[0] for x in plan))
     return to_action(env, params, state, plant, volts), carry
@@ -968,7 +590,7 @@ def _dtc(
         d, q = leakage * wanted[0] + machine.l_m / machine.l_r * flux, leakage * wanted[1]
         torque = 1.5 * machine.p * machine.l_m / machine.l_r * flux * wanted[1]
     else:
-        d, q = machine.l_d * wanted[0] + _magnets(machine), machine.l_q * wanted[1]
+        d, q = machine.stator_flux(wanted)
         torque = machine.torque(wanted)
     alpha, beta = stator_flux(machine, motor)
     goal = jnp.sqrt(d * d + q * q)

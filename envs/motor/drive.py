@@ -32,7 +32,8 @@ and cosine: an axis comes back the way it went, and the error has no jump half a
 
 What gym-electric-motor does in another way than physics would has `upstream=True`: phase currents are reported at the
 angle before the step and flux-oriented ones at the flux before it; a B6 bridge reports half the supply's voltage at a
-reset; dead times, RC supplies, external speeds, the default excited machine and the six-phase one (their files).
+reset; random stator currents of a reset may be over the limit of their length; dead times, RC supplies, external
+speeds, the default excited machine and the six-phase one (their files).
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from jaxrl.math import fence, random_words, wrap
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 
 from . import converters, loads, supplies, tasks
+from .machine import check_ratings
 from .references import normal, uniform
 
 SOLVERS = ("rk4", "euler", "diffrax")
@@ -140,7 +142,7 @@ class MotorDrive(Environment):
     current_sum: tuple[str, ...] | None = None  # currents whose sum is measured as i_sum
     current_sum_limit: str = "max"  # of their limits; or "sum"
     noise: tuple[str, ...] = ()  # measured quantities with normal noise; ("all",) for all
-    random_init: str = "none"  # or "uniform", "normal", in params.initial_low .. high
+    random_init: str = "none"  # or "uniform", "normal", in params.initial_low .. high and the constraints
 
     def __post_init__(self) -> None:
         tasks.check(self.motor, self.task, self.control)
@@ -212,6 +214,8 @@ class MotorDrive(Environment):
         load = tasks.load(self.motor, self.task, self.control) if self.load is None else loads.KEYS[self.load]()
         u_nominal = tasks.u_nominal(self.motor, self.task, self.control)
         supply = supplies.KEYS[self.supply or "ideal"](u_nominal)
+        if isinstance(supply, supplies.Battery):
+            supply = supply.replace(u_empty=0.75 * u_nominal)
         if self.upstream and hasattr(supply, "upstream"):
             supply = supply.replace(upstream=True)
         if self.upstream and hasattr(load, "upstream"):
@@ -278,15 +282,7 @@ class MotorDrive(Environment):
             raise ValueError(f"{self.id}: interlocking_time={locked} has no effect without interlocking=True.")
         if np.any(locked >= np.asarray(params.tau)):
             raise ValueError(f"{self.id}: interlocking_time={locked} must be below tau={params.tau}.")
-        for name in ("omega", "torque", "i", "u", "i_e", "u_e"):
-            limit, nominal = getattr(params.limits, name), getattr(params.nominal, name)
-            if limit is None:
-                continue
-            limit, nominal = np.asarray(limit), np.asarray(nominal)
-            if not np.all(np.isfinite(limit) & (limit > 0) & (nominal > 0)):
-                raise ValueError(f"{self.id}: limits.{name}={limit} and nominal.{name}={nominal} must be positive.")
-            if np.any(limit < nominal * (1 - 1e-6)):
-                raise ValueError(f"{self.id}: limits.{name}={limit} must not be below nominal.{name}={nominal}.")
+        check_ratings(self.id, params.limits, params.nominal)
         if not np.all((np.asarray(params.gamma) >= 0) & (np.asarray(params.gamma) < 1)):
             raise ValueError(f"{self.id}: gamma={params.gamma} must be in [0, 1).")
         for what, given, needed in (
@@ -299,17 +295,46 @@ class MotorDrive(Environment):
                 raise ValueError(f"{self.id}: {what} has {len(given)} entries; it needs those of {needed}.")
         if params.supply.phases != 1 and not isinstance(self.converter, converters.NoConverter):
             raise ValueError(f"{self.id}: a supply of three phases needs converter='None-3'.")
+        if self._shares_out and not hasattr(params.machine, "flux_range"):
+            raise ValueError(
+                f"{self.id}: a {type(params.machine).__name__} has no flux_range and most_torque, of which references "
+                f"of {self.referenced} are shares; name others in referenced=."
+            )
+        self._check_reward(params)
+        self._check_start(params)
         self._check_reach(params)
 
+    def _check_reward(self, params: Params) -> None:
+        for name, weight in zip(self.rewarded or (), params.weights, strict=True):
+            if not np.all(np.isfinite(np.asarray(weight))):
+                raise ValueError(f"{self.id}: the weight of {name}, {weight}, must be finite.")
+        paid = params.violation_reward
+        if paid is not None and not np.all(np.isfinite(np.asarray(paid)) & (np.asarray(paid) <= 0)):
+            raise ValueError(f"{self.id}: violation_reward={paid} must be finite and not positive.")
+        scale = np.asarray(params.noise_scale)
+        if not np.all(np.isfinite(scale) & (scale >= 0)):
+            raise ValueError(f"{self.id}: noise_scale={scale} must be finite and not negative.")
+        if np.any(scale > 0) and not self.noise:
+            raise ValueError(f"{self.id}: noise_scale={scale} has no effect without noise=.")
+
+    def _check_start(self, params: Params) -> None:
+        names = (*params.load.states, *params.machine.states)
+        for name, low, high in zip(names, params.initial_low, params.initial_high, strict=True):
+            low, high = np.asarray(low), np.asarray(high)
+            if not np.all(np.isfinite(low) & np.isfinite(high)):
+                raise ValueError(f"{self.id}: initial_low={low} and initial_high={high} of {name} must be finite.")
+            if np.any(low > high):
+                raise ValueError(f"{self.id}: initial_low={low} of {name} must not be above initial_high={high}.")
+
     def _check_reach(self, params: Params) -> None:
-        """Warn of a supply that was made too weak for the voltage limit."""
+        """Warn of a supply that cannot give the voltage limit, by more than that of the id's defaults."""
         usual, default = tasks.u_nominal(self.motor, self.task, self.control), self._components()
         supply = np.asarray(params.supply.u_nominal) * params.supply.high
         for name, reach in zip(params.machine.voltages, self.converter.reaches, strict=False):
             limit = np.asarray(self.limit(name, params))
             most = supply * reach
-            smaller = np.minimum(limit / np.asarray(self.limit(name, default)), 1)  # a smaller motor needs less
-            if np.any((most < limit * (1 - 1e-6)) & (supply < usual * smaller * (1 - 1e-6))):
+            size = limit / np.asarray(self.limit(name, default))  # a smaller motor needs less, a larger one more
+            if np.any((most < limit * (1 - 1e-6)) & (supply < usual * size * (1 - 1e-6))):
                 warnings.warn(
                     f"{self.id}: the supply's {supply} V give {name} at most {most} V; its limit is {limit} V.",
                     stacklevel=2,
@@ -402,9 +427,8 @@ class MotorDrive(Environment):
         values.update(zip(supply, plant.u_sup, strict=True))
         if self.flux_observer:
             alpha, beta = plant.flux
-            square = alpha * alpha + beta * beta
-            there = square > 0
-            values["psi_abs"] = jnp.where(there, jnp.sqrt(jnp.where(there, square, 1)), 0)
+            values["psi_abs"] = _length(alpha, beta)
+            there = values["psi_abs"] > 0
             values["psi_angle"] = jnp.where(there, jnp.arctan2(beta, jnp.where(there, alpha, 1)), 0)
         if self.stator_flux:
             values["psi_s"] = _length(*machine.stator_flux(plant.motor))
@@ -425,10 +449,15 @@ class MotorDrive(Environment):
     def _noisy(self, params: Params) -> tuple[str, ...]:
         return self.names(params) if self.noise == ("all",) else self.noise
 
+    @property
+    def _shares_out(self) -> bool:
+        """Whether references are shares of what the machine can do."""
+        return self.task == "DTC" and self.referenced == ("torque", "psi_s")
+
     def targets(self, references: tuple, params: Params) -> list:
         """What `referenced` should be, in units of the limits, by the states of the references."""
         values = [r.value(s) for r, s in zip(params.references, references, strict=True)]
-        if self.task != "DTC" or self.referenced != ("torque", "psi_s"):
+        if not self._shares_out:
             return values
         low, high = params.machine.flux_range(params.nominal)
         psi = low + values[1] * (high - low)
@@ -470,7 +499,8 @@ class MotorDrive(Environment):
         return self._waits or (self.upstream and params.supply.drains and self.converter.finite)
 
     def advance(self, words: tuple, plant: Plant, action: Any, time: Any, params: Params) -> Plant:
-        """The plant one control step later. `words`: random ones of the load; `time`: steps since the start."""
+        """The plant one control step later. `words`: random ones of the load, or none for what is
+        expected of it; `time`: steps since the start."""
         machine, load, supply, converter, tau = params.machine, params.load, params.supply, self.converter, params.tau
         action, pending = self._applied(plant, action, params)
         action = fence(action)  # or it is drawn and turned anew for each phase and each number that it moves
@@ -569,12 +599,25 @@ class MotorDrive(Environment):
         mechanical, motor = drawn[: len(load.states)], drawn[len(load.states) :]
         if self.upstream and machine.upstream_swap:
             motor = (motor[1], motor[0], *motor[2:])
+        if self.random_init != "none" and not self.upstream:
+            motor = self._shrunk(motor, params)
         plant = self.rest(load.start(pieces[1], mechanical), motor, supply.start(pieces[2]), params)
         references = tuple(
             reference.start(words, params.tau) for reference, words in zip(params.references, pieces[3:], strict=True)
         )
         noise = tuple(jnp.zeros((), dtype) for _ in self._noisy(params))
         return State(jnp.int32(0), plant, references, noise)
+
+    def _shrunk(self, motor: tuple, params: Params) -> tuple:
+        """`motor` with stator currents, drawn each by itself, within the constraints on the sum of their squares."""
+        machine = params.machine
+        values = dict(zip(machine.currents, machine.measured_currents(motor, machine.frame(motor)), strict=True))
+        share = jnp.ones(())
+        for kind, names in self.constraints or ():
+            if kind == "squared" and all(name.startswith("i_s") and name in values for name in names):
+                square = sum((values[name] / self.limit(name, params)) ** 2 for name in names)
+                share = jnp.minimum(share, 0.999 / jnp.sqrt(jnp.maximum(square, 0.999**2)))
+        return tuple(share * x if name.startswith("i_s") else x for name, x in zip(machine.states, motor, strict=True))
 
     def transition(self, key: Key[Array, ""], state: State, action: Any, params: Params) -> Transition:
         noisy = self._noisy(params)

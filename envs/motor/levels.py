@@ -33,6 +33,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from .drive import Params
+from .machine import check_ratings
 
 DRAWS = 40
 """Random numbers of a level; no drive needs as many."""
@@ -115,13 +116,7 @@ def validate(params: Params) -> None:
     params.machine.validate(who)
     params.load.validate(who)
     params.supply.validate(who)
-    for name in ("omega", "torque", "i", "u", "i_e", "u_e"):
-        limit, nominal = getattr(params.limits, name), getattr(params.nominal, name)
-        if limit is None:
-            continue
-        limit, nominal = np.asarray(limit), np.asarray(nominal)
-        if not np.all(np.isfinite(limit) & (nominal > 0) & (limit >= nominal * (1 - 1e-5))):
-            raise ValueError(f"{who}: limits.{name}={limit} must be finite and not below nominal.{name}={nominal} > 0.")
+    check_ratings(who, params.limits, params.nominal)
     resistance = next(np.asarray(getattr(params.machine, n)) for n in ("r_s", "r_a") if hasattr(params.machine, n))
     voltage, drop = np.asarray(params.nominal.u), resistance * np.asarray(params.nominal.i)
     if np.any(drop >= voltage):

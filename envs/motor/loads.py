@@ -42,7 +42,8 @@ class Load(Replaceable):
         return drawn
 
     def plan(self, words: Any, state: tuple, time: Any, tau: Any) -> Any:
-        """What is decided at the start of a control step, `time` seconds into the episode."""
+        """What is decided at the start of a control step, `time` seconds into the episode. Without `words`: what is
+        expected of it."""
         return None
 
     def derivative(self, state: tuple, torque: Any, j_rotor: Any, time: Any, tau: Any, plan: Any) -> tuple:
@@ -115,7 +116,7 @@ class ExternalSpeed(Load):
     dw/dt = (profile(t + tau) - w) / tau.
     """
 
-    samples: jax.Array = (0.0, 0.0)  # (K,) rad/s
+    samples: jax.Array = (0.0, 0.0)  # (K,) rad/s, or one speed
     spacing: jax.Array = 1.0  # s
     profile: Callable[[Any], Any] | None = None
     upstream: bool = False
@@ -126,7 +127,7 @@ class ExternalSpeed(Load):
         """[rad/s] at `time` [s]."""
         if self.profile is not None:
             return self.profile(time)
-        samples = jnp.asarray(self.samples)
+        samples = jnp.atleast_1d(jnp.asarray(self.samples))
         last = samples.shape[0] - 1
         x = jnp.clip(time / self.spacing, 0, last)
         left = jnp.clip(jnp.floor(x), 0, max(last - 1, 0)).astype(jnp.int32)
@@ -166,7 +167,8 @@ class OrnsteinUhlenbeck(Load):
     def plan(self, words: Any, state: tuple, time: Any, tau: Any) -> Any:
         decay = jnp.exp(-self.theta * tau)
         spread = self.sigma * jnp.sqrt(-jnp.expm1(-2 * self.theta * tau) / (2 * self.theta))
-        after = self.mu + (state[0] - self.mu) * decay + spread * normal(words[0], state[0].dtype)
+        noise = normal(words[0], state[0].dtype) if words else 0.0
+        after = self.mu + (state[0] - self.mu) * decay + spread * noise
         return (jnp.clip(after, self.omega_low, self.omega_high) - state[0]) / tau
 
     def derivative(self, state: tuple, torque: Any, j_rotor: Any, time: Any, tau: Any, plan: Any) -> tuple:

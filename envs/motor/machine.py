@@ -29,6 +29,20 @@ class Ratings:
     u_e: Any = None  # V
 
 
+def check_ratings(who: str, limits: Ratings, nominal: Ratings) -> None:
+    """Raise ValueError for limits or nominal values that are not positive, and limits below nominal values. Host only;
+    leaves may be batched."""
+    for name in ("omega", "torque", "i", "u", "i_e", "u_e"):
+        limit, rated = getattr(limits, name), getattr(nominal, name)
+        if limit is None:
+            continue
+        limit, rated = np.asarray(limit), np.asarray(rated)
+        if not np.all(np.isfinite(limit) & (limit > 0) & (rated > 0)):
+            raise ValueError(f"{who}: limits.{name}={limit} and nominal.{name}={rated} must be finite and positive.")
+        if np.any(limit < rated * (1 - 1e-5)):
+            raise ValueError(f"{who}: limits.{name}={limit} must not be below nominal.{name}={rated}.")
+
+
 class Machine(Replaceable):
     """Base of the machines' parameter classes."""
 

@@ -97,7 +97,7 @@ def _closed_loop(env: MotorDrive, params: Params, controller: Controller, key: A
     gains = controller.tune(params)
 
     def wanted(state):
-        return {f"{name}*": x for name, x in controllers.references(env, params, state).items()}
+        return {f"{name}*": x for name, x in controllers.signals_wanted(env, params, state).items()}
 
     def measured(plant):
         own = dict(zip(params.machine.states, plant.motor, strict=True))

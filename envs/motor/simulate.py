@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.environment import is_concrete
+from jaxrl.math import random_words
 
-from . import loads, tasks
+from . import loads, supplies, tasks
 from .drive import MotorDrive, Params, Plant
 
 SETTINGS = tuple(f.name for f in dataclasses.fields(MotorDrive) if f.name not in ("id", "motor", "task", "control"))
@@ -28,6 +29,7 @@ def simulate(
     references: Mapping[str, Any] | None = None,
     upstream: bool = False,
     dtype: Any = jnp.float64,
+    key: Any = None,
     **overrides: Any,
 ) -> dict[str, Any]:
     """The drive of `env_id` under T given `actions`, as `T + 1` samples of every measured quantity in SI units.
@@ -37,20 +39,22 @@ def simulate(
     and, where there are `references`, `reward`, as if nothing were violated; both are 0 at the first sample.
 
     Args:
-        actions: `(T, A)`, or `(T,)` integers.
+        actions: `(T, A)`, or `(T,)`; integers for a finite control set. In the action space.
         initial: by name (what is missing is the default), or an array [speed, machine's states].
         references: by name, in units of the limit: a number, or `(T,)` numbers by which each step is judged.
         upstream: gym-electric-motor's behaviour where it is not physical.
         dtype: float64, or float32 as environments have it.
+        key: of a random load's noise (`load="ornstein_uhlenbeck"`), drawn at every step. Without one there is none, and
+            the load does what is expected of it. What is random about a start is in the middle of its range.
         overrides: any number by its name: of the machine (`l_d=`), the load (`a=`, `j_load=`, `omega=`), the supply
             (`u_nominal=`), or of the drive (`tau=`, `interlocking_time=`); a whole `machine=`, `load=`, `supply=`,
             `limits=`, `nominal=` pytree, or `load=`, `supply=` by key; any static setting of `MotorDrive`
             (`converter=`, `dq_actions=`, `dead_time=`, `flux_observer=`, `solver=`, `substeps=`, ...);
-            `speed_profile=`, a jax function of time or `(K,)` samples a control step apart.
+            `speed_profile=`, a jax function of time, `(K,)` samples a control step apart, or a number.
 
     Returns a dict of arrays of shape (T + 1,), of numpy unless something is traced: it is differentiable in all that is
-    a number. Raises ValueError for an unknown
-    id, name or parameters that cannot be.
+    a number. Raises ValueError for an unknown id, name, parameters that cannot be, or an action outside the space,
+    which environments would clip, as gym-electric-motor does, or take for another.
     """
     wide = jnp.dtype(dtype) == jnp.float64
     with jax.enable_x64(True) if wide else nullcontext():
@@ -64,17 +68,23 @@ def simulate(
         expected = env.action_space(params).shape
         if actions.shape[1:] != expected:
             raise ValueError(f"actions has shape {actions.shape}; {env_id} needs (T, {', '.join(map(str, expected))}).")
+        _check_actions(env, env.action_space(params), actions)
         targets = {
             name: jnp.broadcast_to(jnp.asarray((references or {})[name], dtype), (actions.shape[0],))
             for name in env.referenced or ()
         }
-        found = _run(env, params, plant, actions, targets)
+        words = jnp.zeros((actions.shape[0], 0), jnp.uint32)
+        if key is not None and params.load.words:
+            words = random_words(key, (actions.shape[0], params.load.words))
+        found = _run(env, params, plant, actions, targets, words)
     # Of numpy, because jax would round float64 in whatever is done with it outside of `jax.enable_x64`.
     return {name: np.asarray(x) for name, x in found.items()} if is_concrete(found) else found
 
 
 @functools.partial(jax.jit, static_argnames="env")
-def _run(env: MotorDrive, params: Params, plant: Plant, actions: Any, targets: dict[str, Any]) -> dict[str, Any]:
+def _run(
+    env: MotorDrive, params: Params, plant: Plant, actions: Any, targets: dict[str, Any], words: Any
+) -> dict[str, Any]:
     names = tuple(env.referenced or ())
 
     def record(plant: Plant) -> dict[str, Any]:
@@ -82,17 +92,37 @@ def _run(env: MotorDrive, params: Params, plant: Plant, actions: Any, targets: d
         return {**own, **env.signals(plant, params)}
 
     def body(plant, inputs):
-        time, action, target = inputs
-        plant = env.advance((), plant, action, time, params)
+        time, action, target, word = inputs
+        plant = env.advance(tuple(word[i] for i in range(word.shape[0])), plant, action, time, params)
         values = env.normalised(plant, (), params)
         reward, violation = env.judge(values, [target[name] for name in names], params)
         return plant, {**record(plant), "violation": violation, **({"reward": reward} if names else {})}
 
     times = jnp.arange(actions.shape[0], dtype=jnp.int32)
-    _, rest = jax.lax.scan(body, plant, (times, actions, targets))
+    _, rest = jax.lax.scan(body, plant, (times, actions, targets, words))
     first = record(plant)
     zero = jnp.zeros((), plant.load[0].dtype)
     return {name: jnp.concatenate([first.get(name, zero)[None], values]) for name, values in rest.items()}
+
+
+def _check_actions(env: MotorDrive, space: Any, actions: Any) -> None:
+    """Raise ValueError for the first number of `actions` that is outside of `space`. Host only."""
+    if env.converter.finite and not jnp.issubdtype(actions.dtype, jnp.integer):
+        raise ValueError(f"actions are {actions.dtype}; a finite control set needs integers.")
+    if not is_concrete(actions):
+        return
+    sizes = np.asarray(env.converter.sizes)
+    low, high = (0, sizes - 1) if env.converter.finite else (space.low, space.high)
+    # In the space's precision, or a bound given in float64 would be outside. NaN fails the comparison.
+    given = np.asarray(actions, None if env.converter.finite else space.dtype).reshape(len(actions), -1)
+    low, high = (np.broadcast_to(bound, given.shape[1:]) for bound in (low, high))
+    wrong = np.argwhere(~((given >= low) & (given <= high)))
+    if wrong.size:
+        step, entry = wrong[0]
+        raise ValueError(
+            f"actions[{step}] has {given[step, entry]} in place {entry}, which is outside of {env.id}'s "
+            f"{low[entry]} to {high[entry]}; clip actions, np.clip(actions, low, high), if that is meant."
+        )
 
 
 def configure(
@@ -147,10 +177,15 @@ def _override(env_id: str, params: Params, name: str, value: Any) -> Params:
         if name in fields:
             return params.replace(**{part: owner.replace(**{name: value})})
         known += fields
+    for part, table in (("load", loads.KEYS), ("supply", supplies.KEYS)):
+        others = [repr(key) for key, cls in table.items() if name in {f.name for f in dataclasses.fields(cls)}]
+        if others:
+            own = type(getattr(params, part)).__name__
+            raise ValueError(f"{env_id}: {name!r} is a number of {part}={' or '.join(others)}; its {part} is {own}.")
     known += [*SETTINGS, "speed_profile"]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{env_id} has no {name!r} to override.{hint} It has {', '.join(known)}.")
+    raise ValueError(f"{env_id} has no {name!r} to override.{hint} It has {', '.join(dict.fromkeys(known))}.")
 
 
 def start(env: MotorDrive, params: Params, initial: Any, dtype: Any) -> Plant:
@@ -170,10 +205,14 @@ def start(env: MotorDrive, params: Params, initial: Any, dtype: Any) -> Plant:
             if name not in values:
                 raise ValueError(f"initial has {name!r}; states are {', '.join(names)}.")
             values[name] = value
+            if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
+                raise ValueError(f"initial has {name}={value}; it must be finite.")
     elif initial is not None:
         given = jnp.asarray(initial, dtype)
         if given.shape != (len(names),):
             raise ValueError(f"initial has shape {given.shape}; it needs ({len(names)},): {', '.join(names)}.")
+        if is_concrete(given) and not np.all(np.isfinite(np.asarray(given))):
+            raise ValueError(f"initial={given} must be finite.")
         values = dict(zip(names, given, strict=True))
     ordered = tuple(jnp.asarray(values[name], dtype) for name in names)
     supply = params.supply.start(_no_words(params.supply.words))

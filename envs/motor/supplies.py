@@ -146,6 +146,14 @@ class Battery(Supply):
     drains = True
     positive = ("u_nominal", "u_empty", "resistance", "capacity")
 
+    def validate(self, who: str) -> None:
+        super().validate(who)
+        if not np.all(np.asarray(self.u_empty) <= np.asarray(self.u_nominal)):
+            raise ValueError(f"{who}: supply u_empty={self.u_empty} must not be above u_nominal={self.u_nominal}.")
+        charge = np.asarray(self.charge)
+        if not np.all((charge >= 0) & (charge <= 1)):
+            raise ValueError(f"{who}: supply charge={charge} must be in [0, 1].")
+
     def start(self, words: Any) -> tuple:
         return (jnp.asarray(self.charge),)
 

@@ -40,13 +40,14 @@ def most_torque(
     voltage of supply and converter; of the other sign with `sign=-1`. NaN where no current is within both.
 
     From the steady equations with all resistances, not by a controller's rule: what is drawn is the machine. Magnetic
-    saturation is linearised about no current, and a converter is taken to have all four quadrants.
+    saturation is linearised about no current, and a converter is taken to have all four quadrants: where it has one or
+    two (1QC, 2QC), those of a current or a voltage that it cannot reverse are not there.
     """
     if sign not in (1, -1):
         raise ValueError(f"sign={sign}; it is 1 or -1.")
     rated: Any = params.limits if ratings is None else ratings
     machine = jax.tree.map(lambda x: np.asarray(x, float), params.machine)
-    reach = controllers._radius(env) if machine.dq else 1.0
+    reach = controllers.voltage_radius(env) if machine.dq else 1.0
     i_max = tuple(float(x) for x in (rated.i, rated.i if rated.i_e is None else rated.i_e))
     found = _border(machine, np.asarray(omega, float), i_max, reach * float(params.supply.u_nominal), sign)
     return np.where(np.isfinite(found), found, np.nan)

@@ -10,18 +10,20 @@ import jaxrl
 from jaxrl.envs.motor import controllers
 
 
-def judge(env: Any, env_params: Any, act: Callable, carry: Any, key: Any, num_envs: int, steps: int) -> dict[str, Any]:
-    """Means over `num_envs` drives of `steps` control steps each, which start anew where a limit is passed.
+def judge(env: Any, env_params: Any, act: Callable, carry: Any, key: Any, steps: int) -> dict[str, Any]:
+    """Means over `steps` control steps of each of n drives, (n,), which start anew where a limit is passed.
 
-    `act(key, params, state, obs, carry) -> (action, carry)` of one drive; `env_params` has a leading axis `num_envs`.
-    `reward` and `error`, the distance from the references in units of the limits, are a step's; `passed` counts
-    episodes that ended by a limit, in 1000 steps. Pure: jit it. Each is (num_envs,).
+    `act(key, params, state, obs, carry) -> (action, carry)` of one drive; `env_params` and `carry` have a leading axis
+    n. `reward` and `error`, the mean distance from the references in units of the limits, are a step's; `passed` is how
+    many episodes ended by a limit in 1000 steps; `wanted` is the mean of the references, equal where those were the
+    same. Pure: jit it.
     """
+    num_envs = len(jax.tree.leaves(env_params)[0])
     venv = jaxrl.vectorize(env, num_envs, batched_params=True)
     drive = getattr(env, "env", env)  # under a stack of observations, of which the last counts
     names = drive.observation_names
     own = jnp.asarray([names.index(name) for name in drive.referenced])
-    wanted = jnp.asarray([names.index(f"{name}*") for name in drive.referenced])
+    goal = jnp.asarray([names.index(f"{name}*") for name in drive.referenced])
 
     def step(carried, key):
         obs, vstate, carry = carried
@@ -30,30 +32,47 @@ def judge(env: Any, env_params: Any, act: Callable, carry: Any, key: Any, num_en
         action, carry = jax.vmap(act)(keys, env_params, vstate.env, obs, carry)
         ts = venv.step(step_key, vstate, action, env_params)
         before, after = obs[:, -len(names) :], ts.info["final_obs"][:, -len(names) :]
-        error = jnp.abs(after[:, own] - before[:, wanted]).mean(-1)
-        return (ts.obs, ts.state, carry), (ts.reward, error, ts.terminated)
+        wanted = before[:, goal]
+        error = jnp.abs(after[:, own] - wanted).mean(-1)
+        return (ts.obs, ts.state, carry), (ts.reward, error, ts.terminated, wanted.mean(-1))
 
     reset_key, key = jax.random.split(key)
     obs, vstate = venv.reset(reset_key, env_params)
-    carry = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_envs, *jnp.shape(x))), carry)
-    _, (reward, error, passed) = jax.lax.scan(step, (obs, vstate, carry), jax.random.split(key, steps))
-    return {"reward": reward.mean(0), "error": error.mean(0), "passed": 1000 * passed.mean(0)}
+    _, seen = jax.lax.scan(step, (obs, vstate, carry), jax.random.split(key, steps))
+    reward, error, passed, wanted = (x.mean(0) for x in seen)
+    return {"reward": reward, "error": error, "passed": 1000 * passed, "wanted": wanted}
 
 
-def classical(env: Any, method: str | None = None, gains: Any = None) -> tuple[Callable, Any]:
-    """`(act, carry)` of a controller of controllers.py."""
+def several(tree: Any, n: int) -> Any:
+    """`tree` n times, along a leading axis."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *jnp.shape(x))), tree)
+
+
+def classical(env: Any, method: str | None, n: int, scales: Any = None) -> tuple[Callable, Any]:
+    """`(act, carry)` of a controller of controllers.py for n drives.
+
+    `scales` (n, 4): logarithms of factors of its gains, proportional and integral of two currents, of each drive.
+    """
     controller = controllers.make(env, method)
 
     def act(key, params, state, obs, carry):
-        return controller.act(params, state, carry, gains)
+        own, x = carry
+        gains = controller.tune(params)
+        if scales is not None:
+            p, i = gains.current_p, gains.current_i
+            p, i = (p[0] * jnp.exp(x[0]), p[1] * jnp.exp(x[1])), (i[0] * jnp.exp(x[2]), i[1] * jnp.exp(x[3]))
+            gains = gains.replace(current_p=p, current_i=i)
+        action, own = controller.act(params, state, own, gains)
+        return action, (own, x)
 
-    return act, controller.init()
+    return act, (several(controller.init(), n), jnp.zeros((n, 4)) if scales is None else scales)
 
 
-def learnt(algo: Any, policy: Any) -> tuple[Callable, Any]:
-    """`(act, carry)` of a trained policy, greedy."""
+def learnt(algo: Any, policy: Any, n: int) -> tuple[Callable, Any]:
+    """`(act, carry)` of a trained policy without memory, greedy, for n drives."""
+    assert algo.initial_carry(()) == (), "its memory would have to begin anew where a drive does"
 
     def act(key, params, state, obs, carry):
         return algo.act(policy, key, obs, carry, greedy=True)
 
-    return act, algo.initial_carry(())
+    return act, ()

@@ -83,6 +83,7 @@ Each has its command, settings, intervals and figures in its folder.
 - [behaviour suite](../experiments/bsuite/README.md): how to score an algorithm
 - [swing up and reach](../experiments/swing_up_and_reach/README.md): SAC and TD3 by what their arms and poles do
 - [MiniGrid](../experiments/minigrid/README.md): recurrent PPO with a bonus for visits, success rates
+- [electric drives](../experiments/motor/README.md): learners beside controllers, one policy for many motors
 - [memory](../experiments/memory/README.md): PPO and PQN with and without a GRU where memory is needed, with the bound
 - [streaming](../experiments/streaming/README.md): learning from single transitions, and each ingredient's part
 - [classification or regression](../experiments/hl_gauss/README.md): critics under noisy rewards

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.envs.motor import controllers, references, tasks
+from jaxrl.envs.motor import controllers, operating_points, references, tasks
 from jaxrl.envs.motor.drive import MotorDrive
 from jaxrl.envs.motor.pmsm import flux_maps
 
@@ -257,7 +257,7 @@ def test_operating_points_are_the_best_of_all(axes, torque, i_max, psi_max):
     assert made * torque > 0
 
 
-OPTIMUM = jax.jit(controllers.synchronous_point)
+OPTIMUM = jax.jit(operating_points.synchronous_point)
 
 
 # ---- torque and speed
@@ -340,6 +340,39 @@ def test_saturated_machines_have_the_gains_of_their_maps():
     )
 
 
+def bent(machine):
+    """Its flux linkages, but for iron that saturates at 0.1 V s."""
+    maps = flux_maps(machine, (-400.0, 400.0), (-400.0, 400.0))
+    return maps.replace(psi_d=0.1 * jnp.tanh(maps.psi_d / 0.1), psi_q=0.3 * jnp.tanh(maps.psi_q / 0.3))
+
+
+def test_direct_torque_control_of_a_saturated_machine():
+    id = "Finite-TC-PMSM-v0"
+    params = hold(id, 0.3)
+    params = params.replace(machine=bent(params.machine))
+    rewards, ends, signals = run(id, params, method="dtc", steps=300)
+    fine(rewards, ends, signals)
+    torque = np.asarray(signals["torque"])[:, -60:] / float(params.limits.torque)
+    assert np.abs(torque.mean() - 0.3) < 0.02
+
+
+@pytest.mark.parametrize("wanted", [0.3, -0.7])
+def test_torque_of_a_saturated_machine(wanted):
+    """Of the machine linearised about no current it would be 0.28 and -0.61."""
+    id = "Cont-TC-PMSM-v0"
+    params = hold(id, wanted)
+    rewards, ends, signals = run(id, params.replace(machine=bent(params.machine)))
+    fine(rewards, ends, signals)
+    np.testing.assert_allclose(signals["torque"][:, -50:] / params.limits.torque, wanted, atol=5e-3)
+
+
+def test_equal_arguments_give_the_same_functions():
+    first = controllers.make(drive("Cont-CC-PMSM-v0"))
+    assert controllers.make(drive("Cont-CC-PMSM-v0"), "pi", tuning="magnitude", a=4.0) is first
+    assert controllers.make(drive("Cont-CC-PMSM-v0"), a=3.0).act is not first.act
+    assert controllers.make(drive("Cont-CC-SynRM-v0")).act is not first.act
+
+
 @pytest.mark.parametrize("id", tasks.IDS)
 def test_every_task_has_a_controller_whose_action_is_in_the_space(id):
     env = drive(id)
@@ -366,6 +399,8 @@ def test_every_task_has_a_controller_whose_action_is_in_the_space(id):
         ("Cont-CC-PMSM-v0", {}, {"a": 0.5}, "above 1"),
         ("Cont-CC-PMSM-v0", {"referenced": ("u_sq",)}, {}, "follow"),
         ("Finite-CC-PMSM-v0", {}, {"method": "dtc"}, "torque or speed"),
+        ("Finite-TC-SynRM-v0", {"referenced": ("torque", "psi_s"), "stator_flux": True}, {}, "knows SynRM"),
+        ("Cont-TC-SynRM-v0", {"referenced": ("torque", "psi_s"), "stator_flux": True}, {}, "knows SynRM"),
     ],
 )
 def test_what_does_not_fit_is_refused(id, settings, arguments, message):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl.environment import strongly_typed
-from jaxrl.envs.motor import controllers, levels, loads, tasks
+from jaxrl.envs.motor import controllers, levels, loads, operating_points, tasks
 from jaxrl.envs.motor.drive import MotorDrive
 from jaxrl.envs.motor.eesm import EESM
 from jaxrl.envs.motor.machine import Ratings
@@ -290,7 +290,7 @@ def test_references_of_torque_and_flux_can_be_had_together(motor):
         _, state = env.reset(jax.random.key(0), params)
         goal = wanted[0] * params.limits.torque
         if motor == "PMSM":
-            i_d, i_q = controllers.flux_point(params.machine, state.plant, goal, psi, 1e3)
+            i_d, i_q = operating_points.flux_point(params.machine, state.plant, goal, psi, 1e3)
             np.testing.assert_allclose(params.machine.torque((i_d, i_q, 0.0)), goal, rtol=1e-3)
             np.testing.assert_allclose(jnp.hypot(*params.machine.stator_flux((i_d, i_q, 0.0))), psi, rtol=1e-4)
             assert jnp.hypot(i_d, i_q) < params.nominal.i
@@ -301,7 +301,7 @@ def test_references_of_torque_and_flux_can_be_had_together(motor):
 def test_base_points_are_those_of_least_current():
     for machine, psi in ((PMSM(), 66e-3), (SynRM(), 0.0), (PMSM(l_q=0.37e-3), 66e-3)):
         torque, speed = machine.base_point(RATED)
-        i_d, i_q, made = controllers.synchronous_point(
+        i_d, i_q, made = operating_points.synchronous_point(
             machine.l_d, machine.l_q, psi, 1.5 * machine.p, float(torque) * 0.9999, 240.5, 10.0
         )
         assert float(jnp.hypot(i_d, i_q)) == pytest.approx(240.0, rel=1e-3)

@@ -84,7 +84,7 @@ def algorithm(name):
     if name == "ppo":
         return ppo.make(jaxrl.vectorize(env, PPO.num_envs, level_fn=level_fn), PPO), hyper
     student = ppo.make(jaxrl.vectorize(env, PPO.num_envs, batched_params=True), PPO)
-    wide = adr.Hyper(widen_at=-0.9, narrow_at=-2.0, num_returns=64.0)
+    wide = adr.Hyper(widen_at=-1.6, narrow_at=-3.0, num_returns=64.0)
     return attach(student, adr.make(at, adr.Config(dimensions=SIZE), wide)), hyper
 
 

@@ -54,7 +54,7 @@ from jaxrl.algorithm import (
 from jaxrl.distributions import Categorical, invert_cdf, mask_logits
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key
-from jaxrl.networks import encode
+from jaxrl.networks import Dense, encode
 from jaxrl.online import Learner
 from jaxrl.online import make as make_online
 from jaxrl.spaces import Discrete, Space
@@ -148,9 +148,9 @@ class Block(nn.Module):
     first: bool
 
     def setup(self) -> None:
-        self.project = nn.Dense(3 * self.width, use_bias=False)
-        self.out = nn.Dense(self.width, use_bias=False)
-        self.expand, self.contract = nn.Dense(self.hidden), nn.Dense(self.width)
+        self.project = Dense(3 * self.width, use_bias=False)
+        self.out = Dense(self.width, use_bias=False)
+        self.expand, self.contract = Dense(self.hidden), Dense(self.width)
         self.norm_mlp = nn.LayerNorm()
         if not self.first:
             self.norm_attention = nn.LayerNorm()
@@ -176,11 +176,11 @@ class Transformer(nn.Module):
     attention: str
 
     def setup(self) -> None:
-        self.embed = nn.Dense(self.width)
+        self.embed = Dense(self.width)
         block = functools.partial(Block, self.width, self.hidden, self.heads, self.attention == "softmax")
         self.blocks = [block(i == 0) for i in range(self.layers)]
         self.norm = nn.LayerNorm()
-        self.head = nn.Dense(self.num_actions, kernel_init=nn.initializers.zeros)
+        self.head = Dense(self.num_actions, kernel_init=nn.initializers.zeros)
 
     def timed(self, x: Array, time: Array) -> Array:
         clock = jnp.broadcast_to(jnp.log1p(time.astype(x.dtype)) / 4, x.shape[:-1])

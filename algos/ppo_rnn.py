@@ -4,7 +4,7 @@ Schulman et al. (2017), "Proximal policy optimization algorithms" (arXiv:1707.06
 `ppo.py`, whose functions this file uses. What recurrence changes:
 
 - Actor and critic each have a GRU or LSTM of their own, so that the critic's may see what is privileged and only the
-  actor's is deployed.
+  actor's is deployed; or, `shared`, one with two heads.
 - Minibatches are whole sequences of some environments. They are replayed from the carry with which the rollout began
   (stored, as in R2D2: Kapturowski et al. 2019), and forget it wherever an episode starts inside the sequence.
 - That carry came from older weights. The `burn_in` steps before the rollout are replayed first, with the present
@@ -44,7 +44,7 @@ from jaxrl.algos.ppo import mean, normalized, policy_loss, value_loss
 from jaxrl.distributions import Distribution, num_outputs, of_space
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
-from jaxrl.networks import MLP, Encoder, Recurrent, orthogonal
+from jaxrl.networks import MLP, Dense, Encoder, Recurrent, orthogonal
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
@@ -64,6 +64,7 @@ class Config:
     activation: str = "tanh"
     rnn: str = "gru"  # or "lstm"
     rnn_size: int = 64
+    shared: bool = False  # one encoder and body for both: half the work, but a critic that sees nothing privileged
     burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
     normalize_advantage: bool = True  # per minibatch
     clip_value: bool = True
@@ -92,24 +93,32 @@ class Hyper:
 
 
 class RecurrentBody(nn.Module):
-    """Dense layers, one recurrent one, and a linear head."""
+    """Dense layers, one recurrent one, and linear heads."""
 
     hidden: tuple[int, ...]
     activation: str
     rnn: str
     rnn_size: int
-    out: int
-    out_scale: float
+    heads: tuple[tuple[int, float], ...]  # how many outputs of what scale
 
     @nn.compact
-    def __call__(self, hidden: Any, x: Any, start: Any) -> tuple[Any, Float[Array, "T *batch out"]]:
+    def __call__(self, hidden: Any, x: Any, start: Any) -> tuple[Any, ...]:
         x = MLP(self.hidden, None, self.activation)(x)
         hidden, x = Recurrent(self.rnn_size, self.rnn)(hidden, x, start)
-        return hidden, nn.Dense(self.out, kernel_init=orthogonal(self.out_scale))(x)
+        return hidden, *(Dense(out, kernel_init=orthogonal(scale))(x) for out, scale in self.heads)
+
+
+class Hidden(NamedTuple):
+    actor: Any
+    critic: Any = ()  # of one body for both: nothing
+
+    @property
+    def seen_by_critic(self) -> Any:
+        return self.actor if isinstance(self.critic, tuple) and not self.critic else self.critic
 
 
 class RecurrentActorCritic(nn.Module):
-    """The default network, of time-major sequences. Bring your own with the same methods."""
+    """The default network, of time-major sequences. Bring your own with the same methods, and `shared`."""
 
     observation_space: Space
     num_outputs: int
@@ -119,13 +128,16 @@ class RecurrentActorCritic(nn.Module):
     rnn: str
     rnn_size: int
     conv: tuple[int, ...] = ()
+    shared: bool = False
 
     def setup(self) -> None:
-        self.actor_encoder = Encoder(self.observation_space, self.conv, self.activation)
-        self.critic_encoder = Encoder(self.observation_space, self.conv, self.activation, privileged=True)
         body = self.hidden, self.activation, self.rnn, self.rnn_size
-        self.actor_body = RecurrentBody(*body, self.num_outputs, 0.01)
-        self.critic_body = RecurrentBody(*body, 1, 1.0)
+        policy, value = (self.num_outputs, 0.01), (1, 1.0)
+        self.actor_encoder = Encoder(self.observation_space, self.conv, self.activation)
+        self.actor_body = RecurrentBody(*body, (policy, value) if self.shared else (policy,))
+        if not self.shared:
+            self.critic_encoder = Encoder(self.observation_space, self.conv, self.activation, privileged=True)
+            self.critic_body = RecurrentBody(*body, (value,))
         if self.continuous:
             self.log_std = self.param("log_std", nn.initializers.zeros, (self.num_outputs,))
 
@@ -138,16 +150,25 @@ class RecurrentActorCritic(nn.Module):
 
         `obs` are whole observations (T, *batch, ...); `start` (T, *batch) is True at the first ones of an episode.
         """
-        hidden, out = self.actor_body(hidden, self.actor_encoder(obs), start)
+        hidden, out, *_ = self.actor_body(hidden, self.actor_encoder(obs), start)
         return hidden, (out, self.log_std) if self.continuous else out
 
     def critic(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Float[Array, "T *batch"]]:
-        """`(hidden, values)`; sees the privileged part of the observations too."""
-        hidden, out = self.critic_body(hidden, self.critic_encoder(obs), start)
+        """`(hidden, values)`; sees the privileged part of the observations too, unless shared."""
+        encoder, body = (
+            (self.actor_encoder, self.actor_body) if self.shared else (self.critic_encoder, self.critic_body)
+        )
+        hidden, *_, out = body(hidden, encoder(obs), start)
         return hidden, out[..., 0]
 
-    def __call__(self, hidden: Any, obs: Any, start: Any) -> Any:
-        return self.actor(hidden, obs, start), self.critic(hidden, obs, start)
+    def __call__(self, hidden: Hidden, obs: Any, start: Any) -> tuple[Hidden, Any, Float[Array, "T *batch"]]:
+        """`(hidden, what actor gives, values)`."""
+        if self.shared:
+            after, out, value = self.actor_body(hidden.actor, self.actor_encoder(obs), start)
+            return Hidden(after), (out, self.log_std) if self.continuous else out, value[..., 0]
+        actor, outputs = self.actor(hidden.actor, obs, start)
+        critic, value = self.critic(hidden.critic, obs, start)
+        return Hidden(actor, critic), outputs, value
 
 
 class Carry(NamedTuple):
@@ -155,11 +176,6 @@ class Carry(NamedTuple):
 
     start: Any  # (*batch,): the next observation is the first of an episode, so forget `hidden` before it
     hidden: Any  # the actor's; while training `Hidden`
-
-
-class Hidden(NamedTuple):
-    actor: Any
-    critic: Any
 
 
 class Past(NamedTuple):
@@ -221,10 +237,8 @@ def burnt_in(weights: Any, past: Past, network: nn.Module) -> Hidden:
     if not past.start.shape[0]:
         return past.hidden
 
-    def replay(method, hidden):
-        return network.apply(weights, hidden, past.obs, past.start, method=method)[0]
-
-    return jax.lax.stop_gradient(Hidden(replay("actor", past.hidden.actor), replay("critic", past.hidden.critic)))
+    hidden: Any = network.apply(weights, past.hidden, past.obs, past.start)
+    return jax.lax.stop_gradient(hidden[0])
 
 
 def loss(
@@ -233,8 +247,8 @@ def loss(
     """The whole objective of one minibatch (Schulman et al. 2017, eq. 9, negated) and what to report of it."""
     past = batch.past._replace(hidden=jax.tree.map(lambda h: h[0], batch.past.hidden))
     hidden = burnt_in(weights, past, network)
-    outputs: Any = network.apply(weights, hidden.actor, batch.obs, batch.start, method="actor")[1]
-    value: Any = network.apply(weights, hidden.critic, batch.obs, batch.start, method="critic")[1]
+    after: Any = network.apply(weights, hidden, batch.obs, batch.start)
+    _, outputs, value = after
     pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
     new_log_prob, entropies = pi.log_prob(batch.action), pi.entropy()
     steps = new_log_prob, value, entropies, batch.log_prob, batch.value, batch.advantage, batch.target
@@ -266,30 +280,22 @@ class _PPORNN:
     observation_space: Space
     action_space: Space
 
-    def distribution(self, weights: Any, obs: Any, carry: Carry) -> tuple[Distribution, Carry]:
-        """The policy at one step's observations (*batch, ...), and the actor's carry after it."""
-        sequence = one_step((obs, carry.start))
-        hidden, outputs = self.network.apply(weights, carry.hidden, *sequence, method="actor")
+    def distribution(self, outputs: Any, obs: Any) -> Distribution:
+        """The policy of an actor's outputs for one step's observations (*batch, ...), still with a time axis."""
         if isinstance(self.action_space, Box):
             means, log_std = outputs
             # A log_std that is the same for all observations has no time axis.
             outputs = means[0], log_std[0] if log_std.ndim == means.ndim else log_std
         else:
             outputs = outputs[0]
-        pi = of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
-        return pi, Carry(jnp.zeros_like(carry.start), hidden)
-
-    def value(self, weights: Any, obs: Any, carry: Carry) -> tuple[Array, Any]:
-        """The values of one step's observations, and the critic's hidden after it."""
-        sequence = one_step((obs, carry.start))
-        hidden, value = self.network.apply(weights, carry.hidden, *sequence, method="critic")
-        return value[0], hidden
+        return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PPORNNState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
         key, weights_key, reset_key = jax.random.split(key, 3)
         obs, env_state = self.venv.reset(reset_key, env_params)
         start, hidden = self.initial_carry((self.config.num_envs,))
+        hidden = Hidden(hidden, () if getattr(self.network, "shared", False) else hidden)
         sequence = one_step((obs, start))
         weights = self.network.init(weights_key, hidden, *sequence)
         weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
@@ -304,8 +310,8 @@ class _PPORNN:
             step=jnp.int32(0),
             weights=weights,
             optimizer=adam_init(ravel_pytree(weights)[0]),
-            carry=Carry(start, Hidden(hidden, hidden)),
-            past=Past(Hidden(hidden, hidden), *past),
+            carry=Carry(start, hidden),
+            past=Past(hidden, *past),
         )
 
     def collect(self, state: PPORNNState) -> tuple[PPORNNState, Rollout]:
@@ -313,24 +319,24 @@ class _PPORNN:
         first = state.carry._replace(start=state.carry.start | (state.env_state.env.time == 0))
 
         def act(key, obs, carry):
-            start, hidden = carry
-            pi, new = self.distribution(state.weights, obs, Carry(start, hidden.actor))
-            value, critic = self.value(state.weights, obs, Carry(start, hidden.critic))
-            action = pi.sample(key)
-            carry = Carry(new.start, Hidden(new.hidden, critic))
-            return environment_action(self.action_space, action), (action, pi, value, start, carry), carry
+            hidden, outputs, value = self.network.apply(state.weights, carry.hidden, *one_step((obs, carry.start)))
+            pi = self.distribution(outputs, obs)
+            action, after = pi.sample(key), Carry(jnp.zeros_like(carry.start), hidden)
+            return environment_action(self.action_space, action), (action, pi, value[0], carry.start, after), after
 
         def ended(carry, done):
             return carry._replace(start=done)
 
         def value_after(inputs):
-            return self.value(state.weights, *inputs)[0]
+            obs, carry = inputs
+            sequence = one_step((obs, carry.start))
+            return self.network.apply(state.weights, carry.hidden, *sequence, method="critic")[1][0]
 
         new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, first, ended)
         action, pi, value, start, after = steps.output
         # A final observation is of the episode that it ends: the carry `after` a step is the one before any reset.
-        last = Carry(jnp.zeros_like(carry.start), carry.hidden.critic)
-        successor = Carry(after.start, after.hidden.critic)
+        last = Carry(jnp.zeros_like(carry.start), carry.hidden.seen_by_critic)
+        successor = Carry(after.start, after.hidden.seen_by_critic)
         next_value = successor_values(
             value_after, value, (new_state.obs, last), (steps.next_obs, successor), steps.truncated
         )
@@ -418,8 +424,10 @@ class _PPORNN:
     def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         if not carry:
             raise ValueError("act: a recurrent policy needs a carry; the first is initial_carry(batch_shape).")
-        pi, carry = self.distribution(policy, obs, carry)
-        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
+        hidden, outputs = self.network.apply(policy, carry.hidden, *one_step((obs, carry.start)), method="actor")
+        pi = self.distribution(outputs, obs)
+        action = pi.mode() if greedy else pi.sample(fast_key(key))
+        return environment_action(self.action_space, action), Carry(jnp.zeros_like(carry.start), hidden)
 
 
 @functools.cache
@@ -428,7 +436,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
 
     Args:
         network: a flax module with the methods `actor`, `critic`, `__call__` (both) and `initial_carry` of
-            `RecurrentActorCritic`.
+            `RecurrentActorCritic`; and `shared`, if it is True.
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
@@ -437,12 +445,12 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     outputs = num_outputs(action_space)
     continuous = isinstance(action_space, Box)
     if network is None:
-        body = config.hidden, config.activation, config.rnn, config.rnn_size, config.conv
+        body = config.hidden, config.activation, config.rnn, config.rnn_size, config.conv, config.shared
         network = RecurrentActorCritic(observation_space, outputs, continuous, *body)
     ppo = _PPORNN(config, venv, network, observation_space, action_space)
     state = jax.eval_shape(ppo.init, jax.random.key(0))
-    (_, head), (_, value) = jax.eval_shape(
-        lambda s: network.apply(s.weights, s.carry.hidden.actor, *one_step((s.obs, s.carry.start))), state
+    _, head, value = jax.eval_shape(
+        lambda s: network.apply(s.weights, s.carry.hidden, *one_step((s.obs, s.carry.start))), state
     )
     head_shape = (head[0] if continuous else head).shape
     if head_shape[-1] != outputs or value.shape != (1, config.num_envs):

@@ -43,7 +43,7 @@ from jaxrl.algorithm import (
 from jaxrl.algos.dqn import best_action, epsilon_at, epsilon_greedy, td_loss, value_of
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key, shuffled
-from jaxrl.networks import MLP, Encoder, Recurrent, orthogonal
+from jaxrl.networks import MLP, Dense, Encoder, Recurrent, orthogonal
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Discrete, Space
@@ -117,7 +117,7 @@ class QNetwork(nn.Module):
         x = MLP(self.hidden, None, self.activation, layer_norm=self.layer_norm)(x)
         if self.rnn != "none":
             hidden, x = Recurrent(self.rnn_size, self.rnn)(hidden, x, start)
-        return hidden, nn.Dense(self.num_actions, kernel_init=orthogonal())(x)
+        return hidden, Dense(self.num_actions, kernel_init=orthogonal())(x)
 
 
 class Policy(NamedTuple):

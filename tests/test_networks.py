@@ -1,6 +1,7 @@
 """Network bodies against flax and plain formulas, and the encoding of observations."""
 
 import math
+from functools import partial
 
 import flax.linen as nn
 import jax
@@ -12,6 +13,7 @@ from jaxrl import spaces
 from jaxrl.networks import (
     CNN,
     MLP,
+    Dense,
     Encoder,
     Ensemble,
     Recurrent,
@@ -178,6 +180,53 @@ def test_recurrent_matches_flax_and_restarts_inside_a_sequence(cell):
     # Nothing before a start matters after it, and no gradient passes it.
     gradient = jax.jit(jax.grad(lambda x: net.apply(weights, carry, x, start)[1][4:, 0].sum()))(inputs)
     assert (gradient[:4, 0] == 0).all() and (gradient[4:, 0] != 0).all()
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_recurrent_gradients_are_those_of_flax_cells_also_the_second(cell):
+    net = Recurrent(5, cell)
+    inputs = jax.random.normal(KEY, (6, 3, 4))
+    start = jnp.zeros((6, 3), bool).at[2, 1].set(True).at[4, 0].set(True)
+    carry = jax.tree.map(lambda h: h + 0.3, net.initial_carry((3,)))
+    weights = net.init(KEY, carry, inputs, start)
+    weights["params"]["bias"] = jax.random.normal(KEY, (20,))
+
+    def ours(weights, carry, inputs):
+        last, outputs = net.apply(weights, carry, inputs, start)
+        return jnp.sin(outputs).sum() + sum(jnp.cos(h).sum() for h in jax.tree.leaves(last))
+
+    def theirs(weights, carry, inputs):
+        step, outputs = flax_cell(net, weights), []
+        for t in range(6):
+            carry = jax.tree.map(lambda h, t=t: jnp.where(start[t][:, None], 0.0, h), carry)
+            after, y = step(carry if cell == "gru" else carry[::-1], inputs[t])
+            carry = after if cell == "gru" else after[::-1]
+            outputs.append(y)
+        return jnp.sin(jnp.stack(outputs)).sum() + sum(jnp.cos(h).sum() for h in jax.tree.leaves(carry))
+
+    def gradients(f):
+        first = jax.grad(f, argnums=(0, 1, 2))
+
+        def size(*at):
+            return sum(jnp.sum(g**2) for g in jax.tree.leaves(first(*at)))
+
+        return jax.jit(lambda *at: (first(*at), jax.grad(size, argnums=(0, 1, 2))(*at)))(weights, carry, inputs)
+
+    close = partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-4)
+    jax.tree.map(close, gradients(ours), gradients(theirs))
+
+
+def test_dense_on_sequences_is_flax_dense():
+    x = jax.random.normal(KEY, (4, 3, 5))
+    ours, theirs = Dense(7), nn.Dense(7)
+    weights = theirs.init(KEY, x)
+    assert jax.tree.structure(weights) == jax.tree.structure(ours.init(KEY, x))
+
+    def both(net):
+        return jax.value_and_grad(lambda w, x: jnp.sin(net.apply(w, x)).sum(), argnums=(0, 1))(weights, x)
+
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), both(ours), both(theirs))
+    np.testing.assert_allclose(ours.apply(weights, x)[1, 2], ours.apply(weights, x[1, 2]), atol=1e-6)
 
 
 def test_recurrent_settings():

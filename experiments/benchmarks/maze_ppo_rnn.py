@@ -1,7 +1,8 @@
-"""Recurrent PPO on random mazes with jaxued's sizes, against jaxued's `maze_dr.py` in alternating processes.
+"""Recurrent PPO on random mazes with jaxued's sizes, against jaxued's `maze_dr.py` or `maze_plr.py`, alternating.
 
-32 environments x 256 steps, 5 epochs of 1 minibatch, 25 walls, a 3x3 convolution with 16 features and an LSTM of 256.
-jaxued's actor and critic share their LSTM; ours have one each, so ours does twice the recurrent work.
+32 environments x 256 steps, 5 epochs of 1 minibatch, 25 walls, a 3x3 convolution with 16 features and an LSTM of 256
+that actor and critic share. `--method plr`: robust level replay, 4,000 levels, replay with probability 0.8 as soon as
+32 are in the buffer, MaxMC.
 
 Run: `python experiments/benchmarks/maze_ppo_rnn.py --peer-python VENV/bin/python --jaxued CHECKOUT`.
 """
@@ -17,62 +18,56 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from common import alternate, print_table, run_driver, save, time_program
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 import jaxrl
-from jaxrl.algos import ppo_rnn
-from jaxrl.networks import CNN, Recurrent, orthogonal
-
-
-class MazeBody(nn.Module):
-    """jaxued's: image and direction, an LSTM, one hidden layer, a head."""
-
-    out: int
-    out_scale: float
-    rnn_size: int
-
-    @nn.compact
-    def __call__(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Float[Array, "T *batch out"]]:
-        image = CNN((16,), (3,), (1,))(obs["image"].astype(jnp.float32) / 10)
-        direction = nn.Dense(5, kernel_init=orthogonal(2**0.5))(jax.nn.one_hot(obs["direction"], 4))
-        hidden, x = Recurrent(self.rnn_size, "lstm")(hidden, jnp.concatenate([image, direction], -1), start)
-        x = nn.relu(nn.Dense(32, kernel_init=orthogonal(2.0))(x))
-        return hidden, nn.Dense(self.out, kernel_init=orthogonal(self.out_scale))(x)
+from jaxrl.algos import plr, ppo_rnn
+from jaxrl.curriculum import attach
+from jaxrl.networks import CNN, MLP, Dense, Recurrent, orthogonal
 
 
 class MazeActorCritic(nn.Module):
-    """What `ppo_rnn.make(network=...)` takes."""
+    """jaxued's: image and direction, an LSTM, then a hidden layer and a head for actor and critic each."""
 
     num_actions: int = 7
     rnn_size: int = 256
-
-    def setup(self) -> None:
-        self.actor_body = MazeBody(self.num_actions, 0.01, self.rnn_size)
-        self.critic_body = MazeBody(1, 1.0, self.rnn_size)
+    shared: bool = True
 
     def initial_carry(self, batch_shape: tuple[int, ...]) -> Any:
         return Recurrent(self.rnn_size, "lstm", parent=None).initial_carry(batch_shape)
 
+    @nn.compact
+    def __call__(self, hidden: ppo_rnn.Hidden, obs: Any, start: Any) -> tuple[ppo_rnn.Hidden, Any, Array]:
+        image = CNN((16,), (3,), (1,))(obs["image"].astype(jnp.float32) / 10)
+        direction = Dense(5, kernel_init=orthogonal(2**0.5))(jax.nn.one_hot(obs["direction"], 4))
+        x = jnp.concatenate([image, direction], -1)
+        after, x = Recurrent(self.rnn_size, "lstm")(hidden.actor, x, start)
+        logits, value = MLP((32,), self.num_actions, "relu", 2.0, 0.01)(x), MLP((32,), 1, "relu", 2.0)(x)
+        return ppo_rnn.Hidden(after), logits, value[..., 0]
+
     def actor(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Any]:
-        return self.actor_body(hidden, obs, start)
+        after, logits, _ = self(ppo_rnn.Hidden(hidden), obs, start)
+        return after.actor, logits
 
-    def critic(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Float[Array, "T *batch"]]:
-        hidden, value = self.critic_body(hidden, obs, start)
-        return hidden, value[..., 0]
-
-    def __call__(self, hidden: Any, obs: Any, start: Any) -> Any:
-        return self.actor(hidden, obs, start), self.critic(hidden, obs, start)
+    def critic(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Array]:
+        after, _, value = self(ppo_rnn.Hidden(hidden), obs, start)
+        return after.actor, value
 
 
-def own_side(num_envs: int, num_steps: int, updates: int, repeats: int) -> dict[str, Any]:
+def own_side(num_envs: int, num_steps: int, updates: int, repeats: int, method: str, min_fill: float) -> dict[str, Any]:
     """Time `updates` updates in this process."""
-    env, _ = jaxrl.make("Maze-v0")
+    env, params = jaxrl.make("Maze-v0")
     config = ppo_rnn.Config(num_envs=num_envs, num_steps=num_steps, num_epochs=5, num_minibatches=1)
-    algo = ppo_rnn.make(env, config, MazeActorCritic())
+    if method == "dr":
+        algo = ppo_rnn.make(env, config, MazeActorCritic())
+    else:
+        venv = jaxrl.vectorize(env.as_levels(), num_envs, batched_params=True)
+        level_replay = plr.make(env.generate, hyper=plr.Hyper(replay_prob=0.8, min_fill=min_fill))
+        algo = attach(ppo_rnn.make(venv, config, MazeActorCritic()), level_replay)
     hyper = ppo_rnn.Hyper(learning_rate=1e-4, gamma=0.995, gae_lambda=0.98, ent_coef=1e-3)
 
     def run(key):
-        state, metrics = jaxrl.train(algo, key, updates * algo.steps_per_update, hyper)
+        state, metrics = jaxrl.train(algo, key, updates * algo.steps_per_update, hyper, params)
         return state.weights, jnp.nanmean(metrics["episode_return"])
 
     return time_program(run, jax.random.key(0), repeats=repeats)
@@ -87,15 +82,19 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=10, help="updates a timed run")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs a process")
     parser.add_argument("--rounds", type=int, default=3, help="processes of each side, alternating")
+    parser.add_argument("--method", choices=["dr", "plr"], default="dr")
+    parser.add_argument("--min-fill", type=float, default=32 / 4000, help="share of the buffer before any replay")
     parser.add_argument("--out", default="maze_ppo_rnn.json")
     parser.add_argument("--own", action="store_true", help="time our side here, print JSON (internal)")
     args = parser.parse_args()
     if args.own:
-        print(json.dumps(own_side(args.num_envs, args.num_steps, args.updates, args.repeats)))
+        print(
+            json.dumps(own_side(args.num_envs, args.num_steps, args.updates, args.repeats, args.method, args.min_fill))
+        )
         return
     if not (args.peer_python and args.jaxued):
         parser.error("--peer-python and --jaxued are needed; README.md here says how to make them")
-    names = ("num_envs", "num_steps", "updates", "repeats")
+    names = ("num_envs", "num_steps", "updates", "repeats", "method", "min_fill")
     common = [word for name in names for word in (f"--{name.replace('_', '-')}", str(getattr(args, name)))]
     times = alternate(
         {
@@ -110,7 +109,7 @@ def main() -> None:
     compiles = {name: times[name]["compile_s"] for name in times}
     ratio = compiles["jaxrl"] / compiles["jaxued"]
     rows.append(["seconds to compile", *(f"{compiles[n]:.1f}" for n in compiles), f"{ratio:.2f}"])
-    title = f"Recurrent PPO on 13 x 13 mazes, {args.num_envs} environments x {args.num_steps} steps"
+    title = f"Recurrent PPO, {args.method}, on 13 x 13 mazes, {args.num_envs} environments x {args.num_steps} steps"
     print_table(title, ["", "jaxued", "jaxrl", "jaxrl / jaxued"], rows)
     save(args.out, {"steps": steps, "times": times, "steps_per_second": rates})
 

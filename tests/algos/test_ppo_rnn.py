@@ -23,6 +23,7 @@ from jaxrl.testing import (
 
 TINY = ppo_rnn.Config(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(8,), rnn_size=8, burn_in=3)
 LSTM = dataclasses.replace(TINY, rnn="lstm", burn_in=8)
+SHARED = dataclasses.replace(LSTM, shared=True)
 BOX = Box(-1.0, 1.0, (4,))
 
 
@@ -37,7 +38,14 @@ def cartpole(config):
     algo = ppo_rnn.make(env, config)
     params = params.replace(max_steps=jnp.int32(3))
     network = ppo_rnn.RecurrentActorCritic(
-        env.observation_space(params), 2, False, config.hidden, config.activation, config.rnn, config.rnn_size
+        env.observation_space(params),
+        2,
+        False,
+        config.hidden,
+        config.activation,
+        config.rnn,
+        config.rnn_size,
+        shared=config.shared,
     )
     return algo, network, jax.jit(lambda key: algo.init(key, None, params)), jax.jit(algo.collect)
 
@@ -48,7 +56,7 @@ def final_observations(obs, action):
     return env.step(jax.random.key(0), env.initial(jax.random.key(0), params).replace(**x), action, params).obs
 
 
-@pytest.mark.parametrize("config", [TINY, LSTM], ids=["gru", "lstm"])
+@pytest.mark.parametrize("config", [TINY, LSTM, SHARED], ids=["gru", "lstm", "shared"])
 def test_acting_bootstrapping_and_replaying(config):
     """Three rollouts with the same weights.
 
@@ -74,7 +82,7 @@ def test_acting_bootstrapping_and_replaying(config):
             close(rollout.value[steps], value[:3])
             close(rollout.next_value[steps], value[1:])
         hidden = ppo_rnn.burnt_in(state.weights, rollout.past, network)
-        _, value = critic(state.weights, hidden.critic, rollout.obs, rollout.start)
+        _, value = critic(state.weights, hidden.seen_by_critic, rollout.obs, rollout.start)
         close(rollout.value, value)
         _, logits = actor(state.weights, hidden.actor, rollout.obs, rollout.start)
         log_prob = jnp.take_along_axis(jax.nn.log_softmax(logits), rollout.action[..., None], -1)[..., 0]
@@ -82,7 +90,8 @@ def test_acting_bootstrapping_and_replaying(config):
         # The last step's successor is where the next rollout begins, with what is remembered: rollouts 0 and 1 end
         # inside an episode.
         if i < 2:
-            _, value = critic(state.weights, state.carry.hidden.critic, state.obs[None], jnp.zeros((1, 4), bool))
+            hidden = state.carry.hidden.seen_by_critic
+            _, value = critic(state.weights, hidden, state.obs[None], jnp.zeros((1, 4), bool))
             assert not np.any(rollout.truncated[-1] | rollout.terminated[-1])
             close(rollout.next_value[-1], value[0])
 

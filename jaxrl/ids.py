@@ -637,6 +637,7 @@ ENVIRONMENTS: dict[str, Entry] = {
     "SokobanLevel-v0": Entry("jaxrl.envs.grid.sokoban:SokobanLevel", {}),
     "SpaceInvaders-MinAtar": Entry("jaxrl.envs.grid.minatar.space_invaders:SpaceInvaders", {}),
     "SparseLinearBandit-v0": Entry("jaxrl.envs.bandits.linear:SparseLinearBandit", {}),
+    "StumpWalker-v0": Entry("jaxrl.envs.physics.stump_walker:StumpWalker", {}),
     "SwitchingBandit-v0": Entry("jaxrl.envs.bandits.nonstationary:SwitchingBandit", {}),
     "Taxi-v4": Entry("jaxrl.envs.tabular.taxi:Taxi", {}),
     "TwoGoalGrid-v0": Entry("jaxrl.envs.tabular.two_goal_grid:TwoGoalGrid", {}),

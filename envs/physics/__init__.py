@@ -1,0 +1,1 @@
+"""Bodies with contacts, as MuJoCo computes them, in plain operations: no engine is imported."""

@@ -1,0 +1,45 @@
+"""A picture of a walker on its track."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jaxrl.render import BLUE, GREY, INK, ORANGE, PALE, Canvas
+
+from . import biped
+
+
+def draw_walker(state: Any) -> np.ndarray:
+    """`state` of a StumpWalker, and the track from 4 m behind it to 8 m ahead."""
+    q = np.asarray(state.qpos, np.float64)
+    heights = np.asarray(state.track.heights)
+    spacing, start, width = (float(x) for x in (state.track.spacing, state.track.start, state.track.width))
+    low, high = q[0] - 4, q[0] + 8
+    canvas = Canvas(600, 250, 12.0, (q[0] + 2, 1.9))
+    canvas.rectangle((low, 0.0), (high, -2.0), PALE)
+    canvas.line([(low, 0.0), (high, 0.0)], 0.04, GREY)
+    for n, height in enumerate(heights):
+        left = start + n * (spacing + width)
+        if height > 0 and low - width < left < high:
+            canvas.rectangle((left, 0.0), (left + width, float(height)), GREY)
+
+    def end(point: tuple[float, float], angle: float, length: float) -> tuple[float, float]:
+        return point[0] + length * np.sin(angle), point[1] - length * np.cos(angle)
+
+    def leg(n: int, color: tuple[int, int, int]) -> None:
+        hip = end((q[0], q[1]), q[2], biped.HIP)
+        thigh = q[2] + q[3 + 2 * n]
+        knee = end(hip, thigh, biped.LEG)
+        foot = end(knee, thigh + q[4 + 2 * n], biped.FOOT)
+        canvas.line([hip, knee], 2 * biped.THIGH_RADIUS, color)
+        canvas.line([knee, foot], 2 * biped.SHANK_RADIUS, color)
+
+    leg(0, GREY)
+    cosine, sine = np.cos(q[2]), np.sin(q[2])
+    canvas.polygon([(q[0] + cosine * x - sine * z, q[1] + sine * x + cosine * z) for x, z in biped.HULL], BLUE)
+    leg(1, ORANGE)
+    for x in np.arange(np.ceil(low / 5) * 5, high, 5):
+        canvas.text((x, -0.3), f"{x:.0f} m", INK, 11)
+    return canvas.image()

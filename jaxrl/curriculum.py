@@ -119,7 +119,7 @@ def buffer_init(example: PyTree, capacity: int, extras: PyTree = ()) -> LevelBuf
             f"{memory / 2**30:.1f} GiB; at most {memory // size} fit."
         )
     levels, extras = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), (example, extras))
-    empty, zero = jnp.full(capacity, -jnp.inf), jnp.zeros(capacity, jnp.int32)
+    empty, zero = jnp.full(capacity, -jnp.inf, float), jnp.zeros(capacity, jnp.int32)
     rank = jnp.arange(1, capacity + 1, dtype=jnp.int32)
     return LevelBuffer(levels, empty, empty, zero, rank, zero.astype(jnp.uint32), extras, jnp.int32(0))
 
@@ -340,8 +340,13 @@ def _advantage(rollout: Any, hyper: Any) -> Float[Array, "T N"]:
 
 
 def learnability(rollout: Any, batch: LevelBatch, seen: Outcomes, hyper: Any) -> Float[Array, " N"]:
-    """p (1 - p) with p the share of finished episodes that succeed (Rutherford et al. 2024, arXiv:2408.15099)."""
-    return jnp.where(seen.episodes > 0, seen.success * (1 - seen.success), -jnp.inf)
+    """p (1 - p) with p the share of finished episodes that succeed (Rutherford et al. 2024, arXiv:2408.15099).
+
+    Of whole numbers, so that p and 1 - p are equally good to the last bit and no rounding decides between them.
+    """
+    wins = jnp.round(seen.success * seen.episodes)
+    score = wins * (seen.episodes - wins) / jnp.square(jnp.maximum(seen.episodes, 1))
+    return jnp.where(seen.episodes > 0, score, -jnp.inf)
 
 
 def oracle_regret(optimal_value: Callable[[Any], Array]) -> Callable[..., Array]:

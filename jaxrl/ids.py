@@ -455,6 +455,7 @@ ENVIRONMENTS: dict[str, Entry] = {
     "Maze-StandardMaze2-v0": Entry("jaxrl.envs.grid.maze_levels:Holdout", {"name": "StandardMaze2"}),
     "Maze-StandardMaze3-v0": Entry("jaxrl.envs.grid.maze_levels:Holdout", {"name": "StandardMaze3"}),
     "Maze-v0": Entry("jaxrl.envs.grid.maze:Maze", {}),
+    "MazeEditor-v0": Entry("jaxrl.envs.grid.maze_editor:MazeEditor", {}),
     "MemoryLength-bsuite": Entry("jaxrl.envs.bsuite.memory_chain:MemoryLength", {}),
     "MemorySize-bsuite": Entry("jaxrl.envs.bsuite.memory_chain:MemorySize", {}),
     "Minesweeper-v0": Entry("jaxrl.envs.grid.minesweeper:Minesweeper", {}),

@@ -109,7 +109,7 @@ def choose(
     batch = batch._replace(
         params=rows_where(slots >= 0, jax.tree.map(lambda x: x[slots], buffer.levels), new),
         slot=slots,
-        learn_mask=of_replay & (replay | (not config.robust)),
+        learn_mask=of_replay & replay if config.robust else jnp.ones(n, bool),
         max_return=jnp.where(slots >= 0, buffer.max_return[slots], -jnp.inf),
     )
     sampled_at = buffer.sampled_at.at[rows].set(clock, mode="drop")

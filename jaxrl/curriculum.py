@@ -209,11 +209,11 @@ def _hash(words: UInt32[Array, "n words"]) -> UInt32[Array, " n"]:
     return jnp.sum(x ^ x >> 16, 1, dtype=jnp.uint32)
 
 
-def _repeated(words: UInt32[Array, "n words"]) -> Bool[Array, " n"]:
-    """Whether a row equals an earlier one."""
+def _first_equal(words: UInt32[Array, "n words"]) -> Int[Array, " n"]:
+    """The first row that equals each."""
     hashes = _hash(words)
     first = jnp.argmax(hashes[:, None] == hashes, 1)
-    return (first < jnp.arange(first.shape[0])) & jnp.all(words[first] == words, 1)
+    return jnp.where(jnp.all(words[first] == words, 1), first, jnp.arange(first.shape[0]))
 
 
 def _above(score: Array, slot: Array, other: Array, other_slot: Array) -> Array:
@@ -246,7 +246,7 @@ def buffer_update(
     kept = (slot >= 0) & jnp.isfinite(score)
     C = buffer.score.shape[0]
     rows = jnp.where(kept, slot, C + jnp.arange(slot.shape[0]))  # past the end: dropped; no two are equal
-    rows = jnp.where(_repeated(_words(rows)), C, rows)
+    rows = jnp.where(_first_equal(_words(rows)) < jnp.arange(rows.shape[0]), C, rows)
     return _scored(buffer, rows, score).replace(
         max_return=buffer.max_return.at[rows].max(max_return, mode="drop"),
         sampled_at=buffer.sampled_at.at[rows].set(buffer.clock, mode="drop"),
@@ -265,10 +265,15 @@ def buffer_insert(
 
     The best new level meets the least useful slot, the second best the second least, and so on. Levels with score -inf
     (nothing was learned of them) stay out. A level that the buffer holds already only updates its slot, and equal
-    levels of a batch enter once.
+    levels of a batch enter once, with the best of their scores and returns.
     """
     C = buffer.score.shape[0]
-    score = jnp.where(jnp.isfinite(score) & ~_repeated(_words(levels)), score, -jnp.inf)
+    score = jnp.where(jnp.isfinite(score), score, -jnp.inf)
+    order = jnp.argsort(-score)
+    levels, extras, score, max_return = jax.tree.map(lambda x: x[order], (levels, extras, score, max_return))
+    first = _first_equal(_words(levels))
+    max_return = jnp.full_like(max_return, -jnp.inf).at[first].max(max_return)
+    score = jnp.where(first == jnp.arange(first.shape[0]), score, -jnp.inf)
     held = buffer_find(buffer, levels)
     buffer = buffer_update(buffer, held, score, max_return)
     score = jnp.where(held < 0, score, -jnp.inf)
@@ -459,14 +464,14 @@ def attach(student: Algorithm, curriculum: Curriculum, score: Callable[..., Arra
         return batch._replace(params=strongly_typed(batch.params)), cstate
 
     def init(key, hyper=None, env_params=None):
-        key, curriculum_key, student_key = jax.random.split(key, 3)
+        key, curriculum_key, student_key, check_key = jax.random.split(key, 4)
         cstate = curriculum.init(curriculum_key, venv.env.default_params if env_params is None else env_params)
         # The student begins on the default params, as collect draws the levels on which it acts first.
         after = student.init(student_key, hyper)
         levels = jax.eval_shape(sample, key, cstate)[0].params
         check_levels("attach", levels, after.env_params, f"{venv.num_envs} params of {venv.env.id}")
         if is_concrete((key, cstate)):
-            venv.env.validate(jax.jit(sample)(key, cstate)[0].params)
+            venv.env.validate(jax.jit(sample)(check_key, cstate)[0].params)
         return AttachedState(key, after, cstate)
 
     def collect(state):

@@ -1,0 +1,81 @@
+"""The students and the curricula of run.py."""
+
+from typing import Any, NamedTuple
+
+import jaxrl
+from jaxrl.algos import accel, dr, paired, plr, ppo_rnn, sfl
+from jaxrl.curriculum import attach
+from jaxrl.envs.grid import maze_editor
+
+ENV, PARAMS = jaxrl.make("Maze-v0")
+PARAMS = PARAMS.replace(walls=60)
+
+
+class Setting(NamedTuple):
+    config: ppo_rnn.Config
+    hyper: ppo_rnn.Hyper
+    buffer_size: int
+    look: sfl.Config
+    designer: ppo_rnn.Config
+
+
+STUDENT = Setting(
+    ppo_rnn.Config(
+        num_envs=32,
+        num_steps=256,
+        num_epochs=4,
+        num_minibatches=2,
+        conv=(16,),
+        hidden=(),
+        rnn_size=64,
+        shared=True,
+    ),
+    ppo_rnn.Hyper(learning_rate=1e-3, gamma=0.995, gae_lambda=0.95, ent_coef=1e-2),
+    512,
+    sfl.Config(buffer_size=128, num_levels=2048, num_steps=512, chunk=512, refresh_every=50),
+    ppo_rnn.Config(num_envs=32, num_steps=62, num_minibatches=2, conv=(16,), hidden=(), rnn_size=64, shared=True),
+)
+PUBLISHED = Setting(
+    ppo_rnn.Config(
+        num_envs=32,
+        num_steps=256,
+        num_epochs=5,
+        num_minibatches=1,
+        conv=(16,),
+        hidden=(),
+        rnn="lstm",
+        rnn_size=256,
+        shared=True,
+    ),
+    ppo_rnn.Hyper(learning_rate=1e-4, gamma=0.995, gae_lambda=0.98, ent_coef=1e-3),
+    4000,
+    sfl.Config(chunk=1000),
+    ppo_rnn.Config(
+        num_envs=32, num_steps=62, num_epochs=5, num_minibatches=1, conv=(128,), hidden=(), rnn="lstm", rnn_size=256
+    ),
+)
+
+
+def algorithm(method: str, setting: Setting) -> tuple[Any, Any, Any]:
+    """`(algorithm, hyper, params of the level distribution)`."""
+    env = ENV.as_levels()
+    student = ppo_rnn.make(jaxrl.vectorize(env, setting.config.num_envs, batched_params=True), setting.config)
+    replay = dict(replay_prob=0.5, min_fill=0.25, staleness=0.3)
+    size = setting.buffer_size
+    if method == "dr":
+        return attach(student, dr.make(ENV.generate)), setting.hyper, PARAMS
+    if method in ("plr", "plr_robust", "plr_parallel"):
+        config = plr.Config(size, robust=method != "plr", parallel=method == "plr_parallel")
+        return attach(student, plr.make(ENV.generate, config, plr.Hyper(**replay))), setting.hyper, PARAMS
+    if method == "sfl":
+        return sfl.make(student, ENV.generate, setting.look), setting.hyper, PARAMS
+    if method == "paired":
+        editor, editor_params = jaxrl.make("MazeEditor-v0")
+        designer = ppo_rnn.make(editor, setting.designer)
+        hyper = setting.hyper.replace(ent_coef=0.05)
+        return paired.make(student, designer, maze_editor.level, designer_hyper=hyper), setting.hyper, editor_params
+    grow = accel.make(ENV.generate, env.mutate, accel.Config(size), accel.Hyper(replay_prob=0.8, min_fill=0.25))
+    return attach(student, grow), setting.hyper, PARAMS.replace(walls=0)
+
+
+METHODS = ("dr", "plr", "plr_robust", "plr_parallel", "accel", "sfl", "paired")

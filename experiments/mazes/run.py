@@ -1,0 +1,120 @@
+"""Which curriculum makes the maze student that solves most mazes it never saw?
+
+    python experiments/mazes/run.py [--only dr plr ...] [--seeds 10] [--updates 300] [--published]
+
+Writes results.json beside this file, method by method, and prints the table of README.md. All seeds of a method are one
+program. The student is recurrent PPO as in minimax and JaxUED, small enough for a CPU (`STUDENT`); `--published` has
+their network and settings and 30,000 updates, for a GPU.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from methods import METHODS, PUBLISHED, STUDENT, algorithm
+
+import jaxrl
+from jaxrl.environment import strongly_typed
+from jaxrl.envs.grid import maze_levels
+from jaxrl.evaluation import bootstrap_interval, evaluate, iqm
+from jaxrl.run_folder import environment_of_run
+
+FILE = Path(__file__).with_name("results.json")
+ENV = jaxrl.make("Maze-v0")[0]
+POINTS, ATTEMPTS, RANDOM = 20, 10, 1000
+
+
+def random_levels(n):
+    """Solvable mazes of 25 wall cells drawn, the same for all."""
+    solvable = jaxrl.make("Maze-v0", solvable=True)
+    keys = jax.random.split(jax.random.key(123), n)
+    return jax.jit(jax.vmap(solvable[0].generate, (0, None)))(keys, solvable[1])
+
+
+def solved(algo, policy, key, levels, episodes):
+    """Share of the episodes on each level that find the goal."""
+    env = ENV.as_levels()
+
+    def one(level, key):
+        return (evaluate(algo, policy, env, level, key, episodes).returns > 0).mean()
+
+    return jax.vmap(one)(levels, jax.random.split(key, jax.tree.leaves(levels)[0].shape[0]))
+
+
+def train(method, setting, updates, seeds):
+    """Shares solved: of the hold-outs along the way (seeds, POINTS, 8), of them and of random mazes at the end."""
+    algo, hyper, params = algorithm(method, setting)
+    hyper, levels, unseen = strongly_typed(hyper), maze_levels.holdouts(), random_levels(RANDOM)
+
+    def block(state, key):
+        state, metrics = jax.lax.scan(lambda s, _: algo.update(s), state, length=updates // POINTS)
+        return state, (solved(algo, algo.policy(state), key, levels, 2), jax.tree.map(jnp.nanmean, metrics))
+
+    def run(key):
+        init_key, key, last_key, random_key = jax.random.split(key, 4)
+        state, (curve, metrics) = jax.lax.scan(block, algo.init(init_key, hyper, params), jax.random.split(key, POINTS))
+        policy = algo.policy(state)
+        last = solved(algo, policy, last_key, levels, ATTEMPTS), solved(algo, policy, random_key, unseen, 1)
+        return curve, *last, metrics["episode_return"], state.step
+
+    keys, begin = jax.random.split(jax.random.key(0), seeds), time.perf_counter()
+    program = jax.jit(jax.vmap(run)).lower(keys).compile()
+    compiled, cpu = time.perf_counter(), time.process_time()
+    results = [np.asarray(x, float) for x in jax.block_until_ready(program(keys))]
+    seconds = {"compile": compiled - begin, "run": time.perf_counter() - compiled, "cpu": time.process_time() - cpu}
+    return *results, seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--updates", type=int)
+    parser.add_argument("--published", action="store_true")
+    args = parser.parse_args()
+    setting, budget = (PUBLISHED, 30_000) if args.published else (STUDENT, 300)
+    for method in args.only:
+        curve, holdouts, unseen, returns, steps, seconds = train(method, setting, args.updates or budget, args.seeds)
+        report = json.loads(FILE.read_text()) if FILE.exists() else {}
+        report[f"{method}/published" if args.published else method] = {
+            "steps": int(steps[0]),
+            "curve": np.round(curve.mean(-1), 3).tolist(),  # seeds, points
+            "holdouts": np.round(holdouts, 3).tolist(),  # seeds, mazes
+            "random": np.packbits(unseen.astype(bool), axis=1).tobytes().hex(),  # seeds x 1,000 solved or not
+            "returns": np.round(returns, 3).tolist(),
+            "seconds": {k: round(v, 1) for k, v in seconds.items()},
+            "where": environment_of_run(),
+        }
+        FILE.write_text(json.dumps(report) + "\n")
+    table(json.loads(FILE.read_text()))
+
+
+def cvar(solved, alpha=0.1):
+    """What is solved of the worst share `alpha` of the levels, chosen by half of the seeds and judged by the others."""
+    halves = solved[::2].mean(0), solved[1::2].mean(0)
+    n = max(1, int(alpha * solved.shape[1]))
+    return np.mean([judge[np.argsort(chooser)[:n]].mean() for chooser, judge in (halves, halves[::-1])])
+
+
+def table(report):
+    print(
+        "| method | hold-outs, IQM (95 %) | 1,000 random mazes, IQM (95 %) | worst 10 % of them | steps | CPU minutes |"
+    )
+    print("|---" * 6 + "|")
+    for name, r in report.items():
+        seeds = len(r["holdouts"])
+        bits = np.frombuffer(bytes.fromhex(r["random"]), np.uint8).reshape(seeds, -1)
+        unseen = np.unpackbits(bits, axis=1)[:, :RANDOM]
+        cells = [name]
+        for shares in (np.mean(r["holdouts"], 1), unseen.mean(1)):
+            cells.append("{:.2f} ({:.2f} to {:.2f})".format(iqm(shares), *bootstrap_interval(shares)))
+        cells.append(f"{cvar(unseen):.2f}")
+        print(f"| {' | '.join(cells)} | {r['steps']:,} | {r['seconds']['cpu'] / 60:.0f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -33,6 +33,7 @@ from jaxtyping import Array, Int
 from jaxrl.algos import plr
 from jaxrl.curriculum import Curriculum, LevelBatch, LevelBuffer, Outcomes, best_slots, buffer_init, check_levels
 from jaxrl.environment import pytree, strongly_typed
+from jaxrl.vectorize import rows_where
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,9 +122,9 @@ def make(
             parents = jnp.where(state.replayed, parents_of(state.buffer, n, config), -1)
         # Others are edited in vain, but as the levels they are: an edit of an empty slot might never find an end.
         is_child = parents >= 0
-        levels = plr.rows_where(is_child, jax.tree.map(lambda x: x[parents], buffer.levels), batch.params)
+        levels = rows_where(is_child, jax.tree.map(lambda x: x[parents], buffer.levels), batch.params)
         children = jax.vmap(edited)(jax.random.split(edit_key, n), levels)
-        params = plr.rows_where(is_child, children, levels)
+        params = rows_where(is_child, children, levels)
         replayed = jnp.bool_(False) if config.parallel else (batch.slot >= 0).any()
         return batch._replace(params=params, parent=parents), state.replace(buffer=buffer, replayed=replayed)
 

@@ -15,8 +15,9 @@ if it is at most `narrow_at`, and forgets them. The metric of the paper is the b
 Deviations: levels are drawn by the batch, so that a boundary may have somewhat more than `num_returns` returns when it
 moves; returns of a batch count for the boundary on which the level was drawn, even if it has moved since. Use:
 
+    level_fn = jaxrl.teaching.ranges(env_params, {"length": (0.2, 3.0)})
     student = ppo.make(vectorize(env, 32, batched_params=True), ppo.Config(num_envs=32))
-    algo = jaxrl.curriculum.attach(student, adr.make(level_fn, adr.Config(dimensions=3)))
+    algo = jaxrl.curriculum.attach(student, adr.make(level_fn, adr.Config(), adr.Hyper(widen_at=400.0)))
 """
 
 from __future__ import annotations
@@ -32,25 +33,22 @@ from jaxtyping import Array, Float
 
 from jaxrl.curriculum import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import is_concrete, pytree, strongly_typed
+from jaxrl.teaching import dimensions_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Static settings."""
 
-    dimensions: int = 1  # D, of the box
-
-    def __post_init__(self) -> None:
-        if self.dimensions < 1:
-            raise ValueError(f"dimensions={self.dimensions}: a box has at least 1.")
+    dimensions: int | None = None  # D, of the box; None: what the level function says
 
 
 @pytree
 class Hyper:
     """Dynamic settings. Those of Cube are 240 returns, a boundary every second time and steps of 0.02 of a range."""
 
+    widen_at: jax.Array  # mean return from which a boundary moves out
     start: jax.Array = 0.5  # where the box begins, of the unit box; a number or (D,)
-    widen_at: jax.Array = 0.0  # mean return from which a boundary moves out
     narrow_at: jax.Array = -jnp.inf  # and to which it moves in
     step: jax.Array = 0.05
     num_returns: jax.Array = 240.0
@@ -87,14 +85,14 @@ def moved(state: ADRState) -> ADRState:
     )
 
 
-def make(level_fn: Callable[[Any, Array], Any], config: Config = Config(), hyper: Hyper | None = None) -> Curriculum:
+def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
     """ADR over the levels `level_fn(params, x)`, x (D,) in the unit box.
 
     Raises ValueError for settings that cannot be.
     """
-    start = strongly_typed(Hyper() if hyper is None else hyper)
-    _check(start, config)
-    D = config.dimensions
+    start = strongly_typed(hyper)
+    D = dimensions_of(level_fn, config.dimensions)
+    _check(start, D)
 
     def init(key: Array, params: Any) -> ADRState:
         point = jnp.broadcast_to(start.start, (D,))
@@ -132,12 +130,12 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config = Config(), hyper
     return Curriculum(init, sample, update)
 
 
-def _check(hyper: Hyper, config: Config) -> None:
+def _check(hyper: Hyper, D: int) -> None:
     if not is_concrete(hyper):
         return
     at = np.asarray(hyper.start)
-    if at.shape not in ((), (config.dimensions,)) or np.any((at < 0) | (at > 1)):
-        raise ValueError(f"start={at}: a number or {config.dimensions} of them, each in [0, 1].")
+    if at.shape not in ((), (D,)) or np.any((at < 0) | (at > 1)):
+        raise ValueError(f"start={at}: a number or {D} of them, each in [0, 1].")
     if not np.all(np.asarray(hyper.step) > 0) or not np.all(np.asarray(hyper.num_returns) >= 1):
         raise ValueError(f"step={hyper.step} must be above 0, num_returns={hyper.num_returns} at least 1.")
     if not np.all(np.asarray(hyper.narrow_at) < np.asarray(hyper.widen_at)):

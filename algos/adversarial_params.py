@@ -3,7 +3,8 @@
 Where the dynamics are differentiable, so is a policy's return in their parameters, as it is in its weights (`apg.py`).
 With x in the unit box, `level_fn(params, x)` the dynamics there and J(x) the mean return of the policy's episodes,
 
-    worst_params    x <- clip(x - rate sign(grad J)), from several x, with a falling rate; the least J seen
+    worst_params    x <- clip(x - rate sign(grad J)), with a falling rate, from corners of the box, where the worst
+                    often is and no slope may lead, and from uniform x; the least J, judged on other episodes
     make            the same one step an update for a population of x, between the updates of any student, whose
                     episodes are played on one of them or, with probability `uniform_share`, on a uniform x
 
@@ -77,7 +78,7 @@ class Worst(NamedTuple):
 
     x: Float[Array, " D"]
     params: Any
-    episode_return: Float[Array, ""]
+    episode_return: Float[Array, ""]  # there, on episodes of which the search knew nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +122,15 @@ def descended(x: Float[Array, " D"], gradient: Float[Array, " D"], rate: Array |
     return jnp.clip(x - rate * jnp.sign(jnp.where(jnp.isfinite(gradient), gradient, 0)), 0, 1)
 
 
+def starts(key: Array, n: int, D: int) -> Float[Array, "n D"]:
+    """Up to half of them are corners of the unit box, none twice; the others are uniform."""
+    corner_key, uniform_key = jax.random.split(key)
+    few = min(n // 2, 2 ** min(D, 16))
+    which = jax.random.permutation(corner_key, 2 ** min(D, 16))[:few]
+    bits = (which[:, None] >> (jnp.arange(D) % 16)) & 1  # beyond 16 dimensions coordinates are alike
+    return jnp.concatenate([bits.astype(float), jax.random.uniform(uniform_key, (n - few, D))])
+
+
 @functools.partial(jax.jit, static_argnames=("algo", "env", "level_fn", "config"))
 def worst_params(
     key: Array,
@@ -132,10 +142,15 @@ def worst_params(
     config: Config = Config(),
     rate: float | Float[Array, ""] = 0.1,
 ) -> Worst:
-    """The params in `level_fn`'s box on which the policy returns least, and what. The same episodes for every x."""
+    """The params in `level_fn`'s box on which the policy returns least, and what. The search has the same episodes for
+    every x."""
     D = dimensions_of(level_fn, config.dimensions)
-    start_key, key = jax.random.split(key)
-    value_and_slope = jax.value_and_grad(lambda x: mean_return(key, algo, policy, env, level_fn(params, x), config))
+    start_key, key, judge_key = jax.random.split(key, 3)
+
+    def value_of(x, key):
+        return mean_return(key, algo, policy, env, level_fn(params, x), config)
+
+    value_and_slope = jax.value_and_grad(lambda x: value_of(x, key))
 
     def search(x):
         def move(carry, rate):
@@ -150,9 +165,9 @@ def worst_params(
         value, _ = value_and_slope(x)
         return jnp.where(value < least, x, best), jnp.minimum(value, least)
 
-    x, least = jax.vmap(search)(jax.random.uniform(start_key, (config.num_adversaries, D)))
+    x, least = jax.vmap(search)(starts(start_key, config.num_adversaries, D))
     x = x[jnp.argmin(least)]
-    return Worst(x, level_fn(params, x), jnp.min(least))
+    return Worst(x, level_fn(params, x), value_of(x, judge_key))
 
 
 def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = None) -> Algorithm:
@@ -198,28 +213,26 @@ def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = No
         x = jnp.where(returns[:, 1:] < returns[:, :1], other, x)
         return adversary.replace(x=x), returns[:, 0].mean()
 
-    def against(act):
-        """An update or collection by the student, after a move."""
-
-        def run(state):
-            key, move_key = jax.random.split(state.key)
-            adversary, returns = moved(move_key, student.policy(state.student), state.curriculum)
-            after, out = act(state.student.replace(env_params=adversary))
-            return state.replace(key=key, student=after, curriculum=adversary), out, returns
-
-        return run
+    def ready(state):
+        """After a move: the state before the student acts, its student's, and what the adversary saw."""
+        key, move_key = jax.random.split(state.key)
+        adversary, returns = moved(move_key, student.policy(state.student), state.curriculum)
+        state = state.replace(key=key, curriculum=adversary)
+        return state, state.student.replace(env_params=adversary), {"adversary_return": returns}
 
     def collect(state):
-        state, rollout, returns = against(student.collect)(state)
-        return state, (rollout, returns)
+        state, before, seen = ready(state)
+        after, rollout = student.collect(before)
+        return state.replace(student=after), (rollout, seen)
 
     def learn(state, rollout):
         after, metrics = student.learn(state.student, rollout[0])
-        return state.replace(student=after), {**metrics, "adversary_return": rollout[1]}
+        return state.replace(student=after), {**metrics, **rollout[1]}
 
     def update(state):
-        state, metrics, returns = against(student.update)(state)
-        return state, {**metrics, "adversary_return": returns}
+        state, before, seen = ready(state)
+        after, metrics = student.update(before)
+        return state.replace(student=after), {**metrics, **seen}
 
     return student._replace(
         name=f"{student.name}+adversary",

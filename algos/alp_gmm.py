@@ -19,7 +19,8 @@ Results: experiments/teachers. Use:
 
     level_fn = jaxrl.teaching.ranges(env_params, {"length": (0.2, 3.0), "mass_pole": (0.05, 1.0)})
     student = ppo.make(vectorize(env, 32, batched_params=True), ppo.Config(num_envs=32))
-    algo = jaxrl.curriculum.attach(student, alp_gmm.make(level_fn, hyper=alp_gmm.Hyper(return_high=500.0)))
+    teacher = alp_gmm.make(level_fn, alp_gmm.Config(), alp_gmm.Hyper(return_low=0.0, return_high=500.0))
+    algo = jaxrl.curriculum.attach(student, teacher, score=None)
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxrl import mixtures
 from jaxrl.curriculum import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import is_concrete, pytree, strongly_typed
-from jaxrl.teaching import Memory, dimensions_of, latest, levels_at, memory, rarely, remember, unit
+from jaxrl.math import rarely
+from jaxrl.teaching import Memory, dimensions_of, latest, levels_at, memory, remember, unit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +65,8 @@ class Config:
 class Hyper:
     """Dynamic settings; the returns of the paper's walkers are from -150 to 350."""
 
-    return_low: jax.Array = 0.0  # a return that maps to reward 0
-    return_high: jax.Array = 1.0  # and to 1
+    return_low: jax.Array  # a return that maps to reward 0
+    return_high: jax.Array  # and to 1
     random_share: jax.Array = 0.2
 
 
@@ -106,12 +108,12 @@ def _nearest(
     return index, square[jnp.arange(len(x)), index]
 
 
-def make(level_fn: Callable[[Any, Array], Any], config: Config = Config(), hyper: Hyper | None = None) -> Curriculum:
+def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
     """ALP-GMM over the levels `level_fn(params, x)`, x (D,) in the unit box.
 
     Raises ValueError for settings that cannot be.
     """
-    start = strongly_typed(Hyper() if hyper is None else hyper)
+    start = strongly_typed(hyper)
     check(start)
     D = dimensions_of(level_fn, config.dimensions)
 

@@ -30,7 +30,8 @@ from jaxrl import mixtures
 from jaxrl.algos.alp_gmm import check
 from jaxrl.curriculum import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import pytree, strongly_typed
-from jaxrl.teaching import Memory, dimensions_of, latest, levels_at, memory, rarely, remember, unit
+from jaxrl.math import rarely
+from jaxrl.teaching import Memory, dimensions_of, latest, levels_at, memory, remember, unit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +55,8 @@ class Config:
 class Hyper:
     """Dynamic settings; the returns of the paper's walkers are from -150 to 350."""
 
-    return_low: jax.Array = 0.0  # a return that maps to reward 0
-    return_high: jax.Array = 1.0  # and to 1
+    return_low: jax.Array  # a return that maps to reward 0
+    return_high: jax.Array  # and to 1
     random_share: jax.Array = 0.2
 
 
@@ -67,12 +68,12 @@ class State:
     hyper: Hyper
 
 
-def make(level_fn: Callable[[Any, Array], Any], config: Config = Config(), hyper: Hyper | None = None) -> Curriculum:
+def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
     """Covar-GMM over the levels `level_fn(params, x)`, x (D,) in the unit box.
 
     Raises ValueError for settings that cannot be.
     """
-    start = strongly_typed(Hyper() if hyper is None else hyper)
+    start = strongly_typed(hyper)
     check(start)
     D = dimensions_of(level_fn, config.dimensions)
     time = jnp.arange(config.fit_rate)[:, None] / config.fit_rate

@@ -27,12 +27,13 @@ The results: `experiments/robust/`.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from jaxrl.environment import is_concrete
 from jaxrl.mdp import MDP, DenseMDP
 from jaxrl.solvers import Solution, bellman, evaluate_policy, value_iteration
 
@@ -69,7 +70,6 @@ def values_of(mdps: MDP | DenseMDP, policy: Int[Array, " S"], gamma: float | Arr
     return jnp.where(jnp.isfinite(values), values, -jnp.inf)
 
 
-@partial(jax.jit, static_argnames="max_iterations")
 def solve(
     mdps: MDP | DenseMDP,
     gamma: float | Float[Array, ""],
@@ -77,7 +77,24 @@ def solve(
     tol: float | Float[Array, ""] = 1e-3,
     max_iterations: int = 10,
 ) -> Result:
-    """IWOCS over the models `mdps` (leading axis T), beginning with model `first`. `gamma` 1: where policies end."""
+    """IWOCS over the models `mdps` (leading axis T), beginning with model `first`. `gamma` 1: where policies end.
+
+    Raises ValueError for a single model, a `first` that is none of them, a `gamma` out of [0, 1] and no iterations.
+    """
+    if mdps.initial.ndim < 2:
+        raise ValueError(f"mdps have initial {mdps.initial.shape}: a leading axis of models is missing.")
+    if max_iterations < 1:
+        raise ValueError(f"max_iterations={max_iterations}: it must be at least 1.")
+    T = mdps.initial.shape[0]
+    if is_concrete(first) and not 0 <= int(first) < T:
+        raise ValueError(f"first={first}: there are {T} models.")
+    if is_concrete(gamma) and not 0 <= float(gamma) <= 1:
+        raise ValueError(f"gamma={gamma}: it must be in [0, 1].")
+    return _solve(mdps, gamma, first, tol, max_iterations)
+
+
+@partial(jax.jit, static_argnames="max_iterations")
+def _solve(mdps: MDP | DenseMDP, gamma: Any, first: Any, tol: Any, max_iterations: int) -> Result:
     M = max_iterations
 
     def model(i):

@@ -37,7 +37,7 @@ class Config:
 class Hyper:
     """Dynamic settings: what the expert knows."""
 
-    threshold: jax.Array = 0.0  # mean return above which the window moves
+    threshold: jax.Array  # mean return above which the window moves
     step: jax.Array = 1 / 30  # of the unit box, a number or (D,); negative where low values are hard
     window: jax.Array = 1 / 6
     num_returns: jax.Array = 50.0
@@ -52,12 +52,11 @@ class State:
     hyper: Hyper
 
 
-def make(level_fn: Callable[[Any, Array], Any], config: Config = Config(), hyper: Hyper | None = None) -> Curriculum:
+def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
     """A moving window over the levels `level_fn(params, x)`, x (D,) in the unit box.
 
     Raises ValueError for settings that cannot be.
     """
-    hyper = Hyper() if hyper is None else hyper
     start = strongly_typed(hyper.replace(step=jnp.asarray(hyper.step)))
     D = dimensions_of(level_fn, config.dimensions)
     _check(start, D)
@@ -87,6 +86,8 @@ def _check(hyper: Hyper, D: int) -> None:
         return
     if np.shape(hyper.step) not in ((), (D,)):
         raise ValueError(f"step has shape {np.shape(hyper.step)}: a number or {D} of them.")
+    if not np.all(np.asarray(hyper.step) != 0):
+        raise ValueError(f"step={hyper.step} must not be 0: its sign says where the window begins.")
     if np.any((np.asarray(hyper.window) <= 0) | (np.asarray(hyper.window) > 1)):
         raise ValueError(f"window={hyper.window} must be in (0, 1].")
     if not np.all(np.asarray(hyper.num_returns) >= 1):

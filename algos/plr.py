@@ -45,6 +45,7 @@ from jaxrl.curriculum import (
     new_levels,
 )
 from jaxrl.environment import is_concrete, pytree, strongly_typed
+from jaxrl.vectorize import rows_where
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,15 +115,6 @@ def choose(
     )
     sampled_at = buffer.sampled_at.at[rows].set(clock, mode="drop")
     return batch, buffer.replace(clock=clock, sampled_at=sampled_at)
-
-
-def rows_where(mask: Bool[Array, " n"], levels: Any, others: Any) -> Any:
-    """The levels where `mask`, else the others."""
-
-    def leaf(x, y):
-        return jnp.where(mask.reshape(-1, *[1] * (x.ndim - 1)), x, y)
-
-    return jax.tree.map(leaf, levels, others)
 
 
 def learned(

@@ -35,6 +35,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxrl.algorithm import check_at_least_one
 from jaxrl.curriculum import Curriculum, LevelBatch, Outcomes, new_levels
 from jaxrl.environment import NO_LIMIT, Environment, is_concrete, pytree, strongly_typed
+from jaxrl.vectorize import rows_where
 from jaxrl.wrappers import FromStates, StartParams
 
 
@@ -97,7 +98,7 @@ def walked(key: Array, env: Environment, states: Any, params: Any, walk_steps: i
         on = (i < length) & ~ts.terminated
         # The clock does not count: else long walks from walks would come to the time limit.
         after = ts.state.replace(time=states.time)
-        return _where(on, after, states), None
+        return rows_where(on, after, states), None
 
     keys = jax.random.split(walk_key, walk_steps)
     return jax.lax.scan(step, states, (jnp.arange(walk_steps), keys))[0]
@@ -109,10 +110,6 @@ def kept(
     """Which starts of a batch are good; those mastered where none is; none where there are none of these either."""
     good = known & (success >= low) & (success <= high)
     return jnp.where(good.any(), good, known & (success > high))
-
-
-def _where(mask: Bool[Array, " n"], new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda x, y: jnp.where(mask.reshape(-1, *[1] * (x.ndim - 1)), x, y), new, old)
 
 
 def _rows(key: Array, starts: Starts, n: int) -> Any:
@@ -163,7 +160,7 @@ def make(env: Environment, goal_states: Any, config: Config = Config(), hyper: H
         hyper, params, m = state.hyper, state.params.env, n // R
         new = walked(walk_key, env.env, _rows(good_key, state.good, m), params, config.walk_steps)
         old = jax.random.bernoulli(which_key, hyper.old_share, (m,)) & (state.old.count > 0)
-        states = _where(old, _rows(old_key, state.old, m), new)
+        states = rows_where(old, _rows(old_key, state.old, m), new)
         own = jax.random.bernoulli(own_key, hyper.own_share, (n,))
         level = StartParams(
             env=jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), params),

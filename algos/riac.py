@@ -39,8 +39,8 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxrl.algos.alp_gmm import check
 from jaxrl.curriculum import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import is_concrete, pytree, strongly_typed
-from jaxrl.math import nth
-from jaxrl.teaching import dimensions_of, levels_at, rarely, unit
+from jaxrl.math import nth, rarely
+from jaxrl.teaching import dimensions_of, levels_at, unit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Config:
 class Hyper:
     """Dynamic settings; the returns of the paper's walkers are from -150 to 350."""
 
-    return_low: jax.Array = 0.0  # a return that maps to reward 0
-    return_high: jax.Array = 1.0  # and to 1
+    return_low: jax.Array  # a return that maps to reward 0
+    return_high: jax.Array  # and to 1
     random_share: jax.Array = 0.2
     mutation_share: jax.Array = 0.1
     mutation: jax.Array = 0.1  # standard deviation
@@ -228,12 +228,12 @@ def divide(tree: Tree, node: Array, split: Split) -> Tree:
     )
 
 
-def make(level_fn: Callable[[Any, Array], Any], config: Config = Config(), hyper: Hyper | None = None) -> Curriculum:
+def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
     """RIAC over the levels `level_fn(params, x)`, x (D,) in the unit box.
 
     Raises ValueError for settings that cannot be.
     """
-    start = strongly_typed(Hyper() if hyper is None else hyper)
+    start = strongly_typed(hyper)
     _check(start)
     D = dimensions_of(level_fn, config.dimensions)
     R, W = config.max_regions, config.region_size + 1

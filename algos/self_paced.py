@@ -20,7 +20,8 @@ added to all returns changes nothing; covariances are diagonal; a task outside o
 point in it, but counts where it was drawn, so that J remains an expectation under q. Use:
 
     level_fn = jaxrl.teaching.ranges(env_params, {"length": (0.2, 3.0)})
-    teacher = self_paced.make(level_fn, hyper=self_paced.Hyper(threshold=150.0, target_mean=0.9, target_std=0.05))
+    aim = self_paced.Hyper(threshold=150.0, target_mean=0.9, target_std=0.05)
+    teacher = self_paced.make(level_fn, self_paced.Config(), aim)
     student = ppo.make(vectorize(env, 32, batched_params=True), ppo.Config(num_envs=32))
     algo = jaxrl.curriculum.attach(student, teacher)
 """
@@ -39,7 +40,8 @@ from jaxtyping import Array, Bool, Float
 from jaxrl.algorithm import adam_init, safe_adam, safe_norm
 from jaxrl.curriculum import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import is_concrete, pytree, strongly_typed
-from jaxrl.teaching import Memory, dimensions_of, levels_at, memory, rarely, remember
+from jaxrl.math import rarely
+from jaxrl.teaching import Memory, dimensions_of, levels_at, memory, remember
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Config:
 class Hyper:
     """Dynamic settings; means and stds are numbers or (D,)."""
 
-    threshold: jax.Array = 0.0  # mean return that the student must keep
+    threshold: jax.Array  # mean return that the student must keep
     target_mean: jax.Array = 0.5
     target_std: jax.Array = 0.3
     start_mean: jax.Array = 0.5
@@ -173,12 +175,12 @@ def _minimise(
     return jax.lax.scan(round, start, rates)[0][0]
 
 
-def make(level_fn: Callable[[Any, Array], Any], config: Config = Config(), hyper: Hyper | None = None) -> Curriculum:
+def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
     """Self-paced learning over the levels `level_fn(params, x)`, x (D,) in the unit box.
 
     Raises ValueError for settings that cannot be.
     """
-    start = strongly_typed(Hyper() if hyper is None else hyper)
+    start = strongly_typed(hyper)
     D = dimensions_of(level_fn, config.dimensions)
     _check(start, D)
 
@@ -219,5 +221,6 @@ def _check(hyper: Hyper, D: int) -> None:
             raise ValueError(f"{name}={value}: it must be above 0.")
     if not np.all(np.asarray(hyper.max_kl) > 0):
         raise ValueError(f"max_kl={hyper.max_kl}: it must be above 0.")
-    if not np.all(np.asarray(hyper.min_std) >= 0):
-        raise ValueError(f"min_std={hyper.min_std}: it must not be below 0.")
+    for name in ("min_std", "settle_kl"):
+        if not np.all(np.asarray(getattr(hyper, name)) >= 0):
+            raise ValueError(f"{name}={getattr(hyper, name)}: it must not be below 0.")

@@ -18,7 +18,7 @@ steps learned from; with Kinetix's (12,288 levels x 512 steps every 128 updates 
 
 Deviations: all finished episodes count, not ten at most; a level without any never enters the buffer (the authors' mean
 over none is NaN, which sorts last, where the best levels are taken from; but their 2,000 steps always finish some); p
-and 1 - p are equally good to the last bit. Success is a positive return. Under `vmap` all runs look when one of them
+and 1 - p are equally good to the last bit. Under `vmap` all runs look when one of them
 is due, that is, together. Use:
 
     env = make("Maze-v0")[0].as_levels()
@@ -38,7 +38,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, check_at_least_one
-from jaxrl.algos.plr import rows_where
 from jaxrl.curriculum import (
     AttachedRollout,
     AttachedState,
@@ -52,9 +51,9 @@ from jaxrl.curriculum import (
     outcomes,
 )
 from jaxrl.environment import is_concrete, pytree, strongly_typed
+from jaxrl.math import rarely
 from jaxrl.rollout import rollout
-from jaxrl.teaching import rarely
-from jaxrl.vectorize import vectorize
+from jaxrl.vectorize import rows_where, vectorize
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,12 +140,14 @@ def make(
     config: Config = Config(),
     hyper: Hyper | None = None,
     score: Callable[..., Array] = learnability,
+    success_above: float = 0.0,
 ) -> Algorithm:
     """`student` under SFL over the levels that `level_fn(key, params)` draws. An Algorithm again.
 
     Args:
         student: on environments with batched params, as `attach` takes; its states must have `replace`.
         score: of a look, `(seen, batch, outcomes, hyper) -> (N,)`.
+        success_above: an episode of higher return succeeds.
 
     Raises ValueError as `attach` does, and for settings that cannot be.
     """
@@ -170,7 +171,7 @@ def make(
     def update(key: Array, state: SFLState, batch: LevelBatch, outcomes: Outcomes) -> SFLState:
         return state
 
-    attached = attach(student, Curriculum(init, sample, update), score)
+    attached = attach(student, Curriculum(init, sample, update), score, success_above)
 
     def refreshed(key: Array, state: AttachedState) -> SFLState:
         """A new buffer, of the best of new levels as the student sees them now."""
@@ -179,7 +180,7 @@ def make(
             level_key, look_key = jax.random.split(key)
             levels = draw(level_key, state.curriculum.params, config.chunk)
             seen: Any = look(student, state.student, look_key, levels, config.num_steps)
-            return levels, outcomes(seen, new_levels(levels), score, state.student.hyper).score
+            return levels, outcomes(seen, new_levels(levels), score, state.student.hyper, success_above).score
 
         keys = jax.random.split(key, config.num_levels // config.chunk)
         levels, scores = jax.lax.map(looked_at, keys)

@@ -58,6 +58,11 @@ class Config:
         check_at_least_one(self, "num_episodes", "keep", "every", "max_steps", "clusters")
         if self.keep > self.num_episodes:
             raise ValueError(f"keep={self.keep}: there are num_episodes={self.num_episodes} to keep from.")
+        if (snapshots := self.num_episodes * -(-self.max_steps // self.every)) > 10_000:
+            raise ValueError(
+                f"num_episodes={self.num_episodes}, max_steps={self.max_steps}, every={self.every} make {snapshots} "
+                "snapshots; their clustering, which compares each with each, takes 10000 at most."
+            )
 
 
 @pytree

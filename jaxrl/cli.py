@@ -27,7 +27,8 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl algos              algorithms
   jaxrl bench [ENV...]     random-action steps per second on this machine
 
-`jaxrl COMMAND --help` lists a command's flags; for train and sweep, name the algorithm and environment first."""
+`jaxrl COMMAND --help` lists a command's flags; for train and sweep, name the algorithm and environment first.
+`--curriculum NAME` lets a curriculum choose the levels: jaxrl train ppo_rnn Maze-v0 --curriculum plr"""
 
 
 class UsageError(Exception):
@@ -156,7 +157,7 @@ def _fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
 
     from jaxrl.fit import fit
 
-    algo, hyper, params = _build(recipe)
+    algo, hyper, task, params = _build(recipe)
     run = recipe["run"]
     total = run["total_steps"]
     eval_every = max(1, total // 10) if run["eval_every"] is None else (run["eval_every"] or None)
@@ -169,6 +170,7 @@ def _fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
         num_seeds=run["seeds"],
         eval_every=eval_every,
         eval_episodes=run["eval_episodes"],
+        eval_env=task,
         eval_env_params=params,
         eval_max_steps=run["eval_max_steps"],
         eval_greedy=run["greedy"],
@@ -243,7 +245,7 @@ def sweep_command(args: list[str]) -> int:
     recipe["hyper"] = {name: options[0] for name, options in values.items()}
     name, total = f"{recipe['algo']}-{recipe['env_id']}", recipe["total_steps"]
     out = run.out or Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    algo, hyper, params = _build(recipe)
+    algo, hyper, task, params = _build(recipe)
     points = random_points(varied, run.random, run.seed) if run.random else grid(varied)
     returns = sweep(
         algo,
@@ -254,6 +256,7 @@ def sweep_command(args: list[str]) -> int:
         env_params=params,
         num_seeds=run.seeds,
         eval_episodes=run.eval_episodes,
+        eval_env=task,
         eval_max_steps=run.eval_max_steps,
         eval_greedy=run.greedy,
         out=out,
@@ -294,11 +297,11 @@ def evaluate_command(args: list[str]) -> int:
     from jaxrl.evaluation import evaluate
 
     recipe = _recipe(flags.run)
-    algo, state, params = _load(recipe, flags.run)
+    algo, state, task, params = _load(recipe, flags.run)
 
     def returns(state, key):
         policy = algo.policy(state)
-        return evaluate(algo, policy, algo.venv.env, params, key, flags.episodes, flags.max_steps, flags.greedy)
+        return evaluate(algo, policy, task, params, key, flags.episodes, flags.max_steps, flags.greedy)
 
     keys = jax.random.split(jax.random.key(flags.seed), recipe["run"]["seeds"])
     stats = jax.jit(jax.vmap(returns))(state, keys)
@@ -334,10 +337,10 @@ def _render(recipe: dict[str, Any], folder: Path, out: Path, seed: int, max_step
 
     from jaxrl.render import render_states, save
 
-    algo, state, params = _load(recipe, folder)
+    algo, state, env, params = _load(recipe, folder)
     if not 0 <= seed < recipe["run"]["seeds"]:
         raise ValueError(f"--seed {seed}: the run has seeds 0 to {recipe['run']['seeds'] - 1}.")
-    env, policy = algo.venv.env, jax.tree.map(lambda x: x[seed], algo.policy(state))
+    policy = jax.tree.map(lambda x: x[seed], algo.policy(state))
     steps = int(np.minimum(params.max_steps, max_steps or 500))
 
     def step(loop, key):
@@ -410,7 +413,10 @@ def algos(args: list[str]) -> int:
     from jaxrl import registry
 
     for name in registry.list_algos():
-        print(f"{name:12} {(registry.get_algo(name).__doc__ or '').splitlines()[0]}")
+        print(f"{name:14} {(registry.get_algo(name).__doc__ or '').splitlines()[0]}")
+    print("\n--curriculum, around one that learns on batched params:")
+    for name in registry.list_curricula():
+        print(f"{name:14} {(registry.get_curriculum(name)[0].__doc__ or '').splitlines()[0]}")
     return 0
 
 
@@ -472,6 +478,7 @@ def _experiment(command: str, args: list[str], flags: type, several: bool = Fals
     """
     from jaxrl import registry
 
+    args, curriculum = _named(args, "--curriculum")
     words = [a for a in args[:2] if not a.startswith("-")]
     if len(words) < 2:
         if {"-h", "--help"} & set(args):
@@ -479,6 +486,10 @@ def _experiment(command: str, args: list[str], flags: type, several: bool = Fals
             raise SystemExit(0)
         raise UsageError(f"{command} needs an algorithm and an environment.")
     algo_name, env_id = words
+    if algo_name in registry.list_curricula():
+        raise ValueError(
+            f"{algo_name} chooses a student's levels: jaxrl {command} ppo {env_id} --curriculum {algo_name}"
+        )
     module = registry.get_algo(algo_name)
     env, params = registry.make(env_id)
     known = None if "--no-tuned" in args else registry.tuned(algo_name, env_id)
@@ -492,7 +503,9 @@ def _experiment(command: str, args: list[str], flags: type, several: bool = Fals
             _numbers("hyper", hyper, several),
             _numbers("params", params),
             _settings("env", env),
+            *([] if curriculum is None else [_curriculum_flags(curriculum)]),
         ],
+        kw_only=True,
     )
     title = f"{command.capitalize()} {algo_name} on {env_id}."
     parsed = _parse(cls, args[2:], f"jaxrl {command} {algo_name} {env_id}", title)
@@ -506,11 +519,15 @@ def _experiment(command: str, args: list[str], flags: type, several: bool = Fals
         "params": dataclasses.asdict(parsed.params),
         "total_steps": total,
     }
+    if curriculum is not None:
+        recipe["curriculum"] = {"name": curriculum, **dataclasses.asdict(parsed.curriculum)}
     return parsed, recipe
 
 
-def _build(recipe: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """`(algo, hyper, params)`; fields that are arrays come back as what they were, several agents as slots of one."""
+def _build(recipe: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """`(algo, hyper, task, params)`; fields that are arrays come back as what they were, several agents as slots of
+    one. The task is the environment of the evaluations: under a curriculum that of the id, not the one of its levels.
+    """
     import jax
 
     from jaxrl import registry
@@ -520,12 +537,19 @@ def _build(recipe: dict[str, Any]) -> tuple[Any, Any, Any]:
     env, default = registry.make(recipe["env_id"], **recipe["env_settings"])
     params = strongly_typed(default.replace(**recipe["params"]))
     env.validate(params)
-    config = {k: tuple(v) if isinstance(v, list) else v for k, v in recipe["config"].items()}
-    fold = env.num_agents > 1 and "num_envs" in config  # without it, `make` says that it trains one agent
-    algo = module.make(_slots(env, recipe["config"]["num_envs"]) if fold else env, module.Config(**config))
+    config = _config(module, recipe["config"])
+    hyper = module.Hyper(**recipe["hyper"])
+    if "curriculum" in recipe:
+        return _under_curriculum(recipe["curriculum"], module, config, env, params), hyper, env, params
+    fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
+    algo = module.make(_slots(env, config.num_envs) if fold else env, config)
     if fold and jax.tree.leaves(algo.initial_carry()):
         raise ValueError(f"{env.id} has several agents; {algo.name} remembers, and learns from one agent only.")
-    return algo, module.Hyper(**recipe["hyper"]), params
+    return algo, hyper, algo.venv.env, params
+
+
+def _config(module: Any, values: dict[str, Any]) -> Any:
+    return module.Config(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
 def _slots(env: Any, num_envs: int) -> Any:
@@ -546,12 +570,106 @@ def _slots(env: Any, num_envs: int) -> Any:
     return agents_as_slots(vectorize(env, count))
 
 
-def _load(recipe: dict[str, Any], folder: Path) -> tuple[Any, Any, Any]:
+def _load(recipe: dict[str, Any], folder: Path) -> tuple[Any, Any, Any, Any]:
     from jaxrl.fit import load
 
-    algo, hyper, params = _build(recipe)
+    algo, hyper, task, params = _build(recipe)
     _, state = load(algo, folder, hyper=hyper, env_params=params, num_seeds=recipe["run"]["seeds"])
-    return algo, state, params
+    return algo, state, task, params
+
+
+# ---- curricula
+
+
+@dataclasses.dataclass
+class CurriculumFlags:
+    """What `--curriculum NAME` takes beside the curriculum's own settings."""
+
+    ranges: tuple[str, ...] = ()
+    """Parameters and their ranges, as in length=0.2:3.0 mass_pole=0.05:1.0. Teachers need them; without them levels are
+    the environment's own."""
+    score: Literal["max_mc", "positive_value_loss", "l1_value_loss", "learnability"] | None = None
+    """Of levels, for replay. Default: max_mc; learnability for sfl."""
+    success_above: float = 0.0
+    """An episode of higher return succeeds."""
+
+
+def _named(args: list[str], flag: str) -> tuple[list[str], str | None]:
+    """The words without `flag NAME`, and the name."""
+    args = [part for word in args for part in (word.split("=", 1) if word.startswith(flag + "=") else [word])]
+    if flag not in args:
+        return args, None
+    at = args.index(flag)
+    if at + 1 == len(args) or args[at + 1].startswith("-"):
+        raise UsageError(f"{flag} needs a name: `jaxrl algos` lists them.")
+    return args[:at] + args[at + 2 :], args[at + 1]
+
+
+def _curriculum_flags(name: str) -> tuple[str, type, Any]:
+    """A dataclass field with `CurriculumFlags` and the curriculum's Config and Hyper."""
+    from jaxrl import registry
+
+    module, _ = registry.get_curriculum(name)
+    fields = [("choice", _flat(CurriculumFlags), dataclasses.field(default_factory=CurriculumFlags))]
+    if hasattr(module, "Config"):
+        fields.append(("config", module.Config, dataclasses.field(default_factory=module.Config)))
+    if hasattr(module, "Hyper"):
+        needed = [f.name for f in dataclasses.fields(module.Hyper) if f.default is dataclasses.MISSING]
+        fields.append(_numbers("hyper", module.Hyper(**dict.fromkeys(needed, 0.0)), needed=needed))
+    return "curriculum", dataclasses.make_dataclass("Curriculum", fields, kw_only=True), dataclasses.field()
+
+
+def _under_curriculum(recipe: dict[str, Any], module: Any, config: Any, env: Any, params: Any) -> Any:
+    """The algorithm of `module` as a curriculum's student."""
+    import jax
+    import numpy as np
+
+    from jaxrl import curriculum, registry
+    from jaxrl.teaching import ranges
+    from jaxrl.vectorize import vectorize
+
+    name, choice = recipe["name"], recipe["choice"]
+    method, chooses = registry.get_curriculum(name)
+    if env.num_agents > 1 or not hasattr(config, "num_envs"):
+        raise ValueError("--curriculum: a student plays one agent in each of config.num_envs environments.")
+    box = ranges(params, dict(map(_range, choice["ranges"]))) if choice["ranges"] or chooses == "points" else None
+    if box is None and not hasattr(env, "generate"):
+        raise ValueError(f"{env.id} generates no levels: say what {name} may vary, --curriculum.ranges NAME=LOW:HIGH")
+    task = env.as_levels() if box is None and hasattr(env, "as_levels") else env
+    student = module.make(vectorize(task, config.num_envs, batched_params=True), config)
+    steps, longest = student.steps_per_update // config.num_envs, int(np.max(params.max_steps))
+    if longest > steps:
+        print(
+            f"{env.id}: episodes may last {longest} steps and a rollout has {steps}; {name} sees only those that end "
+            "within one (config.num_steps)",
+            file=sys.stderr,
+        )
+
+    def drawn(key, params):
+        assert box is not None
+        return box(params, jax.random.uniform(key, (box.dimensions,)))
+
+    level_fn = env.generate if box is None else drawn
+    settings = [_config(method, recipe["config"])] if "config" in recipe else []
+    settings += [method.Hyper(**recipe["hyper"])] if "hyper" in recipe else []
+    score = getattr(curriculum, choice["score"] or ("learnability" if name == "sfl" else "max_mc"))
+    if name == "sfl":
+        return method.make(student, level_fn, *settings, score=score, success_above=choice["success_above"])
+    if name == "accel":
+        settings.insert(0, getattr(task, "mutate", None))
+    chosen = method.make(box if chooses == "points" else level_fn, *settings)
+    scored = name in ("plr", "accel")
+    return curriculum.attach(student, chosen, score if scored else None, choice["success_above"])
+
+
+def _range(word: str) -> tuple[str, tuple[float, float]]:
+    """`name=low:high`."""
+    name, _, bounds = word.partition("=")
+    try:
+        low, high = map(float, bounds.split(":"))
+    except ValueError:
+        raise ValueError(f"--curriculum.ranges {word}: it is written NAME=LOW:HIGH, as in length=0.2:3.0") from None
+    return name, (low, high)
 
 
 def _recipe(folder: Path) -> dict[str, Any]:
@@ -594,10 +712,10 @@ def _flat(cls: type) -> Any:
     return Annotated[cls, tyro.conf.arg(name="")]
 
 
-def _numbers(name: str, tree: Any, several: bool = False) -> tuple[str, type, Any]:
+def _numbers(name: str, tree: Any, several: bool = False, needed: Sequence[str] = ()) -> tuple[str, type, Any]:
     """A dataclass field of the scalar leaves of a pytree dataclass, for typed flags `--<name>.<leaf>`.
 
-    With `several`, each takes any number of values.
+    With `several`, each takes any number of values. Those `needed` have no default.
     """
     import numpy as np
 
@@ -609,9 +727,10 @@ def _numbers(name: str, tree: Any, several: bool = False) -> tuple[str, type, An
             # float32 0.1 is shown, and stored, as 0.1
             shown = float(str(value)) if kind is float else kind(value)
             wanted = (tuple[kind, ...], (shown,)) if several else (kind, shown)
-            fields.append((field.name, wanted[0], dataclasses.field(default=wanted[1])))
-    cls = dataclasses.make_dataclass(name.capitalize(), fields)
-    return name, cls, dataclasses.field(default_factory=cls)
+            default = dataclasses.MISSING if field.name in needed else wanted[1]
+            fields.append((field.name, wanted[0], dataclasses.field(default=default)))
+    cls = dataclasses.make_dataclass(name.capitalize(), fields, kw_only=True)
+    return name, cls, dataclasses.field() if needed else dataclasses.field(default_factory=cls)
 
 
 def _settings(name: str, env: Any) -> tuple[str, type, Any]:
@@ -645,7 +764,7 @@ def export_command(args: list[str]) -> int:
     from jaxrl.export import FORMATS, export
 
     recipe = _recipe(flags.run)
-    algo, state, _ = _load(recipe, flags.run)
+    algo, state, _, _ = _load(recipe, flags.run)
     if not 0 <= flags.seed < recipe["run"]["seeds"]:
         raise ValueError(f"--seed {flags.seed}: the run has seeds 0 to {recipe['run']['seeds'] - 1}.")
     policy = jax.tree.map(lambda x: x[flags.seed], algo.policy(state))

@@ -40,7 +40,7 @@ class Outcomes(NamedTuple):
 
     episode_return: Array  # mean over finished episodes
     episode_length: Array  # likewise
-    success: Array  # share of finished episodes with a positive return
+    success: Array  # share of finished episodes that succeed
     score: Array  # of the level for training, higher is more useful
     max_return: Array  # best return ever seen, this rollout included
     episodes: Array  # finished episodes, int32
@@ -367,17 +367,20 @@ def oracle_regret(optimal_value: Callable[[Any], Array]) -> Callable[..., Array]
 def algorithmic_regret(agent: Outcomes, antagonist: Outcomes) -> Float[Array, " N"]:
     """The best return of the antagonist minus the agent's mean return, at least 0, of rollouts on the same new levels.
 
-    Dennis et al. (2020), PAIRED, as minimax's `relative_regret`: who finished no episode returned 0; -inf where neither
-    finished one.
+    Dennis et al. (2020), PAIRED, as minimax's `relative_regret`: who finished no episode returned 0, so returns should
+    not be below 0; -inf where neither finished one.
     """
     best = jnp.where(antagonist.episodes > 0, antagonist.max_return, 0)
     regret = jnp.maximum(best - agent.episode_return, 0)
     return jnp.where((agent.episodes > 0) | (antagonist.episodes > 0), regret, -jnp.inf)
 
 
-def outcomes(rollout: Any, batch: LevelBatch, score: Callable[..., Array], hyper: Any) -> Outcomes:
-    """What a rollout (T, N) showed of the level in each slot."""
-    done = rollout.terminated | rollout.truncated
+def outcomes(
+    rollout: Any, batch: LevelBatch, score: Callable[..., Array] | None, hyper: Any, success_above: float = 0.0
+) -> Outcomes:
+    """What a rollout (T, N) showed of the level in each slot. Episodes of a return above `success_above` succeed;
+    without a `score`, all are -inf."""
+    done = _done(rollout)
     episodes = done.sum(0, dtype=jnp.int32)
 
     def mean(x):
@@ -387,12 +390,19 @@ def outcomes(rollout: Any, batch: LevelBatch, score: Callable[..., Array], hyper
     seen = Outcomes(
         episode_return=mean(rollout.episode_return),
         episode_length=mean(rollout.episode_length),
-        success=mean(rollout.episode_return > 0),
+        success=mean(rollout.episode_return > success_above),
         score=jnp.full(episodes.shape, -jnp.inf),
         max_return=jnp.maximum(batch.max_return, best),
         episodes=episodes,
     )
-    return seen._replace(score=score(rollout, batch, seen, hyper))
+    return seen if score is None else seen._replace(score=score(rollout, batch, seen, hyper))
+
+
+def _done(rollout: Any) -> Bool[Array, "T N"]:
+    if hasattr(rollout, "done"):  # as off_policy's
+        return rollout.done
+    ends = rollout if hasattr(rollout, "terminated") else rollout.transition  # dqn's
+    return ends.terminated | ends.truncated
 
 
 # ---- a student under a curriculum
@@ -438,25 +448,40 @@ class AttachedRollout(NamedTuple):
     batch: LevelBatch
 
 
-def attach(student: Algorithm, curriculum: Curriculum, score: Callable[..., Array] = max_mc) -> Algorithm:
+def attach(
+    student: Algorithm,
+    curriculum: Curriculum,
+    score: Callable[..., Array] | None = max_mc,
+    success_above: float = 0.0,
+) -> Algorithm:
     """`student`, each of whose rollouts starts on the levels that `curriculum` chooses. An Algorithm again.
 
-    The student's rollout has `value`, `next_value` and `learn_mask` (as ppo's). `env_params` given to `init` are the
-    level distribution's. A rollout with nothing to learn from costs no gradients (under `vmap` it does), and leaves the
-    student as it was; its losses are reported as 0.
+    `env_params` given to `init` are the level distribution's. Only episodes that end within a rollout are seen, so
+    rollouts must be as long as episodes; the metric `levels_finished` is the share of levels of which one was. A
+    rollout with nothing to learn from costs no gradients (under `vmap` it does), and leaves the student as it was; its
+    losses are reported as 0.
 
     Args:
         score: `(rollout, batch, seen, hyper) -> (N,)`, as `max_mc`, `positive_value_loss`, `l1_value_loss`,
-            `learnability` and what `oracle_regret` makes.
+            `learnability` and what `oracle_regret` makes, for rollouts with `value`, `next_value` and `learn_mask` (as
+            ppo's). None for curricula that read no score and learn from all levels, as domain randomisation and
+            teachers: then students without values (sac, td3, dqn with n_step 1) may have one, too.
+        success_above: an episode of higher return succeeds.
 
-    Raises ValueError unless the student's environments were vectorised with `batched_params=True`, and in `init` for
-    levels that are no params of them or, outside of transformations, that they refuse.
+    Raises ValueError unless the student's environments were vectorised with `batched_params=True`; in `init` for levels
+    that are no params of them or, outside of transformations, that they refuse; in `learn` for rollouts that lack what
+    scores need.
     """
     venv = student.venv
     if not venv.batched_params or venv.level_fn is not None:
         raise ValueError(
             "attach: the curriculum chooses each slot's level, so the student needs "
             f"vectorize(env, {venv.num_envs}, batched_params=True) and no level_fn."
+        )
+    if getattr(student.config, "n_step", 1) > 1:
+        raise ValueError(
+            f"attach: with n_step={student.config.n_step}, {student.name} would join rewards across a change of level; "
+            "use n_step=1."
         )
 
     def sample(key, cstate):
@@ -487,27 +512,32 @@ def attach(student: Algorithm, curriculum: Curriculum, score: Callable[..., Arra
         """In place of the student's `learn`."""
         metrics = jax.eval_shape(student.learn, state, rollout)[1]
         metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
-        done = rollout.terminated | rollout.truncated
-        return state, {**metrics, **episode_metrics(rollout.episode_return, rollout.episode_length, done)}
+        return state, {**metrics, **episode_metrics(rollout.episode_return, rollout.episode_length, _done(rollout))}
 
-    def learn(state, rollout):
-        missing = {"value", "next_value", "learn_mask"} - set(rollout.student._fields)
+    def learn_from(state, rollout, learn_mask):
+        if score is None:
+            return student.learn(state, rollout)
+        missing = {"value", "next_value", "learn_mask"} - set(rollout._fields)
         if missing:
             raise ValueError(
                 f"attach: rollouts of {student.name} have no {', '.join(sorted(missing))}, by which levels are scored "
-                "and learning is held back; those of ppo and ppo_rnn have."
+                "and learning is held back; those of ppo and ppo_rnn have. Curricula that need neither: score=None."
             )
+        rollout = rollout._replace(learn_mask=learn_mask)
+        return jax.lax.cond(learn_mask.any(), student.learn, look, state, rollout)
+
+    def learn(state, rollout):
         key, update_key = jax.random.split(state.key)
         batch = rollout.batch
-        seen = outcomes(rollout.student, batch, score, state.student.hyper)
-        made = rollout.student._replace(learn_mask=batch.learn_mask)
-        after, metrics = jax.lax.cond(batch.learn_mask.any(), student.learn, look, state.student, made)
+        after, metrics = learn_from(state.student, rollout.student, batch.learn_mask)
+        seen = outcomes(rollout.student, batch, score, state.student.hyper, success_above)
         cstate = curriculum.update(update_key, state.curriculum, batch, seen)
         known = jnp.isfinite(seen.score)
         metrics = {
             **metrics,
             "level_score": jnp.where(known, seen.score, 0).sum() / jnp.maximum(known.sum(), 1),
             "level_success": seen.success.mean(),
+            "levels_finished": (seen.episodes > 0).mean(),
             "levels_replayed": (batch.slot >= 0).mean(),
         }
         return state.replace(key=key, student=after, curriculum=cstate), metrics

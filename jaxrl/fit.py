@@ -23,7 +23,7 @@ from jaxtyping import Array
 
 from jaxrl import checkpoint
 from jaxrl.algorithm import Algorithm, num_updates
-from jaxrl.environment import pytree, strongly_typed
+from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.evaluation import evaluate
 from jaxrl.run_folder import (
     Logger,
@@ -72,6 +72,7 @@ def fit(
     num_seeds: int | None = None,
     eval_every: int | None = None,
     eval_episodes: int = 128,
+    eval_env: Environment | None = None,
     eval_env_params: Any = None,
     eval_max_steps: int | None = None,
     eval_greedy: bool = False,
@@ -91,8 +92,9 @@ def fit(
     Args:
         hyper: leaves are scalars, or have a leading axis of seeds.
         num_seeds: train that many at once, as one program; None for a single run without the axis.
-        eval_every: steps between evaluations (and one at the end); None for none. Of `eval_episodes` full episodes on
-            `eval_env_params` (default: the task's own), capped at `eval_max_steps`, greedy or sampled.
+        eval_every: steps between evaluations (and one at the end); None for none. Of `eval_episodes` full episodes of
+            `eval_env` (default: the task) on `eval_env_params` (default: its own), capped at `eval_max_steps`, greedy
+            or sampled.
         out: the run folder; None writes nothing. `docs/run_folder.md` describes it.
         checkpoint_every: steps between checkpoints; default a tenth of the run. `keep`: how many stay.
         log_every: updates averaged into one logged row; default makes about a thousand rows.
@@ -128,7 +130,7 @@ def fit(
     eval_gap = in_updates(eval_every, updates)
     save_gap = in_updates(checkpoint_every, max(updates // 10, 1))
     program = _Program(algo, key, num_seeds, hyper, env_params)
-    evaluator = _Evaluator(algo, num_seeds, eval_episodes, eval_env_params, eval_max_steps, eval_greedy)
+    evaluator = _Evaluator(algo, num_seeds, eval_episodes, eval_env, eval_env_params, eval_max_steps, eval_greedy)
     if eval_every is not None:
         evaluator.check(program.shapes()[0])
     identity = program.identity()
@@ -303,16 +305,18 @@ class _Evaluator:
         algo: Algorithm,
         num_seeds: int | None,
         episodes: int,
+        env: Environment | None,
         env_params: Any,
         max_steps: int | None,
         greedy: bool,
     ):
-        env_params = algo.venv.env.default_params if env_params is None else env_params
+        env = algo.venv.env if env is None else env
+        env_params = env.default_params if env_params is None else env_params
 
         def returns(state: Any, keys: Array) -> Array:
             def one(state, key):
                 policy = algo.policy(state)
-                return evaluate(algo, policy, algo.venv.env, env_params, key, episodes, max_steps, greedy).returns
+                return evaluate(algo, policy, env, env_params, key, episodes, max_steps, greedy).returns
 
             return one(state, keys) if num_seeds is None else jax.vmap(one)(state, keys)
 

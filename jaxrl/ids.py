@@ -714,3 +714,19 @@ ALGORITHMS: dict[str, tuple[str, ...]] = {
     "ucb_vi": (),
     "whittle": (),
 }
+
+# The curricula of jaxrl.algos that `--curriculum NAME` puts around a student, and what they choose: levels that a
+# function draws, or points of a box of parameters.
+CURRICULA: dict[str, str] = {
+    "accel": "levels",
+    "adr": "points",
+    "alp_gmm": "points",
+    "covar_gmm": "points",
+    "dr": "levels",
+    "oracle_teacher": "points",
+    "plr": "levels",
+    "random_teacher": "points",
+    "riac": "points",
+    "self_paced": "points",
+    "sfl": "levels",
+}

@@ -6,6 +6,7 @@ Keys made here stay inside one step; what users see and what enters a state are 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -66,6 +67,26 @@ def fence(tree: PyTree) -> PyTree:
         return jax.random.wrap_key_data(jnp.zeros(words.shape, words.dtype), impl=jax.random.key_impl(x))
 
     return jax.lax.cond(always, lambda tree: tree, lambda tree: jax.tree.map(nothing, tree), tree)
+
+
+@jax.custom_batching.custom_vmap
+def _anywhere(flag: Bool[Array, ""]) -> Bool[Array, ""]:
+    """Whether the flag is set anywhere in the batch: under any vmap an unbatched scalar."""
+    return flag
+
+
+@_anywhere.def_vmap
+def _(axis_size: int, in_batched: Any, flag: Array) -> tuple[Array, bool]:
+    return _anywhere(jnp.any(flag, axis=0)), False
+
+
+def rarely(needed: Bool[Array, ""], compute: Callable[[], Any], otherwise: Any) -> Any:
+    """`compute()` where needed, else `otherwise`. Under vmap it computes only when any of the batch needs it.
+
+    A `cond` with a batched predicate always computes both sides.
+    """
+    result = jax.lax.cond(_anywhere(needed), compute, lambda: otherwise)
+    return jax.tree.map(lambda new, old: jnp.where(needed, new, old), result, otherwise)
 
 
 def random_words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from jaxrl.ids import ALGORITHMS, ENVIRONMENTS, Entry
+from jaxrl.ids import ALGORITHMS, CURRICULA, ENVIRONMENTS, Entry
 
 
 def make(id: str, **settings: Any) -> tuple[Any, Any]:
@@ -49,10 +49,21 @@ def list_algos() -> list[str]:
     return sorted(ALGORITHMS)
 
 
+def list_curricula() -> list[str]:
+    """Names of the curricula that the command line puts around a student, sorted."""
+    return sorted(CURRICULA)
+
+
 def get_algo(name: str) -> ModuleType:
     """The module of an algorithm. Raises ValueError for an unknown name (naming the nearest)."""
     _lookup(name, ALGORITHMS, "algorithm")
     return importlib.import_module(f"jaxrl.algos.{name}")
+
+
+def get_curriculum(name: str) -> tuple[ModuleType, str]:
+    """The module of a curriculum, and whether it chooses "levels" or "points" of a box. Raises ValueError as above."""
+    chooses = _lookup(name, CURRICULA, "curriculum")
+    return importlib.import_module(f"jaxrl.algos.{name}"), chooses
 
 
 def algo_actions(name: str) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm
+from jaxrl.environment import Environment
 from jaxrl.evaluation import bootstrap_interval, iqm
 from jaxrl.fit import DivergenceError, fit
 from jaxrl.run_folder import RunFolder, write_json
@@ -97,6 +98,7 @@ def sweep(
     env_params: Any = None,
     num_seeds: int = 1,
     eval_episodes: int = 128,
+    eval_env: Environment | None = None,
     eval_max_steps: int | None = None,
     eval_greedy: bool = False,
     out: str | Path | None = None,
@@ -164,6 +166,7 @@ def sweep(
                 num_seeds=len(chunk),
                 eval_every=total_steps,
                 eval_episodes=eval_episodes,
+                eval_env=eval_env,
                 eval_env_params=env_params,
                 eval_max_steps=eval_max_steps,
                 eval_greedy=eval_greedy,

@@ -150,29 +150,9 @@ def latest(memory: Memory, n: int) -> Float[Array, "n width"]:
     return memory.rows[(memory.count - n + jnp.arange(n)) % len(memory.rows)]
 
 
-# ---- small things
+# ---- returns
 
 
 def unit(value: Float[Array, "..."], low: Array | float, high: Array | float) -> Float[Array, "..."]:
     """Mapped to [0, 1] from [low, high], clipped."""
     return jnp.clip((value - low) / (high - low), 0, 1)
-
-
-@jax.custom_batching.custom_vmap
-def _anywhere(flag: Bool[Array, ""]) -> Bool[Array, ""]:
-    """Whether the flag is set anywhere in the batch: under any vmap an unbatched scalar."""
-    return flag
-
-
-@_anywhere.def_vmap
-def _(axis_size: int, in_batched: Any, flag: Array) -> tuple[Array, bool]:
-    return _anywhere(jnp.any(flag, axis=0)), False
-
-
-def rarely(needed: Bool[Array, ""], compute: Callable[[], Any], otherwise: Any) -> Any:
-    """`compute()` where needed, else `otherwise`. Under vmap it computes only when any of the batch needs it.
-
-    A `cond` with a batched predicate always computes both sides.
-    """
-    result = jax.lax.cond(_anywhere(needed), compute, lambda: otherwise)
-    return jax.tree.map(lambda new, old: jnp.where(needed, new, old), result, otherwise)

@@ -96,7 +96,7 @@ class VectorEnv:
             "episode_return": episode_return,
             "episode_length": ts.state.time,
         }
-        so_far = _select(finished, jnp.zeros_like(episode_return), episode_return)
+        so_far = rows_where(finished, jnp.zeros_like(episode_return), episode_return)
         return TimeStep(obs, VectorState(state, level, so_far, pool), ts.reward, ts.terminated, ts.truncated, info)
 
     def restart(self, key: Array, vstate: VectorState, params: Any, mask: Bool[Array, " N"]) -> tuple[Any, VectorState]:
@@ -113,8 +113,8 @@ class VectorEnv:
         observe_keys = jax.random.split(observe_key, self.num_envs)
         obs = jax.vmap(self.env.observe, (0, 0, axis))(observe_keys, vstate.env, slot_params)
         fresh = self._starts(start_key, params, self.num_envs)
-        obs, state, level = _select(mask, fresh, (obs, vstate.env, vstate.params))
-        carried = _select(mask, jnp.zeros_like(vstate.episode_return), vstate.episode_return)
+        obs, state, level = rows_where(mask, fresh, (obs, vstate.env, vstate.params))
+        carried = rows_where(mask, jnp.zeros_like(vstate.episode_return), vstate.episode_return)
         return obs, vstate.replace(env=state, params=level, episode_return=carried)
 
     # ---- starts: (obs, state, level or None), leading axis n
@@ -135,7 +135,7 @@ class VectorEnv:
     def _restart(self, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any, pool: Any):
         """`current`, an (obs or None, state, level or None), with fresh starts where `finished`; and the pool."""
         if self.reset_strategy == "dense":
-            return _select(finished, _like(current, self._starts(key, params, self.num_envs)), current), pool
+            return rows_where(finished, _like(current, self._starts(key, params, self.num_envs)), current), pool
         if self.reset_strategy == "sparse":
             return _sparse_restart(self, key, finished, current, params), pool
         return self._pool_restart(key, finished, current, params, pool)
@@ -148,7 +148,7 @@ class VectorEnv:
         fresh = self._starts(new_key, params, self.chunk)
         pool = jax.tree.map(lambda old, new: old.at[rows].set(new), pool, fresh)
         which = jax.random.randint(which_key, (self.num_envs,), 0, self.pool_size)
-        return _select(finished, _like(current, jax.tree.map(lambda x: x[which], pool)), current), pool
+        return rows_where(finished, _like(current, jax.tree.map(lambda x: x[which], pool)), current), pool
 
 
 def vectorize(
@@ -205,7 +205,9 @@ def _like(current: PyTree, starts: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]
     return (None, *starts[1:]) if current[0] is None else starts
 
 
-def _select(mask: Bool[Array, " N"], new: PyTree, old: PyTree) -> PyTree:
+def rows_where(mask: Bool[Array, " N"], new: PyTree, old: PyTree) -> PyTree:
+    """`new` in the rows where `mask`, else `old`, of leaves with leading axis N."""
+
     def leaf(n, o):
         return jnp.where(mask.reshape(mask.shape + (1,) * (o.ndim - 1)), n, o)
 
@@ -258,7 +260,7 @@ def _sparse_restart(venv: VectorEnv, key: Array, finished: Bool[Array, " N"], cu
     def _(primals, tangents):
         # Without custom rule or tangents in the loop: reverse mode twice through a scan would meet the bare loop.
         current, mask = primals[0], primals[2]
-        current = _select(mask, rounds(*jax.lax.stop_gradient(primals)), current)
+        current = rows_where(mask, rounds(*jax.lax.stop_gradient(primals)), current)
 
         def leaf(x, t):
             return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - 1)), 0, t) if _differentiable(x) else t

@@ -119,7 +119,7 @@ def test_parameters_that_are_truth_values_or_switched_off(monkeypatch):
     game, flight = (recipe["params"] for recipe in recipes)
     assert game["ramping"] is False and flight["dt"] == 0.02 and "battery" not in flight
     env, params = jaxrl.make("Quadcopter-Hover-v0")
-    assert params.battery is None and cli._build(recipes[1])[2].battery is None
+    assert params.battery is None and cli._build(recipes[1])[3].battery is None
 
 
 def test_every_tuned_setting_exists():
@@ -252,9 +252,71 @@ def test_envs():
 
 
 def test_algos():
-    lines = good("algos").splitlines()
-    assert [line.split()[0] for line in lines] == jaxrl.list_algos()
-    assert all(len(line.split()) > 2 for line in lines)
+    algos, curricula = (part.splitlines() for part in good("algos").split("\n\n"))
+    assert [line.split()[0] for line in algos] == jaxrl.list_algos()
+    assert [line.split()[0] for line in curricula[1:]] == registry.list_curricula()
+    assert all(len(line.split()) > 2 for line in (*algos, *curricula))
+
+
+# ---- curricula
+
+
+def test_a_run_under_level_replay_goes_on_and_is_evaluated_on_the_task(tmp_path):
+    levels = "--curriculum plr --curriculum.config.buffer-size 8 --curriculum.hyper.staleness 0.5"
+    small = f"Maze-v0 --env.height 5 --env.width 5 --params.walls 5 --params.max-steps 8 {TINY} {EVALUATION}"
+    folder = tmp_path / "run"
+    good(f"train ppo {small} {levels} --total-steps 64 --out {folder}")
+    recipe = json.loads((folder / "config.json").read_text())["recipe"]
+    assert recipe["curriculum"]["name"] == "plr" and recipe["curriculum"]["hyper"]["staleness"] == 0.5
+    algo, _, task, params = cli._build(recipe)
+    assert not task.levels and algo.venv.env.levels and algo.name == "ppo+curriculum" and params.walls == 5
+    assert "return" in good(f"eval {folder} --episodes 2 --max-steps 8")
+    assert "run folder" in good(f"resume {folder} --no-progress")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "adr --curriculum.hyper.widen-at 9 --curriculum.ranges length=0.2:3.0 mass_pole=0.05:1.0",
+        "dr --curriculum.ranges length=0.2:3.0",
+        "accel --curriculum.score learnability",
+        "sfl --curriculum.success-above 0.5 --curriculum.config.num-levels 8 --curriculum.config.chunk 8 "
+        "--curriculum.config.buffer-size 4 --curriculum.config.num-steps 4",
+    ],
+)
+def test_curricula_are_built_from_words(monkeypatch, words):
+    recipes = []
+    monkeypatch.setattr(cli, "_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    env = "CartPole-v1" if "ranges" in words else "Maze-v0"
+    good(f"train ppo {env} --curriculum={words} {TINY}")
+    algo, hyper, _, params = cli._build(json.loads(json.dumps(recipes[0])))
+    state = jax.eval_shape(algo.init, jax.random.key(0), hyper, params)
+    assert {"level_success", "levels_finished"} <= jax.eval_shape(algo.update, state)[1].keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("plr CartPole-v1", "plr chooses a student's levels: jaxrl train ppo CartPole-v1 --curriculum plr"),
+        ("ppo CartPole-v1 --curriculum plrr", "Unknown curriculum 'plrr'. Did you mean 'plr'?"),
+        ("ppo CartPole-v1 --curriculum plr", "CartPole-v1 generates no levels"),
+        ("ppo CartPole-v1 --curriculum random_teacher", "ranges of no parameter"),
+        ("ppo CartPole-v1 --curriculum dr --curriculum.ranges length=1", "length=1: it is written NAME=LOW:HIGH"),
+        ("ppo CartPole-v1 --curriculum dr --curriculum.ranges lenth=1:2", "did you mean 'length'"),
+        (
+            f"ppo CartPole-v1 {TINY} --params.max-steps 8 --curriculum accel --curriculum.ranges length=1:2",
+            "mutate_fn=None",
+        ),
+        ("stream_ac CartPole-v1 --curriculum dr --curriculum.ranges length=1:2", "config.num_envs"),
+    ],
+)
+def test_curricula_that_cannot_be(words, says, tmp_path):
+    assert says in bad(f"train {words} --total-steps 640 --out {tmp_path / 'x'}")
+
+
+def test_a_curriculum_needs_its_name():
+    assert "--curriculum needs a name" in bad("train ppo Maze-v0 --curriculum", 2)
+    assert "return-low" in good("train ppo CartPole-v1 --curriculum riac --help")
 
 
 def test_bench():

@@ -1,5 +1,6 @@
 """The level buffer and the scores against brute force and by hand, and curricula around students."""
 
+import dataclasses
 import functools
 import os
 import re
@@ -281,6 +282,9 @@ def test_outcomes_by_hand():
     np.testing.assert_allclose(seen.episode_length, [1.5, 0, 4])
     np.testing.assert_allclose(seen.success, [0.5, 0, 1])
     np.testing.assert_allclose(seen.max_return, [2, 4, 1])
+    above = curriculum.outcomes(ROLLOUT, LEVELS, None, HYPER, success_above=1.5)
+    np.testing.assert_allclose(above.success, [0.5, 0, 0])
+    assert (above.score == -np.inf).all()
 
 
 # With lambda 0 the advantage is reward + gamma next_value (unless terminated) - value: in slot 0 0.5, -0.5, -1 and 1,
@@ -435,6 +439,22 @@ def test_domain_randomisation_learns_from_new_levels():
     assert batch.learn_mask.all() and (batch.slot == -1).all() and (batch.max_return == -np.inf).all()
     assert len(set(batch.params["x"].tolist())) == 5 and (batch.params["x"] >= 2).all()
     np.testing.assert_array_equal(cur.update(jax.random.key(2), state, batch, seen(batch))["low"], 2)
+
+
+def test_students_without_values_under_a_curriculum_that_reads_no_score():
+    env, params = jaxrl.make("CartPole-v1")
+    venv = jaxrl.vectorize(env, 4, batched_params=True)
+    config = dqn.Config(num_envs=4, num_steps=16, buffer_size=128, batch_size=8, num_updates=2, hidden=(8,))
+    algo = curriculum.attach(dqn.make(venv, config), dr.make(cartpole_level), score=None)
+    short = params.replace(max_steps=6)
+    state = jax.jit(algo.init)(jax.random.key(0), dqn.Hyper(learning_starts=0), short)
+    update, before = jax.jit(algo.update), state.weights
+    for _ in range(3):
+        state, metrics = update(state)
+        assert metrics["levels_finished"] == 1 and metrics["level_success"] == 1  # 16 steps, episodes of 6
+    assert largest_change(before, state.weights) > 0 and len(np.unique(state.env_params.length)) == 4
+    with pytest.raises(ValueError, match="n_step=3, dqn would join rewards"):
+        curriculum.attach(dqn.make(venv, dataclasses.replace(config, n_step=3)), dr.make(cartpole_level))
 
 
 def test_attached_algorithm_trains_and_resumes_unchanged(robust_plr):

@@ -7,7 +7,8 @@ import pytest
 
 import jaxrl
 from jaxrl.environment import pytree
-from jaxrl.teaching import dimensions_of, latest, memory, ranges, rarely, remember, unit
+from jaxrl.math import rarely
+from jaxrl.teaching import dimensions_of, latest, memory, ranges, remember, unit
 
 
 @pytree

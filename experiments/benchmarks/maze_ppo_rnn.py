@@ -12,46 +12,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from common import alternate, print_table, run_driver, save, time_program
-from jaxtyping import Array
 
 import jaxrl
 from jaxrl.algos import plr, ppo_rnn
 from jaxrl.curriculum import attach
-from jaxrl.networks import CNN, MLP, Dense, Recurrent, orthogonal
 
-
-class MazeActorCritic(nn.Module):
-    """jaxued's: image and direction, an LSTM, then a hidden layer and a head for actor and critic each."""
-
-    num_actions: int = 7
-    rnn_size: int = 256
-    shared: bool = True
-
-    def initial_carry(self, batch_shape: tuple[int, ...]) -> Any:
-        return Recurrent(self.rnn_size, "lstm", parent=None).initial_carry(batch_shape)
-
-    @nn.compact
-    def __call__(self, hidden: ppo_rnn.Hidden, obs: Any, start: Any) -> tuple[ppo_rnn.Hidden, Any, Array]:
-        image = CNN((16,), (3,), (1,))(obs["image"].astype(jnp.float32) / 10)
-        direction = Dense(5, kernel_init=orthogonal(2**0.5))(jax.nn.one_hot(obs["direction"], 4))
-        x = jnp.concatenate([image, direction], -1)
-        after, x = Recurrent(self.rnn_size, "lstm")(hidden.actor, x, start)
-        logits, value = MLP((32,), self.num_actions, "relu", 2.0, 0.01)(x), MLP((32,), 1, "relu", 2.0)(x)
-        return ppo_rnn.Hidden(after), logits, value[..., 0]
-
-    def actor(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Any]:
-        after, logits, _ = self(ppo_rnn.Hidden(hidden), obs, start)
-        return after.actor, logits
-
-    def critic(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Array]:
-        after, _, value = self(ppo_rnn.Hidden(hidden), obs, start)
-        return after.actor, value
+sys.path.append(str(Path(__file__).parents[1] / "mazes"))
+from student import MazeActorCritic  # noqa: E402
 
 
 def own_side(num_envs: int, num_steps: int, updates: int, repeats: int, method: str, min_fill: float) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from student import MazeActorCritic
+
 import jaxrl
 from jaxrl.algos import accel, dr, paired, plr, ppo_rnn, sfl
 from jaxrl.curriculum import attach
@@ -13,6 +15,7 @@ PARAMS = PARAMS.replace(walls=60)
 
 class Setting(NamedTuple):
     config: ppo_rnn.Config
+    network: Any  # None: the one that `config` describes
     hyper: ppo_rnn.Hyper
     buffer_size: int
     look: sfl.Config
@@ -30,23 +33,16 @@ STUDENT = Setting(
         rnn_size=64,
         shared=True,
     ),
+    None,
     ppo_rnn.Hyper(learning_rate=1e-3, gamma=0.995, gae_lambda=0.95, ent_coef=1e-2),
     512,
     sfl.Config(buffer_size=128, num_levels=2048, num_steps=512, chunk=512, refresh_every=50),
     ppo_rnn.Config(num_envs=32, num_steps=62, num_minibatches=2, conv=(16,), hidden=(), rnn_size=64, shared=True),
 )
+# JaxUED's; a designer as minimax's.
 PUBLISHED = Setting(
-    ppo_rnn.Config(
-        num_envs=32,
-        num_steps=256,
-        num_epochs=5,
-        num_minibatches=1,
-        conv=(16,),
-        hidden=(),
-        rnn="lstm",
-        rnn_size=256,
-        shared=True,
-    ),
+    ppo_rnn.Config(num_envs=32, num_steps=256, num_epochs=5, num_minibatches=1),
+    MazeActorCritic(),
     ppo_rnn.Hyper(learning_rate=1e-4, gamma=0.995, gae_lambda=0.98, ent_coef=1e-3),
     4000,
     sfl.Config(chunk=1000),
@@ -59,7 +55,8 @@ PUBLISHED = Setting(
 def algorithm(method: str, setting: Setting) -> tuple[Any, Any, Any]:
     """`(algorithm, hyper, params of the level distribution)`."""
     env = ENV.as_levels()
-    student = ppo_rnn.make(jaxrl.vectorize(env, setting.config.num_envs, batched_params=True), setting.config)
+    venv = jaxrl.vectorize(env, setting.config.num_envs, batched_params=True)
+    student = ppo_rnn.make(venv, setting.config, setting.network)
     replay = dict(replay_prob=0.5, min_fill=0.25, staleness=0.3)
     size = setting.buffer_size
     if method == "dr":

@@ -4,7 +4,7 @@
 
 Writes results.json beside this file, method by method, and prints the table of README.md. All seeds of a method are one
 program. The student is recurrent PPO as in minimax and JaxUED, small enough for a CPU (`STUDENT`); `--published` has
-their network and settings and 30,000 updates, for a GPU.
+JaxUED's network and settings, its annealed learning rate, and 30,000 updates, for a GPU.
 """
 
 import argparse
@@ -48,18 +48,23 @@ def solved(algo, policy, key, levels, episodes):
 def train(method, setting, updates, seeds):
     """Shares solved: of the hold-outs along the way (seeds, POINTS, 8), of them and of random mazes at the end."""
     algo, hyper, params = algorithm(method, setting)
+    if setting is PUBLISHED:
+        hyper = hyper.replace(anneal_steps=updates * setting.config.num_envs * setting.config.num_steps)
     hyper, levels, unseen = strongly_typed(hyper), maze_levels.holdouts(), random_levels(RANDOM)
 
     def block(state, key):
         state, metrics = jax.lax.scan(lambda s, _: algo.update(s), state, length=updates // POINTS)
-        return state, (solved(algo, algo.policy(state), key, levels, 2), jax.tree.map(jnp.nanmean, metrics))
+        looked = metrics.get("refresh_steps", jnp.zeros(1)).astype(float).sum()
+        curve = solved(algo, algo.policy(state), key, levels, 2)
+        return state, (curve, jnp.nanmean(metrics["episode_return"]), looked)
 
     def run(key):
         init_key, key, last_key, random_key = jax.random.split(key, 4)
-        state, (curve, metrics) = jax.lax.scan(block, algo.init(init_key, hyper, params), jax.random.split(key, POINTS))
+        start = algo.init(init_key, hyper, params)
+        state, (curve, returns, looked) = jax.lax.scan(block, start, jax.random.split(key, POINTS))
         policy = algo.policy(state)
         last = solved(algo, policy, last_key, levels, ATTEMPTS), solved(algo, policy, random_key, unseen, 1)
-        return curve, *last, metrics["episode_return"], state.step
+        return curve, *last, returns, state.step.astype(float) + looked.sum()
 
     keys, begin = jax.random.split(jax.random.key(0), seeds), time.perf_counter()
     program = jax.jit(jax.vmap(run)).lower(keys).compile()
@@ -77,6 +82,8 @@ def main() -> None:
     parser.add_argument("--published", action="store_true")
     args = parser.parse_args()
     setting, budget = (PUBLISHED, 30_000) if args.published else (STUDENT, 300)
+    if (args.updates or budget) % POINTS:
+        parser.error(f"--updates {args.updates}: a multiple of {POINTS}, as so many times the hold-outs are tried.")
     for method in args.only:
         curve, holdouts, unseen, returns, steps, seconds = train(method, setting, args.updates or budget, args.seeds)
         report = json.loads(FILE.read_text()) if FILE.exists() else {}

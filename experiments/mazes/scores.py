@@ -73,7 +73,8 @@ def stages(seeds):
 
 
 def correlations(optimal, returns, success, scores):
-    """score -> Spearman's rho with the regret, and with the success rate, of each seed; levels never finished last."""
+    """score -> Spearman's rho with the regret, and with the success rate, of each seed, None where one of the two
+    is constant; levels never finished last."""
     out = {}
     for name, value in scores.items():
         value = np.where(np.isfinite(value), value, -1e9)
@@ -81,7 +82,7 @@ def correlations(optimal, returns, success, scores):
             (spearmanr(v, o - r).statistic, spearmanr(v, s).statistic)
             for v, o, r, s in zip(value, optimal, returns, success, strict=True)
         ]
-        out[name] = np.nan_to_num(np.array(pairs)).round(3).tolist()
+        out[name] = [[None if np.isnan(r) else round(float(r), 3) for r in pair] for pair in pairs]
     return out
 
 
@@ -89,7 +90,7 @@ def picture(report, scatter, out):
     """Left: correlations at each stage. Others: each score against the regret at one stage of one seed."""
     figure, axes = plt.subplots(1, 1 + len(NAMES), figsize=(15, 3.2), layout="constrained")
     for name, color in zip(NAMES, COLORS, strict=False):
-        rho = np.array([report["correlations"][str(s)][name] for s in STAGES])[..., 0]  # stages, seeds
+        rho = np.array([report["correlations"][str(s)][name] for s in STAGES], float)[..., 0]  # stages, seeds
         axes[0].plot(range(len(STAGES)), rho.mean(1), color=color, label=name, linewidth=1.8)
         axes[0].fill_between(range(len(STAGES)), rho.min(1), rho.max(1), color=color, alpha=0.2, linewidth=0)
     axes[0].axhline(0, color="black", linewidth=0.8)
@@ -113,11 +114,12 @@ def main() -> None:
     args = parser.parse_args()
     report = {"correlations": {}, "returns": {}, "where": environment_of_run()}
     for stage, seen in stages(args.seeds):
-        report["correlations"][str(stage)] = correlations(*seen)
+        rho = report["correlations"][str(stage)] = correlations(*seen)
         report["returns"][str(stage)] = np.round(seen[1].mean(1), 3).tolist()
         if stage == 80:
             scatter = seen
-        print(stage, report["returns"][str(stage)], {k: np.mean(v, 0).round(2) for k, v in correlations(*seen).items()})
+        means = {name: np.mean(np.array(pairs, float), 0).round(2) for name, pairs in rho.items()}
+        print(stage, report["returns"][str(stage)], means)
     FILE.write_text(json.dumps(report) + "\n")
     picture(report, scatter, FILE.with_suffix(".png"))
 

@@ -38,8 +38,11 @@ def teacher(name, D):
     if name == "oracle":
         hyper = oracle_teacher.Hyper(threshold=MASTERY / 100, step=(0.1, 0.1, *[0.0] * (D - 2)))
         return oracle_teacher.make(level_fn, oracle_teacher.Config(D), hyper)
-    module = {"random": random_teacher, "riac": riac, "covar_gmm": covar_gmm, "alp_gmm": alp_gmm}[name]
-    return module.make(level_fn, module.Config(D, **({"max_regions": 1024} if name == "riac" else {})))
+    if name == "random":
+        return random_teacher.make(level_fn, random_teacher.Config(D))
+    module = {"riac": riac, "covar_gmm": covar_gmm, "alp_gmm": alp_gmm}[name]
+    config = module.Config(D, **({"max_regions": 1024} if name == "riac" else {}))
+    return module.make(level_fn, config, module.Hyper(return_low=0.0, return_high=1.0))
 
 
 def curves(name, useless, seeds):

@@ -99,12 +99,12 @@ def test_the_box_widens_under_a_student_that_succeeds(cur):
 @pytest.mark.parametrize(
     ("hyper", "says"),
     [
-        (adr.Hyper(start=1.5), "start=1.5"),
-        (adr.Hyper(start=(0.5, 0.5, 0.5)), r"start=.* a number or 2"),
-        (adr.Hyper(step=0.0), "step=0.0"),
-        (adr.Hyper(num_returns=0.0), "num_returns=0.0"),
+        (adr.Hyper(0.0, start=1.5), "start=1.5"),
+        (adr.Hyper(0.0, start=(0.5, 0.5, 0.5)), r"start=.* a number or 2"),
+        (adr.Hyper(0.0, step=0.0), "step=0.0"),
+        (adr.Hyper(0.0, num_returns=0.0), "num_returns=0.0"),
         (adr.Hyper(narrow_at=3.0, widen_at=2.0), "narrow_at=3.0"),
-        (adr.Hyper(boundary_prob=0.0), "boundary_prob=0.0"),
+        (adr.Hyper(0.0, boundary_prob=0.0), "boundary_prob=0.0"),
     ],
 )
 def test_refuses(hyper, says):
@@ -114,4 +114,4 @@ def test_refuses(hyper, says):
 
 def test_refuses_a_box_without_dimensions():
     with pytest.raises(ValueError, match="dimensions=0"):
-        adr.Config(dimensions=0)
+        adr.make(level_fn, adr.Config(dimensions=0), HYPER)

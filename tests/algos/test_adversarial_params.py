@@ -122,17 +122,26 @@ def test_the_worst_pendulum_is_the_grids():
 
     config = adversarial.Config(num_adversaries=4, num_episodes=8, num_steps=60, num_moves=25)
     worst = adversarial.worst_params(KEY, algo, policy, Upright(), params, box, config)
-    # The same episodes: worst_params splits its key and keeps the second half for them.
-    episodes = jax.random.split(KEY)[1]
+    _, search, judge = jax.random.split(KEY, 3)  # as worst_params does
     grid = jnp.stack(jnp.meshgrid(*[jnp.linspace(0, 1, 7)] * 2), -1).reshape(-1, 2)
-    value = jax.jit(
-        jax.vmap(lambda x: adversarial.mean_return(episodes, algo, policy, Upright(), box(params, x), config))
-    )
-    returns = value(grid)
-    np.testing.assert_allclose(value(worst.x[None])[0], worst.episode_return, rtol=1e-4)
-    assert worst.episode_return <= returns.min() + 0.01 * abs(returns.min())
-    assert returns.max() > 0.7 * worst.episode_return  # it matters
+
+    @jax.jit
+    def value(episodes, x):
+        return jax.vmap(lambda x: adversarial.mean_return(episodes, algo, policy, Upright(), box(params, x), config))(x)
+
+    returns, found = value(search, grid), value(search, worst.x[None])[0]
+    np.testing.assert_allclose(value(judge, worst.x[None])[0], worst.episode_return, rtol=1e-4)
+    assert found <= returns.min() + 0.01 * abs(returns.min())
+    assert returns.max() > 0.7 * found  # it matters
     np.testing.assert_allclose(worst.x, grid[returns.argmin()], atol=0.1)
+
+
+def test_searches_start_from_corners_and_uniform_points():
+    for D, n, corners in ((2, 8, 4), (2, 20, 4), (3, 7, 3), (20, 8, 4)):
+        x = np.asarray(adversarial.starts(KEY, n, D))
+        at_corner = ((x == 0) | (x == 1)).all(1)
+        assert x.shape == (n, D) and at_corner.sum() == corners == at_corner[:corners].sum()
+        assert len(np.unique(x, axis=0)) == n and ((x >= 0) & (x <= 1)).all()
 
 
 def test_levels_are_the_adversarys_points_or_uniform():

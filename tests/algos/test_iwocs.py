@@ -148,7 +148,21 @@ def test_sets_of_sets_and_compilations():
     for i in range(2):
         one = iwocs.solve(rectangular(i), 0.8)
         jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-4, atol=1e-4), many, one)
-    before = iwocs.solve._cache_size()
+    before = iwocs._solve._cache_size()
     iwocs.solve(rectangular(2), 0.7)
     iwocs.solve(rectangular(3), 0.9)
-    assert iwocs.solve._cache_size() <= before + 1
+    assert iwocs._solve._cache_size() <= before + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"first": 99}, "first=99: there are"),
+        ({"gamma": 1.5}, "gamma=1.5"),
+        ({"max_iterations": 0}, "max_iterations=0"),
+        ({"mdps": jax.tree.map(lambda x: x[0], rectangular(0))}, "a leading axis of models is missing"),
+    ],
+)
+def test_refuses(changes, says):
+    with pytest.raises(ValueError, match=says):
+        iwocs.solve(**{"mdps": rectangular(0), "gamma": 0.9, **changes})

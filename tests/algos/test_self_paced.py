@@ -28,7 +28,7 @@ class Problem:
     """The same problem in numpy, in (mean - MEAN) / STD and log(std / STD)."""
 
     def __init__(self, D, returns_of, **hyper):
-        self.D, self.hyper = D, self_paced.Hyper(**{"target_mean": 0.9, "target_std": 0.05, **hyper})
+        self.D, self.hyper = D, self_paced.Hyper(**{"threshold": 0.0, "target_mean": 0.9, "target_std": 0.05, **hyper})
         self.z = np.random.default_rng(0).normal(size=(128, D)).astype(np.float32).astype(float)
         self.x = MEAN + STD * self.z
         self.returns = returns_of(self.x)
@@ -266,15 +266,16 @@ def test_a_student_learns_under_it():
         ({"start_mean": jnp.array([0.1, 0.2, 0.3])}, r"start_mean has shape \(3,\): a number or \(2,\)"),
         ({"max_kl": 0.0}, "max_kl=0.0: it must be above 0"),
         ({"min_std": -1.0}, "min_std=-1.0"),
+        ({"settle_kl": -1.0}, "settle_kl=-1.0"),
     ],
 )
 def test_impossible_settings(hyper, words):
     with pytest.raises(ValueError, match=words):
-        self_paced.make(level_fn, self_paced.Config(2), self_paced.Hyper(**hyper))
+        self_paced.make(level_fn, self_paced.Config(2), self_paced.Hyper(**{"threshold": 0.0, **hyper}))
 
 
 def test_impossible_shapes():
     with pytest.raises(ValueError, match="num_contexts=0"):
         self_paced.Config(2, num_contexts=0)
     with pytest.raises(ValueError, match="dimensions=None"):
-        self_paced.make(level_fn)
+        self_paced.make(level_fn, self_paced.Config(), self_paced.Hyper(0.0))

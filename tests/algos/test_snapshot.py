@@ -274,6 +274,8 @@ def test_impossible_settings():
         snapshot.Config(num_episodes=2, keep=3)
     with pytest.raises(ValueError, match="every=0"):
         snapshot.Config(every=0)
+    with pytest.raises(ValueError, match="max_steps=100000, every=1 make 1000000 snapshots"):
+        snapshot.Config(max_steps=100_000, every=1)
     with pytest.raises(ValueError, match=r"Corridor must be wrapped, FromStates\(env\)"):
         snapshot.staged(ppo.make(ENV, SMALL), 10)
     student = ppo.make(STARTS, SMALL)

@@ -15,11 +15,11 @@ from jaxrl.testing import assert_no_key_reuse
 
 KEY = jax.random.key(0)
 TEACHERS = {  # two dimensions, so small that a fit and a split come soon
-    "alp_gmm": (alp_gmm, alp_gmm.Config(2, fit_rate=20, largest=3, history=30)),
-    "covar_gmm": (covar_gmm, covar_gmm.Config(2, fit_rate=20, largest=3)),
-    "riac": (riac, riac.Config(2, region_size=20, attempts=5, max_regions=9)),
+    "alp_gmm": (alp_gmm, alp_gmm.Config(2, fit_rate=20, largest=3, history=30), alp_gmm.Hyper(0.0, 1.0)),
+    "covar_gmm": (covar_gmm, covar_gmm.Config(2, fit_rate=20, largest=3), covar_gmm.Hyper(0.0, 1.0)),
+    "riac": (riac, riac.Config(2, region_size=20, attempts=5, max_regions=9), riac.Hyper(0.0, 1.0)),
     "random": (random_teacher, random_teacher.Config(2)),
-    "oracle": (oracle_teacher, oracle_teacher.Config(2)),
+    "oracle": (oracle_teacher, oracle_teacher.Config(2), oracle_teacher.Hyper(threshold=0.0)),
 }
 
 
@@ -49,8 +49,8 @@ def run(cur, key, steps=30):
 
 @pytest.mark.parametrize("name", TEACHERS)
 def test_a_batch_of_runs_is_the_single_runs(name):
-    module, config = TEACHERS[name]
-    cur = module.make(level_fn, config)
+    module, *settings = TEACHERS[name]
+    cur = module.make(level_fn, *settings)
     keys = jax.random.split(KEY, 3)
     states, x = jax.jit(jax.vmap(lambda key: run(cur, key)))(keys)
     assert ((np.asarray(x) >= 0) & (np.asarray(x) <= 1)).all()
@@ -63,8 +63,8 @@ def test_a_batch_of_runs_is_the_single_runs(name):
 
 @pytest.mark.parametrize("name", TEACHERS)
 def test_keys_and_compilations(name):
-    module, config = TEACHERS[name]
-    cur = module.make(level_fn, config)
+    module, *settings = TEACHERS[name]
+    cur = module.make(level_fn, *settings)
     state = jax.jit(cur.init)(KEY, ())
     # A key of its own: the checker remembers which were used.
     assert_no_key_reuse(lambda key, state: step(cur, key, state), jax.random.key(1), state)
@@ -76,8 +76,8 @@ def test_keys_and_compilations(name):
 
 @pytest.mark.parametrize("name", TEACHERS)
 def test_unfinished_episodes_do_not_count(name):
-    module, config = TEACHERS[name]
-    cur = module.make(level_fn, config)
+    module, *settings = TEACHERS[name]
+    cur = module.make(level_fn, *settings)
     start = cur.init(KEY, ())
     batch, _ = cur.sample(KEY, start, 25)
     after = cur.update(KEY, start, batch, seen(jnp.ones(25), jnp.zeros(25, jnp.int32)))
@@ -88,12 +88,13 @@ def test_unfinished_episodes_do_not_count(name):
 def test_dimensions_come_from_the_level_function(name):
     params = jaxrl.make("CartPole-v1")[1]
     lengths = ranges(params, {"length": (0.2, 3.0), "mass_pole": (0.05, 1.0)})
-    cur = TEACHERS[name][0].make(lengths)
+    module, _, *hyper = TEACHERS[name]
+    cur = module.make(lengths, module.Config(), *hyper)
     batch, _ = cur.sample(KEY, cur.init(KEY, params), 64)
     assert batch.note.shape == (64, 2)
     np.testing.assert_allclose(batch.params.length, 0.2 + 2.8 * batch.note[:, 0], rtol=1e-5)
     with pytest.raises(ValueError, match="dimensions=3: the level function varies 2"):
-        TEACHERS[name][0].make(lengths, TEACHERS[name][0].Config(dimensions=3))
+        module.make(lengths, module.Config(dimensions=3), *hyper)
 
 
 # ---- ALP-GMM
@@ -112,7 +113,7 @@ def test_learning_progress_by_hand():
 
 
 def test_learning_progress_is_that_of_one_task_after_another():
-    cur = alp_gmm.make(level_fn, alp_gmm.Config(2, fit_rate=20, largest=2, history=100))
+    cur = alp_gmm.make(level_fn, alp_gmm.Config(2, fit_rate=20, largest=2, history=100), alp_gmm.Hyper(0.0, 1.0))
     x = np.asarray(jax.random.uniform(KEY, (48, 2)))
     reward = np.asarray(jax.random.uniform(jax.random.key(1), (48,)))
     expected = []
@@ -142,7 +143,7 @@ def two_places(utility, d):
 
 
 def test_alp_gmm_samples_where_progress_is():
-    cur = alp_gmm.make(level_fn, TEACHERS["alp_gmm"][1])
+    cur = alp_gmm.make(level_fn, *TEACHERS["alp_gmm"][1:])
     state = cur.init(KEY, ())
     state = state.replace(mixture=two_places(jnp.array([[0.1], [0.3], [9.0]]), 3))
     x = np.asarray(cur.sample(KEY, state, 8000)[0].note)
@@ -155,7 +156,7 @@ def test_alp_gmm_samples_where_progress_is():
 
 
 def test_fits_fall_due_every_fit_rate_episodes():
-    cur = alp_gmm.make(level_fn, TEACHERS["alp_gmm"][1])
+    cur = alp_gmm.make(level_fn, *TEACHERS["alp_gmm"][1:])
     state, fitted = cur.init(KEY, ()), []
     advance = jax.jit(lambda key, state: step(cur, key, state, 8)[0])
     for i in range(6):
@@ -168,7 +169,7 @@ def test_fits_fall_due_every_fit_rate_episodes():
 
 
 def test_covar_gmm_samples_where_rewards_grow():
-    cur = covar_gmm.make(level_fn, TEACHERS["covar_gmm"][1])
+    cur = covar_gmm.make(level_fn, *TEACHERS["covar_gmm"][1:])
     state = cur.init(KEY, ())
     mixture = two_places(jnp.full((3, 2), 0.5), 4)
     covariance = mixture.covariance.at[:, 2, 3].set(jnp.array([-5e-5, 5e-5, 5e-5]))
@@ -179,7 +180,7 @@ def test_covar_gmm_samples_where_rewards_grow():
 
 
 def test_covar_gmm_fits_tasks_times_and_rewards():
-    cur = covar_gmm.make(level_fn, covar_gmm.Config(1, fit_rate=40, smallest=1, largest=1))
+    cur = covar_gmm.make(level_fn, covar_gmm.Config(1, fit_rate=40, smallest=1, largest=1), covar_gmm.Hyper(0.0, 1.0))
     state, x = cur.init(KEY, ()), np.asarray(jax.random.uniform(KEY, (40, 1)))
     reward = np.linspace(0, 1, 40) ** 2
     batch, _ = cur.sample(KEY, state, 20)
@@ -234,7 +235,7 @@ def test_the_split_with_the_most_different_progress_wins():
 
 
 def test_a_leaf_that_cannot_split_forgets_its_oldest_quarter():
-    cur = riac.make(level_fn, riac.Config(1, region_size=20))
+    cur = riac.make(level_fn, riac.Config(1, region_size=20), riac.Hyper(0.0, 1.0))
     state = cur.init(KEY, ())
     batch, _ = cur.sample(KEY, state, 21)
     x = jnp.linspace(0.0, 0.05, 21)[:, None]  # any cut between them leaves less than 1/15 on one side
@@ -247,7 +248,7 @@ def test_a_leaf_that_cannot_split_forgets_its_oldest_quarter():
 
 def test_the_tree_is_a_partition_and_each_region_knows_its_own():
     config = riac.Config(2, region_size=20, attempts=10, max_regions=31)
-    cur = riac.make(level_fn, config)
+    cur = riac.make(level_fn, config, riac.Hyper(0.0, 1.0))
     x = np.asarray(jax.random.uniform(KEY, (400, 2)))
     reward = np.arange(400) / 400  # tells when
     state, update = cur.init(KEY, ()), jax.jit(cur.update)
@@ -272,7 +273,7 @@ def test_the_tree_is_a_partition_and_each_region_knows_its_own():
 
 
 def test_riac_samples_regions_by_progress_and_mutates_their_worst_task():
-    cur = riac.make(level_fn, TEACHERS["riac"][1], riac.Hyper(mutation=0.01))
+    cur = riac.make(level_fn, TEACHERS["riac"][1], riac.Hyper(0.0, 1.0, mutation=0.01))
     state = cur.init(KEY, ())
     tree = state.tree.replace(
         low=state.tree.low.at[1, 0].set(0.5).at[2, 1].set(0.9),
@@ -334,7 +335,7 @@ def test_a_student_under_a_teacher():
     env, params = jaxrl.make("CartPole-v1")
     lengths = ranges(params, {"length": (0.2, 3.0), "mass_pole": (0.05, 1.0)})
     config = alp_gmm.Config(fit_rate=40, largest=3)
-    cur = alp_gmm.make(lengths, config, alp_gmm.Hyper(return_high=500.0))
+    cur = alp_gmm.make(lengths, config, alp_gmm.Hyper(0.0, 500.0))
     venv = jaxrl.vectorize(env, 8, batched_params=True)
     student = ppo.make(venv, ppo.Config(num_envs=8, num_steps=64, num_epochs=1, num_minibatches=2, hidden=(8,)))
     algo = curriculum.attach(student, cur)
@@ -359,13 +360,15 @@ def test_a_student_under_a_teacher():
         (riac, {"random_share": 1.0}, "random_share=1.0 and mutation_share=0.1"),
         (riac, {"min_width": 0.0}, "min_width=0.0"),
         (oracle_teacher, {"step": (0.1, 0.1, 0.1)}, r"step has shape \(3,\): a number or 2"),
+        (oracle_teacher, {"step": (0.1, 0.0)}, "must not be 0"),
         (oracle_teacher, {"window": 0.0}, "window=0.0"),
         (oracle_teacher, {"num_returns": 0.0}, "num_returns=0.0"),
     ],
 )
 def test_refuses_hyper(module, hyper, says):
     with pytest.raises(ValueError, match=says):
-        module.make(level_fn, module.Config(2), module.Hyper(**hyper))
+        needed = {"threshold": 0.0} if module is oracle_teacher else {"return_low": 0.0, "return_high": 1.0}
+        module.make(level_fn, module.Config(2), module.Hyper(**{**needed, **hyper}))
 
 
 @pytest.mark.parametrize(
@@ -385,4 +388,4 @@ def test_refuses_config(config, settings, says):
 
 def test_refuses_a_level_function_that_does_not_say_its_dimensions():
     with pytest.raises(ValueError, match="dimensions=None"):
-        alp_gmm.make(level_fn)
+        alp_gmm.make(level_fn, alp_gmm.Config(), alp_gmm.Hyper(0.0, 1.0))

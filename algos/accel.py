@@ -132,4 +132,4 @@ def make(
         generation = jnp.where(batch.parent >= 0, state.buffer.extras[batch.parent] + 1, 0)
         return state.replace(buffer=plr.learned(state.buffer, batch, outcomes, state.hyper, config, generation))
 
-    return Curriculum(init, sample, update)
+    return Curriculum(init, sample, update, "accel", config, scored=True)

@@ -33,7 +33,7 @@ from jaxtyping import Array, Float
 
 from jaxrl.curriculum import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import is_concrete, pytree, strongly_typed
-from jaxrl.teaching import dimensions_of
+from jaxrl.teaching import dimensions_of, levels_at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,14 +107,7 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         value = jnp.concatenate([state.low, state.high])[boundary]
         chosen = (jnp.arange(D) == (boundary % D)[:, None]) & on[:, None]
         x = jnp.where(chosen, value[:, None], x)
-        batch = LevelBatch(
-            params=jax.vmap(level_fn, (None, 0))(state.params, x),
-            slot=jnp.full(n, -1),
-            learn_mask=jnp.ones(n, bool),
-            parent=jnp.full(n, -1),
-            max_return=jnp.full(n, -jnp.inf),
-            note=jnp.where(on, boundary, 2 * D),  # past the end: of none
-        )
+        batch = levels_at(level_fn, state.params, x)._replace(note=jnp.where(on, boundary, 2 * D))  # past the end: none
         return batch, state
 
     def update(key: Array, state: ADRState, batch: LevelBatch, outcomes: Outcomes) -> ADRState:
@@ -127,7 +120,7 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         total = add(state.total, outcomes.episode_return)
         return moved(state.replace(total=total, count=add(state.count, finished.astype(total.dtype))))
 
-    return Curriculum(init, sample, update)
+    return Curriculum(init, sample, update, "adr", (level_fn, config))
 
 
 def _check(hyper: Hyper, D: int) -> None:

@@ -236,6 +236,7 @@ def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = No
 
     return student._replace(
         name=f"{student.name}+adversary",
+        around=(*student.around, config),
         init=init,
         collect=collect,
         learn=learn,

@@ -31,14 +31,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl import mixtures
 from jaxrl.curriculum import Curriculum, LevelBatch, Outcomes
-from jaxrl.environment import is_concrete, pytree, strongly_typed
+from jaxrl.environment import pytree, strongly_typed
 from jaxrl.math import rarely
-from jaxrl.teaching import Memory, dimensions_of, latest, levels_at, memory, remember, unit
+from jaxrl.teaching import Memory, check_returns, dimensions_of, latest, levels_at, memory, remember, unit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +113,7 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
     Raises ValueError for settings that cannot be.
     """
     start = strongly_typed(hyper)
-    check(start)
+    check_returns(start)
     D = dimensions_of(level_fn, config.dimensions)
 
     def init(key: Array, params: Any) -> State:
@@ -145,15 +144,4 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         due = after.count // config.fit_rate > past.count // config.fit_rate
         return state.replace(memory=after, mixture=rarely(due, fitted, state.mixture))
 
-    return Curriculum(init, sample, update)
-
-
-def check(hyper: Any) -> None:
-    """Raise ValueError for bounds of the return or a share that cannot be."""
-    if not is_concrete(hyper):
-        return
-    low, high, share = (np.asarray(v) for v in (hyper.return_low, hyper.return_high, hyper.random_share))
-    if not np.all(low < high):
-        raise ValueError(f"return_low={low} must be below return_high={high}.")
-    if np.any((share < 0) | (share > 1)):
-        raise ValueError(f"random_share={share} must be in [0, 1].")
+    return Curriculum(init, sample, update, "alp_gmm", (level_fn, config))

@@ -27,11 +27,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxrl import mixtures
-from jaxrl.algos.alp_gmm import check
 from jaxrl.curriculum import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.math import rarely
-from jaxrl.teaching import Memory, dimensions_of, latest, levels_at, memory, remember, unit
+from jaxrl.teaching import Memory, check_returns, dimensions_of, latest, levels_at, memory, remember, unit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +73,7 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
     Raises ValueError for settings that cannot be.
     """
     start = strongly_typed(hyper)
-    check(start)
+    check_returns(start)
     D = dimensions_of(level_fn, config.dimensions)
     time = jnp.arange(config.fit_rate)[:, None] / config.fit_rate
 
@@ -105,4 +104,4 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         due = after.count // config.fit_rate > past.count // config.fit_rate
         return state.replace(memory=after, mixture=rarely(due, fitted, state.mixture))
 
-    return Curriculum(init, sample, update)
+    return Curriculum(init, sample, update, "covar_gmm", (level_fn, config))

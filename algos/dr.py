@@ -33,4 +33,4 @@ def make(level_fn: Callable[[Array, Any], Any]) -> Curriculum:
     def update(key: Array, state: Any, batch: LevelBatch, outcomes: Outcomes) -> Any:
         return state
 
-    return Curriculum(init, sample, update)
+    return Curriculum(init, sample, update, "dr")

@@ -38,7 +38,7 @@ class Hyper:
     """Dynamic settings: what the expert knows."""
 
     threshold: jax.Array  # mean return above which the window moves
-    step: jax.Array = 1 / 30  # of the unit box, a number or (D,); negative where low values are hard
+    step: jax.Array = 1 / 30  # of the unit box, a number or (D,); negative where low values are hard, 0: it stays low
     window: jax.Array = 1 / 6
     num_returns: jax.Array = 50.0
 
@@ -62,7 +62,7 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
     _check(start, D)
 
     def init(key: Array, params: Any) -> State:
-        low = jnp.where(jnp.broadcast_to(start.step, (D,)) > 0, 0, 1 - start.window)
+        low = jnp.where(jnp.broadcast_to(start.step, (D,)) >= 0, 0, 1 - start.window)
         return State(low, jnp.zeros(()), jnp.zeros(()), strongly_typed(params), start)
 
     def sample(key: Array, state: State, n: int) -> tuple[LevelBatch, State]:
@@ -78,7 +78,7 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         low = jnp.where(moves, jnp.clip(state.low + hyper.step, 0, 1 - hyper.window), state.low)
         return state.replace(low=low, total=jnp.where(full, 0, total), count=jnp.where(full, 0, count))
 
-    return Curriculum(init, sample, update)
+    return Curriculum(init, sample, update, "oracle_teacher", (level_fn, config))
 
 
 def _check(hyper: Hyper, D: int) -> None:
@@ -86,8 +86,6 @@ def _check(hyper: Hyper, D: int) -> None:
         return
     if np.shape(hyper.step) not in ((), (D,)):
         raise ValueError(f"step has shape {np.shape(hyper.step)}: a number or {D} of them.")
-    if not np.all(np.asarray(hyper.step) != 0):
-        raise ValueError(f"step={hyper.step} must not be 0: its sign says where the window begins.")
     if np.any((np.asarray(hyper.window) <= 0) | (np.asarray(hyper.window) > 1)):
         raise ValueError(f"window={hyper.window} must be in (0, 1].")
     if not np.all(np.asarray(hyper.num_returns) >= 1):

@@ -44,7 +44,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import Algorithm, check_at_least_one
-from jaxrl.curriculum import Outcomes, algorithmic_regret, check_levels, new_levels, outcomes
+from jaxrl.curriculum import Outcomes, algorithmic_regret, check_levels, new_levels, on_levels, outcomes
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.spaces import environment_action
 
@@ -204,9 +204,7 @@ def make(
         levels = strongly_typed(jax.vmap(level_fn)(finished))
 
         def play(key, state):
-            everywhere = jnp.ones(venv.num_envs, bool)
-            obs, env_state = venv.restart(key, state.env_state, levels, everywhere)
-            return student.collect(state.replace(obs=obs, env_state=env_state, env_params=levels))
+            return student.collect(on_levels(venv, key, state, levels))
 
         students, rollouts = jax.vmap(play)(jax.random.split(restart_key, many), state.students)
         return PAIREDState(key, students, built), PAIREDRollout(rollouts, made, levels)
@@ -233,6 +231,7 @@ def make(
 
     return student._replace(
         name=f"{student.name}+paired",
+        around=(config, designer.name, designer.config),
         steps_per_update=many * student.steps_per_update,
         init=init,
         collect=collect,

@@ -147,7 +147,7 @@ def make(level_fn: Callable[[Array, Any], Any], config: Config = Config(), hyper
     def update(key: Array, state: PLRState, batch: LevelBatch, outcomes: Outcomes) -> PLRState:
         return state.replace(buffer=learned(state.buffer, batch, outcomes, state.hyper, config))
 
-    return Curriculum(init, sample, update)
+    return Curriculum(init, sample, update, "plr", config, scored=True)
 
 
 def check_hyper(hyper: Any) -> None:

@@ -42,4 +42,4 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config = Config()) -> Cu
     def update(key: Array, state: State, batch: LevelBatch, outcomes: Outcomes) -> State:
         return state
 
-    return Curriculum(init, sample, update)
+    return Curriculum(init, sample, update, "random_teacher", (level_fn, config))

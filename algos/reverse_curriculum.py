@@ -95,7 +95,7 @@ def walked(key: Array, env: Environment, states: Any, params: Any, walk_steps: i
         action_key, env_key = jax.random.split(key)
         action = jax.vmap(space.sample)(jax.random.split(action_key, n))
         ts = jax.vmap(env.step, (0, 0, 0, None))(jax.random.split(env_key, n), states, action, params)
-        on = (i < length) & ~ts.terminated
+        on = (i < length) & ~(ts.terminated | ts.truncated)
         # The clock does not count: else long walks from walks would come to the time limit.
         after = ts.state.replace(time=states.time)
         return rows_where(on, after, states), None
@@ -181,7 +181,7 @@ def make(env: Environment, goal_states: Any, config: Config = Config(), hyper: H
         anew = jax.tree.map(lambda x, y: jnp.where(good.any(), x, y), anew, state.good)
         return state.replace(good=anew, old=_added(state.old, states, good))
 
-    return Curriculum(init, sample, update)
+    return Curriculum(init, sample, update, "reverse_curriculum", config)
 
 
 def _check(hyper: Hyper) -> None:

@@ -36,11 +36,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrl.algos.alp_gmm import check
 from jaxrl.curriculum import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.math import nth, rarely
-from jaxrl.teaching import dimensions_of, levels_at, unit
+from jaxrl.teaching import check_returns, dimensions_of, levels_at, unit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,11 +289,11 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         tree, _ = jax.lax.scan(one, state.tree, episodes)
         return state.replace(tree=refresh(tree, visited(tree, batch.note, outcomes.episodes > 0)))
 
-    return Curriculum(init, sample, update)
+    return Curriculum(init, sample, update, "riac", (level_fn, config))
 
 
 def _check(hyper: Hyper) -> None:
-    check(hyper)
+    check_returns(hyper)
     if not is_concrete(hyper):
         return
     shares = np.asarray(hyper.random_share) + np.asarray(hyper.mutation_share)

@@ -205,7 +205,7 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         # What the old distribution drew says nothing of the new one's tasks.
         return state.replace(mean=mean, std=std, memory=seen.replace(count=jnp.where(due, 0, seen.count)))
 
-    return Curriculum(init, sample, update)
+    return Curriculum(init, sample, update, "self_paced", (level_fn, config))
 
 
 def _check(hyper: Hyper, D: int) -> None:

@@ -46,9 +46,12 @@ from jaxrl.curriculum import (
     Outcomes,
     attach,
     buffer_init,
+    l1_value_loss,
     learnability,
+    max_mc,
     new_levels,
     outcomes,
+    positive_value_loss,
 )
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
@@ -146,7 +149,7 @@ def make(
 
     Args:
         student: on environments with batched params, as `attach` takes; its states must have `replace`.
-        score: of a look, `(seen, batch, outcomes, hyper) -> (N,)`.
+        score: of a look, `(seen, batch, outcomes, hyper) -> (N,)`, as `learnability` or what `oracle_regret` makes.
         success_above: an episode of higher return succeeds.
 
     Raises ValueError as `attach` does, and for settings that cannot be.
@@ -154,6 +157,8 @@ def make(
     start = strongly_typed(Hyper() if hyper is None else hyper)
     if is_concrete(start) and not np.all((np.asarray(start.replay_share) >= 0) & (np.asarray(start.replay_share) <= 1)):
         raise ValueError(f"replay_share={start.replay_share}: it must be in [0, 1].")
+    if score in (max_mc, positive_value_loss, l1_value_loss):
+        raise ValueError("sfl: a look has no values, by which this score goes; use learnability or an oracle_regret.")
 
     def draw(key: Array, params: Any, n: int) -> Any:
         return strongly_typed(jax.vmap(level_fn, (0, None))(jax.random.split(key, n), params))
@@ -171,7 +176,7 @@ def make(
     def update(key: Array, state: SFLState, batch: LevelBatch, outcomes: Outcomes) -> SFLState:
         return state
 
-    attached = attach(student, Curriculum(init, sample, update), score, success_above)
+    attached = attach(student, Curriculum(init, sample, update, "sfl", config), score, success_above)
 
     def refreshed(key: Array, state: AttachedState) -> SFLState:
         """A new buffer, of the best of new levels as the student sees them now."""
@@ -206,7 +211,6 @@ def make(
         return state, metrics
 
     return attached._replace(
-        name=f"{student.name}+sfl",
         collect=collect,
         learn=learn,
         update=lambda state: learn(*collect(state)),

@@ -237,4 +237,4 @@ def make(table: Snapshots, hyper: Hyper | None = None) -> Curriculum:
     def update(key: Array, state: State, batch: LevelBatch, outcomes: Outcomes) -> State:
         return state
 
-    return Curriculum(init, sample, update)
+    return Curriculum(init, sample, update, "snapshot")

@@ -37,6 +37,7 @@ class Algorithm(NamedTuple):
     policy: Callable[[Any], Any]  # state -> what is deployed
     initial_carry: Callable[..., Any]  # (batch_shape=()) -> carry; () for feed-forward policies
     act: Callable[..., tuple[Any, Any]]  # (policy, key, obs, carry=(), greedy=False) -> (action, carry)
+    around: tuple[Any, ...] = ()  # static settings of what was put around it, as a curriculum's
 
 
 def num_updates(algo: Algorithm, total_steps: int) -> int:

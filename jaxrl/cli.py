@@ -589,7 +589,7 @@ class CurriculumFlags:
     """Parameters and their ranges, as in length=0.2:3.0 mass_pole=0.05:1.0. Teachers need them; without them levels are
     the environment's own."""
     score: Literal["max_mc", "positive_value_loss", "l1_value_loss", "learnability"] | None = None
-    """Of levels, for replay. Default: max_mc; learnability for sfl."""
+    """Of levels, for plr (default: max_mc) and accel."""
     success_above: float = 0.0
     """An episode of higher return succeeds."""
 
@@ -622,6 +622,7 @@ def _curriculum_flags(name: str) -> tuple[str, type, Any]:
 def _under_curriculum(recipe: dict[str, Any], module: Any, config: Any, env: Any, params: Any) -> Any:
     """The algorithm of `module` as a curriculum's student."""
     import jax
+    import jax.numpy as jnp
     import numpy as np
 
     from jaxrl import curriculum, registry
@@ -634,7 +635,10 @@ def _under_curriculum(recipe: dict[str, Any], module: Any, config: Any, env: Any
         raise ValueError("--curriculum: a student plays one agent in each of config.num_envs environments.")
     box = ranges(params, dict(map(_range, choice["ranges"]))) if choice["ranges"] or chooses == "points" else None
     if box is None and not hasattr(env, "generate"):
-        raise ValueError(f"{env.id} generates no levels: say what {name} may vary, --curriculum.ranges NAME=LOW:HIGH")
+        raise ValueError(f"{env.id} has no `generate`: say what {name} may vary, --curriculum.ranges NAME=LOW:HIGH")
+    if box is not None:
+        for corner in (0.0, 1.0):
+            env.validate(box(params, jnp.full(box.dimensions, corner)))
     task = env.as_levels() if box is None and hasattr(env, "as_levels") else env
     student = module.make(vectorize(task, config.num_envs, batched_params=True), config)
     steps, longest = student.steps_per_update // config.num_envs, int(np.max(params.max_steps))
@@ -652,14 +656,15 @@ def _under_curriculum(recipe: dict[str, Any], module: Any, config: Any, env: Any
     level_fn = env.generate if box is None else drawn
     settings = [_config(method, recipe["config"])] if "config" in recipe else []
     settings += [method.Hyper(**recipe["hyper"])] if "hyper" in recipe else []
-    score = getattr(curriculum, choice["score"] or ("learnability" if name == "sfl" else "max_mc"))
     if name == "sfl":
-        return method.make(student, level_fn, *settings, score=score, success_above=choice["success_above"])
+        return method.make(student, level_fn, *settings, success_above=choice["success_above"])
     if name == "accel":
         settings.insert(0, getattr(task, "mutate", None))
     chosen = method.make(box if chooses == "points" else level_fn, *settings)
-    scored = name in ("plr", "accel")
-    return curriculum.attach(student, chosen, score if scored else None, choice["success_above"])
+    if choice["score"] and not chosen.scored:
+        raise ValueError(f"--curriculum.score {choice['score']}: {name} reads no score; plr and accel do.")
+    score = getattr(curriculum, choice["score"] or "max_mc") if chosen.scored else None
+    return curriculum.attach(student, chosen, score, choice["success_above"])
 
 
 def _range(word: str) -> tuple[str, tuple[float, float]]:

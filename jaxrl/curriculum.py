@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 from jaxrl.algorithm import Algorithm, episode_metrics
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.returns import gae
+from jaxrl.vectorize import VectorEnv
 
 
 class LevelBatch(NamedTuple):
@@ -52,6 +53,9 @@ class Curriculum(NamedTuple):
     init: Callable[[Array, Any], Any]  # (key, params) -> cstate
     sample: Callable[[Array, Any, int], tuple[LevelBatch, Any]]  # (key, cstate, n) -> (batch, cstate)
     update: Callable[[Array, Any, LevelBatch, Outcomes], Any]  # (key, cstate, batch, outcomes) -> cstate
+    name: str = "curriculum"
+    settings: Any = ()  # static ones, which tell runs apart
+    scored: bool = False  # it reads scores, or holds levels back from learning
 
 
 def new_levels(params: PyTree) -> LevelBatch:
@@ -401,7 +405,9 @@ def outcomes(
 def _done(rollout: Any) -> Bool[Array, "T N"]:
     if hasattr(rollout, "done"):  # as off_policy's
         return rollout.done
-    ends = rollout if hasattr(rollout, "terminated") else rollout.transition  # dqn's
+    ends = rollout if hasattr(rollout, "terminated") else getattr(rollout, "transition", None)  # dqn's
+    if ends is None:
+        raise ValueError(f"a curriculum cannot see where episodes end: {type(rollout).__qualname__} does not say it.")
     return ends.terminated | ends.truncated
 
 
@@ -448,6 +454,18 @@ class AttachedRollout(NamedTuple):
     batch: LevelBatch
 
 
+def on_levels(venv: VectorEnv, key: Array, state: Any, levels: PyTree) -> Any:
+    """A student's state, each of whose slots begins an episode on its level, whatever it was in the middle of."""
+    everywhere = jnp.ones(venv.num_envs, bool)
+    obs, env_state = venv.restart(key, state.env_state, levels, everywhere)
+    state = state.replace(obs=obs, env_state=env_state, env_params=levels)
+    scaler = getattr(state, "reward_scaler", None)
+    if scaler is None:
+        return state
+    # What was earned in the episode that is cut here is no part of the next one's return.
+    return state.replace(reward_scaler=scaler.replace(returns=jnp.zeros_like(scaler.returns)))
+
+
 def attach(
     student: Algorithm,
     curriculum: Curriculum,
@@ -468,9 +486,9 @@ def attach(
             teachers: then students without values (sac, td3, dqn with n_step 1) may have one, too.
         success_above: an episode of higher return succeeds.
 
-    Raises ValueError unless the student's environments were vectorised with `batched_params=True`; in `init` for levels
-    that are no params of them or, outside of transformations, that they refuse; in `learn` for rollouts that lack what
-    scores need.
+    Raises ValueError unless the student's environments were vectorised with `batched_params=True`, and without a score
+    for a curriculum that reads it; in `init` for levels that are no params of the environments or, outside of
+    transformations, that they refuse; in `learn` for rollouts that lack what scores need.
     """
     venv = student.venv
     if not venv.batched_params or venv.level_fn is not None:
@@ -483,6 +501,8 @@ def attach(
             f"attach: with n_step={student.config.n_step}, {student.name} would join rewards across a change of level; "
             "use n_step=1."
         )
+    if curriculum.scored and score is None:
+        raise ValueError(f"attach: {curriculum.name} goes by scores of levels, so it needs a score, as max_mc.")
 
     def sample(key, cstate):
         batch, cstate = curriculum.sample(key, cstate, venv.num_envs)
@@ -502,10 +522,7 @@ def attach(
     def collect(state):
         key, sample_key, restart_key = jax.random.split(state.key, 3)
         batch, cstate = sample(sample_key, state.curriculum)
-        everywhere = jnp.ones(venv.num_envs, bool)
-        obs, env_state = venv.restart(restart_key, state.student.env_state, batch.params, everywhere)
-        ready = state.student.replace(obs=obs, env_state=env_state, env_params=batch.params)
-        after, rollout = student.collect(ready)
+        after, rollout = student.collect(on_levels(venv, restart_key, state.student, batch.params))
         return state.replace(key=key, student=after, curriculum=cstate), AttachedRollout(rollout, batch)
 
     def look(state, rollout):
@@ -543,7 +560,8 @@ def attach(
         return state.replace(key=key, student=after, curriculum=cstate), metrics
 
     return student._replace(
-        name=f"{student.name}+curriculum",
+        name=f"{student.name}+{curriculum.name}",
+        around=(*student.around, curriculum.settings, score, success_above),
         init=init,
         collect=collect,
         learn=learn,

@@ -39,8 +39,9 @@ def cholesky(a: Float[Array, "d d"]) -> Float[Array, "d d"]:
 
     def add_column(j, lower):
         column = a[:, j] - (lower * lower[j]).sum(1)
-        # Rounding can take what the ridge adds from a nearly singular matrix.
-        column = column / jnp.sqrt(jnp.maximum(column[j], 0.1 * RIDGE))
+        # Rounding can take what the ridge adds from a nearly singular matrix, and more.
+        column = jnp.where(index == j, jnp.maximum(column, 0.1 * RIDGE), column)
+        column = column / jnp.sqrt(column[j])
         return lower + jnp.where(index[:, None] < j, 0, column[:, None]) * (index == j)
 
     return jax.lax.fori_loop(0, len(a), add_column, jnp.zeros_like(a))

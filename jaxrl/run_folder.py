@@ -149,6 +149,7 @@ def description(algo: Any, num_seeds: int | None) -> dict[str, Any]:
         "reset": venv.reset_strategy,
         "batched_params": venv.batched_params,
         "num_seeds": num_seeds,
+        **({"around": _text(algo.around)} if algo.around else {}),
     }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxrl.curriculum import LevelBatch, new_levels
-from jaxrl.environment import pytree
+from jaxrl.environment import is_concrete, pytree
 
 # ---- levels
 
@@ -156,3 +156,14 @@ def latest(memory: Memory, n: int) -> Float[Array, "n width"]:
 def unit(value: Float[Array, "..."], low: Array | float, high: Array | float) -> Float[Array, "..."]:
     """Mapped to [0, 1] from [low, high], clipped."""
     return jnp.clip((value - low) / (high - low), 0, 1)
+
+
+def check_returns(hyper: Any) -> None:
+    """Raise ValueError for bounds of the return or a share that cannot be."""
+    if not is_concrete(hyper):
+        return
+    low, high, share = (np.asarray(v) for v in (hyper.return_low, hyper.return_high, hyper.random_share))
+    if not np.all(low < high):
+        raise ValueError(f"return_low={low} must be below return_high={high}.")
+    if np.any((share < 0) | (share > 1)):
+        raise ValueError(f"random_share={share} must be in [0, 1].")

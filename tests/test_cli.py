@@ -20,6 +20,7 @@ import jaxrl
 from jaxrl import cli, registry
 
 TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
+SHORT = f"ppo CartPole-v1 {TINY} --params.max-steps 8"
 EVALUATION = "--eval-episodes 2 --eval-max-steps 10 --eval-every 96 --no-progress"
 TRAIN = f"train ppo CartPole-v1 --seeds 2 --total-steps 96 {EVALUATION} {TINY}"
 COMMANDS = ("train", "sweep", "resume", "eval", "render", "export", "plot", "envs", "algos", "bench")
@@ -269,9 +270,19 @@ def test_a_run_under_level_replay_goes_on_and_is_evaluated_on_the_task(tmp_path)
     recipe = json.loads((folder / "config.json").read_text())["recipe"]
     assert recipe["curriculum"]["name"] == "plr" and recipe["curriculum"]["hyper"]["staleness"] == 0.5
     algo, _, task, params = cli._build(recipe)
-    assert not task.levels and algo.venv.env.levels and algo.name == "ppo+curriculum" and params.walls == 5
+    assert not task.levels and algo.venv.env.levels and algo.name == "ppo+plr" and params.walls == 5
     assert "return" in good(f"eval {folder} --episodes 2 --max-steps 8")
     assert "run folder" in good(f"resume {folder} --no-progress")
+
+
+def test_a_student_off_policy_under_a_teacher(tmp_path):
+    teacher = "--curriculum alp_gmm --curriculum.ranges length=0.5:1.5 mass=0.5:2"
+    teacher += " --curriculum.hyper.return-low -1600 --curriculum.hyper.return-high 0"
+    small = "--config.num-envs 2 --config.num-steps 6 --config.num-updates 3 --config.batch-size 4 --config.hidden 8"
+    learner = f"{small} --config.buffer-size 64 --hyper.learning-starts 0 --params.max-steps 6 {EVALUATION}"
+    good(f"train sac Pendulum-v1 {teacher} {learner} --total-steps 48 --out {tmp_path / 'run'}")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["levels_finished"] == [1.0] and rows[-1]["gradient_steps"][0] > 0
 
 
 @pytest.mark.parametrize(
@@ -299,14 +310,13 @@ def test_curricula_are_built_from_words(monkeypatch, words):
     [
         ("plr CartPole-v1", "plr chooses a student's levels: jaxrl train ppo CartPole-v1 --curriculum plr"),
         ("ppo CartPole-v1 --curriculum plrr", "Unknown curriculum 'plrr'. Did you mean 'plr'?"),
-        ("ppo CartPole-v1 --curriculum plr", "CartPole-v1 generates no levels"),
+        ("ppo CartPole-v1 --curriculum plr", "CartPole-v1 has no `generate`"),
         ("ppo CartPole-v1 --curriculum random_teacher", "ranges of no parameter"),
         ("ppo CartPole-v1 --curriculum dr --curriculum.ranges length=1", "length=1: it is written NAME=LOW:HIGH"),
         ("ppo CartPole-v1 --curriculum dr --curriculum.ranges lenth=1:2", "did you mean 'length'"),
-        (
-            f"ppo CartPole-v1 {TINY} --params.max-steps 8 --curriculum accel --curriculum.ranges length=1:2",
-            "mutate_fn=None",
-        ),
+        (f"{SHORT} --curriculum accel --curriculum.ranges length=1:2", "mutate_fn=None"),
+        (f"{SHORT} --curriculum dr --curriculum.ranges length=1:2 --curriculum.score max_mc", "dr reads no score"),
+        ("ppo CartPole-v1 --curriculum dr --curriculum.ranges length=-1:2", "length=-1.0 must be positive"),
         ("stream_ac CartPole-v1 --curriculum dr --curriculum.ranges length=1:2", "config.num_envs"),
     ],
 )

@@ -457,6 +457,16 @@ def test_students_without_values_under_a_curriculum_that_reads_no_score():
         curriculum.attach(dqn.make(venv, dataclasses.replace(config, n_step=3)), dr.make(cartpole_level))
 
 
+def test_what_was_earned_in_a_cut_episode_is_no_part_of_the_next_return():
+    """A return that went on over 16 steps of reward 1 would be 16 at gamma 1; each level starts from nothing."""
+    algo = curriculum.attach(cartpole_student(num_steps=4, normalize_reward=True), dr.make(cartpole_level), score=None)
+    state = jax.jit(algo.init)(jax.random.key(0), ppo.Hyper(gamma=1.0))
+    update = jax.jit(algo.update)
+    for _ in range(4):
+        state, _ = update(state)
+    np.testing.assert_allclose(state.student.reward_scaler.returns, 4)  # no pole falls within 4 steps
+
+
 def test_attached_algorithm_trains_and_resumes_unchanged(robust_plr):
     algo, init, _, _, update = robust_plr
     state, metrics = jax.jit(lambda k: jaxrl.train(algo, k, 6 * algo.steps_per_update))(jax.random.key(1))
@@ -540,6 +550,8 @@ def test_errors_name_the_remedy():
         plr.make(cartpole_level, hyper=plr.Hyper(staleness=1.5))
     with pytest.raises(ValueError, match="temperature=0.0"):
         plr.make(cartpole_level, hyper=plr.Hyper(temperature=0.0))
+    with pytest.raises(ValueError, match="plr goes by scores of levels"):
+        curriculum.attach(cartpole_student(), plr.make(cartpole_level), score=None)
     blind = dqn.make(jaxrl.vectorize(env, 10, batched_params=True), dqn.Config(num_envs=10))
     attached = curriculum.attach(blind, plr.make(cartpole_level, plr.Config(buffer_size=10)))
     with pytest.raises(ValueError, match="rollouts of dqn have no learn_mask, next_value, value.*ppo_rnn"):

@@ -355,8 +355,11 @@ def test_robust_plr_runs_and_resumes_unchanged(tmp_path, one_by_one):
     assert_same_run(fit(algo, KEY, STEPS, out=tmp_path / "b", **RUN, resume=True), reference)
     assert logs(tmp_path / "a") == logs(tmp_path / "b")
     assert "levels_replayed" in reference.metrics
-    with pytest.raises(CheckpointError, match=r"algorithm is 'ppo\+curriculum' there, 'ppo' here"):
+    with pytest.raises(CheckpointError, match=r"algorithm is 'ppo\+plr' there, 'ppo' here"):
         load(student, tmp_path / "a")
+    other = curriculum.attach(student, plr.make(level, plr.Config(buffer_size=4, robust=False)))
+    with pytest.raises(CheckpointError, match="around is .*robust=True.* there, .*robust=False.* here"):
+        load(other, tmp_path / "a")
 
 
 # ---- divergence

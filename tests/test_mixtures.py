@@ -38,6 +38,9 @@ def test_factors():
     np.testing.assert_allclose(lower, np.linalg.cholesky(a), rtol=1e-4, atol=1e-5)
     inverse = jax.jit(jax.vmap(mixtures.lower_inverse))(lower)
     np.testing.assert_allclose(inverse @ np.asarray(lower), np.broadcast_to(np.eye(5), a.shape), atol=1e-5)
+    for rounding in (-1.2e-7, 0.0):  # what two close points leave of a second pivot
+        lower = np.asarray(mixtures.cholesky(jnp.array([[1, 1], [1, 1 + rounding]], jnp.float32)))
+        assert lower[1, 1] > 0 and np.isfinite(np.asarray(mixtures.lower_inverse(jnp.asarray(lower)))).all()
 
 
 def test_densities_are_scipys():

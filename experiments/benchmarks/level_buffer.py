@@ -14,6 +14,7 @@ import time
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from common import print_table, save
 from maze_ppo_rnn import own_side
 
@@ -25,18 +26,17 @@ ENV, PARAMS = jaxrl.make("Maze-v0")
 BATCH = 32
 
 
-def curricula(sizes: list[int]) -> dict[str, Curriculum]:
-    """By name; level replay from the first batch on."""
-    found = {"domain randomisation": dr.make(ENV.generate)}
+def curricula(sizes: list[int]) -> dict[str, tuple[Curriculum, int]]:
+    """By name, with the levels in its buffer, which replays half of the time."""
+    found = {"domain randomisation": (dr.make(ENV.generate), 0)}
     for size in sizes:
-        found[f"PLR, {size:,} levels"] = plr.make(ENV.generate, plr.Config(size), plr.Hyper(min_fill=0.0))
-        edits = accel.make(ENV.generate, ENV.mutate, accel.Config(size), accel.Hyper(min_fill=0.0))
-        found[f"ACCEL, {size:,} levels"] = edits
+        found[f"PLR, {size:,} levels"] = plr.make(ENV.generate, plr.Config(size)), size
+        found[f"ACCEL, {size:,} levels"] = accel.make(ENV.generate, ENV.mutate, accel.Config(size)), size
     return found
 
 
-def cycles(cur: Curriculum, length: int):
-    """A program of `length` batches, each scored at random, and the state after one run of it."""
+def cycles(cur: Curriculum, size: int, length: int):
+    """A program of `length` batches, each scored at random, and a state whose `size` places are all taken."""
 
     def cycle(state, key):
         sample_key, score_key, update_key = jax.random.split(key, 3)
@@ -45,9 +45,14 @@ def cycles(cur: Curriculum, length: int):
         seen = Outcomes(score, score, score, score, score, jnp.ones(BATCH, jnp.int32))
         return cur.update(update_key, state, batch, seen), None
 
-    program = jax.jit(lambda state, keys: jax.lax.scan(cycle, state, keys)[0], donate_argnums=0)
-    keys = jax.random.split(jax.random.key(1), length)
-    return program, program(jax.jit(cur.init)(jax.random.key(0), PARAMS), keys), keys
+    program = jax.jit(lambda state, key: jax.lax.scan(cycle, state, jax.random.split(key, length))[0], donate_argnums=0)
+    state, i = jax.jit(cur.init)(jax.random.key(0), PARAMS), 0
+    if size:
+        state = state.replace(hyper=state.hyper.replace(replay_prob=jnp.zeros(())))
+        while np.isinf(state.buffer.score).any():
+            state, i = program(state, jax.random.key(i)), i + 1
+        state = state.replace(hyper=state.hyper.replace(replay_prob=jnp.full((), 0.5)))
+    return program, program(state, jax.random.key(i))
 
 
 def main() -> None:
@@ -58,14 +63,14 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=4, help="of the student, a timed run")
     parser.add_argument("--out", default="level_buffer.json")
     args = parser.parse_args()
-    runs = {name: cycles(cur, args.cycles) for name, cur in curricula(args.sizes).items()}
+    runs = {name: cycles(*chosen, args.cycles) for name, chosen in curricula(args.sizes).items()}
     times = {name: [] for name in runs}
-    for _ in range(args.repeats):  # turn by turn, so that other work on the machine meets all alike
-        for name, (program, state, keys) in runs.items():
+    for i in range(args.repeats):  # turn by turn, so that other work on the machine meets all alike
+        for name, (program, state) in runs.items():
             begin = time.perf_counter()
-            state = jax.block_until_ready(program(state, keys))
+            state = jax.block_until_ready(program(state, jax.random.key(-1 - i)))
             times[name].append((time.perf_counter() - begin) / args.cycles)
-            runs[name] = program, state, keys
+            runs[name] = program, state
     update = own_side(32, 256, args.updates, 3, "dr", 0.0)["run_s"] / args.updates
     seconds = {name: statistics.median(found) for name, found in times.items()}
     rows = [[name, f"{1e3 * s:.1f}", f"{100 * s / update:.2f} %"] for name, s in seconds.items()]

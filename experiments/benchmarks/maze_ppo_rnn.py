@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="processes of each side, alternating")
     parser.add_argument("--method", choices=["dr", "plr"], default="dr")
     parser.add_argument("--min-fill", type=float, default=32 / 4000, help="share of the buffer before any replay")
-    parser.add_argument("--out", default="maze_ppo_rnn.json")
+    parser.add_argument("--out", help="default: maze_ppo_rnn_METHOD.json")
     parser.add_argument("--own", action="store_true", help="time our side here, print JSON (internal)")
     args = parser.parse_args()
     if args.own:
@@ -84,7 +84,7 @@ def main() -> None:
     rows.append(["seconds to compile", *(f"{compiles[n]:.1f}" for n in compiles), f"{ratio:.2f}"])
     title = f"Recurrent PPO, {args.method}, on 13 x 13 mazes, {args.num_envs} environments x {args.num_steps} steps"
     print_table(title, ["", "jaxued", "jaxrl", "jaxrl / jaxued"], rows)
-    save(args.out, {"steps": steps, "times": times, "steps_per_second": rates})
+    save(args.out or f"maze_ppo_rnn_{args.method}.json", {"steps": steps, "times": times, "steps_per_second": rates})
 
 
 if __name__ == "__main__":

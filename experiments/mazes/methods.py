@@ -52,27 +52,31 @@ PUBLISHED = Setting(
 )
 
 
-def algorithm(method: str, setting: Setting) -> tuple[Any, Any, Any]:
-    """`(algorithm, hyper, params of the level distribution)`."""
+def algorithm(method: str, setting: Setting, updates: int) -> tuple[Any, Any, Any]:
+    """`(algorithm, hyper, params of the level distribution)` of a run of so many updates."""
+    hyper = setting.hyper
+    if setting is PUBLISHED:
+        hyper = hyper.replace(anneal_steps=updates * setting.config.num_envs * setting.config.num_steps)
     env = ENV.as_levels()
     venv = jaxrl.vectorize(env, setting.config.num_envs, batched_params=True)
     student = ppo_rnn.make(venv, setting.config, setting.network)
     replay = dict(replay_prob=0.5, min_fill=0.25, staleness=0.3)
     size = setting.buffer_size
     if method == "dr":
-        return attach(student, dr.make(ENV.generate)), setting.hyper, PARAMS
+        return attach(student, dr.make(ENV.generate)), hyper, PARAMS
     if method in ("plr", "plr_robust", "plr_parallel"):
         config = plr.Config(size, robust=method != "plr", parallel=method == "plr_parallel")
-        return attach(student, plr.make(ENV.generate, config, plr.Hyper(**replay))), setting.hyper, PARAMS
+        return attach(student, plr.make(ENV.generate, config, plr.Hyper(**replay))), hyper, PARAMS
     if method == "sfl":
-        return sfl.make(student, ENV.generate, setting.look), setting.hyper, PARAMS
+        return sfl.make(student, ENV.generate, setting.look), hyper, PARAMS
     if method == "paired":
         editor, editor_params = jaxrl.make("MazeEditor-v0")
         designer = ppo_rnn.make(editor, setting.designer)
-        hyper = setting.hyper.replace(ent_coef=0.05)
-        return paired.make(student, designer, maze_editor.level, designer_hyper=hyper), setting.hyper, editor_params
+        steps = setting.designer.num_envs * setting.designer.num_steps
+        of_designer = hyper.replace(ent_coef=0.05, anneal_steps=(hyper.anneal_steps > 0) * updates * steps)
+        return paired.make(student, designer, maze_editor.level, designer_hyper=of_designer), hyper, editor_params
     grow = accel.make(ENV.generate, env.mutate, accel.Config(size), accel.Hyper(replay_prob=0.8, min_fill=0.25))
-    return attach(student, grow), setting.hyper, PARAMS.replace(walls=0)
+    return attach(student, grow), hyper, PARAMS.replace(walls=0)
 
 
 METHODS = ("dr", "plr", "plr_robust", "plr_parallel", "accel", "sfl", "paired")

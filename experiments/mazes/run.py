@@ -47,9 +47,7 @@ def solved(algo, policy, key, levels, episodes):
 
 def train(method, setting, updates, seeds):
     """Shares solved: of the hold-outs along the way (seeds, POINTS, 8), of them and of random mazes at the end."""
-    algo, hyper, params = algorithm(method, setting)
-    if setting is PUBLISHED:
-        hyper = hyper.replace(anneal_steps=updates * setting.config.num_envs * setting.config.num_steps)
+    algo, hyper, params = algorithm(method, setting, updates)
     hyper, levels, unseen = strongly_typed(hyper), maze_levels.holdouts(), random_levels(RANDOM)
 
     def block(state, key):

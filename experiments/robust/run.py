@@ -78,14 +78,15 @@ def pendulums(seeds):
             algo = adversarial_params.make(algo, ADVERSARY, adversarial_params.Hyper(uniform_share=share))
 
         def run(key, algo=algo):  # noqa: B023, it is called here
+            key, test_key, search_key = jax.random.split(key, 3)
             state, _ = jaxrl.train(algo, key, STEPS, hyper, params)
             policy = algo.policy(state)
 
-            def mean(point, policy=policy, key=key, algo=algo):
+            def mean(point, policy=policy, key=test_key, algo=algo):
                 level = boxes(params, point)
                 return evaluate(algo, policy, env, level, key, 32, 200, greedy=True).returns.mean()
 
-            worst = adversarial_params.worst_params(key, algo, policy, env, params, boxes, search)
+            worst = adversarial_params.worst_params(search_key, algo, policy, env, params, boxes, search)
             return jax.vmap(mean)(grid), mean(jnp.array([1 / 3, 0.5])), worst.x, worst.episode_return
 
         begin = time.perf_counter()

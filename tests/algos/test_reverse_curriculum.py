@@ -1,17 +1,20 @@
 """Walks from a goal, which starts are kept, by hand; a student that nothing else teaches."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl import curriculum
+from jaxrl import Environment, Transition, curriculum
 from jaxrl.algos import ppo
 from jaxrl.algos import reverse_curriculum as reverse
 from jaxrl.curriculum import Outcomes
 from jaxrl.environment import pytree
 from jaxrl.mdp import TabularEnvironment, TabularState, certain
+from jaxrl.spaces import Box, Discrete
 from jaxrl.testing import assert_no_key_reuse
 from jaxrl.wrappers import FromStates
 
@@ -34,6 +37,37 @@ class Corridor(TabularEnvironment):
     def outcomes(self, state, action, params):
         to = jnp.clip(state + 2 * action - 1, 0, LENGTH - 1)
         return certain(to, jnp.where(to == LENGTH - 1, 1.0, 0.0), to == LENGTH - 1)
+
+
+@pytree
+class FencedState:
+    time: jax.Array
+    x: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Fenced(Environment):
+    """A line that is left, not ended, beyond 3."""
+
+    id: str = dataclasses.field(default="Fenced", kw_only=True)
+    Params = CorridorParams
+    deterministic = True
+
+    def initial(self, key, params):
+        return FencedState(jnp.int32(0), jnp.int32(0))
+
+    def transition(self, key, state, action, params):
+        after = state.replace(x=state.x + 2 * action - 1)
+        return Transition(after, jnp.float32(0), jnp.bool_(False), jnp.abs(after.x) > 3, {})
+
+    def observe(self, key, state, params):
+        return state.x.astype(float)[None]
+
+    def observation_space(self, params):
+        return Box(-4.0, 4.0, (1,))
+
+    def action_space(self, params):
+        return Discrete(2)
 
 
 ENV = Corridor(id="Corridor")
@@ -66,6 +100,10 @@ def test_walks_are_short_and_do_not_end_episodes():
     np.testing.assert_allclose(share, np.array([1, 2, 7, 4, 7, 2, 1]) / 24, atol=0.03)
     near = reverse.walked(KEY, ENV, cells(*[LENGTH - 2] * n), ENV.default_params, 3)
     assert near.index.max() == LENGTH - 2  # a step into the goal is not taken
+    fenced = Fenced(id="Fenced")
+    states = FencedState(jnp.zeros(n, jnp.int32), jnp.full(n, 2, jnp.int32))
+    walked = reverse.walked(KEY, fenced, states, fenced.default_params, 3)
+    assert set(np.unique(walked.x)) == {-1, 0, 1, 2, 3}  # nor one out of the arena, a truncation
 
 
 def test_starts_that_are_kept():

@@ -275,6 +275,8 @@ def test_refuses_a_share_that_is_none_and_students_without_levels():
     with pytest.raises(ValueError, match=r"replay_share=1.5.*in \[0, 1\]"):
         sfl.make(student_of(), coin, SMALL, sfl.Hyper(replay_share=1.5))
     plain = ppo.make(jaxrl.vectorize(Coin(), 4), ppo.Config(num_envs=4, num_steps=8))
+    with pytest.raises(ValueError, match="a look has no values"):
+        sfl.make(student_of(), coin, SMALL, score=curriculum.max_mc)
     with pytest.raises(ValueError, match="batched_params=True"):
         sfl.make(plain, coin, SMALL)
     algo = sfl.make(student_of(), lambda key, params: params.replace(bias=jnp.ones(3)), SMALL)

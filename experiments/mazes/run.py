@@ -2,9 +2,9 @@
 
     python experiments/mazes/run.py [--only dr plr ...] [--seeds 10] [--updates 300] [--published]
 
-Writes results.json beside this file, method by method, and prints the table of README.md. All seeds of a method are one
-program. The student is recurrent PPO as in minimax and JaxUED, small enough for a CPU (`STUDENT`); `--published` has
-JaxUED's network and settings, its annealed learning rate, and 30,000 updates, for a GPU.
+Writes results.json beside this file, method by method, then README.md's table and results.png (`picture.py`). All seeds
+of a method are one program. The student is recurrent PPO as in minimax and JaxUED, small enough for a CPU (`STUDENT`);
+`--published` has JaxUED's network and settings, its annealed learning rate, and 30,000 updates, for a GPU.
 """
 
 import argparse
@@ -15,12 +15,13 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import picture
 from methods import METHODS, PUBLISHED, STUDENT, algorithm
 
 import jaxrl
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.grid import maze_levels
-from jaxrl.evaluation import bootstrap_interval, evaluate, iqm
+from jaxrl.evaluation import evaluate
 from jaxrl.run_folder import environment_of_run
 
 FILE = Path(__file__).with_name("results.json")
@@ -95,30 +96,7 @@ def main() -> None:
             "where": environment_of_run(),
         }
         FILE.write_text(json.dumps(report) + "\n")
-    table(json.loads(FILE.read_text()))
-
-
-def cvar(solved, alpha=0.1):
-    """What is solved of the worst share `alpha` of the levels, chosen by half of the seeds and judged by the others."""
-    halves = solved[::2].mean(0), solved[1::2].mean(0)
-    n = max(1, int(alpha * solved.shape[1]))
-    return np.mean([judge[np.argsort(chooser)[:n]].mean() for chooser, judge in (halves, halves[::-1])])
-
-
-def table(report):
-    print(
-        "| method | hold-outs, IQM (95 %) | 1,000 random mazes, IQM (95 %) | worst 10 % of them | steps | CPU minutes |"
-    )
-    print("|---" * 6 + "|")
-    for name, r in report.items():
-        seeds = len(r["holdouts"])
-        bits = np.frombuffer(bytes.fromhex(r["random"]), np.uint8).reshape(seeds, -1)
-        unseen = np.unpackbits(bits, axis=1)[:, :RANDOM]
-        cells = [name]
-        for shares in (np.mean(r["holdouts"], 1), unseen.mean(1)):
-            cells.append("{:.2f} ({:.2f} to {:.2f})".format(iqm(shares), *bootstrap_interval(shares)))
-        cells.append(f"{cvar(unseen):.2f}")
-        print(f"| {' | '.join(cells)} | {r['steps']:,} | {r['seconds']['cpu'] / 60:.0f} |")
+    picture.main()
 
 
 if __name__ == "__main__":

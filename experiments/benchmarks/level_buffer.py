@@ -19,7 +19,7 @@ from common import print_table, save
 from maze_ppo_rnn import own_side
 
 import jaxrl
-from jaxrl.algos import accel, dr, plr
+from jaxrl.algos import accel, plr
 from jaxrl.curriculum import Curriculum, Outcomes
 
 ENV, PARAMS = jaxrl.make("Maze-v0")
@@ -28,7 +28,7 @@ BATCH = 32
 
 def curricula(sizes: list[int]) -> dict[str, tuple[Curriculum, int]]:
     """By name, with the levels in its buffer, which replays half of the time."""
-    found = {"domain randomisation": (dr.make(ENV.generate), 0)}
+    found = {}
     for size in sizes:
         found[f"PLR, {size:,} levels"] = plr.make(ENV.generate, plr.Config(size)), size
         found[f"ACCEL, {size:,} levels"] = accel.make(ENV.generate, ENV.mutate, accel.Config(size)), size
@@ -47,11 +47,10 @@ def cycles(cur: Curriculum, size: int, length: int):
 
     program = jax.jit(lambda state, key: jax.lax.scan(cycle, state, jax.random.split(key, length))[0], donate_argnums=0)
     state, i = jax.jit(cur.init)(jax.random.key(0), PARAMS), 0
-    if size:
-        state = state.replace(hyper=state.hyper.replace(replay_prob=jnp.zeros(())))
-        while np.isinf(state.buffer.score).any():
-            state, i = program(state, jax.random.key(i)), i + 1
-        state = state.replace(hyper=state.hyper.replace(replay_prob=jnp.full((), 0.5)))
+    state = state.replace(hyper=state.hyper.replace(replay_prob=jnp.zeros(())))
+    while np.isinf(state.buffer.score).any():
+        state, i = program(state, jax.random.key(i)), i + 1
+    state = state.replace(hyper=state.hyper.replace(replay_prob=jnp.full((), 0.5)))
     return program, program(state, jax.random.key(i))
 
 

@@ -231,7 +231,7 @@ def make(
 
     return student._replace(
         name=f"{student.name}+paired",
-        around=(config, designer.name, designer.config),
+        around=(*student.around, config, designer.name, designer.config),
         steps_per_update=many * student.steps_per_update,
         init=init,
         collect=collect,

@@ -25,23 +25,13 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import (
-    AdamState,
-    Algorithm,
-    adam_init,
-    annealed,
-    as_vector_env,
-    check_at_least_one,
-    descend,
-    episode_metrics,
-    spaces_of,
-    starting_values,
-)
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, episode_metrics, spaces_of, starting_values
 from jaxrl.algos.ppo import normalized
-from jaxrl.distributions import Distribution, num_outputs, of_space
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key
-from jaxrl.networks import ActorCritic
+from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.networks import ActorCritic
+from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
@@ -275,7 +265,7 @@ def main() -> None:
     """`python -m jaxrl.algos.a2c CartPole-v1 ...` is `jaxrl train a2c CartPole-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "a2c", *sys.argv[1:]]))
 

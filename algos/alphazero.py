@@ -34,22 +34,19 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from jaxrl.algorithm import (
-    AdamState,
     Algorithm,
-    adam_init,
-    annealed,
     as_vector_env,
     check_at_least_one,
     check_minibatches,
-    descend,
     episode_metrics,
     spaces_of,
     starting_values,
 )
-from jaxrl.distributions import Categorical, mask_logits
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
-from jaxrl.networks import ActorCritic
+from jaxrl.nn.distributions import Categorical, mask_logits
+from jaxrl.nn.networks import ActorCritic
+from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import successor_values
 from jaxrl.spaces import Discrete, Space
@@ -477,7 +474,7 @@ def main() -> None:
     """`python -m jaxrl.algos.alphazero CartPole-v1 ...` is `jaxrl train alphazero CartPole-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "alphazero", *sys.argv[1:]]))
 

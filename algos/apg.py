@@ -31,23 +31,19 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import (
-    AdamState,
     Algorithm,
-    adam_init,
-    annealed,
     as_vector_env,
     check_at_least_one,
     check_minibatches,
-    descend,
     episode_metrics,
-    polyak,
     spaces_of,
     starting_values,
 )
-from jaxrl.distributions import Normal, num_outputs
 from jaxrl.environment import Environment, pytree
 from jaxrl.math import fast_key, shuffled
-from jaxrl.networks import ActorCritic
+from jaxrl.nn.distributions import Normal, num_outputs
+from jaxrl.nn.networks import ActorCritic
+from jaxrl.nn.optim import AdamState, adam_init, annealed, descend, polyak
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import Steps, rollout
 from jaxrl.spaces import Box, Space
@@ -325,7 +321,7 @@ def main() -> None:
     """`python -m jaxrl.algos.apg Pendulum-v1 ...` is `jaxrl train apg Pendulum-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "apg", *sys.argv[1:]]))
 

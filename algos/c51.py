@@ -51,7 +51,7 @@ def main() -> None:
     """`python -m jaxrl.algos.c51 CartPole-v1 ...` is `jaxrl train c51 CartPole-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "c51", *sys.argv[1:]]))
 

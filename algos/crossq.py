@@ -25,14 +25,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxrl import off_policy
-from jaxrl.algorithm import Algorithm, adam_init, as_vector_env, descend, spaces_of, starting_values
-from jaxrl.distributions import TanhNormal
+from jaxrl.algorithm import Algorithm, as_vector_env, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key
-from jaxrl.networks import MLP, activation_function, active_units, encode
-from jaxrl.off_policy import Rollout, Transition, flatten, init_critics
-from jaxrl.replay import Replay, uniform
+from jaxrl.nn.distributions import TanhNormal
+from jaxrl.nn.networks import MLP, activation_function, active_units, encode
+from jaxrl.nn.optim import adam_init, descend
+from jaxrl.replay import off_policy
+from jaxrl.replay.off_policy import Rollout, Transition, flatten, init_critics
+from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -418,7 +419,7 @@ def main() -> None:
     """`python -m jaxrl.algos.crossq Pendulum-v1 ...` is `jaxrl train crossq Pendulum-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "crossq", *sys.argv[1:]]))
 

@@ -24,21 +24,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxrl import off_policy
-from jaxrl.algorithm import (
-    Algorithm,
-    adam_init,
-    as_vector_env,
-    descend,
-    polyak,
-    spaces_of,
-    starting_values,
-)
+from jaxrl.algorithm import Algorithm, as_vector_env, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key
-from jaxrl.networks import MLP, encode
-from jaxrl.off_policy import Critic, Rollout, Transition, action_values, flatten
-from jaxrl.replay import Replay, uniform
+from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.optim import adam_init, descend, polyak
+from jaxrl.replay import off_policy
+from jaxrl.replay.off_policy import Critic, Rollout, Transition, action_values, flatten
+from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -282,7 +275,7 @@ def main() -> None:
     """`python -m jaxrl.algos.ddpg Pendulum-v1 ...` is `jaxrl train ddpg Pendulum-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "ddpg", *sys.argv[1:]]))
 

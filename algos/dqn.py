@@ -36,27 +36,18 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrl.algorithm import (
-    AdamState,
-    Algorithm,
-    adam_init,
-    annealed,
-    as_vector_env,
-    check_at_least_one,
-    descend,
-    episode_metrics,
-    gradient_steps_due,
-    spaces_of,
-    starting_values,
-)
-from jaxrl.distributions import Categorical, mask_logits
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, episode_metrics, spaces_of, starting_values
 from jaxrl.environment import Environment, is_concrete, pytree, split_observation, visible
 from jaxrl.math import fast_key
-from jaxrl.networks import MLP, Encoder, activation_function, active_units
-from jaxrl.replay import Replay, prioritised_sequence, sequence
+from jaxrl.nn.distributions import Categorical, mask_logits
+from jaxrl.nn.networks import MLP, Encoder, activation_function, active_units
+from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
+from jaxrl.nn.value_heads import CATEGORICAL, CRITICS, SCALAR, action_values, critic_loss, half_square
+from jaxrl.replay.off_policy import gradient_steps_due
+from jaxrl.replay.ring import Replay
+from jaxrl.replay.sequence import prioritised_sequence, sequence
 from jaxrl.rollout import rollout
 from jaxrl.spaces import Discrete, Space
-from jaxrl.value_heads import CATEGORICAL, CRITICS, SCALAR, action_values, critic_loss, half_square
 from jaxrl.vectorize import VectorEnv
 
 
@@ -597,7 +588,7 @@ def main() -> None:
     """`python -m jaxrl.algos.dqn CartPole-v1 ...` is `jaxrl train dqn CartPole-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "dqn", *sys.argv[1:]]))
 

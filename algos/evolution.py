@@ -28,20 +28,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from jaxrl import normalize
-from jaxrl.algorithm import (
-    Algorithm,
-    adam_init,
-    annealed,
-    as_vector_env,
-    episode_metrics,
-    safe_adam,
-    spaces_of,
-    starting_values,
-)
-from jaxrl.distributions import num_outputs, of_space
+from jaxrl.algorithm import Algorithm, as_vector_env, episode_metrics, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation, strongly_typed, visible
-from jaxrl.networks import MLP, encode
+from jaxrl.nn import normalize
+from jaxrl.nn.distributions import num_outputs, of_space
+from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.optim import adam_init, annealed, safe_adam
 from jaxrl.rollout import rollout
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 from jaxrl.vectorize import VectorEnv
@@ -360,7 +352,7 @@ def main() -> None:
     """`python -m jaxrl.algos.evolution CartPole-v1 ...` is `jaxrl train evolution CartPole-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "evolution", *sys.argv[1:]]))
 

@@ -37,9 +37,9 @@ from jaxrl.algorithm import (
 )
 from jaxrl.algos import dqn
 from jaxrl.environment import Environment, pytree, visible
-from jaxrl.networks import MLP, active_units, encode
+from jaxrl.nn.networks import MLP, active_units, encode
+from jaxrl.nn.value_heads import fractions, quantile_huber
 from jaxrl.spaces import Discrete, Space
-from jaxrl.value_heads import fractions, quantile_huber
 from jaxrl.vectorize import VectorEnv
 
 
@@ -210,7 +210,7 @@ def main() -> None:
     """`python -m jaxrl.algos.iqn CartPole-v1 ...` is `jaxrl train iqn CartPole-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "iqn", *sys.argv[1:]]))
 

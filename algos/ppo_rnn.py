@@ -28,23 +28,20 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from jaxrl.algorithm import (
-    AdamState,
     Algorithm,
-    adam_init,
-    annealed,
     as_vector_env,
     check_at_least_one,
     check_minibatches,
-    descend,
     episode_metrics,
     spaces_of,
     starting_values,
 )
 from jaxrl.algos.ppo import mean, normalized, policy_loss, value_loss
-from jaxrl.distributions import Distribution, num_outputs, of_space
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
-from jaxrl.networks import MLP, Dense, Encoder, Recurrent, orthogonal
+from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
+from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
@@ -478,7 +475,7 @@ def main() -> None:
     """`python -m jaxrl.algos.ppo_rnn CartPole-v1 ...` is `jaxrl train ppo_rnn CartPole-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "ppo_rnn", *sys.argv[1:]]))
 

@@ -28,14 +28,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
 from jaxrl.algorithm import (
-    AdamState,
     Algorithm,
-    adam_init,
-    annealed,
     as_vector_env,
     check_at_least_one,
     check_minibatches,
-    descend,
     episode_metrics,
     spaces_of,
     starting_values,
@@ -43,7 +39,8 @@ from jaxrl.algorithm import (
 from jaxrl.algos.dqn import best_action, epsilon_at, epsilon_greedy, td_loss, value_of
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key, shuffled
-from jaxrl.networks import MLP, Dense, Encoder, Recurrent, orthogonal
+from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
+from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Discrete, Space
@@ -396,7 +393,7 @@ def main() -> None:
     """`python -m jaxrl.algos.pqn CartPole-v1 ...` is `jaxrl train pqn CartPole-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "pqn", *sys.argv[1:]]))
 

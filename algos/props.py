@@ -36,23 +36,14 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl import normalize
-from jaxrl.algorithm import (
-    AdamState,
-    Algorithm,
-    adam_init,
-    annealed,
-    as_vector_env,
-    descend,
-    episode_metrics,
-    spaces_of,
-    starting_values,
-)
+from jaxrl.algorithm import Algorithm, as_vector_env, episode_metrics, spaces_of, starting_values
 from jaxrl.algos.ppo import Policy, mean, normalized, policy_loss, value_loss
-from jaxrl.distributions import Distribution, num_outputs, of_space
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
-from jaxrl.networks import ActorCritic
+from jaxrl.nn import normalize
+from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.networks import ActorCritic
+from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
@@ -532,7 +523,7 @@ def main() -> None:
     """`python -m jaxrl.algos.props CartPole-v1 ...` is `jaxrl train props CartPole-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "props", *sys.argv[1:]]))
 

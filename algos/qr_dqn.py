@@ -49,7 +49,7 @@ def main() -> None:
     """`python -m jaxrl.algos.qr_dqn CartPole-v1 ...` is `jaxrl train qr_dqn CartPole-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "qr_dqn", *sys.argv[1:]]))
 

@@ -66,7 +66,7 @@ def main() -> None:
     """`python -m jaxrl.algos.rainbow CartPole-v1 ...` is `jaxrl train rainbow CartPole-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "rainbow", *sys.argv[1:]]))
 

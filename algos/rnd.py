@@ -30,25 +30,22 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
-from jaxrl import normalize
 from jaxrl.algorithm import (
-    AdamState,
     Algorithm,
-    adam_init,
-    annealed,
     as_vector_env,
     check_at_least_one,
     check_minibatches,
-    descend,
     episode_metrics,
     spaces_of,
     starting_values,
 )
 from jaxrl.algos.ppo import Policy, normalized, policy_loss, value_loss
-from jaxrl.distributions import Distribution, num_outputs, of_space
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
-from jaxrl.networks import MLP, SQRT2, ActorCritic, encode
+from jaxrl.nn import normalize
+from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.networks import MLP, SQRT2, ActorCritic, encode
+from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
@@ -458,7 +455,7 @@ def main() -> None:
     """`python -m jaxrl.algos.rnd MountainCar-v0 ...` is `jaxrl train rnd MountainCar-v0 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "rnd", *sys.argv[1:]]))
 

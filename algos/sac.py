@@ -28,14 +28,15 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from jaxrl import off_policy
-from jaxrl.algorithm import Algorithm, adam_init, as_vector_env, descend, polyak, spaces_of, starting_values
-from jaxrl.distributions import Categorical, TanhNormal, mask_logits
+from jaxrl.algorithm import Algorithm, as_vector_env, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key
-from jaxrl.networks import MLP, encode
-from jaxrl.off_policy import Critic, Rollout, Transition, critics, flatten, init_critics
-from jaxrl.replay import Replay, uniform
+from jaxrl.nn.distributions import Categorical, TanhNormal, mask_logits
+from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.optim import adam_init, descend, polyak
+from jaxrl.replay import off_policy
+from jaxrl.replay.off_policy import Critic, Rollout, Transition, critics, flatten, init_critics
+from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Box, Discrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -344,7 +345,7 @@ def main() -> None:
     """`python -m jaxrl.algos.sac Pendulum-v1 ...` is `jaxrl train sac Pendulum-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "sac", *sys.argv[1:]]))
 

@@ -27,21 +27,11 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl.algorithm import (
-    AdamState,
-    Algorithm,
-    adam_init,
-    as_vector_env,
-    check_at_least_one,
-    clip_by_global_norm,
-    episode_metrics,
-    safe_adam,
-    spaces_of,
-    starting_values,
-)
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, episode_metrics, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree
 from jaxrl.math import fast_key
-from jaxrl.networks import MLP, encode
+from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.optim import AdamState, adam_init, clip_by_global_norm, safe_adam
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -309,7 +299,7 @@ def main() -> None:
     """`python -m jaxrl.algos.sqirl CliffWalking-v1 ...` is `jaxrl train sqirl CliffWalking-v1 ...`."""
     import sys
 
-    from jaxrl.cli import main
+    from jaxrl.host.cli import main
 
     sys.exit(main(["train", "sqirl", *sys.argv[1:]]))
 

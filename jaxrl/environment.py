@@ -240,3 +240,28 @@ def split_observation(obs: Any, space: Space) -> tuple[Any, Any, Any]:
 def visible(obs: Any) -> Any:
     """An observation without its privileged part, which is absent at deployment."""
     return {k: v for k, v in obs.items() if k != "privileged"} if isinstance(obs, dict) else obs
+
+
+# ---- what `validate` says about unphysical parameters, in one wording
+
+
+def require_positive(env: Environment, params: Any, *names: str) -> None:
+    """Raise ValueError unless every named parameter is finite and above zero."""
+    for name in names:
+        value = np.asarray(getattr(params, name))
+        if not np.all(np.isfinite(value) & (value > 0)):
+            raise ValueError(f"{env.id}: {name}={value} must be finite and positive.")
+
+
+def require_non_negative(env: Environment, params: Any, *names: str) -> None:
+    """Raise ValueError unless every named parameter is finite and at least zero."""
+    for name in names:
+        value = np.asarray(getattr(params, name))
+        if not np.all(np.isfinite(value) & (value >= 0)):
+            raise ValueError(f"{env.id}: {name}={value} must be finite and not negative.")
+
+
+def require_order(env: Environment, params: Any, low: str, high: str) -> None:
+    """Raise ValueError unless the parameter `low` is below the parameter `high`."""
+    if not np.all(np.asarray(getattr(params, low)) < np.asarray(getattr(params, high))):
+        raise ValueError(f"{env.id}: {low}={getattr(params, low)} must be below {high}={getattr(params, high)}.")

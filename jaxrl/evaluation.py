@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -80,46 +79,3 @@ def evaluate(
     )
     start = Run(obs, state, algo.initial_carry((num_episodes, *agents)), run_key, none)
     return jax.lax.while_loop(going, step, start).stats
-
-
-# ---- statistics, on the host
-
-
-def iqm(scores: Any) -> float:
-    """The mean of the middle half (interquartile mean; Agarwal et al. 2021). Raises ValueError for no scores."""
-    scores = np.asarray(scores, float).ravel()
-    if not scores.size:
-        raise ValueError("iqm of no scores.")
-    return float(_middle_mean(scores))
-
-
-def _middle_mean(scores: np.ndarray) -> Any:
-    """Along the last axis, a quarter of the scores, rounded down, left out on either side."""
-    cut = scores.shape[-1] // 4
-    return np.sort(scores, -1)[..., cut : scores.shape[-1] - cut].mean(-1)
-
-
-def bootstrap_interval(
-    scores: Any,
-    statistic: Callable[[np.ndarray], float] = iqm,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Percentile interval of `statistic` under a stratified bootstrap: runs are redrawn within each task.
-
-    Args:
-        scores: (runs,) or (runs, tasks).
-    """
-    scores = np.asarray(scores, float)
-    scores = scores[:, None] if scores.ndim == 1 else scores
-    runs, tasks = scores.shape
-    rng = np.random.default_rng(seed)
-    draws = rng.integers(0, runs, (resamples, runs, tasks))
-    redrawn = scores[draws, np.arange(tasks)]
-    if statistic is iqm:  # thousands of intervals to a figure of curves: all resamples at once
-        values = _middle_mean(redrawn.reshape(resamples, -1))
-    else:
-        values = [statistic(x) for x in redrawn]
-    low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)

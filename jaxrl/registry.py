@@ -1,16 +1,54 @@
-"""Ids and where they live. Nothing is imported before it is asked for."""
+"""Ids and where they live. Nothing is imported before it is asked for.
+
+Each family of environments keeps its ids in its own folder, `jaxrl/envs/<family>/ids.py`; algorithms and curricula keep
+theirs in `jaxrl/algos/ids.py`. All of them are tables of names: the first look-up reads them, and only `make`,
+`get_algo` and `get_curriculum` import what they name.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 import fnmatch
+import functools
 import importlib
+import pkgutil
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from jaxrl.ids import ALGORITHMS, CURRICULA, ENVIRONMENTS, Entry
+
+class Entry(NamedTuple):
+    """An environment class as "module:Class" (or the class itself) and the static settings an id stands for."""
+
+    target: str | Callable[..., Any]
+    settings: dict[str, Any]
+
+
+def entries(package: str | None, table: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Entry]:
+    """A family's table, whose targets are "module:Class" below its `package`, with whole targets."""
+    return {id: Entry(f"{package}.{target}", settings) for id, (target, settings) in table.items()}
+
+
+@functools.cache
+def environments() -> dict[str, Entry]:
+    """The table of every id: the families' and what `register` adds."""
+    package = importlib.import_module("jaxrl.envs")
+    table: dict[str, Entry] = {}
+    for family in pkgutil.iter_modules(package.__path__):
+        ids = importlib.import_module(f"jaxrl.envs.{family.name}.ids").ENVIRONMENTS
+        if twice := table.keys() & ids.keys():
+            raise ValueError(f"Ids of two families: {sorted(twice)}.")
+        table.update(ids)
+    return table
+
+
+def _algorithms() -> dict[str, tuple[str, tuple[str, ...]]]:
+    return importlib.import_module("jaxrl.algos.ids").ALGORITHMS
+
+
+def _curricula() -> dict[str, tuple[str, str]]:
+    return importlib.import_module("jaxrl.algos.ids").CURRICULA
 
 
 def make(id: str, **settings: Any) -> tuple[Any, Any]:
@@ -19,7 +57,7 @@ def make(id: str, **settings: Any) -> tuple[Any, Any]:
     `settings` are the environment's static settings. Raises ValueError for an unknown id (naming the nearest) or
     setting.
     """
-    entry = _lookup(id, ENVIRONMENTS, "environment")
+    entry = _lookup(id, environments(), "environment")
     cls: Any = _load(entry.target) if isinstance(entry.target, str) else entry.target
     is_class = dataclasses.is_dataclass(cls)  # a factory function takes what it takes
     allowed = [f.name for f in dataclasses.fields(cls) if f.init and f.name != "id"] if is_class else list(settings)
@@ -33,49 +71,49 @@ def make(id: str, **settings: Any) -> tuple[Any, Any]:
 def register(id: str, target: str | Callable[..., Any], **settings: Any) -> None:
     """Add an environment: `target` is a class or "module:Class". Raises ValueError for an id in other use."""
     entry = Entry(target, settings)
-    if ENVIRONMENTS.get(id, entry) != entry:
-        raise ValueError(f"{id!r} is registered already, as {ENVIRONMENTS[id].target}; choose another id.")
-    ENVIRONMENTS[id] = entry
+    table = environments()
+    if table.get(id, entry) != entry:
+        raise ValueError(f"{id!r} is registered already, as {table[id].target}; choose another id.")
+    table[id] = entry
 
 
 def list_envs(pattern: str = "*") -> list[str]:
     """Registered ids, sorted; `pattern` is a shell pattern or a part of the name, case-insensitive."""
     wanted = pattern.lower() if any(c in pattern for c in "*?[") else f"*{pattern.lower()}*"
-    return sorted(id for id in ENVIRONMENTS if fnmatch.fnmatch(id.lower(), wanted))
+    return sorted(id for id in environments() if fnmatch.fnmatch(id.lower(), wanted))
 
 
 def list_algos() -> list[str]:
     """Names of the algorithms, sorted."""
-    return sorted(ALGORITHMS)
+    return sorted(_algorithms())
 
 
 def list_curricula() -> list[str]:
     """Names of the curricula that the command line puts around a student, sorted."""
-    return sorted(CURRICULA)
+    return sorted(_curricula())
 
 
 def get_algo(name: str) -> ModuleType:
     """The module of an algorithm. Raises ValueError for an unknown name (naming the nearest)."""
-    _lookup(name, ALGORITHMS, "algorithm")
-    return importlib.import_module(f"jaxrl.algos.{name}")
+    module, _ = _lookup(name, _algorithms(), "algorithm")
+    return importlib.import_module(f"jaxrl.algos.{module}")
 
 
 def get_curriculum(name: str) -> tuple[ModuleType, str]:
     """The module of a curriculum, and whether it chooses "levels" or "points" of a box. Raises ValueError as above."""
-    chooses = _lookup(name, CURRICULA, "curriculum")
-    return importlib.import_module(f"jaxrl.algos.{name}"), chooses
+    module, chooses = _lookup(name, _curricula(), "curriculum")
+    return importlib.import_module(f"jaxrl.algos.{module}"), chooses
 
 
 def algo_actions(name: str) -> tuple[str, ...]:
     """The kinds of action space in which a general algorithm acts; none for one that is for tables or arms."""
-    _lookup(name, ALGORITHMS, "algorithm")
-    return ALGORITHMS[name]
+    return _lookup(name, _algorithms(), "algorithm")[1]
 
 
 def algos_for(action_space: Any) -> list[str]:
     """Names of the general algorithms that act in spaces of this kind, sorted."""
     kinds = {cls.__name__ for cls in type(action_space).__mro__}
-    return sorted(name for name, spaces in ALGORITHMS.items() if kinds & set(spaces))
+    return sorted(name for name, (_, spaces) in _algorithms().items() if kinds & set(spaces))
 
 
 def _load(target: str) -> Any:

@@ -11,20 +11,9 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from jaxrl import Algorithm, make, pytree, train, vectorize
-from jaxrl.algorithm import (
-    adam_init,
-    annealed,
-    as_vector_env,
-    clip_by_global_norm,
-    descend,
-    episode_metrics,
-    gradient_steps_due,
-    num_updates,
-    safe_adam,
-    safe_norm,
-    spaces_of,
-    starting_values,
-)
+from jaxrl.algorithm import as_vector_env, episode_metrics, num_updates, spaces_of, starting_values
+from jaxrl.nn.optim import adam_init, annealed, clip_by_global_norm, descend, safe_adam, safe_norm
+from jaxrl.replay.off_policy import gradient_steps_due
 from jaxrl.spaces import Box, Discrete
 
 

@@ -25,7 +25,9 @@ from jaxrl import (
 )
 from jaxrl.algorithm import episode_metrics, starting_values
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
-from jaxrl.testing import (
+from jaxrl.testing.algorithms import check_algorithm
+from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.probes import (
     PROBES,
     ConstantReward,
     DelayedReward,
@@ -33,8 +35,6 @@ from jaxrl.testing import (
     Privileged,
     Probe,
     Termination,
-    assert_no_key_reuse,
-    check_algorithm,
 )
 
 GAMMA = 0.8
@@ -95,7 +95,7 @@ def dqn_setup(config: Any = (), hyper: Any = (), noisy: bool = False) -> Setup:
 
 def stream_value(algo: Any, state: Any, obs: Any) -> Any:
     """The largest action value, or the critic's."""
-    from jaxrl.streaming import StreamMLP, features, standardized
+    from jaxrl.algos.streaming.stream import StreamMLP, features, standardized
 
     config, critic = algo.config, "value" in state.weights
     weights = state.weights["value"] if critic else state.weights
@@ -110,8 +110,8 @@ def stream_value(algo: Any, state: Any, obs: Any) -> Any:
 
 def critic_value(algo: Any, state: Any, obs: Any) -> Any:
     """The critic's half of the default ActorCritic, whose weights may be the state's or a part of them."""
-    from jaxrl.distributions import num_outputs
-    from jaxrl.networks import ActorCritic
+    from jaxrl.nn.distributions import num_outputs
+    from jaxrl.nn.networks import ActorCritic
 
     env, params = algo.venv.env, algo.venv.env.default_params
     space = env.action_space(params)
@@ -122,7 +122,7 @@ def critic_value(algo: Any, state: Any, obs: Any) -> Any:
 def rnd_value(algo: Any, state: Any, obs: Any) -> Any:
     """The critic of the environment's own rewards."""
     from jaxrl.algos.rnd import TwoCritics
-    from jaxrl.distributions import num_outputs
+    from jaxrl.nn.distributions import num_outputs
 
     env, params = algo.venv.env, algo.venv.env.default_params
     space = env.action_space(params)

@@ -10,7 +10,10 @@ import pytest
 from jaxrl import Environment, Transition, list_envs, make, pytree
 from jaxrl.math import fast_key
 from jaxrl.spaces import Box, Discrete
-from jaxrl.testing import PROBES, assert_no_key_reuse, check_environment, golden
+from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.environments import check_environment
+from jaxrl.testing.golden import golden
+from jaxrl.testing.probes import PROBES
 from jaxrl.wrappers import FlattenObservation, FrameStack, PreviousActionReward, StickyActions
 
 QUICK = ("BernoulliBandit-v0", "CartPole-v1", "Catch-bsuite", "Pendulum-v1", "RiverSwim-v0")

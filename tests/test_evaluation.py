@@ -8,7 +8,8 @@ import pytest
 import jaxrl
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import NO_LIMIT
-from jaxrl.evaluation import bootstrap_interval, evaluate, iqm
+from jaxrl.evaluation import evaluate
+from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.wrappers import StickyActions
 
 EPISODES = 5

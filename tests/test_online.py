@@ -9,12 +9,13 @@ import pytest
 
 import jaxrl
 from jaxrl import pytree, train
-from jaxrl.algos import q_learning, ucb
+from jaxrl.algos.bandits import ucb
+from jaxrl.algos.tabular import q_learning
 from jaxrl.envs.bandits.stochastic import BernoulliBandit, GaussianBandit
-from jaxrl.envs.tabular.river_swim import RiverSwim
+from jaxrl.envs.tabular.chains.river_swim import RiverSwim
 from jaxrl.math import fast_split
 from jaxrl.online import Learner, discrete_sizes, make, num_arms, random_argmax
-from jaxrl.testing import ConstantReward
+from jaxrl.testing.probes import ConstantReward
 
 KEY = jax.random.key(0)
 

@@ -14,7 +14,8 @@ from jaxrl.envs.classic.cartpole import CartPole
 
 @pytest.fixture(autouse=True)
 def own_table(monkeypatch):
-    monkeypatch.setattr(registry, "ENVIRONMENTS", dict(registry.ENVIRONMENTS))
+    table = dict(registry.environments())
+    monkeypatch.setattr(registry, "environments", lambda: table)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxrl import make, pytree, vectorize
 from jaxrl.rollout import rollout, successor_values
-from jaxrl.testing import assert_no_key_reuse
+from jaxrl.testing.assertions import assert_no_key_reuse
 
 
 @pytree

@@ -12,7 +12,7 @@ from scipy import stats
 from jaxrl import Environment, Transition, make, pytree, vectorize
 from jaxrl.environment import strongly_typed
 from jaxrl.spaces import Box, Discrete
-from jaxrl.testing import assert_no_key_reuse
+from jaxrl.testing.assertions import assert_no_key_reuse
 
 STRATEGIES = ("dense", "sparse", "pool")
 LONG = 300

@@ -305,7 +305,7 @@ def test_flatten_any_space():
 
 
 def test_flatten_is_what_networks_see():
-    from jaxrl.networks import encode
+    from jaxrl.nn.networks import encode
 
     env = PreviousActionReward(Counter(box=False))
     params = env.default_params

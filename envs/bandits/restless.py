@@ -13,7 +13,7 @@ Action: `(num_arms,)` zeros and ones, 1 pulls the arm. When more than `budget` a
 
 `generate` draws arms that are indexable at every discount: pulling restarts an arm from a distribution that does not
 depend on its state (Akbarzadeh and Mahajan 2022, "Conditions for indexability of restless bandits and an O(K^3)
-algorithm to compute Whittle index"). The index itself is in `jaxrl.whittle`.
+algorithm to compute Whittle index"). The index itself is in `jaxrl.exact.whittle`.
 """
 
 from __future__ import annotations

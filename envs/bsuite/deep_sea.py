@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.environment import NO_LIMIT, Transition, pytree, strongly_typed
-from jaxrl.mdp import Outcomes, TabularEnvironment
+from jaxrl.exact.mdp import Outcomes, TabularEnvironment
 from jaxrl.spaces import Box, Discrete
 
 

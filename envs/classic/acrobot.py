@@ -25,8 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl.checks import require_non_negative, require_positive
-from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.environment import Environment, Transition, pytree, require_non_negative, require_positive
 from jaxrl.math import sincos, wrap
 from jaxrl.spaces import Box, Discrete
 

@@ -21,8 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl.checks import require_non_negative, require_order, require_positive
-from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.environment import Environment, Transition, pytree, require_non_negative, require_order, require_positive
 from jaxrl.math import sincos
 from jaxrl.spaces import Box, Discrete
 

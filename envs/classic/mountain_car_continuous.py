@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.checks import require_non_negative
-from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.environment import Environment, Transition, pytree, require_non_negative
 from jaxrl.spaces import Box
 
 from . import mountain_car

@@ -24,8 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.checks import require_non_negative, require_positive
-from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.environment import Environment, Transition, pytree, require_non_negative, require_positive
 from jaxrl.spaces import Box
 
 

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from jaxrl.render import Canvas, Color
-from jaxrl.render import contact_sheet as sheet
+from jaxrl.host.render import Canvas, Color
+from jaxrl.host.render import contact_sheet as sheet
 
 from .engine import (
     AGENT,

@@ -24,8 +24,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Integer
 
 from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree
+from jaxrl.host.render import GREY, INK, PALE, WHITE, Canvas
 from jaxrl.math import choose
-from jaxrl.render import GREY, INK, PALE, WHITE, Canvas
 from jaxrl.spaces import Box, Dict, Discrete
 
 Board = Integer[Array, "size size"]

@@ -25,8 +25,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Integer
 
 from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
+from jaxrl.host.render import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, WHITE, Canvas
 from jaxrl.math import choose
-from jaxrl.render import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, WHITE, Canvas
 from jaxrl.spaces import Box, Dict, Discrete
 
 Squares = Bool[Array, "rows columns"]

@@ -25,8 +25,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.host.render import GREEN, INK, PALE, RED, WHITE, Canvas
 from jaxrl.math import below, choose, random_words
-from jaxrl.render import GREEN, INK, PALE, RED, WHITE, Canvas
 from jaxrl.spaces import Box, Dict, Discrete
 
 Cell = Integer[Array, ""]  # row * columns + column

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from jaxrl.plotting import COLORS
-from jaxrl.render import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, Canvas
+from jaxrl.host.plotting import COLORS
+from jaxrl.host.render import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, Canvas
 
 INK_LINE, GREY_LINE = "#1a202c", "#718096"
 """Of figures."""
@@ -60,7 +60,7 @@ def draw_drive(env: Any, state: Any, params: Any) -> UInt8[np.ndarray, "height w
 
 
 def _vectors(canvas: Canvas, env: Any, state: Any, params: Any, origin: tuple[float, float], size: float) -> None:
-    from .transforms import clarke
+    from .machines.transforms import clarke
 
     machine, plant = params.machine, state.plant
     canvas.circle(origin, size, PALE)

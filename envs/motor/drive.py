@@ -54,7 +54,7 @@ from jaxrl.math import fence, random_words, wrap
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 
 from . import converters, loads, supplies, tasks
-from .machine import check_ratings
+from .machines.machine import check_ratings
 from .references import normal, uniform
 
 SOLVERS = ("rk4", "euler", "diffrax")

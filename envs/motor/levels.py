@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from .drive import Params
-from .machine import check_ratings
+from .machines.machine import check_ratings
 
 DRAWS = 40
 """Random numbers of a level; no drive needs as many."""

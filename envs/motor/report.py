@@ -23,12 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from jaxrl.plotting import COLORS
+from jaxrl.host.plotting import COLORS
 
-from . import controllers
-from .controllers import Controller
+from .control import controllers
+from .control.controllers import Controller
 from .drive import MotorDrive, Params
-from .machine import Ratings
+from .machines.machine import Ratings
 from .torque_speed import borders
 
 NAMES = {

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import converters, loads, references
-from .machine import rpm
+from .machines.machine import rpm
 
 CONTROLS = ("Cont", "Finite")
 TASKS = ("CC", "TC", "SC")
@@ -163,7 +163,7 @@ def check(motor: str, task: str, control: str) -> None:
 def machine(motor: str, upstream: bool) -> Any:
     """Default parameters."""
     row = MOTORS[motor]
-    cls = getattr(importlib.import_module(f".{row.module}", __package__), row.cls)
+    cls = getattr(importlib.import_module(f".machines.{row.module}", __package__), row.cls)
     return cls.upstream() if upstream and hasattr(cls, "upstream") else cls()
 
 

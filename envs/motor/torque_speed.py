@@ -15,19 +15,19 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from . import controllers
-from .dfim import DFIM
+from .control import controllers
 from .drive import MotorDrive, Params
-from .eesm import EESM
-from .ext_ex_dc import ExtExDc
-from .machine import Ratings
-from .perm_ex_dc import PermExDc
-from .pmsm import PMSM, SaturatedPMSM
-from .scim import Induction
-from .series_dc import SeriesDc
-from .shunt_dc import ShuntDc
-from .six_pmsm import SixPMSM
-from .synrm import SynRM
+from .machines.dfim import DFIM
+from .machines.eesm import EESM
+from .machines.ext_ex_dc import ExtExDc
+from .machines.machine import Ratings
+from .machines.perm_ex_dc import PermExDc
+from .machines.pmsm import PMSM, SaturatedPMSM
+from .machines.scim import Induction
+from .machines.series_dc import SeriesDc
+from .machines.shunt_dc import ShuntDc
+from .machines.six_pmsm import SixPMSM
+from .machines.synrm import SynRM
 
 GRID = 501
 """Directions of the current, or its parts, among which the most torque is searched."""

@@ -36,8 +36,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from jaxrl.checks import require_non_negative, require_positive
-from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.environment import Environment, Transition, pytree, require_non_negative, require_positive
 from jaxrl.math import fence, sincos
 from jaxrl.spaces import Box
 

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from jaxrl.mdp import MDP, Table, TableParams
+from jaxrl.exact.mdp import MDP, Table, TableParams
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3))

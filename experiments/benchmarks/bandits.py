@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from common import print_table, run_driver, save
 
 import jaxrl
-from jaxrl.algos import epsilon_greedy, thompson, ucb
+from jaxrl.algos.bandits import epsilon_greedy, thompson, ucb
 
 # name: (gymnax id, our id, static settings, episode limit, auto-reset where problems are drawn anew, else None)
 PAIRS = {

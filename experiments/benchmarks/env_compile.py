@@ -45,9 +45,9 @@ def measure(id: str, num_envs: int) -> dict[str, float]:
 
 
 def one_id_a_class() -> list[str]:
-    from jaxrl.ids import ENVIRONMENTS
+    from jaxrl.registry import environments
 
-    return sorted({str(entry.target): id for id, entry in ENVIRONMENTS.items()}.values())
+    return sorted({str(entry.target): id for id, entry in environments().items()}.values())
 
 
 def main() -> None:

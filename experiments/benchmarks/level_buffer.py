@@ -19,8 +19,8 @@ from common import print_table, save
 from maze_ppo_rnn import own_side
 
 import jaxrl
-from jaxrl.algos import accel, plr
-from jaxrl.curriculum import Curriculum, Outcomes
+from jaxrl.algos.curricula import accel, plr
+from jaxrl.curriculum.protocol import Curriculum, Outcomes
 
 ENV, PARAMS = jaxrl.make("Maze-v0")
 BATCH = 32

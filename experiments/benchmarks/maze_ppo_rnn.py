@@ -20,8 +20,9 @@ import jax.numpy as jnp
 from common import alternate, print_table, run_driver, save, time_program
 
 import jaxrl
-from jaxrl.algos import plr, ppo_rnn
-from jaxrl.curriculum import attach
+from jaxrl.algos import ppo_rnn
+from jaxrl.algos.curricula import plr
+from jaxrl.curriculum.attachment import attach
 
 sys.path.append(str(Path(__file__).parents[1] / "mazes"))
 from student import MazeActorCritic  # noqa: E402

@@ -97,7 +97,7 @@ def full(n: int, steps: int, stored: bool, **settings: Any) -> tuple[Callable, t
     import jax.numpy as jnp
 
     import jaxrl
-    from jaxrl.envs.quadcopter.hover import Hover
+    from jaxrl.envs.quadcopter.tasks.hover import Hover
 
     env = Hover(**settings)
     params = env.default_params
@@ -179,7 +179,7 @@ def measure_compile(**settings: Any) -> dict[str, float]:
     import jax
     import jax.numpy as jnp
 
-    from jaxrl.envs.quadcopter.hover import Hover
+    from jaxrl.envs.quadcopter.tasks.hover import Hover
 
     env = Hover(**settings)
     params = env.default_params

@@ -1,6 +1,6 @@
 """Gradients of GRU, LSTM and dense layers over sequences, against what XLA makes of the plain definitions.
 
-`jaxrl.networks` writes out the backward pass of its recurrent layers and multiplies all rows of a sequence at once.
+`jaxrl.nn.networks` writes out the backward pass of its recurrent layers and multiplies all rows of a sequence at once.
 
 Run: `python experiments/benchmarks/recurrent_gradients.py`.
 """
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from common import print_table, save
 
-from jaxrl.networks import Dense, gru, lstm
+from jaxrl.nn.networks import Dense, gru, lstm
 
 
 def recurrent(cell: str, steps: int, batch: int, size: int):

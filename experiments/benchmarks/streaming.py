@@ -14,7 +14,7 @@ import jax
 from common import print_table, save, time_program
 
 import jaxrl
-from jaxrl.algos import stream_ac, stream_q, stream_td
+from jaxrl.algos.streaming import stream_ac, stream_q, stream_td
 
 # name: (module, environment, hidden, share of the steps)
 LEARNERS: dict[str, Any] = {

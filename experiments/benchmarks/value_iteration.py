@@ -1,7 +1,7 @@
 """Value iteration of 10,000 random MDPs (50 states, 5 actions) against NumPy loops over them.
 
 Two NumPy references, each with vectorised sweeps and a Python loop over MDPs and sweeps: `textbook` stops by the
-contraction bound gamma / (1 - gamma) max|change|, `bounds` by MacQueen's bounds, as `jaxrl.solvers` does.
+contraction bound gamma / (1 - gamma) max|change|, `bounds` by MacQueen's bounds, as `jaxrl.exact.solvers` does.
 All three guarantee the same accuracy. NumPy is timed on a sample of the MDPs and scaled up.
 """
 
@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from common import print_table, save
 
-from jaxrl.mdp import DenseMDP
-from jaxrl.solvers import value_iteration
+from jaxrl.exact.mdp import DenseMDP
+from jaxrl.exact.solvers import value_iteration
 
 
 def textbook(transition: np.ndarray, reward: np.ndarray, gamma: float, tol: float) -> tuple[np.ndarray, int]:

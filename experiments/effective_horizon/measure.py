@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from tasks import HORIZON, view
 
-from jaxrl import effective_horizon
-from jaxrl.solvers import backward_induction
+from jaxrl.exact import effective_horizon
+from jaxrl.exact.solvers import backward_induction
 
 
 def analyse(name, limit, mdp):

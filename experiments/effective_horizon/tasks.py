@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.bsuite.deep_sea import DeepSea
-from jaxrl.envs.tabular.chain import Chain
-from jaxrl.envs.tabular.cliff_walking import CliffWalking
-from jaxrl.envs.tabular.delayed_chain import DelayedChain
-from jaxrl.envs.tabular.frozen_lake import FrozenLake
+from jaxrl.envs.tabular.chains.chain import Chain
+from jaxrl.envs.tabular.chains.delayed_chain import DelayedChain
+from jaxrl.envs.tabular.chains.river_swim import RiverSwim
+from jaxrl.envs.tabular.chains.two_step_tree import TwoStepTree
 from jaxrl.envs.tabular.garnet import garnet
-from jaxrl.envs.tabular.river_swim import RiverSwim
-from jaxrl.envs.tabular.two_goal_grid import TwoGoalGrid
-from jaxrl.envs.tabular.two_step_tree import TwoStepTree
-from jaxrl.mdp import MDP, Table, sticky, tabulate
+from jaxrl.envs.tabular.grids.cliff_walking import CliffWalking
+from jaxrl.envs.tabular.grids.frozen_lake import FrozenLake
+from jaxrl.envs.tabular.grids.two_goal_grid import TwoGoalGrid
+from jaxrl.exact.mdp import MDP, Table, sticky, tabulate
 from jaxrl.spaces import Dict, Discrete
 
 ACTIONS = 4

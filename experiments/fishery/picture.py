@@ -3,7 +3,7 @@
 import matplotlib
 import numpy as np
 
-from jaxrl.plotting import COLORS
+from jaxrl.host.plotting import COLORS
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

@@ -17,8 +17,9 @@ from task import NoisyReward
 
 import jaxrl
 from jaxrl.algos import dqn
-from jaxrl.evaluation import bootstrap_interval, evaluate, iqm
-from jaxrl.run_folder import environment_of_run
+from jaxrl.evaluation import evaluate
+from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent
 CRITICS = ("mse", "two_hot", "c51", "hl_gauss")

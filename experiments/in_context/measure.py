@@ -9,7 +9,8 @@ import numpy as np
 from tasks import Task
 
 from jaxrl import Algorithm, vectorize
-from jaxrl.algos import dpt, thompson
+from jaxrl.algos.bandits import thompson
+from jaxrl.algos.meta import dpt
 from jaxrl.wrappers import PreviousActionReward
 
 

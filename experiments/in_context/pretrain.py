@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from tasks import Task
 
-from jaxrl.algos import dpt
+from jaxrl.algos.meta import dpt
 
 CHUNK = 50  # updates a compiled scan
 

@@ -17,7 +17,7 @@ from measure import figure, levels_of, offline, online, online_rival, summary
 from pretrain import load, pretrain
 from tasks import TASKS, Task, goals
 
-from jaxrl.run_folder import environment_of_run
+from jaxrl.host.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
 EPISODES, COPIES, CONTEXT = 40, 2, 200  # of Darkroom: episodes a task, tasks a held-out goal, steps remembered

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import Algorithm, pytree, vectorize
-from jaxrl.algos import dpt, lin_ts, lin_ucb, thompson, ucb
+from jaxrl.algos.bandits import lin_ts, lin_ucb, thompson, ucb
+from jaxrl.algos.meta import dpt
 from jaxrl.envs.bandits.linear import LinearBandit
 from jaxrl.envs.bandits.stochastic import GaussianBandit
-from jaxrl.envs.tabular.darkroom import Darkroom
+from jaxrl.envs.tabular.grids.darkroom import Darkroom
 from jaxrl.online import Learner
 from jaxrl.online import make as make_online
 from jaxrl.spaces import Discrete, MultiDiscrete

@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 from student import MazeActorCritic
 
 import jaxrl
-from jaxrl.algos import accel, dr, paired, plr, ppo_rnn, sfl
-from jaxrl.curriculum import attach
-from jaxrl.envs.grid import maze_editor
+from jaxrl.algos import ppo_rnn
+from jaxrl.algos.curricula import accel, dr, paired, plr, sfl
+from jaxrl.curriculum.attachment import attach
+from jaxrl.envs.grid.maze import editor as maze_editor
 
 ENV, PARAMS = jaxrl.make("Maze-v0")
 PARAMS = PARAMS.replace(walls=60)

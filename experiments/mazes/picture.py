@@ -9,8 +9,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from jaxrl.evaluation import bootstrap_interval, iqm
-from jaxrl.plotting import COLORS
+from jaxrl.host.plotting import COLORS
+from jaxrl.host.statistics import bootstrap_interval, iqm
 
 FILE = Path(__file__).with_name("results.json")
 TITLES = {
@@ -65,7 +65,7 @@ def draw(report, out):
         left.fill_between(updates, *bands.T, color=color, alpha=0.12, linewidth=0)
     left.set(xlabel="updates", ylabel="share of the hold-outs solved", ylim=(0, None))
     left.legend(frameon=False, fontsize=8)
-    from jaxrl.envs.grid.maze_levels import HOLDOUTS
+    from jaxrl.envs.grid.maze.levels import HOLDOUTS
 
     mazes = list(HOLDOUTS)
     width = 0.8 / len(names)

@@ -20,9 +20,9 @@ from methods import METHODS, PUBLISHED, STUDENT, algorithm
 
 import jaxrl
 from jaxrl.environment import strongly_typed
-from jaxrl.envs.grid import maze_levels
+from jaxrl.envs.grid.maze import levels as maze_levels
 from jaxrl.evaluation import evaluate
-from jaxrl.run_folder import environment_of_run
+from jaxrl.host.run_folder import environment_of_run
 
 FILE = Path(__file__).with_name("results.json")
 ENV = jaxrl.make("Maze-v0")[0]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxrl.algos import ppo_rnn
-from jaxrl.networks import CNN, MLP, Dense, Recurrent, orthogonal
+from jaxrl.nn.networks import CNN, MLP, Dense, Recurrent, orthogonal
 
 
 class MazeActorCritic(nn.Module):

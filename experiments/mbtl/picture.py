@@ -6,7 +6,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from jaxrl.plotting import COLORS
+from jaxrl.host.plotting import COLORS
 
 TITLES = {
     "cartpole_masscart": "CartPole, mass of the cart",

@@ -15,10 +15,10 @@ import numpy as np
 from picture import picture
 from tasks import TASKS
 
-from jaxrl.algos import mbtl
+from jaxrl.algos.curricula import mbtl
 from jaxrl.environment import strongly_typed
-from jaxrl.evaluation import bootstrap_interval
-from jaxrl.run_folder import environment_of_run
+from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.statistics import bootstrap_interval
 
 HERE = Path(__file__).parent
 K, SOURCES, ORDERS, SHOWN = 100, 50, 100, 15

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 import jaxrl
-from jaxrl.algos import mbtl, ppo
+from jaxrl.algos import ppo
+from jaxrl.algos.curricula import mbtl
 from jaxrl.environment import strongly_typed
 
 CONTEXTS = jnp.arange(1, 101) / 10  # multipliers, as in the paper

@@ -18,7 +18,7 @@ import numpy as np
 from tasks import TASKS, students
 
 import jaxrl
-from jaxrl.algos import mbtl
+from jaxrl.algos.curricula import mbtl
 
 HERE = Path(__file__).parent
 EPISODES = 16

@@ -16,9 +16,10 @@ import numpy as np
 
 import jaxrl
 from jaxrl.algos import ppo, ppo_rnn, pqn
-from jaxrl.evaluation import bootstrap_interval, evaluate, iqm
-from jaxrl.plotting import bars
-from jaxrl.run_folder import environment_of_run
+from jaxrl.evaluation import evaluate
+from jaxrl.host.plotting import bars
+from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent
 SHAPE = {"num_envs": 32, "num_steps": 22, "num_minibatches": 4}  # two episodes of each environment a rollout

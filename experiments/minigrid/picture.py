@@ -14,8 +14,8 @@ from PIL import Image
 from run import BONUS
 
 import jaxrl
-from jaxrl import render
 from jaxrl.algos import ppo_rnn
+from jaxrl.host import render
 from jaxrl.registry import tuned
 from jaxrl.wrappers import VisitBonus
 

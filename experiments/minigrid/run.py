@@ -19,10 +19,11 @@ import numpy as np
 
 import jaxrl
 from jaxrl.algos import ppo_rnn
-from jaxrl.evaluation import bootstrap_interval, evaluate, iqm
-from jaxrl.plotting import curves_by_task
+from jaxrl.evaluation import evaluate
+from jaxrl.host.plotting import curves_by_task
+from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.registry import tuned
-from jaxrl.run_folder import environment_of_run
 from jaxrl.wrappers import VisitBonus
 
 HERE = Path(__file__).parent

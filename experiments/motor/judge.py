@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxrl
-from jaxrl.envs.motor import controllers
+from jaxrl.envs.motor.control import controllers
 
 
 def judge(env: Any, env_params: Any, act: Callable, carry: Any, key: Any, steps: int) -> dict[str, Any]:

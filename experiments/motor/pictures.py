@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 
 import jaxrl
-from jaxrl.envs.motor import controllers, references, tasks
+from jaxrl.envs.motor import references, tasks
+from jaxrl.envs.motor.control import controllers
 from jaxrl.envs.motor.drawing import plot_switching, plot_time, plot_torque_speed
 from jaxrl.envs.motor.report import record, write_report
 

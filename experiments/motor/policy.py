@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 import jaxrl
 from jaxrl.envs.motor.converters import ContB6C
-from jaxrl.networks import MLP
+from jaxrl.nn.networks import MLP
 from jaxrl.spaces import Box
 from jaxrl.wrappers import Wrapper
 

@@ -7,7 +7,6 @@ actions: 16 drives, 4000 control steps each, the same references for all. Adds t
 """
 
 import argparse
-import importlib
 import json
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ from recipes import ALGORITHMS, GAMMA, SETTINGS, SHORT_SIGHTED
 
 import jaxrl
 from jaxrl.environment import strongly_typed
-from jaxrl.run_folder import environment_of_run
+from jaxrl.host.run_folder import environment_of_run
 
 PATH = Path(__file__).with_name("results.json")
 DRIVES, STEPS = 16, 4000
@@ -45,7 +44,7 @@ def train(name, task):
     env, params = jaxrl.make(task, **SETTINGS[task])
     _, config, settings = ALGORITHMS[name]
     steps = budget(name, task)
-    module = importlib.import_module(f"jaxrl.algos.{name}")
+    module = jaxrl.get_algo(name)
     algo = module.make(env, module.Config(**config))
     hyper = module.Hyper(**settings, gamma=discount(name, task))
     if hasattr(hyper, "anneal_steps"):

@@ -26,11 +26,12 @@ from judge import classical, judge, learnt, several
 from policy import ENV, PARAMS, Informed, Scheduled
 
 import jaxrl
-from jaxrl.algos import adr, apg, ppo
-from jaxrl.curriculum import attach
+from jaxrl.algos import apg, ppo
+from jaxrl.algos.curricula import adr
+from jaxrl.curriculum.attachment import attach
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.motor import levels
-from jaxrl.run_folder import environment_of_run
+from jaxrl.host.run_folder import environment_of_run
 from jaxrl.wrappers import FrameStack
 
 PATH = Path(__file__).with_name("variation.json")

@@ -16,9 +16,9 @@ import matplotlib
 import numpy as np
 
 import jaxrl
-from jaxrl.planning import cem, control, ilqr, mppi
-from jaxrl.plotting import COLORS
-from jaxrl.run_folder import environment_of_run
+from jaxrl.exact.planning import cem, control, ilqr, mppi
+from jaxrl.host.plotting import COLORS
+from jaxrl.host.run_folder import environment_of_run
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

@@ -17,7 +17,7 @@ import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.environment import strongly_typed
 from jaxrl.evaluation import evaluate
-from jaxrl.run_folder import environment_of_run
+from jaxrl.host.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
 CONFIG = ppo.Config(num_envs=64, num_steps=64, num_minibatches=8, normalize_obs=True)

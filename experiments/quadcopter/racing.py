@@ -21,7 +21,7 @@ import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.quadcopter.tracks import TRACKS
-from jaxrl.run_folder import environment_of_run
+from jaxrl.host.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
 CONFIG = ppo.Config(num_envs=512, num_steps=64, num_minibatches=32, normalize_obs=True, clip_value=False)

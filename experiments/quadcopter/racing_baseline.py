@@ -20,9 +20,10 @@ from evosax.algorithms import CMA_ES
 from jax.flatten_util import ravel_pytree
 
 from jaxrl.environment import strongly_typed
-from jaxrl.envs.quadcopter import gate_racing, tracks
-from jaxrl.envs.quadcopter.controllers import SE3Gains
-from jaxrl.run_folder import environment_of_run
+from jaxrl.envs.quadcopter import tracks
+from jaxrl.envs.quadcopter.control.controllers import SE3Gains
+from jaxrl.envs.quadcopter.tasks import gate_racing
+from jaxrl.host.run_folder import environment_of_run
 
 FIRST_TIME_SCALE = 7.0  # s
 FLAT, UNRAVEL = ravel_pytree(jax.tree.map(jnp.log, strongly_typed((SE3Gains(), FIRST_TIME_SCALE))))

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import jaxrl
 from jaxrl.algos import apg, td3
 from jaxrl.environment import strongly_typed
-from jaxrl.envs.quadcopter import hover
-from jaxrl.networks import MLP
+from jaxrl.envs.quadcopter.tasks import hover
+from jaxrl.nn.networks import MLP
 
 STEPS = 300_000  # of learning-to-fly
 

@@ -18,10 +18,10 @@ from jax.flatten_util import ravel_pytree
 from picture import picture
 from scipy.stats import t
 
-from jaxrl.algorithm import adam_init, descend
 from jaxrl.algos.rnd import SQRT2, draw_targets, prediction_error
-from jaxrl.networks import MLP
-from jaxrl.run_folder import environment_of_run
+from jaxrl.host.run_folder import environment_of_run
+from jaxrl.nn.networks import MLP
+from jaxrl.nn.optim import adam_init, descend
 
 HERE = Path(__file__).parent
 COUNTS = np.repeat(2 ** np.arange(11), 4)  # 44 states, four for each count 1, 2, 4 ... 1024; 8,188 visits

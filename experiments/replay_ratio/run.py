@@ -14,11 +14,12 @@ import jax
 import numpy as np
 
 import jaxrl
-from jaxrl import replay_ratio
 from jaxrl.algos import td3
-from jaxrl.evaluation import bootstrap_interval, evaluate, iqm
-from jaxrl.plotting import bars
-from jaxrl.run_folder import environment_of_run
+from jaxrl.evaluation import evaluate
+from jaxrl.host.plotting import bars
+from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.replay import replay_ratio
 
 HERE = Path(__file__).parent
 FIXED = (0.5, 2.0, 8.0)

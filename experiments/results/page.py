@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl.evaluation import bootstrap_interval, iqm
-from jaxrl.plotting import bars, curves_by_task
+from jaxrl.host.plotting import bars, curves_by_task
+from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "results.md"

@@ -12,8 +12,8 @@ from PIL import Image, ImageDraw
 
 import jaxrl
 from jaxrl.algos import ppo
+from jaxrl.host.render import render_states, save
 from jaxrl.registry import tuned
-from jaxrl.render import render_states, save
 
 STEPS = (0, 60_000, 500_000)
 FRAMES = 120

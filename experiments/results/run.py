@@ -20,8 +20,8 @@ from page import ROWS, draw, page
 import jaxrl
 from jaxrl.environment import strongly_typed
 from jaxrl.evaluation import evaluate
+from jaxrl.host.run_folder import environment_of_run
 from jaxrl.registry import tuned
-from jaxrl.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
 EPISODES = 128

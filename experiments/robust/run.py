@@ -16,14 +16,15 @@ import numpy as np
 from picture import report
 
 import jaxrl
-from jaxrl.algos import adversarial_params, iwocs, ppo
-from jaxrl.envs.tabular.windy_walk import WindyWalk
+from jaxrl.algos import ppo
+from jaxrl.algos.curricula import adversarial_params, iwocs
+from jaxrl.curriculum.teaching import ranges
+from jaxrl.envs.tabular.grids.windy_walk import WindyWalk
 from jaxrl.evaluation import evaluate
-from jaxrl.mdp import tabulate
+from jaxrl.exact.mdp import tabulate
+from jaxrl.exact.solvers import value_iteration
+from jaxrl.host.run_folder import environment_of_run
 from jaxrl.registry import tuned
-from jaxrl.run_folder import environment_of_run
-from jaxrl.solvers import value_iteration
-from jaxrl.teaching import ranges
 
 HERE = Path(__file__).parent
 ALPHA = np.linspace(0, 0.5, 25)

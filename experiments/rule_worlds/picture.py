@@ -10,9 +10,9 @@ import jax
 import matplotlib
 import numpy as np
 
-from jaxrl import render
-from jaxrl.envs.grid.rule_world import RuleWorld
-from jaxrl.plotting import COLORS
+from jaxrl.envs.grid.rule_world.rule_world import RuleWorld
+from jaxrl.host import render
+from jaxrl.host.plotting import COLORS
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

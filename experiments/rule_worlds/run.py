@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.grid import rulesets
+from jaxrl.envs.grid.rule_world import rulesets
 
 BATCH = 10_000
 

@@ -24,8 +24,8 @@ import xminigrid
 from xminigrid.types import RuleSet
 from xminigrid.wrappers import GymAutoResetWrapper
 
-from jaxrl.envs.grid import rulesets
-from jaxrl.envs.grid.rule_world import RuleWorld
+from jaxrl.envs.grid.rule_world import rulesets
+from jaxrl.envs.grid.rule_world.rule_world import RuleWorld
 from jaxrl.vectorize import vectorize
 
 

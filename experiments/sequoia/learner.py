@@ -18,8 +18,8 @@ import numpy as np
 import optax
 from milp import best_linear, best_of_network
 
-from jaxrl import whittle
 from jaxrl.envs.bandits import coupled
+from jaxrl.exact import whittle
 
 GAMMA = 0.99
 UNITS = (16,)

@@ -15,7 +15,7 @@ import learner
 import numpy as np
 
 from jaxrl.envs.bandits import coupled
-from jaxrl.evaluation import bootstrap_interval
+from jaxrl.host.statistics import bootstrap_interval
 
 HERE = Path(__file__).parent
 KINDS = {"path": coupled.Path, "matching": coupled.Matching, "capacity": coupled.Capacity}

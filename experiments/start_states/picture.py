@@ -3,8 +3,8 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from jaxrl.evaluation import bootstrap_interval, iqm
-from jaxrl.plotting import COLORS
+from jaxrl.host.plotting import COLORS
+from jaxrl.host.statistics import bootstrap_interval, iqm
 
 STYLES = {"scratch": COLORS[5], "S3RL": COLORS[0], "no limit": COLORS[1], "no clusters": COLORS[2]}
 

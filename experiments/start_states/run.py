@@ -17,11 +17,12 @@ from picture import report
 from point_maze import FREE, GOAL, PointMaze, at
 
 import jaxrl
-from jaxrl.algos import ppo, reverse_curriculum, sac, snapshot
+from jaxrl.algos import ppo, sac
+from jaxrl.algos.curricula import reverse_curriculum, snapshot
 from jaxrl.environment import NO_LIMIT
 from jaxrl.evaluation import evaluate
+from jaxrl.host.run_folder import environment_of_run
 from jaxrl.registry import tuned
-from jaxrl.run_folder import environment_of_run
 from jaxrl.wrappers import FromStates
 
 HERE = Path(__file__).parent

@@ -15,9 +15,10 @@ import jax
 import numpy as np
 
 import jaxrl
-from jaxrl.algos import stream_ac, stream_q
-from jaxrl.evaluation import bootstrap_interval, evaluate, iqm
-from jaxrl.run_folder import environment_of_run
+from jaxrl.algos.streaming import stream_ac, stream_q
+from jaxrl.evaluation import evaluate
+from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent
 EPISODES = 64  # of the final greedy policy

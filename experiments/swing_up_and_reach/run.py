@@ -15,9 +15,9 @@ import numpy as np
 
 import jaxrl
 from jaxrl.envs.classic import reacher
-from jaxrl.plotting import bars
+from jaxrl.host.plotting import bars
+from jaxrl.host.run_folder import environment_of_run
 from jaxrl.registry import tuned
-from jaxrl.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
 PAIRS = [f"{name}/{env_id}" for env_id in ("CartPoleSwingUp-v0", "Reacher-v0") for name in ("sac", "td3")]

@@ -20,13 +20,15 @@ import numpy as np
 from picture import NAMES
 
 import jaxrl
-from jaxrl.algos import alp_gmm, covar_gmm, oracle_teacher, ppo, random_teacher, riac
-from jaxrl.curriculum import attach
+from jaxrl.algos import ppo
+from jaxrl.algos.curricula import alp_gmm, covar_gmm, oracle_teacher, random_teacher, riac
+from jaxrl.curriculum.attachment import attach
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.motor import levels
-from jaxrl.evaluation import bootstrap_interval, evaluate, iqm
-from jaxrl.plotting import COLORS
-from jaxrl.run_folder import environment_of_run
+from jaxrl.evaluation import evaluate
+from jaxrl.host.plotting import COLORS
+from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.statistics import bootstrap_interval, iqm
 
 FILE = Path(__file__).with_name("physical.json")
 TASKS = 50

@@ -6,8 +6,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from jaxrl.evaluation import bootstrap_interval, iqm
-from jaxrl.plotting import COLORS
+from jaxrl.host.plotting import COLORS
+from jaxrl.host.statistics import bootstrap_interval, iqm
 
 TITLES = {"plain": "2 coordinates", "useless": "2 coordinates and 10 of no use"}
 NAMES = {"alp_gmm": "ALP-GMM", "covar_gmm": "Covar-GMM", "riac": "RIAC", "oracle": "window oracle", "random": "random"}

@@ -10,19 +10,12 @@ import numpy as np
 import pytest
 
 from jaxrl import make, train, vectorize
-from jaxrl.mdp import tabulate
-from jaxrl.networks import ActorCritic
-from jaxrl.solvers import backward_induction, evaluate_policy
-from jaxrl.testing import (
-    DelayedReward,
-    Masked,
-    ObservationActionReward,
-    Privileged,
-    TimeLimit,
-    TimeLimitParams,
-    assert_no_key_reuse,
-    check_algorithm,
-)
+from jaxrl.exact.mdp import tabulate
+from jaxrl.exact.solvers import backward_induction, evaluate_policy
+from jaxrl.nn.networks import ActorCritic
+from jaxrl.testing.algorithms import check_algorithm
+from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.probes import DelayedReward, Masked, ObservationActionReward, Privileged, TimeLimit, TimeLimitParams
 
 pytest.importorskip("mctx")
 from jaxrl.algos import alphazero  # noqa: E402

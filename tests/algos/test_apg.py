@@ -12,14 +12,9 @@ import pytest
 from jaxrl import make, train, vectorize
 from jaxrl.algos import apg
 from jaxrl.evaluation import evaluate
-from jaxrl.testing import (
-    ObservationActionReward,
-    Privileged,
-    Termination,
-    TimeLimit,
-    assert_no_key_reuse,
-    check_algorithm,
-)
+from jaxrl.testing.algorithms import check_algorithm
+from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.probes import ObservationActionReward, Privileged, Termination, TimeLimit
 
 TINY = apg.Config(num_envs=4, num_steps=4, num_epochs=2, num_minibatches=2, hidden=(8,))
 close = functools.partial(np.testing.assert_allclose, rtol=1e-5)

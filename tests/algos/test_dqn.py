@@ -14,7 +14,8 @@ from jaxrl import make, train, vectorize
 from jaxrl.algos import dqn
 from jaxrl.environment import strongly_typed
 from jaxrl.spaces import Box, Dict
-from jaxrl.testing import (
+from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.probes import (
     DelayedReward,
     Masked,
     ObservationActionReward,
@@ -22,7 +23,6 @@ from jaxrl.testing import (
     Privileged,
     Termination,
     TimeLimit,
-    assert_no_key_reuse,
 )
 
 

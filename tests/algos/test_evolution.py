@@ -14,16 +14,11 @@ import numpy as np
 import pytest
 
 from jaxrl import make, train, vectorize
-from jaxrl.algorithm import safe_adam
+from jaxrl.nn.optim import safe_adam
 from jaxrl.spaces import Box, Discrete, MultiDiscrete
-from jaxrl.testing import (
-    DelayedReward,
-    Masked,
-    ObservationActionReward,
-    Privileged,
-    assert_no_key_reuse,
-    check_algorithm,
-)
+from jaxrl.testing.algorithms import check_algorithm
+from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.probes import DelayedReward, Masked, ObservationActionReward, Privileged
 
 pytest.importorskip("evosax")
 from jaxrl.algos import evolution  # noqa: E402

@@ -13,7 +13,8 @@ from jaxrl import make
 from jaxrl.algos import a2c, reinforce
 from jaxrl.environment import strongly_typed
 from jaxrl.spaces import Box, Discrete
-from jaxrl.testing import ObservationActionReward, assert_no_key_reuse
+from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.probes import ObservationActionReward
 
 BOTH = pytest.mark.parametrize("module", [a2c, reinforce], ids=["a2c", "reinforce"])
 P = np.exp([1, 0, -1]) / np.exp([1, 0, -1]).sum()
@@ -138,7 +139,7 @@ def test_a_cut_episode_has_the_value_of_its_final_observation(module):
     names = ("x", "x_dot", "theta", "theta_dot")
     at = at.replace(**dict(zip(names, rollout.obs[1, 0], strict=True)))
     final = env.step(jax.random.key(0), at, rollout.action[1, 0], params).obs
-    from jaxrl.networks import ActorCritic
+    from jaxrl.nn.networks import ActorCritic
 
     network = ActorCritic(env.observation_space(params), 2, False, (4,), "tanh")
     close(rollout.next_value[1, 0], network.apply(state.weights, final, method="critic"), atol=1e-5)

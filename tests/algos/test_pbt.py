@@ -9,7 +9,9 @@ import pytest
 
 from jaxrl import train
 from jaxrl.algos import pbt, ppo
-from jaxrl.testing import ObservationActionReward, assert_no_key_reuse, check_algorithm
+from jaxrl.testing.algorithms import check_algorithm
+from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.probes import ObservationActionReward
 
 EXPLORED = (("learning_rate", 1e-6, 1e-1), ("anneal_steps", 1e6, 1e8))
 CONFIG = pbt.Config(EXPLORED, population=6, quantile=1 / 3, interval=2)

@@ -12,10 +12,10 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl import Environment, Transition, make, pytree, train, vectorize
 from jaxrl.algos import ppo
-from jaxrl.distributions import num_outputs
 from jaxrl.environment import NO_LIMIT, strongly_typed
+from jaxrl.nn.distributions import num_outputs
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
-from jaxrl.testing import assert_no_key_reuse
+from jaxrl.testing.assertions import assert_no_key_reuse
 
 # ---- losses
 

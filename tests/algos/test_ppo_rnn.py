@@ -12,14 +12,9 @@ from jaxrl import make, train
 from jaxrl.algos import ppo, ppo_rnn
 from jaxrl.environment import strongly_typed
 from jaxrl.spaces import Box, Discrete
-from jaxrl.testing import (
-    DelayedReward,
-    Masked,
-    ObservationActionReward,
-    Privileged,
-    assert_no_key_reuse,
-    check_algorithm,
-)
+from jaxrl.testing.algorithms import check_algorithm
+from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.probes import DelayedReward, Masked, ObservationActionReward, Privileged
 
 TINY = ppo_rnn.Config(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(8,), rnn_size=8, burn_in=3)
 LSTM = dataclasses.replace(TINY, rnn="lstm", burn_in=8)

@@ -13,7 +13,9 @@ from jaxrl import make, train
 from jaxrl.algos import pqn
 from jaxrl.environment import strongly_typed
 from jaxrl.returns import lambda_returns
-from jaxrl.testing import DelayedReward, Masked, ObservationActionReward, assert_no_key_reuse, check_algorithm
+from jaxrl.testing.algorithms import check_algorithm
+from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.probes import DelayedReward, Masked, ObservationActionReward
 
 TINY = pqn.Config(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,))
 GRU = dataclasses.replace(TINY, rnn="gru", rnn_size=8, burn_in=3)

@@ -11,9 +11,9 @@ import pytest
 from jaxrl import make
 from jaxrl.algos import ppo, props
 from jaxrl.environment import strongly_typed
-from jaxrl.networks import ActorCritic
+from jaxrl.nn.networks import ActorCritic
 from jaxrl.spaces import Discrete
-from jaxrl.testing import assert_no_key_reuse
+from jaxrl.testing.assertions import assert_no_key_reuse
 
 
 def close(actual, desired, **tolerance):

@@ -12,9 +12,9 @@ import pytest
 from jaxrl import make, train
 from jaxrl.algos import ppo, rnd
 from jaxrl.environment import strongly_typed
-from jaxrl.networks import encode
+from jaxrl.nn.networks import encode
 from jaxrl.spaces import Box, Discrete
-from jaxrl.testing import assert_no_key_reuse
+from jaxrl.testing.assertions import assert_no_key_reuse
 
 
 def close(actual, desired, **tolerance):

@@ -13,7 +13,9 @@ from jaxrl import make
 from jaxrl.algos import crossq, sac
 from jaxrl.environment import strongly_typed
 from jaxrl.spaces import Box, Discrete
-from jaxrl.testing import Masked, ObservationActionReward, Privileged, assert_no_key_reuse, check_algorithm
+from jaxrl.testing.algorithms import check_algorithm
+from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.probes import Masked, ObservationActionReward, Privileged
 
 SIZES = dict(num_envs=2, num_steps=2, num_updates=2, batch_size=8, buffer_size=32, hidden=(8,))
 WIDE = {**SIZES, "critic_hidden": (8,), "policy_delay": 2}

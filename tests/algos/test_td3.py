@@ -13,7 +13,8 @@ from jax.flatten_util import ravel_pytree
 from jaxrl import make, vectorize
 from jaxrl.algos import ddpg, td3
 from jaxrl.environment import strongly_typed
-from jaxrl.testing import ObservationActionReward, Privileged, assert_no_key_reuse
+from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.probes import ObservationActionReward, Privileged
 
 SIZES = dict(num_envs=2, num_steps=2, num_updates=2, batch_size=8, buffer_size=32, hidden=(8,))
 START = dict(learning_starts=4, learning_rate=1e-2)

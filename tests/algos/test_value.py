@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import make, train, value_heads
+from jaxrl import make, train
 from jaxrl.algos import c51, dqn, iqn, qr_dqn, rainbow
+from jaxrl.nn import value_heads
 from jaxrl.spaces import Box, Dict
-from jaxrl.testing import Masked, ObservationReward, Termination, TimeLimit, assert_no_key_reuse
+from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.probes import Masked, ObservationReward, Termination, TimeLimit
 
 MODULES = {"c51": c51, "qr_dqn": qr_dqn, "rainbow": rainbow, "iqn": iqn}
 TINY = dict(num_envs=2, num_steps=4, num_updates=2, batch_size=8, buffer_size=32, hidden=(8,), activation="tanh")

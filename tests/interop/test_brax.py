@@ -17,7 +17,8 @@ from jaxrl import make, vectorize
 from jaxrl.environment import NO_LIMIT
 from jaxrl.interop.brax import from_brax, to_brax
 from jaxrl.spaces import Dict
-from jaxrl.testing import Privileged, TimeLimit, check_environment
+from jaxrl.testing.environments import check_environment
+from jaxrl.testing.probes import Privileged, TimeLimit
 
 KEY = jax.random.key(0)
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from jaxrl import Environment, Transition, make, pytree, vectorize
 from jaxrl.interop.gymnasium import to_gymnasium, to_gymnasium_vector
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
-from jaxrl.testing import ObservationActionReward
+from jaxrl.testing.probes import ObservationActionReward
 from jaxrl.wrappers import PreviousActionReward
 
 

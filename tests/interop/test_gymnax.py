@@ -12,7 +12,8 @@ import pytest
 from jaxrl import make, vectorize
 from jaxrl.interop.gymnax import from_gymnax, to_gymnax
 from jaxrl.spaces import Box, Dict, Discrete, Tuple
-from jaxrl.testing import Masked, TimeLimit, check_environment
+from jaxrl.testing.environments import check_environment
+from jaxrl.testing.probes import Masked, TimeLimit
 
 KEY = jax.random.key(0)
 

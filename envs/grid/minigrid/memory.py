@@ -19,21 +19,7 @@ from jaxtyping import Array, Integer
 from jaxrl.environment import Transition
 from jaxrl.math import below, random_words
 
-from ..engine import (
-    BALL,
-    GREEN,
-    GREY_WALL,
-    KEY,
-    PICKUP,
-    TOGGLE,
-    GridTask,
-    Level,
-    Move,
-    Params,
-    pack,
-    put,
-    walled,
-)
+from ..engine import BALL, GREEN, GREY_WALL, KEY, PICKUP, TOGGLE, GridTask, Level, Move, Params, pack, put, walled
 
 
 @dataclasses.dataclass(frozen=True)

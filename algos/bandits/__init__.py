@@ -1,0 +1,1 @@
+"""Bandit algorithms, a file each."""

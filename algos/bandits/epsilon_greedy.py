@@ -1,0 +1,104 @@
+"""epsilon-greedy: the arm of the best average, and now and then any arm.
+
+With probability epsilon an arm drawn uniformly, else the one of the highest empirical mean; before that each arm once.
+`decreasing` is figure 3 of Auer, Cesa-Bianchi and Fischer (2002), "Finite-time analysis of the multiarmed bandit
+problem": in round t, with K arms,
+
+    epsilon_t = min(1, c K / (d^2 t)),
+
+whose regret is logarithmic where d is at most the smallest gap between the best arm and another, and c large, for
+example above 5 (theorem 3; the arms tried once at first are ours). With constant epsilon the regret is linear. The
+means decide whatever the range of rewards. Results: `docs/results.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Integer
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.environment import Environment, pytree
+from jaxrl.online import Experience, Learner, num_arms, random_argmax
+from jaxrl.online import make as make_online
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
+    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
+    decreasing: bool = False  # epsilon_t instead of a constant
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves."""
+
+    epsilon: jax.Array = 0.1  # probability of a random arm; constant
+    c: jax.Array = 5.0  # decreasing: the more, the more exploration
+    gap: jax.Array = 0.1  # decreasing: d, a lower bound of the smallest gap
+
+
+@pytree
+class Memory:
+    pulls: jax.Array  # (K,) float, of each arm
+    total: jax.Array  # (K,) sum of its rewards
+
+
+def decreasing_epsilon(t: Float[Array, ""], K: int, c: Array, gap: Array) -> Float[Array, ""]:
+    """The exploration probability of round t = 1, 2, ..."""
+    return jnp.minimum(1, c * K / (gap**2 * t))
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
+    """An epsilon-greedy player of `env`'s arms. Equal arguments share one jit cache.
+
+    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
+    """
+    K = num_arms("epsilon_greedy", env)
+
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
+        return Memory(jnp.zeros(K), jnp.zeros(K))
+
+    def act(memory: Memory, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
+        mean = memory.total / jnp.maximum(memory.pulls, 1)
+        if greedy:
+            return jnp.argmax(mean).astype(jnp.int32)
+        untried = memory.pulls <= 0
+        epsilon = hyper.epsilon
+        if config.decreasing:
+            epsilon = decreasing_epsilon(jnp.sum(memory.pulls) + 1, K, hyper.c, hyper.gap)
+        explore_key, tie_key = jax.random.split(key)
+        u = jax.random.uniform(explore_key)
+        # Given u < epsilon, u / epsilon is uniform: one random number says whether and where.
+        arm = jnp.minimum(jnp.floor(u / epsilon * K), K - 1).astype(jnp.int32)
+        best = random_argmax(jnp.where(untried, jnp.inf, mean), tie_key)
+        return jnp.where((u < epsilon) & ~jnp.any(untried), arm, best)
+
+    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+        pulled = jnp.arange(K) == x.action
+        error = jnp.sum(jnp.where(pulled, x.reward - memory.total / jnp.maximum(memory.pulls, 1), 0))
+        return Memory(memory.pulls + pulled, memory.total + pulled * x.reward), error**2
+
+    return make_online("epsilon_greedy", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.bandits.epsilon_greedy ...` is `jaxrl train epsilon_greedy ...`."""
+    import sys
+
+    from jaxrl.host.cli import main
+
+    sys.exit(main(["train", "epsilon_greedy", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""LinUCB and OFUL: upper confidence bounds for arms whose mean reward is linear in known features.
+
+The observation of a round is a matrix of features, a row an arm. With all features x and rewards r so far, one vector
+for all arms is estimated by ridge regression,
+
+    A = regularisation I + sum x x^T,   theta = A^-1 sum r x,
+
+and the arm with the largest x theta + beta sqrt(x A^-1 x) is pulled. `radius` says what beta is:
+
+- `constant`: `alpha` (Li, Chu, Langford and Schapire 2010, algorithm 1, whose disjoint model is this one on features
+  that are in a block of their own for each arm);
+- `oful`: noise_scale sqrt(2 log(sqrt(det A / regularisation^d) / delta)) + sqrt(regularisation) theta_norm, with which
+  theta is within the ellipsoid in all rounds with probability 1 - `delta` (Abbasi-Yadkori, Pal and Szepesvari 2011,
+  theorem 2; figure 1 is the algorithm).
+
+The inverse and the determinant follow A by Sherman and Morrison's formula, d^2 operations a round and no factorisation.
+Results: `docs/results.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Integer
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.environment import Environment, pytree
+from jaxrl.online import Experience, Learner, num_arms, random_argmax
+from jaxrl.online import make as make_online
+from jaxrl.spaces import Box
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
+    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
+    radius: Literal["constant", "oful"] = "constant"
+
+    def __post_init__(self) -> None:
+        if self.radius not in ("constant", "oful"):
+            raise ValueError(f"radius={self.radius!r}: choose constant or oful.")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves."""
+
+    alpha: jax.Array = 1.0  # constant: width of the confidence bound
+    regularisation: jax.Array = 1.0
+    noise_scale: jax.Array = 0.1  # oful: the noise is sub-Gaussian with this standard deviation
+    theta_norm: jax.Array = 1.0  # oful: an upper bound of theta's length
+    delta: jax.Array = 0.01  # oful: probability that a bound fails in any round
+
+
+@pytree
+class Memory:
+    inverse: jax.Array  # (d, d), of A
+    moment: jax.Array  # (d,) sum of r x
+    log_det: jax.Array  # of A / regularisation
+
+
+def feature_shape(env: Environment | VectorEnv) -> tuple[int, int]:
+    """`(K, d)`: an observation is the features of the K arms. Raises ValueError where it is not."""
+    K = num_arms("lin_ucb", env)
+    env = env.env if isinstance(env, VectorEnv) else env
+    space = env.observation_space(env.default_params)
+    if not isinstance(space, Box) or len(space.shape) != 2 or space.shape[0] != K:
+        raise ValueError(
+            f"lin_ucb needs observations of shape ({K}, d), a row of features an arm; {env.id} has {space}."
+        )
+    return space.shape
+
+
+def add_sample(inverse: Float[Array, "d d"], x: Float[Array, " d"]) -> tuple[Float[Array, "d d"], Float[Array, ""]]:
+    """`(A + x x^T)^-1` from `A^-1`, and by how much log det A grows."""
+    direction = inverse @ x
+    growth = 1 + x @ direction
+    return inverse - jnp.outer(direction, direction / growth), jnp.log(growth)
+
+
+def oful_radius(log_det: Float[Array, ""], hyper: Hyper) -> Float[Array, ""]:
+    """The radius of the confidence ellipsoid, theorem 2."""
+    width = hyper.noise_scale * jnp.sqrt(log_det - 2 * jnp.log(hyper.delta))
+    return width + jnp.sqrt(hyper.regularisation) * hyper.theta_norm
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
+    """A LinUCB player of `env`, whose observations are features (K, d). Equal arguments share one jit cache.
+
+    Raises ValueError unless observations and actions are such, or for several environments where it forgets.
+    """
+    _, d = feature_shape(env)
+
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
+        return Memory(jnp.eye(d) / hyper.regularisation, jnp.zeros(d), jnp.zeros(()))
+
+    def act(memory: Memory, hyper: Hyper, key: Array, obs: Float[Array, "K d"], greedy: bool) -> Integer[Array, ""]:
+        mean = obs @ (memory.inverse @ memory.moment)
+        if greedy:
+            return jnp.argmax(mean).astype(jnp.int32)
+        variance = jnp.sum((obs @ memory.inverse) * obs, -1)
+        radius = hyper.alpha if config.radius == "constant" else oful_radius(memory.log_det, hyper)
+        return random_argmax(mean + radius * jnp.sqrt(jnp.maximum(variance, 0)), key)
+
+    def learn(memory: Memory, hyper: Hyper, key: Array, experience: Experience) -> tuple[Memory, Array]:
+        obs = experience.obs
+        x = jnp.sum(jnp.where(jnp.arange(len(obs))[:, None] == experience.action, obs, 0), 0)
+        error = experience.reward - x @ (memory.inverse @ memory.moment)
+        inverse, growth = add_sample(memory.inverse, x)
+        return Memory(inverse, memory.moment + experience.reward * x, memory.log_det + growth), error**2
+
+    return make_online("lin_ucb", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.bandits.lin_ucb LinearBandit-v0 ...` is `jaxrl train lin_ucb LinearBandit-v0 ...`."""
+    import sys
+
+    from jaxrl.host.cli import main
+
+    sys.exit(main(["train", "lin_ucb", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""D-UCB and SW-UCB: upper confidence bounds that forget, for arms that change.
+
+Garivier and Moulines (2011), "On upper-confidence bound policies for switching bandit problems". Pulls n_i and sums of
+rewards of each arm are
+
+- `discounted`: multiplied by `discount` every round; the index is mean + 2 B sqrt(xi log(sum_j n_j) / n_i);
+- `window`: of the last `window` rounds alone; the index is mean + B sqrt(xi log(min(t, window)) / n_i),
+
+with rewards in [0, B], B = `scale`. An arm without pulls comes first. For T rounds and C changes the paper's choices
+are discount = 1 - sqrt(C / T) / 4 and window = 2 sqrt(T log(T) / C) (both for B = 1). Results: `docs/results.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Integer
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.environment import Environment, pytree
+from jaxrl.online import Experience, Learner, num_arms, random_argmax
+from jaxrl.online import make as make_online
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
+    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
+    forgetting: Literal["discounted", "window"] = "discounted"
+    window: int = 200  # rounds, for `window`: the memory holds so many
+
+    def __post_init__(self) -> None:
+        if self.forgetting not in ("discounted", "window"):
+            raise ValueError(f"forgetting={self.forgetting!r}: choose discounted or window.")
+        if self.window < 1:
+            raise ValueError(f"window={self.window}: it must be at least 1.")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves."""
+
+    discount: jax.Array = 0.99  # discounted
+    xi: jax.Array = 0.6  # weight of the bonus, inside the root
+    scale: jax.Array = 1.0  # width of the range of rewards
+
+
+@pytree
+class Memory:
+    pulls: jax.Array  # (K,) float, of each arm, discounted or in the window
+    total: jax.Array  # (K,) sum of their rewards over scale
+    time: jax.Array  # rounds played
+    arms: Any  # (window,) int32, the arms of the last rounds; None unless window
+    rewards: Any  # (window,) theirs over scale
+
+
+def index(pulls: Float[Array, " K"], total: Float[Array, " K"], log_time: Float[Array, ""], width: Array | float):
+    """mean + width sqrt(log_time / pulls), infinite without pulls."""
+    tried = pulls > 0
+    n = jnp.where(tried, pulls, 1)
+    return jnp.where(tried, total / n + width * jnp.sqrt(log_time / n), jnp.inf)
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
+    """A forgetful upper-confidence-bound player of `env`'s arms. Equal arguments share one jit cache.
+
+    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
+    """
+    K, tau = num_arms("nonstationary_ucb", env), config.window
+    windowed = config.forgetting == "window"
+
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
+        ring = (jnp.full(tau, -1, jnp.int32), jnp.zeros(tau)) if windowed else (None, None)
+        return Memory(jnp.zeros(K), jnp.zeros(K), jnp.int32(0), *ring)
+
+    def act(memory: Memory, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
+        if greedy:
+            tried = memory.pulls > 0
+            mean = memory.total / jnp.where(tried, memory.pulls, 1)
+            return jnp.argmax(jnp.where(tried, mean, -jnp.inf)).astype(jnp.int32)
+        count = jnp.minimum(memory.time, tau) if windowed else jnp.sum(memory.pulls)
+        width = (1 if windowed else 2) * jnp.sqrt(hyper.xi)
+        return random_argmax(index(memory.pulls, memory.total, jnp.log(jnp.maximum(count, 1.0)), width), key)
+
+    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+        pulled = jnp.arange(K) == x.action
+        reward = x.reward / hyper.scale
+        error = jnp.sum(jnp.where(pulled, reward - memory.total / jnp.maximum(memory.pulls, 1e-8), 0))
+        keep = 1.0 if windowed else hyper.discount
+        pulls, total = keep * memory.pulls + pulled, keep * memory.total + pulled * reward
+        arms, rewards = memory.arms, memory.rewards
+        if windowed:
+            slot = memory.time % tau
+            leaves = jnp.arange(K) == arms[slot]  # no arm while the window fills
+            pulls, total = pulls - leaves, total - leaves * rewards[slot]
+            total = jnp.where(pulls > 0, total, 0)  # rounding does not outlive an empty window
+            arms, rewards = arms.at[slot].set(x.action.astype(jnp.int32)), rewards.at[slot].set(reward)
+        return Memory(pulls, total, memory.time + 1, arms, rewards), error**2
+
+    return make_online("nonstationary_ucb", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.bandits.nonstationary_ucb ...` is `jaxrl train nonstationary_ucb ...`."""
+    import sys
+
+    from jaxrl.host.cli import main
+
+    sys.exit(main(["train", "nonstationary_ucb", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

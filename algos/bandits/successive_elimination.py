@@ -1,0 +1,100 @@
+"""Successive elimination: pull all arms in turn, and drop those that are surely not the best.
+
+Even-Dar, Mannor and Mansour (2006), "Action elimination and stopping conditions for the multi-armed bandit and
+reinforcement learning problems", algorithm 3: after t pulls of each surviving arm, those go whose mean is below the
+best one by at least 2 alpha_t,
+
+    alpha_t = sqrt(log(c K t^2 / delta) / t),   c = 5 (the paper asks for more than 4),
+
+which with probability 1 - `delta` never drops the best arm. The last survivor is pulled for ever; greedily, the
+survivor of the highest mean. The bound is for rewards in [0, 1]; `scale` divides them where they are larger. Results:
+`docs/results.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Integer
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.environment import Environment, pytree
+from jaxrl.online import Experience, Learner, num_arms
+from jaxrl.online import make as make_online
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
+    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves."""
+
+    delta: jax.Array = 0.05  # probability of dropping the best arm
+    scale: jax.Array = 1.0  # width of the range of rewards
+
+
+@pytree
+class Memory:
+    pulls: jax.Array  # (K,) float, of each arm
+    total: jax.Array  # (K,) sum of its rewards over scale
+    alive: jax.Array  # (K,) bool, arms not yet dropped
+
+
+def confidence(t: Float[Array, ""], K: int, delta: Float[Array, ""]) -> Float[Array, ""]:
+    """alpha_t: all means of t pulls are this close to the truth, with probability 1 - delta at all times."""
+    return jnp.sqrt(jnp.log(5 * K * t**2 / delta) / t)
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
+    """A player of `env`'s arms by elimination. Equal arguments share one jit cache.
+
+    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
+    """
+    K = num_arms("successive_elimination", env)
+
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
+        return Memory(jnp.zeros(K), jnp.zeros(K), jnp.ones(K, bool))
+
+    def act(memory: Memory, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
+        if greedy:
+            mean = memory.total / jnp.maximum(memory.pulls, 1)
+            return jnp.argmax(jnp.where(memory.alive, mean, -jnp.inf)).astype(jnp.int32)
+        return jnp.argmin(jnp.where(memory.alive, memory.pulls, jnp.inf)).astype(jnp.int32)
+
+    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+        pulled = jnp.arange(K) == x.action
+        reward = x.reward / hyper.scale
+        error = jnp.sum(jnp.where(pulled, reward - memory.total / jnp.maximum(memory.pulls, 1), 0))
+        pulls, total, alive = memory.pulls + pulled, memory.total + pulled * reward, memory.alive
+        t = jnp.min(jnp.where(alive, pulls, jnp.inf))
+        even = jnp.all(~alive | (pulls == t))  # the end of a turn
+        mean = jnp.where(alive, total / jnp.maximum(pulls, 1), -jnp.inf)
+        near = mean > jnp.max(mean) - 2 * confidence(jnp.maximum(t, 1), K, hyper.delta)
+        return Memory(pulls, total, alive & (near | ~even)), error**2
+
+    return make_online("successive_elimination", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.bandits.successive_elimination ...` is `jaxrl train successive_elimination ...`."""
+    import sys
+
+    from jaxrl.host.cli import main
+
+    sys.exit(main(["train", "successive_elimination", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The Whittle index policy for restless bandits: pull the arms whose present states have the highest indices.
+
+Whittle (1988), "Restless bandits: activity allocation in a changing world". The arms are known: the indices are
+computed exactly (`jaxrl.exact.whittle`) from the params that `init` is given, and nothing is learned. It is the
+standard heuristic, asymptotically optimal as arms and budget grow together under a condition on their dynamics (Weber
+and Weiss 1990). Arms of negative index rest, budget or not.
+
+It plays environments whose params have `transition` (M, 2, S, S) and `reward` (M, 2, S), at rest and pulled, and whose
+observations and actions are MultiDiscrete: the arms' states, zeros and ones. Results: `experiments/sequoia`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Integer
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.environment import Environment, pytree
+from jaxrl.exact.whittle import whittle_action, whittle_index
+from jaxrl.online import Experience, Learner
+from jaxrl.online import make as make_online
+from jaxrl.spaces import MultiDiscrete
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 1
+    budget: int | None = None  # arms pulled at most; None: the environment's own
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and self.budget < 1:
+            raise ValueError(f"budget={self.budget}: it must be at least 1.")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves."""
+
+    discount: jax.Array = 0.95  # of the subsidy problem that defines the index
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
+    """The index policy on a restless bandit. Equal arguments share one jit cache.
+
+    Raises ValueError unless observations and actions are MultiDiscrete with an entry an arm, for a budget above the
+    environment's, or for drawn levels, whose arms would differ from those of the params.
+    """
+    bandit = env.env if isinstance(env, VectorEnv) else env
+    params = bandit.default_params
+    obs, action = bandit.observation_space(params), bandit.action_space(params)
+    if not (isinstance(obs, MultiDiscrete) and isinstance(action, MultiDiscrete) and obs.shape == action.shape):
+        raise ValueError(f"whittle pulls restless arms; {bandit.id} has observations {obs} and actions {action}.")
+    if isinstance(env, VectorEnv) and env.level_fn is not None:
+        raise ValueError(
+            "whittle knows the arms of its params; with a level_fn each slot has others: vmap over params."
+        )
+
+    own = getattr(bandit, "budget", None)
+    budget = own if config.budget is None else config.budget
+    if budget is None or (own is not None and budget > own):
+        raise ValueError(f"budget={config.budget}: {bandit.id} allows {own}; give a budget of at most that.")
+
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Float[Array, "M S"]:
+        """The index of each state of each arm."""
+        index = jax.vmap(lambda p, r: whittle_index(p, r, hyper.discount).index)
+        return index(env_params.transition, env_params.reward)
+
+    def act(memory: Array, hyper: Hyper, key: Array, obs: Integer[Array, " M"], greedy: bool) -> Integer[Array, " M"]:
+        return whittle_action(memory, obs, budget)
+
+    def learn(memory: Array, hyper: Hyper, key: Array, experience: Experience) -> tuple[Array, Array]:
+        return memory, jnp.zeros(())
+
+    return make_online("whittle", Learner(init, act, learn), config, Hyper, env)
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.bandits.whittle RestlessBandit-v0 ...` is `jaxrl train whittle RestlessBandit-v0 ...`."""
+    import sys
+
+    from jaxrl.host.cli import main
+
+    sys.exit(main(["train", "whittle", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Domain randomisation as a curriculum: other levels in each rollout, all learned from. What a curriculum must beat.
+
+Tobin et al. (2017), "Domain randomization for transferring deep neural networks from simulation to the real world"
+(arXiv:1703.06907). A level is kept for a rollout, as by `plr` and `accel`, which differ in the choice of levels only.
+For a new level in each episode, as minimax and JaxUED have it, no curriculum is needed:
+`vectorize(env, n, level_fn=level_fn)`. Use:
+
+    student = ppo.make(vectorize(env, 32, batched_params=True), ppo.Config(num_envs=32))
+    algo = jaxrl.curriculum.attach(student, dr.make(level_fn))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jaxtyping import Array
+
+from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
+from jaxrl.environment import strongly_typed
+
+
+def make(level_fn: Callable[[Array, Any], Any]) -> Curriculum:
+    """The levels that `level_fn(key, params)` draws. The state is `params`, the level distribution's."""
+
+    def init(key: Array, params: Any) -> Any:
+        return strongly_typed(params)
+
+    def sample(key: Array, state: Any, n: int) -> tuple[LevelBatch, Any]:
+        return new_levels(jax.vmap(level_fn, (0, None))(jax.random.split(key, n), state)), state
+
+    def update(key: Array, state: Any, batch: LevelBatch, outcomes: Outcomes) -> Any:
+        return state
+
+    return Curriculum(init, sample, update, "dr")

@@ -1,0 +1,277 @@
+"""Protagonist antagonist induced regret environment design: a third agent builds levels on which two students differ.
+
+Dennis et al. (2020), "Emergent Complexity and Zero-shot Transfer via Unsupervised Environment Design"
+(arXiv:2012.02096), in the parallel form of minimax (Jiang et al. 2023, arXiv:2311.12716):
+
+    each update   the designer builds N levels, one an episode of its own environment
+                  protagonist and antagonist, two students of one kind, each play all N, in as many episodes as fit
+                  the designer is rewarded, with the last step of each level, by the regret
+                      max over the antagonist's episodes of the return - mean over the protagonist's, at least 0
+                  all three learn
+
+so the designer looks for levels that can be solved, but not yet by the protagonist, which is what is deployed. Who
+finished no episode on a level returned 0 there. `Config.reward` has the variants: `mean` takes the mean of the
+antagonist, too; `population` the highest return of any of `num_students` minus the mean over all of them, which then
+are equals; `minimax` is the adversary without an antagonist, rewarded by minus the mean return of a single student.
+
+`state.step` and `steps_per_update` count the steps of all students, twice those of one (as minimax and JaxUED count),
+while `anneal_steps` of the students' hyper counts those of one. The designer's own steps are the metric
+`designer_steps`. Metrics without a prefix are the protagonist's, `level_*` means over levels.
+
+The designer's environment must have `deterministic` transitions and episodes as long as its rollouts: its last states,
+which a vectorised environment resets at once, are found by doing its actions again. Any student fits whose rollouts
+tell `terminated`, `truncated`, `episode_return` and `episode_length`, and any designer whose rollouts have `action`,
+`reward`, `terminated` and `episode_return`, as those of ppo and ppo_rnn.
+
+Deviations: levels of which neither student finished an episode reward nothing. JaxUED's regret may be negative, and its
+designer bootstraps from the value after the last step. Students of a kind run as one, vmapped. Use:
+
+    mazes, editor = make("Maze-v0")[0].as_levels(), make("MazeEditor-v0")[0]
+    student = ppo_rnn.make(vectorize(mazes, 32, batched_params=True), ppo_rnn.Config(num_envs=32, num_steps=256))
+    designer = ppo_rnn.make(editor, ppo_rnn.Config(num_envs=32, num_steps=editor.num_steps, conv=(128,)))
+    algo = paired.make(student, designer, maze_editor.level)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from jaxrl.algorithm import Algorithm, check_at_least_one
+from jaxrl.curriculum.attachment import on_levels, outcomes
+from jaxrl.curriculum.protocol import Outcomes, check_levels, new_levels
+from jaxrl.curriculum.scores import algorithmic_regret
+from jaxrl.environment import pytree, strongly_typed
+from jaxrl.spaces import environment_action
+
+REWARDS = ("regret", "mean", "population", "minimax")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings."""
+
+    reward: str = "regret"  # of the designer; or "mean", "population", "minimax"
+    num_students: int = 2  # the protagonist first
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "num_students")
+        if self.reward not in REWARDS:
+            raise ValueError(f"reward={self.reward!r}: it is one of {', '.join(REWARDS)}.")
+        fits, needs = self.num_students == 2, "2"
+        if self.reward == "population":
+            fits, needs = self.num_students >= 2, "at least 2"
+        if self.reward == "minimax":
+            fits, needs = self.num_students == 1, "1"
+        if not fits:
+            raise ValueError(f"num_students={self.num_students}: reward={self.reward!r} needs {needs}.")
+
+
+@pytree
+class PAIREDState:
+    """The public fields of an algorithm's state are the protagonist's, but for `step` and `weights`."""
+
+    key: jax.Array
+    students: Any  # states, leading axis M; the protagonist first
+    designer: Any
+
+    def student(self, which: int) -> Any:
+        """The state of one student: 0 the protagonist, 1 the antagonist. Also of many runs, whose axes come before."""
+        axis = self.students.step.ndim - 1
+        return jax.tree.map(lambda x: jax.lax.index_in_dim(x, which, axis, keepdims=False), self.students)
+
+    @property
+    def hyper(self) -> Any:
+        return self.student(0).hyper
+
+    @property
+    def env_params(self) -> Any:
+        """The levels of the last update, leading axis N."""
+        return self.student(0).env_params
+
+    @property
+    def env_state(self) -> Any:
+        return self.student(0).env_state
+
+    @property
+    def obs(self) -> Any:
+        return self.student(0).obs
+
+    @property
+    def step(self) -> Any:
+        return self.students.step.sum(-1, dtype=self.students.step.dtype)
+
+    @property
+    def weights(self) -> Any:
+        return {"students": self.students.weights, "designer": self.designer.weights}
+
+
+class PAIREDRollout(NamedTuple):
+    students: Any  # rollouts, (M, T, N)
+    designer: Any  # (T', N), still without what the students' returns make of it
+    levels: Any  # leading axis N
+
+
+# ---- the designer's reward
+
+
+def mean_regret(agent: Outcomes, antagonist: Outcomes) -> Float[Array, " N"]:
+    """The mean return of the antagonist minus the agent's, at least 0; who finished no episode returned 0."""
+    return jnp.maximum(antagonist.episode_return - agent.episode_return, 0)
+
+
+def population_regret(seen: Outcomes) -> Float[Array, " N"]:
+    """The highest return of any student minus the mean over all, at least 0, of leaves (M, N)."""
+    best = jnp.where(seen.episodes > 0, seen.max_return, 0).max(0)
+    return jnp.maximum(best - seen.episode_return.mean(0), 0)
+
+
+def designer_reward(seen: Outcomes, reward: str) -> Float[Array, " N"]:
+    """What each level earns its designer, of the students' outcomes (M, N); 0 where nobody finished an episode."""
+    if reward == "population":
+        return population_regret(seen)
+    if reward == "minimax":
+        return -seen.episode_return[0]
+    pair = (jax.tree.map(lambda x, i=i: x[i], seen) for i in range(2))
+    regret = (algorithmic_regret if reward == "regret" else mean_regret)(*pair)
+    return jnp.where(jnp.isfinite(regret), regret, 0)
+
+
+def rewarded(rollout: Any, reward: Float[Array, " N"]) -> Any:
+    """The designer's rollout, each of whose last steps earned this, too; nothing comes after it."""
+    return rollout._replace(
+        reward=rollout.reward.at[-1].add(reward),
+        episode_return=rollout.episode_return.at[-1].add(reward),
+        terminated=rollout.terminated.at[-1].set(True),
+    )
+
+
+# ---- the algorithm
+
+
+def last_states(env: Any, state: Any, action: Array, params: Any) -> tuple[Any, Bool[Array, "T N"]]:
+    """`(states, ends)` of N episodes: the states after their actions (T, N, ...), without any reset."""
+
+    def step(state, action):
+        # The key does not matter, as the environment is deterministic.
+        ts = jax.vmap(env.step, (None, 0, 0, None))(jax.random.key(0), state, action, params)
+        return ts.state, ts.terminated | ts.truncated
+
+    return jax.lax.scan(step, state, action)
+
+
+def make(
+    student: Algorithm,
+    designer: Algorithm,
+    level_fn: Callable[[Any], Any],
+    config: Config = Config(),
+    designer_hyper: Any = None,
+) -> Algorithm:
+    """PAIRED around a student and the designer of its levels. An Algorithm again, whose policy is the protagonist's.
+
+    Args:
+        student: on environments with batched params.
+        designer: on an environment that builds a level in each episode, with as many slots as the student.
+        level_fn: the level of a state after the last step, as `maze_editor.level`.
+        designer_hyper: dynamic settings of the designer; those of `train` are the students'.
+
+    `env_params` given to `init` are those of the designer's environment.
+
+    Raises ValueError for environments that do not fit each other or are not as said above.
+    """
+    venv, design, many = student.venv, designer.venv, config.num_students
+    _check(student, designer)
+
+    def init(key: Array, hyper: Any = None, env_params: Any = None) -> PAIREDState:
+        key, student_key, designer_key = jax.random.split(key, 3)
+        begun = designer.init(designer_key, designer_hyper, env_params)
+        students = jax.vmap(lambda key: student.init(key, hyper))(jax.random.split(student_key, many))
+        state = PAIREDState(key, students, begun)
+        levels = jax.eval_shape(lambda state: strongly_typed(jax.vmap(level_fn)(state)), begun.env_state.env)
+        check_levels("paired", levels, state.env_params, f"{venv.num_envs} params of {venv.env.id}")
+        return state
+
+    def collect(state: PAIREDState) -> tuple[PAIREDState, PAIREDRollout]:
+        key, restart_key = jax.random.split(state.key)
+        before = state.designer
+        built, made = designer.collect(before)
+        action = environment_action(design.env.action_space(before.env_params), made.action)
+        finished, _ = last_states(design.env, before.env_state.env, action, before.env_params)
+        levels = strongly_typed(jax.vmap(level_fn)(finished))
+
+        def play(key, state):
+            return student.collect(on_levels(venv, key, state, levels))
+
+        students, rollouts = jax.vmap(play)(jax.random.split(restart_key, many), state.students)
+        return PAIREDState(key, students, built), PAIREDRollout(rollouts, made, levels)
+
+    def learn(state: PAIREDState, rollout: PAIREDRollout) -> tuple[PAIREDState, dict[str, Array]]:
+        def returns(rollout):
+            return outcomes(rollout, new_levels(levels), lambda rollout, batch, seen, hyper: seen.score, None)
+
+        levels = rollout.levels
+        seen = jax.vmap(returns)(rollout.students)
+        reward = designer_reward(seen, config.reward)
+        students, metrics = jax.vmap(student.learn)(state.students, rollout.students)
+        built, of_designer = designer.learn(state.designer, rewarded(rollout.designer, reward))
+        metrics = {
+            **{name: x[0] for name, x in metrics.items()},
+            "level_success": seen.success[0].mean(),
+            "level_return": seen.episode_return[0].mean(),
+            "level_best_return": jnp.where(seen.episodes > 0, seen.max_return, 0).max(0).mean(),  # of all students
+            "designer_reward": reward.mean(),
+            "designer_loss": of_designer["loss"],
+            "designer_steps": jnp.int32(designer.steps_per_update),
+        }
+        return PAIREDState(state.key, students, built), metrics
+
+    return student._replace(
+        name=f"{student.name}+paired",
+        around=(*student.around, config, designer.name, designer.config),
+        steps_per_update=many * student.steps_per_update,
+        init=init,
+        collect=collect,
+        learn=learn,
+        update=lambda state: learn(*collect(state)),
+        policy=lambda state: student.policy(state.student(0)),
+    )
+
+
+def _check(student: Algorithm, designer: Algorithm) -> None:
+    """Raise ValueError unless the designer can build the student's levels."""
+    venv, design = student.venv, designer.venv
+    if not venv.batched_params or venv.level_fn is not None:
+        raise ValueError(
+            "paired: the designer makes each slot's level, so the student needs "
+            f"vectorize(env, {venv.num_envs}, batched_params=True) and no level_fn."
+        )
+    if design.batched_params or design.level_fn is not None:
+        raise ValueError("paired: the designer's slots share their params: no batched_params and no level_fn for it.")
+    if venv.num_envs != design.num_envs:
+        raise ValueError(f"paired: the student plays {venv.num_envs} levels and the designer makes {design.num_envs}.")
+    env = design.env
+    if not env.deterministic:
+        raise ValueError(f"paired: steps of {env.id} are random, deterministic=False, and cannot be done again.")
+    num_steps, params = designer.steps_per_update // design.num_envs, env.default_params
+
+    @jax.jit
+    def episode(key: Array) -> Array:
+        reset_key, action_key = jax.random.split(key)
+        state = jax.vmap(env.reset, (0, None))(reset_key[None], params)[1]
+        action = jax.vmap(env.action_space(params).sample)(jax.random.split(action_key, num_steps))
+        return last_states(env, state, jax.tree.map(lambda x: x[:, None], action), params)[1][:, 0]
+
+    with jax.ensure_compile_time_eval():  # `make` may be traced
+        ends = np.flatnonzero(episode(jax.random.key(0)))
+    if ends.tolist() != [num_steps - 1]:
+        length = f"end after {ends[0] + 1}" if len(ends) else f"do not end within {num_steps}"
+        raise ValueError(
+            f"paired: num_steps={num_steps} of the designer must be the length of its episodes; those of {env.id} "
+            f"{length} steps."
+        )

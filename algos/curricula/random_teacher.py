@@ -1,0 +1,45 @@
+"""The random teacher: tasks uniform in the box, whatever came of them. Domain randomisation as a `Curriculum`.
+
+The baseline of Portelas et al. (2019, arXiv:1910.07224). Use: as alp_gmm.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jaxtyping import Array
+
+from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
+from jaxrl.curriculum.teaching import dimensions_of, levels_at
+from jaxrl.environment import pytree, strongly_typed
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings."""
+
+    dimensions: int | None = None  # D, of the box; None: what the level function says
+
+
+@pytree
+class State:
+    params: Any  # of the level distribution
+
+
+def make(level_fn: Callable[[Any, Array], Any], config: Config = Config()) -> Curriculum:
+    """Uniform over the levels `level_fn(params, x)`, x (D,) in the unit box."""
+    D = dimensions_of(level_fn, config.dimensions)
+
+    def init(key: Array, params: Any) -> State:
+        return State(strongly_typed(params))
+
+    def sample(key: Array, state: State, n: int) -> tuple[LevelBatch, State]:
+        return levels_at(level_fn, state.params, jax.random.uniform(key, (n, D))), state
+
+    def update(key: Array, state: State, batch: LevelBatch, outcomes: Outcomes) -> State:
+        return state
+
+    return Curriculum(init, sample, update, "random_teacher", (level_fn, config))

@@ -1,0 +1,198 @@
+"""Reverse curricula: starts grow from the goal, by short random walks, as the student learns to reach it.
+
+Florensa, Held, Wulfmeier, Zhang and Abbeel (2017), "Reverse curriculum generation for reinforcement learning"
+(arXiv:1707.05300), algorithms 1 and 2. For tasks with a sparse reward, of which one state at the goal is known:
+
+    new starts     the states on random walks of up to `walk_steps` steps from good starts
+    batch          new starts, and `old_share` of starts that were good once
+    good starts    of the batch: those from which low <= share of successful episodes <= high
+
+at first the goal's. A level is a start, as `FromStates` params. Success is a positive return.
+
+Deviations: actions of the walk are uniform in the action space, which need not be continuous; walks begin in good
+starts and not also in states of other walks; a walk that ends an episode stays in the state before. Where no start of
+a batch is good, the good ones are those mastered (above `high`), so that the frontier moves on; where there are none
+of these either, they stay as they were. A share `own_share` of the slots starts as the environment does, and counts
+for no start. Use:
+
+    starts = FromStates(env)
+    student = ppo.make(vectorize(starts, 64, batched_params=True), ppo.Config(num_envs=64))
+    teacher = reverse_curriculum.make(starts, goal_states)  # leading axis G
+    algo = jaxrl.curriculum.attach(student, teacher)
+    state, metrics = jaxrl.train(algo, key, 200_000)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxrl.algorithm import check_at_least_one
+from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
+from jaxrl.environment import NO_LIMIT, Environment, is_concrete, pytree, strongly_typed
+from jaxrl.vectorize import rows_where
+from jaxrl.wrappers import FromStates, StartParams
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings."""
+
+    capacity: int = 256  # good starts kept of a batch
+    history: int = 2048  # once good starts kept
+    walk_steps: int = 50  # of a random walk, at most
+    repeats: int = 4  # slots that share a start, for a better estimate of its success
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "capacity", "history", "walk_steps", "repeats")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings."""
+
+    low: jax.Array = 0.1  # share of successful episodes from which a start is good
+    high: jax.Array = 0.9  # and up to which
+    old_share: jax.Array = 1 / 3  # of the starts that were good once
+    own_share: jax.Array = 0.0  # of the slots that start as the environment does
+    limit: jax.Array = NO_LIMIT  # steps of an episode from a start, if fewer than the environment's
+
+
+@pytree
+class Starts:
+    """States, the first or, in a ring, the last ones added."""
+
+    states: Any  # leading axis C
+    count: jax.Array  # int32, ever added
+
+    @property
+    def size(self) -> Int[Array, ""]:
+        return jnp.minimum(self.count, len(jax.tree.leaves(self.states)[0]))
+
+
+@pytree
+class State:
+    good: Starts
+    old: Starts  # a ring
+    params: StartParams
+    hyper: Hyper
+
+
+def walked(key: Array, env: Environment, states: Any, params: Any, walk_steps: int) -> Any:
+    """Where random walks from `states` (leading axis n), of 1 to `walk_steps` steps each, lead in `env`."""
+    n = len(jax.tree.leaves(states)[0])
+    length_key, walk_key = jax.random.split(key)
+    length = jax.random.randint(length_key, (n,), 1, walk_steps + 1)
+    space = env.action_space(params)
+
+    def step(states, inputs):
+        i, key = inputs
+        action_key, env_key = jax.random.split(key)
+        action = jax.vmap(space.sample)(jax.random.split(action_key, n))
+        ts = jax.vmap(env.step, (0, 0, 0, None))(jax.random.split(env_key, n), states, action, params)
+        on = (i < length) & ~(ts.terminated | ts.truncated)
+        # The clock does not count: else long walks from walks would come to the time limit.
+        after = ts.state.replace(time=states.time)
+        return rows_where(on, after, states), None
+
+    keys = jax.random.split(walk_key, walk_steps)
+    return jax.lax.scan(step, states, (jnp.arange(walk_steps), keys))[0]
+
+
+def kept(
+    success: Float[Array, " n"], known: Bool[Array, " n"], low: Array | float, high: Array | float
+) -> Bool[Array, " n"]:
+    """Which starts of a batch are good; those mastered where none is; none where there are none of these either."""
+    good = known & (success >= low) & (success <= high)
+    return jnp.where(good.any(), good, known & (success > high))
+
+
+def _rows(key: Array, starts: Starts, n: int) -> Any:
+    """n of them, uniformly."""
+    i = jax.random.randint(key, (n,), 0, jnp.maximum(starts.size, 1))
+    return jax.tree.map(lambda x: x[i], starts.states)
+
+
+def _added(starts: Starts, states: Any, mask: Bool[Array, " n"]) -> Starts:
+    """With those where `mask`, in place of the oldest where it is full."""
+    C = len(jax.tree.leaves(starts.states)[0])
+    rank, more = jnp.cumsum(mask) - 1, mask.sum(dtype=jnp.int32)
+    written = mask & (rank >= more - C)
+    rows = jnp.where(written, (starts.count + rank) % C, C)  # past the end: dropped
+    states = jax.tree.map(lambda old, new: old.at[rows].set(new, mode="drop"), starts.states, states)
+    return Starts(states, starts.count + more)
+
+
+def make(env: Environment, goal_states: Any, config: Config = Config(), hyper: Hyper | None = None) -> Curriculum:
+    """A reverse curriculum of starts of `env`, from the `goal_states` (leading axis G).
+
+    Raises ValueError for an environment that cannot start anywhere, states that are none of its, and settings that
+    cannot be.
+    """
+    if not isinstance(env, FromStates):
+        raise ValueError(f"reverse_curriculum: {env.id} must be wrapped, FromStates(env), to start anywhere.")
+    goal_states = strongly_typed(goal_states)
+    if is_concrete(goal_states):
+        env.validate(env.starting(env.env.default_params, goal_states))
+    start = strongly_typed(Hyper() if hyper is None else hyper)
+    _check(start)
+    G, R = len(jax.tree.leaves(goal_states)[0]), config.repeats
+
+    def empty(capacity: int) -> Starts:
+        i = jnp.arange(capacity) % G
+        return Starts(jax.tree.map(lambda x: x[i], goal_states), jnp.int32(0))
+
+    def init(key: Array, params: Any) -> State:
+        if not isinstance(params, StartParams):
+            raise ValueError(f"reverse_curriculum: {type(params).__name__} are no params of a FromStates environment.")
+        good = empty(config.capacity)
+        return State(good.replace(count=jnp.int32(G)), empty(config.history), strongly_typed(params), start)
+
+    def sample(key: Array, state: State, n: int) -> tuple[LevelBatch, State]:
+        if n % R:
+            raise ValueError(f"repeats={R}: {n} slots are no multiple of it.")
+        good_key, walk_key, old_key, which_key, own_key = jax.random.split(key, 5)
+        hyper, params, m = state.hyper, state.params.env, n // R
+        new = walked(walk_key, env.env, _rows(good_key, state.good, m), params, config.walk_steps)
+        old = jax.random.bernoulli(which_key, hyper.old_share, (m,)) & (state.old.count > 0)
+        states = rows_where(old, _rows(old_key, state.old, m), new)
+        own = jax.random.bernoulli(own_key, hyper.own_share, (n,))
+        level = StartParams(
+            env=jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), params),
+            states=jax.tree.map(lambda x: jnp.repeat(x, R, 0)[:, None], states),
+            weights=jnp.ones((n, 1)),
+            share=1 - own.astype(jnp.result_type(float)),
+            limit=jnp.broadcast_to(hyper.limit, (n,)),
+        )
+        return new_levels(level), state
+
+    def update(key: Array, state: State, batch: LevelBatch, outcomes: Outcomes) -> State:
+        episodes = jnp.where(batch.params.share > 0, outcomes.episodes, 0).reshape(-1, R)
+        known = episodes.sum(1)
+        success = jnp.sum(outcomes.success.reshape(-1, R) * episodes, 1) / jnp.maximum(known, 1)
+        good = kept(success, known > 0, state.hyper.low, state.hyper.high)
+        states = jax.tree.map(lambda x: x[::R, 0], batch.params.states)
+        anew = _added(state.good.replace(count=jnp.int32(0)), states, good)
+        anew = jax.tree.map(lambda x, y: jnp.where(good.any(), x, y), anew, state.good)
+        return state.replace(good=anew, old=_added(state.old, states, good))
+
+    return Curriculum(init, sample, update, "reverse_curriculum", config)
+
+
+def _check(hyper: Hyper) -> None:
+    if not is_concrete(hyper):
+        return
+    low, high = np.asarray(hyper.low), np.asarray(hyper.high)
+    if not np.all((low >= 0) & (low <= high) & (high <= 1)):
+        raise ValueError(f"low={low} and high={high}: shares of successes, 0 <= low <= high <= 1.")
+    for name in ("old_share", "own_share"):
+        share = np.asarray(getattr(hyper, name))
+        if not np.all((share >= 0) & (share <= 1)):
+            raise ValueError(f"{name}={share}: it must be in [0, 1].")
+    if np.any(np.asarray(hyper.limit) < 1):
+        raise ValueError(f"limit={hyper.limit}: it must be at least 1.")

@@ -1,0 +1,206 @@
+"""Sampling for learnability: now and then a student looks at many random levels, and trains on those it half solves.
+
+Rutherford et al. (2024), "No Regrets: Investigating and Improving Regret Approximations for Curriculum Discovery"
+(arXiv:2408.15099), in the form of the authors' code (github.com/amacrutherford/sampling-for-learnability):
+
+    every refresh_every updates   the student's policy acts, without learning, num_steps steps on each of num_levels
+                                  new levels; the buffer_size of them with the highest learnability p (1 - p), p the
+                                  share of finished episodes that succeed, become the buffer
+    each rollout                  a share replay_share of its levels is drawn from the buffer, each equally likely and
+                                  with replacement, the others are new; all are learned from
+
+So there are no scores between refreshes, and nothing of a level outlives the next one.
+
+`state.step` and `steps_per_update` count the steps learned from, as the authors' logs do. What the looks cost besides
+is in the metric `refresh_steps`: num_levels * num_steps in the update that begins with one, else 0. With the authors'
+settings for MiniGrid, the defaults here (256 environments x 256 steps, a look every 100 updates), that is 7.6 times the
+steps learned from; with Kinetix's (12,288 levels x 512 steps every 128 updates of 2048 x 512) it is a twentieth.
+
+Deviations: all finished episodes count, not ten at most; a level without any never enters the buffer (the authors' mean
+over none is NaN, which sorts last, where the best levels are taken from; but their 2,000 steps always finish some); p
+and 1 - p are equally good to the last bit. Under `vmap` all runs look when one of them
+is due, that is, together. Use:
+
+    env = make("Maze-v0")[0].as_levels()
+    student = ppo_rnn.make(vectorize(env, 256, batched_params=True), ppo_rnn.Config(num_envs=256, num_steps=256))
+    algo = sfl.make(student, make("Maze-v0")[0].generate)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxrl.algorithm import Algorithm, check_at_least_one
+from jaxrl.curriculum.attachment import AttachedRollout, AttachedState, attach, outcomes
+from jaxrl.curriculum.level_buffer import buffer_init
+from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
+from jaxrl.curriculum.scores import l1_value_loss, learnability, max_mc, positive_value_loss
+from jaxrl.environment import is_concrete, pytree, strongly_typed
+from jaxrl.math import rarely
+from jaxrl.rollout import rollout
+from jaxrl.vectorize import rows_where, vectorize
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings, the ones of the authors for MiniGrid's mazes."""
+
+    buffer_size: int = 1000  # levels kept
+    num_levels: int = 25_000  # levels looked at for each buffer
+    num_steps: int = 2000  # steps on each of them; with fewer than two episodes no level is learnable
+    chunk: int = 5000  # levels looked at together; divides num_levels
+    refresh_every: int = 100  # updates from one look to the next
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "buffer_size", "num_levels", "num_steps", "chunk", "refresh_every")
+        if self.buffer_size > self.num_levels:
+            raise ValueError(f"buffer_size={self.buffer_size}: it is at most num_levels={self.num_levels}, those seen.")
+        if self.num_levels % self.chunk:
+            raise ValueError(f"chunk={self.chunk} does not divide num_levels={self.num_levels}.")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings."""
+
+    replay_share: jax.Array = 0.5  # of the levels of each rollout, those from the buffer
+
+
+@pytree
+class SFLState:
+    levels: Any  # the buffer, leading axis C, the most learnable first
+    score: jax.Array  # (C,), -inf where a place is empty
+    rollouts: jax.Array  # int32, batches of levels drawn
+    params: Any  # of the level distribution
+    hyper: Hyper
+
+
+class Seen(NamedTuple):
+    """What a look at N levels leaves, (T, N) each."""
+
+    terminated: Array
+    truncated: Array
+    episode_return: Array
+    episode_length: Array
+
+
+def look(student: Algorithm, state: Any, key: Array, levels: Any, num_steps: int) -> Seen:
+    """`num_steps` steps of the student's policy, as it is in `state`, on each of N levels, restarting on the same."""
+    n = jax.tree.leaves(levels)[0].shape[0]
+    venv, policy = vectorize(student.venv.env, n, batched_params=True), student.policy(state)
+    reset_key, run_key = jax.random.split(key)
+    obs, env_state = venv.reset(reset_key, levels)
+
+    def act(key, obs, carry):
+        action, carry = student.act(policy, key, obs, carry)
+        return action, (), carry
+
+    def ended(carry, done):
+        return carry._replace(start=done) if carry else ()
+
+    visitor = state.replace(key=run_key, obs=obs, env_state=env_state, env_params=levels)
+    steps = rollout(venv, visitor, num_steps, act, student.initial_carry((n,)), ended)[2]
+    return Seen(steps.terminated, steps.truncated, steps.info["episode_return"], steps.info["episode_length"])
+
+
+def best(levels: Any, score: Float[Array, " N"], k: int) -> tuple[Any, Float[Array, " k"]]:
+    """The `k` levels of the highest score, the highest first, and their scores."""
+    score, rows = jax.lax.top_k(score, k)
+    return jax.tree.map(lambda x: x[rows], levels), score
+
+
+def choose(key: Array, state: SFLState, new: Any) -> LevelBatch:
+    """The batch `new`, of which the first share is replaced by levels of the buffer, unless that is empty."""
+    n = jax.tree.leaves(new)[0].shape[0]
+    filled = jnp.isfinite(state.score).sum()  # these come first
+    slot = jax.random.randint(key, (n,), 0, jnp.maximum(filled, 1))
+    from_buffer = (jnp.arange(n) < jnp.round(state.hyper.replay_share * n)) & (filled > 0)
+    levels = rows_where(from_buffer, jax.tree.map(lambda x: x[slot], state.levels), new)
+    return new_levels(levels)._replace(slot=jnp.where(from_buffer, slot, -1))
+
+
+def make(
+    student: Algorithm,
+    level_fn: Callable[[Array, Any], Any],
+    config: Config = Config(),
+    hyper: Hyper | None = None,
+    score: Callable[..., Array] = learnability,
+    success_above: float = 0.0,
+) -> Algorithm:
+    """`student` under SFL over the levels that `level_fn(key, params)` draws. An Algorithm again.
+
+    Args:
+        student: on environments with batched params, as `attach` takes; its states must have `replace`.
+        score: of a look, `(seen, batch, outcomes, hyper) -> (N,)`, as `learnability` or what `oracle_regret` makes.
+        success_above: an episode of higher return succeeds.
+
+    Raises ValueError as `attach` does, and for settings that cannot be.
+    """
+    start = strongly_typed(Hyper() if hyper is None else hyper)
+    if is_concrete(start) and not np.all((np.asarray(start.replay_share) >= 0) & (np.asarray(start.replay_share) <= 1)):
+        raise ValueError(f"replay_share={start.replay_share}: it must be in [0, 1].")
+    if score in (max_mc, positive_value_loss, l1_value_loss):
+        raise ValueError("sfl: a look has no values, by which this score goes; use learnability or an oracle_regret.")
+
+    def draw(key: Array, params: Any, n: int) -> Any:
+        return strongly_typed(jax.vmap(level_fn, (0, None))(jax.random.split(key, n), params))
+
+    def init(key: Array, params: Any) -> SFLState:
+        params = strongly_typed(params)
+        buffer = buffer_init(jax.eval_shape(level_fn, key, params), config.buffer_size)
+        return SFLState(buffer.levels, buffer.score, jnp.int32(0), params, start)
+
+    def sample(key: Array, state: SFLState, n: int) -> tuple[LevelBatch, SFLState]:
+        level_key, slot_key = jax.random.split(key)
+        batch = choose(slot_key, state, draw(level_key, state.params, n))
+        return batch, state.replace(rollouts=state.rollouts + 1)
+
+    def update(key: Array, state: SFLState, batch: LevelBatch, outcomes: Outcomes) -> SFLState:
+        return state
+
+    attached = attach(student, Curriculum(init, sample, update, "sfl", config), score, success_above)
+
+    def refreshed(key: Array, state: AttachedState) -> SFLState:
+        """A new buffer, of the best of new levels as the student sees them now."""
+
+        def looked_at(key):
+            level_key, look_key = jax.random.split(key)
+            levels = draw(level_key, state.curriculum.params, config.chunk)
+            seen: Any = look(student, state.student, look_key, levels, config.num_steps)
+            return levels, outcomes(seen, new_levels(levels), score, state.student.hyper, success_above).score
+
+        keys = jax.random.split(key, config.num_levels // config.chunk)
+        levels, scores = jax.lax.map(looked_at, keys)
+        levels = jax.tree.map(lambda x: x.reshape(config.num_levels, *x.shape[2:]), levels)
+        levels, scores = best(levels, scores.reshape(-1), config.buffer_size)
+        return state.curriculum.replace(levels=levels, score=scores)
+
+    def collect(state: AttachedState) -> tuple[AttachedState, AttachedRollout]:
+        key, refresh_key = jax.random.split(state.key)
+        due = state.curriculum.rollouts % config.refresh_every == 0
+        cstate = rarely(due, lambda: refreshed(refresh_key, state), state.curriculum)
+        return attached.collect(state.replace(key=key, curriculum=cstate))
+
+    def learn(state: AttachedState, rollout: AttachedRollout) -> tuple[AttachedState, dict[str, Array]]:
+        state, metrics = attached.learn(state, rollout)
+        known = jnp.isfinite(state.curriculum.score)
+        looked = (state.curriculum.rollouts - 1) % config.refresh_every == 0
+        metrics = {
+            **metrics,
+            "buffer_score": jnp.where(known, state.curriculum.score, 0).sum() / jnp.maximum(known.sum(), 1),
+            "refresh_steps": jnp.where(looked, jnp.int32(config.num_levels * config.num_steps), 0),
+        }
+        return state, metrics
+
+    return attached._replace(
+        collect=collect,
+        learn=learn,
+        update=lambda state: learn(*collect(state)),
+    )

@@ -1,0 +1,240 @@
+"""SnapshotRL: early episodes start in states that a teacher has been in.
+
+Zhao, Qian, Wang, Shan and Qin (2024), "Snapshot reinforcement learning: leveraging prior trajectories for efficiency"
+(arXiv:2403.00673), with its baseline S3RL:
+
+    snapshots    states of the teacher's best episodes, one every `every` steps
+    clusters     of the snapshots by their value to the teacher, 1-D k-means
+    start        a cluster uniformly, then a snapshot of it uniformly
+    limit        such an episode is truncated after `limit` steps (and bootstrapped, as every truncation)
+
+for the first part of the training; then the environment is as it was. Here states are data, so a snapshot is a row of
+a table in `FromStates` params, the two draws are its weights, and no environment or learner knows of it.
+
+`staged` does this for any student, off-policy ones too, drawing a start at each reset. `make` is the same as a
+`Curriculum`, in which each slot keeps one start for a rollout.
+
+Deviations: without a `value` function, the value of a snapshot is the teacher's discounted return from there on (the
+paper takes the teacher's critic); clusters are optimal, by dynamic programming, and not those of Lloyd's iterations;
+the replay is kept, as is the paper's default. Use:
+
+    starts = FromStates(env)
+    table = snapshot.take(key, teacher, policy, env, env_params, snapshot.Config(max_steps=200))
+    student = snapshot.staged(ppo.make(starts, config), snapshot_steps=50_000)
+    state, metrics = jaxrl.train(student, key, 200_000, env_params=snapshot.params_of(starts, env_params, table))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxrl.algorithm import Algorithm, check_at_least_one
+from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
+from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
+from jaxrl.exact.mdp import draw
+from jaxrl.wrappers import FromStates, StartParams
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings of `take`."""
+
+    num_episodes: int = 10  # of the teacher
+    keep: int = 10  # of them, those of highest return
+    every: int = 10  # steps between snapshots
+    max_steps: int = 1000  # of an episode
+    clusters: int = 6
+    greedy: bool = True  # the teacher acts by its mode
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "num_episodes", "keep", "every", "max_steps", "clusters")
+        if self.keep > self.num_episodes:
+            raise ValueError(f"keep={self.keep}: there are num_episodes={self.num_episodes} to keep from.")
+        if (snapshots := self.num_episodes * -(-self.max_steps // self.every)) > 10_000:
+            raise ValueError(
+                f"num_episodes={self.num_episodes}, max_steps={self.max_steps}, every={self.every} make {snapshots} "
+                "snapshots; their clustering, which compares each with each, takes 10000 at most."
+            )
+
+
+@pytree
+class Hyper:
+    """Dynamic settings of the curriculum."""
+
+    batches: jax.Array = 50.0  # rollouts that start in snapshots
+    limit: jax.Array = 100.0  # steps of an episode that does
+
+
+class Snapshots(NamedTuple):
+    """K states and how often each is drawn; those with weight 0 are fillers."""
+
+    states: Any  # leading axis K
+    value: Float[Array, " K"]
+    cluster: Int[Array, " K"]
+    weights: Float[Array, " K"]  # sum to 1
+
+
+@pytree
+class State:
+    table: Snapshots
+    params: StartParams
+    batches: jax.Array  # drawn, int32
+    hyper: Hyper
+
+
+def clusters(values: Float[Array, " K"], valid: Bool[Array, " K"], k: int) -> Int[Array, " K"]:
+    """Labels 0 .. k-1, ascending in value, of the k-means clustering of least squared error; the invalid have any.
+
+    In one dimension clusters are intervals, and the best last one is found for every end (Wang and Song 2011). Some
+    stay empty where there are fewer values than k.
+    """
+    n = len(values)
+    scale = jnp.maximum(jnp.max(jnp.where(valid, jnp.abs(values), 0)), 1e-30)
+    order = jnp.argsort(jnp.where(valid, values, jnp.inf))
+    weight = valid[order].astype(values.dtype)
+    x = jnp.where(valid, values / scale, 0)[order]
+    x = (x - jnp.sum(x * weight) / jnp.maximum(weight.sum(), 1)) * weight
+
+    def before(y):
+        return jnp.concatenate([jnp.zeros(1), jnp.cumsum(y)])
+
+    w, s, square = (b[None, :] - b[:, None] for b in (before(weight), before(x), before(x * x)))
+    cost = square - s * s / jnp.maximum(w, 1)  # of one cluster, from row to column
+    cost = jnp.where(jnp.tri(n + 1, dtype=bool).T, jnp.maximum(cost, 0), jnp.inf)
+
+    def add(best, _):
+        total = best[:, None] + cost
+        return jnp.min(total, 0), jnp.argmin(total, 0)
+
+    none = jnp.full(n + 1, jnp.inf).at[0].set(0)
+    _, begin = jax.lax.scan(add, none, length=k)
+
+    def back(end, begin):
+        return begin[end], begin[end]
+
+    _, first = jax.lax.scan(back, jnp.int32(n), begin, reverse=True)
+    label = jnp.sum(jnp.arange(n)[:, None] >= first, 1) - 1
+    return jnp.zeros(n, label.dtype).at[order].set(label)
+
+
+def uniform_in_clusters(cluster: Int[Array, " K"], valid: Bool[Array, " K"], k: int) -> Float[Array, " K"]:
+    """The probability of each when first a cluster that is not empty and then one of its members is drawn."""
+    size = jnp.zeros(k).at[cluster].add(valid)
+    return jnp.where(valid, 1 / (jnp.maximum(size[cluster], 1) * jnp.sum(size > 0)), 0)
+
+
+def take(
+    key: Array,
+    teacher: Algorithm,
+    policy: Any,
+    env: Environment,
+    env_params: Any,
+    config: Config = Config(),
+    value: Callable[[Any], Array] | None = None,
+    gamma: float | Float[Array, ""] = 0.99,
+) -> Snapshots:
+    """Snapshots of a teacher's episodes. Pure: jit it.
+
+    Args:
+        value: of observations with a leading axis K to the teacher, (K,). Default: the return from there on.
+        gamma: discount of that return.
+    """
+    E, T = config.num_episodes, -(-config.max_steps // config.every)
+    reset_key, run_key = jax.random.split(key)
+    obs, state = jax.vmap(env.reset, (0, None))(jax.random.split(reset_key, E), env_params)
+
+    def step(carried, key):
+        obs, state, carry, on = carried
+        act_key, env_key = jax.random.split(key)
+        action, carry = teacher.act(policy, act_key, obs, carry, greedy=config.greedy)
+        ts = jax.vmap(env.step, (0, 0, 0, None))(jax.random.split(env_key, E), state, action, env_params)
+        return (ts.obs, ts.state, carry, on & ~(ts.terminated | ts.truncated)), jnp.where(on, ts.reward, 0)
+
+    def discounted(later, reward):
+        return (now := reward + gamma * later), now
+
+    def stretch(carried, keys):
+        after, reward = jax.lax.scan(step, carried, keys)
+        return after, (carried[0], carried[1], carried[3], reward)
+
+    start = obs, state, teacher.initial_carry((E,)), jnp.ones(E, bool)
+    _, (obs, states, on, reward) = jax.lax.scan(stretch, start, jax.random.split(run_key, (T, config.every)))
+    reward = reward.reshape(T * config.every, E)
+    _, following = jax.lax.scan(discounted, jnp.zeros(E), reward, reverse=True)
+    returns = reward.sum(0)
+    kept = jnp.zeros(E, bool).at[jax.lax.top_k(returns, config.keep)[1]].set(True)
+    valid = (on & kept).reshape(-1)
+    obs, states = jax.tree.map(lambda x: x.reshape(T * E, *x.shape[2:]), (obs, states))
+    values = following[:: config.every].reshape(-1) if value is None else value(obs)
+    cluster = clusters(values, valid, config.clusters)
+    return Snapshots(states, values, cluster, uniform_in_clusters(cluster, valid, config.clusters))
+
+
+def params_of(starts: FromStates, env_params: Any, table: Snapshots, limit: int = 100) -> StartParams:
+    """`FromStates` params with which each reset draws a snapshot."""
+    return starts.starting(env_params, table.states, table.weights, limit=limit)
+
+
+@functools.cache
+def staged(student: Algorithm, snapshot_steps: int) -> Algorithm:
+    """`student`, whose resets before environment step `snapshot_steps` go by its params' `share`, then by 0.
+
+    An Algorithm again. Episodes under way at the change end as they would, but for the limit. Raises ValueError for an
+    environment that is not `FromStates`, and in `init` for params that start nothing from a state.
+    """
+    if not isinstance(student.venv.env, FromStates):
+        raise ValueError(f"snapshot: {student.venv.env.id} must be wrapped, FromStates(env), for starts in snapshots.")
+    if snapshot_steps < 1:
+        raise ValueError(f"snapshot_steps={snapshot_steps}: it must be at least 1.")
+
+    def init(key, hyper=None, env_params=None):
+        if env_params is None or (is_concrete(env_params) and not np.all(np.asarray(env_params.share) > 0)):
+            raise ValueError("snapshot: env_params start nothing from a snapshot; give those of `params_of`.")
+        return student.init(key, hyper, env_params)
+
+    def now(state):
+        share = jnp.where(state.step < snapshot_steps, state.env_params.share, 0)
+        return state.replace(env_params=state.env_params.replace(share=share))
+
+    return student._replace(
+        name=f"{student.name}+snapshots",
+        init=init,
+        collect=lambda state: student.collect(now(state)),
+        update=lambda state: student.update(now(state)),
+    )
+
+
+def make(table: Snapshots, hyper: Hyper | None = None) -> Curriculum:
+    """Snapshots as a curriculum, for environments `FromStates`. Raises ValueError for settings that cannot be."""
+    start = strongly_typed(Hyper() if hyper is None else hyper)
+    if is_concrete(start) and (np.any(np.asarray(start.batches) < 0) or np.any(np.asarray(start.limit) < 1)):
+        raise ValueError(f"batches={start.batches} must not be below 0, limit={start.limit} must be at least 1.")
+
+    def init(key: Array, params: Any) -> State:
+        if not isinstance(params, StartParams):
+            raise ValueError(f"snapshot: {type(params).__name__} are no params of a FromStates environment.")
+        return State(table, strongly_typed(params), jnp.int32(0), start)
+
+    def sample(key: Array, state: State, n: int) -> tuple[LevelBatch, State]:
+        i = jax.vmap(draw, (0, None))(jax.random.uniform(key, (n,)), state.table.weights)
+        level = StartParams(
+            env=jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), state.params.env),
+            states=jax.tree.map(lambda x: x[i][:, None], state.table.states),
+            weights=jnp.ones((n, 1)),
+            share=jnp.full(n, state.batches < state.hyper.batches, jnp.result_type(float)),
+            limit=jnp.full(n, state.hyper.limit, jnp.int32),
+        )
+        return new_levels(level), state.replace(batches=state.batches + 1)
+
+    def update(key: Array, state: State, batch: LevelBatch, outcomes: Outcomes) -> State:
+        return state
+
+    return Curriculum(init, sample, update, "snapshot")

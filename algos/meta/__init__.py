@@ -1,0 +1,1 @@
+"""Agents that learn to learn, a file a method."""

@@ -1,0 +1,161 @@
+"""Stream Q(lambda): Q-learning with a network, from single transitions.
+
+Elsayed, Vasan & Mahmood (2024), "Streaming deep reinforcement learning finally works" (arXiv:2410.14606). After a step
+from s by a to s' with reward r,
+
+    delta = r + gamma max_a' Q(s', a') - Q(s, a),    e <- gamma lambda e + grad Q(s, a),
+
+and the weights move by ObGD (`stream.obgd`), which bounds the step so that it does not overshoot delta. A
+trace ends with its episode and, as in Watkins's Q(lambda), with an action that is not greedy; a random action that
+happens to be the best one does not cut it. What the streaming algorithms share is in `algos/streaming/stream.py`.
+
+Deviations from the authors' code: episodes cut by a time limit bootstrap from their final observation, where theirs
+end; so the time of the episode is not part of the observation; the discounted return behind the reward's scale starts
+anew with the episode (theirs is set to the last reward); a Box is cut into `num_bins` torques or forces a dimension.
+Results: `experiments/streaming/`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Integer, PyTree
+
+from jaxrl.algorithm import Algorithm, spaces_of
+from jaxrl.algos.streaming import stream as streaming
+from jaxrl.algos.streaming.stream import Learner, StreamMLP, Transition, obgd, td_error
+from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.nn.distributions import Categorical, mask_logits
+from jaxrl.nn.networks import encoded_size
+from jaxrl.spaces import Box, Discrete
+from jaxrl.vectorize import VectorEnv
+
+MOST_ACTIONS = 4_096  # of a Box cut into bins; each has an output of its own
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(streaming.Config):
+    """Static settings: each value compiles its own program."""
+
+    num_bins: int = 5  # values of each dimension of a Box, evenly spaced from end to end
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_bins < 2:
+            raise ValueError(f"num_bins={self.num_bins}: it must be at least 2.")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them. The paper's, for every task of its own."""
+
+    learning_rate: jax.Array = 1.0  # before the bound
+    kappa: jax.Array = 2.0  # how strict the bound is; above 1, an update stays short of delta
+    gamma: jax.Array = 0.99  # discount
+    trace_decay: jax.Array = 0.8  # lambda
+    epsilon_start: jax.Array = 1.0  # probability of a random action, at first
+    epsilon_end: jax.Array = 0.01  # and after exploration_steps, linear between
+    exploration_steps: jax.Array = 25_000  # 5 % of the authors' 500,000
+
+
+def epsilon_at(step: Int[Array, ""], hyper: Hyper) -> Float[Array, ""]:
+    """The probability of a random action at environment step `step`."""
+    done = jnp.where(hyper.exploration_steps > 0, step / jnp.maximum(hyper.exploration_steps, 1), 1)
+    start, end = hyper.epsilon_start, hyper.epsilon_end
+    return start + jnp.clip(done, 0, 1).astype(start.dtype) * (end - start)
+
+
+def allowed(q: Float[Array, "*batch n"], action_mask: Bool[Array, "*batch n"] | None) -> Float[Array, "*batch n"]:
+    """Action values, minus infinity where the mask forbids."""
+    return q if action_mask is None else jnp.where(action_mask, q, -jnp.inf)
+
+
+def cut(trace: PyTree, q: Float[Array, " n"], action: Integer[Array, ""]) -> PyTree:
+    """The trace after a step: as it is if the action was the best one, else zero."""
+    return jax.tree.map(lambda e: jnp.where(action == jnp.argmax(q), e, 0), trace)
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+    """Stream Q(lambda) on `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        network: a flax module from standardised observation vectors (..., F) to values of the n actions.
+
+    Raises ValueError for an action space that is neither Discrete nor a one-dimensional Box, several agents or
+    environments, or a network whose outputs do not fit.
+    """
+    observation_space, action_space = spaces_of("stream_q", env, Discrete, Box)
+    n, to_env = _actions(action_space, config.num_bins)
+    if network is None:
+        network = StreamMLP(config.hidden, n, config.sparsity, config.layer_norm)
+    size = encoded_size(observation_space)
+    shape = jax.eval_shape(lambda key, x: network.init_with_output(key, x)[0], jax.random.key(0), jnp.zeros(size)).shape
+    if shape != (n,):
+        raise ValueError(f"network gives values {shape} for an observation; {action_space} needs {(n,)}.")
+
+    def init(key: Array, size: int) -> Any:
+        return network.init(key, jnp.zeros(size))
+
+    def act(weights: Any, hyper: Hyper, step: Array, key: Array, x: Array, obs: Any, greedy: bool) -> Array:
+        q: Any = network.apply(weights, x)
+        action_mask = split_observation(obs, observation_space)[2]
+        best = jnp.argmax(allowed(q, action_mask), -1).astype(jnp.int32)
+        if greedy:
+            return best
+        explore_key, action_key = jax.random.split(key)
+        any_action = jnp.ones(q.shape, bool) if action_mask is None else action_mask
+        random = Categorical(mask_logits(jnp.zeros_like(q), any_action)).sample(action_key)
+        return jnp.where(jax.random.uniform(explore_key, best.shape) < epsilon_at(step, hyper), random, best)
+
+    def learn(weights: Any, trace: Any, hyper: Hyper, x: Transition) -> tuple[Any, Any, dict[str, Array]]:
+        def prediction(weights):
+            q: Any = network.apply(weights, x.obs)
+            return jnp.sum(jnp.where(jnp.arange(n) == x.action, q, 0)), q  # a gather's gradient scatters: slow
+
+        (q, values), grads = jax.value_and_grad(prediction, has_aux=True)(weights)
+        next_q: Any = network.apply(weights, x.next_obs)
+        delta = td_error(q, x.reward, jnp.max(allowed(next_q, x.next_mask)), x.terminated, hyper.gamma)
+        decay = jnp.where(x.first, 0, hyper.gamma * hyper.trace_decay)
+        weights, trace, step_size = obgd(
+            weights, trace, grads, delta, decay, hyper.learning_rate, hyper.kappa, config.bounded
+        )
+        trace = cut(trace, allowed(values, x.action_mask), x.action)
+        return weights, trace, {"loss": delta**2, "q_value": q, "step_size": step_size}
+
+    learner = Learner(init, act, learn, to_env)
+    return streaming.make("stream_q", learner, config, Hyper, env, observation_space)
+
+
+def _actions(space: Discrete | Box, num_bins: int) -> tuple[int, Any]:
+    """How many actions there are to choose from, and the function from their index to the environment's action."""
+    if isinstance(space, Discrete):
+        return space.n, lambda action: action
+    if num_bins ** space.shape[0] > MOST_ACTIONS:
+        raise ValueError(
+            f"num_bins={num_bins} for {space.shape[0]} dimensions are {num_bins ** space.shape[0]:,} actions; at most "
+            f"{MOST_ACTIONS:,} are built. stream_ac and sac need no bins."
+        )
+    grid = np.array(list(itertools.product(np.linspace(-1, 1, num_bins), repeat=space.shape[0])))
+    table = np.asarray(space.from_unit(jnp.asarray(grid, jnp.float32)))
+    return len(table), lambda action: jnp.asarray(table)[action]
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.streaming.stream_q CartPole-v1 ...` is `jaxrl train stream_q CartPole-v1 ...`."""
+    import sys
+
+    from jaxrl.host.cli import main
+
+    sys.exit(main(["train", "stream_q", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

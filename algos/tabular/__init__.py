@@ -1,0 +1,1 @@
+"""Learners of tables, a file each."""

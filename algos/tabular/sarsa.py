@@ -1,0 +1,189 @@
+"""Tabular SARSA(lambda): accumulating, replacing and dutch traces, and expected SARSA.
+
+Sutton and Barto (2018), sections 6.4, 6.6 and 12.7. In S the agent takes A, receives R, reaches S', there takes A':
+
+    delta = R + gamma Q(S', A') - Q(S, A)
+    z <- gamma lambda z, then z(S, A) <- z(S, A) + 1 (accumulating) or 1 (replacing)
+    Q <- Q + alpha delta z
+
+without the bootstrap where the episode terminated. With `dutch` traces it is true online Sarsa(lambda) (van Seijen et
+al. 2016; the box of section 12.7), equal to the online lambda-return algorithm: Q_old is the Q(S', A') of the step
+before,
+
+    z <- gamma lambda z, then z(S, A) <- z(S, A) + 1 - alpha z(S, A)
+    Q <- Q + alpha (delta + Q(S, A) - Q_old) z,  and Q(S, A) <- Q(S, A) - alpha (Q(S, A) - Q_old).
+
+A' is the action that the agent really takes: a step waits in memory until the next one shows it, so the table changes
+after A' was chosen, as in the book. Where a time limit cuts the episode A' is drawn from the policy. With `expected`
+the bootstrap is the policy's mean of Q(S', .) and nothing waits (section 12.9 with the behaviour as the target).
+Exploration and step sizes are those of `q_learning`. Results: `docs/results.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Integer
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.environment import Environment, pytree
+from jaxrl.online import Experience, Learner, discrete_sizes, random_argmax
+from jaxrl.online import make as make_online
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 1  # a trace belongs to one episode: for many runs, vmap over keys
+    trace: Literal["accumulating", "replacing", "dutch"] = "accumulating"
+    expected: bool = False  # bootstrap from the policy's mean value instead of the next action's
+
+    def __post_init__(self) -> None:
+        if self.num_envs != 1:
+            raise ValueError(f"num_envs={self.num_envs}: a trace belongs to one episode; vmap over keys for many runs.")
+        if self.trace not in ("accumulating", "replacing", "dutch"):
+            raise ValueError(f"trace={self.trace!r}: choose accumulating, replacing or dutch.")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves."""
+
+    learning_rate: jax.Array = 0.1  # alpha; the least of them with count_exponent
+    count_exponent: jax.Array = 0.0  # w of the step size n^-w; 0: constant alpha
+    gamma: jax.Array = 0.99
+    trace_decay: jax.Array = 0.9  # lambda
+    epsilon_start: jax.Array = 1.0
+    epsilon_end: jax.Array = 0.05
+    exploration_steps: jax.Array = 10_000  # updates from start to end
+    initial_value: jax.Array = 0.0  # of every entry; high values explore by optimism
+
+
+@pytree
+class Step:
+    """One step that the table has not learned from."""
+
+    obs: jax.Array
+    action: jax.Array
+    reward: jax.Array
+    waits: jax.Array  # bool: there is one
+
+
+@pytree
+class Memory:
+    q: jax.Array  # (S, A)
+    trace: jax.Array  # (S, A)
+    count: jax.Array  # (S, A) updates of each entry
+    steps: jax.Array  # experiences learned from
+    step: Any  # the Step whose next action is not known yet; None if expected
+    old: Any  # dutch: the value that the step before bootstrapped from; else None
+
+
+def epsilon_at(steps: Integer[Array, ""], hyper: Hyper) -> Float[Array, ""]:
+    """The probability of a random action after `steps` experiences."""
+    done = jnp.minimum(steps / jnp.maximum(hyper.exploration_steps, 1), 1)
+    return hyper.epsilon_start + done * (hyper.epsilon_end - hyper.epsilon_start)
+
+
+def probabilities(q: Float[Array, " A"], epsilon: Float[Array, ""]) -> Float[Array, " A"]:
+    """The epsilon-greedy policy; the greedy part is shared by the best actions."""
+    best = q >= jnp.max(q)
+    return epsilon / len(q) + (1 - epsilon) * best / jnp.sum(best)
+
+
+def mark(
+    trace: Float[Array, "S A"], obs: Array, action: Array, alpha: Float[Array, ""], decay: Float[Array, ""], kind: str
+) -> Float[Array, "S A"]:
+    """The traces after a visit of (obs, action); `decay` is gamma lambda."""
+    trace = decay * trace
+    if kind == "replacing":
+        return trace.at[obs, action].set(1)
+    return trace.at[obs, action].add(1 - alpha * trace[obs, action] if kind == "dutch" else 1)
+
+
+def backup(
+    memory: Memory, hyper: Hyper, obs: Array, action: Array, reward: Array, next_value: Array, kind: str
+) -> tuple[Memory, Float[Array, ""]]:
+    """`(memory, delta)` after one step whose bootstrap is `next_value`, 0 where the episode terminated."""
+    count = memory.count.at[obs, action].add(1)
+    decayed = jnp.where(hyper.count_exponent > 0, jnp.maximum(count, 1) ** -hyper.count_exponent, 0)
+    alpha = jnp.maximum(hyper.learning_rate, decayed)
+    delta = reward + hyper.gamma * next_value - memory.q[obs, action]
+    trace = mark(memory.trace, obs, action, alpha[obs, action], hyper.gamma * hyper.trace_decay, kind)
+    if kind == "dutch":
+        lag = memory.q[obs, action] - memory.old
+        q = (memory.q + alpha * (delta + lag) * trace).at[obs, action].add(-alpha[obs, action] * lag)
+        return memory.replace(q=q, trace=trace, count=count, old=next_value), delta
+    return memory.replace(q=memory.q + alpha * delta * trace, trace=trace, count=count), delta
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
+    """SARSA(lambda) on `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Raises ValueError unless observations and actions are Discrete.
+    """
+    S, A = discrete_sizes("sarsa", env)
+
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
+        q, zero = jnp.broadcast_to(hyper.initial_value, (S, A)), jnp.zeros(())
+        step = None if config.expected else Step(jnp.int32(0), jnp.int32(0), zero, jnp.bool_(False))
+        old = zero if config.trace == "dutch" else None
+        return Memory(q, jnp.zeros((S, A)), jnp.zeros((S, A)), jnp.int32(0), step, old)
+
+    def act(memory: Memory, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
+        q = memory.q[obs]
+        if greedy:
+            return jnp.argmax(q).astype(jnp.int32)
+        explore_key, action_key, tie_key = jax.random.split(key, 3)
+        random = jax.random.randint(action_key, (), 0, A, jnp.int32)
+        explore = jax.random.uniform(explore_key) < epsilon_at(memory.steps, hyper)
+        return jnp.where(explore, random, random_argmax(q, tie_key))
+
+    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+        done, loss = x.terminated | x.truncated, jnp.zeros(())
+        if not config.expected:
+            step = memory.step
+            following = memory.q[x.obs, x.action]
+            learned, delta = backup(memory, hyper, step.obs, step.action, step.reward, following, config.trace)
+            memory = jax.tree.map(lambda new, old: jnp.where(step.waits, new, old), learned, memory)
+            loss = jnp.where(step.waits, delta**2, 0)
+        after = memory.q[x.next_obs]
+        if config.expected:
+            next_value = probabilities(after, epsilon_at(memory.steps, hyper)) @ after
+        else:
+            next_value = after[act(memory, hyper, key, x.next_obs, False)]
+        next_value = jnp.where(x.terminated, 0, next_value)
+        learned, delta = backup(memory, hyper, x.obs, x.action, x.reward, next_value, config.trace)
+        if config.expected:
+            memory, loss = learned, delta**2
+        else:
+            step = Step(x.obs.astype(jnp.int32), x.action.astype(jnp.int32), x.reward, ~done)
+            learned = learned.replace(step=step)
+            memory = jax.tree.map(lambda new, old: jnp.where(done, new, old), learned, memory.replace(step=step))
+            loss = loss + jnp.where(done, delta**2, 0)
+        memory = memory.replace(trace=jnp.where(done, 0, memory.trace), steps=memory.steps + 1)
+        if config.trace == "dutch":
+            memory = memory.replace(old=jnp.where(done, 0, memory.old))
+        return memory, loss
+
+    return make_online("sarsa", Learner(init, act, learn), config, Hyper, env)
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.tabular.sarsa RiverSwim-v0 ...` is `jaxrl train sarsa RiverSwim-v0 ...`."""
+    import sys
+
+    from jaxrl.host.cli import main
+
+    sys.exit(main(["train", "sarsa", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""UCB-VI: optimistic value iteration with bonuses, for finite horizons.
+
+Azar, Osband and Munos (2017), "Minimax regret bounds for reinforcement learning", algorithms 1 and 2. Before each
+episode of H steps, from the counts N of all steps so far, backwards over h with V(H + 1) = 0,
+
+    Q_h(s, a) = min(previous Q_h(s, a), H, R(s, a) + sum_s' P(s' | s, a) V_{h+1}(s') + b_h(s, a)),  H where N(s, a) = 0,
+
+and V_h = max_a Q_h; the agent acts greedily. With L = log(5 S A T / delta) for T steps in all, b is
+
+- `hoeffding` (their algorithm 3): 7 H L / sqrt(N(s, a));
+- `bernstein` (algorithm 4): sqrt(8 L Var(V_{h+1}) / N) + 14 H L / (3 N)
+  + sqrt(8 / N sum_s' P(s' | s, a) min(100^2 H^3 S^2 A L^2 / N_{h+1}(s'), H^2)),
+
+the variance under P(. | s, a), N_{h+1}(s') the visits of s' at step h + 1. Rewards lie in [0, 1] after division by
+`reward_scale`. `bonus_scale` multiplies b: with 1, as in the theorem, H is reached only after very many episodes.
+
+Deviations: the reward's empirical mean stands for the known reward; episodes may terminate (the value is 0 then);
+longer ones are planned anew every H steps. Results: `docs/results.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Integer
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.environment import Environment, pytree
+from jaxrl.exact.mdp import DenseMDP
+from jaxrl.exact.solvers import bellman
+from jaxrl.online import Experience, Learner, discrete_sizes, planning_horizon, random_argmax
+from jaxrl.online import make as make_online
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 1  # the memory counts the steps of one episode: for many runs, vmap over keys
+    horizon: int | None = None  # H, steps that it plans for; None: the environment's time limit
+    bonus: Literal["hoeffding", "bernstein"] = "hoeffding"
+
+    def __post_init__(self) -> None:
+        if self.num_envs != 1:
+            raise ValueError(f"num_envs={self.num_envs}: it follows one episode; vmap over keys for many runs.")
+        if self.horizon is not None and self.horizon < 1:
+            raise ValueError(f"horizon={self.horizon}: it must be at least 1.")
+        if self.bonus not in ("hoeffding", "bernstein"):
+            raise ValueError(f"bonus={self.bonus!r}: choose hoeffding or bernstein.")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves."""
+
+    bonus_scale: jax.Array = 0.002  # of b; 1 in the theorem
+    delta: jax.Array = 0.1  # probability with which the bound may fail
+    total_steps: jax.Array = 100_000.0  # T
+    reward_scale: jax.Array = 1.0  # the largest reward
+
+
+@pytree
+class Memory:
+    q: jax.Array  # (H, S, A) optimistic values
+    count: jax.Array  # (S, A, S + 1) steps from each pair to each state; to S: terminated
+    reward: jax.Array  # (S, A) mean reward of each pair, scaled
+    visits: jax.Array  # (H + 1, S) of each state at each step of an episode
+    time: jax.Array  # int32, of the episode
+
+
+def hoeffding(n: Float[Array, "S A"], L: Float[Array, ""], horizon: int) -> Float[Array, "S A"]:
+    """The bonus of algorithm 3."""
+    return 7 * horizon * L / jnp.sqrt(n)
+
+
+def bernstein(
+    n: Float[Array, "S A"],
+    transition: Float[Array, "S A S"],
+    value: Float[Array, " S"],
+    visits: Float[Array, " S"],
+    L: Float[Array, ""],
+    horizon: int,
+) -> Float[Array, "S A"]:
+    """The bonus of algorithm 4; `value` and `visits` are those of the next step."""
+    S, A = n.shape
+    mean = transition @ value
+    # What the transitions lack to one is termination, of value 0.
+    variance = jnp.maximum(transition @ value**2 - mean**2, 0)
+    # In units of H, because 100^2 H^3 S^2 L^2 leaves float32's precision for nothing.
+    unsure = jnp.minimum(100.0**2 * horizon * S**2 * A * L**2 / jnp.maximum(visits, 1e-9), 1)
+    return (
+        jnp.sqrt(8 * L * variance / n) + 14 * horizon * L / (3 * n) + horizon * jnp.sqrt(8 * (transition @ unsure) / n)
+    )
+
+
+def plan(memory: Memory, hyper: Hyper, config: Config, needed: Array) -> Float[Array, "H S A"]:
+    """The optimistic values of the next episode where `needed`, else the present ones."""
+    H, S, A = memory.q.shape
+    tried = jnp.sum(memory.count, -1)
+    n = jnp.maximum(tried, 1)
+    mdp = DenseMDP(memory.count[..., :S] / n[..., None], memory.reward, jnp.zeros(S))
+    L = jnp.log(5 * S * A * hyper.total_steps / hyper.delta)
+
+    def stage(i, carry):
+        q, value = carry
+        h = H - 1 - i
+        if config.bonus == "hoeffding":
+            bonus = hoeffding(n, L, H)
+        else:
+            bonus = bernstein(n, mdp.transition, value, memory.visits[h + 1], L, H)
+        optimistic = jnp.minimum(bellman(mdp, value, 1.0) + hyper.bonus_scale * bonus, H)
+        new = jnp.minimum(q[h], jnp.where(tried > 0, optimistic, H))
+        return q.at[h].set(new), jnp.max(new, -1)
+
+    # No turn at all where nothing is needed: under vmap, unlike a cond, the loop ends when no run needs it.
+    q, _ = jax.lax.fori_loop(0, jnp.where(needed, H, 0), stage, (memory.q, jnp.zeros(S, memory.q.dtype)))
+    return q
+
+
+@functools.cache
+def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
+    """UCB-VI on `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Raises ValueError unless observations and actions are Discrete, or without a horizon.
+    """
+    S, A = discrete_sizes("ucb_vi", env)
+    H = planning_horizon("ucb_vi", env, config.horizon)
+    config = dataclasses.replace(config, horizon=H)
+
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
+        zeros = jnp.zeros((S, A))
+        return Memory(
+            jnp.full((H, S, A), H, zeros.dtype), jnp.zeros((S, A, S + 1)), zeros, jnp.zeros((H + 1, S)), jnp.int32(0)
+        )
+
+    def act(memory: Memory, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
+        q = memory.q[memory.time, obs]
+        return jnp.argmax(q).astype(jnp.int32) if greedy else random_argmax(q, key)
+
+    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+        at, done = (x.obs, x.action), x.terminated | x.truncated | (memory.time + 1 >= H)
+        count = memory.count.at[(*at, jnp.where(x.terminated, S, x.next_obs))].add(1)
+        error = x.reward / hyper.reward_scale - memory.reward[at]
+        memory = memory.replace(
+            count=count,
+            reward=memory.reward.at[at].add(error / jnp.sum(count[at])),
+            visits=memory.visits.at[memory.time, x.obs].add(1),
+            time=jnp.where(done, 0, memory.time + 1),
+        )
+        return memory.replace(q=plan(memory, hyper, config, done)), error**2
+
+    return make_online(
+        "ucb_vi", Learner(init, act, learn, lambda memory, t: memory.replace(time=t % H)), config, Hyper, env
+    )
+
+
+def main() -> None:
+    """`python -m jaxrl.algos.tabular.ucb_vi RiverSwim-v0 ...` is `jaxrl train ucb_vi RiverSwim-v0 ...`."""
+    import sys
+
+    from jaxrl.host.cli import main
+
+    sys.exit(main(["train", "ucb_vi", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The grid worlds of learned policy gradient, whose optimal values are exact."""

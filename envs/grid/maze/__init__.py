@@ -1,0 +1,1 @@
+"""The maze: task, levels and their kit, and the editor in which a designer builds one."""

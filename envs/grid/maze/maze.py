@@ -1,0 +1,351 @@
+"""Maze-v0: find the goal of a maze, seeing only what is ahead. The level is the params: the task of curricula.
+
+Dennis et al. (2020), "Emergent Complexity and Zero-shot Transfer via Unsupervised Environment Design" (PAIRED),
+arXiv:2012.02096, in the form of minimax (Jiang et al. 2023, arXiv:2311.12716) and JaxUED (Coward et al. 2024,
+arXiv:2403.13091); steps and observations are those of the latter's `Maze`.
+
+The outer wall is not part of a level: 13 x 13 cells are MiniGrid's 15 x 15. `x` goes right, `y` down.
+
+| action | |
+|---|---|
+| 0, 1 | turn left, right |
+| 2 | forward, unless into a wall |
+| 3, 4, 5, 6 | nothing (MiniGrid's pick up, drop, toggle, done) |
+
+| observation | | |
+|---|---|---|
+| `image` | (n, n, 3) uint8, n = `view_size` | MiniGrid's kind, colour and state of the cells before the agent, who is |
+| | | in the middle of the last row and not drawn; `image[i, j]`: i-th from the left, j-th from afar; |
+| | | walls hide nothing |
+| `direction` | int32 | 0 right, 1 down, 2 left, 3 up |
+
+That is MiniGrid's order of axes, and JaxUED's; minimax has `image[j, i]`. Kinds are 1 empty, 2 wall, 8 goal.
+`view="full"` shows the whole level from above instead, `image[x, y]`, the agent being (10, 0, direction).
+
+Reward: 1 - 0.9 t / max_steps for entering the goal with step t, which ends the episode (the agent is then left where it
+was, as in both references), else 0. `max_steps` 250.
+
+Levels: `Maze` draws a new one for each episode; `Maze().as_levels()` is the same task whose params are a `Level`. Their
+shortest ways, checks, text and pictures are in `maze_kit`, those to be tested on in `maze_levels`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int32, Integer, UInt8, UInt32
+
+from jaxrl.environment import Environment, Transition, pytree, strongly_typed
+from jaxrl.math import below, choose, fence
+from jaxrl.spaces import Box, Dict, Discrete
+
+from ..engine import (
+    AGENT,
+    EMPTY,
+    FORWARD,
+    GOAL,
+    GREEN_GOAL,
+    GREY_WALL,
+    LEFT,
+    RIGHT,
+    WALL,
+    color_of,
+    success_reward,
+    until_valid,
+)
+from ..engine import Params as TimeLimit
+from .kit import TILES, Level, WallMap, cell_mask, from_ascii, is_solvable, paint, validate
+
+BLOCK = 32  # walls drawn at a time
+
+
+@pytree
+class Params:
+    """Of the distribution that `Maze` draws from."""
+
+    max_steps: jax.Array = 250
+    walls: jax.Array = 25  # cells drawn, with replacement, to be walls; 60 in minimax's experiments
+    sample_n_walls: jax.Array = False  # draw their number, too, from 0 .. walls
+
+
+@pytree
+class State:
+    time: jax.Array  # steps since reset
+    grid: jax.Array  # uint8, kinds of cells, with a margin of walls as wide as an agent sees
+    x: jax.Array  # int32, where the agent is, without the margin
+    y: jax.Array
+    direction: jax.Array  # int32
+
+
+# ---- dynamics
+
+
+def heading(direction: Integer[Array, ""]) -> tuple[Int32[Array, ""], Int32[Array, ""]]:
+    """The step (dx, dy) to the cell ahead."""
+    dx = jnp.where(direction == 0, 1, 0) - jnp.where(direction == 2, 1, 0)
+    dy = jnp.where(direction == 1, 1, 0) - jnp.where(direction == 3, 1, 0)
+    return dx, dy
+
+
+def as_state(level: Level, margin: int) -> State:
+    """The first state on a level."""
+    height, width = level.wall_map.shape
+    goal = cell_mask(level.goal_pos, (height, width))
+    kinds = jnp.where(goal, GOAL, jnp.where(level.wall_map, WALL, EMPTY)).astype(jnp.uint8)
+    grid = jnp.pad(kinds, margin, constant_values=WALL)
+    return State(jnp.int32(0), grid, level.agent_pos[0], level.agent_pos[1], level.agent_dir)
+
+
+def move(state: State, action: Integer[Array, ""], margin: int) -> tuple[State, Bool[Array, ""]]:
+    """One action: the state after it, and whether the goal was entered."""
+    action = action.astype(jnp.int32)
+    dx, dy = heading(state.direction)
+    at = (state.y + dy + margin) * state.grid.shape[1] + state.x + dx + margin
+    ahead = state.grid.reshape(-1).at[at].get(mode="promise_in_bounds")
+    walks = (action == FORWARD) & (ahead == EMPTY)
+    turn = jnp.where(action == RIGHT, 1, 0) - jnp.where(action == LEFT, 1, 0)
+    after = state.replace(
+        x=state.x + jnp.where(walks, dx, 0),
+        y=state.y + jnp.where(walks, dy, 0),
+        direction=state.direction + turn & 3,
+    )
+    return after, (action == FORWARD) & (ahead == GOAL)
+
+
+def in_view(state: State, size: int) -> Int32[Array, " cells"]:
+    """Where in the flat grid, whose margin is size - 1, the cells of a view are, in the order of `image`."""
+    margin, width = size - 1, state.grid.shape[1]
+    dx, dy = heading(state.direction)
+    from_left, from_afar = np.divmod(np.arange(size * size), size)
+    forward, to_right = dx + dy * width, dx * width - dy
+    own = (state.y + margin) * width + state.x + margin
+    return own + forward * (size - 1 - from_afar) + to_right * (from_left - size // 2)
+
+
+def symbols(kinds: UInt8[Array, "..."], state: Integer[Array, "..."] | int = 0) -> UInt8[Array, "... 3"]:
+    """Kind, colour and state of cells: walls are grey, the goal is green, the agent is red."""
+    channel = np.arange(3)
+    kind = kinds[..., None]
+    color = jnp.where(kind == WALL, color_of(GREY_WALL), jnp.where(kind == GOAL, color_of(GREEN_GOAL), 0))
+    rest = jnp.where(channel == 1, color, jnp.asarray(state)[..., None])
+    return jnp.where(channel == 0, kind, rest).astype(jnp.uint8)
+
+
+# ---- level kit
+
+
+def random_walls(key: Array, number: Integer[Array, ""], most: Integer[Array, ""], cells: int) -> Bool[Array, " cells"]:
+    """`number` cells drawn with replacement, `number` being at most `most`, on which alone the work depends."""
+
+    def draw(block, walls):
+        bits = jax.random.bits(jax.random.fold_in(key, block), (BLOCK,), jnp.uint32)
+        drawn = block * BLOCK + np.arange(BLOCK) < number
+        return walls.at[jnp.where(drawn, below(bits, cells), cells)].set(True, mode="drop")
+
+    return jax.lax.fori_loop(0, (most + BLOCK - 1) // BLOCK, draw, jnp.zeros(cells, bool))
+
+
+def furnished(bits: UInt32[Array, "3"], wall_map: WallMap, max_steps: Array) -> Level:
+    """The level with agent and goal on two of the free cells, the agent facing anywhere, all equally likely."""
+    free = ~wall_map.reshape(-1)
+    width = wall_map.shape[1]
+    agent = choose(bits[0], free)
+    goal = choose(bits[1], free & (np.arange(free.size) != agent))
+    agent_pos, goal_pos = (jnp.stack([cell % width, cell // width]) for cell in (agent, goal))
+    return Level(wall_map, agent_pos, below(bits[2], 4), goal_pos, max_steps)
+
+
+def generate(key: Array, params: Params, height: int = 13, width: int = 13, solvable: bool = False) -> Level:
+    """A maze of cells that are walls at random, as minimax and JaxUED draw it. Of 13 x 13 cells with 25 walls one in
+    200 cannot be solved, with 60 walls one in 7; with `solvable`, others are drawn in their place."""
+
+    def draw(key):
+        wall_key, key = jax.random.split(key)
+        bits = jax.random.bits(key, (4,), jnp.uint32)
+        most = jnp.clip(params.walls, 0, height * width - 2)
+        number = jnp.where(params.sample_n_walls, below(bits[3], most + 1), most)
+        walls = random_walls(wall_key, number, most, height * width).reshape(height, width)
+        return furnished(bits[:3], walls, params.max_steps)
+
+    def draw_and_check(key):
+        level = draw(key)
+        return level, is_solvable(level)
+
+    return until_valid(key, draw_and_check) if solvable else draw(key)
+
+
+def mutate(key: Array, level: Level, num_edits: int = 1) -> Level:
+    """A neighbour of `level` after ACCEL (Parker-Holder et al. 2022, arXiv:2203.01302) as minimax has it: edits, each
+    with equal chance nothing, a cell without agent and goal opened or walled up, or the goal moved to a free cell.
+    minimax makes 20. Whether the maze can still be solved is not looked at."""
+    height, width = level.wall_map.shape
+    cells = np.arange(height * width)
+    agent = level.agent_pos[1] * width + level.agent_pos[0]
+
+    def edit(carry, bits):
+        walls, goal = carry
+        what = below(bits[0], 3)
+        flipped = choose(bits[1], (cells != agent) & (cells != goal))
+        moved = choose(bits[1], ~walls & (cells != agent) & (cells != goal))
+        walls = walls ^ ((what == 1) & (cells == flipped))
+        return (walls, jnp.where((what == 2) & (moved < cells.size), moved, goal)), None
+
+    goal = level.goal_pos[1] * width + level.goal_pos[0]
+    bits = jax.random.bits(key, (num_edits, 2), jnp.uint32)
+    (walls, goal), _ = jax.lax.scan(edit, (level.wall_map.reshape(-1), goal), bits)
+    goal_pos = jnp.stack([goal % width, goal // width]).astype(level.goal_pos.dtype)
+    return level.replace(wall_map=walls.reshape(height, width), goal_pos=goal_pos)
+
+
+# ---- the task
+
+
+@dataclasses.dataclass(frozen=True)
+class MazeTask(Environment):
+    """What mazes share: a subclass says `shape`, `time_limit` and how to `generate` a level."""
+
+    view: str = dataclasses.field(default="partial", kw_only=True)
+    view_size: int = dataclasses.field(default=5, kw_only=True)
+    levels: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
+
+    deterministic = True
+    fenced = False
+    reset_share = 1 / 64
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(height, width) of the level, without the outer wall."""
+        raise NotImplementedError
+
+    @property
+    def time_limit(self) -> int:
+        """The default `max_steps`."""
+        return 250
+
+    @property
+    def distribution(self) -> Any:
+        """What `generate` draws from, with its defaults."""
+        return TimeLimit(jnp.int32(self.time_limit))
+
+    @property
+    def must_be_solvable(self) -> bool:
+        """Whether `validate` refuses levels without a way."""
+        return False
+
+    def generate(self, key: Array, params: Any) -> Level:
+        """Draw a level, with the time limit of `params`."""
+        raise NotImplementedError
+
+    # ---- what all have
+
+    def __post_init__(self) -> None:
+        if self.view not in ("partial", "full"):
+            raise ValueError(f"{self.id}: view={self.view!r}; it is 'partial' or 'full'.")
+        if self.view_size % 2 == 0 or not 3 <= self.view_size <= 29:
+            raise ValueError(f"{self.id}: view_size={self.view_size}; it is odd, from 3 to 29.")
+        if min(self.shape) < 1 or self.shape[0] * self.shape[1] < 2:
+            raise ValueError(
+                f"{self.id}: {self.shape[0]} x {self.shape[1]} cells; there must be two, for agent and goal."
+            )
+
+    @property
+    def Params(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """`Level` with `levels`, else that of the distribution."""
+        return Level if self.levels else type(self.distribution)
+
+    @property
+    def default_params(self) -> Any:
+        params = strongly_typed(self.distribution)
+        return self.generate(jax.random.key(0), params) if self.levels else params
+
+    def as_levels(self) -> Self:
+        """The same task whose params are the `Level`. The default level is one draw of the generator."""
+        return dataclasses.replace(self, levels=True)
+
+    def mutate(self, key: Array, level: Level, num_edits: int = 1) -> Level:
+        """A neighbour of `level`; see `mutate`."""
+        return mutate(key, level, num_edits)
+
+    def level(self, text: str, max_steps: int | None = None) -> Level:
+        """The level that `to_ascii` would write so. Raises ValueError for one that does not fit this task."""
+        level = from_ascii(text, self.time_limit if max_steps is None else max_steps)
+        self.as_levels().validate(level)
+        return level
+
+    def initial(self, key: Array, params: Any) -> State:
+        return as_state(params if isinstance(params, Level) else self.generate(key, params), self.view_size - 1)
+
+    def transition(self, key: Array, state: State, action: Integer[Array, ""], params: Any) -> Transition:
+        after, success = move(state, action, self.view_size - 1)
+        reward = jnp.where(success, success_reward(state.time, params.max_steps), 0)
+        return Transition(after, reward, success, jnp.bool_(False), {})
+
+    def observe(self, key: Array, state: State, params: Any) -> dict[str, Array]:
+        size = self.view_size
+        if self.view == "full":
+            (height, width), margin = self.shape, size - 1
+            kinds = state.grid[margin : margin + height, margin : margin + width].T
+            x, y = np.mgrid[:width, :height]
+            here = (x == state.x) & (y == state.y)
+            image = symbols(jnp.where(here, AGENT, kinds).astype(jnp.uint8), jnp.where(here, state.direction, 0))
+        else:
+            kinds = state.grid.reshape(-1).at[in_view(state, size)].get(mode="promise_in_bounds")
+            image = symbols(fence(kinds)).reshape(size, size, 3)
+        return {"image": image, "direction": state.direction}
+
+    def observation_space(self, params: Any) -> Dict:
+        side = self.shape[::-1] if self.view == "full" else (self.view_size, self.view_size)
+        return Dict({"image": Box(0, AGENT, (*side, 3), jnp.uint8), "direction": Discrete(4)})
+
+    def action_space(self, params: Any) -> Discrete:
+        return Discrete(7)
+
+    def validate(self, params: Any) -> None:
+        if np.any(np.asarray(params.max_steps) < 1):
+            raise ValueError(f"{self.id}: max_steps={params.max_steps} must be at least 1.")
+        if isinstance(params, Level):
+            if np.shape(params.wall_map)[-2:] != self.shape:
+                found = np.shape(params.wall_map)[-2:]
+                raise ValueError(f"{self.id}: the level's wall_map is {found}, the task's {self.shape}.")
+            validate(params, self.must_be_solvable)
+
+    def render(self, state: State, params: Any) -> np.ndarray:
+        (height, width), margin = self.shape, self.view_size - 1
+        kinds = np.asarray(state.grid)[margin : margin + height, margin : margin + width]
+        tiles = np.where(kinds == WALL, TILES.index("#"), np.where(kinds == GOAL, TILES.index("G"), 0))
+        tiles[int(state.y), int(state.x)] = TILES.index(">") + int(state.direction)
+        return paint(tiles, self.view_size if self.view == "partial" else 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Maze(MazeTask):
+    id: str = dataclasses.field(default="Maze-v0", kw_only=True)
+    height: int = 13
+    width: int = 13
+    solvable: bool = False  # draw only levels that can be solved, and accept no others
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.height, self.width
+
+    @property
+    def distribution(self) -> Params:
+        return Params()
+
+    @property
+    def must_be_solvable(self) -> bool:
+        return self.solvable
+
+    def generate(self, key: Array, params: Params) -> Level:
+        return generate(key, params, self.height, self.width, self.solvable)
+
+    def validate(self, params: Params | Level) -> None:
+        super().validate(params)
+        if isinstance(params, Params):
+            most = self.height * self.width - 2
+            if np.any((np.asarray(params.walls) < 0) | (np.asarray(params.walls) > most)):
+                raise ValueError(f"{self.id}: walls={params.walls} must be from 0 to {most}: all cells but two.")

@@ -1,0 +1,1 @@
+"""XLand-MiniGrid: grids whose rules of production and goals are drawn."""

@@ -1,0 +1,1 @@
+"""Sokoban and its levels."""

@@ -1,0 +1,1 @@
+"""Controllers of motor drives, and the operating points that they aim at."""

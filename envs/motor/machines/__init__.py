@@ -1,0 +1,1 @@
+"""The equations of the machines, a file each."""

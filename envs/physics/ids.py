@@ -1,0 +1,12 @@
+"""The ids of physics tasks: "module:Class" in this folder, and the static settings an id stands for."""
+
+from __future__ import annotations
+
+from jaxrl.registry import Entry, entries
+
+ENVIRONMENTS: dict[str, Entry] = entries(
+    __package__,
+    {
+        "StumpWalker-v0": ("stump_walker:StumpWalker", {}),
+    },
+)

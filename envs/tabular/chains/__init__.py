@@ -1,0 +1,1 @@
+"""Chains, locks and trees, whose optimal values are known."""

@@ -1,0 +1,1 @@
+"""Tasks drawn to tell learned models from perfect ones."""

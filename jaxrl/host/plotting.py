@@ -1,0 +1,211 @@
+"""Learning curves and comparisons of run folders, as PNG, PDF or SVG by the file's suffix. matplotlib loads when
+called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows
+
+COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
+
+
+def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
+    """`(steps (rows,), values (rows, seeds))` of one run; NaN where nothing was logged.
+
+    Raises RunFolderError when the folder has no metrics, or none of that name (the message lists those it has).
+    """
+    rows = read_rows(RunFolder(folder).metrics)
+    if not rows:
+        raise RunFolderError(f"{folder} has no metrics yet.")
+    if metric not in rows[-1]:
+        names = ", ".join(k for k in rows[-1] if k not in ("update", "step"))
+        raise RunFolderError(f"{folder} has no metric {metric!r}; it has {names}.")
+    values = [np.atleast_1d(np.array(row[metric], float)) for row in rows]
+    return np.array([row["step"] for row in rows]), np.stack(values)
+
+
+def smoothed(values: np.ndarray, window: int) -> np.ndarray:
+    """Trailing mean over `window` rows that ignores NaN; the first rows average what there is."""
+    filled = np.where(np.isnan(values), 0.0, values)
+    total, count = np.cumsum(filled, 0), np.cumsum(~np.isnan(values), 0)
+    total[window:], count[window:] = total[window:] - total[:-window], count[window:] - count[:-window]
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def plot(
+    folders: Sequence[str | Path], out: str | Path, metric: str = "episode_return", window: int | None = None
+) -> Path:
+    """Curves of runs against environment steps: the mean over seeds, the single seeds behind it.
+
+    Args:
+        window: rows of the trailing mean; default a fortieth of the run.
+
+    Raises RunFolderError for a folder without the metric, ValueError for no folders, a window below 1, or a suffix that
+    matplotlib cannot write.
+    """
+    if not folders:
+        raise ValueError("plot needs at least one run folder.")
+    if window is not None and window < 1:
+        raise ValueError(f"window={window}: it must be at least 1.")
+    curves = [(*curve(folder, metric), folder) for folder in folders]
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for i, (steps, values, folder) in enumerate(curves):
+        values = smoothed(values, window or max(1, len(steps) // 40))
+        color = COLORS[i % len(COLORS)]
+        if values.shape[1] > 1:
+            axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.8)
+        axes.plot(steps, _mean(values), color=color, linewidth=2, label=_label(folder, values.shape[1]))
+    axes.set(xlabel="environment steps a seed", ylabel=metric.replace("_", " "))
+    axes.xaxis.set_major_formatter(_thousands)
+    axes.legend(frameon=False, loc="best")
+    return _save(figure, out)
+
+
+def bars(
+    table: dict[str, Sequence[float]], out: str | Path, xlabel: str, reference: dict[str, float] | None = None
+) -> Path:
+    """One line an entry: each score as a dot, the mean as a bar, and a published or required value as a mark."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(7, 0.5 * len(table) + 1.2), layout="constrained")
+    for row, (name, scores) in enumerate(table.items()):
+        axes.plot(scores, np.full(len(scores), row), "o", color=COLORS[0], alpha=0.35, markersize=5)
+        axes.plot([np.mean(scores)] * 2, [row - 0.3, row + 0.3], color=COLORS[0], linewidth=2.5)
+        if reference and name in reference:
+            axes.plot([reference[name]] * 2, [row - 0.3, row + 0.3], color=COLORS[1], linewidth=1.5, linestyle=":")
+    axes.set_yticks(range(len(table)), list(table))
+    axes.invert_yaxis()
+    axes.set(xlabel=xlabel)
+    return _save(figure, out)
+
+
+def curves_by_task(
+    tasks: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], out: str | Path, label: str = "return"
+) -> Path:
+    """A panel a task with a curve an algorithm: `tasks[task][name] = (steps (P,), returns (seeds, P))`.
+
+    The line is the IQM over seeds, the band its 95 % bootstrap interval; NaN (no episode ended) is left out.
+    """
+    from jaxrl.host.statistics import bootstrap_interval, iqm
+
+    plt = _pyplot()
+    columns = min(3, len(tasks))
+    rows = -(-len(tasks) // columns)
+    figure, grid = plt.subplots(rows, columns, figsize=(4.4 * columns, 3.2 * rows), layout="constrained", squeeze=False)
+    names = list(dict.fromkeys(name for curves in tasks.values() for name in curves))
+    palette = plt.get_cmap("tab20").colors
+    for axes, (task, curves) in zip(grid.flat, tasks.items(), strict=False):
+        for name, (steps, returns) in curves.items():
+            known = np.isfinite(returns).sum(0) >= max(1, len(returns) // 2)
+            columns_of = [r[np.isfinite(r)] for r in returns[:, known].T]
+            middle, band = [iqm(r) for r in columns_of], [bootstrap_interval(r) for r in columns_of]
+            color = palette[names.index(name) % len(palette)]
+            axes.plot(steps[known], middle, color=color, label=name, linewidth=1.6)
+            axes.fill_between(steps[known], *np.array(band).reshape(-1, 2).T, color=color, alpha=0.2, linewidth=0)
+        axes.set(title=task)
+        axes.xaxis.set_major_formatter(_thousands)
+        axes.legend(frameon=False, fontsize=7)
+    for axes in grid.flat[len(tasks) :]:
+        axes.axis("off")
+    figure.supxlabel("environment steps")
+    figure.supylabel(label)
+    return _save(figure, out)
+
+
+def heat_map(points: Sequence[dict[str, float]], scores: Any, out: str | Path, label: str = "return") -> Path:
+    """A sweep's scores, (points, seeds), against the settings that vary: mean over seeds, NaN (diverged) left empty.
+
+    One setting: a curve with the seeds behind it. Two on a grid: a map with the numbers in it; of more, the first two,
+    each cell the best over the others. Points that are no grid: dots, coloured.
+    """
+    plt = _pyplot()
+    values = {name: sorted({point[name] for point in points}) for name in points[0]}
+    names = [name for name in values if len(values[name]) > 1] or list(values)
+    table = np.asarray(scores, float)
+    diverged = np.isnan(table).any(1)
+    mean = np.where(diverged, np.nan, np.nan_to_num(table).mean(1))
+    figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+    if len(names) == 1:
+        x = np.array([point[names[0]] for point in points])
+        order = np.argsort(x)
+        axes.plot(x[order], table[order], "o", color=COLORS[0], alpha=0.3, markersize=4)
+        axes.plot(x[order], mean[order], color=COLORS[0], linewidth=2)
+        axes.set(xlabel=_words(names[0]), ylabel=label, xscale=_scale(x))
+        return _save(figure, out)
+    first, second = names[:2]
+    is_grid = len(points) == np.prod([len(v) for v in values.values()])
+    if is_grid:
+        cells = np.full((len(values[first]), len(values[second])), np.nan)
+        for point, score in zip(points, mean, strict=True):
+            i, j = values[first].index(point[first]), values[second].index(point[second])
+            cells[i, j] = np.fmax(cells[i, j], score)
+        image = axes.imshow(cells, aspect="auto", origin="lower", cmap="viridis")
+        middle = (np.nanmin(cells) + np.nanmax(cells)) / 2 if np.isfinite(cells).any() else 0
+        for i, j in np.ndindex(*cells.shape):
+            text, dark = ("diverged", False) if np.isnan(cells[i, j]) else (f"{cells[i, j]:.4g}", cells[i, j] < middle)
+            axes.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+        axes.set_xticks(range(len(values[second])), [f"{v:g}" for v in values[second]])
+        axes.set_yticks(range(len(values[first])), [f"{v:g}" for v in values[first]])
+        axes.grid(False)
+    else:
+        x, y = (np.array([point[name] for point in points]) for name in (second, first))
+        image = axes.scatter(x, y, c=mean, cmap="viridis", s=60)
+        axes.plot(x[diverged], y[diverged], "x", color=COLORS[1], label="diverged")
+        axes.set(xscale=_scale(x), yscale=_scale(y))
+    others = f", best over {', '.join(_words(name) for name in names[2:])}" if len(names) > 2 and is_grid else ""
+    axes.set(xlabel=_words(second), ylabel=_words(first))
+    figure.colorbar(image, label=f"mean {label}{others}")
+    return _save(figure, out)
+
+
+def _thousands(x: float, _: Any = None) -> str:
+    return f"{x / 1e6:g}M" if x >= 1e6 else f"{x / 1e3:g}k" if x >= 1e3 else f"{x:g}"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _scale(x: np.ndarray) -> str:
+    """Logarithmic where all values are positive and span a decade."""
+    return "log" if x.min() > 0 and x.max() >= 10 * x.min() else "linear"
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    count = (~np.isnan(values)).sum(1)
+    return np.where(count > 0, np.nansum(values, 1) / np.maximum(count, 1), np.nan)
+
+
+def _label(folder: str | Path, seeds: int) -> str:
+    config = RunFolder(folder).read_config()
+    return f"{Path(folder).name}: {config['algorithm']} {config['env']}" + (f" ({seeds} seeds)" if seeds > 1 else "")
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25})
+    return plt
+
+
+def _save(figure: Any, out: str | Path) -> Path:
+    import matplotlib.pyplot as plt
+
+    out = Path(out)
+    known = figure.canvas.get_supported_filetypes()
+    if out.suffix[1:].lower() not in known:
+        plt.close(figure)
+        raise ValueError(f"{out}: the suffix must be one of {', '.join(sorted(known))}.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=150)
+    plt.close(figure)
+    return out

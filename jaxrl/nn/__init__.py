@@ -1,0 +1,1 @@
+"""What learners are made of: networks, distributions, value heads, running statistics, optimisers."""

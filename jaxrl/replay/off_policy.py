@@ -1,0 +1,209 @@
+"""What off-policy learners of actions share: transitions, random first steps, the critic's network and the loop that
+takes gradient steps on what the replay holds. Each algorithm's losses and targets are in its own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from jaxrl.algorithm import check_at_least_one, episode_metrics
+from jaxrl.environment import split_observation, visible
+from jaxrl.math import fast_key
+from jaxrl.nn.distributions import Categorical, mask_logits
+from jaxrl.nn.networks import MLP, active_units, encode
+from jaxrl.replay.ring import Replay
+from jaxrl.rollout import rollout
+from jaxrl.spaces import Discrete, Space, environment_action
+from jaxrl.vectorize import VectorEnv
+
+
+class Transition(NamedTuple):
+    """What the replay holds of a step."""
+
+    obs: Any  # with its privileged part, which critics see
+    action: Array  # in units of the box, [-1, 1] a side; discrete ones as they are
+    reward: Array
+    terminated: Array  # bootstrap unless it is set: a truncated episode goes on in next_obs
+    next_obs: Any  # of the true successor, before a reset
+
+
+class Rollout(NamedTuple):
+    """Time-major, (T, N, ...)."""
+
+    transition: Transition
+    done: Array
+    episode_return: Array  # valid where done
+    episode_length: Array
+
+
+class Critic(nn.Module):
+    """The default action-value network: of an observation and an action (...), without one of every action (..., n)."""
+
+    observation_space: Space
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool = False
+    num_actions: int | None = None
+
+    @nn.compact
+    def __call__(self, obs: Any, action: Float[Array, "... A"] | None = None) -> Float[Array, "..."]:
+        x = encode(self.observation_space, obs, privileged=True)
+        x = x if action is None else jnp.concatenate([x, action.astype(x.dtype)], -1)
+        q = MLP(self.hidden, self.num_actions or 1, self.activation, layer_norm=self.layer_norm)(x)
+        return q if self.num_actions else q[..., 0]
+
+
+def check_config(config: Any) -> None:
+    """Raise ValueError for sizes that cannot be."""
+    check_at_least_one(config, "num_envs", "num_steps", "num_updates", "batch_size")
+    steps = config.num_envs * config.num_steps
+    if config.buffer_size < steps:
+        raise ValueError(
+            f"buffer_size={config.buffer_size}: it must hold a rollout of num_envs * num_steps = {steps} transitions."
+        )
+
+
+def random_action(key: Key[Array, ""], space: Space, observation_space: Space, obs: Any, num_envs: int) -> Array:
+    """Uniform in the box, in its units, or among the allowed actions; (N, ...)."""
+    if isinstance(space, Discrete):
+        logits, action_mask = jnp.zeros((num_envs, space.n)), split_observation(obs, observation_space)[2]
+        return Categorical(logits if action_mask is None else mask_logits(logits, action_mask)).sample(key)
+    return jax.random.uniform(key, (num_envs, *space.shape), jnp.result_type(float), -1, 1)
+
+
+def example(obs: Any, space: Space) -> Transition:
+    """One transition of zeros, from a batch of observations: what a replay is made from."""
+    obs = jax.tree.map(lambda x: x[0], obs)
+    reward = jnp.zeros((), jnp.result_type(float))
+    action = jnp.int32(0) if isinstance(space, Discrete) else jnp.zeros(space.shape, reward.dtype)
+    return Transition(obs, action, reward, jnp.bool_(False), obs)
+
+
+def collect(
+    venv: VectorEnv,
+    state: Any,
+    num_steps: int,
+    act: Callable[[Array, Any], Array],
+    observation_space: Space,
+    space: Space,
+) -> tuple[Any, Rollout]:
+    """`(state, rollout)` of `act(key, obs) -> action`, at random before `hyper.learning_starts`."""
+    at_random = state.step < state.hyper.learning_starts
+
+    def explore(key, obs, carry):
+        act_key, random_key = jax.random.split(key)
+        uniform = random_action(random_key, space, observation_space, obs, venv.num_envs)
+        action = jnp.where(at_random, uniform, act(act_key, visible(obs)))
+        return environment_action(space, action), action, carry
+
+    state, _, steps = rollout(venv, state, num_steps, explore)
+    transition = Transition(steps.obs, steps.output, steps.reward, steps.terminated, steps.next_obs)
+    return state, Rollout(transition, steps.done, steps.info["episode_return"], steps.info["episode_length"])
+
+
+def learn(
+    state: Any,
+    rollout: Rollout,
+    replay: Replay,
+    config: Any,
+    carry: PyTree,
+    gradient_step: Callable[[PyTree, Array, Transition], tuple[PyTree, dict[str, Array]]],
+) -> tuple[Any, PyTree, dict[str, Array]]:
+    """Store a rollout, then take the gradient steps that are due: `(state, carry, metrics)`.
+
+    Args:
+        carry: what gradient steps change, such as weights and the optimiser's state.
+        gradient_step: `(carry, key, batch) -> (carry, report)`, `batch` being transitions (batch_size, ...).
+
+    Of `state`, `key` and `replay` advance; `hyper.learning_starts` and `hyper.replay_ratio` are read. Reports are means
+    over the steps that were taken, zero where there was none; `gradient_steps` says how many there were.
+    """
+    key, sample_key, step_key = jax.random.split(state.key, 3)
+    memory = replay.add(state.replay, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout.transition))
+    hyper, steps = state.hyper, config.num_envs * config.num_steps
+    due = gradient_steps_due(state.step, steps, hyper.replay_ratio, config.num_updates)
+    due = jnp.where(state.step > hyper.learning_starts, due, 0)
+    # Drawn outside the branch: what goes into a branch may be copied, and the memory is large.
+    batches = replay.sample(fast_key(sample_key), memory, config.num_updates * config.batch_size)
+    batches = jax.tree.map(lambda x: x.reshape(config.num_updates, config.batch_size, *x.shape[1:]), batches)
+    keys = jax.random.split(fast_key(step_key), config.num_updates)
+
+    def first_report(carry, keys, batches):
+        return gradient_step(carry, keys[0], jax.tree.map(lambda x: x[0], batches))[1]
+
+    shapes = jax.eval_shape(first_report, carry, keys, batches)
+
+    def skip(carry, key, batch):
+        return carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+    def body(carry, inputs):
+        i, key, batch = inputs
+        return jax.lax.cond(i < due, gradient_step, skip, carry, key, batch)
+
+    carry, reports = jax.lax.scan(body, carry, (jnp.arange(config.num_updates), keys, batches))
+    metrics = {
+        **episode_metrics(rollout.episode_return, rollout.episode_length, rollout.done),
+        **jax.tree.map(lambda x: jnp.sum(x) / jnp.maximum(due, 1), reports),
+        "gradient_steps": due,
+    }
+    return state.replace(key=key, replay=memory), carry, metrics
+
+
+def action_values(critic: nn.Module, weights: Any, *inputs: Any) -> tuple[Any, Float[Array, ""]]:
+    """`(values, share of active units)`; the share is NaN for networks that sow none (see `networks.active_units`)."""
+    values, sown = critic.apply(weights, *inputs, mutable="intermediates")
+    return values, active_units(sown) if jax.tree.leaves(sown) else jnp.full((), jnp.nan)
+
+
+def critics(critic: nn.Module, weights: Any, *inputs: Any) -> tuple[Any, Float[Array, ""]]:
+    """`action_values` of K critics, whose weights have a leading axis K, as the values then do; one share of all."""
+    values, active = jax.vmap(lambda weights: action_values(critic, weights, *inputs))(weights)
+    return values, jnp.mean(active)
+
+
+def init_critics(critic: nn.Module, key: Key[Array, ""], num_critics: int, *inputs: Any) -> Any:
+    """Separate weights for `num_critics` critics, stacked on a leading axis K."""
+    return jax.vmap(lambda key: critic.init(key, *inputs))(jax.random.split(key, num_critics))
+
+
+def flatten(weights: dict[str, Any]) -> tuple[dict[str, Array], Callable[[dict[str, Array]], dict[str, Any]]]:
+    """Each network's weights as one vector, for `algorithm.descend`, and the function that undoes it."""
+    flat, unravel = {}, {}
+    for name, tree in weights.items():
+        flat[name], unravel[name] = ravel_pytree(tree)
+    return flat, lambda flat: {name: unravel[name](x) for name, x in flat.items()}
+
+
+def check_outputs(
+    space: Space, outputs: Callable[[Array], tuple[Any, Any]], action_shape: tuple[int, ...], q_shape: tuple[int, ...]
+) -> None:
+    """Raise ValueError unless `outputs(key)`, of an actor and its critics, have these shapes. Traces, runs nothing."""
+    action, q = jax.eval_shape(outputs, jax.random.key(0))
+    if action.shape != action_shape or q.shape != q_shape:
+        raise ValueError(
+            f"the networks give actions {action.shape} and values {q.shape} for {action_shape[0]} observations; "
+            f"{space} needs {action_shape} and {q_shape}."
+        )
+
+
+def gradient_steps_due(
+    step: Int[Array, ""], steps_per_update: int, replay_ratio: Float[Array, ""], num_updates: int
+) -> Int[Array, ""]:
+    """How many gradient steps an off-policy update takes after environment step `step`, at most `num_updates`.
+
+    `replay_ratio`: gradient steps per environment step, a leaf that may change while training; infinite: always
+    `num_updates`. Whatever the ratio, after n steps about n * ratio gradient steps were made.
+    """
+    # Counted from a near origin: a float32 holds each integer up to 2^24 only.
+    origin = (step - steps_per_update) // 65_536 * 65_536
+    before = jnp.floor((step - steps_per_update - origin) * replay_ratio)
+    now = jnp.floor((step - origin) * replay_ratio)
+    due = jnp.where(jnp.isfinite(replay_ratio), now - before, num_updates)
+    return jnp.clip(due, 0, num_updates).astype(jnp.int32)

@@ -1,0 +1,108 @@
+"""What contracts and tests say of trees, keys, traces and spaces."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from jaxrl.math import fast_key, fence
+from jaxrl.spaces import Space
+
+
+def assert_no_key_reuse(fn: Callable[..., Any], *args: Any) -> Any:
+    """`jit(fn)(*args)` under jax's key-reuse checker. Raises `jax.errors.KeyReuseError` where a key is consumed twice.
+
+    `fast_key` makes a new key object of the same bits, which the checker cannot follow, and a derivative through the
+    conditional of `fence` looks to it like a second use, so meanwhile both do nothing.
+    """
+    originals = (fast_key, fence)  # this module's own names are replaced on the way, too
+    with ExitStack() as stack:
+        for module in list(sys.modules.values()):
+            for original in originals:
+                name = original.__name__
+                if getattr(module, "__dict__", {}).get(name) is original:
+                    stack.enter_context(mock.patch.object(module, name, lambda tree: tree))
+        stack.enter_context(jax.debug_key_reuse(True))
+        # A new function object, so that nothing traced without the checker is taken from the cache.
+        return jax.jit(lambda *args: fn(*args))(*args)
+
+
+# ---- comparing trees
+
+
+def _describe(tree: PyTree) -> dict[str, tuple[Any, ...]]:
+    """Path -> (shape, dtype, weakly typed) of each leaf: what must not change for a program to be used again."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {
+        jax.tree_util.keystr(path): (jnp.shape(x), getattr(x, "dtype", type(x)), bool(getattr(x, "weak_type", False)))
+        for path, x in leaves
+    }
+
+
+def assert_same_type(a: PyTree, b: PyTree, what: str) -> None:
+    assert jax.tree.structure(a) == jax.tree.structure(b), f"{what}: {jax.tree.structure(a)} != {jax.tree.structure(b)}"
+    first, second = _describe(a), _describe(b)
+    wrong = {path: (first[path], second[path]) for path in first if first[path] != second[path]}
+    assert not wrong, f"{what}: (shape, dtype, weak) differ: {wrong}"
+
+
+def assert_strong(tree: PyTree, what: str) -> None:
+    loose = [path for path, (_, dtype, weak) in _describe(tree).items() if weak or isinstance(dtype, type)]
+    assert not loose, f"{what}: python scalars or weakly typed leaves {loose}; strongly_typed() makes arrays of them."
+
+
+def plain(x: Any) -> np.ndarray:
+    return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+
+
+def assert_close(a: PyTree, b: PyTree, what: str, rtol: float = 1e-5, atol: float = 1e-5) -> None:
+    """Equal integers, booleans and keys; floats within tolerance."""
+    assert jax.tree.structure(a) == jax.tree.structure(b), f"{what}: structures differ"
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(a), jax.tree.leaves(b), strict=True):
+        where = f"{what}: {jax.tree_util.keystr(path)}"
+        x, y = plain(x), plain(y)
+        if np.issubdtype(x.dtype, np.inexact):
+            np.testing.assert_allclose(x, y, rtol, atol, err_msg=where)
+        else:
+            np.testing.assert_array_equal(x, y, err_msg=where)
+
+
+def assert_equal(a: PyTree, b: PyTree, what: str) -> None:
+    assert_close(a, b, what, 0.0, 0.0)
+
+
+def is_float(x: Any) -> bool:
+    return bool(jnp.issubdtype(jnp.result_type(x), jnp.floating))
+
+
+def assert_stock_keys(tree: PyTree, key: Array, what: str) -> None:
+    for path, (_, dtype, _) in _describe(tree).items():
+        if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+            assert dtype == key.dtype, f"{what}{path} is a {dtype}; store the user's kind of key, {key.dtype}."
+
+
+def all_in(space: Space, x: Any, batch: int) -> Array:
+    """Whether all members of `x`, with `batch` leading axes, are in `space`."""
+    contains = space.contains
+    for _ in range(batch):
+        contains = jax.vmap(contains)
+    return jnp.all(contains(x))
+
+
+class Counted:
+    """A function that counts how often jax traces it."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn, self.traces = fn, 0
+
+    def __call__(self, *args: Any) -> Any:
+        self.traces += 1
+        return self.fn(*args)

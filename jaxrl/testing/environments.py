@@ -1,0 +1,237 @@
+"""The contract of an environment: `check_environment` says what and where it is broken."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxrl.environment import Environment
+from jaxrl.spaces import Box
+from jaxrl.testing.assertions import (
+    Counted,
+    all_in,
+    assert_close,
+    assert_equal,
+    assert_same_type,
+    assert_stock_keys,
+    assert_strong,
+    is_float,
+)
+from jaxrl.vectorize import vectorize
+
+# ---- environments
+
+
+def check_environment(env: Environment, params: Any = None, key: Array | None = None, num_steps: int = 32) -> None:
+    """Raise AssertionError, saying what and where, unless `env` keeps the contract of `jaxrl.environment`.
+
+    Structures, types and strong typing; members of spaces; clock and time limit; batched params; vmap, jit and scan;
+    float64; determinism; finite derivatives of float actions and params; one compilation. Some seconds of compiling.
+    """
+    params = env.default_params if params is None else params
+    key = jax.random.key(0) if key is None else key
+    assert env.id, "the environment has no id"
+    assert dataclasses.replace(env) == env and hash(dataclasses.replace(env)) == hash(env), "equal settings, equal hash"
+    assert_strong(params, "params")
+    env.validate(params)
+    _check_types(env, params, key)
+    counted = Counted(env.step)
+    reset, step = jax.jit(env.reset), jax.jit(counted)
+    _check_step(env, params, key, reset, step)
+    assert counted.traces == 1, f"step was traced {counted.traces} times for arguments of one type"
+    _check_discrete(env, params, key, reset, step)
+    _check_batch(env, params, key, reset, step)
+    _check_rollout(env, params, key, num_steps)
+    _check_float64(env, key)
+    action_space = env.action_space(params)
+    if isinstance(action_space, Box) and jnp.issubdtype(action_space.dtype, jnp.floating):
+        _check_gradients(env, params, key)
+    _check_render(env, params, key)
+
+
+def _action(env: Environment, key: Array, params: Any) -> Any:
+    """A random action, of all agents."""
+    space = env.action_space(params)
+    return space.sample(key) if env.num_agents == 1 else jax.vmap(space.sample)(jax.random.split(key, env.num_agents))
+
+
+def _check_types(env: Environment, params: Any, key: Array) -> None:
+    """Without running anything: what goes in and out of reset and step."""
+    agents = (env.num_agents,) if env.num_agents > 1 else ()
+    obs, state = jax.eval_shape(env.reset, key, params)
+    jax.eval_shape(lambda key: env.reset(key, params), key)  # validated while tracing
+    action = jax.eval_shape(lambda key: _action(env, key, params), key)
+    ts = jax.eval_shape(env.step, key, state, action, params)
+    assert_strong((obs, state, tuple(ts)), "reset and step")
+    assert_stock_keys(state, key, "state")
+    assert_same_type(state, ts.state, "state after reset and after step")
+    assert_same_type(obs, ts.obs, "obs of reset and of step")
+    assert state.time.shape == () and state.time.dtype == jnp.int32, f"state.time is {state.time}, not an int32 scalar"
+    assert ts.reward.shape == agents and is_float(ts.reward), f"reward is {ts.reward}; one float an agent"
+    for name in ("terminated", "truncated"):
+        flag = getattr(ts, name)
+        assert flag.shape == () and flag.dtype == jnp.bool_, f"{name} is {flag}, not a boolean scalar"
+    assert isinstance(ts.info, dict), f"info is a {type(ts.info).__name__}, not a dict"
+    for name, x in ts.info.items():
+        if name.startswith("reward/"):
+            assert x.shape == (), f"info[{name!r}] has shape {x.shape}; reward terms are scalars"
+    space = env.action_space(params)
+    if hasattr(space, "dtype") and jnp.issubdtype(space.dtype, jnp.integer):
+        if action.shape == ():
+            assert_same_type(
+                jax.eval_shape(lambda k, s, p: env.step(k, s, 0, p), key, state, params), ts, "step with an int"
+            )
+        for dtype in ("int8", "uint8", "int16", "uint32"):
+            other = jax.eval_shape(env.step, key, state, jax.ShapeDtypeStruct(action.shape, dtype), params)
+            assert_same_type(other, ts, f"step with a {dtype} action")
+
+
+def _check_step(env: Environment, params: Any, key: Array, reset: Callable, step: Callable) -> None:
+    """One environment, two steps: jit against none, clock, time limit, determinism."""
+    reset_key, step_key, other_key, action_key = jax.random.split(key, 4)
+    obs, state = reset(reset_key, params)
+    assert_close(env.reset(reset_key, params), (obs, state), "reset without jit and with it")
+    action = _action(env, action_key, params)
+    ts = step(step_key, state, action, params)
+    assert_close(env.step(step_key, state, action, params), ts, "step without jit and with it")
+    assert_equal(step(step_key, state, action, params), ts, "step twice with the same arguments")
+    if env.deterministic:
+        assert_equal(step(other_key, state, action, params), ts, "deterministic=True, but the key matters")
+    if env.noiseless:
+        seen = jax.jit(env.observe)(other_key, ts.state, params)
+        assert_close(seen, ts.obs, "noiseless=True, but the key of observe matters")
+    assert int(state.time) == 0 and int(ts.state.time) == 1, "the clock starts at 0 and counts steps"
+    last = state.replace(time=jnp.asarray(params.max_steps - 1, jnp.int32))
+    assert bool(step(step_key, last, action, params).truncated), "not truncated after max_steps steps"
+    step(step_key, ts.state, action, params)
+
+
+def _check_discrete(env: Environment, params: Any, key: Array, reset: Callable, step: Callable) -> None:
+    """Any integer dtype is accepted, also one that cannot be negative."""
+    action = _action(env, key, params)
+    if jnp.issubdtype(getattr(action, "dtype", jnp.float32), jnp.integer):
+        _, state = reset(key, params)
+        ts = step(key, state, action, params)
+        assert_equal(step(key, state, action.astype(jnp.uint8), params), ts, "step with a uint8 action")
+
+
+def _check_rollout(env: Environment, params: Any, key: Array, num_steps: int) -> None:
+    """A vectorised scan with random actions stays in the spaces and keeps the clock."""
+    agents = int(env.num_agents > 1)
+    venv = vectorize(env, 3, "dense")
+
+    @jax.jit
+    def run(key, params):
+        reset_key, run_key = jax.random.split(key)
+        first_obs, first = venv.reset(reset_key, params)
+
+        def body(vstate, key):
+            act_key, step_key = jax.random.split(key)
+            action = jax.vmap(lambda key: _action(env, key, params))(jax.random.split(act_key, 3))
+            ts = venv.step(step_key, vstate, action, params)
+            return ts.state, (action, vstate.env.time, ts._replace(state=ts.state.env.time))
+
+        _, (action, time, ts) = jax.lax.scan(body, first, jax.random.split(run_key, num_steps))
+        observes, acts = env.observation_space(params), env.action_space(params)
+        inside = {
+            "first obs": all_in(observes, first_obs, 1 + agents),
+            "obs": all_in(observes, ts.obs, 2 + agents),
+            "final_obs": all_in(observes, ts.info["final_obs"], 2 + agents),
+            "sampled action": all_in(acts, action, 2 + agents),
+        }
+        return inside, time, ts
+
+    inside, time, ts = run(key, params)
+    for what, ok in inside.items():
+        assert ok, f"{what} is not in {'action' if 'action' in what else 'observation'}_space(params)"
+    done = np.asarray(ts.terminated | ts.truncated)
+    np.testing.assert_array_equal(ts.state, np.where(done, 0, np.asarray(time) + 1), "the clock of each slot")
+    np.testing.assert_array_equal(
+        ts.truncated | (np.asarray(time) + 1 < params.max_steps), True, "truncated at max_steps, also when terminated"
+    )
+    assert np.all(np.isfinite(ts.reward)), "rewards are not finite"
+
+
+def _check_batch(env: Environment, params: Any, key: Array, reset: Callable, step: Callable) -> None:
+    """Three slots with equal params, batched in each float leaf, against each slot alone."""
+    axes = jax.tree.map(lambda x: 0 if is_float(x) else None, params)
+    batched = jax.tree.map(lambda x: jnp.stack([x] * 3) if is_float(x) else x, params)
+    keys = jax.random.split(key, 3)
+    obs, states = jax.jit(jax.vmap(env.reset, (0, axes)))(keys, batched)
+    action = jax.vmap(lambda key: _action(env, key, params))(keys)
+    ts = jax.jit(jax.vmap(env.step, (0, 0, 0, axes)))(keys, states, action, batched)
+    for i in range(3):
+        alone_obs, state = reset(keys[i], params)
+        alone = step(keys[i], state, jax.tree.map(lambda x, i=i: x[i], action), params)
+        row = jax.tree.map(lambda x, i=i: x[i], ((obs, states), tuple(ts)))
+        assert_close(row, ((alone_obs, state), tuple(alone)), "vmap over params and keys against a loop")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if is_float(leaf):  # alone: a function that takes one leaf for a number may still take all of them as arrays
+
+            def batched_at(p, x, path=path):
+                return jnp.stack([x] * 3) if p == path else x
+
+            one = jax.tree_util.tree_map_with_path(batched_at, params)
+            axis = jax.tree_util.tree_map_with_path(lambda p, _, path=path: 0 if p == path else None, params)
+            jax.eval_shape(jax.vmap(env.reset, (0, axis)), keys, one)
+            jax.eval_shape(jax.vmap(env.step, (0, 0, 0, axis)), keys, states, action, one)
+
+
+def _check_float64(env: Environment, key: Array) -> None:
+    """Dynamics follow the dtype they are given; types are stable there too."""
+    with jax.enable_x64(True):
+        params = env.default_params
+
+        def wide(tree):
+            return jax.tree.map(lambda x: x.astype(jnp.float64) if is_float(x) else x, tree)
+
+        narrow_obs, state = env.reset(key, params)
+        state, action = wide(state), wide(_action(env, key, params))
+        ts = jax.jit(env.step)(key, state, action, params)
+        assert_same_type(state, ts.state, "float64 state after step")
+        assert_strong((narrow_obs, tuple(ts)), "reset and step in float64")
+        for path, x in jax.tree_util.tree_leaves_with_path((ts.obs, ts.state, ts.reward)):
+            assert not is_float(x) or np.all(~np.isnan(x)), f"{jax.tree_util.keystr(path)} is NaN in float64"
+        assert_same_type(ts, jax.eval_shape(env.step, key, ts.state, action, params), "two steps in float64")
+
+
+def _check_gradients(env: Environment, params: Any, key: Array) -> None:
+    """The derivative of ten rewards with respect to actions and float params is finite."""
+    leaves, treedef = jax.tree.flatten(params)
+    which = [i for i, x in enumerate(leaves) if is_float(x)]
+    keys = jax.random.split(key, 10)
+    actions = jax.vmap(lambda key: _action(env, key, params))(keys)
+
+    @jax.jit
+    @jax.grad
+    def gradient(inputs):
+        actions, floats = inputs
+        values = list(leaves)
+        for i, x in zip(which, floats, strict=True):
+            values[i] = x
+        params = jax.tree.unflatten(treedef, values)
+        _, state = env.reset(key, params)
+
+        def body(state, inputs):
+            ts = env.step(*(inputs[0], state, inputs[1], params))
+            return ts.state, jnp.sum(ts.reward)
+
+        return jnp.sum(jax.lax.scan(body, state, (keys, actions))[1])
+
+    for path, x in jax.tree_util.tree_leaves_with_path(gradient((actions, [leaves[i] for i in which]))):
+        assert np.all(np.isfinite(x)), f"the derivative {jax.tree_util.keystr(path)} (actions, float params) is {x}"
+
+
+def _check_render(env: Environment, params: Any, key: Array) -> None:
+    try:
+        frame = env.render(env.reset(key, params)[1], params)
+    except NotImplementedError:
+        return
+    ok = isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim == 3 and frame.shape[2] == 3
+    assert ok, f"render gives {type(frame)}, not a uint8 array (height, width, 3)"

@@ -1,0 +1,497 @@
+"""The command: one tiny run through all its life, and what it says to every bad input."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import re
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+import jaxrl
+from jaxrl import registry
+from jaxrl.host import cli
+
+TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
+SHORT = f"ppo CartPole-v1 {TINY} --params.max-steps 8"
+EVALUATION = "--eval-episodes 2 --eval-max-steps 10 --eval-every 96 --no-progress"
+TRAIN = f"train ppo CartPole-v1 --seeds 2 --total-steps 96 {EVALUATION} {TINY}"
+COMMANDS = ("train", "sweep", "resume", "eval", "render", "export", "plot", "envs", "algos", "bench")
+
+
+def run_command(command):
+    """`(exit status, stdout, stderr)`; whatever is raised is raised here too."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = cli.main(command.split())
+    return status, out.getvalue(), err.getvalue()
+
+
+def good(command):
+    status, out, err = run_command(command)
+    assert status == 0, err
+    return out
+
+
+def bad(command, status=1):
+    """What a command that fails says: on stderr, without a traceback, in one line unless it is about usage."""
+    actual, out, err = run_command(command)
+    assert actual == status, (out, err)
+    assert "Traceback" not in err and err.strip()
+    if status == 1:
+        assert err.startswith("jaxrl: ") and err.count("\n") == 1, err
+    return " ".join(err.split())
+
+
+def picture(path):
+    """`(frames, pixels of the first)`."""
+    with Image.open(path) as image:
+        return getattr(image, "n_frames", 1), np.asarray(image.convert("RGB"))
+
+
+def contents(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def elsewhere(tmp_path_factory):
+    """Nothing is written into the checkout."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("cwd"))
+    yield
+    os.chdir(before)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A trained run folder, and what training printed."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    return folder, good(f"{TRAIN} --hyper.learning-rate 0.002 --seed 3 --out {folder}")
+
+
+# ---- the life of a run
+
+
+def test_train_writes_a_run_and_says_where(run):
+    folder, out = run
+    assert re.search(r"return [\d.]+ \(IQM [\d.]+, 95 % interval [\d.]+ to [\d.]+, 2 seeds\) over 2 full episodes", out)
+    assert f"run folder {folder}" in out and str(folder / "media" / "curve.png") in out
+    assert np.ptp(picture(folder / "media" / "curve.png")[1]) > 200
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 6
+
+
+def test_config_says_what_was_run(run):
+    config = json.loads((run[0] / "config.json").read_text())
+    assert config["algorithm"] == "ppo" and config["env"] == "CartPole-v1" and config["num_seeds"] == 2
+    assert config["config"]["num_envs"] == 2 and config["config"]["hidden"] == [8]
+    assert config["hyper"]["learning_rate"] == pytest.approx(0.002)
+    assert config["hyper"]["anneal_steps"] == 500_000  # from the tuned table
+    assert config["versions"]["jax"] == jax.__version__ and config["versions"]["python"].startswith("3.")
+    assert {"device", "commit", "started", "processors"} <= config.keys()
+    assert config["recipe"]["params"]["length"] == 0.5 and config["recipe"]["run"]["seed"] == 3
+
+
+def test_tuned_settings_are_the_default_and_can_be_left_out(monkeypatch, tmp_path):
+    recipes = []
+    monkeypatch.setattr(cli, "_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    good("train ppo Acrobot-v1")
+    good("train ppo Acrobot-v1 --no-tuned")
+    good("train ppo Acrobot-v1 --config.num-envs 2 --hyper.gamma 0.9 --params.max-steps 9 --total-steps 7")
+    tuned, plain, flags = recipes
+    assert tuned["config"]["num_envs"] == 8 and tuned["hyper"]["learning_rate"] == 1e-3
+    assert tuned["run"]["total_steps"] == 500_000 and tuned["run"]["out"].startswith("runs/ppo-Acrobot-v1-")
+    assert plain["config"]["num_envs"] == 4 and plain["hyper"]["learning_rate"] == 2.5e-4
+    assert flags["config"]["num_envs"] == 2 and flags["hyper"]["gamma"] == 0.9 and flags["run"]["total_steps"] == 7
+    assert flags["params"]["max_steps"] == 9 and flags["hyper"]["learning_rate"] == 1e-3
+
+
+def test_parameters_that_are_truth_values_or_switched_off(monkeypatch):
+    recipes = []
+    monkeypatch.setattr(cli, "_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    good("train ppo Asterix-MinAtar --params.no-ramping")
+    good("train ppo Quadcopter-Hover-v0 --params.dt 0.02")
+    game, flight = (recipe["params"] for recipe in recipes)
+    assert game["ramping"] is False and flight["dt"] == 0.02 and "battery" not in flight
+    env, params = jaxrl.make("Quadcopter-Hover-v0")
+    assert params.battery is None and cli._build(recipes[1])[3].battery is None
+
+
+def test_every_tuned_setting_exists():
+    import tomllib
+
+    table = tomllib.loads((Path(jaxrl.__file__).parent / "tuned.toml").read_text())
+    for algo, rows in table.items():
+        module = jaxrl.get_algo(algo)
+        for env_id in rows:
+            assert env_id in jaxrl.list_envs()
+            tuned = registry.tuned(algo, env_id)
+            module.Config(**tuned.config), module.Hyper(**tuned.hyper)
+            assert tuned.total_steps > 0
+    assert registry.tuned("ppo", "Reacher-v0") is None
+
+
+def test_resume_goes_on_bit_for_bit(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run[0], copy)
+    before = contents(copy)
+    for newest in sorted((copy / "checkpoints").iterdir())[-2:]:
+        shutil.rmtree(newest)
+    out = good(f"resume {copy} --no-progress")
+    assert f"run folder {copy}" in out
+    after = contents(copy)
+    for name in ("metrics.jsonl", "metrics.csv", "evaluations.jsonl", "config.json"):
+        assert after[Path(name)] == before[Path(name)], name
+    one, other = (jax.tree.leaves(cli._load(cli._recipe(folder), folder)[1]) for folder in (run[0], copy))
+    for a, b in zip(one, other, strict=True):
+        assert a.dtype == b.dtype and bool((a == b).all())
+
+
+def test_eval(run):
+    out = good(f"eval {run[0]} --episodes 2 --max-steps 6 --greedy --seed 1")
+    assert "seed 0: return 6.00, length 6.0" in out and "seed 1: return 6.00" in out
+    assert "return 6.00 (IQM 6.00" in out and "over 2 full episodes a seed" in out
+
+
+def test_export(run):
+    name = good(f"export {run[0]} --seed 1").strip()
+    assert name.endswith("policy.h") and "policy_check" in Path(name).read_text()
+    assert "the run has seeds 0 to 1" in bad(f"export {run[0]} --seed 2")
+
+
+def test_render(run):
+    name = good(f"render {run[0]} --max-steps 5 --seed 1").strip()
+    assert name == str(run[0] / "media" / "policy.gif") and picture(name)[0] == 5
+    sheet = good(f"render {run[0]} --max-steps 5 --out sheet.png").strip()
+    assert sheet == "sheet.png" and len(np.unique(picture(sheet)[1].reshape(-1, 3), axis=0)) > 3
+
+
+@pytest.mark.parametrize(
+    ("id", "steps", "speed"),
+    [
+        ("CartPole-v1", 1, 50),
+        ("Acrobot-v1", 1, 5),
+        ("MiniGrid-DoorKey-5x5-v0", 1, 30),  # no clock
+        ("Quadcopter-Hover-v0", 2, 50),
+        ("Quadcopter-TimedGates-v0", 1, 20),
+        ("Quadcopter-GpdHover-v0", 1, 30),
+    ],
+)
+def test_videos_run_at_the_speed_of_the_task(id, steps, speed):
+    every, fps = cli._playback(*jaxrl.make(id))
+    assert every == steps and fps == pytest.approx(speed)
+
+
+def test_several_agents_are_slots_of_one_policy(tmp_path):
+    folder = tmp_path / "flock"
+    short = "--total-steps 64 --env.num-agents 2 --params.max-steps 6 --checkpoint-every 32 --config.num-envs 4"
+    tiny = "--config.num-steps 8 --config.num-minibatches 1 --config.num-epochs 1 --config.hidden 8"
+    train = f"train ppo Quadcopter-Flock-v0 {short} {tiny} --eval-episodes 2 --no-progress --video --out {folder}"
+    status, out, err = run_command(train)
+    assert status == 0 and "over 2 full episodes" in out, err
+    assert err == (
+        "Quadcopter-Flock-v0: one policy for its 2 agents, each of them a slot (num_envs=4: 2 x 2); a return is their "
+        "mean\n"
+    ) * err.count("\n")
+    with Image.open(folder / "media" / "policy.gif") as video:
+        assert video.n_frames == 6 and video.info["duration"] == 20  # 48 control steps a second
+    before = contents(folder)
+    shutil.rmtree(max((folder / "checkpoints").iterdir(), key=lambda path: path.stat().st_mtime))
+    good(f"resume {folder} --no-progress")
+    assert contents(folder)[Path("metrics.jsonl")] == before[Path("metrics.jsonl")]
+    assert "length 6.0" in good(f"eval {folder} --episodes 2 --greedy")
+    header = Path(good(f"export {folder}").strip()).read_text()
+    env, params = jaxrl.make("Quadcopter-Flock-v0", num_agents=2)
+    assert f"#define POLICY_OBS_SIZE {env.observation_space(params).shape[0]}" in header
+    assert "M steps/s" in good("bench Quadcopter-Flock-v0 --num-envs 2 --steps 3 --repeats 1")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("ppo Quadcopter-Flock-v0 --config.num-envs 6", "num_envs=6: each of the 4 agents .* is a slot; 8 would do"),
+        ("td3 Quadcopter-Flock-v0", "num_envs=1: each of the 4 agents .* is a slot; 4 would do"),
+        ("ppo_rnn Quadcopter-Flock-v0", "several agents; ppo_rnn remembers, and learns from one agent only"),
+        ("stream_ac Quadcopter-Flock-v0", "4 agents; stream_ac trains one"),
+    ],
+)
+def test_several_agents_that_do_not_fit(words, message, tmp_path):
+    status, _, err = run_command(f"train {words} --out {tmp_path / 'run'}")
+    assert status == 1 and re.search(message, err) and not (tmp_path / "run").exists(), err
+
+
+def test_plot(run):
+    assert good(f"plot {run[0]} {run[0]} --out two.png --metric loss --window 2").strip() == "two.png"
+    assert np.ptp(picture("two.png")[1]) > 200
+
+
+# ---- the lists, the help, the entries
+
+
+def test_sweep(tmp_path):
+    words = "--hyper.learning-rate 1e-3 1e-2 --hyper.gamma 0.9 0.99 --seeds 2 --total-steps 32 --eval-episodes 2"
+    said = good(f"sweep ppo CartPole-v1 {words} --eval-max-steps 10 --no-progress {TINY} --out {tmp_path}/s")
+    assert said.startswith("| learning_rate | gamma | mean |") and said.count("\n") == 8
+    assert picture(tmp_path / "s" / "heat_map.png")[1].shape[0] > 300
+    kept = json.loads((tmp_path / "s" / "sweep.json").read_text())
+    assert [p["gamma"] for p in kept["points"]] == [0.9, 0.99] * 2 and len(kept["points"][0]["returns"]) == 2
+    assert "several values" in bad(f"sweep ppo CartPole-v1 {TINY}", 2)
+    assert "holds a run already" in bad(f"sweep ppo CartPole-v1 {words} --at-once 8 {TINY} --out {tmp_path}/s")
+
+
+def test_envs():
+    assert good("envs cartpole-v?").split()[0] == "CartPole-v1" and len(good("envs cartpole-v?").splitlines()) == 1
+    everything = good("envs").splitlines()
+    assert [line.split()[0] for line in everything] == jaxrl.list_envs()
+    assert "no environment matches 'nothing'" in bad("envs nothing")
+
+
+def test_algos():
+    algos, curricula = (part.splitlines() for part in good("algos").split("\n\n"))
+    assert [line.split()[0] for line in algos] == jaxrl.list_algos()
+    assert [line.split()[0] for line in curricula[1:]] == registry.list_curricula()
+    assert all(len(line.split()) > 2 for line in (*algos, *curricula))
+
+
+# ---- curricula
+
+
+def test_a_run_under_level_replay_goes_on_and_is_evaluated_on_the_task(tmp_path):
+    levels = "--curriculum plr --curriculum.config.buffer-size 8 --curriculum.hyper.staleness 0.5"
+    small = f"Maze-v0 --env.height 5 --env.width 5 --params.walls 5 --params.max-steps 8 {TINY} {EVALUATION}"
+    folder = tmp_path / "run"
+    good(f"train ppo {small} {levels} --total-steps 64 --out {folder}")
+    recipe = json.loads((folder / "config.json").read_text())["recipe"]
+    assert recipe["curriculum"]["name"] == "plr" and recipe["curriculum"]["hyper"]["staleness"] == 0.5
+    algo, _, task, params = cli._build(recipe)
+    assert not task.levels and algo.venv.env.levels and algo.name == "ppo+plr" and params.walls == 5
+    assert "return" in good(f"eval {folder} --episodes 2 --max-steps 8")
+    assert "run folder" in good(f"resume {folder} --no-progress")
+
+
+def test_a_student_off_policy_under_a_teacher(tmp_path):
+    teacher = "--curriculum alp_gmm --curriculum.ranges length=0.5:1.5 mass=0.5:2"
+    teacher += " --curriculum.hyper.return-low -1600 --curriculum.hyper.return-high 0"
+    small = "--config.num-envs 2 --config.num-steps 6 --config.num-updates 3 --config.batch-size 4 --config.hidden 8"
+    learner = f"{small} --config.buffer-size 64 --hyper.learning-starts 0 --params.max-steps 6 {EVALUATION}"
+    good(f"train sac Pendulum-v1 {teacher} {learner} --total-steps 48 --out {tmp_path / 'run'}")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["levels_finished"] == [1.0] and rows[-1]["gradient_steps"][0] > 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "adr --curriculum.hyper.widen-at 9 --curriculum.ranges length=0.2:3.0 mass_pole=0.05:1.0",
+        "dr --curriculum.ranges length=0.2:3.0",
+        "accel --curriculum.score learnability",
+        "sfl --curriculum.success-above 0.5 --curriculum.config.num-levels 8 --curriculum.config.chunk 8 "
+        "--curriculum.config.buffer-size 4 --curriculum.config.num-steps 4",
+    ],
+)
+def test_curricula_are_built_from_words(monkeypatch, words):
+    recipes = []
+    monkeypatch.setattr(cli, "_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    env = "CartPole-v1" if "ranges" in words else "Maze-v0"
+    good(f"train ppo {env} --curriculum={words} {TINY}")
+    algo, hyper, _, params = cli._build(json.loads(json.dumps(recipes[0])))
+    state = jax.eval_shape(algo.init, jax.random.key(0), hyper, params)
+    assert {"level_success", "levels_finished"} <= jax.eval_shape(algo.update, state)[1].keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("plr CartPole-v1", "plr chooses a student's levels: jaxrl train ppo CartPole-v1 --curriculum plr"),
+        ("ppo CartPole-v1 --curriculum plrr", "Unknown curriculum 'plrr'. Did you mean 'plr'?"),
+        ("ppo CartPole-v1 --curriculum plr", "CartPole-v1 has no `generate`"),
+        ("ppo CartPole-v1 --curriculum random_teacher", "ranges of no parameter"),
+        ("ppo CartPole-v1 --curriculum dr --curriculum.ranges length=1", "length=1: it is written NAME=LOW:HIGH"),
+        ("ppo CartPole-v1 --curriculum dr --curriculum.ranges lenth=1:2", "did you mean 'length'"),
+        (f"{SHORT} --curriculum accel --curriculum.ranges length=1:2", "mutate_fn=None"),
+        (f"{SHORT} --curriculum dr --curriculum.ranges length=1:2 --curriculum.score max_mc", "dr reads no score"),
+        ("ppo CartPole-v1 --curriculum dr --curriculum.ranges length=-1:2", "length=-1.0 must be positive"),
+        ("stream_ac CartPole-v1 --curriculum dr --curriculum.ranges length=1:2", "config.num_envs"),
+    ],
+)
+def test_curricula_that_cannot_be(words, says, tmp_path):
+    assert says in bad(f"train {words} --total-steps 640 --out {tmp_path / 'x'}")
+
+
+def test_a_curriculum_needs_its_name():
+    assert "--curriculum needs a name" in bad("train ppo Maze-v0 --curriculum", 2)
+    assert "return-low" in good("train ppo CartPole-v1 --curriculum riac --help")
+
+
+def test_bench():
+    out = good("bench CartPole-v1 --num-envs 2 --steps 3 --repeats 1")
+    assert re.fullmatch(r"CartPole-v1 +\d+\.\d\d M steps/s +compile \d+\.\d s\n", out)
+
+
+@pytest.mark.parametrize("command", ["--help", "-h", "train --help", "train ppo --help"])
+def test_help_names_every_command(command):
+    out = good(command)
+    assert all(f"jaxrl {name}" in out for name in COMMANDS) and max(map(len, out.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("train", "sweep", "envs", "algos")])
+def test_help_of_a_command(command):
+    assert f"usage: jaxrl {command}" in good(f"{command} --help")
+
+
+def test_help_of_train_has_every_setting():
+    out = good("train ppo Acrobot-v1 --help")
+    module = jaxrl.get_algo("ppo")
+    flags = [f"--config.{f.name}" for f in dataclasses.fields(module.Config)]
+    flags += [f"--hyper.{f.name}" for f in dataclasses.fields(module.Hyper)]
+    flags += [f"--{f.name}" for f in dataclasses.fields(cli.TrainFlags)] + ["--params.max-steps"]
+    for flag in flags:
+        assert flag.replace("_", "-") in out, flag
+    assert "default: 8" in out  # the tuned num_envs
+
+
+def test_what_an_environment_fixes_is_no_setting():
+    """RiverSwim's number of actions is a field, but not of its constructor."""
+    _, settings, _ = cli._settings("env", jaxrl.make("RiverSwim-v0")[0])
+    assert [f.name for f in dataclasses.fields(settings)] == ["num_states"]
+
+
+def test_without_words():
+    assert run_command("")[0] == 2
+
+
+def test_the_algorithm_file_is_a_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["ppo.py", "CartPole-v1", "--help"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(Path(jaxrl.__file__).parent / "algos" / "ppo.py"), run_name="__main__")
+    assert stop.value.code == 0 and "usage: jaxrl train ppo CartPole-v1" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["ppo.py", "Nope-v1"])
+    with pytest.raises(SystemExit) as stop:
+        jaxrl.get_algo("ppo").main()
+    assert stop.value.code == 1 and "Unknown environment 'Nope-v1'" in capsys.readouterr().err
+
+
+# ---- bad input: one clear line, and nothing lost
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("train ppo CartPol-v1", r"Unknown environment 'CartPol-v1'. Did you mean 'CartPole-v1'\?"),
+        ("train pppo CartPole-v1", r"Unknown algorithm 'pppo'. Did you mean 'ppo'\?"),
+        ("train dqn Pendulum-v1", r"dqn .*Discrete.*Pendulum-v1"),
+        ("train ppo CartPole-v1 --params.length -1", r"length=-1.0"),
+        ("train ppo CartPole-v1 --seeds 0", r"num_seeds=0: it must be at least 1"),
+        ("train ppo CartPole-v1 --total-steps 0", r"total_steps=0: it must be at least 1"),
+        ("train ppo CartPole-v1 --total-steps -5", r"total_steps=-5"),
+        ("train ppo CartPole-v1 --keep 0", r"keep=0"),
+        ("train ppo CartPole-v1 --eval-episodes -1", r"eval_episodes=-1"),
+        ("train ppo CartPole-v1 --checkpoint-every -1", r"checkpoint_every=-1"),
+        ("train ppo CartPole-v1 --log wandb", r"pip install wandb"),
+        ("bench CartPol-v1", r"Unknown environment 'CartPol-v1'"),
+        ("eval nowhere", r"nowhere holds no run"),
+        ("resume nowhere", r"nowhere holds no run"),
+        ("render nowhere", r"nowhere holds no run"),
+        ("plot nowhere", r"nowhere has no metrics"),
+    ],
+)
+def test_bad_input(command, message, monkeypatch, tmp_path):
+    if "wandb" in command:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    out = tmp_path / "run"
+    said = bad(command + (f" --out {out}" if command.startswith("train") else ""))
+    assert re.search(message, said), said
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("train", "train needs an algorithm and an environment"),
+        ("train ppo", "train needs an algorithm and an environment"),
+        ("plot", "plot needs at least one run folder|Missing"),
+        ("eval", "(?i)required|missing"),
+        ("trian ppo CartPole-v1", r"unknown command 'trian'. Did you mean 'train'\?"),
+        ("train ppo CartPole-v1 --config.num-minibatches 3", r"num_minibatches=3 does not divide .*= 512; 1 does"),
+        ("train ppo CartPole-v1 --config.num-envs -2", "num_envs=-2: it must be at least 1"),
+        ("train ppo CartPole-v1 --sede 3", r"--sede\b.*--seed"),
+        ("train ppo CartPole-v1 --seeds many", "--seeds.*'many'"),
+        ("train ppo CartPole-v1 --hyper.gama 3", "--hyper.gama.*--hyper.gamma"),
+    ],
+)
+def test_wrong_usage(command, message):
+    said = bad(command, status=2)
+    assert re.search(message, said), said
+
+
+def test_an_existing_run_is_not_touched(run):
+    before = contents(run[0])
+    assert "holds a run already: resume it, overwrite it, or name another" in bad(f"{TRAIN} --out {run[0]}")
+    bad(f"{TRAIN} --out {run[0]} --overwrite --keep 0")
+    assert "--seed 2: the run has seeds 0 to 1" in bad(f"render {run[0]} --seed 2")
+    assert "num_episodes=0" in bad(f"eval {run[0]} --episodes 0")
+    assert "no metric 'reward'; it has approx_kl" in bad(f"plot {run[0]} --metric reward --out x.png")
+    assert "x.jpgg: the suffix must be one of" in bad(f"plot {run[0]} --out x.jpgg")
+    assert "'.bmp'; use .gif, .mp4 or .png" in bad(f"render {run[0]} --out x.bmp --max-steps 2")
+    assert contents(run[0]) == before
+
+
+def test_an_unwritable_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "run", "/proc/nowhere"):
+        assert "choose another folder" in bad(f"{TRAIN} --out {out}")
+
+
+def test_missing_foreign_and_damaged_checkpoints(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run[0], copy)
+    config = json.loads((copy / "config.json").read_text())
+    config["recipe"]["config"]["hidden"] = [16]
+    (copy / "config.json").write_text(json.dumps(config))
+    for command in ("eval", "resume"):
+        assert "config.hidden is [8] there, [16] here" in bad(f"{command} {copy}")
+    del config["recipe"]
+    (copy / "config.json").write_text(json.dumps(config))
+    assert "was not made by `jaxrl train`" in bad(f"resume {copy}")
+    shutil.copy(run[0] / "config.json", copy / "config.json")
+    shutil.rmtree(copy / "checkpoints")
+    assert "No usable checkpoint" in bad(f"eval {copy}")
+    (copy / "config.json").write_text("{")
+    assert "no readable config.json" in bad(f"resume {copy}")
+    assert (copy / "metrics.jsonl").read_bytes() == (run[0] / "metrics.jsonl").read_bytes()
+
+
+def test_debug_shows_where():
+    with pytest.raises(ValueError, match="Unknown environment"):
+        cli.main(["train", "ppo", "Nope-v1", "--debug"])
+
+
+# ---- the compilation cache
+
+
+def test_compilations_are_kept(monkeypatch, tmp_path):
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        monkeypatch.delenv("JAXRL_CACHE_DIR", raising=False)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+        cli.cache_compilations()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "xdg" / "jaxrl" / "xla")
+        jax.config.update("jax_compilation_cache_dir", None)
+        monkeypatch.setenv("JAXRL_CACHE_DIR", str(tmp_path / "own"))
+        cli.cache_compilations()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
+        monkeypatch.setenv("JAXRL_CACHE_DIR", str(tmp_path / "other"))
+        cli.cache_compilations()  # what the user or the process has set stays
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)

@@ -25,7 +25,15 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, episode_metrics, spaces_of, starting_values
+from jaxrl.algorithm import (
+    Algorithm,
+    algorithm_of,
+    as_vector_env,
+    check_at_least_one,
+    episode_metrics,
+    spaces_of,
+    starting_values,
+)
 from jaxrl.algos.ppo import normalized
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key
@@ -207,9 +215,6 @@ class _A2C:
         }
         return state.replace(weights=unravel(flat), optimizer=optimizer), metrics
 
-    def update(self, state: A2CState) -> tuple[A2CState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: A2CState) -> Any:
         return state.weights
 
@@ -245,30 +250,10 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
             f"network gives outputs {head_shape} and values {value.shape} for {config.num_envs} observations; "
             f"{action_space} needs {(config.num_envs, outputs)} and {(config.num_envs,)}."
         )
-    return Algorithm(
-        name="a2c",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=a2c.init,
-        collect=a2c.collect,
-        learn=a2c.learn,
-        update=a2c.update,
-        policy=a2c.policy,
-        initial_carry=a2c.initial_carry,
-        act=a2c.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.a2c CartPole-v1 ...` is `jaxrl train a2c CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "a2c", *sys.argv[1:]]))
+    return algorithm_of("a2c", a2c, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

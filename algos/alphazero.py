@@ -35,6 +35,7 @@ from jaxtyping import Array, Float
 
 from jaxrl.algorithm import (
     Algorithm,
+    algorithm_of,
     as_vector_env,
     check_at_least_one,
     check_minibatches,
@@ -387,9 +388,6 @@ class _AlphaZero:
         }
         return state.replace(key=key, weights=unravel(flat), optimizer=optimizer), metrics
 
-    def update(self, state: AlphaZeroState) -> tuple[AlphaZeroState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: AlphaZeroState) -> Policy:
         return Policy(state.weights, state.hyper)
 
@@ -454,30 +452,10 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
             f"network gives logits {head.shape} and values {value.shape} for {config.num_envs} observations; "
             f"{num_actions} actions need {(config.num_envs, num_actions)} and {(config.num_envs,)}."
         )
-    return Algorithm(
-        name="alphazero",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=alphazero.init,
-        collect=alphazero.collect,
-        learn=alphazero.learn,
-        update=alphazero.update,
-        policy=alphazero.policy,
-        initial_carry=alphazero.initial_carry,
-        act=alphazero.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.alphazero CartPole-v1 ...` is `jaxrl train alphazero CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "alphazero", *sys.argv[1:]]))
+    return algorithm_of("alphazero", alphazero, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

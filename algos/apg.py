@@ -32,6 +32,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import (
     Algorithm,
+    algorithm_of,
     as_vector_env,
     check_at_least_one,
     check_minibatches,
@@ -301,30 +302,10 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
             f"network gives means {shape} for {config.num_envs} observations; "
             f"{action_space} needs {(config.num_envs, outputs)}."
         )
-    return Algorithm(
-        name="apg",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=apg.init,
-        collect=apg.collect,
-        learn=apg.learn,
-        update=apg.update,
-        policy=apg.policy,
-        initial_carry=apg.initial_carry,
-        act=apg.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.apg Pendulum-v1 ...` is `jaxrl train apg Pendulum-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "apg", *sys.argv[1:]]))
+    return algorithm_of("apg", apg, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, as_vector_env, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import TanhNormal
@@ -359,9 +359,6 @@ class _CrossQ:
         held = state.replay.items.action[: self.config.num_envs]  # of the right shape, whatever the actor gives
         return action, self.values(state.weights["critic"], state.batch_stats, state.obs, held)
 
-    def update(self, state: CrossQState) -> tuple[CrossQState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: CrossQState) -> Policy:
         return Policy(state.weights["actor"])
 
@@ -399,30 +396,10 @@ def make(
         critic = Critic(observation_space, config.critic_hidden, config.activation, config.momentum, config.warmup)
     crossq = _CrossQ(config, venv, actor, critic, observation_space, action_space, uniform(config.buffer_size))
     off_policy.check_outputs(action_space, crossq.outputs, (config.num_envs, *action_space.shape), (2, config.num_envs))
-    return Algorithm(
-        name="crossq",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=crossq.init,
-        collect=crossq.collect,
-        learn=crossq.learn,
-        update=crossq.update,
-        policy=crossq.policy,
-        initial_carry=crossq.initial_carry,
-        act=crossq.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.crossq Pendulum-v1 ...` is `jaxrl train crossq Pendulum-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "crossq", *sys.argv[1:]]))
+    return algorithm_of("crossq", crossq, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

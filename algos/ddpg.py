@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, as_vector_env, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP, encode
@@ -216,9 +216,6 @@ class _DDPG:
         held = state.replay.items.action[: self.config.num_envs]  # of the right shape, whatever the actor gives
         return action, action_values(self.critic, state.weights["critic"], state.obs, held)[0]
 
-    def update(self, state: DDPGState) -> tuple[DDPGState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: DDPGState) -> Policy:
         return Policy(state.weights["actor"], state.hyper.exploration_noise)
 
@@ -255,30 +252,10 @@ def make(
     replay = uniform(config.buffer_size)
     ddpg = _DDPG(config, venv, actor, critic, observation_space, action_space, replay)
     off_policy.check_outputs(action_space, ddpg.outputs, (config.num_envs, *action_space.shape), (config.num_envs,))
-    return Algorithm(
-        name="ddpg",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=ddpg.init,
-        collect=ddpg.collect,
-        learn=ddpg.learn,
-        update=ddpg.update,
-        policy=ddpg.policy,
-        initial_carry=ddpg.initial_carry,
-        act=ddpg.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.ddpg Pendulum-v1 ...` is `jaxrl train ddpg Pendulum-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "ddpg", *sys.argv[1:]]))
+    return algorithm_of("ddpg", ddpg, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

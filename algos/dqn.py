@@ -36,7 +36,15 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, episode_metrics, spaces_of, starting_values
+from jaxrl.algorithm import (
+    Algorithm,
+    algorithm_of,
+    as_vector_env,
+    check_at_least_one,
+    episode_metrics,
+    spaces_of,
+    starting_values,
+)
 from jaxrl.environment import Environment, is_concrete, pytree, split_observation, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Categorical, mask_logits
@@ -507,9 +515,6 @@ class Learner:
         )
         return state, metrics
 
-    def update(self, state: DQNState) -> tuple[DQNState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
         return ()
 
@@ -555,20 +560,7 @@ def memory(config: Any) -> Replay:
 def algorithm(name: str, learner: Learner) -> Algorithm:
     """The functions of `learner`."""
     config = learner.config
-    return Algorithm(
-        name=name,
-        config=config,
-        hyper=learner.hyper,
-        venv=learner.venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=learner.init,
-        collect=learner.collect,
-        learn=learner.learn,
-        update=learner.update,
-        policy=learner.policy,
-        initial_carry=learner.initial_carry,
-        act=learner.act,
-    )
+    return algorithm_of(name, learner, learner.hyper, config.num_envs * config.num_steps)
 
 
 @functools.cache
@@ -584,14 +576,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     return build("dqn", Hyper, env, config, network)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.dqn CartPole-v1 ...` is `jaxrl train dqn CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "dqn", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -28,7 +28,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, as_vector_env, episode_metrics, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, episode_metrics, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation, strongly_typed, visible
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import num_outputs, of_space
@@ -276,9 +276,6 @@ class _Evolution:
         search = strongly_typed(search)
         return state.replace(key=key, weights=weights, search=search, normalizer=normalizer), metrics
 
-    def update(self, state: EvolutionState) -> tuple[EvolutionState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: EvolutionState) -> Policy:
         return Policy(state.weights, state.normalizer)
 
@@ -332,30 +329,10 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     # Its eigendecomposition is LAPACK's, of which two batched calls at a time can hang a CPU: under vmap one by one.
     ask = jax.custom_batching.sequential_vmap(strategy.ask) if config.strategy == "cma_es" else strategy.ask
     evolution = _Evolution(config, venv, network, observation_space, action_space, strategy, ask)
-    return Algorithm(
-        name="evolution",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=evolution.init,
-        collect=evolution.collect,
-        learn=evolution.learn,
-        update=evolution.update,
-        policy=evolution.policy,
-        initial_carry=evolution.initial_carry,
-        act=evolution.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.evolution CartPole-v1 ...` is `jaxrl train evolution CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "evolution", *sys.argv[1:]]))
+    return algorithm_of("evolution", evolution, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -206,14 +206,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     return dqn.algorithm("iqn", learner)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.iqn CartPole-v1 ...` is `jaxrl train iqn CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "iqn", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -188,9 +188,6 @@ class _PBT:
         new = new.replace(hyper=new.hyper.replace(**explored), **own)
         return state.replace(members=new, score=state.score[source]), copied.sum(dtype=jnp.int32)
 
-    def update(self, state: PBTState) -> tuple[PBTState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: PBTState) -> Any:
         """That of the member with the best score."""
         best = jax.tree.map(lambda x: x[jnp.argmax(state.score)], state.members)

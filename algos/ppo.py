@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import (
     Algorithm,
+    algorithm_of,
     as_vector_env,
     check_at_least_one,
     check_minibatches,
@@ -314,9 +315,6 @@ class _PPO:
         )
         return state, metrics
 
-    def update(self, state: PPOState) -> tuple[PPOState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: PPOState) -> Policy:
         return Policy(state.weights, state.normalizer)
 
@@ -356,30 +354,10 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
             f"network gives outputs {head_shape} and values {value.shape} for {config.num_envs} observations; "
             f"{action_space} needs {(config.num_envs, outputs)} and {(config.num_envs,)}."
         )
-    return Algorithm(
-        name="ppo",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=ppo.init,
-        collect=ppo.collect,
-        learn=ppo.learn,
-        update=ppo.update,
-        policy=ppo.policy,
-        initial_carry=ppo.initial_carry,
-        act=ppo.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.ppo CartPole-v1 ...` is `jaxrl train ppo CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "ppo", *sys.argv[1:]]))
+    return algorithm_of("ppo", ppo, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -29,6 +29,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxrl.algorithm import (
     Algorithm,
+    algorithm_of,
     as_vector_env,
     check_at_least_one,
     check_minibatches,
@@ -409,9 +410,6 @@ class _PPORNN:
         }
         return state.replace(key=key, weights=unravel(end[0]), optimizer=end[1]), metrics
 
-    def update(self, state: PPORNNState) -> tuple[PPORNNState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: PPORNNState) -> Any:
         return state.weights
 
@@ -455,30 +453,10 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
             f"network gives outputs {head_shape} and values {value.shape} for {(1, config.num_envs)} observations; "
             f"{action_space} needs {(1, config.num_envs, outputs)} and {(1, config.num_envs)}."
         )
-    return Algorithm(
-        name="ppo_rnn",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=ppo.init,
-        collect=ppo.collect,
-        learn=ppo.learn,
-        update=ppo.update,
-        policy=ppo.policy,
-        initial_carry=ppo.initial_carry,
-        act=ppo.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.ppo_rnn CartPole-v1 ...` is `jaxrl train ppo_rnn CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "ppo_rnn", *sys.argv[1:]]))
+    return algorithm_of("ppo_rnn", ppo, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

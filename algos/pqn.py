@@ -29,6 +29,7 @@ from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
 from jaxrl.algorithm import (
     Algorithm,
+    algorithm_of,
     as_vector_env,
     check_at_least_one,
     check_minibatches,
@@ -335,9 +336,6 @@ class _PQN:
         }
         return state.replace(key=key, weights=unravel(flat), optimizer=optimizer), metrics
 
-    def update(self, state: PQNState) -> tuple[PQNState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: PQNState) -> Policy:
         return Policy(state.weights, epsilon_at(state.step, state.hyper))
 
@@ -373,30 +371,10 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
             f"network gives values {shape} for {config.num_envs} observations; "
             f"{action_space} needs {(config.num_envs, action_space.n)}."
         )
-    return Algorithm(
-        name="pqn",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=pqn.init,
-        collect=pqn.collect,
-        learn=pqn.learn,
-        update=pqn.update,
-        policy=pqn.policy,
-        initial_carry=pqn.initial_carry,
-        act=pqn.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.pqn CartPole-v1 ...` is `jaxrl train pqn CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "pqn", *sys.argv[1:]]))
+    return algorithm_of("pqn", pqn, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -36,7 +36,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl.algorithm import Algorithm, as_vector_env, episode_metrics, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, episode_metrics, spaces_of, starting_values
 from jaxrl.algos.ppo import Policy, mean, normalized, policy_loss, value_loss
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
@@ -456,9 +456,6 @@ class _PROPS:
             return {}
         return {"sampling_error": error}
 
-    def update(self, state: PROPSState) -> tuple[PROPSState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: PROPSState) -> Policy:
         return Policy(state.weights, state.normalizer)
 
@@ -503,30 +500,10 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
             f"network gives outputs {head_shape} and values {value.shape} for {config.num_envs} observations; "
             f"{action_space} needs {(config.num_envs, outputs)} and {(config.num_envs,)}."
         )
-    return Algorithm(
-        name="props",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=props.init,
-        collect=props.collect,
-        learn=props.learn,
-        update=props.update,
-        policy=props.policy,
-        initial_carry=props.initial_carry,
-        act=props.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.props CartPole-v1 ...` is `jaxrl train props CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "props", *sys.argv[1:]]))
+    return algorithm_of("props", props, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -27,7 +27,7 @@ from jaxrl.algos.dqn import Hyper
 from jaxrl.environment import Environment
 from jaxrl.vectorize import VectorEnv
 
-__all__ = ["Config", "Hyper", "main", "make"]
+__all__ = ["Config", "Hyper", "make"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +45,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     return dqn.build("qr_dqn", Hyper, env, config, network)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.qr_dqn CartPole-v1 ...` is `jaxrl train qr_dqn CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "qr_dqn", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -62,14 +62,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     return dqn.build("rainbow", Hyper, env, config, network)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.rainbow CartPole-v1 ...` is `jaxrl train rainbow CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "rainbow", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

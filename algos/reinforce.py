@@ -28,7 +28,15 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, episode_metrics, spaces_of, starting_values
+from jaxrl.algorithm import (
+    Algorithm,
+    algorithm_of,
+    as_vector_env,
+    check_at_least_one,
+    episode_metrics,
+    spaces_of,
+    starting_values,
+)
 from jaxrl.algos.ppo import mean, normalized
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key
@@ -209,9 +217,6 @@ class _Reinforce:
         }
         return state.replace(weights=unravel(flat), optimizer=optimizer), metrics
 
-    def update(self, state: ReinforceState) -> tuple[ReinforceState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: ReinforceState) -> Any:
         return state.weights
 
@@ -247,30 +252,10 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
             f"network gives outputs {head_shape} and values {value.shape} for {config.num_envs} observations; "
             f"{action_space} needs {(config.num_envs, outputs)} and {(config.num_envs,)}."
         )
-    return Algorithm(
-        name="reinforce",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=reinforce.init,
-        collect=reinforce.collect,
-        learn=reinforce.learn,
-        update=reinforce.update,
-        policy=reinforce.policy,
-        initial_carry=reinforce.initial_carry,
-        act=reinforce.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.reinforce CartPole-v1 ...` is `jaxrl train reinforce CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "reinforce", *sys.argv[1:]]))
+    return algorithm_of("reinforce", reinforce, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -32,6 +32,7 @@ from jaxtyping import Array, Float, Key
 
 from jaxrl.algorithm import (
     Algorithm,
+    algorithm_of,
     as_vector_env,
     check_at_least_one,
     check_minibatches,
@@ -393,9 +394,6 @@ class _RND:
         )
         return state, metrics
 
-    def update(self, state: RNDState) -> tuple[RNDState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: RNDState) -> Policy:
         return Policy(state.weights["network"], state.normalizer)
 
@@ -435,30 +433,10 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
             f"network gives outputs {head_shape} and values {shapes} for {config.num_envs} observations; "
             f"{action_space} needs {(config.num_envs, outputs)} and two times {(config.num_envs,)}."
         )
-    return Algorithm(
-        name="rnd",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=rnd.init,
-        collect=rnd.collect,
-        learn=rnd.learn,
-        update=rnd.update,
-        policy=rnd.policy,
-        initial_carry=rnd.initial_carry,
-        act=rnd.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.rnd MountainCar-v0 ...` is `jaxrl train rnd MountainCar-v0 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "rnd", *sys.argv[1:]]))
+    return algorithm_of("rnd", rnd, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, as_vector_env, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Categorical, TanhNormal, mask_logits
@@ -281,9 +281,6 @@ class _SAC:
         held = state.replay.items.action[: self.config.num_envs]  # of the right shape, whatever the actor gives
         return pi.mode(), critics(self.critic, state.weights["critic"], state.obs, held)[0]
 
-    def update(self, state: SACState) -> tuple[SACState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: SACState) -> Policy:
         return Policy(state.weights["actor"])
 
@@ -325,30 +322,10 @@ def make(
     shapes = ((actions,), (actions,)) if actions else (action_space.shape, ())
     action_shape, q_shape = (config.num_envs, *shapes[0]), (2, config.num_envs, *shapes[1])
     off_policy.check_outputs(action_space, sac.outputs, action_shape, q_shape)
-    return Algorithm(
-        name="sac",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=sac.init,
-        collect=sac.collect,
-        learn=sac.learn,
-        update=sac.update,
-        policy=sac.policy,
-        initial_carry=sac.initial_carry,
-        act=sac.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.sac Pendulum-v1 ...` is `jaxrl train sac Pendulum-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "sac", *sys.argv[1:]]))
+    return algorithm_of("sac", sac, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

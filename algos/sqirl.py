@@ -27,7 +27,15 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, episode_metrics, spaces_of, starting_values
+from jaxrl.algorithm import (
+    Algorithm,
+    algorithm_of,
+    as_vector_env,
+    check_at_least_one,
+    episode_metrics,
+    spaces_of,
+    starting_values,
+)
 from jaxrl.environment import Environment, pytree
 from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP, encode
@@ -243,9 +251,6 @@ class _SQIRL:
         phase = jnp.minimum(state.phase + 1, T)
         return state.replace(key=key, phase=phase, weights=weights, optimizer=optimizer, replay=replay), metrics
 
-    def update(self, state: SQIRLState) -> tuple[SQIRLState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: SQIRLState) -> Policy:
         return Policy(state.weights, state.phase)
 
@@ -279,30 +284,10 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     if network is None:
         network = QNetwork(observations, space.n, config.depth, config.hidden, config.activation)
     sqirl = _SQIRL(config, venv, network, space.n)
-    return Algorithm(
-        name="sqirl",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.horizon,
-        init=sqirl.init,
-        collect=sqirl.collect,
-        learn=sqirl.learn,
-        update=sqirl.update,
-        policy=sqirl.policy,
-        initial_carry=sqirl.initial_carry,
-        act=sqirl.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.sqirl CliffWalking-v1 ...` is `jaxrl train sqirl CliffWalking-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "sqirl", *sys.argv[1:]]))
+    return algorithm_of("sqirl", sqirl, Hyper, config.num_envs * config.horizon)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, as_vector_env, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP, encode
@@ -258,9 +258,6 @@ class _TD3:
         held = state.replay.items.action[: self.config.num_envs]  # of the right shape, whatever the actor gives
         return action, critics(self.critic, state.weights["critic"], state.obs, held)[0]
 
-    def update(self, state: TD3State) -> tuple[TD3State, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: TD3State) -> Policy:
         return Policy(state.weights["actor"], state.hyper.exploration_noise)
 
@@ -297,30 +294,10 @@ def make(
     replay = uniform(config.buffer_size)
     td3 = _TD3(config, venv, actor, critic, observation_space, action_space, replay)
     off_policy.check_outputs(action_space, td3.outputs, (config.num_envs, *action_space.shape), (2, config.num_envs))
-    return Algorithm(
-        name="td3",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=td3.init,
-        collect=td3.collect,
-        learn=td3.learn,
-        update=td3.update,
-        policy=td3.policy,
-        initial_carry=td3.initial_carry,
-        act=td3.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.td3 Pendulum-v1 ...` is `jaxrl train td3 Pendulum-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "td3", *sys.argv[1:]]))
+    return algorithm_of("td3", td3, Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -39,6 +39,32 @@ class Algorithm(NamedTuple):
     around: tuple[Any, ...] = ()  # static settings of what was put around it, as a curriculum's
 
 
+def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) -> Algorithm:
+    """The Algorithm whose functions are the methods of `learner`, an object of static settings.
+
+    It has `config`, `venv`, `init`, `collect`, `learn`, `policy`, `initial_carry` and `act`; and `update` where
+    collecting and learning together cost less than one after the other.
+    """
+
+    def update(state: Any) -> tuple[Any, dict[str, Array]]:
+        return learner.learn(*learner.collect(state))
+
+    return Algorithm(
+        name=name,
+        config=learner.config,
+        hyper=hyper,
+        venv=learner.venv,
+        steps_per_update=steps_per_update,
+        init=learner.init,
+        collect=learner.collect,
+        learn=learner.learn,
+        update=getattr(learner, "update", update),
+        policy=learner.policy,
+        initial_carry=learner.initial_carry,
+        act=learner.act,
+    )
+
+
 def num_updates(algo: Algorithm, total_steps: int) -> int:
     """Updates that make at least `total_steps` environment steps. Raises ValueError when that is none."""
     if total_steps < 1:

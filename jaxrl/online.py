@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxrl.algorithm import Algorithm, as_vector_env, episode_metrics, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, episode_metrics, starting_values
 from jaxrl.environment import NO_LIMIT, Environment, pytree
 from jaxrl.math import fast_key, fast_split
 from jaxrl.spaces import Discrete
@@ -135,9 +135,6 @@ class _Online:
             "cumulative_regret": state.regret,
         }
 
-    def update(self, state: OnlineState) -> tuple[OnlineState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: OnlineState) -> Policy:
         return Policy(state.weights, state.hyper)
 
@@ -181,20 +178,7 @@ def make(
             "environment; vmap over keys for many runs."
         )
     online = _Online(learner, Hyper, venv, forget)
-    return Algorithm(
-        name=name,
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=venv.num_envs,
-        init=online.init,
-        collect=online.collect,
-        learn=online.learn,
-        update=online.update,
-        policy=online.policy,
-        initial_carry=online.initial_carry,
-        act=online.act,
-    )
+    return algorithm_of(name, online, Hyper, venv.num_envs)
 
 
 def discrete_sizes(name: str, env: Environment | VectorEnv) -> tuple[int, int]:

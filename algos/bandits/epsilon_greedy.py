@@ -91,14 +91,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     return make_online("epsilon_greedy", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.bandits.epsilon_greedy ...` is `jaxrl train epsilon_greedy ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "epsilon_greedy", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -108,14 +108,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     return make_online("nonstationary_ucb", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.bandits.nonstationary_ucb ...` is `jaxrl train nonstationary_ucb ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "nonstationary_ucb", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

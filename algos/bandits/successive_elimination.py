@@ -87,14 +87,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     return make_online("successive_elimination", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.bandits.successive_elimination ...` is `jaxrl train successive_elimination ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "successive_elimination", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

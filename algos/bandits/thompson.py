@@ -130,14 +130,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     return make_online("thompson", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.bandits.thompson ENV ...` is `jaxrl train thompson ENV ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "thompson", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -141,14 +141,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     return make_online("ucb", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.bandits.ucb BernoulliBandit-v0 ...` is `jaxrl train ucb BernoulliBandit-v0 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "ucb", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -83,14 +83,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     return make_online("whittle", Learner(init, act, learn), config, Hyper, env)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.bandits.whittle RestlessBandit-v0 ...` is `jaxrl train whittle RestlessBandit-v0 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "whittle", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -39,7 +39,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Integer
 
-from jaxrl.algorithm import Algorithm, check_at_least_one, episode_metrics, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, check_at_least_one, episode_metrics, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Categorical, invert_cdf, mask_logits
@@ -405,9 +405,6 @@ class _DPT:
             "learning_rate": rate,
         }
 
-    def update(self, state: DPTState) -> tuple[DPTState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: DPTState) -> Any:
         return state.weights
 
@@ -458,20 +455,7 @@ def make(
         raise ValueError(f"{source.name} plays {source.venv}; a source plays one {inner} and draws no levels itself.")
     network = Transformer(action_space.n, config.width, config.hidden, config.layers, config.heads, config.attention)
     dpt = _DPT(config, venv, network, observation_space, source, optimal)
-    return Algorithm(
-        name="dpt",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_envs * config.num_steps,
-        init=dpt.init,
-        collect=dpt.collect,
-        learn=dpt.learn,
-        update=dpt.update,
-        policy=dpt.policy,
-        initial_carry=dpt.initial_carry,
-        act=dpt.act,
-    )
+    return algorithm_of("dpt", dpt, Hyper, config.num_envs * config.num_steps)
 
 
 def _venv(env: Environment | VectorEnv, num_envs: int) -> VectorEnv:
@@ -491,14 +475,7 @@ def _venv(env: Environment | VectorEnv, num_envs: int) -> VectorEnv:
     return vectorize(wrapped, num_envs, level_fn=getattr(inner, "generate", None))
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.meta.dpt ...` is `jaxrl train dpt ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "dpt", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from jaxrl.algorithm import Algorithm, as_vector_env, episode_metrics, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, episode_metrics, starting_values
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
 from jaxrl.nn import normalize
@@ -320,9 +320,6 @@ class _Stream:
         }
         return state.replace(weights=rollout.weights, memory=rollout.memory), metrics
 
-    def update(self, state: StreamState) -> tuple[StreamState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: StreamState) -> Policy:
         stats, visible = state.memory.observations, encoded_size(self.space)
         if stats is not None:
@@ -358,17 +355,4 @@ def make(
         )
     venv = as_vector_env(env, 1)
     stream = _Stream(config, Hyper, venv, learner, observation_space, privileged)
-    return Algorithm(
-        name=name,
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=config.num_steps,
-        init=stream.init,
-        collect=stream.collect,
-        learn=stream.learn,
-        update=stream.update,
-        policy=stream.policy,
-        initial_carry=stream.initial_carry,
-        act=stream.act,
-    )
+    return algorithm_of(name, stream, Hyper, config.num_steps)

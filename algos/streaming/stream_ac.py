@@ -146,14 +146,7 @@ def make(
     return streaming.make("stream_ac", learner, config, Hyper, env, observation_space, privileged=True)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.streaming.stream_ac CartPole-v1 ...` is `jaxrl train stream_ac CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "stream_ac", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -148,14 +148,7 @@ def _actions(space: Discrete | Box, num_bins: int) -> tuple[int, Any]:
     return len(table), lambda action: jnp.asarray(table)[action]
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.streaming.stream_q CartPole-v1 ...` is `jaxrl train stream_q CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "stream_q", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -132,14 +132,7 @@ def predict(algo: Algorithm, state: Any, obs: Any, network: nn.Module | None = N
     return value[..., 0] * (1 if memory.rewards is None else deviation(memory.rewards))
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.streaming.stream_td CartPole-v1 ...` is `jaxrl train stream_td CartPole-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "stream_td", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

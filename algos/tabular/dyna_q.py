@@ -149,14 +149,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     return make_online("dyna_q", Learner(init, act, learn), config, Hyper, env)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.tabular.dyna_q RiverSwim-v0 ...` is `jaxrl train dyna_q RiverSwim-v0 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "dyna_q", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.algorithm import (
     Algorithm,
+    algorithm_of,
     as_vector_env,
     check_at_least_one,
     episode_metrics,
@@ -145,9 +146,6 @@ class _GORP:
         }
         return state.replace(weights=Plan(actions, jnp.minimum(plan.fixed + 1, T))), metrics
 
-    def update(self, state: GORPState) -> tuple[GORPState, dict[str, Array]]:
-        return self.learn(*self.collect(state))
-
     def policy(self, state: GORPState) -> Plan:
         return state.weights
 
@@ -178,30 +176,10 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     num_envs = space.n**config.depth * config.episodes
     venv = as_vector_env(env, num_envs) if isinstance(env, VectorEnv) else vectorize(env, num_envs)
     gorp = _GORP(config, venv, space.n)
-    return Algorithm(
-        name="gorp",
-        config=config,
-        hyper=Hyper,
-        venv=venv,
-        steps_per_update=num_envs * config.horizon,
-        init=gorp.init,
-        collect=gorp.collect,
-        learn=gorp.learn,
-        update=gorp.update,
-        policy=gorp.policy,
-        initial_carry=gorp.initial_carry,
-        act=gorp.act,
-    )
-
-
-def main() -> None:
-    """`python -m jaxrl.algos.tabular.gorp CliffWalking-v1 ...` is `jaxrl train gorp CliffWalking-v1 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "gorp", *sys.argv[1:]]))
+    return algorithm_of("gorp", gorp, Hyper, num_envs * config.horizon)
 
 
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -132,14 +132,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     )
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.tabular.psrl RiverSwim-v0 ...` is `jaxrl train psrl RiverSwim-v0 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "psrl", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -98,14 +98,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     return make_online("q_learning", Learner(init, act, learn), config, Hyper, env)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.tabular.q_learning RiverSwim-v0 ...` is `jaxrl train q_learning RiverSwim-v0 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "q_learning", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

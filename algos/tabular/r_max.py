@@ -97,14 +97,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     return make_online("r_max", Learner(init, act, learn), config, Hyper, env)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.tabular.r_max RiverSwim-v0 ...` is `jaxrl train r_max RiverSwim-v0 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "r_max", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

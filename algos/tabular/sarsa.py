@@ -176,14 +176,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     return make_online("sarsa", Learner(init, act, learn), config, Hyper, env)
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.tabular.sarsa RiverSwim-v0 ...` is `jaxrl train sarsa RiverSwim-v0 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "sarsa", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

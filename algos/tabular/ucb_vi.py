@@ -159,14 +159,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     )
 
 
-def main() -> None:
-    """`python -m jaxrl.algos.tabular.ucb_vi RiverSwim-v0 ...` is `jaxrl train ucb_vi RiverSwim-v0 ...`."""
-    import sys
-
-    from jaxrl.host.cli import main
-
-    sys.exit(main(["train", "ucb_vi", *sys.argv[1:]]))
-
-
 if __name__ == "__main__":
-    main()
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

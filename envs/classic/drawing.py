@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from jaxrl.host.render import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, WHITE, Canvas, Point
+from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, WHITE, Canvas, Point
 
 Picture = UInt8[np.ndarray, "height width 3"]
 

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from jaxrl.host.render import Canvas, Color
-from jaxrl.host.render import contact_sheet as sheet
+from jaxrl.canvas import Canvas, Color
+from jaxrl.canvas import contact_sheet as sheet
 
 from .engine import (
     AGENT,

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Integer
 
+from jaxrl.canvas import GREY, INK, PALE, WHITE, Canvas
 from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree
-from jaxrl.host.render import GREY, INK, PALE, WHITE, Canvas
 from jaxrl.math import choose
 from jaxrl.spaces import Box, Dict, Discrete
 

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Integer
 
+from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, WHITE, Canvas
 from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
-from jaxrl.host.render import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, WHITE, Canvas
 from jaxrl.math import choose
 from jaxrl.spaces import Box, Dict, Discrete
 

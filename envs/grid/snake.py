@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
+from jaxrl.canvas import GREEN, INK, PALE, RED, WHITE, Canvas
 from jaxrl.environment import Environment, Transition, pytree
-from jaxrl.host.render import GREEN, INK, PALE, RED, WHITE, Canvas
 from jaxrl.math import below, choose, random_words
 from jaxrl.spaces import Box, Dict, Discrete
 

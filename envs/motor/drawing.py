@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
+from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, Canvas
 from jaxrl.host.plotting import COLORS
-from jaxrl.host.render import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, Canvas
 
 INK_LINE, GREY_LINE = "#1a202c", "#718096"
 """Of figures."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.host.render import BLUE, GREY, INK, ORANGE, PALE, Canvas
+from jaxrl.canvas import BLUE, GREY, INK, ORANGE, PALE, Canvas
 
 from . import biped
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from jaxrl.host.render import BLUE, GREEN, GREY, INK, ORANGE, PALE, Canvas, Color
+from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, Canvas, Color
 
 AZIMUTH, ELEVATION = math.radians(-60), math.radians(28)  # from where it is seen
 

@@ -65,6 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def train_file(file: str) -> None:
+    """What an algorithm's file does when it is run: `python algos/ppo.py ...` is `jaxrl train ppo ...`."""
+    sys.exit(main(["train", Path(file).stem, *sys.argv[1:]]))
+
+
 def _expected_errors() -> tuple[type[Exception], ...]:
     from jaxrl.host.checkpoint import CheckpointError
     from jaxrl.host.fit import DivergenceError

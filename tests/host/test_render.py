@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxrl.host.render import BLUE, GREEN, RED, WHITE, Canvas, contact_sheet, render_states, save
+from jaxrl.canvas import BLUE, GREEN, RED, WHITE, Canvas, contact_sheet
+from jaxrl.host.render import render_states, save
 
 
 def test_canvas_coordinates():

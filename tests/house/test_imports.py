@@ -24,6 +24,10 @@ INTEROP = {p for p in CORE if p.parent.name == "interop"}
 HEAVY = {"brax", "gymnasium", "gymnax", "matplotlib", "mujoco", "mujoco_playground", "plotly", "tensorboardX", "wandb"}
 
 
+DRAWING = {"drawing", "scene", "report", "plots"}
+"""Files of a family that make pictures; `render` of an environment imports them when it is called."""
+
+
 class Import(NamedTuple):
     target: str  # absolute dotted name, relative ones resolved
     line: int
@@ -59,6 +63,8 @@ def imports(path: Path, source: str | None = None) -> list[Import]:
                 yield from visit(child, scope or child.name)
             elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
                 yield from visit(child, scope or "TYPE_CHECKING")
+            elif isinstance(child, ast.If) and ast.unparse(child.test) == "__name__ == '__main__'":
+                yield from visit(child, scope or "main")
             else:
                 yield from visit(child, scope)
 
@@ -67,6 +73,13 @@ def imports(path: Path, source: str | None = None) -> list[Import]:
 
 def within(target: str, package: str) -> bool:
     return target == package or target.startswith(package + ".")
+
+
+def is_pure(path: Path) -> bool:
+    """Whether a file holds pure functions only: not what runs on the host, adapters, or pictures of environments."""
+    parts = path.relative_to(ROOT).parts
+    host = parts[0] == "jaxrl" and parts[1] in ("host", "interop", "testing", "__init__.py")
+    return not host and path.stem not in DRAWING
 
 
 def violations(path: Path, source: str | None = None) -> list[str]:
@@ -90,6 +103,8 @@ def violations(path: Path, source: str | None = None) -> list[str]:
             bad = "an algorithm imports no environment"
         elif folder == "algos" and scope != "main" and (within(target, "jaxrl.registry") or target == "jaxrl.make"):
             bad = "only an algorithm's main looks environments up"
+        elif within(target, "jaxrl.host") and is_pure(path) and scope not in ("render", "main", "TYPE_CHECKING"):
+            bad = "pure code never imports what runs on the host"
         elif target.split(".")[0] in HEAVY and not scope and path not in INTEROP:
             bad = "imported where it is used, inside a function"
         if bad:
@@ -110,6 +125,10 @@ def test_import_directions(path):
         ("jaxrl/new.py", "import matplotlib.pyplot as plt"),
         ("jaxrl/new.py", "from jax._src import random"),
         ("jaxrl/new.py", "import tests.helpers"),
+        ("jaxrl/new.py", "from jaxrl.host.fit import fit"),
+        ("jaxrl/nn/new.py", "def f():\n    from jaxrl.host import plotting"),
+        ("envs/classic/new.py", "from jaxrl.host.render import save"),
+        ("algos/new.py", "from jaxrl.host import checkpoint"),
         ("envs/classic/new.py", "from jaxrl.envs.classic.cartpole import dynamics"),
         ("envs/classic/new.py", "from ..grid import maze"),
         ("envs/classic/new.py", "from jaxrl.algos import ppo"),
@@ -131,6 +150,9 @@ def test_a_forbidden_import_is_seen(place, source):
         ("jaxrl/new.py", "def plot():\n    import matplotlib"),
         ("envs/classic/new.py", "from . import cartpole\nfrom .cartpole import dynamics\nfrom jaxrl.math import wrap"),
         ("algos/new.py", "def main():\n    from jaxrl import make"),
+        ("algos/new.py", "if __name__ == '__main__':\n    from jaxrl.host.cli import train_file"),
+        ("envs/classic/drawing.py", "from jaxrl.host.plotting import plot"),
+        ("jaxrl/host/new.py", "from jaxrl.host.fit import fit"),
         ("algos/new.py", "from jaxrl.algos.ppo import loss\nfrom . import dqn"),
     ],
 )

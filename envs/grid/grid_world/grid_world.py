@@ -31,8 +31,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
+from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, WHITE, Canvas
 from jaxrl.environment import Environment, Transition, pytree
-from jaxrl.host.render import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, WHITE, Canvas
 from jaxrl.spaces import Box, Discrete
 
 from ..sampling import distinct

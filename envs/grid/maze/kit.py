@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, Integer, UInt8, UInt32
 
+from jaxrl.canvas import contact_sheet
 from jaxrl.environment import pytree
-from jaxrl.host.render import contact_sheet
 
 from ..drawing import TILE, draw_state
 from ..engine import GREEN_GOAL, GREY_WALL, NOTHING, success_reward

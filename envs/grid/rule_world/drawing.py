@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.host.render import Canvas, Color
+from jaxrl.canvas import Canvas, Color
 
 from .. import engine
 from ..drawing import (

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Integer
 
+from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, Canvas
 from jaxrl.environment import Environment, Transition, pytree
-from jaxrl.host.render import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, Canvas
 from jaxrl.spaces import Box, Discrete
 
 from .levels import Level, Params, default_level, generate, mutate, parse, to_text, validate

@@ -250,7 +250,7 @@ class GateRacing(QuadcopterTask):
 
 def draw_gates(scene: Any, track: Track, upcoming: int | None = None) -> None:
     """All gates into a picture, the next one in green. Host only."""
-    from jaxrl.host.render import GREEN, GREY
+    from jaxrl.canvas import GREEN, GREY
 
     _, left, up = (np.stack(np.broadcast_arrays(*axis), -1) for axis in tracks.axes(track.yaw, track.pitch))
     gates, half = np.asarray(track.gates), float(track.half_width)

@@ -245,7 +245,7 @@ class Payload(QuadcopterTask):
             raise ValueError(f"{self.id}: start_swing={swing}; a cable that hangs is at most pi/2 from straight down.")
 
     def render(self, state: State, params: Params) -> np.ndarray:
-        from jaxrl.host.render import INK, ORANGE
+        from jaxrl.canvas import INK, ORANGE
 
         from ..scene import Scene
 

@@ -261,7 +261,7 @@ class ReachAvoid(SpecifiedTask):
         check(wide, f"{self.id}: arena={params.arena} is too small for a drone of radius {hull}.")
 
     def render(self, state: State, params: Any) -> np.ndarray:
-        from jaxrl.host.render import GREEN, GREY
+        from jaxrl.canvas import GREEN, GREY
 
         from ..scene import Scene
 

@@ -262,7 +262,7 @@ class TimedGates(SpecifiedTask):
         )
 
     def render(self, state: State, params: Any) -> np.ndarray:
-        from jaxrl.host.render import GREEN, GREY, INK
+        from jaxrl.canvas import GREEN, GREY, INK
 
         from ..scene import Scene
 

@@ -134,7 +134,7 @@ class VelocityTracking(QuadcopterTask):
         require_non_negative(self, params, "speed", "start_velocity")
 
     def render(self, state: State, params: Params) -> np.ndarray:
-        from jaxrl.host.render import GREEN
+        from jaxrl.canvas import GREEN
 
         from ..scene import Scene
 

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Integer
 
+from jaxrl.canvas import GREEN, ORANGE, RED
 from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
-from jaxrl.host.render import GREEN, ORANGE, RED
 from jaxrl.math import below
 from jaxrl.spaces import Box, Discrete
 

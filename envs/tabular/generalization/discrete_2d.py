@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
+from jaxrl.canvas import GREEN, ORANGE, PALE, WHITE, Canvas
 from jaxrl.environment import Environment, Transition, pytree
-from jaxrl.host.render import GREEN, ORANGE, PALE, WHITE, Canvas
 from jaxrl.math import sincos
 from jaxrl.spaces import Box, Discrete
 

@@ -29,8 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, UInt8
 
+from jaxrl.canvas import GREEN, INK, ORANGE, PALE, Canvas, Color
 from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
-from jaxrl.host.render import GREEN, INK, ORANGE, PALE, Canvas, Color
 from jaxrl.math import below, choose
 from jaxrl.spaces import Box, Discrete
 

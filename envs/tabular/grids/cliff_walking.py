@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
+from jaxrl.canvas import GREEN, INK
 from jaxrl.environment import NO_LIMIT, pytree
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState
-from jaxrl.host.render import GREEN, INK
 
 from ..checks import require_probability
 from .drawing import draw_grid

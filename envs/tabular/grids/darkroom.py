@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer, Key
 
+from jaxrl.canvas import GREEN
 from jaxrl.environment import pytree
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState, certain
-from jaxrl.host.render import GREEN
 
 from ..checks import require_index, require_shape
 from .drawing import draw_grid

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import UInt8
 
-from jaxrl.host.render import GREY, INK, ORANGE, PALE, WHITE, Canvas, Color, Point
+from jaxrl.canvas import GREY, INK, ORANGE, PALE, WHITE, Canvas, Color, Point
 
 Disc = tuple[float, float, float, Color]
 """Row, column, radius in cells, colour."""

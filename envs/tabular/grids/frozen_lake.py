@@ -20,10 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, Key
 
+from jaxrl.canvas import BLUE, GREEN, PALE, WHITE
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState, tabulate
 from jaxrl.exact.solvers import value_iteration
-from jaxrl.host.render import BLUE, GREEN, PALE, WHITE
 
 from ..checks import require_probability, require_shape
 from .drawing import draw_grid

@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
+from jaxrl.canvas import BLUE, GREEN, INK, RED, Color
 from jaxrl.environment import pytree
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState
-from jaxrl.host.render import BLUE, GREEN, INK, RED, Color
 from jaxrl.spaces import Discrete
 
 from ..checks import require_probability, require_shape

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
+from jaxrl.canvas import BLUE, GREEN
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState, certain
-from jaxrl.host.render import BLUE, GREEN
 
 from .drawing import draw_grid
 from .grid import moved

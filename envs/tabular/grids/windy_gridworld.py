@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
+from jaxrl.canvas import GREEN, PALE, WHITE
 from jaxrl.environment import NO_LIMIT, pytree
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState, certain
-from jaxrl.host.render import GREEN, PALE, WHITE
 
 from ..checks import require_index, require_shape
 from .drawing import draw_grid

@@ -27,9 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Integer
 
+from jaxrl.canvas import GREEN, INK, PALE, WHITE
 from jaxrl.environment import NO_LIMIT, pytree
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState
-from jaxrl.host.render import GREEN, INK, PALE, WHITE
 
 from ..checks import require_probability, require_shape
 from .drawing import draw_grid

@@ -102,12 +102,11 @@ class APGState:
 
 
 class Rollout(NamedTuple):
-    """Where a rollout began, from which `learn` makes it again in order to differentiate it, and what happened."""
+    """What happened, and the derivative through it: both come of one pass through the dynamics."""
 
-    key: Array
-    env_state: Any
-    obs: Any  # (N, ...)
     steps: Steps  # (T, N, ...)
+    loss: Array
+    grads: Any  # of the loss with respect to the weights that acted
 
 
 def discounts(done: Bool[Array, "T N"], gamma: Float[Array, ""] | float) -> Float[Array, "T N"]:
@@ -213,23 +212,12 @@ class _APG:
         )
 
     def collect(self, state: APGState) -> tuple[APGState, Rollout]:
-        new_state, steps = self.roll(state.weights, state)
-        return new_state, Rollout(state.key, state.env_state, state.obs, steps)
+        grads, (loss, new_state, steps) = self.gradient(state)
+        return new_state, Rollout(steps, loss, grads)
 
     def learn(self, state: APGState, rollout: Rollout) -> tuple[APGState, dict[str, Array]]:
-        """The rollout is made again with `state.weights`, from the same start with the same key."""
-        start = state.replace(key=rollout.key, env_state=rollout.env_state, obs=rollout.obs)
-        grads, (loss, _, steps) = self.gradient(start)
-        return self.improve(state, grads, loss, steps)
-
-    def update(self, state: APGState) -> tuple[APGState, dict[str, Array]]:
-        """`learn` after `collect`, with one rollout instead of two equal ones."""
-        grads, (loss, new_state, steps) = self.gradient(state)
-        return self.improve(new_state, grads, loss, steps)
-
-    def improve(self, state: APGState, grads: Any, loss: Array, steps: Steps) -> tuple[APGState, dict[str, Array]]:
         """A step along the policy's gradient, then the critic's epochs on the steps."""
-        hyper = state.hyper
+        hyper, (steps, loss, grads) = state.hyper, rollout
         begin = state.step - self.config.num_steps * self.config.num_envs
         learning_rate = annealed(hyper.learning_rate, begin, hyper.anneal_steps)
         flat, unravel = ravel_pytree(state.weights)

@@ -152,7 +152,6 @@ def counter(steps_per_update=8):
         init=init,
         collect=collect,
         learn=learn,
-        update=lambda state: learn(*collect(state)),
         policy=lambda state: None,
         initial_carry=lambda shape=(): (),
         act=lambda policy, key, obs, carry=(), greedy=False: (jnp.int32(0), carry),

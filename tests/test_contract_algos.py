@@ -602,9 +602,6 @@ class Toy:
         weights = {"w": state.weights["w"] + state.hyper.learning_rate * error}
         return state.replace(weights=weights), {**metrics, "loss": error**2}
 
-    def update(self, state):
-        return self.learn(*self.collect(state))
-
     def act(self, policy, key, obs, carry=(), greedy=False):
         shape = obs.shape[:-1]
         greedy_action = jnp.broadcast_to(policy["w"] > 0, shape).astype(jnp.int32)
@@ -622,15 +619,11 @@ def toy(**changes):
         t.init,
         t.collect,
         t.learn,
-        t.update,
         lambda s: s.weights,
         lambda s=(): (),
         t.act,
     )
-    parts = {name: wrap(getattr(whole, name)) for name, wrap in changes.items()}
-    if "learn" in parts:
-        parts["update"] = lambda state: parts["learn"](*whole.collect(state))
-    return whole._replace(**parts)
+    return whole._replace(**{name: wrap(getattr(whole, name)) for name, wrap in changes.items()})
 
 
 def test_toy():
@@ -651,12 +644,22 @@ FAULTS = {
         {"learn": after(lambda old, new, m: (new.replace(weights={"w": jnp.full((), jnp.nan, jnp.float32)}), m))},
         "not finite",
     ),
-    "reuses its key": ({"update": after(lambda old, new, m: (new.replace(key=old.key), m))}, "the key it was given"),
-    "update is more": (
-        {"update": after(lambda old, new, m: (new.replace(weights={"w": new.weights["w"] + 1}), m))},
-        "collect, then learn, against update",
+    "reuses its key": (
+        {"collect": after(lambda old, new, rollout: (new.replace(key=old.key), rollout))},
+        "the key it was given",
     ),
-    "lacks a metric": ({"update": after(lambda old, new, m: (new, {"loss": m["loss"]}))}, "no 'episode_return'"),
+    "learns while it collects": (
+        {"collect": after(lambda old, new, rollout: (new.replace(weights={"w": new.weights["w"] + 1}), rollout))},
+        "weights before and after collect",
+    ),
+    "counts while it learns": (
+        {
+            "learn": after(lambda old, new, m: (new.replace(step=new.step + 4), m)),
+            "collect": after(lambda old, new, rollout: (new.replace(step=old.step), rollout)),
+        },
+        "collect counts the steps",
+    ),
+    "lacks a metric": ({"learn": after(lambda old, new, m: (new, {"loss": m["loss"]}))}, "no 'episode_return'"),
     "vector metric": ({"learn": after(lambda old, new, m: (new, m | {"q": jnp.zeros(2)}))}, "metrics are scalars"),
     "weak type": (
         {"learn": after(lambda old, new, m: (new.replace(weights={"w": 0.5 * jnp.asarray(1.0)}), m))},

@@ -202,5 +202,4 @@ def make(
     return attached._replace(
         collect=collect,
         learn=learn,
-        update=lambda state: learn(*collect(state)),
     )

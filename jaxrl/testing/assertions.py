@@ -91,10 +91,15 @@ def assert_stock_keys(tree: PyTree, key: Array, what: str) -> None:
 
 def all_in(space: Space, x: Any, batch: int) -> Array:
     """Whether all members of `x`, with `batch` leading axes, are in `space`."""
+    return jnp.all(members(space, x, batch))
+
+
+def members(space: Space, x: Any, batch: int) -> Array:
+    """Which members of `x`, with `batch` leading axes, are in `space`: a boolean array of these axes."""
     contains = space.contains
     for _ in range(batch):
         contains = jax.vmap(contains)
-    return jnp.all(contains(x))
+    return contains(x)
 
 
 class Counted:

@@ -394,13 +394,13 @@ def test_a_seed_that_diverges_is_frozen_and_the_others_go_on(algo, tmp_path):
 def broken_at(algo, update):
     """`algo` whose weights turn infinite in one update."""
 
-    def broken(state):
-        state, metrics = algo.update(state)
+    def broken(state, rollout):
+        state, metrics = algo.learn(state, rollout)
         bad = jnp.where(state.step == (update + 1) * algo.steps_per_update, jnp.inf, 0)
         paths = jax.tree_util.tree_map_with_path
         return state.replace(weights=paths(lambda p, x: x + bad if "critic" in str(p) else x, state.weights)), metrics
 
-    return algo._replace(update=broken)
+    return algo._replace(learn=broken)
 
 
 def test_a_single_run_stops_and_says_where_and_what_is_kept(algo, tmp_path, monkeypatch):
@@ -420,12 +420,12 @@ def test_no_seed_left(algo):
 
 
 def test_a_non_finite_loss_is_named(algo):
-    def update(state):
-        state, metrics = algo.update(state)
+    def learn(state, rollout):
+        state, metrics = algo.learn(state, rollout)
         return state, {**metrics, "loss": jnp.where(state.step == 48, jnp.nan, metrics["loss"])}
 
     with pytest.raises(DivergenceError, match=r"update 2, first in loss\."):
-        fit(algo._replace(update=update), KEY, STEPS, progress=False)
+        fit(algo._replace(learn=learn), KEY, STEPS, progress=False)
 
 
 # ---- the watchdog, the display
@@ -559,15 +559,15 @@ def test_load_without_a_checkpoint(algo, tmp_path):
 
 @pytest.mark.parametrize("size", [4, 12])
 def test_what_a_frozen_seed_keeps_does_not_depend_on_how_updates_were_grouped(monkeypatch, algo, size):
-    def update(state):
-        state, metrics = algo.update(state)
+    def learn(state, rollout):
+        state, metrics = algo.learn(state, rollout)
         broken = (state.hyper.vf_coef > 0.7) & (state.step >= 7 * 16)
         return state.replace(weights=jax.tree.map(lambda x: jnp.where(broken, jnp.nan, x), state.weights)), metrics
 
     def run(updates_per_call):
         monkeypatch.setattr(fit_module._Pace, "updates", lambda self: updates_per_call)
         hyper = ppo.Hyper(vf_coef=jnp.array([0.5, 0.8]))
-        return fit(algo._replace(update=update), KEY, 12 * 16, hyper=hyper, num_seeds=2, progress=False)
+        return fit(algo._replace(learn=learn), KEY, 12 * 16, hyper=hyper, num_seeds=2, progress=False)
 
     one, many = run(1), run(size)
     assert many.diverged.keys() == {1} and many.state.step.tolist() == [12 * 16, 6 * 16]

@@ -107,10 +107,10 @@ def _check_runs(algo: Algorithm, key: Array, init: Callable[[Array], Any], num_u
 
         def body(state, _):
             new, metrics = algo.update(state)
-            return new, (metrics, new.step, jax.random.key_data(new.key))
+            return new, (metrics, new.step, jax.random.key_data(jax.random.clone(new.key)))
 
         last, (metrics, steps, keys) = jax.lax.scan(body, first, length=num_updates)
-        return (first.weights, first.step, jax.random.key_data(first.key)), last, metrics, steps, keys
+        return (first.weights, first.step, jax.random.key_data(jax.random.clone(first.key))), last, metrics, steps, keys
 
     @jax.jit
     def program(keys):

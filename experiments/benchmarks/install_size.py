@@ -1,7 +1,8 @@
 """What `pip install jaxrl` brings: seconds, MB of each package, and what each dependency costs to import.
 
 A copy of the committed files is installed into a fresh virtual environment, with the locked versions. A dependency's
-"own" MB are its files; "alone" are those of all that would not be there without it.
+"own" MB are its files; "alone" are those of all that would not be there without it. Imports are CPU seconds of fresh
+processes.
 Run: `python experiments/benchmarks/install_size.py --out install_size.json`.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -28,9 +30,13 @@ MODULES = {
     "matplotlib": "matplotlib.pyplot",
     "orbax-checkpoint": "orbax.checkpoint",
     "pillow": "PIL.Image",
+    "tensorboardx": "tensorboardX",
     "scipy": "scipy.stats",
 }
 """What a user of a package imports, where that is not its name."""
+
+TOGETHER = (("brax", "mujoco-mjx"),)
+"""Dependencies of which one brings the other, so that only both together can go."""
 
 LIST = """
 import importlib.metadata as metadata, json
@@ -73,12 +79,13 @@ def reachable(tree: dict[str, Any], start: dict[str, frozenset[str]]) -> set[str
 
 
 def import_seconds(python: pathlib.Path, statement: str, repeats: int) -> float:
-    """Median seconds of fresh processes; a first one, which fills the file cache, is not counted."""
+    """Median CPU seconds of fresh processes; a first one, which fills the file cache, is not counted."""
     seconds = []
     for _ in range(repeats + 1):
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([python, "-W", "ignore", "-c", statement], check=True, capture_output=True)
-        seconds.append(time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return statistics.median(seconds[1:])
 
 
@@ -103,13 +110,13 @@ def main() -> None:
         everything = reachable(tree, top)
         base = import_seconds(python, "import jax", args.repeats)
         rows = {}
-        for name in top:
-            rest = {other: extras for other, extras in top.items() if other != name}
+        for names in [*((name,) for name in top), *TOGETHER]:
+            rest = {other: extras for other, extras in top.items() if other not in names}
             gone = everything - reachable(tree, rest)
-            module = MODULES.get(name, name)
-            rows[name] = {
-                "version": tree[name]["version"],
-                "own_mb": tree[name]["bytes"] / 1e6,
+            module = ", ".join(MODULES.get(name, name) for name in names)
+            rows[", ".join(names)] = {
+                "version": ", ".join(tree[name]["version"] for name in names),
+                "own_mb": sum(tree[name]["bytes"] for name in names) / 1e6,
                 "alone_mb": sum(tree[other]["bytes"] for other in gone) / 1e6,
                 "alone": sorted(gone),
                 "import_s": import_seconds(python, f"import jax, {module}", args.repeats) - base,
@@ -118,10 +125,18 @@ def main() -> None:
         own = tree["jaxrl"]["bytes"] / 1e6
         beyond = import_seconds(python, "import jax, jaxrl", args.repeats) - base
     print_table(
-        f"{install:.0f} s; {len(everything)} packages, {total:.0f} MB; jaxrl itself {own:.1f} MB, {beyond:.2f} s",
-        ["dependency", "version", "MB, own", "MB, alone", "packages, alone", "import s beyond jax"],
+        f"{install:.0f} s; {len(everything)} packages, {total:.0f} MB. Import of jax {base:.2f} s; jaxrl {own:.1f} MB, "
+        f"{beyond:.2f} s beyond",
+        ["dependency", "version", "MB, own", "MB, alone", "packages, alone", "import, CPU s beyond jax"],
         [
-            [n, r["version"], f"{r['own_mb']:.1f}", f"{r['alone_mb']:.1f}", str(len(r["alone"])), f"{r['import_s']:.2f}"]
+            [
+                n,
+                r["version"],
+                f"{r['own_mb']:.1f}",
+                f"{r['alone_mb']:.1f}",
+                str(len(r["alone"])),
+                f"{r['import_s']:.2f}",
+            ]
             for n, r in sorted(rows.items(), key=lambda item: -item[1]["alone_mb"])
         ],
     )

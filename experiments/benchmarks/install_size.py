@@ -78,20 +78,24 @@ def reachable(tree: dict[str, Any], start: dict[str, frozenset[str]]) -> set[str
     return set(seen)
 
 
-def import_seconds(python: pathlib.Path, statement: str, repeats: int) -> float:
-    """Median CPU seconds of fresh processes; a first one, which fills the file cache, is not counted."""
-    seconds = []
-    for _ in range(repeats + 1):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([python, "-W", "ignore", "-c", statement], check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return statistics.median(seconds[1:])
+def cpu_seconds(python: pathlib.Path, statement: str) -> float:
+    """User and system seconds of a fresh process."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([python, "-W", "ignore", "-c", statement], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def beyond_jax(python: pathlib.Path, modules: str, repeats: int) -> float:
+    """Median of what importing `modules` takes beyond jax, in alternating processes; a first one fills the file cache."""
+    cpu_seconds(python, f"import jax, {modules}")
+    jax, both = "import jax", f"import jax, {modules}"
+    return statistics.median(-cpu_seconds(python, jax) + cpu_seconds(python, both) for _ in range(repeats))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", default="install_size.json")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +112,7 @@ def main() -> None:
         tree = {canonical(name): entry for name, entry in json.loads(listed).items()}
         top = requirements(tree["jaxrl"]["requires"], frozenset())
         everything = reachable(tree, top)
-        base = import_seconds(python, "import jax", args.repeats)
+        base = statistics.median(cpu_seconds(python, "import jax") for _ in range(args.repeats + 1))
         rows = {}
         for names in [*((name,) for name in top), *TOGETHER]:
             rest = {other: extras for other, extras in top.items() if other not in names}
@@ -119,11 +123,11 @@ def main() -> None:
                 "own_mb": sum(tree[name]["bytes"] for name in names) / 1e6,
                 "alone_mb": sum(tree[other]["bytes"] for other in gone) / 1e6,
                 "alone": sorted(gone),
-                "import_s": import_seconds(python, f"import jax, {module}", args.repeats) - base,
+                "import_s": beyond_jax(python, module, args.repeats),
             }
         total = sum(tree[name]["bytes"] for name in everything) / 1e6
         own = tree["jaxrl"]["bytes"] / 1e6
-        beyond = import_seconds(python, "import jax, jaxrl", args.repeats) - base
+        beyond = beyond_jax(python, "jaxrl", args.repeats)
     print_table(
         f"{install:.0f} s; {len(everything)} packages, {total:.0f} MB. Import of jax {base:.2f} s; jaxrl {own:.1f} MB, "
         f"{beyond:.2f} s beyond",

@@ -87,7 +87,7 @@ def cpu_seconds(python: pathlib.Path, statement: str) -> float:
 
 
 def beyond_jax(python: pathlib.Path, modules: str, repeats: int) -> float:
-    """Median of what importing `modules` takes beyond jax, in alternating processes; a first one fills the file cache."""
+    """Median of what importing `modules` takes beyond jax, alternating processes; a first one fills the file cache."""
     cpu_seconds(python, f"import jax, {modules}")
     jax, both = "import jax", f"import jax, {modules}"
     return statistics.median(-cpu_seconds(python, jax) + cpu_seconds(python, both) for _ in range(repeats))

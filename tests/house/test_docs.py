@@ -60,6 +60,30 @@ def test_fragments_lead_to_headings(path):
             assert fragment in anchors(page), f"{path.name} links to {target}#{fragment}"
 
 
+TOLD = [
+    path for path in [*PAGES_WITH_LINKS, *sorted(ROOT.glob("experiments/*/README.md"))] if path.name != "CHANGELOG.md"
+]
+"""Pages that tell how things are, and not how they were."""
+
+
+@pytest.mark.parametrize("path", TOLD, ids=lambda p: str(p.relative_to(ROOT)))
+def test_modules_and_files_are_where_a_page_says(path):
+    text = path.read_text()
+    for dotted in set(re.findall(r"\bjaxrl(?:\.\w+)+", text)):
+        parts = dotted.split(".")
+        while not (source := ROOT.joinpath(*parts).with_suffix(".py")).exists():
+            source = ROOT.joinpath(*parts, "__init__.py")
+            if source.exists():
+                break
+            parts.pop()
+        for name in dotted.split(".")[len(parts) :]:
+            assert re.search(rf"\b{name}\b", source.read_text()), f"{path.name} speaks of {dotted}"
+    for file in set(
+        re.findall(r"(?<![\w/.])(?:jaxrl|envs|algos|tests|experiments)/[\w/]+\.(?:py|md|toml|npz|json)\b", text)
+    ):
+        assert (ROOT / file).exists() or (ROOT / "docs" / file).exists(), f"{path.name} speaks of {file}"
+
+
 def test_the_citation_says_what_the_package_is():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     citation = dict(re.findall(r"^([\w-]+): (.+)$", (ROOT / "CITATION.cff").read_text(), re.M))

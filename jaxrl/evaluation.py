@@ -1,4 +1,4 @@
-"""How good a policy is: full episodes under a step cap, and the statistics that go into a table."""
+"""How good a policy is: full episodes under a step cap. Statistics of them: `jaxrl.host.statistics`."""
 
 from __future__ import annotations
 

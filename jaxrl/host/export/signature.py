@@ -33,7 +33,10 @@ class Signature:
 
 
 def signature_of(function: Callable[..., Any], examples: tuple[Any, ...], outputs: Sequence[str]) -> Signature:
-    """Raises ValueError without examples, for more of them than parameters, and for a count of results that is not `outputs`'."""
+    """The signature of `function` as an exporter calls it.
+
+    Raises ValueError without examples, for more of them than parameters, and for results that `outputs` does not name.
+    """
     parameters = list(inspect.signature(function).parameters)
     if not examples or len(examples) > len(parameters):
         raise ValueError(f"export: {len(examples)} examples for a function of {len(parameters)} parameters.")

@@ -330,8 +330,8 @@ def _added(obs: Any, **extra: Any) -> dict[str, Any]:
 class ActionHistory(_Remembering):
     """Adds `action_history` (length, A): the last `length` actions as given, oldest first, zeros before the first.
 
-    A Box action is flattened, a discrete one is one-hot, so that none is not action 0. Raises ValueError for length <
-    1.
+    A Box action is flattened, a discrete one is one-hot, so that none is not action 0. Raises ValueError for a length
+    below 1.
     """
 
     length: int = 1

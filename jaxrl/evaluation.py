@@ -36,7 +36,8 @@ def evaluate(
 
     Args:
         max_steps: cap on the length, for tasks without a time limit or policies that never end. Default: the task's
-        own. greedy: deploy the mode of the policy instead of sampling.
+            own.
+        greedy: deploy the mode of the policy instead of sampling.
 
     Raises ValueError when neither the task nor the caller limits the length, or a number is below 1.
     """

@@ -1,6 +1,5 @@
 """The host loop changes no number, however it is cut, killed and resumed; and it says clearly what went wrong."""
 
-import importlib
 import json
 import os
 import signal
@@ -19,12 +18,10 @@ import jaxrl
 from jaxrl import curriculum
 from jaxrl.algos import ppo
 from jaxrl.algos.curricula import plr
-from jaxrl.host import checkpoint
+from jaxrl.host import checkpoint, progress, training_program
 from jaxrl.host.checkpoint import CheckpointError
 from jaxrl.host.fit import DivergenceError, fit, load
 from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows
-
-fit_module = importlib.import_module("jaxrl.host.fit")  # `jaxrl.fit` itself is the function
 
 CONFIG = ppo.Config(num_envs=2, num_steps=8, hidden=(8,), num_epochs=1, num_minibatches=1)
 KEY = jax.random.key(5)
@@ -91,8 +88,8 @@ def test_equals_the_pure_program(algo, whole):
 
 @pytest.mark.parametrize(("seconds", "most"), [(0.0, 512), (1e6, 5)])
 def test_how_updates_are_grouped_changes_nothing(algo, whole, monkeypatch, seconds, most):
-    monkeypatch.setattr(fit_module, "SECONDS_PER_CALL", seconds)
-    monkeypatch.setattr(fit_module, "MAX_UPDATES_PER_CALL", most)
+    monkeypatch.setattr(progress, "SECONDS_PER_CALL", seconds)
+    monkeypatch.setattr(training_program, "MAX_UPDATES_PER_CALL", most)
     calls = []
     result = fit(
         algo, KEY, STEPS, **{**RUN, "checkpoint_every": STEPS}, on_progress=lambda done, row: calls.append(done)
@@ -170,7 +167,7 @@ def interrupt():
 
 @pytest.fixture
 def one_by_one(monkeypatch):
-    monkeypatch.setattr(fit_module, "SECONDS_PER_CALL", 0.0)
+    monkeypatch.setattr(progress, "SECONDS_PER_CALL", 0.0)
 
 
 @pytest.mark.parametrize("at", [1, 7])
@@ -255,14 +252,13 @@ PROGRAM = """
 import sys
 import jax
 import jaxrl
-import importlib
-module = importlib.import_module("jaxrl.host.fit")
 from jaxrl.algos import ppo
+from jaxrl.host import progress
 
-module.SECONDS_PER_CALL = 0.0
+progress.SECONDS_PER_CALL = 0.0
 algo = ppo.make(jaxrl.make("CartPole-v1")[0], ppo.Config(
     num_envs=2, num_steps=8, hidden=(8,), num_epochs=1, num_minibatches=1))
-module.fit(algo, jax.random.key(5), 16 * 120, out=sys.argv[1], resume=True, eval_every=16 * 20, eval_episodes=2,
+jaxrl.fit(algo, jax.random.key(5), 16 * 120, out=sys.argv[1], resume=True, eval_every=16 * 20, eval_episodes=2,
     eval_max_steps=20, checkpoint_every=16 * 5, progress=False, num_seeds=2,
     on_progress=lambda done, row: print(done, flush=True))
 """
@@ -404,7 +400,7 @@ def broken_at(algo, update):
 
 
 def test_a_single_run_stops_and_says_where_and_what_is_kept(algo, tmp_path, monkeypatch):
-    monkeypatch.setattr(fit_module, "SECONDS_PER_CALL", 1e6)
+    monkeypatch.setattr(progress, "SECONDS_PER_CALL", 1e6)
     expected = r"NaN or infinity in update 5, first in \['params'\]\['critic_mlp'\].*checkpoint is at update 4"
     with pytest.raises(DivergenceError, match=expected):
         fit(broken_at(algo, 5), KEY, STEPS, out=tmp_path, **RUN)
@@ -432,8 +428,8 @@ def test_a_non_finite_loss_is_named(algo):
 
 
 def test_the_watchdog_speaks_of_a_late_update_only(monkeypatch, capfd):
-    monkeypatch.setattr(fit_module, "WATCHDOG_SECONDS", 0.05)
-    pace = fit_module._Pace()
+    monkeypatch.setattr(progress, "WATCHDOG_SECONDS", 0.05)
+    pace = progress.Pace()
     with pace.watch(1, 0):
         time.sleep(0.1)  # nothing to compare with
     pace.times = [1e-3] * 3
@@ -479,7 +475,7 @@ def test_tensorboard_files_are_written(algo, tmp_path):
 
 @pytest.fixture
 def never_compiles(monkeypatch):
-    monkeypatch.setattr(fit_module._Program, "compile", lambda *_: pytest.fail("it trained"))
+    monkeypatch.setattr(training_program.Program, "compile", lambda *_: pytest.fail("it trained"))
 
 
 @pytest.mark.parametrize(
@@ -565,7 +561,7 @@ def test_what_a_frozen_seed_keeps_does_not_depend_on_how_updates_were_grouped(mo
         return state.replace(weights=jax.tree.map(lambda x: jnp.where(broken, jnp.nan, x), state.weights)), metrics
 
     def run(updates_per_call):
-        monkeypatch.setattr(fit_module._Pace, "updates", lambda self: updates_per_call)
+        monkeypatch.setattr(progress.Pace, "updates", lambda self: updates_per_call)
         hyper = ppo.Hyper(vf_coef=jnp.array([0.5, 0.8]))
         return fit(algo._replace(learn=learn), KEY, 12 * 16, hyper=hyper, num_seeds=2, progress=False)
 

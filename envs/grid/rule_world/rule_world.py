@@ -48,7 +48,8 @@ from jaxrl.environment import Environment, Transition, pytree, strongly_typed
 from jaxrl.math import below, fast_key, random_words
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 
-from ..engine import success_reward, view_table
+from ..engine import success_reward
+from ..views import view_table
 from .rulesets import (
     AGENT_AT,
     BLACK,

@@ -30,7 +30,7 @@ from ..drawing import (
     draw_wall,
     mix,
 )
-from .rulesets import BALL, BLACK, CLOSED, EMPTY, FLOOR, GOAL, HEX, KEY, LOCKED, OPEN, PYRAMID, SQUARE, STAR, WALL
+from .rules import BALL, BLACK, CLOSED, EMPTY, FLOOR, GOAL, HEX, KEY, LOCKED, OPEN, PYRAMID, SQUARE, STAR, WALL
 
 COLORS: tuple[Color, ...] = (
     *((96, 98, 104), *PALETTE),  # none, red, green, blue, purple, yellow, grey

@@ -2,7 +2,7 @@
 
 Nikulin et al. (2024), "XLand-MiniGrid: Scalable Meta-Reinforcement Learning Environments in JAX", NeurIPS,
 arXiv:2312.12044; mechanics of `xminigrid` 0.9.1. What is to be done and which tiles turn into which others is data, a
-`Ruleset` (see `rulesets`), drawn anew for each episode. It cannot be seen, it shows in what happens; so an episode is a
+`Ruleset` (see `rules`), drawn anew for each episode. It cannot be seen, it shows in what happens; so an episode is a
 series of trials: whenever the goal is reached, doors, objects and agent are put to new places, and the ruleset stays.
 `as_levels()` is the task whose params hold the ruleset.
 
@@ -50,7 +50,7 @@ from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 
 from ..engine import success_reward
 from ..views import view_table
-from .rulesets import (
+from .rules import (
     AGENT_AT,
     BLACK,
     CLOSED,
@@ -70,12 +70,8 @@ from .rulesets import (
     TILE_AT,
     TILES,
     WALL,
-    Config,
     Rule,
     Ruleset,
-    config_of,
-    generate,
-    mutate,
     of_words,
     packed,
     put_together,
@@ -83,6 +79,7 @@ from .rulesets import (
     unpacked,
     validate,
 )
+from .rulesets import Config, config_of, generate, mutate
 
 FORWARD, TURN_RIGHT, TURN_LEFT, PICK_UP, PUT_DOWN, TOGGLE = range(6)
 LAYOUTS = ("R1", "R2", "R4", "R6", "R9")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl.envs.grid.rule_world import benchmarks, rule_world, rules, rulesets, search
+from jaxrl.envs.grid.rule_world import rooms as layouts
 from jaxrl.envs.grid.rule_world.rules import Ruleset
 from jaxrl.testing.golden import golden
 from jaxrl.vectorize import vectorize
@@ -122,7 +123,7 @@ def test_golden_runs_have_every_goal_and_rule():
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_rooms_are_the_reference_s(layout):
     grids = data(layout)["grid"].reshape(len(data(layout)["grid"]), -1)
-    rooms = rule_world.rooms(layout[:2], data(layout)["grid"].shape[1])
+    rooms = layouts.rooms(layout[:2], data(layout)["grid"].shape[1])
     is_door = grids >> 4 == 9
     np.testing.assert_array_equal(
         (grids == GREY_WALL) | is_door, np.tile(rooms.grid[:-1] == GREY_WALL, (len(grids), 1))
@@ -241,10 +242,10 @@ def test_rules_act_in_their_order():
 
 def test_places_are_uniform():
     """6,000 trials of two objects and the agent on nine cells: every cell, and every pair of cells, as often."""
-    layout, n = rule_world.rooms("R1", 5), 6000
+    layout, n = layouts.rooms("R1", 5), 6000
     objects = jnp.asarray([0x31, 0x42], jnp.uint8)
-    bits = jax.random.bits(KEY, (n, rule_world.num_words(layout, 2)), jnp.uint32)
-    grid, position, direction, _ = jax.jit(jax.vmap(lambda bits: rule_world.places(bits, objects, layout)))(bits)
+    bits = jax.random.bits(KEY, (n, layouts.num_words(layout, 2)), jnp.uint32)
+    grid, position, direction, _ = jax.jit(jax.vmap(lambda bits: layouts.places(bits, objects, layout)))(bits)
     cells = [np.argmax(np.asarray(grid) == tile, 1) for tile in (0x31, 0x42)] + [np.asarray(position)]
     assert all(np.isin(where, layout.floor).all() for where in cells)
     kinds = np.unique(np.stack(cells), axis=1, return_counts=True)[1]

@@ -12,7 +12,8 @@ import scipy.stats
 
 from jaxrl import make
 from jaxrl.envs.grid import drawing
-from jaxrl.envs.grid.engine import (
+from jaxrl.envs.grid.minigrid.dynamic_obstacles import DynamicObstacles, wander
+from jaxrl.envs.grid.tiles import (
     BALL,
     BLUE,
     DOOR,
@@ -30,7 +31,6 @@ from jaxrl.envs.grid.engine import (
     state_of,
     to_ascii,
 )
-from jaxrl.envs.grid.minigrid.dynamic_obstacles import DynamicObstacles, wander
 from jaxrl.spaces import MultiDiscrete
 from jaxrl.testing.golden import golden
 from tests.golden.level_statistics import statistics

@@ -20,8 +20,9 @@ from scipy.spatial.transform import Rotation
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.quadcopter import dynamics, models, rotations
 from jaxrl.envs.quadcopter.control import actions, controllers
-from jaxrl.envs.quadcopter.control.controllers import Attitude, Rates, Setpoint
+from jaxrl.envs.quadcopter.control.setpoints import Attitude, Rates, Setpoint
 from jaxrl.envs.quadcopter.dynamics import Drone, Physics
+from jaxrl.envs.quadcopter.simulate import stack
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 make = importlib.util.module_from_spec(
@@ -102,7 +103,7 @@ def fly(tracker, setpoint_at, model, start, physics, dt, steps, gains=None):
         drone, memory = carry
         rpm, memory = control(memory, drone, setpoint_at(time), gains, model, dt)
         drone = dynamics.step(model, drone, rpm, dt, physics)
-        return (drone, memory), dynamics.stack(drone)
+        return (drone, memory), stack(drone)
 
     return jax.lax.scan(step, (start, init()), dt * jnp.arange(steps))[1]
 
@@ -147,7 +148,7 @@ def closed_loop(model, start, setpoint, steps, substeps):
         for _ in range(substeps):
             drone = dynamics.step(model, drone, rpm, 1 / 240, INSTANT)
         rpm, memory = controllers.dslpid(memory, drone, setpoint, controllers.DSLPIDGains(), model, substeps / 240)
-        return (drone, memory, rpm), (dynamics.stack(drone), jnp.stack(rpm))
+        return (drone, memory, rpm), (stack(drone), jnp.stack(rpm))
 
     start = start._replace(rpm=scalars((0,) * 4))
     return jax.jit(lambda: jax.lax.scan(step, (start, controllers.dslpid_init(), start.rpm), None, steps)[1])()

@@ -12,8 +12,9 @@ import pytest
 
 import jaxrl
 from jaxrl.environment import strongly_typed
-from jaxrl.envs.quadcopter import dynamics, models, paths, rotations
+from jaxrl.envs.quadcopter import dynamics, models, rotations
 from jaxrl.envs.quadcopter.control import actions, controllers
+from jaxrl.envs.quadcopter.courses import paths
 from jaxrl.envs.quadcopter.dynamics import at_rest
 from jaxrl.envs.quadcopter.swarms.flock import Flock
 from jaxrl.envs.quadcopter.swarms.multi_hover import MultiHover

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, starting_values
+from jaxrl.algos.sac import LOG_STD_MAX, LOG_STD_MIN, alpha_loss, critic_loss, soft_value, td_target
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import TanhNormal
@@ -36,8 +37,6 @@ from jaxrl.replay.off_policy import Rollout, Transition, flatten, init_critics
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv
-
-LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0  # the authors'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,35 +182,6 @@ class CrossQState:
     batch_stats: Any  # running statistics of the critics, not trained
     optimizer: Any  # an AdamState of each, of the flattened weights
     replay: Any
-
-
-def soft_value(
-    q: Float[Array, "K B"], log_prob: Float[Array, " B"], alpha: Float[Array, ""] | float
-) -> Float[Array, " B"]:
-    """min_k q[k] - alpha log_prob of the sampled action (Haarnoja et al. 2018, eq. 3)."""
-    return jnp.min(q, 0) - alpha * log_prob
-
-
-def td_target(
-    reward: Float[Array, " B"],
-    terminated: Bool[Array, " B"],
-    next_value: Float[Array, " B"],
-    gamma: Float[Array, ""] | float,
-) -> Float[Array, " B"]:
-    """r + gamma (1 - terminated) next_value (Haarnoja et al. 2018, eq. 2)."""
-    return reward + gamma * jnp.where(terminated, 0, next_value)
-
-
-def critic_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
-    """Half the mean squared error of each critic, added up (Haarnoja et al. 2018, eq. 5)."""
-    return 0.5 * jnp.sum(jnp.mean((q - target) ** 2, -1))
-
-
-def alpha_loss(
-    log_alpha: Float[Array, ""], entropy: Float[Array, ""], target_entropy: Float[Array, ""] | float
-) -> Float[Array, ""]:
-    """log alpha (H - target): falls where the policy is more random than the target (cf. eq. 18)."""
-    return log_alpha * jax.lax.stop_gradient(entropy - target_entropy)
 
 
 @dataclasses.dataclass(frozen=True)

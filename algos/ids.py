@@ -23,6 +23,7 @@ ALGORITHMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "ppo": ("ppo", ("Discrete", "MultiDiscrete", "Box")),
     "ppo_rnn": ("ppo_rnn", ("Discrete", "MultiDiscrete", "Box")),
     "pqn": ("pqn", ("Discrete",)),
+    "pqn_rnn": ("pqn_rnn", ("Discrete",)),
     "props": ("props", ("Discrete", "MultiDiscrete", "Box")),
     "psrl": ("tabular.psrl", ()),
     "q_learning": ("tabular.q_learning", ()),

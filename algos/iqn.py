@@ -29,16 +29,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxrl.algorithm import (
-    Algorithm,
-    as_vector_env,
-    check_at_least_one,
-    spaces_of,
-)
-from jaxrl.algos import dqn
-from jaxrl.environment import Environment, pytree, visible
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, spaces_of
+from jaxrl.algos.qr_dqn import fractions, quantile_huber
+from jaxrl.environment import Environment, pytree, split_observation, visible
+from jaxrl.nn.action_values import best_action, outputs_of
 from jaxrl.nn.networks import MLP, active_units, encode
-from jaxrl.nn.value_heads import fractions, quantile_huber
+from jaxrl.replay.q_learning import Batch, Critic, algorithm, check_shape, check_sizes
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -63,7 +59,7 @@ class Config:
     activation: str = "relu"
 
     def __post_init__(self) -> None:
-        dqn.check_sizes(self)
+        check_sizes(self)
         check_at_least_one(self, "num_quantiles", "num_target_quantiles", "num_policy_quantiles", "num_cosines")
         if not self.hidden:
             raise ValueError("hidden=(): IQN needs a hidden layer after which the fraction comes in.")
@@ -71,7 +67,7 @@ class Config:
 
 @pytree
 class Hyper:
-    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps. As in `dqn.Hyper`."""
+    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps."""
 
     learning_rate: jax.Array = 2.5e-4
     anneal_steps: jax.Array = 0  # steps over which the learning rate goes to zero; 0: constant
@@ -118,65 +114,52 @@ def cosines(fraction: Float[Array, "*batch k"], num: int) -> Float[Array, "*batc
 def loss(
     quantiles: Float[Array, "B n k"],
     fraction: Float[Array, "B k"],
-    batch: dqn.Batch,
+    batch: Batch,
     next_action: Int[Array, " B"],
     next_quantiles: Float[Array, "B n j"],
 ) -> Float[Array, " B"]:
     """The quantile Huber loss of each transition (eq. 3)."""
-    targets = batch.reward[:, None] + batch.discount[:, None] * dqn.outputs_of(next_quantiles, next_action)
-    return quantile_huber(dqn.outputs_of(quantiles, batch.action), fraction, targets)
+    targets = batch.reward[:, None] + batch.discount[:, None] * outputs_of(next_quantiles, next_action)
+    return quantile_huber(outputs_of(quantiles, batch.action), fraction, targets)
 
 
-@dataclasses.dataclass(frozen=True)
-class _IQN(dqn.Learner):
-    """DQN's learner with another network and loss."""
+def drawn(
+    network: nn.Module, weights: Any, obs: Any, shape: tuple[int, int], key: Array
+) -> tuple[Any, Float[Array, "B k"], Any]:
+    """Quantiles (B, n, k) at fractions drawn for each of B observations, these fractions, and what layers report."""
+    fraction = jax.random.uniform(key, shape)
+    quantiles, sown = network.apply(weights, obs, fraction, mutable="intermediates")
+    return quantiles, fraction, sown
 
-    @property
-    def noisy(self) -> bool:
-        return True
 
-    def weights(self, key: Array, obs: Any) -> Any:
-        return self.network.init(key, obs, fractions(self.config.num_quantiles))
+def critic(config: Config, network: nn.Module, observation_space: Space) -> Critic:
+    """Values of the mean over K fractions, and the loss of a batch with its draws."""
+    online, target, choice = (
+        (config.batch_size, num)
+        for num in (config.num_quantiles, config.num_target_quantiles, config.num_policy_quantiles)
+    )
 
-    def policy(self, state: dqn.DQNState) -> dqn.Policy:
-        return dqn.Policy(state.weights, dqn.epsilon_at(state.step, state.hyper))
-
-    def values(self, policy: dqn.Policy, obs: Any, key: Array | None) -> Float[Array, "..."]:
-        """Means over K draws, without a key over K equidistant fractions."""
-        num = self.config.num_policy_quantiles
+    def values(weights, obs, support, key):
+        # Without a key, for greedy actions, over equidistant fractions.
+        num = config.num_policy_quantiles
         fraction = fractions(num) if key is None else jax.random.uniform(key, (num,))
-        quantiles: Any = self.network.apply(policy.weights, obs, fraction)
+        quantiles: Any = network.apply(weights, obs, fraction)
         return jnp.mean(quantiles, -1)
 
-    def drawn(self, weights: Any, obs: Any, num: int, key: Array) -> tuple[Any, Array, Any]:
-        """Quantiles (B, n, num) at fractions drawn for each transition, these fractions, and what layers report."""
-        fraction = jax.random.uniform(key, (self.config.batch_size, num))
-        quantiles, sown = self.network.apply(weights, obs, fraction, mutable="intermediates")
-        return quantiles, fraction, sown
-
-    def targets(self, weights: Any, obs: Any, key: Array) -> Any:
-        """`(values, quantiles)` of the target network: of K draws to choose by, and the N' of the loss."""
-        value_key, key = jax.random.split(key)
-        quantiles = self.drawn(weights, obs, self.config.num_target_quantiles, key)[0]
-        if self.config.double:
-            return None, quantiles
-        return jnp.mean(self.drawn(weights, obs, self.config.num_policy_quantiles, value_key)[0], -1), quantiles
-
-    def loss(
-        self, weights: Any, batch: dqn.Batch, targets: Any, hyper: Any, key: Array
-    ) -> tuple[Array, dict[str, Array]]:
-        key, value_key = jax.random.split(key)
-        values, next_quantiles = targets
-        if self.config.double:
-            fixed = jax.lax.stop_gradient(weights)
-            values = jnp.mean(self.drawn(fixed, batch.next_obs, self.config.num_policy_quantiles, value_key)[0], -1)
-        next_action = dqn.best_action(values, self.allowed(batch.next_obs))
-        quantiles, fraction, sown = self.drawn(weights, batch.obs, self.config.num_quantiles, key)
+    def loss_of(weights, target_weights, batch, support, keys):
+        (target_choice_key, target_key), (key, choice_key) = map(jax.random.split, keys)
+        chooser = target_weights, target_choice_key
+        if config.double:
+            chooser = jax.lax.stop_gradient(weights), choice_key
+        next_values = jnp.mean(drawn(network, chooser[0], batch.next_obs, choice, chooser[1])[0], -1)
+        next_action = best_action(next_values, split_observation(batch.next_obs, observation_space)[2])
+        next_quantiles = drawn(network, target_weights, batch.next_obs, target, target_key)[0]
+        quantiles, fraction, sown = drawn(network, weights, batch.obs, online, key)
         each = loss(quantiles, fraction, batch, next_action, next_quantiles)
-        total = jnp.mean(each if batch.weight is None else batch.weight * each)
-        q_value = jnp.mean(dqn.outputs_of(quantiles, batch.action))
         seen = {"active_units": active_units(sown)} if jax.tree.leaves(sown) else {}
-        return total, {"loss": total, "q_value": q_value, "priority": each, **seen}
+        return each, each, {"q_value": jnp.mean(outputs_of(quantiles, batch.action)), **seen}
+
+    return Critic(values, loss_of)
 
 
 @functools.cache
@@ -194,16 +177,16 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
         network = QuantileNetwork(
             observation_space, action_space.n, config.num_cosines, config.hidden, config.activation
         )
-    learner = _IQN(config, venv, network, observation_space, dqn.memory(config), Hyper)
-    state = jax.eval_shape(learner.init, jax.random.key(0))
-    policy = jax.eval_shape(learner.policy, state)
-    shape = jax.eval_shape(lambda p, s: learner.values(p, visible(s.obs), None), policy, state).shape
-    if shape != (config.num_envs, action_space.n):
-        raise ValueError(
-            f"network gives values {shape} for {config.num_envs} observations; "
-            f"{action_space} needs {(config.num_envs, action_space.n)}."
-        )
-    return dqn.algorithm("iqn", learner)
+    pair = critic(config, network, observation_space)
+
+    def init(key, obs):
+        return network.init(key, obs, fractions(config.num_quantiles))
+
+    algo = algorithm("iqn", venv, config, Hyper, observation_space, pair, init, draws=True)
+    state = jax.eval_shape(algo.init, jax.random.key(0))
+    q = jax.eval_shape(lambda state: pair.values(state.weights, visible(state.obs), (), None), state)
+    check_shape(q.shape, (config.num_envs, action_space.n))
+    return algo
 
 
 if __name__ == "__main__":

@@ -7,12 +7,10 @@ for a few epochs. LayerNorm before every activation is what keeps this stable. T
     G[t] = r[t] + gamma ((1 - lambda) max_a Q(s[t+1], a) + lambda G[t+1])
 
 without the bracket if the episode terminated, and with max_a Q(s[t+1], a) alone for it where the episode was cut or
-the rollout ends. `rnn="gru"` or `"lstm"` is PQN-RNN: minibatches are whole sequences of some environments, replayed
-from the carry with which the rollout began, after `burn_in` earlier steps that only refresh it.
+the rollout ends. With memory: `pqn_rnn.py`.
 
 Deviations from purejaxql: Adam instead of RAdam; episodes cut by a time limit bootstrap from their final observation;
-orthogonal weights; the recurrent variant computes its targets once a rollout as the other does, learns from its last
-step too, and does not see the last action. Results: `docs/results.md`.
+orthogonal weights. Results: `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from jaxrl.algorithm import (
     Algorithm,
@@ -37,10 +35,10 @@ from jaxrl.algorithm import (
     spaces_of,
     starting_values,
 )
-from jaxrl.algos.dqn import best_action, epsilon_at, epsilon_greedy, td_loss, value_of
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key, shuffled
-from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
+from jaxrl.nn.action_values import best_action, epsilon_at, epsilon_greedy, value_of
+from jaxrl.nn.networks import MLP, Dense, Encoder, orthogonal
 from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import rollout, successor_values
@@ -55,26 +53,15 @@ class Config:
     num_envs: int = 32  # environments stepped together
     num_steps: int = 64  # steps of each in a rollout
     num_epochs: int = 4  # passes over a rollout
-    num_minibatches: int = 16  # gradient steps a pass; divides num_envs * num_steps, with an rnn num_envs
+    num_minibatches: int = 16  # gradient steps a pass; divides num_envs * num_steps
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "relu"
     layer_norm: bool = True  # before every activation
-    rnn: str = "none"  # "gru" or "lstm" after the hidden layers
-    rnn_size: int = 64
-    burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
 
     def __post_init__(self) -> None:
-        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size")
-        if self.rnn not in ("none", "gru", "lstm"):
-            raise ValueError(f"rnn={self.rnn!r} is unknown; use none, gru or lstm.")
-        most = 0 if self.rnn == "none" else self.num_steps
-        if not 0 <= self.burn_in <= most:
-            raise ValueError(f"burn_in={self.burn_in}: it must be 0 to {most} with rnn={self.rnn!r} and num_steps.")
-        name, items = "num_envs", self.num_envs
-        if self.rnn == "none":
-            name, items = "num_envs * num_steps", self.num_envs * self.num_steps
-        check_minibatches(self.num_minibatches, items, name)
+        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches")
+        check_minibatches(self.num_minibatches, self.num_envs * self.num_steps, "num_envs * num_steps")
 
 
 @pytree
@@ -93,29 +80,20 @@ class Hyper:
 
 
 class QNetwork(nn.Module):
-    """The default network, of time-major sequences. Bring your own with the same two methods."""
+    """The default network. Bring your own, a module from observations (..., *) to values of n actions (..., n)."""
 
     observation_space: Space
     num_actions: int
     hidden: tuple[int, ...]
     activation: str
     layer_norm: bool
-    rnn: str
-    rnn_size: int
     conv: tuple[int, ...] = ()
 
-    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
-        """What is remembered before an episode; () without an rnn."""
-        return () if self.rnn == "none" else Recurrent(self.rnn_size, self.rnn, parent=None).initial_carry(batch_shape)
-
     @nn.compact
-    def __call__(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Float[Array, "T *batch n"]]:
-        """`(hidden, action values)` of observations (T, *batch, ...); `start` (T, *batch): first ones of an episode."""
+    def __call__(self, obs: Any) -> Float[Array, "*batch n"]:
         x = Encoder(self.observation_space, self.conv, self.activation, layer_norm=self.layer_norm)(obs)
         x = MLP(self.hidden, None, self.activation, layer_norm=self.layer_norm)(x)
-        if self.rnn != "none":
-            hidden, x = Recurrent(self.rnn_size, self.rnn)(hidden, x, start)
-        return hidden, Dense(self.num_actions, kernel_init=orthogonal())(x)
+        return Dense(self.num_actions, kernel_init=orthogonal())(x)
 
 
 class Policy(NamedTuple):
@@ -123,21 +101,6 @@ class Policy(NamedTuple):
 
     weights: Any
     epsilon: Array  # of random actions where not greedy
-
-
-class Carry(NamedTuple):
-    """What a recurrent policy carries from step to step. After an episode: `carry._replace(start=done)`."""
-
-    start: Any  # (*batch,): the next observation is the first of an episode, so forget `hidden` before it
-    hidden: Any
-
-
-class Past(NamedTuple):
-    """From where a rollout is replayed: the carry before the last `burn_in` steps, and these, (burn_in, N, ...)."""
-
-    hidden: Any
-    obs: Any
-    start: Any
 
 
 @pytree
@@ -150,8 +113,6 @@ class PQNState:
     step: jax.Array  # environment steps done
     weights: Any
     optimizer: AdamState  # of the flattened weights
-    carry: Any  # Carry; () without an rnn
-    past: Any  # Past; None without an rnn
 
 
 class Rollout(NamedTuple):
@@ -164,20 +125,16 @@ class Rollout(NamedTuple):
     terminated: Array
     truncated: Array
     next_value: Array  # of the true successor, final_obs where truncated
-    start: Any  # the observation is the first of an episode; None without an rnn
-    past: Any
     episode_return: Array  # valid where terminated | truncated
     episode_length: Array
 
 
 class Batch(NamedTuple):
-    """Sequences, time-major; without an rnn of one step each."""
+    """What a minibatch holds."""
 
     obs: Any
     action: Array
     target: Array
-    start: Any
-    past: Any  # its hidden has a leading axis of length 1
 
 
 def best_value(
@@ -187,17 +144,18 @@ def best_value(
     return value_of(q, best_action(q, action_mask))
 
 
+def td_loss(
+    q: Float[Array, "*batch n"], action: Int[Array, "*batch"], target: Float[Array, "*batch"]
+) -> Float[Array, ""]:
+    """Half the mean squared error of the values of the actions taken."""
+    return 0.5 * jnp.mean((value_of(q, action) - target) ** 2)
+
+
 def loss(weights: Any, batch: Batch, network: nn.Module) -> tuple[Float[Array, ""], dict[str, Array]]:
     """The objective of one minibatch (Gallici et al. 2024, algorithm 1) and what to report of it."""
-    hidden: Any = ()
-    if batch.past is not None:
-        hidden = jax.tree.map(lambda h: h[0], batch.past.hidden)
-        if batch.past.start.shape[0]:  # burn-in
-            hidden = jax.lax.stop_gradient(network.apply(weights, hidden, batch.past.obs, batch.past.start)[0])
-    q = jnp.asarray(network.apply(weights, hidden, batch.obs, batch.start)[1])
-    q, action = q.reshape(-1, q.shape[-1]), batch.action.reshape(-1)
-    total = td_loss(q, action, batch.target.reshape(-1))
-    return total, {"loss": total, "q_value": jnp.mean(value_of(q, action))}
+    q: Any = network.apply(weights, batch.obs)
+    total = td_loss(q, batch.action, batch.target)
+    return total, {"loss": total, "q_value": jnp.mean(value_of(q, batch.action))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,35 +167,18 @@ class _PQN:
     network: Any
     observation_space: Space
 
-    @property
-    def recurrent(self) -> bool:
-        return self.config.rnn != "none"
-
     def action_mask(self, obs: Any) -> Bool[Array, "..."] | None:
         return split_observation(obs, self.observation_space)[2]
 
-    def values(self, weights: Any, obs: Any, carry: Any) -> tuple[Array, Any]:
-        """Action values of one step's observations (*batch, ...), and the carry after it."""
-        if self.recurrent and not carry:
-            raise ValueError(f"rnn={self.config.rnn!r}: act needs a carry; the first is initial_carry(batch_shape).")
-        start, hidden = carry or Carry(None, ())
-        sequence = jax.tree.map(lambda x: x[None], (visible(obs), start))
-        hidden, q = self.network.apply(weights, hidden, *sequence)
-        return q[0], Carry(jnp.zeros_like(start), hidden) if carry else ()
+    def values(self, weights: Any, obs: Any) -> Any:
+        return self.network.apply(weights, visible(obs))
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PQNState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
         key, weights_key, reset_key = jax.random.split(key, 3)
         obs, env_state = self.venv.reset(reset_key, env_params)
-        carry = self.initial_carry((self.config.num_envs,))
-        start, hidden = carry or Carry(None, ())
-        sequence = jax.tree.map(lambda x: x[None], (visible(obs), start))
-        weights = self.network.init(weights_key, hidden, *sequence)
+        weights = self.network.init(weights_key, visible(obs))
         weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
-        past = None
-        if self.recurrent:
-            # The first rollout starts with episodes, before which nothing is remembered: what is here does not matter.
-            past = Past(hidden, *jax.tree.map(lambda x: x.repeat(self.config.burn_in, 0), sequence))
         return PQNState(
             key=key,
             hyper=hyper,
@@ -247,54 +188,29 @@ class _PQN:
             step=jnp.int32(0),
             weights=weights,
             optimizer=adam_init(ravel_pytree(weights)[0]),
-            carry=carry,
-            past=past,
         )
 
     def collect(self, state: PQNState) -> tuple[PQNState, Rollout]:
         epsilon = epsilon_at(state.step, state.hyper)
-        first = state.carry
-        if self.recurrent:  # a level that was put in place of another (`restart`) begins an episode too
-            first = first._replace(start=first.start | (state.env_state.env.time == 0))
 
         def act(key, obs, carry):
-            start = carry.start if carry else None
-            q, carry = self.values(state.weights, obs, carry)
-            mask = self.action_mask(obs)
+            q, mask = self.values(state.weights, obs), self.action_mask(obs)
             action = epsilon_greedy(q, epsilon, mask).sample(key)
-            return action, (action, best_value(q, mask), start, carry), carry
+            return action, (action, best_value(q, mask)), carry
 
-        def ended(carry, done):
-            return carry._replace(start=done) if carry else ()
+        def value_of_best(obs):
+            return best_value(self.values(state.weights, obs), self.action_mask(obs))
 
-        def value_after(inputs):
-            obs, carry = inputs
-            return best_value(self.values(state.weights, obs, carry)[0], self.action_mask(obs))
-
-        new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, first, ended)
-        action, value, start, after = steps.output
-        # A final observation is of the episode that it ends: the carry `after` a step is the one before any reset.
-        last = carry._replace(start=jnp.zeros_like(carry.start)) if carry else ()
-        next_value = successor_values(
-            value_after, value, (new_state.obs, last), (steps.next_obs, after), steps.truncated
-        )
-        obs, past = visible(steps.obs), state.past
-        if self.recurrent:
-            kept = self.config.num_steps - self.config.burn_in
-            hidden = jax.tree.map(
-                lambda first, h: jnp.concatenate([first[None], h])[kept], state.carry.hidden, after.hidden
-            )
-            new_state = new_state.replace(past=Past(hidden, *jax.tree.map(lambda x: x[kept:], (obs, start))))
-        return new_state.replace(carry=carry), Rollout(
-            obs=obs,
+        new_state, _, steps = rollout(self.venv, state, self.config.num_steps, act)
+        action, value = steps.output
+        return new_state, Rollout(
+            obs=visible(steps.obs),
             action=action,
             value=value,
             reward=steps.reward,
             terminated=steps.terminated,
             truncated=steps.truncated,
-            next_value=next_value,
-            start=start,
-            past=past,
+            next_value=successor_values(value_of_best, value, new_state.obs, steps.next_obs, steps.truncated),
             episode_return=steps.info["episode_return"],
             episode_length=steps.info["episode_length"],
         )
@@ -304,13 +220,9 @@ class _PQN:
         key, shuffle_key = jax.random.split(state.key)
         reward, ends = hyper.reward_scale * rollout.reward, (rollout.terminated, rollout.truncated)
         target = lambda_returns(reward, rollout.next_value, *ends, hyper.gamma, hyper.q_lambda)
-        steps = items = config.num_steps * config.num_envs
-        batch = Batch(rollout.obs, rollout.action, target, rollout.start, rollout.past)
-        if self.recurrent:
-            hidden = jax.tree.map(lambda h: h[None], rollout.past.hidden)
-            items, batch = config.num_envs, batch._replace(past=rollout.past._replace(hidden=hidden))
-        else:
-            batch = jax.tree.map(lambda x: x.reshape(1, steps, *x.shape[2:]), batch)
+        steps = config.num_steps * config.num_envs
+        batch = Batch(rollout.obs, rollout.action, target)
+        batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
         flat, unravel = ravel_pytree(state.weights)
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
         gradient = jax.grad(loss, has_aux=True)
@@ -322,11 +234,10 @@ class _PQN:
             return (flat, optimizer), report
 
         def epoch(carry, order):
-            orders = order.reshape(config.num_minibatches, -1)
-            minibatches = jax.tree.map(lambda x: jnp.moveaxis(x[:, orders], 1, 0), batch)
+            minibatches = jax.tree.map(lambda x: x[order].reshape(config.num_minibatches, -1, *x.shape[1:]), batch)
             return jax.lax.scan(minibatch, carry, minibatches)
 
-        orders = shuffled(shuffle_key, (config.num_epochs, items))
+        orders = shuffled(shuffle_key, (config.num_epochs, steps))
         (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)
         metrics = {
             **episode_metrics(rollout.episode_return, rollout.episode_length, ends[0] | ends[1]),
@@ -339,11 +250,11 @@ class _PQN:
     def policy(self, state: PQNState) -> Policy:
         return Policy(state.weights, epsilon_at(state.step, state.hyper))
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Any:
-        return Carry(jnp.ones(batch_shape, bool), self.network.initial_carry(batch_shape)) if self.recurrent else ()
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
+        return ()
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        q, carry = self.values(policy.weights, obs, carry)
+        q = self.values(policy.weights, obs)
         if greedy:
             return best_action(q, self.action_mask(obs)), carry
         return epsilon_greedy(q, policy.epsilon, self.action_mask(obs)).sample(fast_key(key)), carry
@@ -354,18 +265,18 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     """PQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        network: a flax module with the methods `initial_carry` and `__call__` of `QNetwork`.
+        network: a flax module from an observation (a dict keeps its `action_mask`) to values of the n actions (..., n).
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, action_space = spaces_of("pqn", venv, Discrete)
     if network is None:
-        body = config.hidden, config.activation, config.layer_norm, config.rnn, config.rnn_size, config.conv
+        body = config.hidden, config.activation, config.layer_norm, config.conv
         network = QNetwork(observation_space, action_space.n, *body)
     pqn = _PQN(config, venv, network, observation_space)
     state = jax.eval_shape(pqn.init, jax.random.key(0))
-    shape = jax.eval_shape(lambda s: pqn.values(s.weights, s.obs, s.carry)[0], state).shape
+    shape = jax.eval_shape(lambda s: pqn.values(s.weights, s.obs), state).shape
     if shape != (config.num_envs, action_space.n):
         raise ValueError(
             f"network gives values {shape} for {config.num_envs} observations; "

@@ -37,7 +37,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, episode_metrics, spaces_of, starting_values
-from jaxrl.algos.ppo import Policy, mean, normalized, policy_loss, value_loss
+from jaxrl.algos.ppo import Batch, Policy, loss, mean
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
 from jaxrl.nn import normalize
@@ -155,18 +155,6 @@ class BehaviourBatch(NamedTuple):
     mask: Array
 
 
-class Batch(NamedTuple):
-    """What a minibatch holds."""
-
-    obs: Any
-    action: Array
-    log_prob: Array
-    value: Array
-    advantage: Array
-    target: Array
-    mask: Array
-
-
 def sampling_loss(
     log_prob: Float[Array, " B"],
     target_log_prob: Float[Array, " B"],
@@ -226,25 +214,6 @@ def behaviour_loss(
     log_ratio = log_prob - target_log_prob
     approx_kl = mean(jnp.expm1(log_ratio) - log_ratio, batch.mask)
     return sampling + hyper.props_kl_coef * mean(batch.target.kl(pi), batch.mask), approx_kl
-
-
-def loss(
-    weights: Any, batch: Batch, hyper: Hyper, config: Config, network: nn.Module, observation_space: Space, space: Space
-) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """PPO's objective of one minibatch and what to report of it."""
-    outputs: Any = network.apply(weights, batch.obs, method="actor")
-    value: Any = network.apply(weights, batch.obs, method="critic")
-    pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
-    log_prob = pi.log_prob(batch.action)
-    advantage = normalized(batch.advantage, batch.mask) if config.normalize_advantage else batch.advantage
-    actor = policy_loss(log_prob, batch.log_prob, advantage, hyper.clip_eps, batch.mask)
-    critic = value_loss(value, batch.value, batch.target, hyper.clip_eps if config.clip_value else None, batch.mask)
-    entropy = mean(pi.entropy(), batch.mask)
-    total = actor + hyper.vf_coef * critic - hyper.ent_coef * entropy
-    log_ratio = log_prob - batch.log_prob
-    approx_kl = mean(jnp.expm1(log_ratio) - log_ratio, batch.mask)
-    report = {"loss": total, "policy_loss": actor, "value_loss": critic, "entropy": entropy, "approx_kl": approx_kl}
-    return total, report
 
 
 @dataclasses.dataclass(frozen=True)

@@ -214,6 +214,16 @@ SETUPS = {
         quick=("TimeLimit-discrete", "Masked-discrete"),
         probes=of_policy_values,
     ),
+    "pqn_rnn": Setup(
+        dict(num_envs=8, num_steps=8, num_epochs=2, num_minibatches=4, hidden=(16,), rnn_size=16),
+        dict(learning_rate=5e-3, gamma=GAMMA, exploration_steps=1, epsilon_end=0.5),
+        steps=8 * 8 * 300,
+        value=ppo_value,
+        quick=("TimeLimit-discrete", "Masked-discrete"),
+        probes=of_policy_values,
+        task=DelayedReward(),  # as for ppo_rnn
+        num_updates=3,
+    ),
     "stream_q": Setup(
         STREAM,
         dict(gamma=GAMMA, kappa=4.0, exploration_steps=1, epsilon_end=0.5),

@@ -16,7 +16,7 @@ import numpy as np
 from task import NoisyReward
 
 import jaxrl
-from jaxrl.algos import dqn
+from jaxrl.algos import c51, dqn
 from jaxrl.evaluation import evaluate
 from jaxrl.host.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
@@ -31,8 +31,9 @@ def measure(critic, noise, seeds, steps):
     """Returns without noise, (levels, seeds), of greedy final policies: one program for all levels and seeds."""
     env, clean = jaxrl.make("CartPole-v1")
     noisy = NoisyReward(env)
-    algo = dqn.make(noisy, dqn.Config(critic=critic, **CONFIG))
-    hyper = dqn.Hyper(anneal_steps=steps, exploration_steps=steps // 5, **HYPER)
+    module, setting = (c51, {"double": True}) if critic == "c51" else (dqn, {"critic": critic})
+    algo = module.make(noisy, module.Config(**CONFIG, **setting))
+    hyper = module.Hyper(anneal_steps=steps, exploration_steps=steps // 5, **HYPER)
 
     def run(eta, key):
         train_key, key = jax.random.split(key)

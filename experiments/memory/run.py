@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
-from jaxrl.algos import ppo, ppo_rnn, pqn
+from jaxrl.algos import ppo, ppo_rnn, pqn, pqn_rnn
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import bars
 from jaxrl.host.run_folder import environment_of_run
@@ -28,7 +28,7 @@ PQN = {"learning_rate": 1e-3, "exploration_steps": 20_000}
 AGENTS = {  # module, config, hyper; what differs between the two of a pair is the network
     "PPO-RNN": (ppo_rnn, SHAPE | GRU, {"learning_rate": 3e-3}),
     "PPO": (ppo, SHAPE, {"learning_rate": 3e-3}),
-    "PQN-RNN": (pqn, SHAPE | GRU, PQN),
+    "PQN-RNN": (pqn_rnn, SHAPE | GRU, PQN),
     "PQN": (pqn, SHAPE, PQN),
 }
 

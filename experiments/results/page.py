@@ -23,10 +23,11 @@ class Row(NamedTuple):
     config: dict[str, Any] = {}  # beside the tuned ones
     hyper: dict[str, Any] = {}
     params: dict[str, Any] = {}  # of the environment, where they are not its default
+    tuned: str = ""  # the algorithm whose tuned settings it takes, if not its own
 
 
 # HL-Gauss takes C51's tuned row: the range of returns and everything else but the loss.
-HL_GAUSS = {"critic": "hl_gauss"}
+HL_GAUSS = {"critic": "hl_gauss", "double": False}
 # gymnax's MinAtar, on which PQN's and others' results were made: no sticky actions, and a limit.
 GYMNAX = {"sticky_action_prob": 0.0, "max_steps": 1000}
 ROWS = {
@@ -36,8 +37,8 @@ ROWS = {
     "ppo/MountainCarContinuous-v0": Row("ppo", "MountainCarContinuous-v0", 90, greedy=False),
     "dqn/CartPole-v1": Row("dqn", "CartPole-v1", 488, "CleanRL 488.7 ± 16.1"),
     "dqn/Acrobot-v1": Row("dqn", "Acrobot-v1", -90, "CleanRL -91.5 ± 7.2"),
-    "dqn hl_gauss/CartPole-v1": Row("c51", "CartPole-v1", 485, config=HL_GAUSS),
-    "dqn hl_gauss/Acrobot-v1": Row("c51", "Acrobot-v1", -92, config=HL_GAUSS),
+    "dqn hl_gauss/CartPole-v1": Row("dqn", "CartPole-v1", 485, config=HL_GAUSS, tuned="c51"),
+    "dqn hl_gauss/Acrobot-v1": Row("dqn", "Acrobot-v1", -92, config=HL_GAUSS, tuned="c51"),
     "c51/CartPole-v1": Row("c51", "CartPole-v1", 485, "CleanRL 481.2"),
     "c51/Acrobot-v1": Row("c51", "Acrobot-v1", -92, "CleanRL -87.7"),
     "c51/MountainCar-v0": Row("c51", "MountainCar-v0", -170, "CleanRL -166.4"),

@@ -31,7 +31,7 @@ POINTS = 100  # of a curve, each the mean return of the episodes that ended in t
 def measure(pair: str, seeds: int) -> tuple[dict, np.ndarray]:
     """Train and evaluate every seed of one row in one program; `(result, curves (seeds, POINTS))`."""
     row = ROWS[pair]
-    module, settings = jaxrl.get_algo(row.algo), tuned(row.algo, row.env)
+    module, settings = jaxrl.get_algo(row.algo), tuned(row.tuned or row.algo, row.env)
     env, params = jaxrl.make(row.env)
     params = strongly_typed(params.replace(**row.params))
     config = dataclasses.replace(module.Config(**settings.config), **row.config)

@@ -13,6 +13,8 @@ from jax.flatten_util import ravel_pytree
 from jaxrl import make, train, vectorize
 from jaxrl.algos import dqn
 from jaxrl.environment import strongly_typed
+from jaxrl.nn.action_values import QNetwork, value_of
+from jaxrl.replay.q_learning import Batch, critic_of_outputs, objective
 from jaxrl.spaces import Box, Dict
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import (
@@ -32,52 +34,22 @@ def close(actual, desired, **tolerance):
 
 # ---- targets and losses
 
-# Windows of three steps, one a column: whole; terminated, truncated or both in the middle; truncated at once;
-# terminated at the end; truncated in the middle, where a later end must not count.
-REWARD = jnp.tile(jnp.array([1.0, 2.0, 4.0])[:, None], (1, 7))
-TERMINATED = jnp.array([[0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1, 1]], bool)
-TRUNCATED = jnp.array([[0, 0, 0, 0, 1, 0, 0], [0, 0, 1, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0, 0]], bool)
-
-
-def test_n_step_windows_by_hand():
-    returns, discount, last = dqn.n_step(REWARD, TERMINATED, TRUNCATED, 0.5)
-    close(returns, [3, 2, 2, 2, 1, 3, 2])
-    close(discount, [0.125, 0, 0.25, 0, 0.5, 0, 0.25])
-    np.testing.assert_array_equal(last, [2, 1, 1, 1, 0, 2, 1])
-    slope = jax.jacobian(lambda gamma: dqn.n_step(REWARD, TERMINATED, TRUNCATED, gamma)[:2])(0.5)
-    close(slope[0], [2 + 4, 2, 2, 2, 0, 2 + 4, 2])
-    close(slope[1], [0.75, 0, 1, 0, 1, 0, 1])
-    one = dqn.n_step(REWARD[:1], jnp.array([[False, True, False]]).repeat(3, 1)[:, :7], TRUNCATED[:1], 0.9)
-    close(one[0], 1)
-    close(one[1], [0.9, 0.9, 0.9, 0, 0, 0, 0.9])
-
-
-def test_a_batch_has_the_first_observation_and_the_true_successor():
-    at = jnp.arange(3.0)[:, None, None] + 10 * jnp.arange(7.0)[:, None]  # (3, 7, 1)
-    transition = dqn.Transition(
-        obs={"x": at, "image": jnp.broadcast_to(at[..., None], (3, 7, 1, 2))},
-        action=jnp.arange(21, dtype=jnp.int32).reshape(3, 7),
-        reward=REWARD,
-        terminated=TERMINATED,
-        truncated=TRUNCATED,
-        next_obs={"x": at + 0.5, "image": jnp.broadcast_to(at[..., None], (3, 7, 1, 2)) + 0.5},
-    )
-    batch = dqn.windows_to_batch(transition, 0.5)
-    close(batch.obs["x"][:, 0], 10 * np.arange(7))
-    np.testing.assert_array_equal(batch.action, np.arange(7))
-    successor = 10 * np.arange(7) + np.array([2, 1, 1, 1, 0, 2, 1]) + 0.5
-    close(batch.next_obs["x"][:, 0], successor)
-    close(batch.next_obs["image"], np.broadcast_to(successor[:, None, None], (7, 1, 2)))
-
 
 def test_td_loss_by_hand():
     q = jnp.array([[1.0, 5.0], [2.0, 0.0], [3.0, 3.0]])
-    action, target = jnp.array([1, 0, 1]), jnp.array([4.5, 5.0, 3.0])
+    action, reward, discount = jnp.array([1, 0, 1]), jnp.array([4.0, 4.0, 3.0]), jnp.array([0.5, 0.25, 0.0])
+    target = jnp.array([4.5, 5.0, 3.0])
+    close(dqn.td_target(reward, discount, jnp.array([1.0, 4.0, 9.0])), target)
+
+    def total(q, huber=False):
+        each, _ = dqn.scalar_loss(value_of(q, action), reward, discount, jnp.array([1.0, 4.0, 9.0]), huber=huber)
+        return jnp.mean(each)
+
     # Errors 0.5, -3, 0.
-    close(dqn.td_loss(q, action, target), (0.125 + 4.5) / 3)
-    close(dqn.td_loss(q, action, target, huber=True), (0.125 + 2.5) / 3)
-    close(jax.grad(dqn.td_loss)(q, action, target), np.array([[0, 0.5], [-3, 0], [0, 0]]) / 3)
-    close(jax.grad(partial(dqn.td_loss, huber=True))(q, action, target), np.array([[0, 0.5], [-1, 0], [0, 0]]) / 3)
+    close(total(q), (0.125 + 4.5) / 3)
+    close(total(q, huber=True), (0.125 + 2.5) / 3)
+    close(jax.grad(total)(q), np.array([[0, 0.5], [-3, 0], [0, 0]]) / 3)
+    close(jax.grad(partial(total, huber=True))(q), np.array([[0, 0.5], [-1, 0], [0, 0]]) / 3)
 
 
 class Table(nn.Module):
@@ -103,17 +75,18 @@ SPACE = Dict({"x": Box(0.0, 1.0, (2,)), "action_mask": Box(0, 1, (3,), jnp.bool_
 )
 def test_whole_loss_by_hand(double, allowed, bootstrap):
     weights = {"params": {"table": jnp.array([[1.0, 2.0, 9.0], [4.0, 3.0, 0.0]])}}
-    batch = dqn.Batch(
+    batch = Batch(
         obs={"x": jnp.array([[1.0, 0.0]]), "action_mask": jnp.ones((1, 3), bool)},
         action=jnp.array([1]),
         reward=jnp.array([0.5]),
         discount=jnp.array([0.9]),
         next_obs={"x": jnp.array([[0.0, 1.0]]), "action_mask": jnp.array([allowed], bool)},
     )
-    target_q, config = jnp.array([[10.0, 20.0, 30.0]]), dqn.Config(double=double)
+    target_weights = {"params": {"table": jnp.array([[0.0, 0.0, 0.0], [10.0, 20.0, 30.0]])}}
+    critic = critic_of_outputs(Table(), SPACE, double, *dqn.CRITICS["mse"])
 
     def total(weights):
-        return dqn.loss(weights, batch, target_q, config, Table(), SPACE)
+        return objective(weights, target_weights, batch, (), (None, None), critic)
 
     value, report = total(weights)
     error = 2 - (0.5 + 0.9 * bootstrap)
@@ -125,42 +98,7 @@ def test_whole_loss_by_hand(double, allowed, bootstrap):
     close(slope, np.array([[0, error, 0], [0, 0, 0]]), rtol=1e-5)
 
 
-def test_dueling_head():
-    value, advantage = jnp.array([2.0, -1.0]), jnp.array([[1.0, 3.0, 5.0], [0.0, 0.0, 3.0]])
-    q = dqn.dueling_values(value, advantage)
-    close(q, [[0, 2, 4], [-2, -2, 1]])
-    close(q.mean(-1), value)
-    close(dqn.dueling_values(value, advantage + 7), q, rtol=1e-5)
-    net = dqn.QNetwork(Box(-1.0, 1.0, (4,)), 3, (8,), "relu", True)
-    weights = net.init(jax.random.key(0), jnp.zeros(4))
-    head = weights["params"]["MLP_0"]["Dense_1"]["kernel"]
-    assert head.shape == (8, 4)
-    assert net.apply(weights, jnp.zeros((2, 5, 4))).shape == (2, 5, 3)
-    shifted = jax.tree.map(lambda x: x, weights)
-    shifted["params"]["MLP_0"]["Dense_1"]["bias"] = jnp.array([1.0, 0.0, 0.0, 0.0])
-    close(net.apply(shifted, jnp.ones(4)) - net.apply(weights, jnp.ones(4)), 1, rtol=1e-5)
-
-
 # ---- exploration
-
-
-def test_epsilon_schedule():
-    hyper = strongly_typed(dqn.Hyper(epsilon_start=0.9, epsilon_end=0.1, exploration_steps=100))
-    for step, epsilon in ((0, 0.9), (25, 0.7), (100, 0.1), (10**6, 0.1)):
-        close(dqn.epsilon_at(jnp.int32(step), hyper), epsilon)
-    close(dqn.epsilon_at(jnp.int32(0), hyper.replace(exploration_steps=jnp.int32(0))), 0.1)
-
-
-def test_epsilon_greedy_probabilities():
-    q, mask = jnp.array([[1.0, 3.0, 2.0], [1.0, 3.0, 2.0]]), jnp.array([[1, 1, 1], [1, 0, 1]], bool)
-    pi = dqn.epsilon_greedy(q, 0.3, mask)
-    close(jax.nn.softmax(pi.logits), [[0.1, 0.8, 0.1], [0.15, 0, 0.85]], atol=1e-6)
-    np.testing.assert_array_equal(pi.mode(), [1, 2])
-    close(jax.nn.softmax(dqn.epsilon_greedy(q[0], 0.3).logits), [0.1, 0.8, 0.1], atol=1e-6)
-    close(jax.nn.softmax(dqn.epsilon_greedy(q, 0.0, mask).logits), [[0, 1, 0], [0, 0, 1]])
-    # All random: the mode is then any allowed action, drawing as likely as said.
-    pi = dqn.epsilon_greedy(jnp.broadcast_to(q[1], (9000, 3)), 1.0, jnp.broadcast_to(mask[1], (9000, 3)))
-    close(np.bincount(pi.sample(jax.random.key(0)), minlength=3) / 9000, [0.5, 0, 0.5], atol=0.02)
 
 
 def test_greedy_is_the_best_action_even_where_all_are_as_likely():
@@ -249,7 +187,7 @@ def network(algo):
     env, config = algo.venv.env, algo.config
     params = env.default_params
     n = env.action_space(params).n
-    return dqn.QNetwork(env.observation_space(params), n, config.hidden, config.activation, config.dueling)
+    return QNetwork(env.observation_space(params), n, config.hidden, config.activation, config.dueling)
 
 
 class Curved(nn.Module):

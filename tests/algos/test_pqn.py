@@ -1,4 +1,4 @@
-"""PQN: targets and losses against arrays computed by hand and rlax, what a carry remembers, and the protocol."""
+"""PQN, also recurrent: targets and losses against arrays computed by hand and rlax, what a carry remembers."""
 
 import dataclasses
 from functools import cache, partial
@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from jaxrl import make, train
-from jaxrl.algos import pqn
+from jaxrl.algos import pqn, pqn_rnn
 from jaxrl.environment import strongly_typed
+from jaxrl.nn.action_values import epsilon_at
 from jaxrl.returns import lambda_returns
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import DelayedReward, Masked, ObservationActionReward
 
 TINY = pqn.Config(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,))
-GRU = dataclasses.replace(TINY, rnn="gru", rnn_size=8, burn_in=3)
+GRU = pqn_rnn.Config(**dataclasses.asdict(TINY), rnn_size=8, burn_in=3)
 LSTM = dataclasses.replace(GRU, rnn="lstm", burn_in=0)
 
 
@@ -27,7 +28,17 @@ def close(actual, desired, **tolerance):
 
 
 class Table(nn.Module):
-    """Values linear in the observation; nothing is remembered."""
+    """Values linear in the observation."""
+
+    outputs: int = 2
+
+    @nn.compact
+    def __call__(self, obs):
+        return nn.Dense(self.outputs, use_bias=False)(obs)
+
+
+class Sequences(nn.Module):
+    """The same of sequences; nothing is remembered."""
 
     outputs: int = 2
 
@@ -39,14 +50,21 @@ class Table(nn.Module):
         return hidden, nn.Dense(self.outputs, use_bias=False)(obs)
 
 
-def test_loss_by_hand():
+BATCH = pqn.Batch(jnp.eye(2), jnp.array([0, 1]), jnp.array([0.0, 7.0]))
+PAST = pqn_rnn.Past((), jnp.zeros((0, 2, 2)), jnp.zeros((0, 2), bool))
+SEQUENCE = pqn_rnn.Batch(*jax.tree.map(lambda x: x[None], BATCH), jnp.ones((1, 2), bool), PAST)
+
+
+@pytest.mark.parametrize(
+    ("module", "batch", "net"), [(pqn, BATCH, Table()), (pqn_rnn, SEQUENCE, Sequences())], ids=["pqn", "pqn_rnn"]
+)
+def test_loss_by_hand(module, batch, net):
     """Values 1, 3 and 2, 5 at the unit vectors: errors 1 - 0 and 5 - 7 of the actions taken."""
     weights = {"params": {"Dense_0": {"kernel": jnp.array([[1.0, 3.0], [2.0, 5.0]])}}}
-    batch = pqn.Batch(jnp.eye(2)[None], jnp.array([[0, 1]]), jnp.array([[0.0, 7.0]]), None, None)
-    total, report = pqn.loss(weights, batch, Table())
+    total, report = module.loss(weights, batch, net)
     close(total, (0.5 * 1 + 0.5 * 4) / 2)
     close(report["q_value"], 3)
-    slope = jax.grad(lambda w: pqn.loss(w, batch, Table())[0])(weights)["params"]["Dense_0"]["kernel"]
+    slope = jax.grad(lambda w: module.loss(w, batch, net)[0])(weights)["params"]["Dense_0"]["kernel"]
     close(slope, [[0.5, 0], [0, -1]])
 
 
@@ -77,17 +95,22 @@ def test_best_value_is_of_allowed_actions():
     close(pqn.best_value(q, jnp.array([[True, False, True], [True, True, False]])), [3, -2])
 
 
-def test_exploration_is_linear():
-    hyper = strongly_typed(pqn.Hyper(epsilon_start=1.0, epsilon_end=0.2, exploration_steps=100))
-    close([pqn.epsilon_at(jnp.int32(s), hyper) for s in (0, 50, 100, 1000)], [1, 0.6, 0.2, 0.2])
-    close(pqn.epsilon_at(jnp.int32(0), hyper.replace(exploration_steps=jnp.int32(0))), 0.2)
+@pytest.mark.parametrize("module", [pqn, pqn_rnn])
+def test_exploration_is_linear(module):
+    hyper = strongly_typed(module.Hyper(epsilon_start=1.0, epsilon_end=0.2, exploration_steps=100))
+    close([epsilon_at(jnp.int32(s), hyper) for s in (0, 50, 100, 1000)], [1, 0.6, 0.2, 0.2])
+    close(epsilon_at(jnp.int32(0), hyper.replace(exploration_steps=jnp.int32(0))), 0.2)
+
+
+def module_of(config):
+    return pqn if isinstance(config, pqn.Config) else pqn_rnn
 
 
 @cache
 def cartpole(config=TINY):
     """Episodes cut after three steps: every third bootstraps from its final observation."""
     env, params = make("CartPole-v1")
-    algo = pqn.make(env, config)
+    algo = module_of(config).make(env, config)
     params = params.replace(max_steps=jnp.int32(3))
     return algo, jax.jit(lambda key, hyper=None: algo.init(key, hyper, params)), jax.jit(algo.collect)
 
@@ -95,15 +118,17 @@ def cartpole(config=TINY):
 @cache
 def network(config):
     env, params = make("CartPole-v1")
-    return pqn.QNetwork(
-        env.observation_space(params),
-        2,
-        config.hidden,
-        config.activation,
-        config.layer_norm,
-        config.rnn,
-        config.rnn_size,
-    )
+    body = config.hidden, config.activation, config.layer_norm
+    if config is TINY:
+        return pqn.QNetwork(env.observation_space(params), 2, *body)
+    return pqn_rnn.QNetwork(env.observation_space(params), 2, *body, config.rnn, config.rnn_size)
+
+
+def sequence_values(config, weights, hidden, obs, start):
+    """Action values of a sequence, replayed from `hidden`."""
+    if config is TINY:
+        return jax.jit(network(config).apply)(weights, obs)
+    return jax.jit(network(config).apply)(weights, hidden, obs, start)[1]
 
 
 @pytest.mark.parametrize("config", [TINY, GRU, LSTM], ids=["none", "gru", "lstm"])
@@ -111,12 +136,14 @@ def test_a_rollout_bootstraps_from_the_final_observation_of_its_own_episode(conf
     """Every episode by itself, from nothing remembered: all values, and that of its final observation at the end."""
     _, init, collect = cartpole(config)
     state = init(jax.random.key(1))
-    assert config.rnn == "none" or np.all(state.carry.start)
+    recurrent = config is not TINY
+    assert not recurrent or np.all(state.carry.start)
     after, rollout = collect(state)
     np.testing.assert_array_equal(rollout.truncated.sum(0), 2)  # steps 2 and 5; the rollout ends in an episode
-    if config.rnn != "none":
+    if recurrent:
         np.testing.assert_array_equal(rollout.start.T, [np.arange(8) % 3 == 0] * 4)
-    net, start = network(config), jnp.zeros((4, 4), bool)
+    start = jnp.zeros((4, 4), bool)
+    nothing = network(config).initial_carry((4,)) if recurrent else ()
     for first in (0, 3):
         steps = slice(first, first + 3)
         obs = rollout.obs[steps]
@@ -130,12 +157,12 @@ def test_a_rollout_bootstraps_from_the_final_observation_of_its_own_episode(conf
 
         final = step(obs[2], rollout.action[first + 2])
         episode = jnp.concatenate([obs, final[None]])
-        _, q = jax.jit(net.apply)(state.weights, net.initial_carry((4,)), episode, start)
+        q = sequence_values(config, state.weights, nothing, episode, start)
         close(rollout.value[steps], q.max(-1)[:3], atol=1e-5)
         close(rollout.next_value[steps], q.max(-1)[1:], atol=1e-5)
     # The last step's successor is where the next rollout begins.
-    hidden = () if config.rnn == "none" else after.carry.hidden
-    _, q = jax.jit(net.apply)(state.weights, hidden, after.obs[None], start[:1])
+    hidden = after.carry.hidden if recurrent else ()
+    q = sequence_values(config, state.weights, hidden, after.obs[None], start[:1])
     close(rollout.next_value[-1], q[0].max(-1), atol=1e-5)
 
 
@@ -178,9 +205,9 @@ def test_burn_in_replaces_a_stale_carry_and_is_not_learnt_from():
     @jax.jit
     @partial(jax.value_and_grad, argnums=(0, 1))
     def total(hidden, obs, start):
-        past = pqn.Past(hidden, obs[:3], start[:3])
-        batch = pqn.Batch(obs[3:], jnp.zeros((4, 2), jnp.int32), jnp.ones((4, 2)), start[3:], past)
-        return pqn.loss(weights, batch, net)[0]
+        past = pqn_rnn.Past(hidden, obs[:3], start[:3])
+        batch = pqn_rnn.Batch(obs[3:], jnp.zeros((4, 2), jnp.int32), jnp.ones((4, 2)), start[3:], past)
+        return pqn_rnn.loss(weights, batch, net)[0]
 
     stale, slopes = total(hidden, obs, start)
     assert stale != total(0 * hidden, obs, start)[0]
@@ -208,8 +235,8 @@ def test_a_deployed_carry_forgets_where_told():
 @pytest.mark.parametrize("config", [GRU, pytest.param(LSTM, marks=pytest.mark.slow)], ids=["gru", "lstm"])
 def test_recurrent_variants_keep_the_contract(config):
     """Every group of weights learns (where episodes have two steps, so that there is something to carry)."""
-    algo = pqn.make(DelayedReward(), dataclasses.replace(config, num_epochs=1))
-    check_algorithm(algo, hyper=pqn.Hyper(learning_rate=1e-2), num_updates=3)
+    algo = pqn_rnn.make(DelayedReward(), dataclasses.replace(config, num_epochs=1))
+    check_algorithm(algo, hyper=pqn_rnn.Hyper(learning_rate=1e-2), num_updates=3)
 
 
 def test_one_minibatch_by_hand():
@@ -224,7 +251,7 @@ def test_one_minibatch_by_hand():
         cut = rollout.truncated[t] | rollout.terminated[t] | (t == 7)
         later = np.where(cut, rollout.next_value[t], 0.3 * rollout.next_value[t] + 0.7 * target[t + 1])
         target[t] = 0.1 * rollout.reward[t] + 0.9 * np.where(rollout.terminated[t], 0, later)
-    q = network(config).apply(state.weights, (), rollout.obs, None)[1]
+    q = network(TINY).apply(state.weights, rollout.obs)
     taken = np.take_along_axis(np.asarray(q), np.asarray(rollout.action)[..., None], -1)[..., 0]
     close(metrics["loss"], 0.5 * np.mean((taken - target[:8]) ** 2))
     close(metrics["q_value"], taken.mean())
@@ -244,7 +271,7 @@ def test_forbidden_actions_are_neither_taken_nor_bootstrapped_from():
 
 
 def test_no_key_is_used_twice():
-    algo = pqn.make(ObservationActionReward(id="key reuse"), dataclasses.replace(GRU, num_epochs=1))
+    algo = pqn_rnn.make(ObservationActionReward(id="key reuse"), dataclasses.replace(GRU, num_epochs=1))
 
     def run(key):
         state, _ = algo.update(algo.init(key))
@@ -257,9 +284,9 @@ def test_a_recurrent_policy_remembers_a_bit():
     """Shown at the first two steps, asked for three steps later; without memory the best mean return is 0."""
     env, params = make("MemoryLength-bsuite")
     params = params.replace(memory_length=jnp.int32(3))
-    config = pqn.Config(num_envs=16, num_steps=8, num_minibatches=2, hidden=(16,), rnn="gru", rnn_size=16)
-    hyper = pqn.Hyper(learning_rate=5e-3, exploration_steps=4000, epsilon_end=0.0)
-    algo = pqn.make(env, config)
+    config = pqn_rnn.Config(num_envs=16, num_steps=8, num_minibatches=2, hidden=(16,), rnn_size=16)
+    hyper = pqn_rnn.Hyper(learning_rate=5e-3, exploration_steps=4000, epsilon_end=0.0)
+    algo = pqn_rnn.make(env, config)
     _, metrics = jax.jit(lambda key: train(algo, key, 10_000, hyper, params))(jax.random.key(0))
     assert np.nanmean(metrics["episode_return"][-8:]) > 0.9
 
@@ -268,13 +295,16 @@ def test_a_recurrent_policy_remembers_a_bit():
     ("build", "message"),
     [
         (lambda: pqn.Config(num_steps=0), r"num_steps=0.*at least 1"),
-        (lambda: pqn.Config(rnn="lstn"), r"rnn='lstn'.*lstm"),
-        (lambda: pqn.Config(burn_in=2), r"burn_in=2.*0 to 0 with rnn='none'"),
-        (lambda: pqn.Config(rnn="gru", burn_in=65), r"burn_in=65.*0 to 64"),
+        (lambda: pqn_rnn.Config(num_steps=0), r"num_steps=0.*at least 1"),
+        (lambda: pqn_rnn.Config(rnn="lstn"), r"rnn='lstn'.*lstm"),
+        (lambda: pqn_rnn.Config(rnn="none"), r"rnn='none'.*lstm.*pqn"),
+        (lambda: pqn_rnn.Config(burn_in=65), r"burn_in=65.*0 to num_steps=64"),
         (lambda: pqn.Config(num_envs=3, num_steps=5, num_minibatches=6), r"num_envs \* num_steps = 15; 3 does"),
-        (lambda: pqn.Config(rnn="gru", num_envs=12, num_minibatches=8), r"num_envs = 12; 4 does"),
+        (lambda: pqn_rnn.Config(num_envs=12, num_minibatches=8), r"num_envs = 12; 4 does"),
         (lambda: pqn.make(make("Pendulum-v1")[0], TINY), r"pqn acts in Discrete.*Pendulum-v1"),
+        (lambda: pqn_rnn.make(make("Pendulum-v1")[0], GRU), r"pqn_rnn acts in Discrete.*Pendulum-v1"),
         (lambda: pqn.make(make("CartPole-v1")[0], TINY, Table(3)), r"values \(4, 3\).*needs \(4, 2\)"),
+        (lambda: pqn_rnn.make(make("CartPole-v1")[0], GRU, Sequences(3)), r"values \(4, 3\).*needs \(4, 2\)"),
         (lambda: pqn.make(make("CartPole-v1")[0], dataclasses.replace(TINY, activation="rleu")), r"'rleu'.*relu"),
     ],
 )

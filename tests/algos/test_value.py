@@ -8,10 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jaxrl import make, train
 from jaxrl.algos import c51, dqn, iqn, qr_dqn, rainbow
-from jaxrl.nn import value_heads
+from jaxrl.nn.value_heads import midpoints, padded_edges
+from jaxrl.replay.q_learning import Batch, critic_of_outputs, objective
 from jaxrl.spaces import Box, Dict
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import Masked, ObservationReward, Termination, TimeLimit
@@ -41,28 +44,29 @@ def entropy(target):
 
 
 @pytest.mark.parametrize(
-    ("critic", "target"),
+    ("loss", "target"),
     [
-        ("two_hot", [0, 0.8, 0.2]),  # target 0.5 + 0.5 * 1.4 = 1.2
-        ("c51", [0.1, 0.2 / 2 + 0.2 + 0.6 / 2, 0.3]),  # atoms go to 0.5, 1, 1.5
+        (dqn.two_hot_loss, [0, 0.8, 0.2]),  # target 0.5 + 0.5 * 1.4 = 1.2
+        (c51.loss, [0.1, 0.2 / 2 + 0.2 + 0.6 / 2, 0.3]),  # atoms go to 0.5, 1, 1.5
     ],
+    ids=["two_hot", "c51"],
 )
-def test_categorical_losses_by_hand(critic, target):
-    each, priority = value_heads.critic_loss(LOGITS, REWARD, DISCOUNT, NEXT, critic, (0.0, 2.0))
+def test_categorical_losses_by_hand(loss, target):
+    each, priority = loss(LOGITS, REWARD, DISCOUNT, NEXT, (0.0, 2.0))
     close(each, [cross_entropy(target)])
     close(priority, [cross_entropy(target) - entropy(target)])
-    terminal, _ = value_heads.critic_loss(LOGITS, jnp.array([1.0]), 0 * DISCOUNT, NEXT, critic, (0.0, 2.0))
+    terminal, _ = loss(LOGITS, jnp.array([1.0]), 0 * DISCOUNT, NEXT, (0.0, 2.0))
     close(terminal, [np.log(4)])
 
 
 def test_hl_gauss_loss_by_hand():
     logits, following = jnp.zeros((1, 11)), jnp.zeros((1, 11)).at[0, 5].set(50.0)  # the successor is worth 1
-    close(value_heads.action_values(following, "hl_gauss", (0.0, 2.0)), 1)
-    each, priority = value_heads.critic_loss(logits, REWARD, DISCOUNT, following, "hl_gauss", (0.0, 2.0))
+    close(dqn.hl_gauss_values(following, (0.0, 2.0)), 1)
+    each, priority = dqn.hl_gauss_loss(logits, REWARD, DISCOUNT, following, (0.0, 2.0))
     close(each, np.log(11))
     assert 0 < priority[0] < each[0]
-    slope = jax.grad(lambda x: value_heads.critic_loss(x, REWARD, DISCOUNT, following, "hl_gauss", (0.0, 2.0))[0].sum())
-    centres = value_heads.bins("hl_gauss", 11, (0.0, 2.0))
+    slope = jax.grad(lambda x: dqn.hl_gauss_loss(x, REWARD, DISCOUNT, following, (0.0, 2.0))[0].sum())
+    centres = midpoints(padded_edges(0.0, 2.0, 11))
     close(-(slope(logits) @ centres), 1.0 - centres.mean(), atol=1e-3)  # towards a target of 0.5 + 0.5 * 1
     assert centres[0] < 0 and centres[-1] > 2, "the support is padded"
 
@@ -71,18 +75,92 @@ def test_quantile_loss_by_hand():
     outputs, following = jnp.array([[0.0, 1.0]]), jnp.array([[1.0, 5.0]])  # targets 1 and 3
     # Errors 1, 3 at 0.25 and 0, 2 at 0.75.
     want = 0.25 * (0.5 + 2.5) / 2 + 0.75 * 1.5 / 2
-    each, priority = value_heads.critic_loss(outputs, REWARD, DISCOUNT, following, "quantile")
+    each, priority = qr_dqn.loss(outputs, REWARD, DISCOUNT, following)
     close(each, [want])
     close(priority, each)
-    close(value_heads.action_values(following, "quantile"), [3])
+    close(qr_dqn.values(following), [3])
 
 
 def test_scalar_losses_and_priorities_by_hand():
     outputs, following = jnp.array([4.0]), jnp.array([1.0])  # the target is 1
     for critic, want in (("mse", 4.5), ("huber", 2.5)):
-        each, priority = value_heads.critic_loss(outputs, REWARD, DISCOUNT, following, critic)
+        values, loss = dqn.CRITICS[critic]
+        close(values(outputs), outputs)
+        each, priority = loss(outputs, REWARD, DISCOUNT, following)
         close(each, [want])
         close(priority, [3])
+
+
+# ---- projection and quantiles
+
+CENTRES = jnp.array([-1.0, 0.0, 1.0, 2.0])
+
+
+def test_projection_by_hand():
+    """Values between atoms, on one, and beyond either end; and the Bellman update of C51's algorithm 1."""
+    values, probability = jnp.array([-3.0, -0.5, 1.0, 5.0]), jnp.array([0.1, 0.2, 0.3, 0.4])
+    close(c51.project(values, probability, CENTRES), [0.1 + 0.1, 0.1, 0.3, 0.4])
+    # reward 0.5, discount 0.5: atoms go to 0, 0.5, 1, 1.5; terminated: all to the reward.
+    uniform = jnp.full((2, 4), 0.25)
+    values = jnp.array([[0.5], [0.5]]) + jnp.array([[0.5], [0.0]]) * CENTRES
+    close(c51.project(values, uniform, CENTRES), [[0, 0.375, 0.5, 0.125], [0, 0.5, 0.5, 0]])
+
+
+def test_quantile_huber_by_hand():
+    # Errors of quantile 0: 0.5 and 3, of quantile 1: -1.5 and 1.
+    quantiles, targets, fraction = jnp.array([0.0, 2.0]), jnp.array([0.5, 3.0]), qr_dqn.fractions(2)
+    close(fraction, [0.25, 0.75])
+    first = 0.25 * (0.125 + 2.5) / 2
+    second = (0.25 * 1.0 + 0.75 * 0.5) / 2
+    close(qr_dqn.quantile_huber(quantiles, fraction, targets), first + second)
+    wide = (0.25 * (0.125 + 4.0) + 0.25 * 1.125 + 0.75 * 0.5) / 2 / 2  # kappa = 2: 3 -> 2 (3 - 1)
+    close(qr_dqn.quantile_huber(quantiles, fraction, targets, 2.0), wide)
+    # kappa -> 0 is quantile regression, whose optimum is the quantile.
+    close(qr_dqn.quantile_huber(quantiles, fraction, targets, 1e-6), (0.25 * 3.5 + 0.25 * 1.5 + 0.75) / 2, rtol=1e-4)
+    batched = qr_dqn.quantile_huber(jnp.stack([quantiles, quantiles]), fraction, jnp.stack([targets, targets]))
+    close(batched, [first + second] * 2)
+
+
+def test_quantile_regression_finds_the_quantiles():
+    samples = jnp.asarray(np.random.default_rng(0).exponential(size=2000))
+    tau = qr_dqn.fractions(5)
+    slope = jax.jit(jax.grad(lambda q: qr_dqn.quantile_huber(q, tau, samples, 1e-3)))
+    q = jax.lax.fori_loop(0, 3000, lambda i, q: q - 0.05 * slope(q), jnp.zeros(5))
+    close(q, np.quantile(samples, tau), atol=0.02)
+
+
+limits = st.tuples(st.floats(-50, 50), st.floats(0.5, 100)).map(lambda x: (x[0], x[0] + x[1]))
+shares = st.lists(st.floats(0.01, 1), min_size=6, max_size=6).map(lambda p: np.array(p) / np.sum(p))
+
+
+@given(limits, shares, st.floats(-3, 3), st.floats(0, 1))
+def test_projection_keeps_mass_and_mean_inside_the_support(limits, probability, reward, discount):
+    low, high = limits
+    centres = jnp.linspace(low, high, 6)
+    values, p = reward + discount * centres, jnp.asarray(probability, jnp.float32)
+    out = c51.project(values, p, centres)
+    assert out.min() >= 0
+    close(out.sum(), 1, rtol=1e-3)
+    tolerance = 1e-3 * max(abs(low), abs(high), 1)
+    close(out @ centres, jnp.clip(values, low, high) @ p, atol=tolerance, rtol=1e-3)
+
+
+def test_against_rlax():
+    rlax = pytest.importorskip("rlax")
+    rng = np.random.default_rng(1)
+    y = jnp.asarray(rng.uniform(-12, 12, 64), jnp.float32)
+    centres = jnp.linspace(-10.0, 10.0, 21)
+    p = jax.nn.softmax(jnp.asarray(rng.normal(size=(64, 21)), jnp.float32))
+    values = y[:, None] + 0.9 * centres
+    want = jax.vmap(rlax.categorical_l2_project, (0, 0, None))(values, p, centres)
+    close(c51.project(values, p, centres), want, atol=1e-5)
+    quantiles, targets = (jnp.asarray(rng.normal(size=(64, n)), jnp.float32) for n in (5, 7))
+    tau = jnp.asarray(rng.uniform(size=(64, 5)), jnp.float32)
+    want = jax.vmap(lambda *x: rlax.quantile_regression_loss(*x, huber_param=1.0))(quantiles, tau, targets)
+    close(qr_dqn.quantile_huber(quantiles, tau, targets), want)
+
+
+# ---- whole losses
 
 
 class Table(nn.Module):
@@ -105,7 +183,7 @@ SPACE = Dict({"x": Box(0.0, 1.0, (2,)), "action_mask": Box(0, 1, (2,), jnp.bool_
 )
 def test_whole_categorical_loss_by_hand(double, allowed, action):
     """The online network prefers action 0 in state 1, the target network action 1; the weight scales the loss."""
-    batch = dqn.Batch(
+    batch = Batch(
         obs={"x": jnp.array([[1.0, 0.0]]), "action_mask": jnp.ones((1, 2), bool)},
         action=jnp.array([1]),
         reward=jnp.array([0.0]),
@@ -114,24 +192,17 @@ def test_whole_categorical_loss_by_hand(double, allowed, action):
         weight=jnp.array([0.5]),
     )
     target = np.array([[[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]]])
-    config = c51.Config(double=double, num_outputs=3)
+    critic = critic_of_outputs(Table(), SPACE, double, c51.values, c51.loss)
     weights = {"params": {"table": jnp.log(PROBABILITY)}}
-    value, report = dqn.loss(weights, batch, jnp.log(target), config, Table(), SPACE, (0.0, 2.0))
+    target_weights = {"params": {"table": jnp.log(PROBABILITY).at[1].set(jnp.log(target[0]))}}
+    value, report = objective(weights, target_weights, batch, (0.0, 2.0), (None, None), critic)
     close(value, 0.5 * cross_entropy(target[0, action], (0.2, 0.4, 0.4)))
     close(report["q_value"], 0.4 + 0.8)
     close(report["priority"], [2 * value - entropy(target[0, action])])
 
 
-def test_dueling_is_a_sum_of_logits():
-    net = dqn.QNetwork(Box(-1.0, 1.0, (2,)), 3, (4,), "relu", True, num_outputs=5)
-    weights = net.init(jax.random.key(0), jnp.zeros(2))
-    bias = jnp.arange(20.0).reshape(4, 5)
-    weights["params"]["MLP_0"]["Dense_1"] = {"kernel": jnp.zeros((4, 20)), "bias": bias.reshape(-1)}
-    close(net.apply(weights, jnp.zeros((7, 2)))[3], bias[0] + bias[1:] - bias[1:].mean(0))
-
-
 def test_iqn_loss_by_hand():
-    batch = dqn.Batch(None, jnp.array([1]), REWARD, DISCOUNT, None)
+    batch = Batch(None, jnp.array([1]), REWARD, DISCOUNT, None)
     quantiles, following = jnp.array([[[9.0, 9.0], [0.0, 1.0]]]), jnp.array([[[1.0, 5.0], [7.0, 7.0]]])
     each = iqn.loss(quantiles, jnp.array([[0.1, 0.6]]), batch, jnp.array([0]), following)
     close(each, [0.1 * (0.5 + 2.5) / 2 + 0.6 * 1.5 / 2])  # targets 1 and 3
@@ -139,24 +210,6 @@ def test_iqn_loss_by_hand():
 
 
 # ---- noise
-
-
-def test_noisy_layer():
-    layer, x = dqn.NoisyDense(3), jnp.array([[1.0, -2.0], [0.0, 0.0]])
-    weights = layer.init(jax.random.key(0), x)
-    p = weights["params"]
-    assert max(abs(p["kernel"]).max(), abs(p["bias"]).max()) <= 2**-0.5
-    close(p["kernel_sigma"], 0.5 / 2**0.5)
-    mean = layer.apply(weights, x)
-    close(mean, x @ p["kernel"] + p["bias"])
-    draws = jax.vmap(lambda k: layer.apply(weights, x, rngs={"noise": k}))(jax.random.split(jax.random.key(1), 20_000))
-    # f(e)^2 = |e| has the mean sqrt(2 / pi): once in the variance of the noise of a bias, squared in that of a weight.
-    spread = 0.5**2 / 2
-    close(draws.mean(0), mean, atol=0.02)
-    size = np.sqrt(2 / np.pi)
-    close(draws[:, 1].var(0), spread * size, rtol=0.05)
-    close(draws[:, 0].var(0), spread * (5 * size**2 + size), rtol=0.05)
-    assert len(np.unique(np.asarray(draws[:50, 0, 0]))) == 50
 
 
 @cache
@@ -282,7 +335,7 @@ def test_probes(module, probe, config, hyper):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: dqn.Config(critic="mes"), r"'mes'.*mse, huber, two_hot, hl_gauss, c51, quantile"),
+        (lambda: dqn.Config(critic="mes"), r"'mes'.*mse, huber, two_hot, hl_gauss; c51, qr_dqn and iqn"),
         (lambda: dqn.Config(critic="hl_gauss", num_outputs=4), r"num_outputs=4.*hl_gauss needs at least 5"),
         (lambda: rainbow.Config(num_envs=4, num_steps=2, buffer_size=8), r"buffer_size=8.*16 does"),
         (lambda: iqn.Config(num_quantiles=0), r"num_quantiles=0"),
@@ -303,8 +356,16 @@ def test_impossible_requests_are_refused(build, message):
 
 def test_relatives_differ_from_dqn_only_where_they_say():
     base = dataclasses.asdict(dqn.Config())
+    del base["critic"]
+    everything = {"double": True, "prioritised": True, "dueling": True, "noisy": True, "n_step": 3}
     for config, changes in (
-        (c51.Config(), {"critic": "c51", "double": False}),
-        (qr_dqn.Config(), {"critic": "quantile", "double": False, "num_outputs": 51}),
+        (c51.Config(), {"double": False}),
+        (qr_dqn.Config(), {"double": False, "num_outputs": 51}),
+        (rainbow.Config(), {**everything, "num_outputs": 51}),
     ):
         assert dataclasses.asdict(config) == base | changes
+    hyper, limits = dataclasses.asdict(dqn.Hyper()), ("v_min", "v_max")
+    without = {name: value for name, value in hyper.items() if name not in limits}
+    silent = dict(epsilon_start=0.0, epsilon_end=0.0, exploration_steps=0, priority_steps=500_000)
+    for module, want in ((c51, hyper), (qr_dqn, without), (iqn, without), (rainbow, hyper | silent)):
+        assert dataclasses.asdict(module.Hyper()) == want

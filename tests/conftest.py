@@ -1,11 +1,13 @@
 """What every test runs under: run-time checked shapes and types, the CPU, a compilation cache that survives the run."""
 
+import collections
 import gc
 import os
 import sys
 import zlib
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
@@ -59,9 +61,11 @@ def known_flags() -> list[str]:
     return [LIGHT["XLA_FLAGS"]] if version("jaxlib").startswith("0.10.") else []
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """What is light is compiled lightly, the rest is not: each in its own call (see the Makefile). Then the slice."""
     light, part = config.getoption("--light"), config.getoption("--slice")
+    let_the_first_be_quick(items)
 
     def here(item):
         slow = item.get_closest_marker("slow")
@@ -77,6 +81,18 @@ def pytest_collection_modifyitems(config, items):
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if not here(item)])
         items[:] = kept
+
+
+def let_the_first_be_quick(items):
+    """`@pytest.mark.slow(but_first=2)`: the first two cases of a parametrised test are in the quick suite."""
+    seen = collections.Counter()
+    for item in items:
+        slow = item.get_closest_marker("slow")
+        if slow is None or "but_first" not in slow.kwargs:
+            continue
+        seen[item.parent.nodeid, item.originalname] += 1
+        if seen[item.parent.nodeid, item.originalname] <= slow.kwargs["but_first"]:
+            item.own_markers[:] = [mark for mark in item.own_markers if mark.name not in ("slow", "light")]
 
 
 MOST_MAPPINGS = 20_000

@@ -192,6 +192,7 @@ def test_videos_run_at_the_speed_of_the_task(id, steps, speed):
     assert every == steps and fps == pytest.approx(speed)
 
 
+@pytest.mark.slow
 def test_several_agents_are_slots_of_one_policy(tmp_path):
     folder = tmp_path / "flock"
     short = "--total-steps 64 --env.num-agents 2 --params.max-steps 6 --checkpoint-every 32 --config.num-envs 4"
@@ -266,6 +267,7 @@ def test_algos():
 # ---- curricula
 
 
+@pytest.mark.slow
 def test_a_run_under_level_replay_goes_on_and_is_evaluated_on_the_task(tmp_path):
     levels = "--curriculum plr --curriculum.config.buffer-size 8 --curriculum.hyper.staleness 0.5"
     small = f"Maze-v0 --env.height 5 --env.width 5 --params.walls 5 --params.max-steps 8 {TINY} {EVALUATION}"
@@ -279,6 +281,7 @@ def test_a_run_under_level_replay_goes_on_and_is_evaluated_on_the_task(tmp_path)
     assert "run folder" in good(f"resume {folder} --no-progress")
 
 
+@pytest.mark.slow
 def test_a_student_off_policy_under_a_teacher(tmp_path):
     teacher = "--curriculum alp_gmm --curriculum.ranges length=0.5:1.5 mass=0.5:2"
     teacher += " --curriculum.hyper.return-low -1600 --curriculum.hyper.return-high 0"
@@ -289,6 +292,7 @@ def test_a_student_off_policy_under_a_teacher(tmp_path):
     assert rows[-1]["levels_finished"] == [1.0] and rows[-1]["gradient_steps"][0] > 0
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize(
     "words",
     [

@@ -86,6 +86,7 @@ def test_equals_the_pure_program(algo, whole):
     assert result.state.step == STEPS and result.diverged == {} and not result.interrupted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "most"), [(0.0, 512), (1e6, 5)])
 def test_how_updates_are_grouped_changes_nothing(algo, whole, monkeypatch, seconds, most):
     monkeypatch.setattr(progress, "SECONDS_PER_CALL", seconds)
@@ -130,6 +131,7 @@ def test_load_gives_the_final_state(algo, whole):
     assert_identical(state, whole[0].state)
 
 
+@pytest.mark.slow
 def test_rows_are_means_of_log_every_updates(algo, whole):
     one = whole[0].metrics
     five = fit(algo, KEY, STEPS, log_every=5, progress=False).metrics
@@ -180,6 +182,7 @@ def test_a_run_that_broke_off_is_resumed_bit_for_bit(algo, whole, tmp_path, one_
     assert logs(tmp_path) == logs(whole[1])
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_exits_cleanly(algo, whole, tmp_path, one_by_one):
     before = signal.getsignal(signal.SIGINT)
     result = fit(algo, KEY, STEPS, out=tmp_path, **RUN, on_progress=stop_at(5, interrupt))
@@ -192,6 +195,7 @@ def test_ctrl_c_saves_and_exits_cleanly(algo, whole, tmp_path, one_by_one):
     assert logs(tmp_path) == logs(whole[1])
 
 
+@pytest.mark.slow
 def test_ctrl_c_cuts_no_row(algo, tmp_path, one_by_one):
     settings = {"log_every": 3, "progress": False}
     reference = fit(algo, KEY, STEPS, out=tmp_path / "a", **settings)
@@ -201,6 +205,7 @@ def test_ctrl_c_cuts_no_row(algo, tmp_path, one_by_one):
     assert logs(tmp_path / "b") == logs(tmp_path / "a")
 
 
+@pytest.mark.slow
 def test_two_ctrl_c_stop_at_once(algo, tmp_path, one_by_one):
     def twice():
         interrupt()
@@ -224,10 +229,12 @@ def test_resuming_a_finished_run_changes_nothing(algo, whole, tmp_path):
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"] is not None
 
 
+@pytest.mark.slow
 def test_resume_in_an_empty_folder_starts(algo, whole, tmp_path):
     assert_same_run(fit(algo, KEY, STEPS, out=tmp_path / "new", **RUN, resume=True), whole[0])
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_only_costs_time(algo, whole, tmp_path, one_by_one):
     with pytest.raises(Stop):
         fit(algo, KEY, STEPS, out=tmp_path, **RUN, on_progress=stop_at(9, fail))
@@ -298,6 +305,7 @@ def killed_and_resumed(tmp_path, kills, seed):
     assert [row["update"] for row in read_rows(tmp_path / "killed" / "metrics.jsonl")] == list(range(1, 121))
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_bit_identical(tmp_path):
     killed_and_resumed(tmp_path, kills=1, seed=time.time_ns() % 2**32)
 
@@ -311,6 +319,7 @@ def test_killed_five_times(tmp_path, attempt):
 # ---- many seeds, many settings
 
 
+@pytest.mark.slow
 def test_seeds_and_settings_at_once_are_the_single_runs(algo):
     rates = jnp.asarray([1e-3, 1e-2])
     together = fit(algo, KEY, STEPS, num_seeds=2, hyper=ppo.Hyper(learning_rate=rates), **RUN)
@@ -325,6 +334,7 @@ def test_seeds_and_settings_at_once_are_the_single_runs(algo):
         np.testing.assert_array_equal(together.metrics["episodes"][:, i], single.metrics["episodes"])
 
 
+@pytest.mark.slow
 def test_env_params_reach_training_and_evaluation(algo):
     _, params = jaxrl.make("CartPole-v1")
     short = params.replace(max_steps=jnp.int32(3))
@@ -337,6 +347,7 @@ def test_env_params_reach_training_and_evaluation(algo):
     assert same.evaluations[0]["return"] == 3
 
 
+@pytest.mark.slow
 def test_robust_plr_runs_and_resumes_unchanged(tmp_path, one_by_one):
     def level(key, params):
         length, mass = jax.random.uniform(key, (2,), minval=0.2, maxval=3.0)
@@ -363,6 +374,7 @@ def test_robust_plr_runs_and_resumes_unchanged(tmp_path, one_by_one):
 # ---- divergence
 
 
+@pytest.mark.slow
 def test_a_seed_that_diverges_is_frozen_and_the_others_go_on(algo, tmp_path):
     hyper = ppo.Hyper(learning_rate=jnp.asarray([1e-3, jnp.nan, 1e-2, jnp.inf]))
     fine = ppo.Hyper(learning_rate=jnp.asarray([1e-3, 1e-3, 1e-2, 1e-3]))
@@ -410,11 +422,13 @@ def test_a_single_run_stops_and_says_where_and_what_is_kept(algo, tmp_path, monk
         fit(algo, KEY, STEPS, hyper=ppo.Hyper(learning_rate=float("nan")), progress=False)
 
 
+@pytest.mark.slow
 def test_no_seed_left(algo):
     with pytest.raises(DivergenceError, match="NaN or infinity in update 0"):
         fit(algo, KEY, STEPS, num_seeds=2, hyper=ppo.Hyper(learning_rate=float("nan")), progress=False)
 
 
+@pytest.mark.slow
 def test_a_non_finite_loss_is_named(algo):
     def learn(state, rollout):
         state, metrics = algo.learn(state, rollout)
@@ -445,6 +459,7 @@ def test_the_watchdog_speaks_of_a_late_update_only(monkeypatch, capfd):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_the_display_shows_progress_return_and_speed(algo, capsys):
     fit(algo, KEY, STEPS, num_seeds=2)
     out = " ".join(capsys.readouterr().out.split())
@@ -452,6 +467,7 @@ def test_the_display_shows_progress_return_and_speed(algo, capsys):
     assert "return" in out and "±" in out
 
 
+@pytest.mark.slow
 def test_away_from_the_main_thread(algo, whole):
     from concurrent.futures import ThreadPoolExecutor
 
@@ -462,6 +478,7 @@ def test_away_from_the_main_thread(algo, whole):
 # ---- loggers
 
 
+@pytest.mark.slow
 def test_tensorboard_files_are_written(algo, tmp_path):
     fit(algo, KEY, 32, out=tmp_path, loggers=("tensorboard",), progress=False)
     (events,) = (tmp_path / "tensorboard").iterdir()

@@ -87,6 +87,7 @@ class Injected(DynamicObstacles):
         return self.advance(state, action[0], balls, params)
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("id", marked(GOLDEN, QUICK))
 def test_plays_as_the_reference(id, episodes):
     kept, env = GOLDEN[id], make(id)[0]
@@ -173,6 +174,7 @@ SLOW_COUNTS = ("KeyCorridor", "MultiRoom-N6", "ObstructedMaze", "Playground", "S
 QUICK_COUNTS = [id for id in COUNTS if not any(name in id for name in SLOW_COUNTS)]
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("id", marked(COUNTS, QUICK_COUNTS))
 def test_generates_as_the_reference(id):
     levels = draw(id)

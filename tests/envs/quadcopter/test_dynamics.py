@@ -104,6 +104,7 @@ GPD_PHYSICS = {
 }
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("kind", GPD_PHYSICS)
 def test_gpd_flies_three_models(double, kind):
     """From a tilted start near the floor: explicit dynamics and PyBullet's, with its damping, its late links, ground
@@ -418,6 +419,7 @@ def test_reference_paths_c24(double, cases):
 # ---- float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "physics", [dynamics.L2F, dynamics.GPD_PYB, dynamics.CRAZYFLOW], ids=["l2f", "pyb", "crazyflow"]
 )
@@ -565,6 +567,7 @@ def test_terminal_speed_of_drag(double):
     np.testing.assert_allclose(flight.velocity[:, 2], -9.81 / rate * (1 - np.exp(-rate * t)), rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_floors_hold(double):
     start = at_rest(LIGHT, (0.0, 0.0, 0.05), rpm=0.0)._replace(velocity=(0.5, 0.0, -1.0))
     for floor, depth in (("stop", 0.001), ("contact", 0.03)):
@@ -629,6 +632,7 @@ def test_quaternion_keeps_its_length_for_100_000_steps(integrator):
 # ---- symmetries and JAX
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("physics", [dynamics.L2F, dynamics.GPD_PYB_GND_DRAG_DW, dynamics.CRAZYFLOW_0_4])
 def test_nothing_depends_on_heading_or_place(double, physics):
     """A start turned about z and moved sideways, pushed accordingly, flies the same path turned and moved."""
@@ -660,6 +664,7 @@ def test_nothing_depends_on_heading_or_place(double, physics):
     np.testing.assert_allclose(b.rpm, a.rpm, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_vmap_is_a_loop_and_jit_changes_nothing(double):
     """Over every leaf of the model, and over drones."""
     base = models.CRAZYFLIE
@@ -721,6 +726,7 @@ USED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", USED)
 def test_gradients_reach_every_number_that_is_used(double, name):
     """Finite for all leaves, zero exactly for those that the physics does not read; also from a drone at rest."""
@@ -951,6 +957,7 @@ def test_euler_round_trip(roll, pitch, yaw):
         np.testing.assert_allclose(rotations.matrix(q), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_rotations_have_derivatives_everywhere():
     """At no turn at all, and through half a turn."""
     for at in ((0.0, 0.0, 0.0), (np.pi, 0.0, 0.0)):

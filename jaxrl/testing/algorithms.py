@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,6 @@ from jaxrl.testing.assertions import (
     Counted,
     all_in,
     assert_close,
-    assert_equal,
     assert_same_type,
     assert_stock_keys,
     assert_strong,
@@ -69,7 +69,7 @@ def check_algorithm(
     collected, rollout = jax.jit(algo.collect)(state)
     assert_same_type(state, collected, "state before and after collect")
     assert int(collected.step) == algo.steps_per_update, "collect counts the steps"
-    assert_equal(collected.weights, state.weights, "weights before and after collect")
+    chex.assert_trees_all_equal(collected.weights, state.weights, custom_message="weights before and after collect")
     parts, parts_metrics = jax.jit(algo.learn)(collected, rollout)
     assert_close((parts, parts_metrics), (new, metrics), "collect, then learn, against update", 1e-4)
 
@@ -101,7 +101,7 @@ def _check_act(algo: Algorithm, state: Any) -> None:
         assert all_in(space, action, len(shape)), f"act on a batch {shape} leaves {space}"
     first, _ = algo.act(policy, key, obs, algo.initial_carry(()), greedy=True)
     second, _ = algo.act(policy, jax.random.key(2), obs, algo.initial_carry(()), greedy=True)
-    assert_equal(first, second, "greedy actions with two keys")
+    chex.assert_trees_all_equal(first, second, custom_message="greedy actions with two keys")
 
 
 def _check_seeds(

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +18,6 @@ from jaxrl.testing.assertions import (
     Counted,
     all_in,
     assert_close,
-    assert_equal,
     assert_same_type,
     assert_stock_keys,
     assert_strong,
@@ -100,9 +100,13 @@ def _check_step(env: Environment, params: Any, key: Array, reset: Callable, step
     action = _action(env, action_key, params)
     ts = step(step_key, state, action, params)
     assert_close(env.step(step_key, state, action, params), ts, "step without jit and with it")
-    assert_equal(step(step_key, state, action, params), ts, "step twice with the same arguments")
+    chex.assert_trees_all_equal(
+        step(step_key, state, action, params), ts, custom_message="step twice with the same arguments"
+    )
     if env.deterministic:
-        assert_equal(step(other_key, state, action, params), ts, "deterministic=True, but the key matters")
+        chex.assert_trees_all_equal(
+            step(other_key, state, action, params), ts, custom_message="deterministic=True, but the key matters"
+        )
     if env.noiseless:
         seen = jax.jit(env.observe)(other_key, ts.state, params)
         assert_close(seen, ts.obs, "noiseless=True, but the key of observe matters")
@@ -118,7 +122,9 @@ def _check_discrete(env: Environment, params: Any, key: Array, reset: Callable, 
     if jnp.issubdtype(getattr(action, "dtype", jnp.float32), jnp.integer):
         _, state = reset(key, params)
         ts = step(key, state, action, params)
-        assert_equal(step(key, state, action.astype(jnp.uint8), params), ts, "step with a uint8 action")
+        chex.assert_trees_all_equal(
+            step(key, state, action.astype(jnp.uint8), params), ts, custom_message="step with a uint8 action"
+        )
 
 
 def _check_rollout(env: Environment, params: Any, key: Array, num_steps: int) -> None:

@@ -63,7 +63,7 @@ def adam(
 
 
 def muon(learning_rate: Array | float) -> optax.GradientTransformation:
-    """`optax.contrib.muon` (Jordan et al. 2024) on layers' kernels and Adam on all other weights, at one learning rate.
+    """`optax.contrib.muon` (Jordan et al. 2024) on kernels and NAdam on all other weights, at one learning rate.
 
     Steps on matrices have the root mean square of Adam's (Liu et al. 2025, arXiv:2502.16982), so that one rate suits
     both. A kernel is a leaf whose name begins with `kernel` or `recurrent`; its leading axes are a batch (an ensemble).

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,6 @@ from jaxrl.algorithm import Algorithm, train
 from jaxrl.testing.assertions import (
     all_in,
     assert_close,
-    assert_equal,
     assert_same_type,
     assert_stock_keys,
     assert_strong,
@@ -88,7 +88,7 @@ def _check_parts(algo: Algorithm, state: Any, init: Callable[[], Any]) -> None:
     start = jax.jit(init)()
     collected, _ = jax.jit(algo.collect)(start)
     assert int(collected.step) == algo.steps_per_update, "collect counts the steps"
-    assert_equal(collected.weights, start.weights, "weights before and after collect")
+    chex.assert_trees_all_equal(collected.weights, start.weights, custom_message="weights before and after collect")
 
 
 def _hands_through(fn: Any, field: str, state: Any, *args: Any) -> bool:
@@ -136,7 +136,7 @@ def _check_runs(algo: Algorithm, key: Array, init: Callable[[Array], Any], num_u
     inside, first, second = acted
     for shape, ok in zip(BATCHES, inside, strict=True):
         assert ok, f"act on a batch {shape} leaves its space"
-    assert_equal(first, second, "greedy actions with two keys")
+    chex.assert_trees_all_equal(first, second, custom_message="greedy actions with two keys")
 
 
 def _actions(algo: Algorithm, state: Any) -> tuple[list[Array], Any, Any]:

@@ -1,4 +1,4 @@
-"""What contracts and tests say of trees, keys, traces and spaces."""
+"""What contracts and tests say of trees, keys, traces and spaces, beside chex's assertions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +56,7 @@ def _describe(tree: PyTree) -> dict[str, tuple[Any, ...]]:
     }
 
 
+# chex's `assert_trees_all_equal_shapes_and_dtypes` takes weakly typed leaves and strong ones for the same.
 def assert_same_type(a: PyTree, b: PyTree, what: str) -> None:
     assert jax.tree.structure(a) == jax.tree.structure(b), f"{what}: {jax.tree.structure(a)} != {jax.tree.structure(b)}"
     first, second = _describe(a), _describe(b)
@@ -71,9 +73,10 @@ def plain(x: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
 
 
+# chex's `assert_trees_all_close` allows integers the tolerance of floats, and cannot read keys.
 def assert_close(a: PyTree, b: PyTree, what: str, rtol: float = 1e-5, atol: float = 1e-5) -> None:
     """Equal integers, booleans and keys; floats within tolerance."""
-    assert jax.tree.structure(a) == jax.tree.structure(b), f"{what}: structures differ"
+    chex.assert_trees_all_equal_structs(a, b, custom_message=what)
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(a), jax.tree.leaves(b), strict=True):
         where = f"{what}: {jax.tree_util.keystr(path)}"
         x, y = plain(x), plain(y)
@@ -81,10 +84,6 @@ def assert_close(a: PyTree, b: PyTree, what: str, rtol: float = 1e-5, atol: floa
             np.testing.assert_allclose(x, y, rtol, atol, err_msg=where)
         else:
             np.testing.assert_array_equal(x, y, err_msg=where)
-
-
-def assert_equal(a: PyTree, b: PyTree, what: str) -> None:
-    assert_close(a, b, what, 0.0, 0.0)
 
 
 def is_float(x: Any) -> bool:
@@ -110,6 +109,8 @@ def members(space: Space, x: Any, batch: int) -> Array:
     return contains(x)
 
 
+# chex's `assert_max_traces` counts all functions of one name wrapped at one place as one, over the whole process: a
+# contract called for a hundred environments would fail at the second.
 class Counted:
     """A function that counts how often jax traces it."""
 

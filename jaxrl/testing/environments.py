@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +18,6 @@ from jaxrl.testing.assertions import (
     Counted,
     all_in,
     assert_close,
-    assert_equal,
     assert_same_type,
     assert_stock_keys,
     assert_strong,
@@ -148,9 +148,9 @@ def _check_episodes(env: Environment, params: Any, key: Array, num_steps: int) -
     assert np.all(np.asarray(ts.truncated) | (time < limit) | ~running), "truncated at max_steps, also when terminated"
     assert np.all(np.isfinite(ts.reward) | ~running.reshape(*running.shape, *(1,) * agents)), "rewards are not finite"
     rows_of = [jax.tree.map(lambda x, i=i: plain(x)[i], tuple(out[:1]) + tuple(out[3:5])) for i in range(3)]
-    assert_equal(rows_of[1], rows_of[0], "an episode twice with the same keys")
+    chex.assert_trees_all_equal(rows_of[1], rows_of[0], custom_message="an episode twice with the same keys")
     if env.deterministic:
-        assert_equal(rows_of[2], rows_of[0], "deterministic=True, but the key matters")
+        chex.assert_trees_all_equal(rows_of[2], rows_of[0], custom_message="deterministic=True, but the key matters")
     if env.noiseless:
         assert_close(seen, ts.obs, "noiseless=True, but the key of observe matters")
     if slopes is not None:
@@ -202,7 +202,7 @@ def _check_integers(env: Environment, params: Any, key: Array) -> None:
         assert_same_type(other, wanted, f"step with a {dtype} action")
     pair = jax.jit(lambda a, b: (env.step(key, state, a, params), env.step(key, state, b, params)))
     first, second = pair(action, action.astype(jnp.uint8))
-    assert_equal(second, first, "step with a uint8 action")
+    chex.assert_trees_all_equal(second, first, custom_message="step with a uint8 action")
 
 
 def _check_step(env: Environment, params: Any, key: Array, reset: Callable, step: Callable) -> None:
@@ -213,9 +213,13 @@ def _check_step(env: Environment, params: Any, key: Array, reset: Callable, step
     action = _action(env, action_key, params)
     ts = step(step_key, state, action, params)
     assert_close(env.step(step_key, state, action, params), ts, "step without jit and with it")
-    assert_equal(step(step_key, state, action, params), ts, "step twice with the same arguments")
+    chex.assert_trees_all_equal(
+        step(step_key, state, action, params), ts, custom_message="step twice with the same arguments"
+    )
     if env.deterministic:
-        assert_equal(step(other_key, state, action, params), ts, "deterministic=True, but the key matters")
+        chex.assert_trees_all_equal(
+            step(other_key, state, action, params), ts, custom_message="deterministic=True, but the key matters"
+        )
     if env.noiseless:
         seen = jax.jit(env.observe)(other_key, ts.state, params)
         assert_close(seen, ts.obs, "noiseless=True, but the key of observe matters")

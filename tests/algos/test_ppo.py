@@ -559,7 +559,7 @@ def test_gradient_is_clipped_by_its_global_norm():
     means = {}
     for limit in (1e-3, 1e3):
         after, metrics = learn(state.replace(hyper=state.hyper.replace(max_grad_norm=jnp.float32(limit))), rollout)
-        means[limit] = np.asarray(after.optimizer.mean)
+        means[limit] = np.asarray(after.optimizer.inner[0].mu)
         norm = metrics["grad_norm"]
     close(np.linalg.norm(means[1e-3]), 0.1 * 1e-3, rtol=1e-4)
     close(np.linalg.norm(means[1e3]), 0.1 * norm, rtol=1e-4)

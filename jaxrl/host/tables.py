@@ -68,6 +68,7 @@ _PAGES = {
         "ddpg": "td3.md",
         "iqn": "dqn.md",
         "pbt": "population.md",
+        "pqn_rnn": "pqn.md",
         "qr_dqn": "dqn.md",
         "rainbow": "dqn.md",
         "reinforce": "a2c.md",

@@ -1,5 +1,6 @@
 # Each target sets up what it needs: a .venv with the locked packages. Only Python >= 3.11 and make are assumed.
-#   make demo    make test    make test-all    make lint    make bench    make results    make lock
+#   make demo    make test    make test-all    make test-slice    make test-budget    make lint    make bench
+#   make results    make lock
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
@@ -8,7 +9,11 @@ PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$python && break; done)
 
-.PHONY: help demo test test-all lint format lock bench results clean
+# Compiling is most of a test's time. What may be compiled with few optimisations runs first, so compiled; then the rest.
+LIGHT := $(BIN)/python -m pytest --light $(PYTEST_ARGS)
+OPTIMISED := $(BIN)/python -m pytest --optimised $(PYTEST_ARGS)
+
+.PHONY: help demo test test-all test-slice test-budget lint format lock bench results clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -17,10 +22,21 @@ demo: $(VENV)/.installed
 	$(BIN)/jaxrl train ppo CartPole-v1 --seeds 4 --total-steps 500000 --out runs/demo --overwrite --video
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(LIGHT) -m "not slow" --compile-budget check
+	$(OPTIMISED) -m "not slow" $(shell grep -rl "mark.optimised" tests --include="test_*.py")
 
 test-all: $(VENV)/.installed-dev-reference
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(LIGHT)
+	$(OPTIMISED)
+
+# An eighth of the slow tests, another one after each commit.
+test-slice: $(VENV)/.installed-dev
+	$(LIGHT) --slice $(shell git rev-list --count HEAD)
+	$(OPTIMISED) --slice $(shell git rev-list --count HEAD)
+
+# The twenty dearest files of the quick suite, and which of them exceed what tests/compile_budget.json allows.
+test-budget: $(VENV)/.installed-dev
+	$(LIGHT) -m "not slow" --compile-budget report
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -47,7 +47,7 @@ from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.networks import ActorCritic
-from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import successor_values
 from jaxrl.spaces import Discrete, Space
@@ -68,6 +68,7 @@ class Config:
     num_minibatches: int = 8  # gradient steps a pass; divides num_envs * num_steps
     hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
     activation: str = "tanh"
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         if self.search not in ("gumbel", "puct"):
@@ -112,7 +113,7 @@ class AlphaZeroState:
     obs: Any  # (N, ...)
     step: jax.Array  # environment steps done
     weights: Any
-    optimizer: AdamState  # of the flattened weights
+    optimizer: OptimizerState
 
 
 class Plan(NamedTuple):
@@ -299,6 +300,7 @@ class _AlphaZero:
     network: nn.Module
     observation_space: Space
     search: _Search
+    optimizer: Optimizer
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> AlphaZeroState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
@@ -314,7 +316,7 @@ class _AlphaZero:
             obs=obs,
             step=jnp.int32(0),
             weights=weights,
-            optimizer=adam_init(ravel_pytree(weights)[0]),
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
         )
 
     def collect(self, state: AlphaZeroState) -> tuple[AlphaZeroState, Rollout]:
@@ -368,7 +370,9 @@ class _AlphaZero:
         def minibatch(carry, batch):
             flat, optimizer = carry
             grads, report = gradient(unravel(flat), batch, hyper, self.network, self.observation_space)
-            flat, optimizer, report["grad_norm"] = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
+            flat, optimizer, report["grad_norm"] = self.optimizer.descend(
+                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
+            )
             return (flat, optimizer), report
 
         def epoch(carry, order):
@@ -430,7 +434,12 @@ def searcher(env: Environment | VectorEnv, config: Config = Config(), network: n
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """AlphaZero on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     `act` is the policy network alone, as it sees observations only; acting with the search needs the environment's
@@ -438,13 +447,17 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
 
     Args:
         network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ImportError without mctx, and ValueError for an action space that is not Discrete, several agents, a
     state that holds a random key, or a network whose outputs do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
     search, num_actions = _parts(env, config, network)
-    alphazero = _AlphaZero(config, venv, search.network, search.observation_space, search)
+    alphazero = _AlphaZero(
+        config, venv, search.network, search.observation_space, search, optimizer_of(optimizer or config.optimizer)
+    )
     state = jax.eval_shape(alphazero.init, jax.random.key(0))
     head, value = jax.eval_shape(lambda s: search.network.apply(s.weights, s.obs), state)
     if head.shape != (config.num_envs, num_actions) or value.shape != (config.num_envs,):

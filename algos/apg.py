@@ -44,7 +44,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.math import fast_key, shuffled
 from jaxrl.nn.distributions import Normal, num_outputs
 from jaxrl.nn.networks import ActorCritic
-from jaxrl.nn.optim import AdamState, adam_init, annealed, descend, polyak
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of, polyak
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import Steps, rollout
 from jaxrl.spaces import Box, Space
@@ -62,6 +62,7 @@ class Config:
     num_minibatches: int = 4  # of an epoch; divides num_envs * num_steps
     hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
     activation: str = "elu"  # smooth ones: their derivative is what is learnt from
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches")
@@ -97,17 +98,16 @@ class APGState:
     step: jax.Array  # environment steps done
     weights: Any
     target_weights: Any  # of which only the critic is used; None without Config.critic
-    optimizer: AdamState  # of the policy; over the flattened weights
+    optimizer: OptimizerState  # of the policy
     critic_optimizer: Any  # the same for the critic; None without
 
 
 class Rollout(NamedTuple):
-    """Where a rollout began, from which `learn` makes it again in order to differentiate it, and what happened."""
+    """What happened, and the derivative through it: both come of one pass through the dynamics."""
 
-    key: Array
-    env_state: Any
-    obs: Any  # (N, ...)
     steps: Steps  # (T, N, ...)
+    loss: Array
+    grads: Any  # of the loss with respect to the weights that acted
 
 
 def discounts(done: Bool[Array, "T N"], gamma: Float[Array, ""] | float) -> Float[Array, "T N"]:
@@ -149,6 +149,7 @@ class _APG:
     network: nn.Module
     observation_space: Space
     action_space: Box
+    optimizer: Optimizer
 
     def distribution(self, weights: Any, obs: Any) -> Normal:
         outputs: Any = self.network.apply(weights, obs, method="actor")
@@ -173,8 +174,8 @@ class _APG:
             step=jnp.int32(0),
             weights=weights,
             target_weights=weights if self.config.critic else None,
-            optimizer=adam_init(ravel_pytree(weights)[0]),
-            critic_optimizer=adam_init(ravel_pytree(weights)[0]) if self.config.critic else None,
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
+            critic_optimizer=self.optimizer.init(weights, hyper.critic_learning_rate) if self.config.critic else None,
         )
 
     def roll(self, weights: Any, state: APGState) -> tuple[APGState, Steps]:
@@ -213,27 +214,16 @@ class _APG:
         )
 
     def collect(self, state: APGState) -> tuple[APGState, Rollout]:
-        new_state, steps = self.roll(state.weights, state)
-        return new_state, Rollout(state.key, state.env_state, state.obs, steps)
+        grads, (loss, new_state, steps) = self.gradient(state)
+        return new_state, Rollout(steps, loss, grads)
 
     def learn(self, state: APGState, rollout: Rollout) -> tuple[APGState, dict[str, Array]]:
-        """The rollout is made again with `state.weights`, from the same start with the same key."""
-        start = state.replace(key=rollout.key, env_state=rollout.env_state, obs=rollout.obs)
-        grads, (loss, _, steps) = self.gradient(start)
-        return self.improve(state, grads, loss, steps)
-
-    def update(self, state: APGState) -> tuple[APGState, dict[str, Array]]:
-        """`learn` after `collect`, with one rollout instead of two equal ones."""
-        grads, (loss, new_state, steps) = self.gradient(state)
-        return self.improve(new_state, grads, loss, steps)
-
-    def improve(self, state: APGState, grads: Any, loss: Array, steps: Steps) -> tuple[APGState, dict[str, Array]]:
         """A step along the policy's gradient, then the critic's epochs on the steps."""
-        hyper = state.hyper
+        hyper, (steps, loss, grads) = state.hyper, rollout
         begin = state.step - self.config.num_steps * self.config.num_envs
         learning_rate = annealed(hyper.learning_rate, begin, hyper.anneal_steps)
         flat, unravel = ravel_pytree(state.weights)
-        flat, optimizer, norm = descend(flat, state.optimizer, grads, learning_rate, hyper.max_grad_norm)
+        flat, optimizer, norm = self.optimizer.descend(flat, state.optimizer, grads, learning_rate, hyper.max_grad_norm)
         state = state.replace(weights=unravel(flat), optimizer=optimizer)
         report = {"loss": loss, "grad_norm": norm, "learning_rate": learning_rate}
         if self.config.critic:
@@ -258,7 +248,7 @@ class _APG:
             flat, optimizer = carry
             obs, target = jax.tree.map(lambda x: x[rows], batch)
             loss, grads = jax.value_and_grad(lambda w: value_loss(self.value(w, obs), target))(unravel(flat))
-            flat, optimizer, _ = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
+            flat, optimizer, _ = self.optimizer.descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
             return (flat, optimizer), loss
 
         order = shuffled(fast_key(shuffle_key), (config.num_epochs, size))
@@ -281,11 +271,18 @@ class _APG:
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """Analytic policy gradients on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `networks.ActorCritic`.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space other than Box, several agents, or a network whose outputs do not fit.
     """
@@ -294,7 +291,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     outputs = num_outputs(action_space)
     if network is None:
         network = ActorCritic(observation_space, outputs, True, config.hidden, config.activation)
-    apg = _APG(config, venv, network, observation_space, action_space)
+    apg = _APG(config, venv, network, observation_space, action_space, optimizer_of(optimizer or config.optimizer))
     state = jax.eval_shape(apg.init, jax.random.key(0))
     shape = jax.eval_shape(lambda s: apg.distribution(s.weights, s.obs).mean, state).shape
     if shape != (config.num_envs, outputs):

@@ -31,7 +31,7 @@ from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import TanhNormal
 from jaxrl.nn.networks import MLP, activation_function, active_units, encode
-from jaxrl.nn.optim import adam_init, descend
+from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of
 from jaxrl.replay import off_policy
 from jaxrl.replay.off_policy import Rollout, Transition, flatten, init_critics
 from jaxrl.replay.ring import Replay, uniform
@@ -55,6 +55,7 @@ class Config:
     b1: float = 0.5  # Adam's, of actor and critics
     momentum: float = 0.99  # of the running statistics of batch renormalisation
     warmup: int = 100_000  # gradient steps of plain batch normalisation before its limits on r and d apply
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         off_policy.check_config(self)
@@ -180,7 +181,7 @@ class CrossQState:
     step: jax.Array  # environment steps done
     weights: Any  # {"actor": ..., "critic": ..., "log_alpha": ()}, the critics' with a leading axis of 2
     batch_stats: Any  # running statistics of the critics, not trained
-    optimizer: Any  # an AdamState of each, of the flattened weights
+    optimizer: Any  # an OptimizerState of each
     replay: Any
 
 
@@ -195,6 +196,8 @@ class _CrossQ:
     observation_space: Space
     action_space: Space
     replay: Replay
+    optimizer: Optimizer
+    alpha_optimizer: Optimizer
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> CrossQState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
@@ -222,7 +225,7 @@ class _CrossQ:
             step=jnp.int32(0),
             weights=weights,
             batch_stats=variables["batch_stats"],
-            optimizer={name: adam_init(flat) for name, flat in flatten(weights)[0].items()},
+            optimizer={name: self.optimizer.init(w, hyper.learning_rate) for name, w in weights.items()},
             replay=self.replay.init(item),
         )
 
@@ -259,8 +262,8 @@ class _CrossQ:
             critic_key, actor_key = jax.random.split(key)
             gradient = jax.grad(self.critics_loss, has_aux=True)
             grads, (report, batch_stats) = gradient(weights["critic"], weights, batch_stats, critic_key, batch, hyper)
-            critic, critic_optimizer, report["grad_norm"] = descend(
-                flat["critic"], optimizer["critic"], grads, *learning, b1=self.config.b1
+            critic, critic_optimizer, report["grad_norm"] = self.optimizer.descend(
+                flat["critic"], optimizer["critic"], grads, *learning
             )
 
             def improve():
@@ -270,9 +273,9 @@ class _CrossQ:
                 (loss, entropy), grads = gradient(
                     weights["actor"], critic_weights, batch_stats, alpha, actor_key, batch
                 )
-                actor = descend(flat["actor"], optimizer["actor"], grads, *learning, b1=self.config.b1)
+                actor = self.optimizer.descend(flat["actor"], optimizer["actor"], grads, *learning)
                 grads = jax.grad(alpha_loss)(weights["log_alpha"], entropy, target_entropy)
-                log_alpha = descend(
+                log_alpha = self.alpha_optimizer.descend(
                     flat["log_alpha"], optimizer["log_alpha"], grads, hyper.alpha_learning_rate, hyper.max_grad_norm
                 )
                 # Counted `delay` times, for the report is a mean over all gradient steps.
@@ -347,6 +350,7 @@ def make(
     config: Config = Config(),
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """CrossQ on `env`. Equal arguments give the same functions, so they share one jit cache.
 
@@ -355,6 +359,8 @@ def make(
             tanh, (..., A) each.
         critic: a flax module from a whole observation, an action and the keyword `train` to values (...), with running
             statistics in the collection `batch_stats`; there will be two of them.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit.
     """
@@ -364,7 +370,9 @@ def make(
         actor = Actor(observation_space, action_space.shape[0], config.hidden, config.activation)
     if critic is None:
         critic = Critic(observation_space, config.critic_hidden, config.activation, config.momentum, config.warmup)
-    crossq = _CrossQ(config, venv, actor, critic, observation_space, action_space, uniform(config.buffer_size))
+    replay, chosen = uniform(config.buffer_size), optimizer or config.optimizer
+    optimizers = optimizer_of(chosen, b1=config.b1), optimizer_of(chosen)
+    crossq = _CrossQ(config, venv, actor, critic, observation_space, action_space, replay, *optimizers)
     off_policy.check_outputs(action_space, crossq.outputs, (config.num_envs, *action_space.shape), (2, config.num_envs))
     return algorithm_of("crossq", crossq, Hyper, config.num_envs * config.num_steps)
 

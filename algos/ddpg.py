@@ -28,7 +28,7 @@ from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, s
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP, encode
-from jaxrl.nn.optim import adam_init, descend, polyak
+from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of, polyak
 from jaxrl.replay import off_policy
 from jaxrl.replay.off_policy import Critic, Rollout, Transition, action_values, flatten
 from jaxrl.replay.ring import Replay, uniform
@@ -48,6 +48,7 @@ class Config:
     hidden: tuple[int, ...] = (256, 256)  # widths of actor and critic
     activation: str = "relu"
     layer_norm: bool = False  # in the critic
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         off_policy.check_config(self)
@@ -97,7 +98,7 @@ class DDPGState:
     step: jax.Array  # environment steps done
     weights: Any  # {"actor": ..., "critic": ...}
     target_weights: Any  # likewise
-    optimizer: Any  # {"actor": AdamState, "critic": AdamState}, of the flattened weights
+    optimizer: Any  # {"actor": OptimizerState, "critic": OptimizerState}
     replay: Any
 
 
@@ -132,6 +133,7 @@ class _DDPG:
     observation_space: Space
     action_space: Space
     replay: Replay
+    optimizer: Optimizer
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> DDPGState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
@@ -152,7 +154,7 @@ class _DDPG:
             step=jnp.int32(0),
             weights=weights,
             target_weights=weights,
-            optimizer={name: adam_init(flat) for name, flat in flatten(weights)[0].items()},
+            optimizer={name: self.optimizer.init(w, hyper.learning_rate) for name, w in weights.items()},
             replay=self.replay.init(item),
         )
 
@@ -179,12 +181,12 @@ class _DDPG:
             weights, learning = unravel(flat), (hyper.learning_rate, hyper.max_grad_norm)
             gradient = jax.grad(self.critic_loss, has_aux=True)
             grads, report = gradient(weights["critic"], unravel(target), batch, hyper)
-            critic, critic_optimizer, report["grad_norm"] = descend(
+            critic, critic_optimizer, report["grad_norm"] = self.optimizer.descend(
                 flat["critic"], optimizer["critic"], grads, *learning
             )
             critic_weights = unravel({**flat, "critic": critic})["critic"]
             report["actor_loss"], grads = jax.value_and_grad(self.actor_loss)(weights["actor"], critic_weights, batch)
-            actor, actor_optimizer, _ = descend(flat["actor"], optimizer["actor"], grads, *learning)
+            actor, actor_optimizer, _ = self.optimizer.descend(flat["actor"], optimizer["actor"], grads, *learning)
             flat = {"actor": actor, "critic": critic}
             optimizer = {"actor": actor_optimizer, "critic": critic_optimizer}
             return (flat, polyak(target, flat, hyper.tau), optimizer), report
@@ -234,12 +236,15 @@ def make(
     config: Config = Config(),
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """DDPG on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         actor: a flax module from an observation without its privileged part to actions (..., A) in [-1, 1].
         critic: a flax module from a whole observation and an action to values (...).
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit.
     """
@@ -250,7 +255,16 @@ def make(
     if critic is None:
         critic = Critic(observation_space, config.hidden, config.activation, config.layer_norm)
     replay = uniform(config.buffer_size)
-    ddpg = _DDPG(config, venv, actor, critic, observation_space, action_space, replay)
+    ddpg = _DDPG(
+        config,
+        venv,
+        actor,
+        critic,
+        observation_space,
+        action_space,
+        replay,
+        optimizer_of(optimizer or config.optimizer),
+    )
     off_policy.check_outputs(action_space, ddpg.outputs, (config.num_envs, *action_space.shape), (config.num_envs,))
     return algorithm_of("ddpg", ddpg, Hyper, config.num_envs * config.num_steps)
 

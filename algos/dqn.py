@@ -36,6 +36,7 @@ from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment, pytree
+from jaxrl.nn.optim import OptimizerLike
 from jaxrl.nn.value_heads import cross_entropy, entropy, expected_value, hl_gauss, midpoints, padded_edges, two_hot
 from jaxrl.replay.q_learning import algorithm_of_outputs, check_num_outputs, check_sizes
 from jaxrl.vectorize import VectorEnv
@@ -60,6 +61,7 @@ class Config:
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (120, 84)
     activation: str = "relu"
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -174,19 +176,26 @@ SCALAR = ("mse", "huber")  # those with one output an action
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """DQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         network: a flax module from an observation (a dict keeps its `action_mask`) to values of the n actions (..., n),
         or to their outputs (..., n, num_outputs) if the critic has several.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
     values, loss = CRITICS[config.critic]
     scalar = config.critic in SCALAR
     num_outputs = 1 if scalar else config.num_outputs
-    return algorithm_of_outputs("dqn", env, config, Hyper, network, values, loss, num_outputs, bounded=not scalar)
+    return algorithm_of_outputs("dqn", env, config, Hyper, network, values, loss, num_outputs, not scalar, optimizer)
 
 
 if __name__ == "__main__":

@@ -10,15 +10,17 @@ differentiated. With fitness f_i made into centred ranks in [-1/2, 1/2] and w_i 
     CMA-ES      weighted recombination of the better half, step size and full covariance from evolution paths (Hansen
                 2016, arXiv:1604.00772); `sep_cma_es` keeps its diagonal (Ros and Hansen 2008)
 
-The strategies are evosax's (`pip install jaxrl[evosax]`); here are the evaluation, the settings as leaves and Adam on
-the gradient of the mean. Deviations from Salimans et al.: no weight decay and no virtual batch normalisation (the
-observations may be normalised by running statistics); actions carry no noise. Results: `docs/algos/evolution.md`.
+The strategies are evosax's (`pip install jaxrl[evosax]`); here are the evaluation, the settings as leaves and the
+optimiser (Adam) on the gradient of the mean. Deviations from Salimans et al.: no weight decay and no virtual batch
+normalisation (the observations may be normalised by running statistics); actions carry no noise. Results:
+`docs/algos/evolution.md`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -33,7 +35,7 @@ from jaxrl.environment import Environment, pytree, split_observation, strongly_t
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import num_outputs, of_space
 from jaxrl.nn.networks import MLP, encode
-from jaxrl.nn.optim import adam_init, annealed, safe_adam
+from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
 from jaxrl.rollout import rollout
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 from jaxrl.vectorize import VectorEnv
@@ -56,6 +58,7 @@ class Config:
     hidden: tuple[int, ...] = (16,)
     activation: str = "tanh"
     normalize_obs: bool = False
+    optimizer: str = "adam"  # of the mean, by its gradient; a name of optim.OPTIMIZERS; open_es and pgpe
 
     @property
     def num_envs(self) -> int:
@@ -80,7 +83,7 @@ class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
     sigma: jax.Array = 0.1  # std of the weights around their mean; pgpe and (sep_)cma_es adapt it from here on
-    learning_rate: jax.Array = 0.03  # of the mean, by Adam; open_es and pgpe
+    learning_rate: jax.Array = 0.03  # of the mean, by the optimiser; open_es and pgpe
     anneal_steps: jax.Array = 0  # environment steps over which the learning rate goes to zero; 0: constant
     std_learning_rate: jax.Array = 0.1  # pgpe
     std_max_change: jax.Array = 0.2  # pgpe: largest relative change of a std in one generation
@@ -149,17 +152,17 @@ def choose(space: Space, outputs: Float[Array, "*batch n"], action_mask: Any = N
     return of_space(space, outputs, action_mask).mode()
 
 
-def adam() -> Any:
-    """Adam as an optax transformation whose learning rate lies in its state, `(AdamState, learning_rate)`."""
+def with_its_rate(optimizer: Optimizer, unravel: Callable[[Array], Any]) -> Any:
+    """An optax transformation of flattened weights whose learning rate lies in its state, `(state, learning_rate)`."""
     import optax
 
     def init(flat):
-        return adam_init(flat), jnp.zeros((), flat.dtype)
+        rate = jnp.zeros((), flat.dtype)
+        return optimizer.init(unravel(flat), rate), rate
 
     def update(grads, state, params=None):
-        optimizer, learning_rate = state
-        change, optimizer = safe_adam(grads, optimizer, learning_rate)
-        return change, (optimizer, learning_rate)
+        change, after = optimizer.change(params, state[0], unravel(grads), state[1])
+        return change, (after, state[1])
 
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
@@ -286,23 +289,35 @@ class _Evolution:
         return self.action(policy.weights, visible(obs), policy.normalizer), carry
 
 
-def _evosax_strategy(name: str, population_size: int, num_weights: int) -> Any:
+def _evosax_strategy(config: Config, weights: Any, optimizer: Optimizer) -> Any:
+    """evosax's strategy over weights of these shapes and dtypes."""
     try:
         from evosax import algorithms
     except ImportError as error:
         raise ImportError("evolution needs evosax: pip install jaxrl[evosax]") from error
-    settings = {"optimizer": adam()} if name in ("open_es", "pgpe") else {}
     # `make` may be called where jax traces, but what it returns outlives that.
     with jax.ensure_compile_time_eval():
-        return getattr(algorithms, STRATEGIES[name])(population_size, np.zeros(num_weights, np.float32), **settings)
+        flat, unravel = ravel_pytree(jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.result_type(float)), weights))
+        settings = {}
+        if config.strategy in ("open_es", "pgpe"):
+            settings["optimizer"] = with_its_rate(optimizer, unravel)
+        strategy = getattr(algorithms, STRATEGIES[config.strategy])
+        return strategy(config.population_size, np.zeros(len(flat), np.float32), **settings)
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """An evolution strategy on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         network: a flax module from observations to logits, or for a Box to means in units of the box (-1 to 1 a side).
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ImportError without evosax, and ValueError for an action space it cannot handle, several agents, a network
     whose outputs do not fit or that is too large for cma_es, and common starts of slots with params of their own.
@@ -325,7 +340,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
             f"cma_es decomposes a {num_weights} x {num_weights} covariance each generation; "
             f"make the network smaller (at most {MOST_WEIGHTS} weights) or use strategy='sep_cma_es'."
         )
-    strategy = _evosax_strategy(config.strategy, config.population_size, num_weights)
+    strategy = _evosax_strategy(config, weights, optimizer_of(optimizer or config.optimizer))
     # Its eigendecomposition is LAPACK's, of which two batched calls at a time can hang a CPU: under vmap one by one.
     ask = jax.custom_batching.sequential_vmap(strategy.ask) if config.strategy == "cma_es" else strategy.ask
     evolution = _Evolution(config, venv, network, observation_space, action_space, strategy, ask)

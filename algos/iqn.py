@@ -34,6 +34,7 @@ from jaxrl.algos.qr_dqn import fractions, quantile_huber
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.nn.action_values import best_action, outputs_of
 from jaxrl.nn.networks import MLP, active_units, encode
+from jaxrl.nn.optim import OptimizerLike
 from jaxrl.replay.q_learning import Batch, Critic, algorithm, check_shape, check_sizes
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
@@ -57,6 +58,7 @@ class Config:
     num_cosines: int = 64  # of the embedding of a fraction
     hidden: tuple[int, ...] = (120, 84)  # all but the last before the fraction comes in, that one after it
     activation: str = "relu"
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -163,11 +165,18 @@ def critic(config: Config, network: nn.Module, observation_space: Space) -> Crit
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """IQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         network: a flax module as `QuantileNetwork`; a dict observation keeps its `action_mask`.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
@@ -182,7 +191,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     def init(key, obs):
         return network.init(key, obs, fractions(config.num_quantiles))
 
-    algo = algorithm("iqn", venv, config, Hyper, observation_space, pair, init, draws=True)
+    algo = algorithm("iqn", venv, config, Hyper, observation_space, pair, init, draws=True, optimizer=optimizer)
     state = jax.eval_shape(algo.init, jax.random.key(0))
     q = jax.eval_shape(lambda state: pair.values(state.weights, visible(state.obs), (), None), state)
     check_shape(q.shape, (config.num_envs, action_space.n))

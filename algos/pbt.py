@@ -220,6 +220,5 @@ def make(student: Algorithm, config: Config) -> Algorithm:
         init=pbt.init,
         collect=pbt.collect,
         learn=pbt.learn,
-        update=pbt.update,
         policy=pbt.policy,
     )

@@ -37,7 +37,7 @@ from jaxrl.math import fast_key, shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import ActorCritic
-from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
@@ -60,6 +60,7 @@ class Config:
     normalize_advantage: bool = True  # per minibatch
     clip_value: bool = True
     stop_on_kl: bool = False  # no more gradient steps on a rollout once approx_kl exceeds hyper.target_kl
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches")
@@ -97,7 +98,7 @@ class PPOState:
     obs: Any  # (N, ...)
     step: jax.Array  # environment steps done
     weights: Any
-    optimizer: AdamState  # of the flattened weights
+    optimizer: OptimizerState
     normalizer: Any
     reward_scaler: Any
 
@@ -202,6 +203,7 @@ class _PPO:
     network: nn.Module
     observation_space: Space
     action_space: Space
+    optimizer: Optimizer
 
     def distribution(self, weights: Any, obs: Any, normalizer: Any) -> Distribution:
         outputs: Any = self.network.apply(weights, _view(normalizer, obs), method="actor")
@@ -222,7 +224,7 @@ class _PPO:
             obs=obs,
             step=jnp.int32(0),
             weights=weights,
-            optimizer=adam_init(ravel_pytree(weights)[0]),
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
             normalizer=normalize.init(first) if self.config.normalize_obs else None,
             reward_scaler=normalize.RewardScaler.init(self.config.num_envs) if self.config.normalize_reward else None,
         )
@@ -286,7 +288,9 @@ class _PPO:
             grads, report = gradient(
                 unravel(flat), batch, hyper, config, self.network, self.observation_space, self.action_space
             )
-            *new, report["grad_norm"] = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm, eps=1e-5)
+            *new, report["grad_norm"] = self.optimizer.descend(
+                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
+            )
             skip = jnp.bool_(False)
             if config.stop_on_kl:
                 stopped = stopped | (report["approx_kl"] > hyper.target_kl)
@@ -334,11 +338,18 @@ def _view(normalizer: Any, obs: Any) -> Any:
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """PPO on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
@@ -348,7 +359,9 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     continuous = isinstance(action_space, Box)
     if network is None:
         network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation, config.conv)
-    ppo = _PPO(config, venv, network, observation_space, action_space)
+    ppo = _PPO(
+        config, venv, network, observation_space, action_space, optimizer_of(optimizer or config.optimizer, eps=1e-5)
+    )
     state = jax.eval_shape(ppo.init, jax.random.key(0))
     head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
     head_shape = (head[0] if continuous else head).shape

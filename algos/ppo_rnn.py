@@ -42,7 +42,7 @@ from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
-from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
@@ -66,6 +66,7 @@ class Config:
     burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
     normalize_advantage: bool = True  # per minibatch
     clip_value: bool = True
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size")
@@ -193,7 +194,7 @@ class PPORNNState:
     obs: Any  # (N, ...)
     step: jax.Array  # environment steps done
     weights: Any
-    optimizer: AdamState  # of the flattened weights
+    optimizer: OptimizerState
     carry: Carry
     past: Past
 
@@ -277,6 +278,7 @@ class _PPORNN:
     network: Any
     observation_space: Space
     action_space: Space
+    optimizer: Optimizer
 
     def distribution(self, outputs: Any, obs: Any) -> Distribution:
         """The policy of an actor's outputs for one step's observations (*batch, ...), still with a time axis."""
@@ -307,7 +309,7 @@ class _PPORNN:
             obs=obs,
             step=jnp.int32(0),
             weights=weights,
-            optimizer=adam_init(ravel_pytree(weights)[0]),
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
             carry=Carry(start, hidden),
             past=Past(hidden, *past),
         )
@@ -387,7 +389,9 @@ class _PPORNN:
             grads, report = gradient(
                 unravel(flat), batch, hyper, config, self.network, self.observation_space, self.action_space
             )
-            *new, report["grad_norm"] = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm, eps=1e-5)
+            *new, report["grad_norm"] = self.optimizer.descend(
+                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
+            )
             if batch.mask is not None:
                 some = batch.mask.any()
                 new = jax.tree.map(lambda new, old: jnp.where(some, new, old), new, [flat, optimizer])
@@ -426,12 +430,19 @@ class _PPORNN:
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """Recurrent PPO on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         network: a flax module with the methods `actor`, `critic`, `__call__` (both) and `initial_carry` of
             `RecurrentActorCritic`; and `shared`, if it is True.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
@@ -442,7 +453,9 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     if network is None:
         body = config.hidden, config.activation, config.rnn, config.rnn_size, config.conv, config.shared
         network = RecurrentActorCritic(observation_space, outputs, continuous, *body)
-    ppo = _PPORNN(config, venv, network, observation_space, action_space)
+    ppo = _PPORNN(
+        config, venv, network, observation_space, action_space, optimizer_of(optimizer or config.optimizer, eps=1e-5)
+    )
     state = jax.eval_shape(ppo.init, jax.random.key(0))
     _, head, value = jax.eval_shape(
         lambda s: network.apply(s.weights, s.carry.hidden, *one_step((s.obs, s.carry.start))), state

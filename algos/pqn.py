@@ -39,7 +39,7 @@ from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key, shuffled
 from jaxrl.nn.action_values import best_action, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, orthogonal
-from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Discrete, Space
@@ -58,6 +58,7 @@ class Config:
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "relu"
     layer_norm: bool = True  # before every activation
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches")
@@ -112,7 +113,7 @@ class PQNState:
     obs: Any  # (N, ...)
     step: jax.Array  # environment steps done
     weights: Any
-    optimizer: AdamState  # of the flattened weights
+    optimizer: OptimizerState
 
 
 class Rollout(NamedTuple):
@@ -166,6 +167,7 @@ class _PQN:
     venv: VectorEnv
     network: Any
     observation_space: Space
+    optimizer: Optimizer
 
     def action_mask(self, obs: Any) -> Bool[Array, "..."] | None:
         return split_observation(obs, self.observation_space)[2]
@@ -187,7 +189,7 @@ class _PQN:
             obs=obs,
             step=jnp.int32(0),
             weights=weights,
-            optimizer=adam_init(ravel_pytree(weights)[0]),
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
         )
 
     def collect(self, state: PQNState) -> tuple[PQNState, Rollout]:
@@ -230,7 +232,9 @@ class _PQN:
         def minibatch(carry, batch):
             flat, optimizer = carry
             grads, report = gradient(unravel(flat), batch, self.network)
-            flat, optimizer, report["grad_norm"] = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
+            flat, optimizer, report["grad_norm"] = self.optimizer.descend(
+                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
+            )
             return (flat, optimizer), report
 
         def epoch(carry, order):
@@ -261,11 +265,18 @@ class _PQN:
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """PQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         network: a flax module from an observation (a dict keeps its `action_mask`) to values of the n actions (..., n).
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
@@ -274,7 +285,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     if network is None:
         body = config.hidden, config.activation, config.layer_norm, config.conv
         network = QNetwork(observation_space, action_space.n, *body)
-    pqn = _PQN(config, venv, network, observation_space)
+    pqn = _PQN(config, venv, network, observation_space, optimizer_of(optimizer or config.optimizer))
     state = jax.eval_shape(pqn.init, jax.random.key(0))
     shape = jax.eval_shape(lambda s: pqn.values(s.weights, s.obs), state).shape
     if shape != (config.num_envs, action_space.n):

@@ -41,7 +41,7 @@ from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key, shuffled
 from jaxrl.nn.action_values import best_action, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
-from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Discrete, Space
@@ -63,6 +63,7 @@ class Config:
     rnn: str = "gru"  # or "lstm"
     rnn_size: int = 64
     burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size")
@@ -137,7 +138,7 @@ class PQNRNNState:
     obs: Any  # (N, ...)
     step: jax.Array  # environment steps done
     weights: Any
-    optimizer: AdamState  # of the flattened weights
+    optimizer: OptimizerState
     carry: Carry
     past: Past
 
@@ -198,6 +199,7 @@ class _PQNRNN:
     venv: VectorEnv
     network: Any
     observation_space: Space
+    optimizer: Optimizer
 
     def action_mask(self, obs: Any) -> Bool[Array, "..."] | None:
         return split_observation(obs, self.observation_space)[2]
@@ -225,7 +227,7 @@ class _PQNRNN:
             obs=obs,
             step=jnp.int32(0),
             weights=weights,
-            optimizer=adam_init(ravel_pytree(weights)[0]),
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
             carry=carry,
             past=Past(carry.hidden, *past),
         )
@@ -290,7 +292,9 @@ class _PQNRNN:
         def minibatch(carry, batch):
             flat, optimizer = carry
             grads, report = gradient(unravel(flat), batch, self.network)
-            flat, optimizer, report["grad_norm"] = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
+            flat, optimizer, report["grad_norm"] = self.optimizer.descend(
+                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
+            )
             return (flat, optimizer), report
 
         def epoch(carry, order):
@@ -324,11 +328,18 @@ class _PQNRNN:
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """Recurrent PQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         network: a flax module with the methods `initial_carry` and `__call__` of `QNetwork`.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
@@ -337,7 +348,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     if network is None:
         body = config.hidden, config.activation, config.layer_norm, config.rnn, config.rnn_size, config.conv
         network = QNetwork(observation_space, action_space.n, *body)
-    pqn = _PQNRNN(config, venv, network, observation_space)
+    pqn = _PQNRNN(config, venv, network, observation_space, optimizer_of(optimizer or config.optimizer))
     state = jax.eval_shape(pqn.init, jax.random.key(0))
     shape = jax.eval_shape(lambda s: pqn.values(s.weights, s.obs, s.carry)[0], state).shape
     if shape != (config.num_envs, action_space.n):

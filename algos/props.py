@@ -43,7 +43,7 @@ from jaxrl.math import fast_key, shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import ActorCritic
-from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, adam_init, annealed, descend, optimizer_of
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
@@ -70,6 +70,7 @@ class Config:
     normalize_advantage: bool = True  # per minibatch
     clip_value: bool = True
     stop_on_kl: bool = True  # no more gradient steps on a buffer once approx_kl exceeds hyper.target_kl
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         least = {"props_num_epochs": 0, "fit_steps": 0}
@@ -128,8 +129,8 @@ class PROPSState:
     obs: Any  # (N, ...)
     step: jax.Array  # environment steps done
     weights: Any
-    optimizer: AdamState  # of the flattened weights
-    behaviour_optimizer: AdamState  # goes on from one behaviour policy to the next
+    optimizer: OptimizerState
+    behaviour_optimizer: OptimizerState  # goes on from one behaviour policy to the next
     buffer: Any  # Transition (b T, N, ...) of the last b batches, the newest at the end
     num_batches: jax.Array  # how many of them there are so far
     normalizer: Any
@@ -225,6 +226,7 @@ class _PROPS:
     network: nn.Module
     observation_space: Space
     action_space: Space
+    optimizer: Optimizer
 
     def distribution(self, weights: Any, obs: Any, normalizer: Any) -> Distribution:
         outputs: Any = self.network.apply(weights, _view(normalizer, obs), method="actor")
@@ -237,7 +239,6 @@ class _PROPS:
         first = jax.tree.map(lambda x: x[0], obs)
         weights = self.network.init(weights_key, first)
         weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
-        flat = ravel_pytree(weights)[0]
         state = PROPSState(
             key=key,
             hyper=hyper,
@@ -246,8 +247,8 @@ class _PROPS:
             obs=obs,
             step=jnp.int32(0),
             weights=weights,
-            optimizer=adam_init(flat),
-            behaviour_optimizer=adam_init(flat),
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
+            behaviour_optimizer=self.optimizer.init(weights, hyper.props_learning_rate),
             buffer=None,
             num_batches=jnp.int32(0),
             normalizer=normalize.init(first) if self.config.normalize_obs else None,
@@ -297,7 +298,7 @@ class _PROPS:
             grads, approx_kl = gradient(
                 unravel(flat), batch_k, hyper, self.network, self.observation_space, self.action_space
             )
-            *new, _ = descend(flat, optimizer, grads, hyper.props_learning_rate, hyper.max_grad_norm, eps=1e-5)
+            *new, _ = self.optimizer.descend(flat, optimizer, grads, hyper.props_learning_rate, hyper.max_grad_norm)
             stopped = approx_kl > hyper.props_target_kl
             some = batch_k.mask.any()
             skip = stopped | ~some
@@ -372,7 +373,9 @@ class _PROPS:
             grads, report = gradient(
                 unravel(flat), batch, hyper, config, self.network, self.observation_space, self.action_space
             )
-            *new, report["grad_norm"] = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm, eps=1e-5)
+            *new, report["grad_norm"] = self.optimizer.descend(
+                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
+            )
             if config.stop_on_kl:
                 stopped = stopped | (report["approx_kl"] > hyper.target_kl)
             skip = stopped | ~batch.mask.any()
@@ -448,11 +451,18 @@ def _flat(batch: Any) -> Any:
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """PROPS on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
@@ -462,7 +472,9 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     continuous = isinstance(action_space, Box)
     if network is None:
         network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation)
-    props = _PROPS(config, venv, network, observation_space, action_space)
+    props = _PROPS(
+        config, venv, network, observation_space, action_space, optimizer_of(optimizer or config.optimizer, eps=1e-5)
+    )
     state = jax.eval_shape(props.init, jax.random.key(0))
     head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
     head_shape = (head[0] if continuous else head).shape

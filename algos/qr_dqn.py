@@ -26,6 +26,7 @@ from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment, pytree
+from jaxrl.nn.optim import OptimizerLike
 from jaxrl.replay.q_learning import algorithm_of_outputs, check_num_outputs, check_sizes
 from jaxrl.vectorize import VectorEnv
 
@@ -48,6 +49,7 @@ class Config:
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (120, 84)
     activation: str = "relu"
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -115,9 +117,16 @@ def loss(
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """QR-DQN on `env`. Arguments and errors as of `dqn.make`; a network gives quantiles (..., n, num_outputs)."""
-    return algorithm_of_outputs("qr_dqn", env, config, Hyper, network, values, loss, config.num_outputs)
+    return algorithm_of_outputs(
+        "qr_dqn", env, config, Hyper, network, values, loss, config.num_outputs, False, optimizer
+    )
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ import jax
 from jaxrl.algorithm import Algorithm
 from jaxrl.algos import c51
 from jaxrl.environment import Environment, pytree
+from jaxrl.nn.optim import OptimizerLike
 from jaxrl.replay.q_learning import algorithm_of_outputs, check_num_outputs, check_sizes
 from jaxrl.vectorize import VectorEnv
 
@@ -56,6 +57,7 @@ class Config:
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (120, 84)
     activation: str = "relu"
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -85,13 +87,18 @@ class Hyper:
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """Rainbow on `env`. Arguments and errors as of `dqn.make`; a network that is brought along draws its own noise.
 
     It finds the key as its rng "noise", absent where actions are greedy, and gives logits (..., n, num_outputs).
     """
     return algorithm_of_outputs(
-        "rainbow", env, config, Hyper, network, c51.values, c51.loss, config.num_outputs, bounded=True
+        "rainbow", env, config, Hyper, network, c51.values, c51.loss, config.num_outputs, True, optimizer
     )
 
 

@@ -42,7 +42,7 @@ from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import ActorCritic
-from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import discounted_returns
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
@@ -58,6 +58,7 @@ class Config:
     hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
     activation: str = "tanh"
     normalize_advantage: bool = True
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps")
@@ -84,7 +85,7 @@ class ReinforceState:
     obs: Any  # (N, ...)
     step: jax.Array  # environment steps done
     weights: Any
-    optimizer: AdamState  # of the flattened weights
+    optimizer: OptimizerState
 
 
 class Rollout(NamedTuple):
@@ -143,6 +144,7 @@ class _Reinforce:
     network: nn.Module
     observation_space: Space
     action_space: Space
+    optimizer: Optimizer
 
     def distribution(self, weights: Any, obs: Any) -> Distribution:
         outputs: Any = self.network.apply(weights, obs, method="actor")
@@ -163,7 +165,7 @@ class _Reinforce:
             obs=obs,
             step=jnp.int32(0),
             weights=weights,
-            optimizer=adam_init(ravel_pytree(weights)[0]),
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
         )
 
     def collect(self, state: ReinforceState) -> tuple[ReinforceState, Rollout]:
@@ -206,7 +208,9 @@ class _Reinforce:
         grads, report = jax.grad(loss, has_aux=True)(
             state.weights, batch, hyper, config, self.network, self.observation_space, self.action_space
         )
-        *new, report["grad_norm"] = descend(flat, state.optimizer, grads, learning_rate, hyper.max_grad_norm, eps=1e-5)
+        *new, report["grad_norm"] = self.optimizer.descend(
+            flat, state.optimizer, grads, learning_rate, hyper.max_grad_norm
+        )
         # Without a whole episode there is nothing to learn from, nor for the optimiser's momentum to go on with.
         some = whole.any()
         flat, optimizer = jax.tree.map(lambda new, old: jnp.where(some, new, old), new, [flat, state.optimizer])
@@ -229,11 +233,18 @@ class _Reinforce:
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """REINFORCE on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
@@ -243,7 +254,9 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     continuous = isinstance(action_space, Box)
     if network is None:
         network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation)
-    reinforce = _Reinforce(config, venv, network, observation_space, action_space)
+    reinforce = _Reinforce(
+        config, venv, network, observation_space, action_space, optimizer_of(optimizer or config.optimizer, eps=1e-5)
+    )
     state = jax.eval_shape(reinforce.init, jax.random.key(0))
     head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
     head_shape = (head[0] if continuous else head).shape

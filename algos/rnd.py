@@ -46,7 +46,7 @@ from jaxrl.math import fast_key, shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, SQRT2, ActorCritic, encode
-from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
@@ -71,6 +71,7 @@ class Config:
     target_hidden: tuple[int, ...] = (64,)  # widths of the random network
     predictor_hidden: tuple[int, ...] = (64, 64, 64)  # of the predictor, which has to be the larger one
     num_features: int = 64  # outputs of both
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "num_features")
@@ -122,7 +123,7 @@ class RNDState:
     obs: Any  # (N, ...)
     step: jax.Array  # environment steps done
     weights: Any  # {"network": actor and critics, "predictor": ...}
-    optimizer: AdamState  # of the flattened weights
+    optimizer: OptimizerState
     target: Any  # the random network's weights, never trained
     normalizer: Any  # of what actor and critics see
     bonus_normalizer: Any  # of what the random network and the predictor see
@@ -221,6 +222,7 @@ class _RND:
     network: nn.Module
     observation_space: Space
     action_space: Space
+    optimizer: Optimizer
 
     @property
     def random_network(self) -> MLP:
@@ -257,7 +259,7 @@ class _RND:
             obs=obs,
             step=jnp.int32(0),
             weights=weights,
-            optimizer=adam_init(ravel_pytree(weights)[0]),
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
             target=target,
             normalizer=normalize.init(first) if self.config.normalize_obs else None,
             bonus_normalizer=normalize.init(encoded),
@@ -361,7 +363,9 @@ class _RND:
                 self.observation_space,
                 self.action_space,
             )
-            *new, report["grad_norm"] = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm, eps=1e-5)
+            *new, report["grad_norm"] = self.optimizer.descend(
+                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
+            )
             return tuple(new), report
 
         def epoch(carry, inputs):
@@ -410,11 +414,18 @@ def _view(normalizer: Any, obs: Any) -> Any:
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """PPO with an exploration bonus on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         network: a flax module with the methods `actor`, `critic`, `int_critic` and `__call__` (all) of `TwoCritics`.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
@@ -424,7 +435,9 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     continuous = isinstance(action_space, Box)
     if network is None:
         network = TwoCritics(observation_space, outputs, continuous, config.hidden, config.activation)
-    rnd = _RND(config, venv, network, observation_space, action_space)
+    rnd = _RND(
+        config, venv, network, observation_space, action_space, optimizer_of(optimizer or config.optimizer, eps=1e-5)
+    )
     state = jax.eval_shape(rnd.init, jax.random.key(0))
     head, *values = jax.eval_shape(lambda s: network.apply(s.weights["network"], s.obs), state)
     head_shape, shapes = (head[0] if continuous else head).shape, [x.shape for x in values]

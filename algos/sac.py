@@ -33,7 +33,7 @@ from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Categorical, TanhNormal, mask_logits
 from jaxrl.nn.networks import MLP, encode
-from jaxrl.nn.optim import adam_init, descend, polyak
+from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of, polyak
 from jaxrl.replay import off_policy
 from jaxrl.replay.off_policy import Critic, Rollout, Transition, critics, flatten, init_critics
 from jaxrl.replay.ring import Replay, uniform
@@ -55,6 +55,7 @@ class Config:
     hidden: tuple[int, ...] = (256, 256)  # widths of actor and critics
     activation: str = "relu"
     layer_norm: bool = False  # in the critics
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         off_policy.check_config(self)
@@ -107,7 +108,7 @@ class SACState:
     step: jax.Array  # environment steps done
     weights: Any  # {"actor": ..., "critic": ..., "log_alpha": ()}, the critics' with a leading axis of 2
     target_weights: Any  # of the critics
-    optimizer: Any  # an AdamState of each, of the flattened weights
+    optimizer: Any  # an OptimizerState of each
     replay: Any
 
 
@@ -160,6 +161,7 @@ class _SAC:
     observation_space: Space
     action_space: Space
     replay: Replay
+    optimizer: Optimizer
 
     @property
     def discrete(self) -> bool:
@@ -186,7 +188,7 @@ class _SAC:
             step=jnp.int32(0),
             weights=weights,
             target_weights=weights["critic"],
-            optimizer={name: adam_init(flat) for name, flat in flatten(weights)[0].items()},
+            optimizer={name: self.optimizer.init(w, hyper.learning_rate) for name, w in weights.items()},
             replay=self.replay.init(item),
         )
 
@@ -229,17 +231,17 @@ class _SAC:
             critic_key, actor_key = jax.random.split(key)
             gradient = jax.grad(self.critics_loss, has_aux=True)
             grads, report = gradient(weights["critic"], weights, unravel_target(target), critic_key, batch, hyper)
-            critic, optimizer["critic"], report["grad_norm"] = descend(
+            critic, optimizer["critic"], report["grad_norm"] = self.optimizer.descend(
                 flat["critic"], optimizer["critic"], grads, hyper.learning_rate, hyper.max_grad_norm
             )
             weights = {**weights, "critic": unravel({**flat, "critic": critic})["critic"]}
             gradient = jax.value_and_grad(self.actor_loss, has_aux=True)
             (report["actor_loss"], entropy), grads = gradient(weights["actor"], weights, actor_key, batch)
-            actor, optimizer["actor"], _ = descend(
+            actor, optimizer["actor"], _ = self.optimizer.descend(
                 flat["actor"], optimizer["actor"], grads, hyper.learning_rate, hyper.max_grad_norm
             )
             grads = jax.grad(alpha_loss)(weights["log_alpha"], entropy, target_entropy)
-            log_alpha, optimizer["log_alpha"], _ = descend(
+            log_alpha, optimizer["log_alpha"], _ = self.optimizer.descend(
                 flat["log_alpha"], optimizer["log_alpha"], grads, hyper.alpha_learning_rate, hyper.max_grad_norm
             )
             report |= {"entropy": entropy, "alpha": jnp.exp(weights["log_alpha"])}
@@ -299,6 +301,7 @@ def make(
     config: Config = Config(),
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """SAC on `env`. Equal arguments give the same functions, so they share one jit cache.
 
@@ -307,6 +310,8 @@ def make(
             tanh, (..., A) each, or to logits (..., n).
         critic: a flax module from a whole observation and an action to values (...), or from the observation to values
             (..., n); there will be two of them.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is neither a vector nor Discrete, several agents, or networks whose
     outputs do not fit.
@@ -318,7 +323,16 @@ def make(
         actor = Actor(observation_space, action_space, config.hidden, config.activation)
     if critic is None:
         critic = Critic(observation_space, config.hidden, config.activation, config.layer_norm, actions)
-    sac = _SAC(config, venv, actor, critic, observation_space, action_space, uniform(config.buffer_size))
+    sac = _SAC(
+        config,
+        venv,
+        actor,
+        critic,
+        observation_space,
+        action_space,
+        uniform(config.buffer_size),
+        optimizer_of(optimizer or config.optimizer),
+    )
     shapes = ((actions,), (actions,)) if actions else (action_space.shape, ())
     action_shape, q_shape = (config.num_envs, *shapes[0]), (2, config.num_envs, *shapes[1])
     off_policy.check_outputs(action_space, sac.outputs, action_shape, q_shape)

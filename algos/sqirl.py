@@ -39,7 +39,7 @@ from jaxrl.algorithm import (
 from jaxrl.environment import Environment, pytree
 from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP, encode
-from jaxrl.nn.optim import AdamState, adam_init, clip_by_global_norm, safe_adam
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -55,6 +55,7 @@ class Config:
     batch_size: int = 256
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "relu"
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "horizon", "depth", "num_gradient_steps", "batch_size")
@@ -120,7 +121,7 @@ class SQIRLState:
     step: jax.Array  # environment steps done
     phase: jax.Array  # int32, policies found
     weights: Any  # networks by time, (T, ...); the last is the one that learns
-    optimizer: AdamState
+    optimizer: OptimizerState
     replay: Step  # (T, T, N, ...)
 
 
@@ -157,6 +158,7 @@ class _SQIRL:
     venv: VectorEnv
     network: nn.Module
     num_actions: int
+    optimizer: Optimizer
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> SQIRLState:
         T, N = self.config.horizon, self.config.num_envs
@@ -176,7 +178,7 @@ class _SQIRL:
             step=jnp.int32(0),
             phase=jnp.int32(0),
             weights=jax.tree.map(lambda x: jnp.broadcast_to(x, (T, *x.shape)), weights),
-            optimizer=adam_init(ravel_pytree(weights)[0]),
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
             replay=Step(rows, jnp.zeros((T, T, N), jnp.int32), zeros, rows, flags, zeros, flags),
         )
 
@@ -220,8 +222,8 @@ class _SQIRL:
         flat_replay = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), replay)
         flat, unravel = ravel_pytree(jax.tree.map(lambda x: x[-1], state.weights))
 
-        def loss(flat, batch, target):
-            q: Any = self.network.apply(unravel(flat), batch.obs)
+        def loss(weights, batch, target):
+            q: Any = self.network.apply(weights, batch.obs)
             taken = jnp.sum(jnp.where(jnp.arange(self.num_actions) == batch.action[:, None, None], q, 0), -1)
             return jnp.mean((taken - target) ** 2)
 
@@ -231,12 +233,10 @@ class _SQIRL:
             batch = jax.tree.map(lambda x: x[jnp.minimum(index, len(upto) - 1)], flat_replay)
             next_q: Any = self.network.apply(unravel(flat), batch.next_obs)
             target = targets(batch.value, batch.reward, batch.terminated, next_q, hyper.gamma)
-            value, grad = jax.value_and_grad(loss)(flat, batch, target)
-            grad = clip_by_global_norm(grad, hyper.max_grad_norm)
+            value, grads = jax.value_and_grad(loss)(unravel(flat), batch, target)
+            new, optimizer, _ = self.optimizer.descend(flat, optimizer, grads, hyper.learning_rate, hyper.max_grad_norm)
             # Where every episode has ended before t there is nothing to learn from.
-            rate = jnp.where(upto[-1] > 0, hyper.learning_rate, 0)
-            change, optimizer = safe_adam(grad, optimizer, rate)
-            return (flat + change, optimizer), value
+            return (jnp.where(upto[-1] > 0, new, flat), optimizer), value
 
         uniform = jax.random.uniform(fast_key(sample_key), (config.num_gradient_steps, config.batch_size))
         (flat, optimizer), losses = jax.lax.scan(gradient_step, (flat, state.optimizer), uniform)
@@ -271,11 +271,18 @@ class _SQIRL:
 
 
 @functools.cache
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
     """SQIRL on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         network: a flax module from an observation to values (..., k, n) of the n actions.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not Discrete or several agents.
     """
@@ -283,7 +290,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Mo
     observations, space = spaces_of("sqirl", venv, Discrete)
     if network is None:
         network = QNetwork(observations, space.n, config.depth, config.hidden, config.activation)
-    sqirl = _SQIRL(config, venv, network, space.n)
+    sqirl = _SQIRL(config, venv, network, space.n, optimizer_of(optimizer or config.optimizer))
     return algorithm_of("sqirl", sqirl, Hyper, config.num_envs * config.horizon)
 
 

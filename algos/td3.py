@@ -32,7 +32,7 @@ from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, s
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP, encode
-from jaxrl.nn.optim import adam_init, descend, polyak
+from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of, polyak
 from jaxrl.replay import off_policy
 from jaxrl.replay.off_policy import Critic, Rollout, Transition, critics, flatten, init_critics
 from jaxrl.replay.ring import Replay, uniform
@@ -54,6 +54,7 @@ class Config:
     activation: str = "relu"
     layer_norm: bool = False  # in the critics
     baseline: bool = False  # optimism about the actor's action against others, not about the batch's
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 
     def __post_init__(self) -> None:
         off_policy.check_config(self)
@@ -108,7 +109,7 @@ class TD3State:
     step: jax.Array  # environment steps done
     weights: Any  # {"actor": ..., "critic": ...}, the critics' with a leading axis of 2
     target_weights: Any  # likewise
-    optimizer: Any  # {"actor": AdamState, "critic": AdamState}, of the flattened weights
+    optimizer: Any  # {"actor": OptimizerState, "critic": OptimizerState}
     replay: Any
 
 
@@ -148,6 +149,7 @@ class _TD3:
     observation_space: Space
     action_space: Space
     replay: Replay
+    optimizer: Optimizer
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> TD3State:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
@@ -168,7 +170,7 @@ class _TD3:
             step=jnp.int32(0),
             weights=weights,
             target_weights=weights,
-            optimizer={name: adam_init(flat) for name, flat in flatten(weights)[0].items()},
+            optimizer={name: self.optimizer.init(w, hyper.learning_rate) for name, w in weights.items()},
             replay=self.replay.init(item),
         )
 
@@ -195,14 +197,14 @@ class _TD3:
             weights, learning = unravel(flat), (hyper.learning_rate, hyper.max_grad_norm)
             gradient = jax.grad(self.critics_loss, has_aux=True)
             grads, report = gradient(weights["critic"], weights["actor"], unravel(target), key, batch, hyper)
-            critic, critic_optimizer, report["grad_norm"] = descend(
+            critic, critic_optimizer, report["grad_norm"] = self.optimizer.descend(
                 flat["critic"], optimizer["critic"], grads, *learning
             )
 
             def improve():
                 critic_weights = unravel({**flat, "critic": critic})["critic"]
                 loss, grads = jax.value_and_grad(self.actor_loss)(weights["actor"], critic_weights, batch)
-                actor, actor_optimizer, _ = descend(flat["actor"], optimizer["actor"], grads, *learning)
+                actor, actor_optimizer, _ = self.optimizer.descend(flat["actor"], optimizer["actor"], grads, *learning)
                 # Counted `delay` times, for the report is a mean over all gradient steps.
                 return (
                     actor,
@@ -276,12 +278,15 @@ def make(
     config: Config = Config(),
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """TD3 on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         actor: a flax module from an observation without its privileged part to actions (..., A) in [-1, 1].
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit.
     """
@@ -292,7 +297,16 @@ def make(
     if critic is None:
         critic = Critic(observation_space, config.hidden, config.activation, config.layer_norm)
     replay = uniform(config.buffer_size)
-    td3 = _TD3(config, venv, actor, critic, observation_space, action_space, replay)
+    td3 = _TD3(
+        config,
+        venv,
+        actor,
+        critic,
+        observation_space,
+        action_space,
+        replay,
+        optimizer_of(optimizer or config.optimizer),
+    )
     off_policy.check_outputs(action_space, td3.outputs, (config.num_envs, *action_space.shape), (2, config.num_envs))
     return algorithm_of("td3", td3, Hyper, config.num_envs * config.num_steps)
 

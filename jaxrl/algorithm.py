@@ -32,23 +32,21 @@ class Algorithm(NamedTuple):
     init: Callable[..., Any]  # (key, hyper=None, env_params=None) -> state
     collect: Callable[[Any], tuple[Any, Any]]  # state -> (state, rollout): act in the environments
     learn: Callable[[Any, Any], tuple[Any, dict[str, Array]]]  # (state, rollout) -> (state, metrics)
-    update: Callable[[Any], tuple[Any, dict[str, Array]]]  # learn after collect
     policy: Callable[[Any], Any]  # state -> what is deployed
     initial_carry: Callable[..., Any]  # (batch_shape=()) -> carry; () for feed-forward policies
     act: Callable[..., tuple[Any, Any]]  # (policy, key, obs, carry=(), greedy=False) -> (action, carry)
     around: tuple[Any, ...] = ()  # static settings of what was put around it, as a curriculum's
 
+    def update(self, state: Any) -> tuple[Any, dict[str, Array]]:
+        """One iteration, of `steps_per_update` environment steps: `learn` after `collect`."""
+        return self.learn(*self.collect(state))
+
 
 def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) -> Algorithm:
     """The Algorithm whose functions are the methods of `learner`, an object of static settings.
 
-    It has `config`, `venv`, `init`, `collect`, `learn`, `policy`, `initial_carry` and `act`; and `update` where
-    collecting and learning together cost less than one after the other.
+    It has `config`, `venv`, `init`, `collect`, `learn`, `policy`, `initial_carry` and `act`.
     """
-
-    def update(state: Any) -> tuple[Any, dict[str, Array]]:
-        return learner.learn(*learner.collect(state))
-
     return Algorithm(
         name=name,
         config=learner.config,
@@ -58,7 +56,6 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
         init=learner.init,
         collect=learner.collect,
         learn=learner.learn,
-        update=getattr(learner, "update", update),
         policy=learner.policy,
         initial_carry=learner.initial_carry,
         act=learner.act,

@@ -1,4 +1,4 @@
-"""What `Environment.render` draws on: a small canvas in world units, and pictures side by side. Host only: numpy, pillow."""
+"""What `Environment.render` draws on: a small canvas in world units, and pictures side by side. Numpy and pillow."""
 
 from __future__ import annotations
 

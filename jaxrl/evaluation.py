@@ -1,4 +1,4 @@
-"""How good a policy is: full episodes under a step cap, and the statistics that go into a table."""
+"""How good a policy is: full episodes under a step cap. Statistics of them: `jaxrl.host.statistics`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def evaluate(
 
     Args:
         max_steps: cap on the length, for tasks without a time limit or policies that never end. Default: the task's
-        own. greedy: deploy the mode of the policy instead of sampling.
+            own.
+        greedy: deploy the mode of the policy instead of sampling.
 
     Raises ValueError when neither the task nor the caller limits the length, or a number is below 1.
     """

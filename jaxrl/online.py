@@ -84,6 +84,7 @@ class _Online:
     """The static half; its methods are the Algorithm's functions."""
 
     learner: Learner
+    config: Any
     Hyper: type
     venv: VectorEnv
     forget: bool
@@ -177,7 +178,7 @@ def make(
             f"num_envs={venv.num_envs}: each episode of {venv.env.id} is a problem of its own, so {name} takes one "
             "environment; vmap over keys for many runs."
         )
-    online = _Online(learner, Hyper, venv, forget)
+    online = _Online(learner, config, Hyper, venv, forget)
     return algorithm_of(name, online, Hyper, venv.num_envs)
 
 

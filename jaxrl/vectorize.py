@@ -165,9 +165,8 @@ def vectorize(
 
     Args:
         reset: `dense` computes a start for every slot at every step and selects; `sparse` computes starts only for
-        finished
-            slots, `chunk` at a time until none is left (same distribution; cheaper by far); `pool` gathers from
-            `pool_size` precomputed starts of which `chunk` are refreshed a step: an approximation (episodes share
+            finished slots, `chunk` at a time until none is left (same distribution; cheaper by far); `pool` gathers
+            from `pool_size` precomputed starts of which `chunk` are refreshed a step: an approximation (episodes share
             starts). Default: what the environment declares.
         level_fn: `level_fn(key, params) -> level` draws a slot's own params at each of its resets.
         batched_params: `params` have a leading axis N, a row a slot (a level each).

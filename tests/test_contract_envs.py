@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import Environment, Transition, list_envs, make, pytree
+from jaxrl import Environment, Transition, list_envs, make, pytree, registry
 from jaxrl.math import fast_key
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.assertions import assert_no_key_reuse
@@ -19,7 +19,20 @@ from jaxrl.wrappers import FlattenObservation, FrameStack, PreviousActionReward,
 QUICK = ("BernoulliBandit-v0", "CartPole-v1", "Catch-bsuite", "Pendulum-v1", "RiverSwim-v0")
 
 
-@pytest.mark.parametrize("id", [id if id in QUICK else pytest.param(id, marks=pytest.mark.slow) for id in list_envs()])
+def first_of_each_class() -> list[str]:
+    """Ids, one for every class of the registry."""
+    return sorted(
+        {str(entry.target): id for id, entry in sorted(registry.environments().items(), reverse=True)}.values()
+    )
+
+
+@pytest.mark.parametrize("id", first_of_each_class())
+def test_each_class(id):
+    check_environment(*make(id), num_steps=6, whole=id in QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", list_envs())
 def test_registered(id):
     check_environment(*make(id))
 

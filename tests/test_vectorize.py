@@ -235,6 +235,7 @@ def test_every_chunk_size_restarts_exactly_the_finished_slots(chunk):
         assert len(np.unique(np.asarray(ts.obs[..., 0])[restarted])) == restarted.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_envs", [256, 300])
 def test_large_batches_restart_exactly_the_finished_slots(num_envs):
     venv = vectorize(Drift(), num_envs, "sparse", batched_params=True)
@@ -344,6 +345,7 @@ def test_state_keeps_its_structure_and_dtypes(reset):
             assert (a.shape, a.dtype, a.weak_type) == (b.shape, b.dtype, b.weak_type)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reset", STRATEGIES)
 def test_vmap_over_seeds_equals_a_loop(reset):
     venv = vectorize(Drift(), 4, reset, **({"pool_size": 8} if reset == "pool" else {}))
@@ -383,6 +385,7 @@ def central_difference(f, x, eps=1e-5):
     return np.reshape(grad, x.shape) if x.ndim else grad[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reset", STRATEGIES)
 def test_gradients_through_steps_and_resets_match_finite_differences(reset):
     with jax.enable_x64(True):
@@ -407,6 +410,7 @@ def test_gradients_through_steps_and_resets_match_finite_differences(reset):
             np.testing.assert_allclose(by_start, everything, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_derivatives_of_all_orders_pass_sparse_resets():
     """Also reverse mode over reverse mode through a scan, for which a rule of the first order would not do."""
     with jax.enable_x64(True):

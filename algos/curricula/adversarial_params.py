@@ -229,18 +229,12 @@ def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = No
         after, metrics = student.learn(state.student, rollout[0])
         return state.replace(student=after), {**metrics, **rollout[1]}
 
-    def update(state):
-        state, before, seen = ready(state)
-        after, metrics = student.update(before)
-        return state.replace(student=after), {**metrics, **seen}
-
     return student._replace(
         name=f"{student.name}+adversary",
         around=(*student.around, config),
         init=init,
         collect=collect,
         learn=learn,
-        update=update,
         policy=lambda state: student.policy(state.student),
     )
 

@@ -238,7 +238,6 @@ def make(
         init=init,
         collect=collect,
         learn=learn,
-        update=lambda state: learn(*collect(state)),
         policy=lambda state: student.policy(state.student(0)),
     )
 

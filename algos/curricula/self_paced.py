@@ -41,7 +41,7 @@ from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.curriculum.teaching import Memory, dimensions_of, levels_at, memory, remember
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
-from jaxrl.nn.optim import adam_init, safe_adam, safe_norm
+from jaxrl.nn.optim import optimizer_of, safe_norm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,14 +156,14 @@ def _minimise(
     f: Callable[[Array], Array], g: Callable[[Array], Array], y: Float[Array, " P"], low: Array, config: Config
 ) -> Float[Array, " P"]:
     """The least f(y) with all g(y) <= 0 and y >= low, by multipliers and Adam with a falling rate."""
-    penalty = 10.0
+    penalty, adam = 10.0, optimizer_of("adam", b2=0.99)
 
     def lagrangian(y, multiplier):
         return f(y) + 0.5 / penalty * jnp.sum(jnp.maximum(multiplier + penalty * g(y), 0) ** 2)
 
     def step(carry, rate):
         y, optimizer, multiplier = carry
-        change, optimizer = safe_adam(jax.grad(lagrangian)(y, multiplier), optimizer, rate, b2=0.99)
+        change, optimizer = adam.change(y, optimizer, jax.grad(lagrangian)(y, multiplier), rate)
         return (jnp.maximum(y + change, low), optimizer, multiplier), None
 
     def round(carry, rates):
@@ -171,7 +171,7 @@ def _minimise(
         return (y, optimizer, jnp.maximum(multiplier + penalty * g(y), 0)), None
 
     rates = jnp.geomspace(0.1, 0.001, config.rounds * config.steps).reshape(config.rounds, config.steps)
-    start = y, adam_init(y), jnp.zeros(len(g(y)))
+    start = y, adam.init(y, rates[0, 0]), jnp.zeros(len(g(y)))
     return jax.lax.scan(round, start, rates)[0][0]
 
 

@@ -18,8 +18,7 @@ steps learned from; with Kinetix's (12,288 levels x 512 steps every 128 updates 
 
 Deviations: all finished episodes count, not ten at most; a level without any never enters the buffer (the authors' mean
 over none is NaN, which sorts last, where the best levels are taken from; but their 2,000 steps always finish some); p
-and 1 - p are equally good to the last bit. Under `vmap` all runs look when one of them
-is due, that is, together. Use:
+and 1 - p are equally good to the last bit. Under `vmap` all runs look when one of them is due, that is, together. Use:
 
     env = make("Maze-v0")[0].as_levels()
     student = ppo_rnn.make(vectorize(env, 256, batched_params=True), ppo_rnn.Config(num_envs=256, num_steps=256))
@@ -202,5 +201,4 @@ def make(
     return attached._replace(
         collect=collect,
         learn=learn,
-        update=lambda state: learn(*collect(state)),
     )

@@ -208,7 +208,6 @@ def staged(student: Algorithm, snapshot_steps: int) -> Algorithm:
         name=f"{student.name}+snapshots",
         init=init,
         collect=lambda state: student.collect(now(state)),
-        update=lambda state: student.update(now(state)),
     )
 
 

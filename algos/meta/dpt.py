@@ -44,7 +44,7 @@ from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Categorical, invert_cdf, mask_logits
 from jaxrl.nn.networks import Dense, encode
-from jaxrl.nn.optim import AdamState, adam_init, clip_by_global_norm, safe_adam, safe_norm
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
 from jaxrl.online import Learner
 from jaxrl.online import make as make_online
 from jaxrl.spaces import Discrete, Space
@@ -64,6 +64,7 @@ class Config:
     hidden: int = 128  # of the perceptron in each layer
     layers: int = 4
     heads: int = 4  # several let a softmax pick out one action each, whose mean reward it then has
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS; with Hyper.weight_decay Adam is AdamW
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "width", "hidden", "layers", "heads")
@@ -262,7 +263,7 @@ class DPTState:
     obs: Any  # (N, ...), there; previous action and reward are zeros
     step: jax.Array  # environment steps done
     weights: Any
-    optimizer: AdamState  # of the flattened weights
+    optimizer: OptimizerState
 
 
 class Rollout(NamedTuple):
@@ -323,6 +324,7 @@ class _DPT:
     observation_space: Space
     source: Algorithm
     optimal: Callable[[Any, Any], Any] | None
+    optimizer: Optimizer
 
     def masked(self, logits: Any, obs: Any) -> Any:
         mask = split_observation(obs, self.observation_space)[2]
@@ -353,7 +355,7 @@ class _DPT:
         obs = self.first(behaviours.obs)
         weights = self.network.init(weights_key, tokens(self.observation_space, obs))
         weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
-        optimizer = adam_init(ravel_pytree(weights)[0])
+        optimizer = self.optimizer.init(weights, hyper.learning_rate)
         return DPTState(key, hyper, env_params, behaviours.env_state, obs, jnp.int32(0), weights, optimizer)
 
     def collect(self, state: DPTState) -> tuple[DPTState, Rollout]:
@@ -384,20 +386,20 @@ class _DPT:
     def learn(self, state: DPTState, rollout: Rollout) -> tuple[DPTState, dict[str, Array]]:
         obs, target = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (rollout.obs, rollout.target))
         x = tokens(self.observation_space, obs)
-        # AdamW works on one vector: on a CPU a kernel for every matrix and moment costs more than its arithmetic.
-        flat, unravel = ravel_pytree(state.weights)
 
-        def objective(flat):
-            return imitation_loss(self.masked(self.network.apply(unravel(flat), x), obs), target)
+        def objective(weights):
+            return imitation_loss(self.masked(self.network.apply(weights, x), obs), target)
 
-        (loss, accuracy), grads = jax.value_and_grad(objective, has_aux=True)(flat)
+        (loss, accuracy), grads = jax.value_and_grad(objective, has_aux=True)(state.weights)
         steps = self.config.num_envs * self.config.num_steps
         rate = learning_rate_at(state.step - steps, state.hyper)
-        grad_norm = safe_norm(grads)
-        change, optimizer = safe_adam(clip_by_global_norm(grads, state.hyper.max_grad_norm), state.optimizer, rate)
-        weights = unravel((1 - rate * state.hyper.weight_decay) * flat + change)
+        flat, unravel = ravel_pytree(state.weights)
+        decayed = (1 - rate * state.hyper.weight_decay) * flat
+        flat, optimizer, grad_norm = self.optimizer.descend(
+            decayed, state.optimizer, grads, rate, state.hyper.max_grad_norm
+        )
         done = rollout.terminated | rollout.truncated
-        return state.replace(weights=weights, optimizer=optimizer), {
+        return state.replace(weights=unravel(flat), optimizer=optimizer), {
             **episode_metrics(rollout.episode_return, rollout.episode_length, done),
             "loss": loss,
             "accuracy": accuracy,
@@ -428,6 +430,7 @@ def make(
     config: Config = Config(),
     optimal: Callable[[Any, Any], Any] | None = None,
     source: Algorithm | None = None,
+    optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """A transformer that learns in context on `env`, wrapped in `PreviousActionReward` unless it is.
 
@@ -438,6 +441,8 @@ def make(
         optimal: `(env_params, obs) -> action`, the best action of a task at one observation; for `label="optimal"`.
         source: an online algorithm (`jaxrl.online`) on the environment that is wrapped, whose run from scratch on each
             task is the context; `random_behaviour` by default.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`. Weights decay by `Hyper.weight_decay` before each of its steps.
 
     Raises ValueError for an action space that is not Discrete, several agents, a label without its `optimal`, an
     `optimal` without its label, or a source on another environment.
@@ -454,7 +459,8 @@ def make(
     if source.venv.env != inner or source.venv.num_envs != 1 or source.venv.level_fn is not None:
         raise ValueError(f"{source.name} plays {source.venv}; a source plays one {inner} and draws no levels itself.")
     network = Transformer(action_space.n, config.width, config.hidden, config.layers, config.heads, config.attention)
-    dpt = _DPT(config, venv, network, observation_space, source, optimal)
+    chosen = optimizer_of(optimizer or config.optimizer)
+    dpt = _DPT(config, venv, network, observation_space, source, optimal, chosen)
     return algorithm_of("dpt", dpt, Hyper, config.num_envs * config.num_steps)
 
 

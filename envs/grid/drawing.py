@@ -15,7 +15,7 @@ from jaxtyping import Bool, UInt8
 from jaxrl.canvas import Canvas, Color
 from jaxrl.canvas import contact_sheet as sheet
 
-from .engine import (
+from .tiles import (
     AGENT,
     BALL,
     BOX,
@@ -30,14 +30,11 @@ from .engine import (
     OPEN,
     RED,
     WALL,
-    GridTask,
-    Level,
     color_of,
     kind_of,
-    look,
     state_of,
-    view_table,
 )
+from .views import look, view_table
 
 TILE = 32  # pixels
 
@@ -58,7 +55,7 @@ ORANGE: Color = (242, 118, 38)
 Picture = UInt8[np.ndarray, "height width 3"]
 
 
-def _mix(color: Color, other: Color, share: float) -> Color:
+def mix(color: Color, other: Color, share: float) -> Color:
     """`color` with a share of `other`."""
     red, green, blue = (round((1 - share) * a + share * b) for a, b in zip(color, other, strict=True))
     return red, green, blue
@@ -71,22 +68,22 @@ def _block(canvas: Canvas, color: Color, margin: float, edge: float, inner: Colo
     canvas.rectangle((low + edge, low + edge), (high - edge, high - edge), inner)
 
 
-def _draw_wall(canvas: Canvas, color: Color) -> None:
+def draw_wall(canvas: Canvas, color: Color) -> None:
     """Bricks, laid so that cells join."""
-    canvas.rectangle((0.0, 0.0), (1.0, 1.0), _mix(color, GROUND, 0.45))
+    canvas.rectangle((0.0, 0.0), (1.0, 1.0), mix(color, GROUND, 0.45))
     px = 1 / TILE
     for row in range(4):
         low, high = row / 4 + px, (row + 1) / 4
         for left in (0.0, 0.5) if row % 2 else (-0.25, 0.25, 0.75):
             canvas.rectangle((left, low), (left + 0.5 - px, high), color)
-            canvas.rectangle((left, high - px), (left + 0.5 - px, high), _mix(color, (255, 255, 255), 0.2))
+            canvas.rectangle((left, high - px), (left + 0.5 - px, high), mix(color, (255, 255, 255), 0.2))
 
 
-def _draw_door(canvas: Canvas, color: Color, state: int) -> None:
-    dark = _mix(color, GROUND, 0.72)
+def draw_door(canvas: Canvas, color: Color, state: int) -> None:
+    dark = mix(color, GROUND, 0.72)
     if state == OPEN:
         canvas.rectangle(
-            (0.0, 0.0), (0.06, 1.0), _mix(color, GROUND, 0.35)
+            (0.0, 0.0), (0.06, 1.0), mix(color, GROUND, 0.35)
         )  # the frame, with the leaf swung to one side
         canvas.rectangle((0.84, 0.0), (1.0, 1.0), color)
         canvas.rectangle((0.88, 0.05), (0.96, 0.95), dark)
@@ -95,14 +92,14 @@ def _draw_door(canvas: Canvas, color: Color, state: int) -> None:
         _block(canvas, color, 0.11, 0.06, dark)
         canvas.circle((0.72, 0.5), 0.07, color)
     else:
-        _block(canvas, color, 0.0, 0.08, _mix(color, GROUND, 0.5))
+        _block(canvas, color, 0.0, 0.08, mix(color, GROUND, 0.5))
         for y in (0.24, 0.76):
             canvas.rectangle((0.08, y - 0.035), (0.92, y + 0.035), color)
         canvas.circle((0.5, 0.55), 0.1, GROUND)
         canvas.polygon([(0.5, 0.58), (0.58, 0.34), (0.42, 0.34)], GROUND)
 
 
-def _draw_key(canvas: Canvas, color: Color) -> None:
+def draw_key(canvas: Canvas, color: Color) -> None:
     canvas.rectangle((0.46, 0.14), (0.57, 0.6), color)
     for y in (0.14, 0.29):
         canvas.rectangle((0.57, y), (0.71, y + 0.09), color)
@@ -110,20 +107,20 @@ def _draw_key(canvas: Canvas, color: Color) -> None:
     canvas.circle((0.515, 0.69), 0.085, GROUND)
 
 
-def _draw_ball(canvas: Canvas, color: Color) -> None:
+def draw_ball(canvas: Canvas, color: Color) -> None:
     canvas.circle((0.5, 0.5), 0.32, color)
-    canvas.circle((0.41, 0.6), 0.09, _mix(color, (255, 255, 255), 0.55))
+    canvas.circle((0.41, 0.6), 0.09, mix(color, (255, 255, 255), 0.55))
 
 
 def _draw_box(canvas: Canvas, color: Color) -> None:
-    _block(canvas, color, 0.14, 0.07, _mix(color, GROUND, 0.72))
+    _block(canvas, color, 0.14, 0.07, mix(color, GROUND, 0.72))
     canvas.rectangle((0.14, 0.57), (0.86, 0.65), color)
     canvas.rectangle((0.44, 0.5), (0.56, 0.65), color)
 
 
-def _draw_goal(canvas: Canvas, color: Color) -> None:
-    canvas.rectangle((0.0, 0.0), (1.0, 1.0), _mix(color, GROUND, 0.15))
-    _block(canvas, _mix(color, (255, 255, 255), 0.35), 0.12, 0.05, color)
+def draw_goal(canvas: Canvas, color: Color) -> None:
+    canvas.rectangle((0.0, 0.0), (1.0, 1.0), mix(color, GROUND, 0.15))
+    _block(canvas, mix(color, (255, 255, 255), 0.35), 0.12, 0.05, color)
 
 
 def _draw_lava(canvas: Canvas) -> None:
@@ -134,13 +131,13 @@ def _draw_lava(canvas: Canvas) -> None:
         canvas.line([(float(x), float(y)) for x, y in zip(along, wave, strict=True)], 0.06, (128, 38, 14))
 
 
-def _draw_agent(canvas: Canvas, color: Color, direction: int) -> None:
+def draw_agent(canvas: Canvas, color: Color, direction: int) -> None:
     def turned(x: float, y: float) -> tuple[float, float]:
         for _ in range(direction):
             x, y = y, -x
         return x + 0.5, y + 0.5
 
-    white = _mix(color, (255, 255, 255), 0.85)
+    white = mix(color, (255, 255, 255), 0.85)
     canvas.polygon([turned(0.42, 0.0), turned(-0.36, 0.37), turned(-0.36, -0.37)], white)
     canvas.polygon([turned(0.34, 0.0), turned(-0.31, 0.3), turned(-0.31, -0.3)], color)
 
@@ -152,22 +149,22 @@ def _tile(cell: int, direction: int, held: int, lit: bool) -> Picture:
     kind, color = kind_of(cell), PALETTE[min(color_of(cell), GREY)]
     px = 1 / TILE
     if kind == FLOOR:
-        canvas.rectangle((0.0, 0.0), (1.0, 1.0), _mix(color, GROUND, 0.55))
+        canvas.rectangle((0.0, 0.0), (1.0, 1.0), mix(color, GROUND, 0.55))
     canvas.rectangle((0.0, 0.0), (px, 1.0), LINE)
     canvas.rectangle((0.0, 1 - px), (1.0, 1.0), LINE)
     if kind == WALL:
-        _draw_wall(canvas, color)
+        draw_wall(canvas, color)
     elif kind == DOOR:
-        _draw_door(canvas, color, state_of(cell))
+        draw_door(canvas, color, state_of(cell))
     elif kind in (KEY, BALL, BOX, GOAL):
-        draw = {KEY: _draw_key, BALL: _draw_ball, BOX: _draw_box, GOAL: _draw_goal}[kind]
+        draw = {KEY: draw_key, BALL: draw_ball, BOX: _draw_box, GOAL: draw_goal}[kind]
         draw(canvas, color)
     elif kind == LAVA:
         _draw_lava(canvas)
     elif kind == AGENT:
-        _draw_agent(canvas, color, state_of(cell))
+        draw_agent(canvas, color, state_of(cell))
     if direction >= 0:
-        _draw_agent(canvas, PALETTE[RED], direction)
+        draw_agent(canvas, PALETTE[RED], direction)
     picture = canvas.image().astype(np.float32)
     if held:
         half = TILE // 2
@@ -212,9 +209,9 @@ def draw_state(
     return picture.reshape(height * TILE, width * TILE, 3)
 
 
-def contact_sheet(task: GridTask, levels: Level, columns: int = 4, max_levels: int = 16) -> Picture:
-    """At most `max_levels` of a batch of levels as they start, evenly spaced, in rows of `columns`, with a margin
-    between them. Raises ValueError for a single level, or none."""
+def contact_sheet(task: Any, levels: Any, columns: int = 4, max_levels: int = 16) -> Picture:
+    """At most `max_levels` of a batch of a `GridTask`'s levels as they start, evenly spaced, in rows of `columns`, with
+    a margin between them. Raises ValueError for a single level, or none."""
     if np.ndim(levels.position) != 1 or not np.size(levels.position):
         raise ValueError(f"contact_sheet: position has shape {np.shape(levels.position)}; a batch has (levels,).")
     count = len(np.asarray(levels.position))

@@ -1,11 +1,8 @@
-"""The grid engine: MiniGrid's cells, moves and views, on which the grid worlds of this family stand.
+"""The grid engine: MiniGrid's moves, levels and tasks, on which the grid worlds of this family stand.
 
 Chevalier-Boisvert et al. (2023), "Minigrid & Miniworld", NeurIPS, arXiv:2306.13831; mechanics of `minigrid` 3.2.0.
 
-A cell is one int32: `kind | colour << 8 | state << 16 | tags << 24`. Doors have the states open, closed and locked; the
-state of a box is 0, or 16 (colour + 1) of the key inside. Tags belong to a task: they travel with the object that has
-them and are never seen. A grid is held flat, row by row, with one wall behind its end that stands for all that lies
-outside.
+Cells, levels and states are in `tiles.py`, what the agent sees in `views.py`.
 
 | action | | effect on the cell ahead |
 |---|---|---|
@@ -39,78 +36,47 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int32, Integer, UInt8, UInt32
+from jaxtyping import Array, Bool, Float, Int32, Integer, UInt32
 
-from jaxrl.environment import Environment, Transition, pytree, strongly_typed
-from jaxrl.math import below, choose, fence, random_words
+from jaxrl.environment import Environment, Transition, strongly_typed
+from jaxrl.math import below, choose, random_words
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 
-UNSEEN, EMPTY, WALL, FLOOR, DOOR, KEY, BALL, BOX, GOAL, LAVA, AGENT = range(11)
-KINDS = ("unseen", "empty", "wall", "floor", "door", "key", "ball", "box", "goal", "lava", "agent")
-RED, GREEN, BLUE, PURPLE, YELLOW, GREY = range(6)
-COLORS = ("red", "green", "blue", "purple", "yellow", "grey")
-OPEN, CLOSED, LOCKED = range(3)
-LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
-
-Cell = Int32[Array, ""]  # packed
-Index = Integer[Array, ""]  # row * width + column
-Grid = Int32[Array, " cells"]  # flat
-Mask = Bool[Array, " cells"]
-
-
-def pack(kind: Any, color: Any = 0, state: Any = 0) -> Any:
-    """The cell of a kind, colour and state: numbers or arrays."""
-    return kind | color << 8 | state << 16
-
-
-def kind_of(cell: Any) -> Any:
-    """The kind of a packed cell."""
-    return cell & 255
-
-
-def color_of(cell: Any) -> Any:
-    """The colour of a packed cell."""
-    return cell >> 8 & 255
-
-
-def state_of(cell: Any) -> Any:
-    """The state of a packed cell as it is seen: 0 open, 1 closed, 2 locked, 0 for all but doors."""
-    return cell >> 16 & 15
-
-
-NOTHING = EMPTY  # the packed cell: colour 0, state 0
-GREY_WALL = pack(WALL, GREY)
-GREEN_GOAL = pack(GOAL, GREEN)
-RED_LAVA = pack(LAVA, RED)
-
-
-@pytree
-class Params:
-    max_steps: jax.Array
-
-
-@pytree
-class Level:
-    """Where an episode starts, as params."""
-
-    max_steps: jax.Array
-    grid: jax.Array  # (height, width) int32, packed cells
-    position: jax.Array  # int32, row * width + column
-    direction: jax.Array  # int32, 0 right, 1 down, 2 left, 3 up
-    mission: jax.Array  # (K,) int32, what is asked for
-    target: jax.Array  # (J,) int32, what the check of the task needs to know besides
-
-
-@pytree
-class State:
-    time: jax.Array  # steps since reset
-    grid: jax.Array  # (height * width + 1,) int32, packed cells and the wall that stands for the outside
-    position: jax.Array  # int32, row * width + column
-    direction: jax.Array  # int32
-    carrying: jax.Array  # int32, packed cell; 0 for nothing
-    mission: jax.Array  # (K,) int32
-    target: jax.Array  # (J,) int32
-
+from .tiles import (
+    BALL,
+    BOX,
+    CLOSED,
+    COLORS,
+    DOOR,
+    DROP,
+    EMPTY,
+    FLOOR,
+    FORWARD,
+    GOAL,
+    GREY,
+    GREY_WALL,
+    KEY,
+    KINDS,
+    LAVA,
+    LEFT,
+    LOCKED,
+    NOTHING,
+    PICKUP,
+    RIGHT,
+    TOGGLE,
+    WALL,
+    Grid,
+    Index,
+    Level,
+    Params,
+    State,
+    color_of,
+    from_ascii,
+    kind_of,
+    pack,
+    state_of,
+)
+from .views import look, look_down, one_hot, symbolic
 
 # ---- mechanics
 
@@ -165,94 +131,6 @@ def move(state: State, action: Integer[Array, ""], width: int) -> Move:
 def success_reward(time: Array, max_steps: Array) -> Float[Array, ""]:
     """1 - 0.9 t / max_steps for success with the t-th step, taken at clock `time` = t - 1."""
     return 1 - 0.9 * ((time + 1) / max_steps)
-
-
-# ---- views
-
-
-@functools.cache
-def view_table(height: int, width: int, size: int) -> Integer[np.ndarray, "states cells"]:
-    """Which cell an agent sees where: a row for each direction and position, its `size`^2 cells in the order of
-    `image`; height * width stands for the outside."""
-    to_right = (np.arange(size) - size // 2)[:, None]
-    forward = (size - 1 - np.arange(size))[None, :]
-    y, x = np.divmod(np.arange(height * width), width)
-    rows = []
-    for dx, dy in ((1, 0), (0, 1), (-1, 0), (0, -1)):
-        u = x[:, None, None] + dx * forward - dy * to_right
-        v = y[:, None, None] + dy * forward + dx * to_right
-        inside = (u >= 0) & (u < width) & (v >= 0) & (v < height)
-        rows.append(np.where(inside, v * width + u, height * width))
-    return np.stack(rows).reshape(4 * height * width, size * size).astype(np.int16)
-
-
-def opaque(cell: Integer[Array, "..."]) -> Bool[Array, "..."]:
-    """Walls, and doors that are not open."""
-    return (kind_of(cell) == WALL) | ((kind_of(cell) == DOOR) & (state_of(cell) != OPEN))
-
-
-def visible(cells: Int32[Array, " cells"], size: int) -> Bool[Array, " cells"]:
-    """What of a view can be seen: light spreads from the agent along each row, and from row to row straight on and
-    askew, through all that is not opaque.
-
-    A row is one integer, a bit a cell. Adding the lit bits to the transparent ones carries light upwards through a run
-    of these; downwards it is shifted by 1, 2, 4 ...
-    """
-    clear = ~opaque(cells)
-    every = (1 << size) - 1
-    lit = jnp.int32(1 << size // 2)
-    rows = [lit] * size
-    for j in reversed(range(size)):
-        through = sum((clear[i * size + j].astype(jnp.int32) << i for i in range(size)), jnp.int32(0))
-        seed = lit & through
-        flood = (((seed + through) ^ through) | seed) & through
-        run, shift = through, 1
-        while shift < size:
-            flood |= run & (flood >> shift)
-            run &= run >> shift
-            shift *= 2
-        spread = flood << 1 | flood >> 1
-        rows[j] = (lit | spread) & every
-        lit = (flood | spread) & every
-    # As few numbers as hold all bits: each is computed anew from the cells, the fence keeps their readers from that.
-    fit = 31 // size
-    words = fence(tuple(sum(row << size * k for k, row in enumerate(rows[j : j + fit])) for j in range(0, size, fit)))
-    which, bit = np.divmod(np.tile(np.arange(size), size), fit)
-    shift = bit * size + np.repeat(np.arange(size), size)
-    word = functools.reduce(lambda word, k: jnp.where(which == k, words[k], word), range(1, len(words)), words[0])
-    return (word >> shift & 1).astype(bool)
-
-
-def look(state: State, shape: tuple[int, int], size: int, see_through_walls: bool) -> Int32[Array, " cells"]:
-    """The packed cells that the agent sees, flat in the order of `image`; 0 where it cannot see."""
-    height, width = shape
-    table = jnp.asarray(view_table(height, width, size))
-    rows = table.at[state.direction * (height * width) + state.position].get(mode="promise_in_bounds")
-    cells = fence(state.grid.at[rows.astype(jnp.int32)].get(mode="promise_in_bounds"))
-    own = np.arange(size * size) == size // 2 * size + size - 1
-    seen = jnp.where(own, jnp.where(state.carrying != 0, state.carrying, NOTHING), cells)
-    return seen if see_through_walls else jnp.where(visible(cells, size), seen, 0)
-
-
-def look_down(state: State, shape: tuple[int, int]) -> Int32[Array, " cells"]:
-    """All cells, column by column as `image` has them, the agent drawn in."""
-    agent = pack(AGENT, RED, state.direction)
-    grid = jnp.where(jnp.arange(state.grid.size) == state.position, agent, state.grid)
-    return grid[:-1].reshape(shape).T.reshape(-1)
-
-
-def symbolic(cells: Int32[Array, "..."]) -> UInt8[Array, "... 3"]:
-    """Kind, colour and state of packed cells."""
-    return (cells[..., None] >> np.array([0, 8, 16]) & np.array([255, 255, 15])).astype(jnp.uint8)
-
-
-def one_hot(cells: Int32[Array, "..."]) -> UInt8[Array, "... 20"]:
-    """11 kinds, 6 colours and 3 states of packed cells, as planes of 0 and 1."""
-    parts = [
-        part[..., None] == np.arange(n)
-        for part, n in ((kind_of(cells), 11), (color_of(cells), 6), (jnp.minimum(state_of(cells), 2), 3))
-    ]
-    return jnp.concatenate(parts, -1).astype(jnp.uint8)
 
 
 # ---- making levels
@@ -361,60 +239,6 @@ def mutate(key: Array, level: Level, doors: bool = True) -> Level:
         position=jnp.where((what == 1) & (moved < cells.size), moved, level.position).astype(jnp.int32),
         direction=jnp.where(what == 2, level.direction + 1 + below(turn, 3) & 3, level.direction).astype(jnp.int32),
     )
-
-
-# ---- levels as text
-
-_LETTERS = {FLOOR: "F", KEY: "K", BALL: "A", BOX: "B", GOAL: "G", LAVA: "V", WALL: "W"}
-_DOORS = "OCL"  # open, closed, locked
-_AGENT = ">v<^"
-
-
-def to_ascii(grid: Integer[np.ndarray, "height width"], position: int = -1, direction: int = 0) -> str:
-    """A level's grid as lines of two characters a cell: `..` empty, `##` grey wall, a letter for what it is (F floor, K
-    key, A ball, B box, G goal, V lava, W wall, O C L open, closed and locked door) and one for its colour; the agent is
-    `>>` `vv` `<<` `^^`. What is inside a box is not shown."""
-
-    def text(index: int, cell: int) -> str:
-        if index == position:
-            return 2 * _AGENT[direction]
-        if cell in (NOTHING, GREY_WALL):
-            return ".." if cell == NOTHING else "##"
-        letter = _DOORS[state_of(cell)] if kind_of(cell) == DOOR else _LETTERS[kind_of(cell)]
-        color = color_of(cell)
-        return letter + ("e" if color == GREY else COLORS[color][0])
-
-    cells = [text(i, int(c)) for i, c in enumerate(np.asarray(grid).reshape(-1))]
-    width = np.shape(grid)[1]
-    return "\n".join("".join(cells[i : i + width]) for i in range(0, len(cells), width))
-
-
-def from_ascii(text: str) -> tuple[Int32[np.ndarray, "height width"], int, int]:
-    """`(grid, position, direction)` of what `to_ascii` writes. Raises ValueError, saying where, for an unknown tile,
-    lines of unequal length, or not exactly one agent."""
-    lines = [line.strip() for line in text.strip().splitlines()]
-    if len({len(line) for line in lines}) != 1 or len(lines[0]) % 2:
-        raise ValueError(f"level: lines of {[len(line) for line in lines]} characters; two a cell, all alike.")
-    colors = {("e" if name == "grey" else name[0]): i for i, name in enumerate(COLORS)}
-    kinds = {letter: pack(kind) for kind, letter in _LETTERS.items()}
-    kinds |= {letter: pack(DOOR, 0, state) for state, letter in enumerate(_DOORS)}
-    cells, agents = [], []
-    for row, line in enumerate(lines):
-        for column in range(len(line) // 2):
-            tile = line[2 * column : 2 * column + 2]
-            if tile[0] in _AGENT and tile[0] == tile[1]:
-                agents.append((len(cells), _AGENT.index(tile[0])))
-                cells.append(NOTHING)
-            elif tile in ("..", "##"):
-                cells.append(NOTHING if tile == ".." else GREY_WALL)
-            elif tile[0] in kinds and tile[1] in colors:
-                cells.append(kinds[tile[0]] | colors[tile[1]] << 8)
-            else:
-                known = f"'..', '##', an agent {_AGENT} twice, or one of {''.join(kinds)} and one of {''.join(colors)}"
-                raise ValueError(f"level: unknown tile {tile!r} at row {row}, column {column}: {known}.")
-    if len(agents) != 1:
-        raise ValueError(f"level: {len(agents)} agents; there must be one.")
-    return np.array(cells, np.int32).reshape(len(lines), -1), *agents[0]
 
 
 # ---- the task

@@ -1,10 +1,11 @@
-"""The ids of grid worlds: "module:Class" in this folder, and the static settings an id stands for."""
+"""The ids of grid worlds: those of the folders here."""
 
 from __future__ import annotations
 
-from jaxrl.registry import Entry, entries
+from jaxrl.registry import Entry
 
 from .babyai import ids as babyai_ids
+from .combinatorial import ids as combinatorial_ids
 from .grid_world import ids as grid_world_ids
 from .maze import ids as maze_ids
 from .minatar import ids as minatar_ids
@@ -12,14 +13,14 @@ from .minigrid import ids as minigrid_ids
 from .rule_world import ids as rule_world_ids
 from .sokoban import ids as sokoban_ids
 
-ENVIRONMENTS: dict[str, Entry] = entries(
-    __package__,
-    {
-        "Game2048-v0": ("game_2048:Game2048", {}),
-        "Minesweeper-v0": ("minesweeper:Minesweeper", {}),
-        "MinesweeperLevel-v0": ("minesweeper:MinesweeperLevel", {}),
-        "Snake-v0": ("snake:Snake", {}),
-    },
+FOLDERS = (
+    babyai_ids,
+    combinatorial_ids,
+    grid_world_ids,
+    maze_ids,
+    minatar_ids,
+    minigrid_ids,
+    rule_world_ids,
+    sokoban_ids,
 )
-for _ids in (babyai_ids, grid_world_ids, maze_ids, minatar_ids, minigrid_ids, rule_world_ids, sokoban_ids):
-    ENVIRONMENTS.update(_ids.ENVIRONMENTS)
+ENVIRONMENTS: dict[str, Entry] = {id: entry for folder in FOLDERS for id, entry in folder.ENVIRONMENTS.items()}

@@ -19,7 +19,8 @@ from jaxtyping import Array, Bool, Int32, Integer, UInt32
 from jaxrl.environment import pytree
 from jaxrl.math import below, choose
 
-from .engine import (
+from .engine import permutation, put, random_color, reachable
+from .tiles import (
     BALL,
     BOX,
     CLOSED,
@@ -36,10 +37,6 @@ from .engine import (
     color_of,
     kind_of,
     pack,
-    permutation,
-    put,
-    random_color,
-    reachable,
 )
 
 LOOSE = (KEY, BALL, BOX)  # kinds of objects that lie about
@@ -278,7 +275,7 @@ def objects_reachable(house: House) -> Bool[Array, ""]:
 
 def _reachable_by_rows(passable: Bool[Array, "height width"], start: Index) -> Bool[Array, "height width"]:
     """`engine.reachable` from a passable cell, several times faster: a row is one integer, a bit a cell, flooded at
-    once as in `engine.visible`."""
+    once as in `views.visible`."""
     height, width = passable.shape
     column = jnp.arange(width, dtype=jnp.uint32)
     rows = jnp.sum(passable.astype(jnp.uint32) << column, 1, dtype=jnp.uint32)

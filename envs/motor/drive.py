@@ -41,7 +41,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import warnings
 from typing import Any
 
 import jax
@@ -49,64 +48,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
-from jaxrl.math import fence, random_words, wrap
+from jaxrl.environment import NO_LIMIT, Environment, Transition, strongly_typed
+from jaxrl.math import fence, random_words
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 
-from . import converters, loads, supplies, tasks
-from .machines.machine import check_ratings
+from . import checks, converters, loads, motion, supplies, tasks
+from .plant import Params, Plant, State
 from .references import normal, uniform
-
-SOLVERS = ("rk4", "euler", "diffrax")
-HOLDS = ("rotor", "stator")
-DRAWS = ("none", "uniform", "normal")
-MERGES = ("max", "product")
-SUMS = ("max", "sum")
-
-
-@pytree
-class Params:
-    """Machine, load, supply and references are pytrees whose classes say which they are: put another in their place."""
-
-    max_steps: jax.Array
-    tau: jax.Array  # s, the control step
-    machine: Any
-    limits: Any  # machine.Ratings
-    nominal: Any  # machine.Ratings: references and random initial states stay within
-    load: Any
-    supply: Any
-    references: Any  # a tuple, in the order of MotorDrive.referenced
-    weights: Any  # of the reward, in the order of MotorDrive.rewarded
-    initial_low: Any  # of the load's and the machine's states: an episode starts anywhere between
-    initial_high: Any
-    gamma: jax.Array = 0.9
-    bias: jax.Array = 0.0
-    violation_reward: Any = None  # None: min((bias - sum of weights) / (1 - gamma), 0)
-    interlocking_time: jax.Array = 0.0  # s, needs MotorDrive.interlocking
-    noise_scale: jax.Array = 0.0  # of a limit, of what MotorDrive.noise names
-
-
-@pytree
-class Plant:
-    """Everything but the task."""
-
-    load: Any  # rad/s and more, in the order of the load's states
-    motor: Any  # in the order of the machine's states
-    frame: Any  # in which currents are measured
-    voltage: Any  # V, as measured
-    u_sup: Any  # V, one or three
-    supply: Any
-    bridges: Any  # what each half bridge did last, where that matters
-    pending: Any  # actions on their way, the next first
-    flux: Any  # V s, the observer's
-
-
-@pytree
-class State:
-    time: jax.Array  # steps since reset
-    plant: Any
-    references: Any
-    noise: Any  # added to normalised measurements
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,17 +98,7 @@ class MotorDrive(Environment):
             object.__setattr__(self, "hold", "stator" if self.task in tasks.MORE_TASKS else "rotor")
         if self.stator_flux is None:
             object.__setattr__(self, "stator_flux", self.task == "DTC")
-        choices = {"solver": SOLVERS, "hold": HOLDS, "random_init": DRAWS, "merge": MERGES, "current_sum_limit": SUMS}
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{self.id}: {name}={getattr(self, name)!r}; it is one of {', '.join(allowed)}.")
-        for name, table in (("load", loads.KEYS), ("supply", supplies.KEYS)):
-            if getattr(self, name) is not None and getattr(self, name) not in table:
-                raise ValueError(f"{self.id}: {name}={getattr(self, name)!r}; it is one of {', '.join(table)}.")
-        if self.substeps < 1 or self.dead_time < 0:
-            raise ValueError(
-                f"{self.id}: substeps={self.substeps} must be at least 1, dead_time={self.dead_time} at least 0."
-            )
+        checks.check_choices(self)
         row = tasks.MOTORS[self.motor]
         defaults = {
             "converter": tasks.converter(self.motor, self.task, self.control),
@@ -174,40 +112,11 @@ class MotorDrive(Environment):
         object.__setattr__(self, "converter", converters.find(self.converter))
         if self.rewarded is None:
             object.__setattr__(self, "rewarded", self.referenced)
-        machine = tasks.machine(self.motor, self.upstream)
-        if self.converter.outputs != machine.terminals:
-            raise ValueError(
-                f"{self.id}: the converter gives {self.converter.outputs} voltages; "
-                f"{self.motor} takes {machine.terminals}."
-            )
-        if self.dq_actions and (self.converter.finite or not machine.dq):
-            raise ValueError(f"{self.id}: dq_actions need a continuous converter and an alternating-current machine.")
-        if self.flux_observer and not hasattr(machine, "observe_flux"):
-            raise ValueError(f"{self.id}: flux_observer is for induction machines, SCIM and DFIM.")
-        if self.stator_flux and not hasattr(machine, "stator_flux"):
-            raise ValueError(f"{self.id}: stator_flux is for three-phase machines.")
-        if self.cos_sin and not machine.has_angle:
-            raise ValueError(f"{self.id}: cos_sin needs a machine with an angle.")
-        known = self.names(self._components())
-        used = {
-            "referenced": self.referenced,
-            "rewarded": self.rewarded,
-            "observed": self.observed,
-            "current_sum": self.current_sum,
-            "noise": self.noise if self.noise != ("all",) else (),
-        }
-        for kind, names in self.constraints or ():
-            if kind not in ("limit", "squared") and not callable(kind):
-                raise ValueError(f"{self.id}: the constraint {kind!r} is neither 'limit', 'squared' nor a function.")
-            used[f"constraint {kind}"] = names
-        for what, names in used.items():
-            for name in names or ():
-                if name not in known:
-                    raise ValueError(f"{self.id}: {what} has {name!r}; measured are {', '.join(known)}.")
+        checks.check_settings(self, self.names(self.components()))
 
     # ---- parameters
 
-    def _components(self) -> Params:
+    def components(self) -> Params:
         """Default machine, load and supply, of python numbers; no task."""
         machine = tasks.machine(self.motor, self.upstream)
         limits, nominal = tasks.ratings(self.motor, self.task, *machine.ratings())
@@ -226,7 +135,7 @@ class MotorDrive(Environment):
 
     def _defaults(self) -> Params:
         """All of it."""
-        params = self._components()
+        params = self.components()
         load, machine, nominal = params.load, params.machine, params.nominal
         generators = []
         for name in self.referenced or ():
@@ -268,78 +177,7 @@ class MotorDrive(Environment):
         return strongly_typed(self._defaults())
 
     def validate(self, params: Params) -> None:
-        params.machine.validate(self.id, self.upstream)
-        params.load.validate(self.id)
-        params.supply.validate(self.id)
-        for reference in params.references:
-            reference.validate(self.id)
-        for name in ("tau", "interlocking_time"):
-            value = np.asarray(getattr(params, name))
-            if not np.all(np.isfinite(value) & ((value > 0) if name == "tau" else (value >= 0))):
-                raise ValueError(f"{self.id}: {name}={value} must be finite and not negative, and tau not zero.")
-        locked = np.asarray(params.interlocking_time)
-        if np.any(locked > 0) and not self.interlocking:
-            raise ValueError(f"{self.id}: interlocking_time={locked} has no effect without interlocking=True.")
-        if np.any(locked >= np.asarray(params.tau)):
-            raise ValueError(f"{self.id}: interlocking_time={locked} must be below tau={params.tau}.")
-        check_ratings(self.id, params.limits, params.nominal)
-        if not np.all((np.asarray(params.gamma) >= 0) & (np.asarray(params.gamma) < 1)):
-            raise ValueError(f"{self.id}: gamma={params.gamma} must be in [0, 1).")
-        for what, given, needed in (
-            ("references", params.references, self.referenced),
-            ("weights", params.weights, self.rewarded),
-            ("initial_low", params.initial_low, (*params.load.states, *params.machine.states)),
-            ("initial_high", params.initial_high, (*params.load.states, *params.machine.states)),
-        ):
-            if len(given) != len(needed or ()):
-                raise ValueError(f"{self.id}: {what} has {len(given)} entries; it needs those of {needed}.")
-        if params.supply.phases != 1 and not isinstance(self.converter, converters.NoConverter):
-            raise ValueError(f"{self.id}: a supply of three phases needs converter='None-3'.")
-        if self._shares_out and not hasattr(params.machine, "flux_range"):
-            raise ValueError(
-                f"{self.id}: a {type(params.machine).__name__} has no flux_range and most_torque, of which references "
-                f"of {self.referenced} are shares; name others in referenced=."
-            )
-        self._check_reward(params)
-        self._check_start(params)
-        self._check_reach(params)
-
-    def _check_reward(self, params: Params) -> None:
-        for name, weight in zip(self.rewarded or (), params.weights, strict=True):
-            if not np.all(np.isfinite(np.asarray(weight))):
-                raise ValueError(f"{self.id}: the weight of {name}, {weight}, must be finite.")
-        paid = params.violation_reward
-        if paid is not None and not np.all(np.isfinite(np.asarray(paid)) & (np.asarray(paid) <= 0)):
-            raise ValueError(f"{self.id}: violation_reward={paid} must be finite and not positive.")
-        scale = np.asarray(params.noise_scale)
-        if not np.all(np.isfinite(scale) & (scale >= 0)):
-            raise ValueError(f"{self.id}: noise_scale={scale} must be finite and not negative.")
-        if np.any(scale > 0) and not self.noise:
-            raise ValueError(f"{self.id}: noise_scale={scale} has no effect without noise=.")
-
-    def _check_start(self, params: Params) -> None:
-        names = (*params.load.states, *params.machine.states)
-        for name, low, high in zip(names, params.initial_low, params.initial_high, strict=True):
-            low, high = np.asarray(low), np.asarray(high)
-            if not np.all(np.isfinite(low) & np.isfinite(high)):
-                raise ValueError(f"{self.id}: initial_low={low} and initial_high={high} of {name} must be finite.")
-            if np.any(low > high):
-                raise ValueError(f"{self.id}: initial_low={low} of {name} must not be above initial_high={high}.")
-
-    def _check_reach(self, params: Params) -> None:
-        """Warn of a supply that cannot give the voltage limit, by more than that of the id's defaults."""
-        usual, default = tasks.u_nominal(self.motor, self.task, self.control), self._components()
-        supply = np.asarray(params.supply.u_nominal) * params.supply.high
-        for name, reach in zip(params.machine.voltages, self.converter.reaches, strict=False):
-            limit = np.asarray(self.limit(name, params))
-            most = supply * reach
-            size = limit / np.asarray(self.limit(name, default))  # a smaller motor needs less, a larger one more
-            if np.any((most < limit * (1 - 1e-6)) & (supply < usual * size * (1 - 1e-6))):
-                warnings.warn(
-                    f"{self.id}: the supply's {supply} V give {name} at most {most} V; its limit is {limit} V.",
-                    stacklevel=2,
-                )
-                return
+        checks.check_params(self, params)
 
     # ---- what is measured
 
@@ -359,7 +197,7 @@ class MotorDrive(Environment):
     @property
     def observation_names(self) -> tuple[str, ...]:
         """Of the observation's entries, for the default kinds of load and supply."""
-        return self._observed(self._components()) + tuple(f"{name}*" for name in self.referenced or ())
+        return self._observed(self.components()) + tuple(f"{name}*" for name in self.referenced or ())
 
     def _observed(self, params: Params) -> tuple[str, ...]:
         return self.names(params) if self.observed is None else self.observed
@@ -450,139 +288,19 @@ class MotorDrive(Environment):
         return self.names(params) if self.noise == ("all",) else self.noise
 
     @property
-    def _shares_out(self) -> bool:
+    def shares_out(self) -> bool:
         """Whether references are shares of what the machine can do."""
         return self.task == "DTC" and self.referenced == ("torque", "psi_s")
 
     def targets(self, references: tuple, params: Params) -> list:
         """What `referenced` should be, in units of the limits, by the states of the references."""
         values = [r.value(s) for r, s in zip(params.references, references, strict=True)]
-        if not self._shares_out:
+        if not self.shares_out:
             return values
         low, high = params.machine.flux_range(params.nominal)
         psi = low + values[1] * (high - low)
         torque = values[0] * params.machine.most_torque(psi, params.nominal.i)
         return [torque / params.limits.torque, psi / self.limit("psi_s", params)]
-
-    # ---- motion
-
-    def rest(self, load: tuple, motor: tuple, supply: tuple, params: Params) -> Plant:
-        """The plant before the first step."""
-        machine, converter = params.machine, self.converter
-        dtype = jnp.result_type(float)
-        load, motor, supply = (tuple(jnp.asarray(x, dtype) for x in part) for part in (load, motor, supply))
-        u_sup = tuple(jnp.asarray(u, dtype) for u in params.supply.voltage(supply, jnp.zeros((), dtype)))
-        frame = tuple(machine.frame(motor))
-        resting = converter.resting if self.upstream else (0.0,) * converter.outputs
-        phases = tuple(jnp.asarray(x * u_sup[0], dtype) for x in resting)
-        kind = jnp.int32 if converter.finite else dtype
-        zero = tuple(jnp.zeros((), kind) for _ in range(converter.num_actions))
-        return Plant(
-            load=load,
-            motor=motor,
-            frame=frame,
-            voltage=tuple(machine.measured_voltages(phases, frame)),
-            u_sup=u_sup,
-            supply=supply,
-            bridges=(jnp.int32(0),) * converter.half_bridges if self._remembers(params) else (),
-            pending=(zero,) * self.dead_time,
-            flux=(jnp.zeros((), dtype),) * 2 if self.flux_observer else (),
-        )
-
-    @property
-    def _waits(self) -> bool:
-        """Whether finite half bridges have a dead time."""
-        return self.interlocking and self.converter.finite and self.converter.locks
-
-    def _remembers(self, params: Params) -> bool:
-        """Whether what the half bridges did before matters."""
-        return self._waits or (self.upstream and params.supply.drains and self.converter.finite)
-
-    def advance(self, words: tuple, plant: Plant, action: Any, time: Any, params: Params) -> Plant:
-        """The plant one control step later. `words`: random ones of the load, or none for what is
-        expected of it; `time`: steps since the start."""
-        machine, load, supply, converter, tau = params.machine, params.load, params.supply, self.converter, params.tau
-        action, pending = self._applied(plant, action, params)
-        action = fence(action)  # or it is drawn and turned anew for each phase and each number that it moves
-        command = converter.command(action)
-        frame = machine.frame(plant.motor) if self.upstream else plant.frame
-        dead = params.interlocking_time / tau if self.interlocking and not converter.finite else None
-        during, bridges, waits = command, command if self._remembers(params) else (), None
-        if self._waits:
-            locked = params.interlocking_time > 0
-            during, command, bridges, waits = converters.interlock(command, plant.bridges, locked, self.upstream)
-        seconds = time.astype(plant.load[0].dtype) * tau
-        plan = load.plan(words, plant.load, seconds, tau)
-
-        currents = machine.phase_currents(plant.motor, frame, self.upstream)
-        # gym-electric-motor asks for the supply's current before the finite half bridges have switched.
-        drawn_by = plant.bridges if self.upstream and plant.bridges and converter.locks else during
-        supply_current = converter.supply_current(drawn_by, currents, dead)
-        u_sup = supply.voltage(plant.supply, supply_current)
-
-        def phases(command, currents):
-            parts = converter.voltage(command, currents, dead, self.upstream)
-            rails = u_sup * len(parts) if len(u_sup) == 1 else u_sup
-            return tuple(v * u for v, u in zip(parts, rails, strict=True))
-
-        def slope(seconds, state, phases, inputs):
-            mechanical, motor = state[: len(load.states)], state[len(load.states) :]
-            if self.hold == "stator" and machine.turning:
-                inputs = machine.inputs(phases, machine.frame(motor))
-            torque = machine.torque(motor)
-            moved = load.derivative(mechanical, torque, machine.j_rotor, seconds, tau, plan)
-            return *moved, *machine.derivative(motor, inputs, mechanical[0])
-
-        def interval(state, phases, frame, begin, length):
-            inputs = machine.inputs(phases, frame)
-            return integrate(lambda t, y: slope(t, y, phases, inputs), state, begin, length, self.solver, self.substeps)
-
-        volts = phases(during, currents)
-        state = (*plant.load, *plant.motor)
-        if waits is None:
-            state = interval(state, volts, frame, seconds, tau)
-        else:
-            # A step in which nothing waits is one interval; the second then has no length and changes nothing.
-            first = jnp.where(waits, params.interlocking_time, tau)
-            state = interval(state, volts, frame, seconds, first)
-            motor = state[len(load.states) :]
-            then = machine.frame(motor)
-            after = phases(command, machine.phase_currents(motor, then, self.upstream))
-            volts = tuple(jnp.where(waits, new, old) for new, old in zip(after, volts, strict=True))
-            frame = tuple(jnp.where(waits, new, old) for new, old in zip(then, frame, strict=True))
-            state = interval(state, volts, frame, seconds + first, tau - first)
-
-        mechanical, motor = tuple(state[: len(load.states)]), tuple(state[len(load.states) :])
-        if machine.has_angle:
-            motor = (*motor[:-1], -wrap(-motor[-1], -math.pi, math.pi))
-        flux = plant.flux
-        if self.flux_observer:
-            flux = machine.observe_flux(flux, motor, mechanical[0], tau)
-        return Plant(
-            load=mechanical,
-            motor=motor,
-            frame=tuple(frame) if self.upstream else tuple(machine.frame(motor)),
-            voltage=tuple(machine.measured_voltages(volts, frame)),
-            u_sup=u_sup,
-            supply=supply.step(plant.supply, supply_current, tau),
-            bridges=bridges,
-            pending=pending,
-            flux=flux,
-        )
-
-    def _applied(self, plant: Plant, action: Any, params: Params) -> tuple[tuple, tuple]:
-        """The converter's action after turning axes and dead time, and what is still on its way."""
-        machine, converter = params.machine, self.converter
-        dtype = jnp.int32 if converter.finite else plant.load[0].dtype
-        action = jnp.asarray(action).astype(dtype)
-        action = (action,) if action.ndim == 0 else tuple(action[i] for i in range(action.shape[0]))
-        if self.dq_actions:
-            ahead = (0.5 + self.dead_time) * params.tau
-            frame = machine.action_frame(plant.motor, plant.flux or None, plant.load[0], ahead, self.upstream)
-            action = tuple(machine.phases(action, frame))
-        if not self.dead_time:
-            return action, ()
-        return plant.pending[0], (*plant.pending[1:], action)
 
     # ---- the environment
 
@@ -601,7 +319,7 @@ class MotorDrive(Environment):
             motor = (motor[1], motor[0], *motor[2:])
         if self.random_init != "none" and not self.upstream:
             motor = self._shrunk(motor, params)
-        plant = self.rest(load.start(pieces[1], mechanical), motor, supply.start(pieces[2]), params)
+        plant = motion.rest(self, load.start(pieces[1], mechanical), motor, supply.start(pieces[2]), params)
         references = tuple(
             reference.start(words, params.tau) for reference, words in zip(params.references, pieces[3:], strict=True)
         )
@@ -624,7 +342,7 @@ class MotorDrive(Environment):
         counts = [params.load.words, *(reference.words for reference in params.references), len(noisy)]
         words = tuple(random_words(key, (sum(counts),))) if sum(counts) else ()
         load_words, *reference_words, noise_words = converters.cut(words, counts)
-        plant = fence(self.advance(load_words, state.plant, action, state.time, params))
+        plant = fence(motion.advance(self, load_words, state.plant, action, state.time, params))
         dtype = plant.load[0].dtype
         noise = tuple(params.noise_scale * normal(word, dtype) for word in noise_words)
         values = self.normalised(plant, noise, params)
@@ -697,7 +415,7 @@ class MotorDrive(Environment):
         return self
 
     def render(self, state: State, params: Params) -> np.ndarray:
-        from .drawing import draw_drive
+        from .pictures.drawing import draw_drive
 
         return draw_drive(self, state, params)
 
@@ -718,49 +436,3 @@ def _between(word: Any, low: Any, high: Any, kind: str, dtype: Any) -> Any:
     below, above = jax.scipy.special.ndtr(-half), jax.scipy.special.ndtr(half)
     drawn = jax.scipy.special.ndtri(below + (unit + 2.0**-25) * (above - below))
     return jnp.clip(low + half + drawn, low, high)
-
-
-def integrate(slope: Any, state: tuple, begin: Any, length: Any, solver: str, substeps: int) -> tuple:
-    """`state` after `length` seconds of d/dt = slope(t, state), in equal steps; `diffrax`: in as many as it takes."""
-    if solver == "diffrax":
-        return _diffrax(slope, state, begin, length)
-    h = length / substeps
-
-    def add(state, slopes, h):
-        return tuple(x + h * d for x, d in zip(state, slopes, strict=True))
-
-    def step(i, state):
-        t = begin + i * h
-        k1 = slope(t, state)
-        if solver == "euler":
-            return add(state, k1, h)
-        k2 = slope(t + 0.5 * h, add(state, k1, 0.5 * h))
-        k3 = slope(t + 0.5 * h, add(state, k2, 0.5 * h))
-        k4 = slope(t + h, add(state, k3, h))
-        mean = tuple((a + 2 * b + 2 * c + d) / 6 for a, b, c, d in zip(k1, k2, k3, k4, strict=True))
-        return add(state, mean, h)
-
-    return step(0, state) if substeps == 1 else jax.lax.fori_loop(0, substeps, step, state)
-
-
-def _diffrax(slope: Any, state: tuple, begin: Any, length: Any) -> tuple:
-    """Adaptive steps of Dormand and Prince's 5(4) pair, by the package diffrax."""
-    import diffrax  # pyright: ignore[reportMissingImports]
-
-    dtype = state[0].dtype
-    tolerance = 1e-10 if dtype == jnp.float64 else 1e-6
-
-    def field(t, y, _):
-        return tuple(jnp.asarray(d, dtype) for d in slope(t, y))
-
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(field),
-        diffrax.Dopri5(),
-        begin,
-        begin + length,
-        None,
-        state,
-        stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=tolerance),
-    )
-    assert solution.ys is not None
-    return tuple(y[-1] for y in solution.ys)

@@ -32,8 +32,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from .drive import Params
 from .machines.machine import check_ratings
+from .plant import Params
 
 DRAWS = 40
 """Random numbers of a level; no drive needs as many."""

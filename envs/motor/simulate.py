@@ -16,8 +16,9 @@ import numpy as np
 from jaxrl.environment import is_concrete
 from jaxrl.math import random_words
 
-from . import loads, supplies, tasks
-from .drive import MotorDrive, Params, Plant
+from . import loads, motion, supplies, tasks
+from .drive import MotorDrive
+from .plant import Params, Plant
 
 SETTINGS = tuple(f.name for f in dataclasses.fields(MotorDrive) if f.name not in ("id", "motor", "task", "control"))
 
@@ -93,7 +94,7 @@ def _run(
 
     def body(plant, inputs):
         time, action, target, word = inputs
-        plant = env.advance(tuple(word[i] for i in range(word.shape[0])), plant, action, time, params)
+        plant = motion.advance(env, tuple(word[i] for i in range(word.shape[0])), plant, action, time, params)
         values = env.normalised(plant, (), params)
         reward, violation = env.judge(values, [target[name] for name in names], params)
         return plant, {**record(plant), "violation": violation, **({"reward": reward} if names else {})}
@@ -216,7 +217,7 @@ def start(env: MotorDrive, params: Params, initial: Any, dtype: Any) -> Plant:
         values = dict(zip(names, given, strict=True))
     ordered = tuple(jnp.asarray(values[name], dtype) for name in names)
     supply = params.supply.start(_no_words(params.supply.words))
-    return env.rest(ordered[: len(load.states)], ordered[len(load.states) :], supply, params)
+    return motion.rest(env, ordered[: len(load.states)], ordered[len(load.states) :], supply, params)
 
 
 def _no_words(count: int) -> tuple:

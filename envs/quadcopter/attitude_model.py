@@ -24,7 +24,8 @@ from jaxtyping import Array, Float
 from jaxrl.environment import is_concrete, pytree
 from jaxrl.math import sincos
 
-from .dynamics import CALM, INTEGRATORS, Surroundings, integrate
+from .dynamics import CALM, Surroundings
+from .integrators import INTEGRATORS, integrate
 from .rotations import add, euler, product, rotate, unrotate, up
 
 
@@ -117,7 +118,7 @@ def step(
     surroundings: Surroundings = CALM,
 ) -> State:
     """`dt` [s] later under a `command` (4,) held for so long; crazyflow's default integrator, at 500 Hz. One of
-    `dynamics.INTEGRATORS`. A command is not clipped."""
+    `integrators.INTEGRATORS`. A command is not clipped."""
 
     def f(state: State) -> State:
         return derivative(model, state, command, surroundings)

@@ -1,4 +1,4 @@
-"""The flight of a quadcopter: motors, forces and torques, their derivative, an integrator; and `simulate`.
+"""The flight of a quadcopter: motors, forces and torques, their derivative, and a step of it.
 
 Frames, once for the whole family: the world is x forward, y left, z up; the body too (FLU). A quaternion (w, x, y, z)
 turns body into world coordinates, velocity is in the world, `body_rates` are in the body. SI units; rotors in rpm
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -26,16 +25,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxrl.environment import is_concrete, pytree
-from jaxrl.math import fence
+from jaxrl.environment import pytree
 
-from .rotations import Quaternion, Vector, add, exponential, matrix, norm, product, rotate, unit, unrotate, up
+from .integrators import INTEGRATORS, integrate
+from .rotations import Quaternion, Vector, add, exponential, matrix, norm, product, rotate, unrotate, up
 
 MOTORS = ("instant", "first_order", "asymmetric", "exact")
 DRAGS = ("none", "body", "rotor", "rotor_lagged")
 GYROS = ("none", "physical", "crazyflow")
 FLOORS = ("none", "stop", "contact")
-INTEGRATORS = ("euler", "exponential_euler", "semi_implicit", "rk4", "exponential_rk4")
 
 
 @pytree
@@ -384,65 +382,6 @@ def _bullet_damping(v: Vector) -> Vector:
     return tuple(rate * x for x in v)
 
 
-# ---- integrators
-
-
-def _advance(drone: Any, rate: Any, dt: Any) -> Any:
-    return type(drone)(*(add(x, dx, dt) for x, dx in zip(drone, rate, strict=True)))
-
-
-def _turned(quaternion: Any, body_rates: Any, dt: Any) -> Any:
-    q = product(quaternion, exponential(tuple(dt * w for w in body_rates)))
-    scale = 1.5 - 0.5 * sum(x * x for x in q)  # Newton's step to length 1, from which float32 drifts by 1e-8 a step
-    return tuple(scale * x for x in q)
-
-
-def _advance_turning(drone: Any, rate: Any, body_rates: Any, dt: Any) -> Any:
-    return _advance(drone, rate._replace(quaternion=(0.0,) * 4), dt)._replace(
-        quaternion=_turned(drone.quaternion, body_rates, dt)
-    )
-
-
-def _semi_implicit(f, drone: Any, dt: Any) -> Any:
-    new = _advance(drone, f(drone), dt)
-    position = add(drone.position, new.velocity, dt)
-    return new._replace(position=position, quaternion=_turned(drone.quaternion, new.body_rates, dt))
-
-
-def _runge_kutta(f, drone: Any, dt: Any) -> Any:
-    # Summed up as the stages come: the four derivatives together would not stay in registers.
-    total = rate = f(drone)
-    for ahead, weight in ((0.5, 2), (0.5, 2), (1, 1)):
-        rate = f(_advance(drone, rate, ahead * dt))
-        total = _advance(total, rate, weight)
-    return _advance(drone, total, dt / 6)
-
-
-def _exponential_runge_kutta(f, drone: Any, dt: Any) -> Any:
-    stage, rate = drone, f(drone)
-    total, turning = rate, drone.body_rates
-    for ahead, weight in ((0.5, 2), (0.5, 2), (1, 1)):
-        stage = _advance_turning(drone, rate, stage.body_rates, ahead * dt)
-        # Else each number of the new state makes all turns anew.
-        quaternion, body_rates = fence((stage.quaternion, stage.body_rates))
-        stage = stage._replace(quaternion=quaternion, body_rates=body_rates)
-        rate = f(stage)
-        total, turning = _advance(total, rate, weight), add(turning, stage.body_rates, weight)
-    return _advance_turning(drone, total, turning, dt / 6)
-
-
-def integrate(f: Callable[[Any], Any], drone: Any, dt: Any, integrator: str) -> Any:
-    """The state `dt` [s] later, where `f(state)` is its derivative; a NamedTuple that begins as Drone does."""
-    if integrator == "semi_implicit":
-        return _semi_implicit(f, drone, dt)
-    if integrator == "exponential_euler":
-        return _advance_turning(drone, f(drone), drone.body_rates, dt)
-    if integrator == "exponential_rk4":
-        return _exponential_runge_kutta(f, drone, dt)
-    new = _advance(drone, f(drone), dt) if integrator == "euler" else _runge_kutta(f, drone, dt)
-    return new._replace(quaternion=unit(new.quaternion))
-
-
 def step(
     model: Model,
     drone: Drone,
@@ -474,189 +413,3 @@ def step(
         velocity = tuple(jnp.where(below, 0, v) for v in new.velocity)
         new = new._replace(position=(*new.position[:2], height), velocity=velocity)
     return new
-
-
-# ---- open loop
-
-
-class Trajectory(NamedTuple):
-    """What `simulate` returns: the states at 0, dt, ..., steps dt."""
-
-    position: Float[Array, "T 3"]
-    quaternion: Float[Array, "T 4"]
-    velocity: Float[Array, "T 3"]
-    body_rates: Float[Array, "T 3"]
-    rpm: Float[Array, "T 4"]
-
-
-def stack(drone: Drone) -> Trajectory:
-    """A drone's fields as arrays with the components last."""
-    return Trajectory(*(jnp.stack([jnp.asarray(x) for x in field], -1) for field in drone))
-
-
-def simulate(
-    model: Model,
-    rpm: Any,
-    initial: Drone | None = None,
-    physics: Physics = L2F,
-    dt: Any = 0.01,
-    steps: int | None = None,
-    surroundings: Surroundings = CALM,
-) -> Trajectory:
-    """The open-loop flight under rotor speed commands, as `steps + 1` states of `(steps + 1, 3 or 4)` arrays.
-
-    Args:
-        rpm: one command (4,) for all steps, or one for each (steps, 4) [rpm].
-        initial: at rest in the origin, rotors at hover speed, when None.
-        surroundings: constant over the flight; a field with a leading axis of `steps` varies with it.
-
-    Everything is computed in the precision jax has by default: float64 under `jax.enable_x64`. Raises ValueError for
-    commands that do not fit, and for a model without what `physics` needs.
-    """
-    wind = surroundings.wind
-    blown = wind is not None and is_concrete(wind) and bool(np.any(vector(wind) != 0))
-    check_fit(model, physics, "simulate", wind=blown)
-    dtype = jnp.result_type(float)
-    rpm = jnp.asarray(rpm, dtype)
-    steps = (len(rpm) if rpm.ndim == 2 else None) if steps is None else steps
-    if rpm.shape not in ((4,), (steps, 4)) or steps is None:
-        raise ValueError(f"rpm has shape {rpm.shape}; it needs (4,) with steps= a number, or (steps, 4).")
-    commands = jnp.broadcast_to(rpm, (steps, 4))
-    model = jax.tree.map(lambda x: jnp.asarray(x, dtype), model)
-    initial = at_rest(model) if initial is None else initial
-    drone = Drone(*(tuple(jnp.asarray(x, dtype) for x in field) for field in initial))
-    sizes = Surroundings((3,), (3,), (3,), ())
-
-    def at_each_step(value, shape):
-        return None if value is None else jnp.broadcast_to(jnp.asarray(value, dtype), (steps, *shape))
-
-    around = Surroundings(*(at_each_step(value, shape) for value, shape in zip(surroundings, sizes, strict=True)))
-
-    def body(drone, inputs):
-        command, around = inputs
-        new = step(model, drone, tuple(command), dt, physics, around)
-        return new, stack(new)
-
-    _, flight = jax.lax.scan(body, drone, (commands, around))
-    return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), stack(drone), flight)
-
-
-# ---- what cannot be
-
-
-def vector(x: Any) -> np.ndarray:
-    """A field of several numbers, given as a tuple or as an array, with the components on the last axis. Host only."""
-    return np.stack(np.broadcast_arrays(*x), -1) if isinstance(x, tuple) else np.asarray(x)
-
-
-POSITIVE = ("mass", "inertia", "max_rpm")
-NOT_NEGATIVE = (
-    "min_rpm",
-    "spin_up",
-    "spin_down",
-    "body_drag",
-    "rotor_drag",
-    "propeller_radius",
-    "propeller_inertia",
-    "ground_effect",
-    "radius",
-    "gravity",
-)
-
-
-def check_model(model: Model, who: str = "Model") -> None:
-    """Raise ValueError for an airframe that cannot be; warn about one that cannot hover. Host only; may be batched."""
-    import warnings
-
-    for name, value in vars(model).items():
-        value = vector(value)
-        right, rule = True, "finite"
-        if name in POSITIVE:
-            right, rule = value > 0, "finite and positive"
-        elif name in NOT_NEGATIVE:
-            right, rule = value >= 0, "finite and not negative"
-        if not np.all(np.isfinite(value) & right):
-            raise ValueError(f"{who}: {name}={value} must be {rule}.")
-    inertia = vector(model.inertia)
-    if np.any(2 * inertia.max(-1) > inertia.sum(-1) * (1 + 1e-6)):
-        raise ValueError(
-            f"{who}: inertia={inertia} is of no solid: each of the three is at most the sum of the others."
-        )
-    speed = np.asarray(model.max_rpm)
-    if np.any(np.asarray(model.min_rpm) >= speed):
-        raise ValueError(f"{who}: min_rpm={model.min_rpm} must be below max_rpm={speed}.")
-    x, y, spin = (vector(getattr(model, name)) for name in ("rotor_x", "rotor_y", "rotor_spin"))
-    yaw = spin * np.any(vector(model.torque) != 0, -1, keepdims=True)
-    rows = np.stack(np.broadcast_arrays(np.ones(4), x, y, yaw), -2)
-    size = np.abs(rows).max(-1, keepdims=True)
-    if np.any(size == 0) or np.any(np.abs(np.linalg.det(rows / size)) < 1e-6):
-        raise ValueError(
-            f"{who}: rotors at rotor_x={x}, rotor_y={y} with rotor_spin={spin} and torque={model.torque} cannot lift, "
-            "roll, pitch and yaw the body each on its own."
-        )
-    most = 4 * polynomial(np.moveaxis(vector(model.thrust), -1, 0), speed)
-    weight = np.asarray(model.mass) * np.asarray(model.gravity)
-    if np.any(most <= weight):
-        warnings.warn(
-            f"{who}: the most thrust {most} N does not exceed the weight {weight} N: it cannot hover.", stacklevel=2
-        )
-
-
-def check_physics(physics: Any, who: str) -> None:
-    """Raise ValueError for what is not a `Physics`: the name of one, say."""
-    if not isinstance(physics, Physics):
-        named = ", ".join(f"dynamics.{name}" for name, value in globals().items() if isinstance(value, Physics))
-        raise ValueError(f"{who}: physics={physics!r} is not a dynamics.Physics; named ones are {named}.")
-
-
-def check_fit(
-    model: Model,
-    physics: Any,
-    who: str = "check_fit",
-    *,
-    wind: bool = False,
-    downwash: bool = False,
-    battery: bool = False,
-) -> None:
-    """Raise ValueError where `physics`, or `wind`, `downwash` or a `battery`, needs numbers that `model` lacks.
-
-    On the host: a model that is being traced is not looked at. It may be batched; a coefficient of what acts from
-    outside may then be zero in some, but not in all.
-    """
-    check_physics(physics, who)
-    if not is_concrete(model):
-        return
-    up, down = vector(model.spin_up), vector(model.spin_down)
-    rates = {
-        "instant": {},
-        "first_order": {"spin_up[0]": up[..., 0]},
-        "asymmetric": {"spin_up": up.sum(-1), "spin_down": down.sum(-1)},
-        "exact": {"spin_up[0]": up[..., 0], "spin_down[0]": down[..., 0]},
-    }[physics.motors]
-    for name, rate in rates.items():
-        if not np.all(rate > 0):
-            raise ValueError(
-                f"{who}: physics with motors={physics.motors!r} needs a model with {name} above 0, else its rotors "
-                f"never follow a command; not {rate}. Without lag: physics.replace(motors='instant')."
-            )
-    radius = np.asarray(model.propeller_radius)
-    if physics.ground_effect and not (np.all(radius > 0) and np.all(np.asarray(model.ground_effect) > 0)):
-        raise ValueError(
-            f"{who}: physics with ground effect needs a model with propeller_radius and ground_effect above 0, not "
-            f"{radius} and {model.ground_effect}."
-        )
-    if wind and physics.drag == "none":
-        raise ValueError(f"{who}: wind acts only on physics with drag, not on {physics}.")
-    drag = "body_drag" if physics.drag == "body" else "rotor_drag"
-    if wind and not np.any(vector(getattr(model, drag)) != 0):
-        raise ValueError(f"{who}: wind with drag={physics.drag!r} needs a model whose {drag} is not zero.")
-    if downwash and not np.any((vector(model.downwash)[..., 0] > 0) & (radius > 0)):
-        raise ValueError(
-            f"{who}: downwash needs a model with downwash[0] and propeller_radius above 0, not "
-            f"{model.downwash} and {radius}."
-        )
-    if battery and not np.all(np.asarray(model.max_rpm) > 1):
-        raise ValueError(
-            f"{who}: a battery needs a model whose rotor speeds are in rpm; with max_rpm={model.max_rpm} they are a "
-            "throttle, from which no power follows."
-        )

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import dynamics, models
+from . import checks, dynamics, models
 from .dynamics import CALM, Drone, Model, Physics, Surroundings
 
 BLOCK = 128  # drones of one program: one for each thread of four warps
@@ -34,7 +34,7 @@ def coast(
     Fields of `drone` and `surroundings` are tuples of (N,) arrays; one `model` for all. Raises ValueError for a model
     that is batched (vmap `coast` for several), and for one without what `physics` needs.
     """
-    dynamics.check_fit(model, physics, "coast")
+    checks.check_fit(model, physics, "coast")
     for name, value in {**vars(model), "dt": dt}.items():
         if isinstance(value, tuple):
             shape = (len(value), *jnp.broadcast_shapes(*map(jnp.shape, value)))

@@ -24,7 +24,8 @@ from jaxtyping import Array, Float, Key
 
 from jaxrl.environment import pytree
 
-from .dynamics import Model, vector
+from .checks import vector
+from .dynamics import Model
 
 X = np.array([1.0, -1.0, -1.0, 1.0])  # rotors front right, back right, back left, front left
 Y = np.array([-1.0, -1.0, 1.0, 1.0])

@@ -24,7 +24,7 @@ from jumanji.environments import Game2048, Minesweeper, Snake, Sokoban
 from jumanji.environments.routing.sokoban.generator import SimpleSolveGenerator
 from jumanji.wrappers import AutoResetWrapper, VmapAutoResetWrapper
 
-from jaxrl.envs.grid import game_2048, minesweeper, snake
+from jaxrl.envs.grid.combinatorial import game_2048, minesweeper, snake
 from jaxrl.envs.grid.sokoban import sokoban
 from jaxrl.math import fast_key
 from jaxrl.vectorize import vectorize

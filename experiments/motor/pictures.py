@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import jaxrl
 from jaxrl.envs.motor import references, tasks
 from jaxrl.envs.motor.control import controllers
-from jaxrl.envs.motor.drawing import plot_switching, plot_time, plot_torque_speed
-from jaxrl.envs.motor.report import record, write_report
+from jaxrl.envs.motor.pictures.plots import plot_switching, plot_time, plot_torque_speed
+from jaxrl.envs.motor.pictures.report import record, write_report
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,8 +16,8 @@ from recipes import apg_recipe
 import jaxrl
 from jaxrl.canvas import GREEN, GREY
 from jaxrl.environment import strongly_typed
-from jaxrl.envs.quadcopter import paths
 from jaxrl.envs.quadcopter.control import actions
+from jaxrl.envs.quadcopter.courses import paths
 from jaxrl.envs.quadcopter.scene import Scene
 from jaxrl.host.plotting import COLORS
 from jaxrl.host.render import render_states, save

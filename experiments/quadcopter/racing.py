@@ -20,7 +20,7 @@ import numpy as np
 import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.environment import strongly_typed
-from jaxrl.envs.quadcopter.tracks import TRACKS
+from jaxrl.envs.quadcopter.courses.tracks import TRACKS
 from jaxrl.host.run_folder import environment_of_run
 
 HERE = Path(__file__).parent

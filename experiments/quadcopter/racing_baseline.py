@@ -20,8 +20,8 @@ from evosax.algorithms import CMA_ES
 from jax.flatten_util import ravel_pytree
 
 from jaxrl.environment import strongly_typed
-from jaxrl.envs.quadcopter import tracks
-from jaxrl.envs.quadcopter.control.controllers import SE3Gains
+from jaxrl.envs.quadcopter.control.se3 import SE3Gains
+from jaxrl.envs.quadcopter.courses import tracks
 from jaxrl.envs.quadcopter.tasks import gate_racing
 from jaxrl.host.run_folder import environment_of_run
 

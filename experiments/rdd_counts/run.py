@@ -21,7 +21,7 @@ from scipy.stats import t
 from jaxrl.algos.rnd import SQRT2, draw_targets, prediction_error
 from jaxrl.host.run_folder import environment_of_run
 from jaxrl.nn.networks import MLP
-from jaxrl.nn.optim import adam_init, descend
+from jaxrl.nn.optim import optimizer_of
 
 HERE = Path(__file__).parent
 COUNTS = np.repeat(2 ** np.arange(11), 4)  # 44 states, four for each count 1, 2, 4 ... 1024; 8,188 visits
@@ -51,14 +51,16 @@ def run(key, bonus, predictor, online):
         state, rows = jnp.arange(STATES), jnp.broadcast_to(jnp.arange(STATES), (STEPS, STATES))
         rates = 1e-2 * (1 - jnp.arange(STEPS) / STEPS)
 
+    adam = optimizer_of("adam")
+
     def loss(flat, row):
         return jnp.mean(prediction_error(network.apply(unravel(flat), states[state[row]]), target[row]))
 
     def step(carry, inputs):
         row, rate = inputs
-        return descend(*carry, jax.grad(loss)(carry[0], row), rate)[:2], None
+        return adam.descend(*carry, jax.grad(loss)(carry[0], row), rate)[:2], None
 
-    (flat, _), _ = jax.lax.scan(step, (flat, adam_init(flat)), (rows, rates))
+    (flat, _), _ = jax.lax.scan(step, (flat, adam.init(flat, 0.0)), (rows, rates))
     return prediction_error(network.apply(unravel(flat), states), mean)
 
 

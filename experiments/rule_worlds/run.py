@@ -2,9 +2,9 @@
 
     python experiments/rule_worlds/run.py
 
-Draws the candidates of each benchmark and finds those that were drawn before; `envs/grid/benchmarks.npz` holds the gaps
-between their numbers. Then every ruleset of each benchmark is made anew through `benchmark(name)`, to see that all
-64-bit fingerprints differ, and counted by depth; a sample is searched for plans. Writes `results.json`.
+Draws the candidates of each benchmark and finds those that were drawn before; the gaps between their numbers are
+`envs/grid/rule_world/benchmarks.npz`. Then every ruleset of each benchmark is made anew through `benchmark(name)`, to
+see that all 64-bit fingerprints differ, and counted by depth; a sample is searched for plans. Writes `results.json`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.grid.rule_world import rulesets
+from jaxrl.envs.grid.rule_world import benchmarks, rulesets, search
 
 BATCH = 10_000
 
@@ -37,22 +37,22 @@ def single(fingerprints: np.ndarray) -> np.ndarray:
 
 def find(name: str) -> np.ndarray:
     """The numbers of candidates that repeat an earlier one, below the one that makes it a million."""
-    drawn = single(over(lambda i: rulesets.fingerprint(rulesets.candidate(name, i)), rulesets.SIZE + 5 * BATCH))
+    drawn = single(over(lambda i: benchmarks.fingerprint(benchmarks.candidate(name, i)), benchmarks.SIZE + 5 * BATCH))
     first = np.zeros(drawn.size, bool)
     first[np.unique(drawn, return_index=True)[1]] = True
-    last = np.flatnonzero(first)[rulesets.SIZE - 1]
+    last = np.flatnonzero(first)[benchmarks.SIZE - 1]
     return np.flatnonzero(~first[:last])
 
 
 def examine(name: str, sample: int) -> dict:
     """Make all of them, and look at each."""
-    bench = rulesets.benchmark(name)
+    bench = benchmarks.benchmark(name)
 
     def look(index: jax.Array) -> jax.Array:
         ruleset = bench.ruleset(index)
         numbers = (rulesets.depth(ruleset), jnp.sum(ruleset.rules[:, 0] > 0), jnp.sum(ruleset.objects[:, 0] > 0))
         task = ruleset.replace(objects=jnp.zeros_like(ruleset.objects))
-        prints = [rulesets.fingerprint(x) for x in (ruleset, task)]
+        prints = [benchmarks.fingerprint(x) for x in (ruleset, task)]
         return jnp.concatenate([jnp.stack(numbers).astype(jnp.uint32), *prints])
 
     start = time.perf_counter()
@@ -61,7 +61,7 @@ def examine(name: str, sample: int) -> dict:
     assert np.unique(single(rows[:, 3:5])).size == len(bench), f"{name}: two rulesets are the same"
     picked = np.random.default_rng(0).integers(len(bench), size=sample)
     chosen = jax.device_get(jax.jit(jax.vmap(bench.ruleset))(jnp.asarray(picked, jnp.int32)))
-    plans = [rulesets.solve(jax.tree.map(lambda x, i=i: x[i], chosen)) for i in range(sample)]
+    plans = [search.solve(jax.tree.map(lambda x, i=i: x[i], chosen)) for i in range(sample)]
     lengths = [len(plan.steps) for plan in plans if plan]
     return {
         "rulesets": len(bench),
@@ -82,7 +82,7 @@ def main() -> None:
     sample = parser.parse_args().sample
     names = [f"{config}-1m" for config in rulesets.CONFIGS]
     gaps = {name: np.diff(find(name), prepend=0).astype(np.uint32) for name in names}
-    np.savez_compressed(rulesets.SKIPPED, **gaps)
+    np.savez_compressed(benchmarks.SKIPPED, **gaps)
     results = {}
     for name in names:
         results[name] = examine(name, sample)

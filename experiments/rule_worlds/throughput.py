@@ -24,12 +24,12 @@ import xminigrid
 from xminigrid.types import RuleSet
 from xminigrid.wrappers import GymAutoResetWrapper
 
-from jaxrl.envs.grid.rule_world import rulesets
+from jaxrl.envs.grid.rule_world import benchmarks, rules
 from jaxrl.envs.grid.rule_world.rule_world import RuleWorld
 from jaxrl.vectorize import vectorize
 
 
-def ours(tasks: rulesets.Ruleset, n: int) -> tuple[Callable, Callable]:
+def ours(tasks: rules.Ruleset, n: int) -> tuple[Callable, Callable]:
     env = RuleWorld("R4", 13, levels=True)
     level = jax.vmap(env.level)(tasks)
     venv = vectorize(env, n, batched_params=True)
@@ -42,7 +42,7 @@ def ours(tasks: rulesets.Ruleset, n: int) -> tuple[Callable, Callable]:
     return lambda key: venv.reset(key, level)[1], step
 
 
-def theirs(tasks: rulesets.Ruleset, n: int) -> tuple[Callable, Callable]:
+def theirs(tasks: rules.Ruleset, n: int) -> tuple[Callable, Callable]:
     env, params = xminigrid.make("XLand-MiniGrid-R4-13x13")
     env = GymAutoResetWrapper(env)
     params = params.replace(ruleset=RuleSet(tasks.goal, tasks.rules, tasks.objects))
@@ -56,7 +56,7 @@ def theirs(tasks: rulesets.Ruleset, n: int) -> tuple[Callable, Callable]:
     return lambda key: jax.vmap(env.reset, (axes, 0))(params, jax.random.split(key, n)), step
 
 
-def program(side: Callable, tasks: rulesets.Ruleset, n: int, steps: int) -> tuple[Callable, Any, float]:
+def program(side: Callable, tasks: rules.Ruleset, n: int, steps: int) -> tuple[Callable, Any, float]:
     """A compiled `(key, state) -> (state, sum)` of `steps` steps, its first state, and CPU seconds to compile both."""
     reset, step = side(tasks, n)
 
@@ -85,7 +85,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     for name in ("trivial-1m", "medium-1m", "high-1m"):
-        tasks = jax.jit(jax.vmap(rulesets.benchmark(name).ruleset))(jnp.arange(args.num_envs))
+        tasks = jax.jit(jax.vmap(benchmarks.benchmark(name).ruleset))(jnp.arange(args.num_envs))
         sides = {"xminigrid": theirs, "jaxrl": ours}
         programs = {key: program(side, tasks, args.num_envs, args.steps) for key, side in sides.items()}
         rates: dict[str, list[float]] = {key: [] for key in sides}

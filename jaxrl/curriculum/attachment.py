@@ -202,6 +202,5 @@ def attach(
         init=init,
         collect=collect,
         learn=learn,
-        update=lambda state: learn(*collect(state)),
         policy=lambda state: student.policy(state.student),
     )

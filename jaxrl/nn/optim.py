@@ -1,17 +1,29 @@
-"""Optimisation whose settings are leaves and whose derivative is finite."""
+"""Optimisers: optax's, whose learning rate is a leaf and whose second derivative is finite."""
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
+import optax.contrib
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from jaxrl.environment import pytree
+from jaxrl.environment import pytree, strongly_typed
 
-# ---- optimisation whose settings are leaves and whose derivative is finite
+EPS_ROOT = 1e-24
+"""Added under Adam's square root, which has no derivative at zero: for float32 a derivative that is finite twice.
+
+It changes a step by at most 1.2e-7 learning rates. Much smaller, and the second derivative overflows; much larger
+(1e-16), and weights whose gradients are near `eps` learn at a visibly lower rate.
+"""
+
+# ---- rates and norms
 
 
 def annealed(value: Array, step: Array, anneal_steps: Array) -> Array:
@@ -27,61 +39,185 @@ def safe_norm(tree: PyTree) -> Float[Array, ""]:
 
 
 def clip_by_global_norm(tree: PyTree, max_norm: Array | float) -> PyTree:
-    """All leaves scaled by one factor, so that their common norm is at most `max_norm` (Pascanu et al. 2013)."""
+    """All leaves scaled by one factor, so that their common norm is at most `max_norm` (Pascanu et al. 2013).
+
+    optax's has a NaN derivative where all gradients are zero.
+    """
     scale = jnp.minimum(1, max_norm / jnp.maximum(safe_norm(tree), 1e-12))
     return jax.tree.map(lambda x: x * scale, tree)
-
-
-@pytree
-class AdamState:
-    count: jax.Array  # updates done
-    mean: Any  # first moment, like the weights
-    square: Any  # second moment
-
-
-def adam_init(weights: PyTree) -> AdamState:
-    """The optimiser's state before the first update."""
-    return AdamState(jnp.int32(0), jax.tree.map(jnp.zeros_like, weights), jax.tree.map(jnp.zeros_like, weights))
-
-
-def safe_adam(
-    grads: PyTree, state: AdamState, learning_rate: Array | float, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
-) -> tuple[PyTree, AdamState]:
-    """`(step to add to the weights, state)` of Adam (Kingma and Ba 2015, algorithm 1), differentiable twice.
-
-    Equal to `optax.adam`; only the derivative of the square root at zero is finite here, which meta-gradients need.
-    """
-    count = state.count + 1
-    mean = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mean, grads)
-    square = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, state.square, grads)
-    m_scale, v_scale = 1 / (1 - b1**count), 1 / (1 - b2**count)
-
-    def step(m, v):
-        v = v * v_scale
-        root = jnp.where(v > 0, jnp.sqrt(jnp.where(v > 0, v, 1)), 0)
-        return -learning_rate * (m * m_scale) / (root + eps)
-
-    return jax.tree.map(step, mean, square), AdamState(count, mean, square)
-
-
-def descend(
-    flat: Float[Array, " P"],
-    optimizer: AdamState,
-    grads: PyTree,
-    learning_rate: Array | float,
-    max_grad_norm: Array | float = jnp.inf,
-    **adam: float,
-) -> tuple[Float[Array, " P"], AdamState, Float[Array, ""]]:
-    """`(weights, optimizer, norm of the gradient)` after one Adam step on flattened weights, clipped by global norm.
-
-    Adam works on one vector: on a CPU a kernel for every matrix and moment costs more than its arithmetic.
-    """
-    gradient = ravel_pytree(grads)[0]
-    norm = safe_norm(gradient)
-    change, optimizer = safe_adam(clip_by_global_norm(gradient, max_grad_norm), optimizer, learning_rate, **adam)
-    return flat + change, optimizer, norm
 
 
 def polyak(old: PyTree, new: PyTree, tau: Float[Array, ""] | float) -> PyTree:
     """The average that a target network follows: (1 - tau) old + tau new."""
     return jax.tree.map(lambda x, y: x + tau * (y - x), old, new)
+
+
+# ---- optimisers by name
+
+
+def adam(
+    learning_rate: Array | float, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+) -> optax.GradientTransformation:
+    """`optax.adam` (Kingma and Ba 2015, algorithm 1), differentiable twice where a gradient is zero."""
+    return optax.adam(learning_rate, b1, b2, eps, EPS_ROOT)
+
+
+def muon(learning_rate: Array | float) -> optax.GradientTransformation:
+    """`optax.contrib.muon` (Jordan et al. 2024) on kernels and NAdam on all other weights, at one learning rate.
+
+    Steps on matrices have the root mean square of Adam's (Liu et al. 2025, arXiv:2502.16982), so that one rate suits
+    both. A kernel is a leaf whose name begins with `kernel` or `recurrent`; its leading axes are a batch (an ensemble).
+    Not differentiable at a gradient of zero.
+    """
+
+    def matrix(path: Any, x: Any) -> Any:
+        name = str(getattr(path[-1], "key", "")) if path else ""
+        if not name.startswith(("kernel", "recurrent")) or x.ndim < 2:
+            return None
+        # Convolutions (height, width, in, out) map a whole patch.
+        inputs = -2 if x.ndim < 4 else (-4, -3, -2)
+        return optax.contrib.MuonDimensionNumbers(inputs, -1)
+
+    def matrices(weights: PyTree) -> PyTree:
+        return jax.tree_util.tree_map_with_path(matrix, weights)
+
+    return optax.contrib.muon(
+        learning_rate, adam_eps_root=EPS_ROOT, muon_weight_dimension_numbers=matrices, consistent_rms=0.2
+    )
+
+
+def _with_eps_root(transformation: Callable[..., Any]) -> Callable[..., Any]:
+    def make(learning_rate: Array | float, **settings: float) -> optax.GradientTransformation:
+        return transformation(learning_rate, eps_root=EPS_ROOT, **settings)
+
+    return make
+
+
+ADAMS: dict[str, Callable[..., optax.GradientTransformation]] = {
+    "adam": adam,
+    "adamw": _with_eps_root(optax.adamw),
+    "amsgrad": _with_eps_root(optax.amsgrad),
+    "nadam": _with_eps_root(optax.nadam),
+    "radam": _with_eps_root(optax.radam),
+}
+"""Optimisers that take an algorithm's own `b1`, `b2` and `eps`."""
+ELEMENTWISE = {**ADAMS, "adagrad": optax.adagrad, "lion": optax.lion, "rmsprop": optax.rmsprop, "sgd": optax.sgd}
+"""Optimisers that treat each number alike, with optax's defaults: these work on all weights as one vector."""
+OPTIMIZERS = {**ELEMENTWISE, "muon": muon}
+"""Each name and its function of the learning rate."""
+
+
+@pytree
+class OptimizerState:
+    count: jax.Array  # steps taken
+    inner: Any  # optax's state
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """How weights follow their gradients: an optax transformation, made anew at each step's learning rate.
+
+    So the rate may be traced (a leaf, annealed), as what a transformation keeps does not depend on it.
+    """
+
+    transformation: Any  # learning rate -> optax.GradientTransformation, or one with a rate of its own
+    settings: tuple[tuple[str, float], ...] = ()  # further arguments of `transformation`
+    flat: bool = False  # work on all weights as one vector
+
+    def at(self, learning_rate: Array | float) -> optax.GradientTransformation:
+        """The transformation with this learning rate."""
+        if isinstance(self.transformation, optax.GradientTransformation):
+            return self.transformation
+        return self.transformation(learning_rate, **dict(self.settings))
+
+    def init(self, weights: PyTree, learning_rate: Array | float) -> OptimizerState:
+        """The state before the first step."""
+        weights = ravel_pytree(weights)[0] if self.flat else weights
+        return OptimizerState(jnp.int32(0), strongly_typed(self.at(learning_rate).init(weights)))
+
+    def change(
+        self, flat: Float[Array, " P"], state: OptimizerState, grads: PyTree, learning_rate: Array | float
+    ) -> tuple[Float[Array, " P"], OptimizerState]:
+        """`(what to add to the flattened weights, state)`. `grads` has the structure of the weights."""
+        gradient, unravel = ravel_pytree(grads)
+        transformation = self.at(learning_rate)
+        if self.flat:
+            change, inner = transformation.update(gradient, state.inner, flat)
+        else:
+            change, inner = transformation.update(grads, state.inner, unravel(flat))
+        return ravel_pytree(change)[0], OptimizerState(state.count + 1, inner)
+
+    def descend(
+        self,
+        flat: Float[Array, " P"],
+        state: OptimizerState,
+        grads: PyTree,
+        learning_rate: Array | float,
+        max_grad_norm: Array | float = jnp.inf,
+    ) -> tuple[Float[Array, " P"], OptimizerState, Float[Array, ""]]:
+        """`(flattened weights, state, norm of the gradient)` after a step along `grads` clipped by their global norm.
+
+        `grads` has the structure of the weights.
+        """
+        gradient, unravel = ravel_pytree(grads)
+        norm = safe_norm(gradient)
+        clipped = clip_by_global_norm(gradient, max_grad_norm)
+        change, state = self.change(flat, state, clipped if self.flat else unravel(clipped), learning_rate)
+        return flat + change, state, norm
+
+
+OptimizerLike = str | Optimizer | optax.GradientTransformation | Callable[..., optax.GradientTransformation]
+"""What `optimizer_of` takes."""
+
+
+def optimizer_of(optimizer: OptimizerLike, **adam: float) -> Optimizer:
+    """The `Optimizer` that is meant by a name of `OPTIMIZERS`, a function of the learning rate, or a transformation.
+
+    A function is called with the algorithm's rate at each step, annealed and possibly traced. A transformation is used
+    as it is, with the rate and schedule that it has: the algorithm's `learning_rate` is then unused. Both see the
+    weights as a tree. `Optimizer(f, flat=True)` shows them to `f(learning_rate)` as one vector, as the names that treat
+    each number alike have it: on a CPU a kernel for every matrix and moment costs more than its arithmetic.
+
+    Args:
+        adam: the algorithm's own settings of Adam, which hold for the names in `ADAMS`.
+
+    Raises ValueError for an unknown name (naming the nearest) and TypeError for what is none of these.
+    """
+    if isinstance(optimizer, Optimizer):
+        return optimizer
+    if isinstance(optimizer, str):
+        if optimizer not in OPTIMIZERS:
+            near = difflib.get_close_matches(optimizer.lower(), OPTIMIZERS, n=1, cutoff=0)
+            raise ValueError(
+                f"optimizer={optimizer!r} is unknown; did you mean {near[0]!r}? Known: {', '.join(sorted(OPTIMIZERS))}."
+            )
+        settings = tuple(sorted(adam.items())) if optimizer in ADAMS else ()
+        return Optimizer(OPTIMIZERS[optimizer], settings, flat=optimizer in ELEMENTWISE)
+    if not callable(optimizer) and not isinstance(optimizer, optax.GradientTransformation):
+        raise TypeError(
+            f"optimizer={optimizer!r} is neither a name ({', '.join(sorted(OPTIMIZERS))}), an "
+            "optax.GradientTransformation, nor a function of the learning rate that makes one."
+        )
+    return Optimizer(optimizer)
+
+
+# ---- Adam for algorithms that take no optimizer
+
+AdamState = OptimizerState
+
+
+def adam_init(weights: PyTree) -> OptimizerState:
+    """The state of Adam before the first step."""
+    return optimizer_of("adam").init(weights, 0.0)
+
+
+def descend(
+    flat: Float[Array, " P"],
+    optimizer: OptimizerState,
+    grads: PyTree,
+    learning_rate: Array | float,
+    max_grad_norm: Array | float = jnp.inf,
+    **adam: float,
+) -> tuple[Float[Array, " P"], OptimizerState, Float[Array, ""]]:
+    """`Optimizer.descend` by Adam."""
+    return optimizer_of("adam", **adam).descend(flat, optimizer, grads, learning_rate, max_grad_norm)

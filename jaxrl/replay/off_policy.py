@@ -174,7 +174,7 @@ def init_critics(critic: nn.Module, key: Key[Array, ""], num_critics: int, *inpu
 
 
 def flatten(weights: dict[str, Any]) -> tuple[dict[str, Array], Callable[[dict[str, Array]], dict[str, Any]]]:
-    """Each network's weights as one vector, for `algorithm.descend`, and the function that undoes it."""
+    """Each network's weights as one vector, as optimisers take them, and the function that undoes it."""
     flat, unravel = {}, {}
     for name, tree in weights.items():
         flat[name], unravel[name] = ravel_pytree(tree)

@@ -37,7 +37,7 @@ from jaxrl.environment import Environment, is_concrete, pytree, split_observatio
 from jaxrl.math import fast_key
 from jaxrl.nn.action_values import QNetwork, best_action, epsilon_at, epsilon_greedy, outputs_of
 from jaxrl.nn.networks import active_units
-from jaxrl.nn.optim import AdamState, adam_init, annealed, descend
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.replay.off_policy import gradient_steps_due
 from jaxrl.replay.ring import Replay
 from jaxrl.replay.sequence import prioritised_sequence, sequence
@@ -87,7 +87,7 @@ class State:
     step: jax.Array  # environment steps done
     weights: Any
     target_weights: Any
-    optimizer: AdamState  # of the flattened weights
+    optimizer: OptimizerState
     replay: Any
 
 
@@ -221,6 +221,7 @@ class Learner:
     replay: Replay
     draws: bool  # whether the critic is given keys
     bounded: bool  # whether values lie between hyper.v_min and hyper.v_max
+    optimizer: Optimizer
 
     def support(self, hyper: Any) -> Any:
         return (hyper.v_min, hyper.v_max) if self.bounded else ()
@@ -253,7 +254,7 @@ class Learner:
             step=jnp.int32(0),
             weights=weights,
             target_weights=weights,
-            optimizer=adam_init(ravel_pytree(weights)[0]),
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
             replay=self.replay.init(item),
         )
 
@@ -311,7 +312,9 @@ class Learner:
                 flat, optimizer = carry
                 _, batch, keys = inputs
                 grads, report = gradient(unravel(flat), state.target_weights, batch, support, keys, self.critic)
-                flat, optimizer, norm = descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
+                flat, optimizer, norm = self.optimizer.descend(
+                    flat, optimizer, grads, learning_rate, hyper.max_grad_norm
+                )
                 return (flat, optimizer), {**report, "grad_norm": norm}
 
             # A single step is the whole of `gradient_steps`, which has its own branch.
@@ -376,17 +379,21 @@ def algorithm(
     init_weights: Callable[[Array, Any], Any],
     draws: bool,
     bounded: bool = False,
+    optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """The algorithm that a critic makes.
 
     Args:
         config: with the sizes that `check_sizes` reads, and `prioritised`. hyper: the class of the dynamic settings.
         init_weights: `(key, one observation)` to new weights.
-        draws: the critic is given keys. bounded: its values lie between `hyper.v_min` and `hyper.v_max`.
+        draws: the critic is given keys.
+        bounded: its values lie between `hyper.v_min` and `hyper.v_max`.
+        optimizer: what follows the gradient, in place of `config.optimizer`.
     """
     kind = prioritised_sequence if config.prioritised else sequence
     replay = kind(config.buffer_size, config.num_envs, config.n_step)
-    learner = Learner(config, hyper, venv, observation_space, critic, init_weights, replay, draws, bounded)
+    chosen = optimizer_of(optimizer or config.optimizer)
+    learner = Learner(config, hyper, venv, observation_space, critic, init_weights, replay, draws, bounded, chosen)
     return algorithm_of(name, learner, hyper, config.num_envs * config.num_steps)
 
 
@@ -400,6 +407,7 @@ def algorithm_of_outputs(
     loss: Callable[..., Any],
     num_outputs: int,
     bounded: bool = False,
+    optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """The algorithm of a network whose `num_outputs` of an action stand for its value: see `critic_of_outputs`.
 
@@ -413,7 +421,7 @@ def algorithm_of_outputs(
         network = QNetwork(observation_space, n, *body, num_outputs, config.noisy, config.conv)
     critic = critic_of_outputs(network, observation_space, config.double, values, loss)
     algo = algorithm(
-        name, venv, config, hyper, observation_space, critic, network.init, draws=config.noisy, bounded=bounded
+        name, venv, config, hyper, observation_space, critic, network.init, config.noisy, bounded, optimizer
     )
     state = jax.eval_shape(algo.init, jax.random.key(0))
     outputs = jax.eval_shape(lambda state: apply(network, state.weights, visible(state.obs), None)[0], state)

@@ -170,6 +170,5 @@ def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
         init=init,
         collect=collect,
         learn=learn,
-        update=lambda state: learn(*collect(state)),
         policy=lambda state: algo.policy(state.inner),
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +13,8 @@ from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, train
 from jaxrl.testing.assertions import (
-    Counted,
     all_in,
     assert_close,
-    assert_equal,
     assert_same_type,
     assert_stock_keys,
     assert_strong,
@@ -22,10 +22,9 @@ from jaxrl.testing.assertions import (
     plain,
 )
 
-# ---- algorithms
-
 STATE_FIELDS = ("key", "hyper", "env_params", "env_state", "obs", "step", "weights")
 METRICS = ("episode_return", "episode_length", "episodes", "loss")
+BATCHES = ((), (3,), (2, 3))
 
 
 def check_algorithm(
@@ -39,93 +38,128 @@ def check_algorithm(
     """Raise AssertionError, saying what and where, unless `algo` keeps the contract of `jaxrl.algorithm`.
 
     Within `num_updates` (choose settings so that it learns in them) every leaf of the weights must change, unless it is
-    a planner that `learns` nothing; and the return of a whole batch of seeds must be that of each alone. Some
-    compilations of the update.
+    a planner that `learns` nothing; and the return of a whole batch of seeds must be that of each alone. What types and
+    traces tell is read from them; the rest is one compiled program, in which training stands twice: batched and alone.
     """
     key = jax.random.key(0) if key is None else key
-    venv = algo.venv
-    state = jax.jit(algo.init)(key, hyper, env_params)
+    # Of the key alone: settings stay concrete, so that what `init` says about their values is heard.
+    init = jax.jit(lambda key: algo.init(key, hyper, env_params))
+    state = jax.eval_shape(init, key)
+    # Traced once; all that follows takes these traces.
+    algo = algo._replace(collect=jax.jit(algo.collect), learn=jax.jit(algo.learn))
+    _check_types(algo, state, key)
+    _check_parts(algo, state, lambda: init(jax.random.clone(key)))
+    floats = jax.tree.map(is_float, state.hyper)
+    assert any(jax.tree.leaves(floats)), "no setting is a float leaf"
+    concrete = algo.hyper() if hyper is None else hyper
+    axes = jax.tree.map(lambda is_float: 0 if is_float else None, floats)
+    grid = jax.tree.map(lambda x, is_float: jnp.stack([x, x]) if is_float else x, concrete, floats)
+    one_update = algo.steps_per_update
+    jax.eval_shape(jax.vmap(lambda h: train(algo, key, one_update, h, env_params), (axes,)), grid)
+    _check_runs(algo, key, init, num_updates, learns)
+
+
+def _check_types(algo: Algorithm, state: Any, key: Array) -> None:
+    """Public fields, strong types, stock keys, metrics; one type of state, so that nothing is compiled twice."""
     missing = [name for name in STATE_FIELDS if not hasattr(state, name)]
     assert not missing, f"the state has no field {missing}"
     assert isinstance(state.hyper, algo.hyper), f"state.hyper is a {type(state.hyper)}, not algo.hyper"
-    assert state.step.dtype == jnp.int32 and int(state.step) == 0, f"step starts at {state.step}, not at an int32 zero"
+    assert state.step.dtype == jnp.int32, f"step starts at {state.step}, not at an int32 zero"
     assert_strong(state, "state")
     assert_stock_keys(state, key, "state")
-
-    counted = Counted(algo.update)
-    update = jax.jit(counted)
-    new, metrics = update(state)
+    new, metrics = jax.eval_shape(algo.update, state)
     assert_same_type(state, new, "state before and after update")
-    assert int(new.step) == algo.steps_per_update, f"{int(new.step)} steps in an update, not {algo.steps_per_update}"
     for name in METRICS:
         assert name in metrics, f"metrics have no {name!r}: {sorted(metrics)}"
     for name, x in metrics.items():
         assert jnp.shape(x) == (), f"metrics[{name!r}] has shape {jnp.shape(x)}; metrics are scalars"
     assert_strong(metrics, "metrics")
-    again, _ = update(new)
-    assert counted.traces == 1, f"update was traced {counted.traces} times"
-    assert not np.array_equal(plain(state.key), plain(new.key)), "update returns the key it was given"
+    assert_same_type(state, jax.eval_shape(algo.collect, state)[0], "state before and after collect")
 
-    collected, rollout = jax.jit(algo.collect)(state)
-    assert_same_type(state, collected, "state before and after collect")
+
+def _check_parts(algo: Algorithm, state: Any, init: Callable[[], Any]) -> None:
+    """`collect` counts the steps and leaves the weights alone.
+
+    Mostly the traces prove it: outputs that are inputs handed through. Where they do not, it runs.
+    """
+    collected = jax.eval_shape(algo.collect, state)
+    if _hands_through(algo.collect, "weights", state) and _hands_through(algo.learn, "step", *collected):
+        return
+    start = jax.jit(init)()
+    collected, _ = jax.jit(algo.collect)(start)
     assert int(collected.step) == algo.steps_per_update, "collect counts the steps"
-    assert_equal(collected.weights, state.weights, "weights before and after collect")
-    parts, parts_metrics = jax.jit(algo.learn)(collected, rollout)
-    assert_close((parts, parts_metrics), (new, metrics), "collect, then learn, against update", 1e-4)
-
-    _check_act(algo, new)
-    _check_seeds(algo, key, hyper, env_params, num_updates, state, again, learns)
-    floats = jax.tree.map(is_float, state.hyper)
-    assert any(jax.tree.leaves(floats)), "no setting is a float leaf"
-    axes = jax.tree.map(lambda is_float: 0 if is_float else None, floats)
-    grid = jax.tree.map(lambda x, is_float: jnp.stack([x, x]) if is_float else x, state.hyper, floats)
-    total = algo.steps_per_update
-    jax.eval_shape(jax.vmap(lambda h: train(algo, key, total, h, env_params), (axes,)), grid)
-    assert venv.num_envs >= 1
+    chex.assert_trees_all_equal(collected.weights, start.weights, custom_message="weights before and after collect")
 
 
-def _check_act(algo: Algorithm, state: Any) -> None:
-    """Any leading batch shape; greedy takes no notice of the key; the carry keeps its type."""
-    env, key = algo.venv.env, jax.random.key(1)
+def _hands_through(fn: Any, field: str, state: Any, *args: Any) -> bool:
+    """Whether the trace of a jitted `fn(state, ...) -> (state, ...)` returns each leaf of the field as it came."""
+    jaxpr = fn.trace(state, *args).jaxpr.jaxpr
+    paths = [path[0].name for path, _ in jax.tree_util.tree_leaves_with_path(state)]
+    pairs = zip(paths, jaxpr.invars, jaxpr.outvars, strict=False)
+    return all(before is after for name, before, after in pairs if name == field)
+
+
+def _check_runs(algo: Algorithm, key: Array, init: Callable[[Array], Any], num_updates: int, learns: bool) -> None:
+    """`vmap(train)(keys)[i] == train(keys[i])`, the clock, keys, and every leaf of the weights learns; what it does."""
+
+    def run(key):
+        first = init(key)
+
+        def body(state, _):
+            new, metrics = algo.update(state)
+            return new, (metrics, new.step, jax.random.key_data(jax.random.clone(new.key)))
+
+        last, (metrics, steps, keys) = jax.lax.scan(body, first, length=num_updates)
+        return (first.weights, first.step, jax.random.key_data(jax.random.clone(first.key))), last, metrics, steps, keys
+
+    @jax.jit
+    def program(keys):
+        alone = jax.lax.map(run, jax.random.clone(keys))
+        return jax.vmap(run)(keys), alone, _actions(algo, jax.tree.map(lambda x: x[0], alone[1]))
+
+    many, alone, acted = program(jnp.stack([jax.random.clone(key), jax.random.key(7)]))
+    for i in range(2):
+        row, own = (jax.tree.map(lambda x, i=i: x[i], tree) for tree in (many, alone))
+        assert_close(row, own, f"vmap over seeds, seed {i}, against it alone", 1e-4)
+    (before, step, first_key), last, _, steps, keys = jax.tree.map(lambda x: plain(x[0]), alone)
+    assert step == 0, f"step starts at {step}, not at an int32 zero"
+    assert steps[0] == algo.steps_per_update, f"{steps[0]} steps in an update, not {algo.steps_per_update}"
+    np.testing.assert_array_equal(steps, algo.steps_per_update * np.arange(1, num_updates + 1), "steps counted")
+    every = np.concatenate([first_key[None], keys])
+    assert np.all((every[1:] != every[:-1]).any(-1)), "update returns the key it was given"
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(last.weights), jax.tree.leaves(before), strict=True):
+        name = jax.tree_util.keystr(path)
+        assert np.all(np.isfinite(x)), f"weights{name} are not finite after {num_updates} updates"
+        assert not learns or np.any(x != y), (
+            f"weights{name} do not change in {num_updates} updates: no gradient reaches them"
+        )
+    inside, first, second = acted
+    for shape, ok in zip(BATCHES, inside, strict=True):
+        assert ok, f"act on a batch {shape} leaves its space"
+    chex.assert_trees_all_equal(first, second, custom_message="greedy actions with two keys")
+
+
+def _actions(algo: Algorithm, state: Any) -> tuple[list[Array], Any, Any]:
+    """Whether actions are in their space for each of `BATCHES`, and the greedy action under two keys.
+
+    Raises AssertionError for a carry that changes its type, or an action of a shape that is in no space.
+    """
+    env = algo.venv.env
     obs = jax.tree.map(lambda x: x[0], state.obs)
     if isinstance(obs, dict):
         obs = {name: x for name, x in obs.items() if name != "privileged"}  # absent at deployment
     policy = algo.policy(state)
     params = jax.tree.map(lambda x: x[0], state.env_params) if algo.venv.batched_params else state.env_params
     space = env.action_space(params)
-    for shape in ((), (3,), (2, 3)):
+    inside = []
+    for i, shape in enumerate(BATCHES):
         batch = jax.tree.map(lambda x, shape=shape: jnp.broadcast_to(x, shape + x.shape), obs)
         carry = algo.initial_carry(shape)
-        action, new_carry = algo.act(policy, key, batch, carry)
+        action, new_carry = algo.act(policy, jax.random.key(10 + i), batch, carry)
         assert_same_type(carry, new_carry, "carry before and after act")
-        assert all_in(space, action, len(shape)), f"act on a batch {shape} leaves {space}"
-    first, _ = algo.act(policy, key, obs, algo.initial_carry(()), greedy=True)
+        shapes = [jnp.shape(x) for x in jax.tree.leaves(action)]
+        assert all(s[: len(shape)] == shape for s in shapes), f"act on a batch {shape} leaves {space}: shapes {shapes}"
+        inside.append(all_in(space, action, len(shape)))
+    first, _ = algo.act(policy, jax.random.key(1), obs, algo.initial_carry(()), greedy=True)
     second, _ = algo.act(policy, jax.random.key(2), obs, algo.initial_carry(()), greedy=True)
-    assert_equal(first, second, "greedy actions with two keys")
-
-
-def _check_seeds(
-    algo: Algorithm,
-    key: Array,
-    hyper: Any,
-    env_params: Any,
-    num_updates: int,
-    first: Any,
-    second: Any,
-    learns: bool,
-) -> None:
-    """`vmap(train)(keys)[i] == train(keys[i])`, and every leaf of the weights learns."""
-    total = algo.steps_per_update * num_updates
-    run = jax.jit(lambda key: train(algo, key, total, hyper, env_params))
-    keys = jnp.stack([key, jax.random.key(7)])
-    many = jax.jit(jax.vmap(lambda key: train(algo, key, total, hyper, env_params)))(keys)
-    for i in range(2):
-        row = jax.tree.map(lambda x, i=i: x[i], many)
-        assert_close(row, run(keys[i]), f"vmap over seeds, seed {i}, against it alone", 1e-4)
-    weights = run(key)[0].weights
-    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(weights), jax.tree.leaves(first.weights), strict=True):
-        name = jax.tree_util.keystr(path)
-        assert np.all(np.isfinite(x)), f"weights{name} are not finite after {num_updates} updates"
-        assert not learns or np.any(x != y), (
-            f"weights{name} do not change in {num_updates} updates: no gradient reaches them"
-        )
+    return inside, first, second

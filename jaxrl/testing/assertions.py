@@ -1,13 +1,14 @@
-"""What contracts and tests say of trees, keys, traces and spaces."""
+"""What contracts and tests say of trees, keys, traces and spaces, beside chex's assertions."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,11 +18,13 @@ from jaxrl.math import fast_key, fence
 from jaxrl.spaces import Space
 
 
-def assert_no_key_reuse(fn: Callable[..., Any], *args: Any) -> Any:
-    """`jit(fn)(*args)` under jax's key-reuse checker. Raises `jax.errors.KeyReuseError` where a key is consumed twice.
+@contextmanager
+def keys_used_once() -> Iterator[None]:
+    """Within it, jax's key-reuse checker raises `jax.errors.KeyReuseError` where a key is consumed twice.
 
     `fast_key` makes a new key object of the same bits, which the checker cannot follow, and a derivative through the
-    conditional of `fence` looks to it like a second use, so meanwhile both do nothing.
+    conditional of `fence` looks to it like a second use, so meanwhile both do nothing. What was traced before is not
+    looked at again: give functions that are new.
     """
     originals = (fast_key, fence)  # this module's own names are replaced on the way, too
     with ExitStack() as stack:
@@ -31,6 +34,12 @@ def assert_no_key_reuse(fn: Callable[..., Any], *args: Any) -> Any:
                 if getattr(module, "__dict__", {}).get(name) is original:
                     stack.enter_context(mock.patch.object(module, name, lambda tree: tree))
         stack.enter_context(jax.debug_key_reuse(True))
+        yield
+
+
+def assert_no_key_reuse(fn: Callable[..., Any], *args: Any) -> Any:
+    """`jit(fn)(*args)` within `keys_used_once`."""
+    with keys_used_once():
         # A new function object, so that nothing traced without the checker is taken from the cache.
         return jax.jit(lambda *args: fn(*args))(*args)
 
@@ -47,6 +56,7 @@ def _describe(tree: PyTree) -> dict[str, tuple[Any, ...]]:
     }
 
 
+# chex's `assert_trees_all_equal_shapes_and_dtypes` takes weakly typed leaves and strong ones for the same.
 def assert_same_type(a: PyTree, b: PyTree, what: str) -> None:
     assert jax.tree.structure(a) == jax.tree.structure(b), f"{what}: {jax.tree.structure(a)} != {jax.tree.structure(b)}"
     first, second = _describe(a), _describe(b)
@@ -63,9 +73,10 @@ def plain(x: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
 
 
+# chex's `assert_trees_all_close` allows integers the tolerance of floats, and cannot read keys.
 def assert_close(a: PyTree, b: PyTree, what: str, rtol: float = 1e-5, atol: float = 1e-5) -> None:
     """Equal integers, booleans and keys; floats within tolerance."""
-    assert jax.tree.structure(a) == jax.tree.structure(b), f"{what}: structures differ"
+    chex.assert_trees_all_equal_structs(a, b, custom_message=what)
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(a), jax.tree.leaves(b), strict=True):
         where = f"{what}: {jax.tree_util.keystr(path)}"
         x, y = plain(x), plain(y)
@@ -73,10 +84,6 @@ def assert_close(a: PyTree, b: PyTree, what: str, rtol: float = 1e-5, atol: floa
             np.testing.assert_allclose(x, y, rtol, atol, err_msg=where)
         else:
             np.testing.assert_array_equal(x, y, err_msg=where)
-
-
-def assert_equal(a: PyTree, b: PyTree, what: str) -> None:
-    assert_close(a, b, what, 0.0, 0.0)
 
 
 def is_float(x: Any) -> bool:
@@ -91,12 +98,19 @@ def assert_stock_keys(tree: PyTree, key: Array, what: str) -> None:
 
 def all_in(space: Space, x: Any, batch: int) -> Array:
     """Whether all members of `x`, with `batch` leading axes, are in `space`."""
+    return jnp.all(members(space, x, batch))
+
+
+def members(space: Space, x: Any, batch: int) -> Array:
+    """Which members of `x`, with `batch` leading axes, are in `space`: a boolean array of these axes."""
     contains = space.contains
     for _ in range(batch):
         contains = jax.vmap(contains)
-    return jnp.all(contains(x))
+    return contains(x)
 
 
+# chex's `assert_max_traces` counts all functions of one name wrapped at one place as one, over the whole process: a
+# contract called for a hundred environments would fail at the second.
 class Counted:
     """A function that counts how often jax traces it."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,22 +18,27 @@ from jaxrl.testing.assertions import (
     Counted,
     all_in,
     assert_close,
-    assert_equal,
     assert_same_type,
     assert_stock_keys,
     assert_strong,
     is_float,
+    members,
+    plain,
 )
 from jaxrl.vectorize import vectorize
 
 # ---- environments
 
 
-def check_environment(env: Environment, params: Any = None, key: Array | None = None, num_steps: int = 32) -> None:
+def check_environment(
+    env: Environment, params: Any = None, key: Array | None = None, num_steps: int = 32, whole: bool = True
+) -> None:
     """Raise AssertionError, saying what and where, unless `env` keeps the contract of `jaxrl.environment`.
 
-    Structures, types and strong typing; members of spaces; clock and time limit; batched params; vmap, jit and scan;
-    float64; determinism; finite derivatives of float actions and params; one compilation. Some seconds of compiling.
+    Structures, types and strong typing; members of spaces; clock and time limit; batched params; determinism; finite
+    derivatives of float actions and params: from traces and one compiled program. The `whole` contract has a dozen
+    more: jit against none, one slot alone against a batch of them, the vectorised environment, one compilation,
+    dynamics in float64.
     """
     params = env.default_params if params is None else params
     key = jax.random.key(0) if key is None else key
@@ -41,18 +47,116 @@ def check_environment(env: Environment, params: Any = None, key: Array | None = 
     assert_strong(params, "params")
     env.validate(params)
     _check_types(env, params, key)
-    counted = Counted(env.step)
-    reset, step = jax.jit(env.reset), jax.jit(counted)
-    _check_step(env, params, key, reset, step)
-    assert counted.traces == 1, f"step was traced {counted.traces} times for arguments of one type"
-    _check_discrete(env, params, key, reset, step)
-    _check_batch(env, params, key, reset, step)
-    _check_rollout(env, params, key, num_steps)
-    _check_float64(env, key)
-    action_space = env.action_space(params)
-    if isinstance(action_space, Box) and jnp.issubdtype(action_space.dtype, jnp.floating):
-        _check_gradients(env, params, key)
-    _check_render(env, params, key)
+    _check_types_of_float64(env, key)
+    state = _check_episodes(env, params, key, num_steps)
+    _check_render(env, params, state)
+    if whole:
+        _check_integers(env, params, key)
+        counted = Counted(env.step)
+        reset, step = jax.jit(env.reset), jax.jit(counted)
+        _check_step(env, params, key, reset, step)
+        assert counted.traces == 1, f"step was traced {counted.traces} times for arguments of one type"
+        _check_batch(env, params, key, reset, step)
+        _check_rollout(env, params, key, num_steps)
+        _check_float64(env, key)
+
+
+class Row(NamedTuple):
+    """One of the episodes that run side by side; what differs from the first is what it shows."""
+
+    reset_key: Array
+    step_key: Array
+    act_key: Array
+    late: Array  # start one step before the time limit
+
+
+def _check_episodes(env: Environment, params: Any, key: Array, num_steps: int) -> Any:
+    """Random episodes, batched over keys and float params in one program. Returns the first row's first state."""
+    agents = int(env.num_agents > 1)
+    keys = jax.random.split(key, 6).reshape(2, 3)
+    reset_key, step_key, act_key = keys[jnp.asarray([0, 0, 0, 1])].T
+    step_key = jnp.stack([step_key[0], step_key[0], step_key[3], step_key[3]])
+    # The first again; with another key for its steps; late, and otherwise another.
+    rows = Row(reset_key, step_key, act_key, jnp.asarray([False, False, False, True]))
+    floats = jax.tree.map(is_float, params)
+    axes = jax.tree.map(lambda x: 0 if x else None, floats)
+    batched = jax.tree.map(lambda x, f: jnp.stack([x] * 4) if f else x, params, floats)
+    space = env.action_space(params)
+    smooth = isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating)
+
+    def begin(row, params):
+        obs, state = jax.jit(env.reset)(row.reset_key, params)
+        return obs, state.replace(time=jnp.where(row.late, params.max_steps - 1, state.time))
+
+    def episode(row, params):
+        obs, first = begin(row, params)
+
+        def body(carry, keys):
+            state, running = carry
+            action = _action(env, keys[1], params)
+            ts = jax.jit(env.step)(keys[0], state, action, params)
+            seen = env.observe(jax.random.fold_in(keys[0], 1), ts.state, params) if env.noiseless else ts.obs
+            ended = ts.terminated | ts.truncated
+            # Whoever goes on after the end is on her own: what follows is not looked at.
+            return (ts.state, running & ~ended), (running, action, ts._replace(state=ts.state.time), seen)
+
+        steps = jax.random.split(row.step_key, num_steps), jax.random.split(row.act_key, num_steps)
+        _, (running, action, ts, seen) = jax.lax.scan(body, (first, jnp.bool_(True)), jnp.stack(steps, 1))
+        return first, obs, running, action, ts, seen
+
+    def derivative(row, params):
+        def total(actions, floats):
+            leaves = iter(floats)
+            own = jax.tree.map(lambda x, f: next(leaves) if f else x, params, jax.tree.map(is_float, params))
+            _, state = begin(row, own)
+
+            def body(state, inputs):
+                ts = env.step(inputs[0], state, inputs[1], own)
+                return ts.state, jnp.sum(ts.reward)
+
+            return jnp.sum(jax.lax.scan(body, state, (jax.random.split(row.step_key, 10), actions))[1])
+
+        actions = jax.vmap(lambda key: _action(env, key, params))(jax.random.split(row.act_key, 10))
+        return jax.grad(total, (0, 1))(actions, [x for x in jax.tree.leaves(params) if is_float(x)])
+
+    @jax.jit
+    def program(rows, batched):
+        out = jax.vmap(episode, (0, axes))(rows, batched)
+        first, obs, running, action, ts, seen = out
+        observes, acts = env.observation_space(params), env.action_space(params)
+        # A clock that was put forward may lead where no episode does: the late row shows the limit only.
+        live = (running & ~rows.late[:, None]).reshape(*running.shape, *(1,) * agents)
+        inside = {
+            "first obs": all_in(observes, obs, 1 + agents),
+            "obs": jnp.all(members(observes, ts.obs, 2 + agents) | ~live),
+            "sampled action": all_in(acts, action, 2 + agents),
+        }
+        row = jax.tree.map(lambda x: x[0], rows)
+        slopes = derivative(row, params) if smooth else None
+        return out, inside, slopes
+
+    out, inside, slopes = program(rows, batched)
+    first, _, running, _, ts, seen = out
+    for what, ok in inside.items():
+        assert ok, f"{what} is not in {'action' if 'action' in what else 'observation'}_space(params)"
+    start, running, time = np.asarray(first.time), np.asarray(running), np.asarray(ts.state)
+    assert np.all(start[:3] == 0) and np.all(
+        np.where(running, time, 0) == np.where(running, start[:, None] + np.arange(1, num_steps + 1), 0)
+    ), "the clock starts at 0 and counts steps"
+    assert bool(ts.truncated[3, 0]), "not truncated after max_steps steps"
+    limit = np.asarray(params.max_steps)
+    assert np.all(np.asarray(ts.truncated) | (time < limit) | ~running), "truncated at max_steps, also when terminated"
+    assert np.all(np.isfinite(ts.reward) | ~running.reshape(*running.shape, *(1,) * agents)), "rewards are not finite"
+    rows_of = [jax.tree.map(lambda x, i=i: plain(x)[i], tuple(out[:1]) + tuple(out[3:5])) for i in range(3)]
+    chex.assert_trees_all_equal(rows_of[1], rows_of[0], custom_message="an episode twice with the same keys")
+    if env.deterministic:
+        chex.assert_trees_all_equal(rows_of[2], rows_of[0], custom_message="deterministic=True, but the key matters")
+    if env.noiseless:
+        assert_close(seen, ts.obs, "noiseless=True, but the key of observe matters")
+    if slopes is not None:
+        for path, x in jax.tree_util.tree_leaves_with_path(slopes):
+            assert np.all(np.isfinite(x)), f"the derivative {jax.tree_util.keystr(path)} (actions, float params) is {x}"
+    return jax.tree.map(lambda x: x[0], first)
 
 
 def _action(env: Environment, key: Array, params: Any) -> Any:
@@ -64,10 +168,10 @@ def _action(env: Environment, key: Array, params: Any) -> Any:
 def _check_types(env: Environment, params: Any, key: Array) -> None:
     """Without running anything: what goes in and out of reset and step."""
     agents = (env.num_agents,) if env.num_agents > 1 else ()
-    obs, state = jax.eval_shape(env.reset, key, params)
+    obs, state = jax.eval_shape(jax.jit(env.reset), key, params)
     jax.eval_shape(lambda key: env.reset(key, params), key)  # validated while tracing
     action = jax.eval_shape(lambda key: _action(env, key, params), key)
-    ts = jax.eval_shape(env.step, key, state, action, params)
+    ts = jax.eval_shape(jax.jit(env.step), key, state, action, params)
     assert_strong((obs, state, tuple(ts)), "reset and step")
     assert_stock_keys(state, key, "state")
     assert_same_type(state, ts.state, "state after reset and after step")
@@ -81,15 +185,24 @@ def _check_types(env: Environment, params: Any, key: Array) -> None:
     for name, x in ts.info.items():
         if name.startswith("reward/"):
             assert x.shape == (), f"info[{name!r}] has shape {x.shape}; reward terms are scalars"
+
+
+def _check_integers(env: Environment, params: Any, key: Array) -> None:
+    """Any integer dtype is accepted, also one that cannot be negative."""
     space = env.action_space(params)
-    if hasattr(space, "dtype") and jnp.issubdtype(space.dtype, jnp.integer):
-        if action.shape == ():
-            assert_same_type(
-                jax.eval_shape(lambda k, s, p: env.step(k, s, 0, p), key, state, params), ts, "step with an int"
-            )
-        for dtype in ("int8", "uint8", "int16", "uint32"):
-            other = jax.eval_shape(env.step, key, state, jax.ShapeDtypeStruct(action.shape, dtype), params)
-            assert_same_type(other, ts, f"step with a {dtype} action")
+    if not (hasattr(space, "dtype") and jnp.issubdtype(space.dtype, jnp.integer)):
+        return
+    _, state = jax.jit(env.reset)(key, params)
+    action = _action(env, key, params)
+    wanted = jax.eval_shape(env.step, key, state, action, params)
+    if action.shape == ():
+        assert_same_type(jax.eval_shape(lambda: env.step(key, state, 0, params)), wanted, "step with an int")
+    for dtype in ("int8", "uint8", "int16", "uint32"):
+        other = jax.eval_shape(env.step, key, state, jax.ShapeDtypeStruct(action.shape, dtype), params)
+        assert_same_type(other, wanted, f"step with a {dtype} action")
+    pair = jax.jit(lambda a, b: (env.step(key, state, a, params), env.step(key, state, b, params)))
+    first, second = pair(action, action.astype(jnp.uint8))
+    chex.assert_trees_all_equal(second, first, custom_message="step with a uint8 action")
 
 
 def _check_step(env: Environment, params: Any, key: Array, reset: Callable, step: Callable) -> None:
@@ -100,9 +213,13 @@ def _check_step(env: Environment, params: Any, key: Array, reset: Callable, step
     action = _action(env, action_key, params)
     ts = step(step_key, state, action, params)
     assert_close(env.step(step_key, state, action, params), ts, "step without jit and with it")
-    assert_equal(step(step_key, state, action, params), ts, "step twice with the same arguments")
+    chex.assert_trees_all_equal(
+        step(step_key, state, action, params), ts, custom_message="step twice with the same arguments"
+    )
     if env.deterministic:
-        assert_equal(step(other_key, state, action, params), ts, "deterministic=True, but the key matters")
+        chex.assert_trees_all_equal(
+            step(other_key, state, action, params), ts, custom_message="deterministic=True, but the key matters"
+        )
     if env.noiseless:
         seen = jax.jit(env.observe)(other_key, ts.state, params)
         assert_close(seen, ts.obs, "noiseless=True, but the key of observe matters")
@@ -110,15 +227,6 @@ def _check_step(env: Environment, params: Any, key: Array, reset: Callable, step
     last = state.replace(time=jnp.asarray(params.max_steps - 1, jnp.int32))
     assert bool(step(step_key, last, action, params).truncated), "not truncated after max_steps steps"
     step(step_key, ts.state, action, params)
-
-
-def _check_discrete(env: Environment, params: Any, key: Array, reset: Callable, step: Callable) -> None:
-    """Any integer dtype is accepted, also one that cannot be negative."""
-    action = _action(env, key, params)
-    if jnp.issubdtype(getattr(action, "dtype", jnp.float32), jnp.integer):
-        _, state = reset(key, params)
-        ts = step(key, state, action, params)
-        assert_equal(step(key, state, action.astype(jnp.uint8), params), ts, "step with a uint8 action")
 
 
 def _check_rollout(env: Environment, params: Any, key: Array, num_steps: int) -> None:
@@ -201,36 +309,24 @@ def _check_float64(env: Environment, key: Array) -> None:
         assert_same_type(ts, jax.eval_shape(env.step, key, ts.state, action, params), "two steps in float64")
 
 
-def _check_gradients(env: Environment, params: Any, key: Array) -> None:
-    """The derivative of ten rewards with respect to actions and float params is finite."""
-    leaves, treedef = jax.tree.flatten(params)
-    which = [i for i, x in enumerate(leaves) if is_float(x)]
-    keys = jax.random.split(key, 10)
-    actions = jax.vmap(lambda key: _action(env, key, params))(keys)
+def _check_types_of_float64(env: Environment, key: Array) -> None:
+    """Dynamics keep the dtype they are given: what a step makes of a state and an action in float64."""
+    with jax.enable_x64(True):
+        params = env.default_params
 
-    @jax.jit
-    @jax.grad
-    def gradient(inputs):
-        actions, floats = inputs
-        values = list(leaves)
-        for i, x in zip(which, floats, strict=True):
-            values[i] = x
-        params = jax.tree.unflatten(treedef, values)
-        _, state = env.reset(key, params)
+        def wide(tree):
+            return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, jnp.float64) if is_float(x) else x, tree)
 
-        def body(state, inputs):
-            ts = env.step(*(inputs[0], state, inputs[1], params))
-            return ts.state, jnp.sum(ts.reward)
-
-        return jnp.sum(jax.lax.scan(body, state, (keys, actions))[1])
-
-    for path, x in jax.tree_util.tree_leaves_with_path(gradient((actions, [leaves[i] for i in which]))):
-        assert np.all(np.isfinite(x)), f"the derivative {jax.tree_util.keystr(path)} (actions, float params) is {x}"
+        obs, state = jax.eval_shape(lambda key: env.reset(key, params), key)
+        state, action = wide(state), wide(jax.eval_shape(lambda key: _action(env, key, params), key))
+        ts = jax.eval_shape(lambda key, state, action: env.step(key, state, action, params), key, state, action)
+        assert_same_type(state, ts.state, "float64 state after step")
+        assert_strong((obs, tuple(ts)), "reset and step in float64")
 
 
-def _check_render(env: Environment, params: Any, key: Array) -> None:
+def _check_render(env: Environment, params: Any, state: Any) -> None:
     try:
-        frame = env.render(env.reset(key, params)[1], params)
+        frame = env.render(state, params)
     except NotImplementedError:
         return
     ok = isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim == 3 and frame.shape[2] == 3

@@ -140,7 +140,7 @@ def test_the_gradient_is_clipped_by_its_norm():
     _, init, _, _, update = jitted()
     state, metrics = update(init(jax.random.key(2), apg.Hyper(max_grad_norm=1e-3)))
     assert metrics["grad_norm"] > 1e-3
-    close(np.linalg.norm(state.optimizer.mean), 0.1 * 1e-3, rtol=1e-3)
+    close(np.linalg.norm(state.optimizer.inner[0].mu), 0.1 * 1e-3, rtol=1e-3)
 
 
 def test_no_key_is_used_twice_and_nothing_compiles_twice():

@@ -321,7 +321,7 @@ def test_every_parameter_group_learns_and_the_gradient_is_clipped_by_its_norm():
     for limit in (1e-3, 1e3):
         first = init(jax.random.key(8), START.replace(max_grad_norm=limit))
         state, metrics = learn(*collect(first))
-        means[limit] = np.asarray(state.optimizer.mean)
+        means[limit] = np.asarray(state.optimizer.inner[0].mu)
     moved = jax.tree.map(lambda a, b: bool(jnp.any(a != b)), first.weights, state.weights)
     assert all(jax.tree.leaves(moved)) and len(jax.tree.leaves(moved)) == 6, moved
     close(np.linalg.norm(means[1e-3]), 0.1 * 1e-3, rtol=1e-4)

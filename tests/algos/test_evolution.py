@@ -11,13 +11,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from jaxrl import make, train, vectorize
-from jaxrl.nn.optim import safe_adam
+from jaxrl.nn.optim import optimizer_of
 from jaxrl.spaces import Box, Discrete, MultiDiscrete
 from jaxrl.testing.algorithms import check_algorithm
-from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.assertions import assert_no_key_reuse, assert_same_type
 from jaxrl.testing.probes import DelayedReward, Masked, ObservationActionReward, Privileged
 
 pytest.importorskip("evosax")
@@ -80,7 +81,7 @@ def test_open_es_by_hand():
     mean, state, metrics = generation("open_es", learning_rate=0.01)
     # (-1/2 - 1/6) noise_0 + (1/2 + 1/6) noise_1, over 4 * 0.5: a gradient of the cost.
     adam, _ = state.search.opt_state
-    close(adam.mean, 0.1 * np.array([-1 / 3, 1 / 3, 0, -1]))
+    close(adam.inner[0].mu, 0.1 * np.array([-1 / 3, 1 / 3, 0, -1]))
     close(state.search.mean - mean, [0.01, -0.01, 0, 0.01], atol=1e-5)
     close(metrics["fitness"], 2.5)
     close(metrics["loss"], -2.5)
@@ -94,7 +95,7 @@ def test_open_es_by_hand():
 def test_pgpe_by_hand(std_learning_rate, std):
     mean, state, _ = generation("pgpe", learning_rate=0.01, std_learning_rate=std_learning_rate)
     adam, _ = state.search.opt_state
-    close(adam.mean, 0.1 * np.array([-1, 1, 0, -3]) / 12)
+    close(adam.inner[0].mu, 0.1 * np.array([-1, 1, 0, -3]) / 12)
     close(state.search.mean - mean, [0.01, -0.01, 0, 0.01], atol=1e-5)
     close(state.search.std, std)
 
@@ -109,15 +110,26 @@ def test_cma_es_recombines_the_better_half(strategy):
     close(jax.flatten_util.ravel_pytree(state.weights)[0], state.search.mean)
 
 
-def test_adam_as_a_transformation():
-    grads = jnp.array([1.0, -2.0])
-    transformation = evolution.adam()
-    optimizer, rate = transformation.init(grads)
-    close(rate, 0)
-    change, (after, rate) = transformation.update(grads, (optimizer, jnp.float32(0.1)))
-    expected, _ = safe_adam(grads, optimizer, 0.1)
-    close(change, expected)
-    assert after.count == 1 and rate == jnp.float32(0.1)
+def test_an_optimiser_as_a_transformation_keeps_its_rate():
+    weights, grads = {"w": jnp.array([1.0, 2.0])}, jnp.array([1.0, -2.0])
+    flat, unravel = jax.flatten_util.ravel_pytree(weights)
+    for optimizer in (optimizer_of("adam"), optimizer_of(lambda rate: optax.adamw(rate, weight_decay=0.5))):
+        transformation = evolution.with_its_rate(optimizer, unravel)
+        state, rate = transformation.init(flat)
+        close(rate, 0)
+        change, (after, rate) = transformation.update(grads, (state, jnp.float32(0.1)), flat)
+        expected, _ = optimizer.at(0.1).update({"w": grads}, optimizer.at(0.1).init(weights), weights)
+        close(change, expected["w"])
+        assert after.count == 1 and rate == jnp.float32(0.1)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_other_optimisers_move_the_mean(optimizer):
+    algo = tiny("open_es", optimizer=optimizer)
+    state = algo.init(jax.random.key(0))
+    after, _ = jax.jit(algo.update)(state)
+    assert_same_type(state, after, "state before and after")
+    assert jnp.all(after.search.mean != state.search.mean)
 
 
 def test_the_learning_rate_anneals_by_the_steps_before_the_generation():

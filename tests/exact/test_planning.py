@@ -110,6 +110,7 @@ def riccati(horizon, end, gamma=1.0):
 # ---- iLQR
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("gamma, end", [(1.0, np.zeros((2, 2))), (0.9, np.diag([3.0, 1.0]))])
 def test_ilqr_is_riccatis_solution_on_a_linear_quadratic_problem(float64, gamma, end):
     planner = ilqr(
@@ -131,6 +132,7 @@ def quadratic_value(matrix, state, params):
     return -state.x @ np.array(matrix) @ state.x
 
 
+@pytest.mark.slow
 def test_with_the_value_of_the_infinite_problem_the_loop_is_the_regulators(float64):
     P = scipy.linalg.solve_discrete_are(A, B, Q, R)
     K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
@@ -144,6 +146,7 @@ def test_with_the_value_of_the_infinite_problem_the_loop_is_the_regulators(float
     np.testing.assert_array_equal(trajectory.obs, x)
 
 
+@pytest.mark.slow
 def test_ilqr_keeps_limits_as_a_bounded_optimiser_does(float64):
     limit, x0 = 0.4, np.array([2.0, 1.0])
     planner = ilqr(ENV, ILQRConfig(horizon=8, num_iterations=20, num_starts=1))
@@ -166,6 +169,7 @@ def test_ilqr_keeps_limits_as_a_bounded_optimiser_does(float64):
     np.testing.assert_allclose(np.asarray(carry.plan[:-1]) * limit, us[1:], atol=1e-3)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("m", [1, 3])
 def test_box_step_is_the_bounded_minimum(float64, m):
     """Against all 3^m choices of active limits."""
@@ -236,6 +240,7 @@ class Bandit(Linear):
         return Box(-jnp.inf, jnp.inf, (1,))
 
 
+@pytest.mark.slow(but_first=3)
 @pytest.mark.parametrize("start", [0.0, 0.5])
 @pytest.mark.parametrize("alpha", [1.0, 0.0])
 @pytest.mark.parametrize("beta", [0.0, 1.0])
@@ -284,6 +289,7 @@ def test_colored_noise_has_unit_variance_and_its_spectrum(beta):
     np.testing.assert_allclose(power / power[0], np.arange(1, 8.0) ** -beta, rtol=0.06)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", ["mppi", "cem"])
 def test_samplers_come_near_the_regulators_return(name):
     """Within 5 % of the optimum of 15 steps, where doing nothing costs twice as much."""
@@ -301,6 +307,7 @@ def test_samplers_come_near_the_regulators_return(name):
     assert best - 1e-4 > reached - 1e-4 > 1.05 * best > idle, (best, reached, idle)
 
 
+@pytest.mark.slow
 def test_cem_plans_discrete_actions():
     env, params = make("CartPole-v1")
     planner = cem(env, CEMConfig(horizon=20, num_samples=64, num_elites=8))
@@ -313,6 +320,7 @@ def test_cem_plans_discrete_actions():
 # ---- what holds for all
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", PLANNERS)
 def test_nothing_is_earned_after_the_end_of_either_kind(name):
     planner = PLANNERS[name](ENV)
@@ -338,6 +346,7 @@ def five(state, params):
     return jnp.float32(5)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", PLANNERS)
 def test_actions_stay_in_the_box_and_control_stops_at_the_end(name):
     planner = PLANNERS[name](ENV)
@@ -351,6 +360,7 @@ def test_actions_stay_in_the_box_and_control_stops_at_the_end(name):
     assert np.all(np.asarray(trajectory.reward[:6]) < 0) and np.all(trajectory.reward[6:] == 0)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", PLANNERS)
 def test_vmap_over_keys_states_params_and_settings_is_a_loop(float64, name):
     planner = PLANNERS[name](ENV)
@@ -373,6 +383,7 @@ def test_vmap_over_keys_states_params_and_settings_is_a_loop(float64, name):
     assert len(np.unique(np.asarray(actions[:, 0, 0]).round(4))) == 3
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", PLANNERS)
 def test_no_key_is_used_twice_and_nothing_compiles_twice(name):
     planner, traces = PLANNERS[name](ENV), []
@@ -393,6 +404,7 @@ def test_no_key_is_used_twice_and_nothing_compiles_twice(name):
     np.testing.assert_array_equal(first, again)
 
 
+@pytest.mark.slow
 def test_a_wrong_model_plans_worse():
     """The planner believes that its actions are ten times as strong as they are."""
 
@@ -407,6 +419,7 @@ def upright(theta):
     return np.abs((np.asarray(theta) + np.pi) % (2 * np.pi) - np.pi)
 
 
+@pytest.mark.slow
 def test_mppi_swings_the_pendulum_up_without_learning():
     """Ten seeds: within 0.2 rad for the whole last half of 200 steps."""
     env, params = make("Pendulum-v1")

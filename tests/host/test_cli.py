@@ -19,6 +19,7 @@ from PIL import Image
 import jaxrl
 from jaxrl import registry
 from jaxrl.host import cli
+from jaxrl.host.cli import experiment, flags, render, train
 
 TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
 SHORT = f"ppo CartPole-v1 {TINY} --params.max-steps 8"
@@ -101,7 +102,7 @@ def test_config_says_what_was_run(run):
 
 def test_tuned_settings_are_the_default_and_can_be_left_out(monkeypatch, tmp_path):
     recipes = []
-    monkeypatch.setattr(cli, "_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
     good("train ppo Acrobot-v1")
     good("train ppo Acrobot-v1 --no-tuned")
     good("train ppo Acrobot-v1 --config.num-envs 2 --hyper.gamma 0.9 --params.max-steps 9 --total-steps 7")
@@ -115,13 +116,13 @@ def test_tuned_settings_are_the_default_and_can_be_left_out(monkeypatch, tmp_pat
 
 def test_parameters_that_are_truth_values_or_switched_off(monkeypatch):
     recipes = []
-    monkeypatch.setattr(cli, "_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
     good("train ppo Asterix-MinAtar --params.no-ramping")
     good("train ppo Quadcopter-Hover-v0 --params.dt 0.02")
     game, flight = (recipe["params"] for recipe in recipes)
     assert game["ramping"] is False and flight["dt"] == 0.02 and "battery" not in flight
     env, params = jaxrl.make("Quadcopter-Hover-v0")
-    assert params.battery is None and cli._build(recipes[1])[3].battery is None
+    assert params.battery is None and experiment.build(recipes[1])[3].battery is None
 
 
 def test_every_tuned_setting_exists():
@@ -149,7 +150,9 @@ def test_resume_goes_on_bit_for_bit(run, tmp_path):
     after = contents(copy)
     for name in ("metrics.jsonl", "metrics.csv", "evaluations.jsonl", "config.json"):
         assert after[Path(name)] == before[Path(name)], name
-    one, other = (jax.tree.leaves(cli._load(cli._recipe(folder), folder)[1]) for folder in (run[0], copy))
+    one, other = (
+        jax.tree.leaves(experiment.load_run(experiment.read_recipe(folder), folder)[1]) for folder in (run[0], copy)
+    )
     for a, b in zip(one, other, strict=True):
         assert a.dtype == b.dtype and bool((a == b).all())
 
@@ -185,10 +188,11 @@ def test_render(run):
     ],
 )
 def test_videos_run_at_the_speed_of_the_task(id, steps, speed):
-    every, fps = cli._playback(*jaxrl.make(id))
+    every, fps = render.playback(*jaxrl.make(id))
     assert every == steps and fps == pytest.approx(speed)
 
 
+@pytest.mark.slow
 def test_several_agents_are_slots_of_one_policy(tmp_path):
     folder = tmp_path / "flock"
     short = "--total-steps 64 --env.num-agents 2 --params.max-steps 6 --checkpoint-every 32 --config.num-envs 4"
@@ -263,6 +267,7 @@ def test_algos():
 # ---- curricula
 
 
+@pytest.mark.slow
 def test_a_run_under_level_replay_goes_on_and_is_evaluated_on_the_task(tmp_path):
     levels = "--curriculum plr --curriculum.config.buffer-size 8 --curriculum.hyper.staleness 0.5"
     small = f"Maze-v0 --env.height 5 --env.width 5 --params.walls 5 --params.max-steps 8 {TINY} {EVALUATION}"
@@ -270,12 +275,13 @@ def test_a_run_under_level_replay_goes_on_and_is_evaluated_on_the_task(tmp_path)
     good(f"train ppo {small} {levels} --total-steps 64 --out {folder}")
     recipe = json.loads((folder / "config.json").read_text())["recipe"]
     assert recipe["curriculum"]["name"] == "plr" and recipe["curriculum"]["hyper"]["staleness"] == 0.5
-    algo, _, task, params = cli._build(recipe)
+    algo, _, task, params = experiment.build(recipe)
     assert not task.levels and algo.venv.env.levels and algo.name == "ppo+plr" and params.walls == 5
     assert "return" in good(f"eval {folder} --episodes 2 --max-steps 8")
     assert "run folder" in good(f"resume {folder} --no-progress")
 
 
+@pytest.mark.slow
 def test_a_student_off_policy_under_a_teacher(tmp_path):
     teacher = "--curriculum alp_gmm --curriculum.ranges length=0.5:1.5 mass=0.5:2"
     teacher += " --curriculum.hyper.return-low -1600 --curriculum.hyper.return-high 0"
@@ -286,6 +292,7 @@ def test_a_student_off_policy_under_a_teacher(tmp_path):
     assert rows[-1]["levels_finished"] == [1.0] and rows[-1]["gradient_steps"][0] > 0
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize(
     "words",
     [
@@ -298,10 +305,10 @@ def test_a_student_off_policy_under_a_teacher(tmp_path):
 )
 def test_curricula_are_built_from_words(monkeypatch, words):
     recipes = []
-    monkeypatch.setattr(cli, "_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
     env = "CartPole-v1" if "ranges" in words else "Maze-v0"
     good(f"train ppo {env} --curriculum={words} {TINY}")
-    algo, hyper, _, params = cli._build(json.loads(json.dumps(recipes[0])))
+    algo, hyper, _, params = experiment.build(json.loads(json.dumps(recipes[0])))
     state = jax.eval_shape(algo.init, jax.random.key(0), hyper, params)
     assert {"level_success", "levels_finished"} <= jax.eval_shape(algo.update, state)[1].keys()
 
@@ -351,7 +358,7 @@ def test_help_of_train_has_every_setting():
     module = jaxrl.get_algo("ppo")
     flags = [f"--config.{f.name}" for f in dataclasses.fields(module.Config)]
     flags += [f"--hyper.{f.name}" for f in dataclasses.fields(module.Hyper)]
-    flags += [f"--{f.name}" for f in dataclasses.fields(cli.TrainFlags)] + ["--params.max-steps"]
+    flags += [f"--{f.name}" for f in dataclasses.fields(train.TrainFlags)] + ["--params.max-steps"]
     for flag in flags:
         assert flag.replace("_", "-") in out, flag
     assert "default: 8" in out  # the tuned num_envs
@@ -359,7 +366,7 @@ def test_help_of_train_has_every_setting():
 
 def test_what_an_environment_fixes_is_no_setting():
     """RiverSwim's number of actions is a field, but not of its constructor."""
-    _, settings, _ = cli._settings("env", jaxrl.make("RiverSwim-v0")[0])
+    _, settings, _ = flags.settings_of("env", jaxrl.make("RiverSwim-v0")[0])
     assert [f.name for f in dataclasses.fields(settings)] == ["num_states"]
 
 
@@ -368,13 +375,14 @@ def test_without_words():
 
 
 def test_the_algorithm_file_is_a_command(monkeypatch, capsys):
+    file = str(Path(jaxrl.__file__).parent / "algos" / "ppo.py")
     monkeypatch.setattr(sys, "argv", ["ppo.py", "CartPole-v1", "--help"])
     with pytest.raises(SystemExit) as stop:
-        runpy.run_path(str(Path(jaxrl.__file__).parent / "algos" / "ppo.py"), run_name="__main__")
+        runpy.run_path(file, run_name="__main__")
     assert stop.value.code == 0 and "usage: jaxrl train ppo CartPole-v1" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["ppo.py", "Nope-v1"])
     with pytest.raises(SystemExit) as stop:
-        jaxrl.get_algo("ppo").main()
+        runpy.run_path(file, run_name="__main__")
     assert stop.value.code == 1 and "Unknown environment 'Nope-v1'" in capsys.readouterr().err
 
 

@@ -1,6 +1,5 @@
 """The host loop changes no number, however it is cut, killed and resumed; and it says clearly what went wrong."""
 
-import importlib
 import json
 import os
 import signal
@@ -19,12 +18,10 @@ import jaxrl
 from jaxrl import curriculum
 from jaxrl.algos import ppo
 from jaxrl.algos.curricula import plr
-from jaxrl.host import checkpoint
+from jaxrl.host import checkpoint, progress, training_program
 from jaxrl.host.checkpoint import CheckpointError
 from jaxrl.host.fit import DivergenceError, fit, load
 from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows
-
-fit_module = importlib.import_module("jaxrl.host.fit")  # `jaxrl.fit` itself is the function
 
 CONFIG = ppo.Config(num_envs=2, num_steps=8, hidden=(8,), num_epochs=1, num_minibatches=1)
 KEY = jax.random.key(5)
@@ -89,10 +86,11 @@ def test_equals_the_pure_program(algo, whole):
     assert result.state.step == STEPS and result.diverged == {} and not result.interrupted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "most"), [(0.0, 512), (1e6, 5)])
 def test_how_updates_are_grouped_changes_nothing(algo, whole, monkeypatch, seconds, most):
-    monkeypatch.setattr(fit_module, "SECONDS_PER_CALL", seconds)
-    monkeypatch.setattr(fit_module, "MAX_UPDATES_PER_CALL", most)
+    monkeypatch.setattr(progress, "SECONDS_PER_CALL", seconds)
+    monkeypatch.setattr(training_program, "MAX_UPDATES_PER_CALL", most)
     calls = []
     result = fit(
         algo, KEY, STEPS, **{**RUN, "checkpoint_every": STEPS}, on_progress=lambda done, row: calls.append(done)
@@ -133,6 +131,7 @@ def test_load_gives_the_final_state(algo, whole):
     assert_identical(state, whole[0].state)
 
 
+@pytest.mark.slow
 def test_rows_are_means_of_log_every_updates(algo, whole):
     one = whole[0].metrics
     five = fit(algo, KEY, STEPS, log_every=5, progress=False).metrics
@@ -170,7 +169,7 @@ def interrupt():
 
 @pytest.fixture
 def one_by_one(monkeypatch):
-    monkeypatch.setattr(fit_module, "SECONDS_PER_CALL", 0.0)
+    monkeypatch.setattr(progress, "SECONDS_PER_CALL", 0.0)
 
 
 @pytest.mark.parametrize("at", [1, 7])
@@ -183,6 +182,7 @@ def test_a_run_that_broke_off_is_resumed_bit_for_bit(algo, whole, tmp_path, one_
     assert logs(tmp_path) == logs(whole[1])
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_exits_cleanly(algo, whole, tmp_path, one_by_one):
     before = signal.getsignal(signal.SIGINT)
     result = fit(algo, KEY, STEPS, out=tmp_path, **RUN, on_progress=stop_at(5, interrupt))
@@ -195,6 +195,7 @@ def test_ctrl_c_saves_and_exits_cleanly(algo, whole, tmp_path, one_by_one):
     assert logs(tmp_path) == logs(whole[1])
 
 
+@pytest.mark.slow
 def test_ctrl_c_cuts_no_row(algo, tmp_path, one_by_one):
     settings = {"log_every": 3, "progress": False}
     reference = fit(algo, KEY, STEPS, out=tmp_path / "a", **settings)
@@ -204,6 +205,7 @@ def test_ctrl_c_cuts_no_row(algo, tmp_path, one_by_one):
     assert logs(tmp_path / "b") == logs(tmp_path / "a")
 
 
+@pytest.mark.slow
 def test_two_ctrl_c_stop_at_once(algo, tmp_path, one_by_one):
     def twice():
         interrupt()
@@ -227,10 +229,12 @@ def test_resuming_a_finished_run_changes_nothing(algo, whole, tmp_path):
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"] is not None
 
 
+@pytest.mark.slow
 def test_resume_in_an_empty_folder_starts(algo, whole, tmp_path):
     assert_same_run(fit(algo, KEY, STEPS, out=tmp_path / "new", **RUN, resume=True), whole[0])
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_only_costs_time(algo, whole, tmp_path, one_by_one):
     with pytest.raises(Stop):
         fit(algo, KEY, STEPS, out=tmp_path, **RUN, on_progress=stop_at(9, fail))
@@ -255,14 +259,13 @@ PROGRAM = """
 import sys
 import jax
 import jaxrl
-import importlib
-module = importlib.import_module("jaxrl.host.fit")
 from jaxrl.algos import ppo
+from jaxrl.host import progress
 
-module.SECONDS_PER_CALL = 0.0
+progress.SECONDS_PER_CALL = 0.0
 algo = ppo.make(jaxrl.make("CartPole-v1")[0], ppo.Config(
     num_envs=2, num_steps=8, hidden=(8,), num_epochs=1, num_minibatches=1))
-module.fit(algo, jax.random.key(5), 16 * 120, out=sys.argv[1], resume=True, eval_every=16 * 20, eval_episodes=2,
+jaxrl.fit(algo, jax.random.key(5), 16 * 120, out=sys.argv[1], resume=True, eval_every=16 * 20, eval_episodes=2,
     eval_max_steps=20, checkpoint_every=16 * 5, progress=False, num_seeds=2,
     on_progress=lambda done, row: print(done, flush=True))
 """
@@ -302,6 +305,7 @@ def killed_and_resumed(tmp_path, kills, seed):
     assert [row["update"] for row in read_rows(tmp_path / "killed" / "metrics.jsonl")] == list(range(1, 121))
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_bit_identical(tmp_path):
     killed_and_resumed(tmp_path, kills=1, seed=time.time_ns() % 2**32)
 
@@ -315,6 +319,7 @@ def test_killed_five_times(tmp_path, attempt):
 # ---- many seeds, many settings
 
 
+@pytest.mark.slow
 def test_seeds_and_settings_at_once_are_the_single_runs(algo):
     rates = jnp.asarray([1e-3, 1e-2])
     together = fit(algo, KEY, STEPS, num_seeds=2, hyper=ppo.Hyper(learning_rate=rates), **RUN)
@@ -329,6 +334,7 @@ def test_seeds_and_settings_at_once_are_the_single_runs(algo):
         np.testing.assert_array_equal(together.metrics["episodes"][:, i], single.metrics["episodes"])
 
 
+@pytest.mark.slow
 def test_env_params_reach_training_and_evaluation(algo):
     _, params = jaxrl.make("CartPole-v1")
     short = params.replace(max_steps=jnp.int32(3))
@@ -341,6 +347,7 @@ def test_env_params_reach_training_and_evaluation(algo):
     assert same.evaluations[0]["return"] == 3
 
 
+@pytest.mark.slow
 def test_robust_plr_runs_and_resumes_unchanged(tmp_path, one_by_one):
     def level(key, params):
         length, mass = jax.random.uniform(key, (2,), minval=0.2, maxval=3.0)
@@ -367,6 +374,7 @@ def test_robust_plr_runs_and_resumes_unchanged(tmp_path, one_by_one):
 # ---- divergence
 
 
+@pytest.mark.slow
 def test_a_seed_that_diverges_is_frozen_and_the_others_go_on(algo, tmp_path):
     hyper = ppo.Hyper(learning_rate=jnp.asarray([1e-3, jnp.nan, 1e-2, jnp.inf]))
     fine = ppo.Hyper(learning_rate=jnp.asarray([1e-3, 1e-3, 1e-2, 1e-3]))
@@ -394,17 +402,17 @@ def test_a_seed_that_diverges_is_frozen_and_the_others_go_on(algo, tmp_path):
 def broken_at(algo, update):
     """`algo` whose weights turn infinite in one update."""
 
-    def broken(state):
-        state, metrics = algo.update(state)
+    def broken(state, rollout):
+        state, metrics = algo.learn(state, rollout)
         bad = jnp.where(state.step == (update + 1) * algo.steps_per_update, jnp.inf, 0)
         paths = jax.tree_util.tree_map_with_path
         return state.replace(weights=paths(lambda p, x: x + bad if "critic" in str(p) else x, state.weights)), metrics
 
-    return algo._replace(update=broken)
+    return algo._replace(learn=broken)
 
 
 def test_a_single_run_stops_and_says_where_and_what_is_kept(algo, tmp_path, monkeypatch):
-    monkeypatch.setattr(fit_module, "SECONDS_PER_CALL", 1e6)
+    monkeypatch.setattr(progress, "SECONDS_PER_CALL", 1e6)
     expected = r"NaN or infinity in update 5, first in \['params'\]\['critic_mlp'\].*checkpoint is at update 4"
     with pytest.raises(DivergenceError, match=expected):
         fit(broken_at(algo, 5), KEY, STEPS, out=tmp_path, **RUN)
@@ -414,26 +422,28 @@ def test_a_single_run_stops_and_says_where_and_what_is_kept(algo, tmp_path, monk
         fit(algo, KEY, STEPS, hyper=ppo.Hyper(learning_rate=float("nan")), progress=False)
 
 
+@pytest.mark.slow
 def test_no_seed_left(algo):
     with pytest.raises(DivergenceError, match="NaN or infinity in update 0"):
         fit(algo, KEY, STEPS, num_seeds=2, hyper=ppo.Hyper(learning_rate=float("nan")), progress=False)
 
 
+@pytest.mark.slow
 def test_a_non_finite_loss_is_named(algo):
-    def update(state):
-        state, metrics = algo.update(state)
+    def learn(state, rollout):
+        state, metrics = algo.learn(state, rollout)
         return state, {**metrics, "loss": jnp.where(state.step == 48, jnp.nan, metrics["loss"])}
 
     with pytest.raises(DivergenceError, match=r"update 2, first in loss\."):
-        fit(algo._replace(update=update), KEY, STEPS, progress=False)
+        fit(algo._replace(learn=learn), KEY, STEPS, progress=False)
 
 
 # ---- the watchdog, the display
 
 
 def test_the_watchdog_speaks_of_a_late_update_only(monkeypatch, capfd):
-    monkeypatch.setattr(fit_module, "WATCHDOG_SECONDS", 0.05)
-    pace = fit_module._Pace()
+    monkeypatch.setattr(progress, "WATCHDOG_SECONDS", 0.05)
+    pace = progress.Pace()
     with pace.watch(1, 0):
         time.sleep(0.1)  # nothing to compare with
     pace.times = [1e-3] * 3
@@ -449,6 +459,7 @@ def test_the_watchdog_speaks_of_a_late_update_only(monkeypatch, capfd):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_the_display_shows_progress_return_and_speed(algo, capsys):
     fit(algo, KEY, STEPS, num_seeds=2)
     out = " ".join(capsys.readouterr().out.split())
@@ -456,6 +467,7 @@ def test_the_display_shows_progress_return_and_speed(algo, capsys):
     assert "return" in out and "±" in out
 
 
+@pytest.mark.slow
 def test_away_from_the_main_thread(algo, whole):
     from concurrent.futures import ThreadPoolExecutor
 
@@ -466,6 +478,7 @@ def test_away_from_the_main_thread(algo, whole):
 # ---- loggers
 
 
+@pytest.mark.slow
 def test_tensorboard_files_are_written(algo, tmp_path):
     fit(algo, KEY, 32, out=tmp_path, loggers=("tensorboard",), progress=False)
     (events,) = (tmp_path / "tensorboard").iterdir()
@@ -479,7 +492,7 @@ def test_tensorboard_files_are_written(algo, tmp_path):
 
 @pytest.fixture
 def never_compiles(monkeypatch):
-    monkeypatch.setattr(fit_module._Program, "compile", lambda *_: pytest.fail("it trained"))
+    monkeypatch.setattr(training_program.Program, "compile", lambda *_: pytest.fail("it trained"))
 
 
 @pytest.mark.parametrize(
@@ -559,15 +572,15 @@ def test_load_without_a_checkpoint(algo, tmp_path):
 
 @pytest.mark.parametrize("size", [4, 12])
 def test_what_a_frozen_seed_keeps_does_not_depend_on_how_updates_were_grouped(monkeypatch, algo, size):
-    def update(state):
-        state, metrics = algo.update(state)
+    def learn(state, rollout):
+        state, metrics = algo.learn(state, rollout)
         broken = (state.hyper.vf_coef > 0.7) & (state.step >= 7 * 16)
         return state.replace(weights=jax.tree.map(lambda x: jnp.where(broken, jnp.nan, x), state.weights)), metrics
 
     def run(updates_per_call):
-        monkeypatch.setattr(fit_module._Pace, "updates", lambda self: updates_per_call)
+        monkeypatch.setattr(progress.Pace, "updates", lambda self: updates_per_call)
         hyper = ppo.Hyper(vf_coef=jnp.array([0.5, 0.8]))
-        return fit(algo._replace(update=update), KEY, 12 * 16, hyper=hyper, num_seeds=2, progress=False)
+        return fit(algo._replace(learn=learn), KEY, 12 * 16, hyper=hyper, num_seeds=2, progress=False)
 
     one, many = run(1), run(size)
     assert many.diverged.keys() == {1} and many.state.step.tolist() == [12 * 16, 6 * 16]

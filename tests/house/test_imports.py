@@ -160,6 +160,69 @@ def test_an_allowed_import_passes(place, source):
     assert not violations(ROOT / place, source)
 
 
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """One circle of names for each set of modules that reach each other: the shortest, from a to ... to a."""
+
+    def way(start: str) -> list[str]:
+        before, queue = {}, [start]
+        for name in queue:
+            for target in sorted(graph[name]):
+                if target == start:
+                    found = [start, name]
+                    while found[-1] != start:
+                        found.append(before[found[-1]])
+                    return found[::-1]
+                if target not in before:
+                    before[target] = name
+                    queue.append(target)
+        return []
+
+    found = sorted((way(name) for name in graph), key=lambda circle: (len(circle), circle))
+    shortest, seen = [], set()
+    for circle in filter(None, found):
+        if not seen & {*circle}:
+            shortest.append(circle)
+        seen |= {*circle}
+    return shortest
+
+
+def import_graph(modules: dict[str, list[Import]]) -> dict[str, set[str]]:
+    """By module, the modules that it imports, wherever in it that stands; not what only type checkers look at."""
+
+    def module(target: str) -> str:
+        while target and target not in modules:
+            target = target.rpartition(".")[0]
+        return target
+
+    return {
+        name: {module(i.target) for i in found if i.scope != "TYPE_CHECKING"} - {"", name}
+        for name, found in modules.items()
+    }
+
+
+def test_no_imports_go_in_a_circle():
+    files = [*CORE, *ENVS, *ALGOS]
+    found = circles(import_graph({module_name(path): imports(path) for path in files}))
+    assert not found, "\n" + "\n".join(" -> ".join(circle) for circle in found)
+
+
+def test_a_circle_is_seen():
+    a, b, c = (ROOT / f"envs/classic/{name}.py" for name in "abc")
+    sources = {
+        a: "from typing import TYPE_CHECKING\nfrom .b import f\nif TYPE_CHECKING:\n    from . import c",
+        b: "def render():\n    from . import c",
+        c: "import jax",
+    }
+    around = {**sources, c: "from jaxrl.envs.classic.a import g"}
+    straight, round_ = (
+        import_graph({module_name(path): imports(path, source) for path, source in case.items()})
+        for case in (sources, around)
+    )
+    assert not circles(straight)
+    family = "jaxrl.envs.classic"
+    assert circles(round_) == [[f"{family}.a", f"{family}.b", f"{family}.c", f"{family}.a"]]
+
+
 def test_the_suite_runs_under_the_type_checker():
     with pytest.raises(jaxtyping.TypeCheckError):
         registry.list_envs(3)  # pyright: ignore[reportArgumentType]

@@ -107,6 +107,7 @@ def test_sample_and_log_prob_agree_with_both(name):
     assert log_prob.shape == entropy.shape == kl.shape == EXAMPLES[name].mode().shape[: log_prob.ndim]
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_entropy_is_the_expected_surprise(name):
     _, log_prob = draws(name)

@@ -101,9 +101,9 @@ def test_impossible_requests_are_refused():
         one.init(jax.random.key(0))
     one.init(jax.random.key(0), None, None, replay_ratio.Ratio(low=0.25, high=1.0))
 
-    def silent(state):
-        state, metrics = inner.update(state)
+    def silent(state, rollout):
+        state, metrics = inner.learn(state, rollout)
         return state, {k: v for k, v in metrics.items() if k != "active_units"}
 
     with pytest.raises(ValueError, match=r"does not report active_units"):
-        replay_ratio.adapt(inner._replace(update=silent))
+        replay_ratio.adapt(inner._replace(learn=silent))

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jaxrl.math import below
 
 from .. import rooms
-from ..engine import BALL, BLUE, GREY, RED, kind_of, pack, put
+from ..engine import put
+from ..tiles import BALL, BLUE, GREY, RED, kind_of, pack
 from .instructions import Clause, Verb, like
 from .level import BabyAI, Deal, Mission, four_doors
 from .unlock import locked_house

@@ -31,21 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, Integer
 
-from ..engine import (
-    COLORS,
-    DOOR,
-    DROP,
-    KINDS,
-    NOTHING,
-    OPEN,
-    PICKUP,
-    TOGGLE,
-    Grid,
-    Index,
-    color_of,
-    kind_of,
-    state_of,
-)
+from ..tiles import COLORS, DOOR, DROP, KINDS, NOTHING, OPEN, PICKUP, TOGGLE, Grid, Index, color_of, kind_of, state_of
 
 
 class Verb(enum.IntEnum):

@@ -22,23 +22,9 @@ from jaxtyping import Array, Bool, Int32, Integer, UInt32
 from jaxrl.environment import Transition, pytree
 from jaxrl.math import below, random_words
 
-from .. import engine, rooms
-from ..engine import (
-    CLOSED,
-    DOOR,
-    DROP,
-    KEY,
-    LOCKED,
-    GridTask,
-    Level,
-    Move,
-    Params,
-    ahead_of,
-    color_of,
-    pack,
-    random_color,
-    until_valid,
-)
+from .. import engine, rooms, tiles
+from ..engine import GridTask, Move, ahead_of, random_color, until_valid
+from ..tiles import CLOSED, DOOR, DROP, KEY, LOCKED, Level, Params, color_of, pack
 from . import instructions
 from .instructions import Clause, Order, Scene, Verb, fitting, tags, tags_of, things_of, verbs_of
 
@@ -46,7 +32,7 @@ Mission = Int32[Array, " K"]
 
 
 @pytree
-class State(engine.State):
+class State(tiles.State):
     remembered: jax.Array  # (cells + 1,) uint8, tags of the objects known to be there
     done: jax.Array  # (clauses,) bool
     limit: jax.Array  # int32, max_steps of this episode

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jaxrl.math import below, choose
 
 from .. import rooms
-from ..engine import COLORS, DOOR, RED, kind_of, pack, permutation
+from ..engine import permutation
+from ..tiles import COLORS, DOOR, RED, kind_of, pack
 from .instructions import Clause, Order, Thing, Verb, like
 from .level import BabyAI, Deal, Mission
 

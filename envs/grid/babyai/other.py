@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxrl.math import below
 
 from .. import rooms
-from ..engine import DOOR, kind_of
+from ..tiles import DOOR, kind_of
 from .instructions import Clause, Verb, like
 from .level import BabyAI, Deal, Mission, four_doors
 

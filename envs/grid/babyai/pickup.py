@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jaxrl.math import below
 
 from .. import rooms
-from ..engine import BALL, CLOSED, KEY, LOCKED, kind_of, pack, random_color
+from ..engine import random_color
+from ..tiles import BALL, CLOSED, KEY, LOCKED, kind_of, pack
 from .goto import GoTo
 from .instructions import Clause, Thing, Verb, like
 from .level import BabyAI, Deal, Mission

@@ -18,7 +18,8 @@ from jaxtyping import Array, Int32
 from jaxrl.math import below
 
 from .. import rooms
-from ..engine import NOTHING, Level, put
+from ..engine import put
+from ..tiles import NOTHING, Level
 from .instructions import Clause, Order, Verb, like, tags_of
 from .level import BabyAI, Deal, Mission, State
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Integer
 from jaxrl.math import below, choose
 
 from .. import rooms
-from ..engine import BALL, BOX, COLORS, DOOR, KEY, LOCKED, color_of, kind_of, pack, state_of
+from ..tiles import BALL, BOX, COLORS, DOOR, KEY, LOCKED, color_of, kind_of, pack, state_of
 from .instructions import Order, Place, Verb, encode, verbs_of
 from .level import BabyAI, Deal, Mission, lock_room
 

@@ -17,7 +17,8 @@ from jaxtyping import Array, Bool, Integer
 from jaxrl.math import below
 
 from .. import rooms
-from ..engine import BALL, BOX, COLORS, DOOR, KEY, LOCKED, pack, permutation, put, random_color
+from ..engine import permutation, put, random_color
+from ..tiles import BALL, BOX, COLORS, DOOR, KEY, LOCKED, pack
 from .instructions import Clause, Thing, Verb, like
 from .level import BabyAI, Deal, Mission, elsewhere, lock_room
 

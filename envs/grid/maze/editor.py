@@ -45,7 +45,7 @@ from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree
 from jaxrl.math import below, choose
 from jaxrl.spaces import Box, Dict, Discrete
 
-from ..engine import AGENT, EMPTY, GOAL, WALL
+from ..tiles import AGENT, EMPTY, GOAL, WALL
 from .kit import TILES, Level, cell_mask, paint
 from .maze import symbols
 

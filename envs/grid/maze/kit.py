@@ -17,8 +17,9 @@ from jaxrl.canvas import contact_sheet
 from jaxrl.environment import pytree
 
 from ..drawing import TILE, draw_state
-from ..engine import GREEN_GOAL, GREY_WALL, NOTHING, success_reward
-from ..engine import State as GridState
+from ..engine import success_reward
+from ..tiles import GREEN_GOAL, GREY_WALL, NOTHING
+from ..tiles import State as GridState
 
 UNREACHABLE = np.iinfo(np.int32).max
 """In `distances`: no way leads to the goal."""

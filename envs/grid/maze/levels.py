@@ -27,8 +27,8 @@ from jaxtyping import Array, Integer, UInt32
 
 from jaxrl.math import below, choose, random_words
 
-from ..engine import WALL, kind_of
 from ..minigrid.crossing import Crossing as GridCrossing
+from ..tiles import WALL, kind_of
 from .kit import Level, WallMap
 from .maze import MazeTask, furnished
 

@@ -43,21 +43,9 @@ from jaxrl.environment import Environment, Transition, pytree, strongly_typed
 from jaxrl.math import below, choose, fence
 from jaxrl.spaces import Box, Dict, Discrete
 
-from ..engine import (
-    AGENT,
-    EMPTY,
-    FORWARD,
-    GOAL,
-    GREEN_GOAL,
-    GREY_WALL,
-    LEFT,
-    RIGHT,
-    WALL,
-    color_of,
-    success_reward,
-    until_valid,
-)
-from ..engine import Params as TimeLimit
+from ..engine import success_reward, until_valid
+from ..tiles import AGENT, EMPTY, FORWARD, GOAL, GREEN_GOAL, GREY_WALL, LEFT, RIGHT, WALL, color_of
+from ..tiles import Params as TimeLimit
 from .kit import TILES, Level, WallMap, cell_mask, from_ascii, is_solvable, paint, validate
 
 BLOCK = 32  # walls drawn at a time

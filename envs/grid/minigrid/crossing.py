@@ -17,7 +17,8 @@ from jaxtyping import Array
 
 from jaxrl.math import below, random_words
 
-from ..engine import GREEN_GOAL, GREY_WALL, NOTHING, RED_LAVA, GridTask, Level, Params, permutation, walled
+from ..engine import GridTask, permutation, walled
+from ..tiles import GREEN_GOAL, GREY_WALL, NOTHING, RED_LAVA, Level, Params
 
 
 @dataclasses.dataclass(frozen=True)

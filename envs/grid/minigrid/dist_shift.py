@@ -14,7 +14,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..engine import GREEN_GOAL, RED_LAVA, GridTask, Level, Params, walled
+from ..engine import GridTask, walled
+from ..tiles import GREEN_GOAL, RED_LAVA, Level, Params
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,22 +16,8 @@ from jaxtyping import Array
 
 from jaxrl.math import below, random_words
 
-from ..engine import (
-    DOOR,
-    GREEN_GOAL,
-    GREY_WALL,
-    KEY,
-    LOCKED,
-    NOTHING,
-    YELLOW,
-    GridTask,
-    Level,
-    Params,
-    pack,
-    place,
-    put,
-    walled,
-)
+from ..engine import GridTask, place, put, walled
+from ..tiles import DOOR, GREEN_GOAL, GREY_WALL, KEY, LOCKED, NOTHING, YELLOW, Level, Params, pack
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,26 +25,8 @@ from jaxrl.environment import Transition
 from jaxrl.math import below, choose, random_words
 from jaxrl.spaces import Discrete
 
-from ..engine import (
-    BALL,
-    BLUE,
-    FORWARD,
-    GOAL,
-    GREEN_GOAL,
-    LEFT,
-    NOTHING,
-    GridTask,
-    Level,
-    Params,
-    State,
-    ahead_of,
-    kind_of,
-    move,
-    pack,
-    place,
-    success_reward,
-    walled,
-)
+from ..engine import GridTask, ahead_of, move, place, success_reward, walled
+from ..tiles import BALL, BLUE, FORWARD, GOAL, GREEN_GOAL, LEFT, NOTHING, Level, Params, State, kind_of, pack
 
 Balls = Int32[Array, " n"]
 

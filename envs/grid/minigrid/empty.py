@@ -14,7 +14,8 @@ from jaxtyping import Array
 
 from jaxrl.math import below, random_words
 
-from ..engine import GREEN_GOAL, NOTHING, GridTask, Level, Params, place, walled
+from ..engine import GridTask, place, walled
+from ..tiles import GREEN_GOAL, NOTHING, Level, Params
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,23 +16,8 @@ from jaxtyping import Array, Integer
 
 from jaxrl.math import below, random_words
 
-from ..engine import (
-    BALL,
-    COLORS,
-    KEY,
-    KINDS,
-    NOTHING,
-    GridTask,
-    Level,
-    Move,
-    Params,
-    color_of,
-    kind_of,
-    pack,
-    place,
-    random_color,
-    walled,
-)
+from ..engine import GridTask, Move, place, random_color, walled
+from ..tiles import BALL, COLORS, KEY, KINDS, NOTHING, Level, Params, color_of, kind_of, pack
 
 WORDINGS = ("get a", "go get a", "fetch a", "go fetch a", "you must fetch a")
 

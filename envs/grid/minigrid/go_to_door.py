@@ -17,23 +17,8 @@ from jaxtyping import Array, Integer
 
 from jaxrl.math import below, random_words
 
-from ..engine import (
-    CLOSED,
-    COLORS,
-    DONE,
-    DOOR,
-    GREY_WALL,
-    NOTHING,
-    TOGGLE,
-    GridTask,
-    Level,
-    Move,
-    Params,
-    pack,
-    permutation,
-    place,
-    put,
-)
+from ..engine import GridTask, Move, permutation, place, put
+from ..tiles import CLOSED, COLORS, DONE, DOOR, GREY_WALL, NOTHING, TOGGLE, Level, Params, pack
 
 
 @dataclasses.dataclass(frozen=True)

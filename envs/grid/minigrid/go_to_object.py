@@ -17,24 +17,8 @@ from jaxtyping import Array, Int32, Integer, UInt32
 
 from jaxrl.math import below, choose, random_words
 
-from ..engine import (
-    BOX,
-    COLORS,
-    DONE,
-    KEY,
-    KINDS,
-    NOTHING,
-    TOGGLE,
-    GridTask,
-    Level,
-    Move,
-    Params,
-    color_of,
-    kind_of,
-    pack,
-    place,
-    walled,
-)
+from ..engine import GridTask, Move, place, walled
+from ..tiles import BOX, COLORS, DONE, KEY, KINDS, NOTHING, TOGGLE, Level, Params, color_of, kind_of, pack
 
 
 def distinct_objects(bits: UInt32[Array, " n"]) -> Int32[Array, " n"]:

@@ -17,21 +17,8 @@ from jaxtyping import Array, Integer
 from jaxrl.math import below, random_words
 
 from .. import rooms
-from ..engine import (
-    BALL,
-    COLORS,
-    KEY,
-    LOCKED,
-    PICKUP,
-    GridTask,
-    Level,
-    Move,
-    Params,
-    color_of,
-    kind_of,
-    pack,
-    random_color,
-)
+from ..engine import GridTask, Move, random_color
+from ..tiles import BALL, COLORS, KEY, LOCKED, PICKUP, Level, Params, color_of, kind_of, pack
 
 
 @dataclasses.dataclass(frozen=True)

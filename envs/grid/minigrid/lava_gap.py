@@ -16,7 +16,8 @@ from jaxtyping import Array
 
 from jaxrl.math import below, random_words
 
-from ..engine import GREEN_GOAL, RED_LAVA, GridTask, Level, Params, walled
+from ..engine import GridTask, walled
+from ..tiles import GREEN_GOAL, RED_LAVA, Level, Params
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,24 +17,8 @@ from jaxtyping import Array
 
 from jaxrl.math import below, random_words
 
-from ..engine import (
-    CLOSED,
-    COLORS,
-    DOOR,
-    GREEN_GOAL,
-    GREY_WALL,
-    KEY,
-    LOCKED,
-    NOTHING,
-    GridTask,
-    Level,
-    Params,
-    pack,
-    permutation,
-    place,
-    put,
-    walled,
-)
+from ..engine import GridTask, permutation, place, put, walled
+from ..tiles import CLOSED, COLORS, DOOR, GREEN_GOAL, GREY_WALL, KEY, LOCKED, NOTHING, Level, Params, pack
 
 _LEFT, _RIGHT = 7, 11  # the walls of the hallway
 _DOORS = np.array([19 * (6 * (room // 2) + 3) + (_RIGHT if room % 2 else _LEFT) for room in range(6)])

@@ -19,7 +19,8 @@ from jaxtyping import Array, Integer
 from jaxrl.environment import Transition
 from jaxrl.math import below, random_words
 
-from ..engine import BALL, GREEN, GREY_WALL, KEY, PICKUP, TOGGLE, GridTask, Level, Move, Params, pack, put, walled
+from ..engine import GridTask, Move, put, walled
+from ..tiles import BALL, GREEN, GREY_WALL, KEY, PICKUP, TOGGLE, Level, Params, pack
 
 
 @dataclasses.dataclass(frozen=True)

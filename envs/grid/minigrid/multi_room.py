@@ -19,7 +19,8 @@ from jaxtyping import Array, Bool, Int32, UInt32
 
 from jaxrl.math import below, random_words
 
-from ..engine import CLOSED, DOOR, GREEN_GOAL, GREY_WALL, NOTHING, GridTask, Level, Params, pack, place, put
+from ..engine import GridTask, place, put
+from ..tiles import CLOSED, DOOR, GREEN_GOAL, GREY_WALL, NOTHING, Level, Params, pack
 
 SIDE = 25
 TRIES = 8

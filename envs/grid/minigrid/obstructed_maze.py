@@ -22,7 +22,8 @@ from jaxtyping import Array, Integer
 from jaxrl.math import below, random_words
 
 from .. import rooms
-from ..engine import (
+from ..engine import GridTask, Move, permutation, put
+from ..tiles import (
     BALL,
     BLUE,
     BOX,
@@ -33,15 +34,11 @@ from ..engine import (
     KEY,
     LOCKED,
     PICKUP,
-    GridTask,
     Level,
-    Move,
     Params,
     color_of,
     kind_of,
     pack,
-    permutation,
-    put,
 )
 
 SIZE = 6  # of a room

@@ -17,20 +17,8 @@ from jaxtyping import Array
 
 from jaxrl.math import below, random_words
 
-from ..engine import (
-    CLOSED,
-    DOOR,
-    GREY_WALL,
-    KEY,
-    NOTHING,
-    GridTask,
-    Level,
-    Params,
-    pack,
-    place,
-    random_color,
-    walled,
-)
+from ..engine import GridTask, place, random_color, walled
+from ..tiles import CLOSED, DOOR, GREY_WALL, KEY, NOTHING, Level, Params, pack
 
 OBJECTS = 12
 # First cell of each wall's stretch that may have its door, and the step along it: six upright walls, six level ones.

@@ -18,23 +18,8 @@ from jaxtyping import Array, Integer
 
 from jaxrl.math import below, random_words
 
-from ..engine import (
-    BOX,
-    COLORS,
-    DROP,
-    KINDS,
-    NOTHING,
-    PICKUP,
-    GridTask,
-    Level,
-    Move,
-    Params,
-    color_of,
-    kind_of,
-    pack,
-    place,
-    walled,
-)
+from ..engine import GridTask, Move, place, walled
+from ..tiles import BOX, COLORS, DROP, KINDS, NOTHING, PICKUP, Level, Params, color_of, kind_of, pack
 from .go_to_object import distinct_objects
 
 

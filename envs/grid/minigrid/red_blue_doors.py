@@ -17,23 +17,8 @@ from jaxtyping import Array, Bool, Integer
 
 from jaxrl.math import below, random_words
 
-from ..engine import (
-    BLUE,
-    CLOSED,
-    DOOR,
-    GREY_WALL,
-    NOTHING,
-    OPEN,
-    RED,
-    GridTask,
-    Level,
-    Move,
-    Params,
-    pack,
-    place,
-    put,
-    walled,
-)
+from ..engine import GridTask, Move, place, put, walled
+from ..tiles import BLUE, CLOSED, DOOR, GREY_WALL, NOTHING, OPEN, RED, Level, Params, pack
 
 
 def opened(state: Any) -> Bool[Array, "2"]:

@@ -17,7 +17,8 @@ from jaxtyping import Array, Integer
 from jaxrl.math import random_words
 
 from .. import rooms
-from ..engine import (
+from ..engine import GridTask, Move, put, random_color
+from ..tiles import (
     BALL,
     BOX,
     COLORS,
@@ -27,15 +28,11 @@ from ..engine import (
     OPEN,
     PICKUP,
     TOGGLE,
-    GridTask,
     Level,
-    Move,
     Params,
     color_of,
     kind_of,
     pack,
-    put,
-    random_color,
     state_of,
 )
 

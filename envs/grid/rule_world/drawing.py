@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrl.canvas import Canvas, Color
 
-from .. import engine
+from .. import tiles
 from ..drawing import (
     GROUND,
     LIGHT,
@@ -22,15 +22,15 @@ from ..drawing import (
     PALETTE,
     TILE,
     Picture,
-    _draw_agent,
-    _draw_ball,
-    _draw_door,
-    _draw_goal,
-    _draw_key,
-    _draw_wall,
-    _mix,
+    draw_agent,
+    draw_ball,
+    draw_door,
+    draw_goal,
+    draw_key,
+    draw_wall,
+    mix,
 )
-from .rulesets import BALL, BLACK, CLOSED, EMPTY, FLOOR, GOAL, HEX, KEY, LOCKED, OPEN, PYRAMID, SQUARE, STAR, WALL
+from .rules import BALL, BLACK, CLOSED, EMPTY, FLOOR, GOAL, HEX, KEY, LOCKED, OPEN, PYRAMID, SQUARE, STAR, WALL
 
 COLORS: tuple[Color, ...] = (
     *((96, 98, 104), *PALETTE),  # none, red, green, blue, purple, yellow, grey
@@ -53,14 +53,14 @@ def _tile(code: int, direction: int, held: int, lit: bool) -> Picture:
     canvas = Canvas(TILE, TILE, 1.0, (0.5, 0.5), GROUND if shape != EMPTY else (0, 0, 0))
     px = 1 / TILE
     if shape == FLOOR and code & 15 != BLACK:
-        canvas.rectangle((0.0, 0.0), (1.0, 1.0), _mix(color, GROUND, 0.55))
+        canvas.rectangle((0.0, 0.0), (1.0, 1.0), mix(color, GROUND, 0.55))
     canvas.rectangle((0.0, 0.0), (px, 1.0), LINE)
     canvas.rectangle((0.0, 1 - px), (1.0, 1.0), LINE)
-    light = _mix(color, (255, 255, 255), 0.3)
+    light = mix(color, (255, 255, 255), 0.3)
     if shape in (WALL, BALL, KEY, GOAL):
-        {WALL: _draw_wall, BALL: _draw_ball, KEY: _draw_key, GOAL: _draw_goal}[shape](canvas, color)
+        {WALL: draw_wall, BALL: draw_ball, KEY: draw_key, GOAL: draw_goal}[shape](canvas, color)
     elif shape in (LOCKED, CLOSED, OPEN):
-        _draw_door(canvas, color, {OPEN: engine.OPEN, CLOSED: engine.CLOSED, LOCKED: engine.LOCKED}[shape])
+        draw_door(canvas, color, {OPEN: tiles.OPEN, CLOSED: tiles.CLOSED, LOCKED: tiles.LOCKED}[shape])
     elif shape == SQUARE:
         canvas.rectangle((0.2, 0.2), (0.8, 0.8), color)
         canvas.rectangle((0.27, 0.66), (0.73, 0.73), light)
@@ -73,12 +73,12 @@ def _tile(code: int, direction: int, held: int, lit: bool) -> Picture:
     elif shape == STAR:
         _draw_polygon(canvas, color, 5, 0.17, 0.43, 0.47)
     if direction >= 0:
-        _draw_agent(canvas, PALETTE[engine.RED], direction)
+        draw_agent(canvas, PALETTE[tiles.RED], direction)
     picture = canvas.image().astype(np.float32)
     if held:
         half = TILE // 2
         picture[half:, half:] = _tile(held, -1, 0, False).reshape(half, 2, half, 2, 3).mean((1, 3))
-        picture[half:, half] = picture[half, half:] = PALETTE[engine.GREY]
+        picture[half:, half] = picture[half, half:] = PALETTE[tiles.GREY]
     if lit:
         picture = 0.82 * picture + 0.18 * np.array(LIGHT, np.float32)
     tile = picture.round().astype(np.uint8)

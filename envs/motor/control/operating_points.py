@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..drive import Plant
 from ..machines.dfim import DFIM
 from ..machines.eesm import EESM
 from ..machines.ext_ex_dc import ExtExDc
@@ -30,6 +29,7 @@ from ..machines.series_dc import SeriesDc
 from ..machines.shunt_dc import ShuntDc
 from ..machines.six_pmsm import SixPMSM
 from ..machines.synrm import SynRM
+from ..plant import Plant
 
 SEARCH = 24
 """Halvings of an interval in search for an operating point: to 1e-7 of the current."""
@@ -58,7 +58,7 @@ def operating_point(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: 
     """Controlled currents [A] for a torque [N m], and the torque that lasts: less where a limit does not allow more.
 
     `i_max` [A]: (of armature or stator, of the excitation); `u_max` [V]: of the armature or of a stator vector.
-    `gains`: `controllers.Gains`.
+    `gains`: `gains.Gains`.
     """
     raise TypeError(f"no controller knows {type(machine).__name__}")
 

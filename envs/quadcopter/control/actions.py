@@ -15,7 +15,7 @@
 | `one_d_pid` | 1 | a point up to 0.1 m above or below (its ONE_D_PID) |
 
 An action is read once a control step (`hold`); what it asks for is then held. The loops of `body_rates`, `attitude`,
-`velocity` and `waypoint` run at every physics step (`command`): the cascade of `controllers.py`, that flies every
+`velocity` and `waypoint` run at every physics step (`command`): the cascade of `cascade.py`, that flies every
 airframe. gym-pybullet-drones runs its PID once a control step and holds the rotor speeds. What 1 means at these levels:
 `Scales`, `PIDScales`.
 """
@@ -34,8 +34,9 @@ from jaxrl.environment import pytree
 
 from .. import dynamics, rotations
 from ..dynamics import Drone, Model, Physics
-from . import controllers
-from .controllers import Attitude, Rates, Setpoint
+from .cascade import CascadeGains, attitude_loop, body_rates_loop, cascade_init, position_loop, velocity_loop
+from .dslpid import DSLPIDGains, dslpid, dslpid_init
+from .setpoints import Attitude, Rates, Setpoint
 
 SIZES = {
     "rpm": 4,
@@ -53,10 +54,10 @@ SIZES = {
 """Components of an action, by level."""
 
 LOOPS = {
-    "body_rates": controllers.body_rates_loop,
-    "attitude": controllers.attitude_loop,
-    "velocity": controllers.velocity_loop,
-    "waypoint": controllers.position_loop,
+    "body_rates": body_rates_loop,
+    "attitude": attitude_loop,
+    "velocity": velocity_loop,
+    "waypoint": position_loop,
 }
 """The loop of a level that runs at every physics step."""
 
@@ -73,7 +74,7 @@ class Scales:
     speed: jax.Array = 3.0  # m/s, along each axis
     yaw_rate: jax.Array = 2.0  # rad/s
     reach: jax.Array = 1.0  # m, along each axis
-    gains: Any = controllers.CascadeGains()
+    gains: Any = CascadeGains()
 
 
 @pytree
@@ -83,14 +84,14 @@ class PIDScales:
     speed: jax.Array = 0.25  # m/s, of `vel`: 3 % of the Crazyflie's 30 km/h
     rise: jax.Array = 0.1  # m, of `one_d_pid`
     step: jax.Array = 1.0  # m, of `pid`: the next point is at most so far away
-    gains: Any = controllers.DSLPIDGains()
+    gains: Any = DSLPIDGains()
 
 
 def default_scales(level: str) -> Any:
     """The scales that a level reads; None where it reads none."""
     if level in LOOPS:
-        return _vectors(Scales(gains=_vectors(controllers.CascadeGains())))
-    return _vectors(PIDScales(gains=_vectors(controllers.DSLPIDGains()))) if level in HELD_LOOPS else None
+        return _vectors(Scales(gains=_vectors(CascadeGains())))
+    return _vectors(PIDScales(gains=_vectors(DSLPIDGains()))) if level in HELD_LOOPS else None
 
 
 def _vectors(scales: Any) -> Any:
@@ -101,9 +102,9 @@ def _vectors(scales: Any) -> Any:
 def initial_carry(level: str, agents: tuple[int, ...] = ()) -> Any:
     """What the loop of a level remembers, each number with the shape `agents`."""
     if level in LOOPS:
-        carry = controllers.cascade_init()
+        carry = cascade_init()
     else:
-        carry = controllers.dslpid_init() if level in HELD_LOOPS else ()
+        carry = dslpid_init() if level in HELD_LOOPS else ()
     return jax.tree.map(lambda x: jnp.broadcast_to(x, agents), carry)
 
 
@@ -129,7 +130,7 @@ def loop_model(model: Model, physics: Physics) -> Model:
 
 
 def heading(quaternion: Any) -> Any:
-    """The yaw [rad] of `controllers.attitude_of`: that which is left when the tilt is undone the shortest way."""
+    """The yaw [rad] of `attitude_of`: that which is left when the tilt is undone the shortest way."""
     w, _, _, z = quaternion
     return 2 * jnp.arctan2(z, w)
 
@@ -162,7 +163,7 @@ def hold(
         if level == "velocity":
             return setpoint._replace(velocity=tuple(scales.speed * x for x in a[:3])), carry
         return setpoint._replace(position=rotations.add(drone.position, a[:3], scales.reach)), carry
-    return controllers.dslpid(carry, drone, _pid_setpoint(level, a, drone, scales), scales.gains, model, dt)
+    return dslpid(carry, drone, _pid_setpoint(level, a, drone, scales), scales.gains, model, dt)
 
 
 def _pid_setpoint(level: str, a: Any, drone: Drone, scales: PIDScales) -> Setpoint:

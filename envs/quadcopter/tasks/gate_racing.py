@@ -33,11 +33,13 @@ from jaxtyping import Array, Bool, Float, Integer, Key
 
 from jaxrl.environment import Transition, pytree, require_non_negative, require_positive
 
-from .. import dynamics, models, rotations, tracks
-from ..control import controllers
-from ..control.controllers import SE3Gains, Setpoint
+from .. import dynamics, models, rotations
+from ..control.cascade import attitude_of
+from ..control.se3 import SE3Gains, se3
+from ..control.setpoints import Setpoint
+from ..courses import tracks
+from ..courses.tracks import Curve, Track
 from ..dynamics import Drone, Model, Physics
-from ..tracks import Curve, Track
 from .task import FlightParams, QuadcopterTask, State
 
 LAG = np.array([1 / 0.03, 0.0])
@@ -302,13 +304,13 @@ def geometric_lap(
 
     first = setpoint(jnp.zeros((), dtype))
     force = rotations.add(first.acceleration, (0.0, 0.0, model.gravity))
-    drone = dynamics.at_rest(model, first.position, controllers.attitude_of(force, 0.0))
+    drone = dynamics.at_rest(model, first.position, attitude_of(force, 0.0))
     drone = drone._replace(velocity=tuple(first.velocity))
 
     def body(carry, step):
         drone, race, alive = carry
         time = step.astype(dtype) * dt
-        rpm, _ = controllers.se3((), drone, setpoint(time), gains, model, dt)
+        rpm, _ = se3((), drone, setpoint(time), gains, model, dt)
         new = dynamics.step(model, drone, rpm, dt, physics)
         ahead, _, hit = tracks.race_step(race, track, drone.position, new.position, model.radius, time, dt)
         race = jax.tree.map(lambda a, b: jnp.where(alive, a, b), ahead, race)

@@ -38,7 +38,7 @@ from jaxrl.environment import Environment, Transition, pytree, require_non_negat
 from jaxrl.math import fence, rough_normals
 from jaxrl.spaces import Box, Dict
 
-from .. import dynamics, models, rotations, wind
+from .. import checks, dynamics, models, rotations, wind
 from ..battery import Battery, discharge, voltage_ratio
 from ..control import actions
 from ..dynamics import Drone, Physics, Surroundings
@@ -98,7 +98,7 @@ class QuadcopterTask(Environment):
     battery: bool = False
 
     def __post_init__(self) -> None:
-        dynamics.check_physics(self.physics, self.id)
+        checks.check_physics(self.physics, self.id)
         if self.action not in actions.SIZES:
             raise ValueError(f"{self.id}: action={self.action!r}; it is one of {', '.join(actions.SIZES)}.")
         if self.substeps < 1 or self.history < 0 or self.latency < 0:
@@ -305,11 +305,9 @@ class QuadcopterTask(Environment):
         return Box(-1.0, 1.0, (actions.SIZES[self.action],))
 
     def validate(self, params: Any) -> None:
-        dynamics.check_model(params.model, self.id)
+        checks.check_model(params.model, self.id)
         blown = self.gusts or bool(np.any(np.asarray(params.wind) != 0))
-        dynamics.check_fit(
-            params.model, self.physics, self.id, wind=blown, downwash=self.downwash, battery=self.battery
-        )
+        checks.check_fit(params.model, self.physics, self.id, wind=blown, downwash=self.downwash, battery=self.battery)
         if params.ranges is not None:
             models.check_ranges(params.ranges, self.id)
         require_positive(self, params, "dt", "max_steps")

@@ -32,9 +32,10 @@ from jaxtyping import Array, Float, Key
 from jaxrl.environment import Transition, pytree, require_non_negative, require_positive, strongly_typed
 from jaxrl.math import fence
 
-from .. import dynamics, paths, rotations
+from .. import dynamics, rotations
+from ..courses import paths
+from ..courses.paths import PATHS, Path, RandomPaths
 from ..dynamics import Drone
-from ..paths import PATHS, Path, RandomPaths
 from .task import FlightParams, QuadcopterTask, State
 
 

@@ -48,6 +48,7 @@ def run(cur, key, steps=30):
 # ---- what all keep
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", TEACHERS)
 def test_a_batch_of_runs_is_the_single_runs(name):
     module, *settings = TEACHERS[name]
@@ -62,6 +63,7 @@ def test_a_batch_of_runs_is_the_single_runs(name):
             np.testing.assert_allclose(a[i], b, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", TEACHERS)
 def test_keys_and_compilations(name):
     module, *settings = TEACHERS[name]
@@ -75,6 +77,7 @@ def test_keys_and_compilations(name):
     assert again._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEACHERS)
 def test_unfinished_episodes_do_not_count(name):
     module, *settings = TEACHERS[name]

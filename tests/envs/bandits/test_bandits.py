@@ -68,6 +68,7 @@ def test_a_step_draws_random_numbers_once(env):
     assert jaxpr.count("random_bits") == (0 if isinstance(env, AdversarialBandit) else 1)
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("env", ENVS, ids=ids)
 def test_generated_problems_are_valid_and_differ(env):
     params = env.default_params
@@ -148,6 +149,7 @@ def test_contextual_features_are_new_each_round_and_pay_what_was_seen():
     assert abs(np.corrcoef(noise, np.asarray(ts.obs[:, 0, 0]))[0, 1]) < 0.03  # one draw serves both
 
 
+@pytest.mark.slow
 def test_generated_theta_has_unit_length_and_its_sparsity():
     env = SparseLinearBandit(dim=30)
     params = env.default_params.replace(sparsity=jnp.int32(4))

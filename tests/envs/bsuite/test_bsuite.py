@@ -91,6 +91,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow(but_first=3)
 @pytest.mark.parametrize("case", CASES)
 def test_steps_are_bsuites(case):
     """Single steps from the reference's states, in float64: next state, observation, reward, end and regret."""
@@ -120,6 +121,7 @@ def test_steps_are_bsuites(case):
         np.testing.assert_allclose(np.cumsum(ts.info["regret"])[ends], data[totals][ends], atol=1e-9)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("length,bits", [(1, 0), (5, 3), (20, 20)])
 def test_umbrella_steps_are_bsuites(length, bits):
     """With the reference's coins: the reward of a step that is not the last, and the distractors it shows."""
@@ -186,6 +188,7 @@ def test_stochastic_deep_sea_chances():
     assert abs(np.corrcoef(noise, slipped)[0, 1]) < 0.03
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("cls", [deep_sea.DeepSea, deep_sea.DeepSeaStochastic])
 def test_deep_sea_is_its_table(cls):
     """Every cell and action: what is listed is what happens, given the slip."""
@@ -212,6 +215,7 @@ def test_tasks_are_bsuites():
     np.testing.assert_array_equal(deep_sea.bsuite_mapping(50), data["deep_sea_mapping_50"])
 
 
+@pytest.mark.slow
 def test_first_states():
     """Ranges and frequencies of what bsuite draws at a reset."""
     keys = jax.random.split(KEY, 8000)
@@ -234,6 +238,7 @@ def test_first_states():
     assert abs(np.corrcoef(umbrella.need, umbrella.have)[0, 1]) < 0.04
 
 
+@pytest.mark.slow
 def test_observations_at_the_end_stay_in_their_spaces():
     """After the last step, where a fraction of time compiled to a product could leave [0, 1]."""
     for env, time in (
@@ -340,6 +345,7 @@ def test_log_points():
     )
 
 
+@pytest.mark.slow
 def test_perturbed_and_logged():
     """The agent sees noisy, scaled rewards; the log has both sums, regret and best episode, as counted by hand."""
     env = PerturbedReward(catch.Catch(rows=4))

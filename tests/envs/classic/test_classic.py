@@ -318,6 +318,7 @@ def test_swing_up_reward_and_end():
 # ---- gradients
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("env_id", CONTINUOUS_IDS)
 def test_gradients_through_200_steps(env_id):
     """Against central differences in float64, along a random direction of the actions, start and parameters at once."""
@@ -387,6 +388,7 @@ def test_validate_refuses_unphysical(env_id):
             env.reset(KEY, params.replace(goal_position=jnp.float32(0.7)))
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("env_id", ALL_IDS)
 def test_observations_stay_in_their_space(env_id):
     env, params = jaxrl.make(env_id)
@@ -406,6 +408,7 @@ def test_observations_stay_in_their_space(env_id):
     assert first.all() and np.all(np.asarray(inside)[before_end])
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("env_id", ALL_IDS)
 def test_render(env_id):
     env, params = jaxrl.make(env_id)

@@ -18,7 +18,8 @@ from jaxrl.envs.grid.babyai.open import OpenDoor, OpenDoorsOrder, OpenTwoDoors
 from jaxrl.envs.grid.babyai.pickup import OneRoom, PickupDist
 from jaxrl.envs.grid.babyai.put_next import PutNext
 from jaxrl.envs.grid.babyai.synth import LevelGen
-from jaxrl.envs.grid.engine import BALL, BOX, DOOR, KEY, LOCKED, Level, color_of, kind_of, reachable, state_of
+from jaxrl.envs.grid.engine import reachable
+from jaxrl.envs.grid.tiles import BALL, BOX, DOOR, KEY, LOCKED, Level, color_of, kind_of, state_of
 from jaxrl.testing.golden import golden
 from tests.golden.babyai_features import features
 

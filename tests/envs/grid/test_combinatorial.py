@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxrl.envs.grid import game_2048, minesweeper, snake
+from jaxrl.envs.grid.combinatorial import game_2048, minesweeper, snake
 from jaxrl.envs.grid.sokoban import sokoban
 from jaxrl.testing.golden import golden
 from jaxrl.vectorize import vectorize

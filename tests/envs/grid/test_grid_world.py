@@ -54,6 +54,7 @@ def level_of(c):
 # ---- agreement with GROOVE's code
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", CASES)
 def test_steps_are_the_reference(name):
     """Every recorded step with the reference's own draws, through `transition` itself."""
@@ -106,6 +107,7 @@ def test_values_are_the_reference(name):
     np.testing.assert_allclose(ours[known], c["values"][known], rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["small", "all", "labyrinth"])
 def test_levels_come_as_often_as_the_reference_draws_them(family):
     theirs = {k.removeprefix(f"levels_{family}_"): v for k, v in data().items() if k.startswith(f"levels_{family}_")}
@@ -184,6 +186,7 @@ def test_optimal_value_by_brute_force(seed):
 jitted_value = jax.jit(optimal_value)
 
 
+@pytest.mark.slow
 def test_no_policy_beats_the_optimal_value_and_the_greedy_one_reaches_it():
     env = GridWorld(family="debug", observation="index")
     lvs = draw_levels(jax.random.split(jax.random.key(5), 6), env.distribution)
@@ -223,6 +226,7 @@ def test_no_policy_beats_the_optimal_value_and_the_greedy_one_reaches_it():
     assert np.all(mean < best + 4.5 * error) and np.any(mean < best - 0.1)
 
 
+@pytest.mark.slow
 def test_a_level_in_larger_arrays_is_the_same_level():
     small, large = GridWorld(family="small"), GridWorld(family="small", max_grid=7, max_objects=4, num_types=4)
     level = generate(KEY, small.distribution)
@@ -266,6 +270,7 @@ def test_mazes_are_the_hold_outs():
     assert len(np.unique(np.asarray(drawn.walls).reshape(400, -1), axis=0)) == 9
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("family", ["small", "all", "tabular", "mazes"])
 def test_drawn_and_mutated_levels_are_valid(family):
     env = GridWorld(family=family)
@@ -289,6 +294,7 @@ def test_drawn_and_mutated_levels_are_valid(family):
         assert which[9] > 120 and which[13] > 120 and which[11] > 450
 
 
+@pytest.mark.slow
 def test_distinct_is_uniform_over_sequences():
     allowed = jnp.asarray([True, False, True, True, False, True])
     bits = jax.random.bits(KEY, (24_000, 3), jnp.uint32)
@@ -300,6 +306,7 @@ def test_distinct_is_uniform_over_sequences():
     assert {*few[:2]} == {1, 2} and few[2] == 6
 
 
+@pytest.mark.slow
 def test_moving_objects_appear_on_free_cells_only_and_on_all_of_them():
     env = GridWorld(family="rand_small")
     level = env.default_params.replace(p_respawn=jnp.ones(2), p_terminate=jnp.zeros(2))
@@ -330,6 +337,7 @@ def test_moving_objects_appear_on_free_cells_only_and_on_all_of_them():
     assert (np.diff(sorted_cells) > 0).all()
 
 
+@pytest.mark.slow
 def test_a_new_level_in_each_episode():
     env = GridWorld(family="small")
     venv = vectorize(env, 32, level_fn=generate)

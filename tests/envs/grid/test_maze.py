@@ -72,6 +72,7 @@ def drawn(height, width, walls, count, solvable=False, sample=False):
 # ---- parity
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("case", CASES)
 def test_steps_observations_and_distances_are_those_of_jaxued(case):
     env = CASES[case].as_levels()
@@ -138,6 +139,7 @@ def brute_force_steps(level):
     return None
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize(("height", "width", "walls", "count"), [(5, 6, 14, 300), (9, 40, 150, 30), (1, 7, 2, 60)])
 def test_shortest_ways_and_solvability_are_those_of_a_brute_force_search(height, width, walls, count):
     levels = drawn(height, width, walls, count)
@@ -190,6 +192,7 @@ def test_optimal_value_is_what_the_best_play_earns():
 # ---- drawing levels
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("walls", [0, 25, 60])
 def test_walls_are_drawn_with_replacement_and_all_else_from_what_is_free(walls):
     levels = drawn(13, 13, walls, 2000)
@@ -214,6 +217,7 @@ def test_the_number_of_walls_can_be_drawn_too():
     np.testing.assert_allclose(number.mean(), np.mean([81 * (1 - (1 - 1 / 81) ** n) for n in range(21)]), atol=0.6)
 
 
+@pytest.mark.slow
 def test_solvable_levels_are_drawn_where_asked_for():
     any_, only = drawn(6, 6, 20, 300), drawn(6, 6, 20, 300, solvable=True)
     solved = jax.jit(jax.vmap(is_solvable))
@@ -230,6 +234,7 @@ def test_walls_is_a_leaf():
     assert number[0] == 0 and np.all(np.diff(number) > 10)
 
 
+@pytest.mark.slow
 def test_an_edit_is_nothing_a_wall_or_the_goal():
     level = from_ascii(SMALL)
     edited = jax.jit(jax.vmap(lambda key: mutate(key, level)))(jax.random.split(KEY, 3000))
@@ -404,6 +409,7 @@ def family(env, count=60):
     return levels
 
 
+@pytest.mark.slow
 def test_a_perfect_maze_is_a_tree():
     levels = family(PerfectMaze(size=15))
     rooms = 8 * 8
@@ -462,6 +468,7 @@ def test_four_rooms_have_a_gap_in_each_wall():
     assert np.all(walls.sum((1, 2)) == 33 - 4)
 
 
+@pytest.mark.slow
 def test_crossings_leave_a_way_without_detours():
     levels = family(Crossing())
     walls = np.asarray(levels.wall_map)

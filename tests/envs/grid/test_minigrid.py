@@ -12,7 +12,8 @@ import scipy.stats
 
 from jaxrl import make
 from jaxrl.envs.grid import drawing
-from jaxrl.envs.grid.engine import (
+from jaxrl.envs.grid.minigrid.dynamic_obstacles import DynamicObstacles, wander
+from jaxrl.envs.grid.tiles import (
     BALL,
     BLUE,
     DOOR,
@@ -30,7 +31,6 @@ from jaxrl.envs.grid.engine import (
     state_of,
     to_ascii,
 )
-from jaxrl.envs.grid.minigrid.dynamic_obstacles import DynamicObstacles, wander
 from jaxrl.spaces import MultiDiscrete
 from jaxrl.testing.golden import golden
 from tests.golden.level_statistics import statistics
@@ -87,6 +87,7 @@ class Injected(DynamicObstacles):
         return self.advance(state, action[0], balls, params)
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("id", marked(GOLDEN, QUICK))
 def test_plays_as_the_reference(id, episodes):
     kept, env = GOLDEN[id], make(id)[0]
@@ -173,6 +174,7 @@ SLOW_COUNTS = ("KeyCorridor", "MultiRoom-N6", "ObstructedMaze", "Playground", "S
 QUICK_COUNTS = [id for id in COUNTS if not any(name in id for name in SLOW_COUNTS)]
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("id", marked(COUNTS, QUICK_COUNTS))
 def test_generates_as_the_reference(id):
     levels = draw(id)

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.envs.grid.rule_world import rule_world, rulesets
-from jaxrl.envs.grid.rule_world.rulesets import Ruleset
+from jaxrl.envs.grid.rule_world import benchmarks, rule_world, rules, rulesets, search
+from jaxrl.envs.grid.rule_world import rooms as layouts
+from jaxrl.envs.grid.rule_world.rules import Ruleset
 from jaxrl.testing.golden import golden
 from jaxrl.vectorize import vectorize
 
@@ -49,11 +50,11 @@ NUMBERS = np.array([999, 4_321, 77_777, 500_000, 654_321, 999_999, *range(194)])
 @functools.cache
 def facts(name):
     """`(ruleset, fingerprint, depth, needed rules, needed tiles)` of 200 of a benchmark."""
-    bench = rulesets.benchmark(name)
+    bench = benchmarks.benchmark(name)
 
     def look(index):
         task = bench.ruleset(index)
-        return task, rulesets.fingerprint(task), rulesets.depth(task), *rulesets.needed_tiles(task)
+        return task, benchmarks.fingerprint(task), rulesets.depth(task), *rulesets.needed_tiles(task)
 
     return jax.device_get(jax.jit(jax.vmap(look))(jnp.asarray(NUMBERS)))
 
@@ -77,7 +78,7 @@ def player(size):
 
     def step(state, action, level):
         ts = env.step(KEY, state, action, level)
-        s, image = ts.state, rulesets.packed(ts.obs["image"])
+        s, image = ts.state, rules.packed(ts.obs["image"])
         sums = [
             jnp.sum(x.astype(jnp.uint32) * w, dtype=jnp.uint32)
             for x, w in ((s.grid[:-1], grid_weights), (image.reshape(-1), image_weights))
@@ -97,8 +98,8 @@ def test_trajectories_are_the_reference_s(layout):
     limit = jnp.full(n, 3 * size**2)
     level, zero = rule_world.Level(limit, limit, tasks), jnp.zeros(n, jnp.int32)
     grid = jnp.pad(jnp.asarray(want["grid"]).reshape(n, -1), ((0, 0), (0, 1)))
-    objects = rulesets.packed(tasks.objects).astype(jnp.uint8)
-    words = rulesets.take_apart(tasks.rules).words()
+    objects = rules.packed(tasks.objects).astype(jnp.uint8)
+    words = rules.take_apart(tasks.rules).words()
     start = (jnp.asarray(want[name], jnp.int32) for name in ("position", "direction"))
     state = rule_world.State(zero, zero, jnp.zeros((n, 2), jnp.uint32), grid, *start, zero, tasks.goal, words, objects)
 
@@ -122,7 +123,7 @@ def test_golden_runs_have_every_goal_and_rule():
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_rooms_are_the_reference_s(layout):
     grids = data(layout)["grid"].reshape(len(data(layout)["grid"]), -1)
-    rooms = rule_world.rooms(layout[:2], data(layout)["grid"].shape[1])
+    rooms = layouts.rooms(layout[:2], data(layout)["grid"].shape[1])
     is_door = grids >> 4 == 9
     np.testing.assert_array_equal(
         (grids == GREY_WALL) | is_door, np.tile(rooms.grid[:-1] == GREY_WALL, (len(grids), 1))
@@ -231,8 +232,8 @@ def test_rules_act_in_their_order():
     env = rule_world.RuleWorld("R1", 5, "trivial", levels=True)
     chain = [flat(2, RED_BALL, BLUE_KEY), flat(2, BLUE_KEY, PINK_HEX)]
     step = jax.jit(env.step)
-    for rules, tiles in ((chain, (PINK_HEX,)), (chain[::-1], (BLUE_KEY, PINK_HEX))):
-        level = env.level(ruleset((0,), rules, [RED_BALL]))
+    for ordered, tiles in ((chain, (PINK_HEX,)), (chain[::-1], (BLUE_KEY, PINK_HEX))):
+        level = env.level(ruleset((0,), ordered, [RED_BALL]))
         state = facing(start(env, level)[1], 12, 5, RED_BALL)
         for shape, color in tiles:
             state = step(KEY, state, jnp.int32(0), level).state  # it cannot enter, but a step forward it is
@@ -241,10 +242,10 @@ def test_rules_act_in_their_order():
 
 def test_places_are_uniform():
     """6,000 trials of two objects and the agent on nine cells: every cell, and every pair of cells, as often."""
-    layout, n = rule_world.rooms("R1", 5), 6000
+    layout, n = layouts.rooms("R1", 5), 6000
     objects = jnp.asarray([0x31, 0x42], jnp.uint8)
-    bits = jax.random.bits(KEY, (n, rule_world.num_words(layout, 2)), jnp.uint32)
-    grid, position, direction, _ = jax.jit(jax.vmap(lambda bits: rule_world.places(bits, objects, layout)))(bits)
+    bits = jax.random.bits(KEY, (n, layouts.num_words(layout, 2)), jnp.uint32)
+    grid, position, direction, _ = jax.jit(jax.vmap(lambda bits: layouts.places(bits, objects, layout)))(bits)
     cells = [np.argmax(np.asarray(grid) == tile, 1) for tile in (0x31, 0x42)] + [np.asarray(position)]
     assert all(np.isin(where, layout.floor).all() for where in cells)
     kinds = np.unique(np.stack(cells), axis=1, return_counts=True)[1]
@@ -285,7 +286,7 @@ def test_what_is_seen():
 def test_drawn_rulesets(name):
     tasks, _, depth, main, tiles = facts(name)
     config = rulesets.CONFIGS[name[:-3]]
-    rulesets.validate(tasks)
+    rules.validate(tasks)
     assert tasks.rules.shape[1:] == (config.num_rules, 7) and tasks.objects.shape[1:] == (config.num_objects, 2)
     assert depth.max() == config.depth and (depth == config.depth).mean() > 0.7
     kind = tasks.rules[..., 0]
@@ -301,12 +302,12 @@ def test_drawn_rulesets(name):
         needed = np.flatnonzero(tiles[i])
         assert sorted([*product[i][main[i]], *objects[i][np.isin(objects[i], needed)]]) == needed.tolist()
     # Goal tiles take no directions.
-    assert not (kind[a >> 4 == rulesets.GOAL] > 3).any()
+    assert not (kind[a >> 4 == rules.GOAL] > 3).any()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_drawn_rulesets_can_be_solved(name):
-    plans = [rulesets.solve(at(drawn(name), i)) for i in range(25)]
+    plans = [search.solve(at(drawn(name), i)) for i in range(25)]
     assert all(plan is not None for plan in plans)
     config = rulesets.CONFIGS[name[:-3]]
     assert max(len(plan.steps) for plan in plans if plan) > 2 * config.depth
@@ -315,19 +316,19 @@ def test_drawn_rulesets_can_be_solved(name):
 def test_search_finds_traps():
     hold = flat(1, RED_BALL)
     trap = [flat(2, RED_BALL, PINK_HEX)]
-    assert rulesets.solve(ruleset(hold, [], [RED_BALL])).steps == ["take red ball"]
-    assert rulesets.solve(ruleset(hold, trap, [RED_BALL])) is None  # whoever comes near has a hex
+    assert search.solve(ruleset(hold, [], [RED_BALL])).steps == ["take red ball"]
+    assert search.solve(ruleset(hold, trap, [RED_BALL])) is None  # whoever comes near has a hex
     sided = [flat(8, RED_BALL, PINK_HEX)]
-    assert rulesets.solve(ruleset(hold, sided, [RED_BALL])) is not None  # from another side it stays a ball
-    assert rulesets.solve(ruleset(hold, [flat(3, BLUE_KEY, PINK_HEX, RED_BALL)], [BLUE_KEY, PINK_HEX])).steps[-1] == (
+    assert search.solve(ruleset(hold, sided, [RED_BALL])) is not None  # from another side it stays a ball
+    assert search.solve(ruleset(hold, [flat(3, BLUE_KEY, PINK_HEX, RED_BALL)], [BLUE_KEY, PINK_HEX])).steps[-1] == (
         "take red ball"
     )
-    assert rulesets.solve(ruleset(hold, [flat(3, BLUE_KEY, PINK_HEX, RED_BALL)], [BLUE_KEY])) is None
-    assert rulesets.solve(ruleset(flat(11, GREEN_GOAL), [], [GREEN_GOAL])) is not None
-    assert rulesets.solve(ruleset(flat(2, RED_BALL), [], [RED_BALL])) is None  # nobody can stand on it
-    assert rulesets.solve(ruleset(flat(2, GREEN_GOAL), [], [GREEN_GOAL])) is not None
+    assert search.solve(ruleset(hold, [flat(3, BLUE_KEY, PINK_HEX, RED_BALL)], [BLUE_KEY])) is None
+    assert search.solve(ruleset(flat(11, GREEN_GOAL), [], [GREEN_GOAL])) is not None
+    assert search.solve(ruleset(flat(2, RED_BALL), [], [RED_BALL])) is None  # nobody can stand on it
+    assert search.solve(ruleset(flat(2, GREEN_GOAL), [], [GREEN_GOAL])) is not None
     with pytest.raises(ValueError, match="asks for a place"):
-        rulesets.solve(ruleset((6, 1, 1)))
+        search.solve(ruleset((6, 1, 1)))
 
 
 def test_mutations_are_sound():
@@ -335,10 +336,10 @@ def test_mutations_are_sound():
     mutate, mutated = jax.jit(jax.vmap(rulesets.mutate)), tasks
     for i in range(4):
         mutated = jax.device_get(mutate(jax.random.split(jax.random.key(i), 200), mutated))
-        rulesets.validate(mutated)
+        rules.validate(mutated)
     pairs = zip(jax.tree.leaves(mutated), jax.tree.leaves(tasks), strict=True)
     assert all((x.shape, x.dtype) == (y.shape, y.dtype) for x, y in pairs)
-    assert all(rulesets.solve(at(mutated, i)) is not None for i in range(60))
+    assert all(search.solve(at(mutated, i)) is not None for i in range(60))
     # Every kind of change occurs.
     needed = jax.jit(jax.vmap(rulesets.needed_tiles))
     before, after = (np.asarray(needed(x)[0]).sum(1) for x in (tasks, mutated))
@@ -355,7 +356,7 @@ def test_mutations_are_sound():
 def test_benchmarks_are_as_committed():
     """The same rulesets on every machine and under every jax."""
     for name in NAMES:
-        assert len(rulesets.benchmark(name)) == 1_000_000
+        assert len(benchmarks.benchmark(name)) == 1_000_000
         _, prints, *_ = facts(name)
         assert len(np.unique(prints, axis=0)) == len(NUMBERS)
         assert int(np.bitwise_xor.reduce(prints[:, 0])) == FINGERPRINTS[name], name
@@ -370,12 +371,12 @@ FINGERPRINTS = {
 
 
 def test_repeated_draws_are_skipped():
-    bench = rulesets.benchmark("trivial-1m")
+    bench = benchmarks.benchmark("trivial-1m")
     skipped = np.asarray(bench.skipped)
     numbers = skipped + np.arange(skipped.size)  # of the candidates that repeat an earlier one
     assert 1000 < skipped.size < 20_000 and (np.diff(numbers) > 0).all()
-    print_of = jax.jit(jax.vmap(lambda i: rulesets.fingerprint(rulesets.candidate("trivial-1m", i))))
-    taken = jax.jit(jax.vmap(lambda i: rulesets.fingerprint(bench.ruleset(i))))
+    print_of = jax.jit(jax.vmap(lambda i: benchmarks.fingerprint(benchmarks.candidate("trivial-1m", i))))
+    taken = jax.jit(jax.vmap(lambda i: benchmarks.fingerprint(bench.ruleset(i))))
     # The first two thousand rulesets are the candidates without those, in order.
     kept = np.setdiff1d(np.arange(2000 + np.sum(numbers < 2100)), numbers)[:2000]
     np.testing.assert_array_equal(taken(jnp.arange(2000)), print_of(jnp.asarray(kept)))
@@ -387,7 +388,7 @@ def test_repeated_draws_are_skipped():
 
 
 def test_benchmark_parts():
-    bench = rulesets.benchmark("small-1m")
+    bench = benchmarks.benchmark("small-1m")
     train, test = bench.split(0.9)
     assert (len(train), len(test)) == (900_000, 100_000)
     pick = jax.jit(lambda i, j: (bench.ruleset(i), test.ruleset(i - 900_000), bench.ruleset(899_999), train.ruleset(j)))
@@ -399,13 +400,13 @@ def test_benchmark_parts():
     with pytest.raises(ValueError, match="both parts of 1000000"):
         bench.split(1.0)
     with pytest.raises(ValueError, match="choose one of trivial-1m, small-1m"):
-        rulesets.benchmark("small")
+        benchmarks.benchmark("small")
 
 
 def test_fingerprints_tell_rulesets_apart():
     task = ruleset(flat(4, RED_BALL, BLUE_KEY), [flat(2, PINK_HEX, RED_BALL)], [PINK_HEX, BLUE_KEY, (0, 0)])
     swapped = task.replace(objects=task.objects[::-1])
-    fingerprint = jax.jit(rulesets.fingerprint)
+    fingerprint = jax.jit(benchmarks.fingerprint)
     np.testing.assert_array_equal(fingerprint(task), fingerprint(swapped))
     for i in range(5):
         other = task.replace(goal=task.goal.at[i].add(1))
@@ -455,15 +456,15 @@ def test_words():
     task = ruleset(
         flat(8, RED_BALL, BLUE_KEY), [flat(1, PINK_HEX, RED_BALL), flat(5, (4, 5), GREEN_GOAL, (1, 7))], [PINK_HEX]
     )
-    assert rulesets.describe(task).splitlines() == [
+    assert rules.describe(task).splitlines() == [
         "goal: put blue key right of red ball",
         "rule: pink hex in hand -> red ball",
         "rule: green goal right of yellow square -> nothing",
         "objects: pink hex",
     ]
-    assert rulesets.describe(ruleset(flat(5, RED_BALL, (3, 4)))).splitlines()[0] == "goal: red ball at (3, 4)"
-    assert rulesets.describe(ruleset((6, 3, 4))).splitlines()[0] == "goal: stand at (3, 4)"
-    assert rulesets.describe(ruleset(flat(12, RED_BALL))).splitlines()[0] == "goal: stand left of red ball"
+    assert rules.describe(ruleset(flat(5, RED_BALL, (3, 4)))).splitlines()[0] == "goal: red ball at (3, 4)"
+    assert rules.describe(ruleset((6, 3, 4))).splitlines()[0] == "goal: stand at (3, 4)"
+    assert rules.describe(ruleset(flat(12, RED_BALL))).splitlines()[0] == "goal: stand left of red ball"
 
 
 def test_pictures():
@@ -508,7 +509,7 @@ def play_to_the_goal(env, task, steps, width=6000, key=KEY):
     goal: `width` states of every length, none twice."""
     level = env.level(task)
     _, state = env.reset(key, level)
-    rule, used = rulesets.take_apart(task.rules), rulesets.needed_tiles(task)[0]
+    rule, used = rules.take_apart(task.rules), rulesets.needed_tiles(task)[0]
 
     def missing(state):
         present = jnp.zeros(256, bool).at[state.grid].set(True).at[state.pocket].set(True)
@@ -516,7 +517,7 @@ def play_to_the_goal(env, task, steps, width=6000, key=KEY):
         for _ in range(4):
             new = jnp.where(used, 1 + cost[rule.a] + cost[rule.b], 1000)
             cost = cost.at[rule.product].min(new.astype(cost.dtype))
-        return cost[rulesets.packed(task.goal[1:3])] + cost[rulesets.packed(task.goal[3:5])]
+        return cost[rules.packed(task.goal[1:3])] + cost[rules.packed(task.goal[3:5])]
 
     @jax.jit
     def expand(states):
@@ -574,4 +575,4 @@ def test_a_trap_is_one_in_the_world():
 def test_many_drawn_rulesets_can_be_solved(name):
     draw = jax.jit(jax.vmap(lambda key: rulesets.generate(key, name[:-3])))
     tasks = jax.device_get(draw(jax.random.split(jax.random.key(1), 1000)))
-    assert all(rulesets.solve(at(tasks, i)) is not None for i in range(1000))
+    assert all(search.solve(at(tasks, i)) is not None for i in range(1000))

@@ -119,6 +119,7 @@ SCORES = {
 """Mean reward a step of gym-electric-motor's PI, six seeds of 4,000 steps, and of random actions, one seed."""
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("motor", SCORES)
 def test_current_control_scores_as_gym_electric_motors(motor):
     rewards, ends, signals = run(f"Cont-CC-{motor}-v0")
@@ -147,6 +148,7 @@ STEADY = {
 }
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("motor", STEADY)
 def test_currents_settle_at_their_references(motor):
     id, wanted = f"Cont-CC-{motor}-v0", STEADY[motor]
@@ -158,6 +160,7 @@ def test_currents_settle_at_their_references(motor):
         np.testing.assert_allclose(found, value, atol=0.01 if motor in ("SCIM", "DFIM") else 2e-3)
 
 
+@pytest.mark.slow
 def test_currents_stay_within_limits_when_references_jump():
     """What holds the other axis's current comes before what pushes one."""
     id = "Cont-CC-EESM-v0"
@@ -187,6 +190,7 @@ def test_a_squirrel_cage_machine_without_flux_still_follows_the_q_current():
     np.testing.assert_allclose(signals["i_sq"][:, -50:] / 5.5, 0.3, atol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"dq_actions": True}, {"method": "mpc"}])
 def test_rotor_voltages_by_other_ways(settings):
     id = "Cont-CC-DFIM-v0"
@@ -209,6 +213,7 @@ def test_one_program_controls_different_machines():
     np.testing.assert_allclose(gains.current_p[0], 1.85 * factors, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_actions_on_turning_axes_and_dead_time():
     id = "Cont-CC-PMSM-v0"
     settings = {"dead_time": 2, "dq_actions": True}
@@ -279,6 +284,7 @@ def test_torque_of_an_induction_machine():
     np.testing.assert_allclose(signals["torque"][:, -50:], 0.4 * 6.26675, rtol=0.02)
 
 
+@pytest.mark.slow
 def test_speed_beyond_what_the_voltage_gives_without_field_weakening():
     id = "Cont-SC-PMSM-v0"
     wanted = 0.95  # of 4000 rpm: its magnets alone would need 79 V of 58
@@ -306,11 +312,13 @@ def errors(id: str, wanted: tuple, method: str, steps: int = 300):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["hysteresis", "mpc"])
 def test_finite_current_control_of_a_synchronous_machine(method):
     assert max(errors("Finite-CC-PMSM-v0", (-0.3, 0.4), method)) < 0.02
 
 
+@pytest.mark.slow
 def test_prediction_beats_hysteresis_on_an_excited_machine():
     found = {m: errors("Finite-CC-ExtExDc-v0", (0.2, 0.1), m, 1500) for m in ("hysteresis", "mpc")}
     assert sum(found["mpc"]) < sum(found["hysteresis"]) < 0.2
@@ -320,6 +328,7 @@ def test_direct_torque_control():
     assert errors("Finite-TC-PMSM-v0", (0.4,), "dtc")[0] < 0.03
 
 
+@pytest.mark.slow
 def test_gradients_through_the_plant_settle_in_a_few_steps():
     settings = {"method": "mpc", "steps": 60}
     id = "Cont-CC-PMSM-v0"
@@ -347,6 +356,7 @@ def bent(machine):
     return maps.replace(psi_d=0.1 * jnp.tanh(maps.psi_d / 0.1), psi_q=0.3 * jnp.tanh(maps.psi_q / 0.3))
 
 
+@pytest.mark.slow
 def test_direct_torque_control_of_a_saturated_machine():
     id = "Finite-TC-PMSM-v0"
     params = hold(id, 0.3)
@@ -357,6 +367,7 @@ def test_direct_torque_control_of_a_saturated_machine():
     assert np.abs(torque.mean() - 0.3) < 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", [0.3, -0.7])
 def test_torque_of_a_saturated_machine(wanted):
     """Of the machine linearised about no current it would be 0.28 and -0.61."""
@@ -374,6 +385,7 @@ def test_equal_arguments_give_the_same_functions():
     assert controllers.make(drive("Cont-CC-SynRM-v0")).act is not first.act
 
 
+@pytest.mark.slow(but_first=7)
 @pytest.mark.parametrize("id", tasks.IDS)
 def test_every_task_has_a_controller_whose_action_is_in_the_space(id):
     env = drive(id)

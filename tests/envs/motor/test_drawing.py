@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.envs.motor import drawing, report, tasks, torque_speed
+from jaxrl.envs.motor import tasks
 from jaxrl.envs.motor.control import controllers
 from jaxrl.envs.motor.drive import MotorDrive
 from jaxrl.envs.motor.machines.pmsm import flux_maps
+from jaxrl.envs.motor.pictures import plots, report, torque_speed
 from jaxrl.envs.motor.simulate import simulate
 
 
@@ -146,7 +147,7 @@ def test_other_machines_of_the_plane():
 
 def test_signals_over_time(pmsm):
     env, params, run, _ = pmsm
-    figure = drawing.plot_time(run, params.tau, ["i_sd", "u_sd", "i_sq"], {"u_sd": 12.0}, {"i_sd": 400.0, "u_sd": 150})
+    figure = plots.plot_time(run, params.tau, ["i_sd", "u_sd", "i_sq"], {"u_sd": 12.0}, {"i_sd": 400.0, "u_sd": 150})
     amperes, volts = figure.axes
     assert [axes.get_ylabel() for axes in figure.axes] == ["[A]", "[V]"] and volts.get_xlabel() == "time [ms]"
     lines = [line.get_ydata() for line in amperes.lines]
@@ -158,14 +159,14 @@ def test_signals_over_time(pmsm):
     assert sorted(text.get_text() for text in amperes.texts) == ["i_sd", "i_sq"]
     for wrong in ({"names": ["i_sdd"]}, {"names": ["i_sd"], "limits": {"i_sdd": 1.0}}):
         with pytest.raises(ValueError, match="Did you mean 'i_sd'"):
-            drawing.plot_time(run, params.tau, **wrong)
+            plots.plot_time(run, params.tau, **wrong)
     with pytest.raises(ValueError, match="at least one"):
-        drawing.plot_time(run, params.tau, [])
+        plots.plot_time(run, params.tau, [])
 
 
 def test_an_open_loop_is_drawn_too():
     run = simulate("Finite-CC-PermExDc-v0", np.array([1] * 30 + [0] * 30), references={"i": 0.2})
-    (axes,) = drawing.plot_time(run, 1e-5, ["i"], {"i": 0.2 * 210}).axes
+    (axes,) = plots.plot_time(run, 1e-5, ["i"], {"i": 0.2 * 210}).axes
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), run["i"])
 
 
@@ -180,7 +181,7 @@ def test_an_open_loop_is_drawn_too():
     ],
 )
 def test_half_bridges(id, settings, actions, expected):
-    found = drawing.half_bridges(MotorDrive(**tasks.find(id), id=id, **settings), np.array(actions))
+    found = plots.half_bridges(MotorDrive(**tasks.find(id), id=id, **settings), np.array(actions))
     assert list(found) == list(expected)
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, err_msg=name)
@@ -189,28 +190,28 @@ def test_half_bridges(id, settings, actions, expected):
 def test_every_converter_has_names():
     for motor in tasks.MOTORS:
         env = MotorDrive(**tasks.find(f"Cont-CC-{motor}-v0"), id=motor)
-        found = drawing.half_bridges(env, np.zeros((2, env.converter.num_actions)))
+        found = plots.half_bridges(env, np.zeros((2, env.converter.num_actions)))
         assert len(found) == env.converter.half_bridges
 
 
 def test_switching(pmsm):
     env, params, run, actions = pmsm
-    above, below = drawing.plot_switching(env, actions, params.tau, run).axes
+    above, below = plots.plot_switching(env, actions, params.tau, run).axes
     assert [label.get_text() for label in above.get_yticklabels()] == ["u_a", "u_b", "u_c"]
     for line, name in zip(below.lines, ("i_a", "i_b", "i_c"), strict=True):
         np.testing.assert_array_equal(line.get_ydata(), run[name])
     with pytest.raises(ValueError, match="100 actions do not belong to 201 samples"):
-        drawing.plot_switching(env, actions[:100], params.tau, run)
+        plots.plot_switching(env, actions[:100], params.tau, run)
     with pytest.raises(ValueError, match=r"it needs \(T, 3\)"):
-        drawing.plot_switching(env, actions[:, :2], params.tau, run)
+        plots.plot_switching(env, actions[:, :2], params.tau, run)
     turning = MotorDrive(**tasks.find(env.id), id=env.id, dq_actions=True)
     with pytest.raises(ValueError, match="dq_actions"):
-        drawing.plot_switching(turning, actions, params.tau, run)
+        plots.plot_switching(turning, actions, params.tau, run)
 
 
 def test_torque_speed_plane(pmsm):
     env, params, run, _ = pmsm
-    (axes,) = drawing.plot_torque_speed(env, params, {"a run": run}).axes
+    (axes,) = plots.plot_torque_speed(env, params, {"a run": run}).axes
     drawn = {line.get_label(): line for line in axes.lines}
     np.testing.assert_array_equal(drawn["a run"].get_ydata(), run["torque"])
     border = drawn["current limit, 400 A"]
@@ -219,7 +220,7 @@ def test_torque_speed_plane(pmsm):
     base = [float(x) for x in params.machine.base_point(params.nominal)]
     np.testing.assert_allclose(drawn["base point"].get_xydata(), [base[::-1]])
     assert axes.get_xlim()[0] == 0 and axes.get_ylim()[0] < run["torque"].min() < 0
-    (axes,) = drawing.plot_torque_speed(env, params).axes
+    (axes,) = plots.plot_torque_speed(env, params).axes
     assert axes.get_ylim()[0] > -50  # without a run that brakes: motoring
 
 

@@ -96,11 +96,13 @@ def limit_of(key: str, case: dict) -> float:
     return case["limits"][case["names"].index(named)] if named in case["names"] else math.pi
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", GIVEN)
 def test_one_step_of_runge_kutta_agrees_with_the_adaptive_solver(name):
     check_case(name, 1, 1e-6)
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("name", [n for n in CASES if n not in GIVEN])
 def test_eight_steps_agree_to_nine_digits(name):
     check_case(name, 8, 1e-9)
@@ -192,6 +194,7 @@ def test_a_machine_that_differs_by_a_thousandth_fails_the_comparison(env_id):
 QUICK = ("Cont-CC-PMSM-v0", "Finite-TC-SCIM-v0", "Cont-SC-ShuntDc-v0", "Cont-CC-SIXPMSM-v0", "Finite-SC-EESM-v0")
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("env_id", QUICK)
 def test_episodes_end_and_pay_as_those_of_gym_electric_motor(env_id):
     check_task(env_id, of_task(env_id))
@@ -285,6 +288,7 @@ def imbalance(machine, seed):
     return abs(parts[0] - sum(parts[1:])) / sum(abs(x) for x in parts)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("seed", range(4))
 def test_power_of_a_saturated_machine(seed):
     """Exact where the axes do not couple; otherwise up to the lines between the points of the maps, whose slopes are
@@ -316,6 +320,7 @@ def test_the_six_phase_machine_of_gym_electric_motor_loses_power(motor):
     assert abs(balance) > 0.1 * abs(machine.torque(state) * omega)
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("motor", MACHINES)
 def test_the_gradient_of_torque_and_currents_in_every_parameter(motor):
     machine = MACHINES[motor]
@@ -563,6 +568,7 @@ def test_loads():
     np.testing.assert_allclose(cycle["omega"], np.minimum(np.arange(51), 40), atol=1e-9)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("load", loads.KEYS)
 @pytest.mark.parametrize("supply", supplies.KEYS)
 def test_every_load_and_supply_is_simulated(load, supply):
@@ -668,6 +674,7 @@ def test_measured_phase_currents_are_at_the_angle_that_is_measured_with_them():
         np.testing.assert_allclose(np.stack(abc), [found[f"i_{x}"] for x in "abc"], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_random_initial_states_are_within_their_ranges():
     env = make("Cont-CC-EESM-v0", random_init="uniform")
     params = env.default_params
@@ -682,6 +689,7 @@ def test_random_initial_states_are_within_their_ranges():
         assert float(state.plant.motor[which]) <= -100
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("env_id", [f"Cont-CC-{motor}-v0" for motor in ("EESM", "SCIM", "DFIM", "SIXPMSM")])
 def test_random_initial_currents_are_within_the_constraints(env_id):
     def violations(**settings):

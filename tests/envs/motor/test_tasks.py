@@ -183,6 +183,7 @@ def held(reference, value):
     return reference.replace(**{n: 0 * getattr(reference, n) + value for n in names if hasattr(reference, n)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("motor", ["PMSM", "PermExDc"])
 def test_a_servo_goes_round_several_times_and_stops_where_it_should(motor):
     id, way = f"Cont-PC-{motor}-v0", 0.6 * 4 * np.pi
@@ -351,6 +352,7 @@ def drawn(id: str):
     return jax.jit(jax.vmap(lambda s, k: jax.vmap(lambda k: levels.generate(k, params, s))(k)))(SPREADS, keys)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("id", DRIVES)
 def test_every_level_is_a_drive(id, recwarn):
     env = drive(id)
@@ -407,6 +409,7 @@ def test_one_controller_follows_all_levels():
     assert np.median(errors[:, -50:]) < 1e-3
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize(
     ("load", "supply"),
     [("two_mass", "rc"), ("external_speed", "battery"), ("servo", "ac1"), ("ornstein_uhlenbeck", None)],

@@ -20,8 +20,9 @@ from scipy.spatial.transform import Rotation
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.quadcopter import dynamics, models, rotations
 from jaxrl.envs.quadcopter.control import actions, controllers
-from jaxrl.envs.quadcopter.control.controllers import Attitude, Rates, Setpoint
+from jaxrl.envs.quadcopter.control.setpoints import Attitude, Rates, Setpoint
 from jaxrl.envs.quadcopter.dynamics import Drone, Physics
+from jaxrl.envs.quadcopter.simulate import stack
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 make = importlib.util.module_from_spec(
@@ -102,7 +103,7 @@ def fly(tracker, setpoint_at, model, start, physics, dt, steps, gains=None):
         drone, memory = carry
         rpm, memory = control(memory, drone, setpoint_at(time), gains, model, dt)
         drone = dynamics.step(model, drone, rpm, dt, physics)
-        return (drone, memory), dynamics.stack(drone)
+        return (drone, memory), stack(drone)
 
     return jax.lax.scan(step, (start, init()), dt * jnp.arange(steps))[1]
 
@@ -147,12 +148,13 @@ def closed_loop(model, start, setpoint, steps, substeps):
         for _ in range(substeps):
             drone = dynamics.step(model, drone, rpm, 1 / 240, INSTANT)
         rpm, memory = controllers.dslpid(memory, drone, setpoint, controllers.DSLPIDGains(), model, substeps / 240)
-        return (drone, memory, rpm), (dynamics.stack(drone), jnp.stack(rpm))
+        return (drone, memory, rpm), (stack(drone), jnp.stack(rpm))
 
     start = start._replace(rpm=scalars((0,) * 4))
     return jax.jit(lambda: jax.lax.scan(step, (start, controllers.dslpid_init(), start.rpm), None, steps)[1])()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("substeps", "seconds", "rows"), [(1, 4.0, "ctrl240_states_every_half_s_4s"), (5, 0.5, "ctrl48_state_at_half_s")]
 )
@@ -167,6 +169,7 @@ def test_dslpid_agrees_in_closed_loop(double, substeps, seconds, rows):
         np.testing.assert_allclose(getattr(flight, ours)[at], [row[theirs] for row in case[rows]], atol=1e-10, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cf2x", "cf2p"])
 def test_dslpid_agrees_with_yaw_and_velocity_wanted(double, name):
     start = drone_at(make.START["position"], make.START["rpy"])
@@ -296,6 +299,7 @@ def test_loops_see_the_lag_of_the_physics(motors, up, down):
     assert all(getattr(seen, name) is x for name, x in vars(model).items() if name not in ("spin_up", "spin_down"))
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("level", sorted(actions.LOOPS))
 @pytest.mark.parametrize("motors", dynamics.MOTORS)
 def test_action_levels_are_stable_with_all_motors(motors, level):
@@ -329,6 +333,7 @@ def test_there_is_a_flight_for_every_airframe():
     assert all(name.endswith(("_links", "_0.1.0")) or name in ("x500_real", "cf2x_P250") for name in left), left
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("kind", sorted(FLEETS))
 @pytest.mark.parametrize("tracker", sorted(TRACKERS))
 def test_every_airframe_hovers_after_a_start_beside(tracker, kind):
@@ -348,6 +353,7 @@ def test_every_airframe_hovers_after_a_start_beside(tracker, kind):
         np.testing.assert_allclose(np.array(rotations.euler(quaternion))[2], 0.5, atol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tracker", "most"), [("se3", 0.005), ("mellinger", 0.06)])
 def test_figure_eight(tracker, most):
     """Root mean square error over the second of two rounds of 5.5 s at up to 2.5 m/s."""
@@ -371,6 +377,7 @@ def test_far_waypoint_without_overspeed_or_tumbling():
     assert (1 - 2 * (x**2 + y**2)).min() > math.cos(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracker", ["position_loop", "se3"])
 def test_recovers_from_upside_down(tracker):
     """Although rotors with a lag of 0.15 s first have to stop."""
@@ -381,6 +388,7 @@ def test_recovers_from_upside_down(tracker):
     assert np.array(flight.position)[:, 2].min() > -0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cf2x", "crazyflie"])
 def test_inner_loops_reach_what_they_are_asked_for(name):
     model = strongly_typed(models.MODELS[name])
@@ -418,6 +426,7 @@ def test_integrals_hold_against_a_steady_push_and_a_wrong_mass():
     np.testing.assert_allclose(drone.position, (0, 0, 1), atol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tracker", "limits"),
     [
@@ -449,6 +458,7 @@ def test_integrals_stop_at_their_limits(tracker, limits):
 # ---- symmetry, gradients, batches
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("tracker", sorted({*TRACKERS} - {"dslpid"}))
 def test_the_heading_of_the_world_does_not_matter(double, tracker):
     control, init, default = TRACKERS[tracker]
@@ -477,6 +487,7 @@ def test_the_heading_of_the_world_does_not_matter(double, tracker):
     np.testing.assert_allclose(rpm(about_z, turn), rpm(Rotation.identity(), 0.0), rtol=1e-9)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("tracker", sorted(TRACKERS))
 def test_gradients_are_finite_at_awkward_places(tracker):
     """No force at all wanted, hanging upside down, rotors that stand, exactly there."""
@@ -503,6 +514,7 @@ def test_gradients_are_finite_at_awkward_places(tracker):
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(answer))
 
 
+@pytest.mark.slow
 def test_gains_batch_and_can_be_learned():
     model, dt = strongly_typed(models.CF2X), 1 / 240
     gains = strongly_typed(controllers.SE3Gains())
@@ -519,6 +531,7 @@ def test_gains_batch_and_can_be_learned():
     assert np.all(np.array(slopes) < 0)
 
 
+@pytest.mark.slow
 def test_a_swarm_is_the_same_code_on_arrays():
     model, gains = strongly_typed(models.CRAZYFLIE), controllers.CascadeGains()
     each = drones()
@@ -533,6 +546,7 @@ def test_a_swarm_is_the_same_code_on_arrays():
 # ---- LQR
 
 
+@pytest.mark.slow
 def test_lqr_agrees_with_scipy(double):
     names = ("cf2x", "racer", "crazyflie", "arpl")
     q, r, dt = np.diag(controllers.LQR_Q), np.diag(controllers.LQR_R), 0.01

@@ -16,8 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from jaxrl.envs.quadcopter import attitude_model, dynamics, models, paths, rotations
-from jaxrl.envs.quadcopter.dynamics import Physics, Surroundings, at_rest, simulate
+from jaxrl.envs.quadcopter import attitude_model, checks, dynamics, models, rotations
+from jaxrl.envs.quadcopter.courses import paths
+from jaxrl.envs.quadcopter.dynamics import Physics, Surroundings, at_rest
+from jaxrl.envs.quadcopter.integrators import INTEGRATORS
+from jaxrl.envs.quadcopter.simulate import simulate, stack
 from jaxrl.testing.golden import golden
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -101,6 +104,7 @@ GPD_PHYSICS = {
 }
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("kind", GPD_PHYSICS)
 def test_gpd_flies_three_models(double, kind):
     """From a tilted start near the floor: explicit dynamics and PyBullet's, with its damping, its late links, ground
@@ -143,7 +147,7 @@ def test_gpd_downwash_of_a_pair(double):
             around = Surroundings(downwash=dynamics.downwash(model, jnp.stack(drone.position, -1)))
             both = tuple(jnp.broadcast_to(n, (2,)) for n in command)
             new = dynamics.step(model, drone, both, 1 / 240, dynamics.GPD_PYB, around)
-            return new, dynamics.stack(new)
+            return new, stack(new)
 
         return jax.lax.scan(body, drone, commands)[1]
 
@@ -415,6 +419,7 @@ def test_reference_paths_c24(double, cases):
 # ---- float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "physics", [dynamics.L2F, dynamics.GPD_PYB, dynamics.CRAZYFLOW], ids=["l2f", "pyb", "crazyflow"]
 )
@@ -562,6 +567,7 @@ def test_terminal_speed_of_drag(double):
     np.testing.assert_allclose(flight.velocity[:, 2], -9.81 / rate * (1 - np.exp(-rate * t)), rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_floors_hold(double):
     start = at_rest(LIGHT, (0.0, 0.0, 0.05), rpm=0.0)._replace(velocity=(0.5, 0.0, -1.0))
     for floor, depth in (("stop", 0.001), ("contact", 0.03)):
@@ -595,7 +601,7 @@ ORDERS = {"euler": 1, "exponential_euler": 1, "semi_implicit": 1, "rk4": 4, "exp
 """crazyflow's Runge-Kutta method turns once, by the mean of the stages' rates: exact about an axis that stays."""
 
 
-@pytest.mark.parametrize("integrator", dynamics.INTEGRATORS)
+@pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_order_of_integrators(double, integrator):
     """Halving the step divides the error of a flight, in position, attitude, velocity and rates, by 2^order."""
     start = tumbling(LIGHT, 15000.0)
@@ -626,6 +632,7 @@ def test_quaternion_keeps_its_length_for_100_000_steps(integrator):
 # ---- symmetries and JAX
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("physics", [dynamics.L2F, dynamics.GPD_PYB_GND_DRAG_DW, dynamics.CRAZYFLOW_0_4])
 def test_nothing_depends_on_heading_or_place(double, physics):
     """A start turned about z and moved sideways, pushed accordingly, flies the same path turned and moved."""
@@ -657,6 +664,7 @@ def test_nothing_depends_on_heading_or_place(double, physics):
     np.testing.assert_allclose(b.rpm, a.rpm, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_vmap_is_a_loop_and_jit_changes_nothing(double):
     """Over every leaf of the model, and over drones."""
     base = models.CRAZYFLIE
@@ -718,6 +726,7 @@ USED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", USED)
 def test_gradients_reach_every_number_that_is_used(double, name):
     """Finite for all leaves, zero exactly for those that the physics does not read; also from a drone at rest."""
@@ -764,7 +773,7 @@ def test_physics_names_what_there_is():
 
 def test_check_model():
     for model in models.MODELS.values():
-        dynamics.check_model(model)
+        checks.check_model(model)
     for name, value in (
         ("mass", 0.0),
         ("mass", -1.0),
@@ -774,17 +783,17 @@ def test_check_model():
         ("inertia", np.array([1e-5, np.inf, 1e-5])),
     ):
         with pytest.raises(ValueError, match=f"Drone: {name}=.* finite and positive"):
-            dynamics.check_model(LIGHT.replace(**{name: value}), "Drone")
+            checks.check_model(LIGHT.replace(**{name: value}), "Drone")
     with pytest.raises(ValueError, match="of no solid"):
-        dynamics.check_model(LIGHT.replace(inertia=np.array([1e-5, 1e-5, 2.1e-5])))
+        checks.check_model(LIGHT.replace(inertia=np.array([1e-5, 1e-5, 2.1e-5])))
     with pytest.warns(UserWarning, match="cannot hover"):
-        dynamics.check_model(LIGHT.replace(mass=0.07))
+        checks.check_model(LIGHT.replace(mass=0.07))
     many = jax.tree.map(lambda x: np.stack([x, x]), jax.tree.map(np.asarray, LIGHT))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        dynamics.check_model(many)
+        checks.check_model(many)
     with pytest.raises(ValueError, match="mass"):
-        dynamics.check_model(many.replace(mass=np.array([0.03, -0.03])))
+        checks.check_model(many.replace(mass=np.array([0.03, -0.03])))
 
 
 @pytest.mark.parametrize(
@@ -806,7 +815,7 @@ def test_check_model():
 )
 def test_check_model_finds_what_cannot_fly(changes, message):
     with pytest.raises(ValueError, match=message):
-        dynamics.check_model(LIGHT.replace(**changes))
+        checks.check_model(LIGHT.replace(**changes))
 
 
 def test_check_model_of_tuples_that_are_batched():
@@ -817,13 +826,13 @@ def test_check_model_of_tuples_that_are_batched():
     many = LIGHT.replace(**{**tuples, "inertia": tuple(x * sizes for x in tuples["inertia"])})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        dynamics.check_model(many)
-        dynamics.check_fit(many, dynamics.RLTOOLS)
-        dynamics.check_model(many.replace(mass=np.array([0.02, 0.03, 0.04])))
+        checks.check_model(many)
+        checks.check_fit(many, dynamics.RLTOOLS)
+        checks.check_model(many.replace(mass=np.array([0.02, 0.03, 0.04])))
     with pytest.warns(UserWarning, match="cannot hover"):
-        dynamics.check_model(many.replace(mass=np.array([0.02, 0.03, 0.07])))
+        checks.check_model(many.replace(mass=np.array([0.02, 0.03, 0.07])))
     with pytest.raises(ValueError, match="of no solid"):
-        dynamics.check_model(many.replace(inertia=(1e-5, 1e-5, np.array([1e-5, 1e-5, 2.1e-5]))))
+        checks.check_model(many.replace(inertia=(1e-5, 1e-5, np.array([1e-5, 1e-5, 2.1e-5]))))
 
 
 GROUND = dynamics.GPD_PYB_GND_DRAG_DW
@@ -851,25 +860,25 @@ THROTTLE = models.X500_SIM
 )
 def test_physics_needs_numbers_that_fit(model, physics, acting, message):
     with pytest.raises(ValueError, match="Drone: .*" + message):
-        dynamics.check_fit(model, physics, "Drone", **acting)
+        checks.check_fit(model, physics, "Drone", **acting)
     two = jax.tree.map(lambda x: np.stack([x, x]), jax.tree.map(np.asarray, model))
     with pytest.raises(ValueError, match=message):
-        dynamics.check_fit(two, physics, "Drone", **acting)
+        checks.check_fit(two, physics, "Drone", **acting)
     if isinstance(physics, Physics):
-        jax.jit(lambda model: dynamics.check_fit(model, physics, **acting) or model.mass)(model)  # not looked at
+        jax.jit(lambda model: checks.check_fit(model, physics, **acting) or model.mass)(model)  # not looked at
 
 
 def test_what_fits_is_accepted():
     for name, model in models.MODELS.items():
         lags = model.spin_up[0] > 0
-        dynamics.check_fit(model, dynamics.L2F if lags else dynamics.GPD_DYN, name)
-        dynamics.check_fit(model, dynamics.RLTOOLS if lags else dynamics.GPD_DYN, name, battery=model.max_rpm > 1)
-    dynamics.check_fit(models.CF2X, GROUND, wind=True, downwash=True, battery=True)
+        checks.check_fit(model, dynamics.L2F if lags else dynamics.GPD_DYN, name)
+        checks.check_fit(model, dynamics.RLTOOLS if lags else dynamics.GPD_DYN, name, battery=model.max_rpm > 1)
+    checks.check_fit(models.CF2X, GROUND, wind=True, downwash=True, battery=True)
     cf21b = models.MODELS["cf21B_500"]
-    dynamics.check_fit(cf21b, dynamics.CRAZYFLOW_0_4, wind=True, battery=True)
+    checks.check_fit(cf21b, dynamics.CRAZYFLOW_0_4, wind=True, battery=True)
     some = jax.tree.map(lambda x: np.stack([x, x]), jax.tree.map(np.asarray, cf21b))
     some = some.replace(body_drag=some.body_drag * np.array([[0.0], [1.0]]))  # a sweep from no drag to some
-    dynamics.check_fit(some, dynamics.CRAZYFLOW_0_4, wind=True)
+    checks.check_fit(some, dynamics.CRAZYFLOW_0_4, wind=True)
 
 
 def test_simulate_refuses_models_that_do_not_fit():
@@ -948,6 +957,7 @@ def test_euler_round_trip(roll, pitch, yaw):
         np.testing.assert_allclose(rotations.matrix(q), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_rotations_have_derivatives_everywhere():
     """At no turn at all, and through half a turn."""
     for at in ((0.0, 0.0, 0.0), (np.pi, 0.0, 0.0)):

@@ -9,7 +9,7 @@ from scipy import stats
 import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.environment import strongly_typed
-from jaxrl.envs.quadcopter import attitude_model, dynamics, models
+from jaxrl.envs.quadcopter import attitude_model, checks, dynamics, models
 from jaxrl.envs.quadcopter.models import FoundationRanges, Ranges
 from jaxrl.envs.quadcopter.tasks.hover import Hover
 from jaxrl.vectorize import vectorize
@@ -43,7 +43,7 @@ def uniform(sample, low, high):
 def test_models_are_sound(name):
     """They hover within their rotors' range, roll left when the left rotors slow, yaw by reaction."""
     model = models.MODELS[name]
-    dynamics.check_model(model, name)
+    checks.check_model(model, name)
     assert 1.2 < model.thrust_to_weight < 13
     assert float(model.min_rpm) < float(model.hover_rpm) < float(model.max_rpm)
     np.testing.assert_allclose(dynamics.rotor_thrusts(model, (model.hover_rpm,)), model.weight / 4, rtol=1e-5)
@@ -185,7 +185,7 @@ def test_foundation_has_the_stated_marginals(any_kind):
     size = drawn.rotor_x[:, 0] / base.rotor_x[0] / np.cbrt(drawn.mass / base.mass)
     deviation = np.where(size < 1, 1 - 1 / size, size - 1)
     assert stats.kstest(deviation, "norm", (-0.1, 0.1)).pvalue > 1e-3
-    dynamics.check_model(drawn)  # each is a solid that can hover
+    checks.check_model(drawn)  # each is a solid that can hover
 
 
 LEVELS = [(models.randomized, Ranges(mass=1.4)), (models.any_quadcopter, FoundationRanges(mass=(0.02, 1.0)))]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from jaxrl.environment import strongly_typed
-from jaxrl.envs.quadcopter import rotations, tracks
-from jaxrl.envs.quadcopter.control.controllers import SE3Gains
+from jaxrl.envs.quadcopter import rotations
+from jaxrl.envs.quadcopter.control.se3 import SE3Gains
+from jaxrl.envs.quadcopter.courses import tracks
 from jaxrl.envs.quadcopter.tasks import gate_racing
 from jaxrl.envs.quadcopter.tasks.gate_racing import GateRacing, geometric_lap
 

@@ -12,8 +12,9 @@ import pytest
 
 import jaxrl
 from jaxrl.environment import strongly_typed
-from jaxrl.envs.quadcopter import dynamics, models, paths, rotations
+from jaxrl.envs.quadcopter import dynamics, models, rotations
 from jaxrl.envs.quadcopter.control import actions, controllers
+from jaxrl.envs.quadcopter.courses import paths
 from jaxrl.envs.quadcopter.dynamics import at_rest
 from jaxrl.envs.quadcopter.swarms.flock import Flock
 from jaxrl.envs.quadcopter.swarms.multi_hover import MultiHover
@@ -86,6 +87,7 @@ LEVELS = {"rpm": ("rpm_band", 1e-10), "one_d_rpm": ("one_d_rpm", 1e-10), "pid": 
 LEVELS["one_d_pid"] = ("one_d_pid", 1e-3)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("kind", LEVELS)
 def test_episodes_of_gym_pybullet_drones(kind):
     level, tolerance = LEVELS[kind]
@@ -100,6 +102,7 @@ def test_episodes_of_gym_pybullet_drones(kind):
     np.testing.assert_allclose(obs[-1], want["obs"][0], atol=max(tolerance, 2e-6))  # stored in single precision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "tolerance"), [("rpm", 1e-10), ("vel", 1e-6)])
 def test_episodes_of_two_drones(kind, tolerance):
     want = {k.removeprefix(f"multi_{kind}_"): v for k, v in reference().items() if k.startswith(f"multi_{kind}_")}
@@ -202,6 +205,7 @@ def test_paths_of_the_simulators():
 # ---- paths
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", [name for name in paths.PATHS if name != "random"])
 def test_velocity_and_acceleration_are_derivatives(name):
     with jax.enable_x64(True):
@@ -289,6 +293,7 @@ def test_noise_has_the_widths_of_the_params():
 # ---- what every task shares
 
 
+@pytest.mark.slow
 def test_an_action_that_is_no_number_ends_that_episode_alone():
     env = Reach(action="rpm")
     venv = jaxrl.vectorize(env, 4, "dense")
@@ -324,6 +329,7 @@ def test_a_drone_of_a_swarm_whose_action_is_no_number_is_named():
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((bad.obs, bad.reward, bad.state)))
 
 
+@pytest.mark.slow
 def test_latency_shifts_actions_and_history_holds_them():
     late, now = Hover(noise=False, latency=3, history=4), Hover(noise=False, history=4)
     params = now.default_params
@@ -404,6 +410,7 @@ def test_params_that_make_no_sense_are_refused(task, changes, message):
         env.validate(strongly_typed(env.default_params.replace(**changes)))
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("task", TASKS)
 def test_pictures(task):
     env = task()
@@ -461,6 +468,7 @@ def test_a_velocity_can_be_held_for_ever():
     assert np.any(np.asarray(first) != 0)
 
 
+@pytest.mark.slow
 def test_loops_fly_drones_whose_motors_do_not_lag():
     env = Reach(action="velocity", physics=dynamics.L2F.replace(motors="instant"))
 
@@ -510,6 +518,7 @@ def test_gpd_hover_is_worth_474_to_a_controller_of_its_height():
     assert 474 < gains.sum() < 484 and not ended.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["velocity", "waypoint"])
 def test_reach_is_solved_and_falling_ends_it(level):
     def policy(state, falls, params):
@@ -529,6 +538,7 @@ def test_reach_is_solved_and_falling_ends_it(level):
         assert gains[i, first] == -1 and (gains[i, :first] > 0).all()
 
 
+@pytest.mark.slow
 def test_attitude_and_rates_do_what_they_say():
     """A lean of 0.2 rad forward, and a turn to the left at 1 rad/s, at about the thrust that carries the weight."""
     for level, size in (("attitude", math.pi / 2), ("body_rates", 6.0)):
@@ -548,6 +558,7 @@ def test_attitude_and_rates_do_what_they_say():
             np.testing.assert_allclose(state.drone.body_rates, (0, 0, 1.0), atol=0.05)
 
 
+@pytest.mark.slow
 def test_landing_softly_succeeds_and_hard_crashes():
     def policy(state, descent, params):
         x, y, _ = state.drone.position
@@ -561,6 +572,7 @@ def test_landing_softly_succeeds_and_hard_crashes():
         assert info["crashed"][i, first] and gains[i, first] == -1 and not info["success"][i, : first + 1].any()
 
 
+@pytest.mark.slow
 def test_recover_counts_the_time_at_rest():
     env = Recover(action="velocity")
     params = env.default_params.replace(
@@ -572,6 +584,7 @@ def test_recover_counts_the_time_at_rest():
     assert gains[saved, -1].min() > 0.8 and not info["success"][:, :49].any()
 
 
+@pytest.mark.slow
 def test_velocity_references_change_when_they_should():
     env = VelocityTracking(action="velocity")
 
@@ -615,6 +628,7 @@ def follow(env):
     return policy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "error"), [("random", 0.1), ("figure_eight", 0.3)])
 def test_a_controller_follows_the_path(path, error):
     env = TrajectoryTracking(action="rpm", path=path)
@@ -648,6 +662,7 @@ def test_points_ahead_are_where_the_path_will_be():
         np.testing.assert_allclose(obs[15 + 3 * k : 18 + 3 * k], want, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_path_is_a_level():
     env = TrajectoryTracking(path="random").as_levels()
     params = env.default_params

@@ -69,6 +69,7 @@ def name(env):
 # ---- tables
 
 
+@pytest.mark.slow(but_first=4)
 @pytest.mark.parametrize("env", DETERMINISTIC + STOCHASTIC, ids=name)
 def test_tables_are_distributions(env):
     mdp = table(env)
@@ -80,6 +81,7 @@ def test_tables_are_distributions(env):
     assert mdp.next_state.min() >= 0 and mdp.next_state.max() < env.num_states
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("env", DETERMINISTIC + STOCHASTIC, ids=name)
 def test_simulation_agrees_with_the_table(env):
     """At most 200 states and actions, 500 steps of each (one, if deterministic): frequencies of what follows."""
@@ -153,6 +155,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("case", CASES)
 def test_tables_are_gymnasiums(case):
     data = golden("tabular")
@@ -350,6 +353,7 @@ def reachable(tiles):
     return bool((tiles == frozen_lake.START).any())
 
 
+@pytest.mark.slow
 def test_frozen_lake_levels():
     env = FrozenLake(rows=5, columns=6)
     params = env.default_params

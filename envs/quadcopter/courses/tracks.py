@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from jaxrl.environment import pytree
 from jaxrl.math import sincos
 
-from .rotations import Vector, add, cross, dot
+from ..rotations import Vector, add, cross, dot
 
 
 @pytree

@@ -15,19 +15,20 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from .control import controllers
-from .drive import MotorDrive, Params
-from .machines.dfim import DFIM
-from .machines.eesm import EESM
-from .machines.ext_ex_dc import ExtExDc
-from .machines.machine import Ratings
-from .machines.perm_ex_dc import PermExDc
-from .machines.pmsm import PMSM, SaturatedPMSM
-from .machines.scim import Induction
-from .machines.series_dc import SeriesDc
-from .machines.shunt_dc import ShuntDc
-from .machines.six_pmsm import SixPMSM
-from .machines.synrm import SynRM
+from ..control.voltages import voltage_radius
+from ..drive import MotorDrive
+from ..machines.dfim import DFIM
+from ..machines.eesm import EESM
+from ..machines.ext_ex_dc import ExtExDc
+from ..machines.machine import Ratings
+from ..machines.perm_ex_dc import PermExDc
+from ..machines.pmsm import PMSM, SaturatedPMSM
+from ..machines.scim import Induction
+from ..machines.series_dc import SeriesDc
+from ..machines.shunt_dc import ShuntDc
+from ..machines.six_pmsm import SixPMSM
+from ..machines.synrm import SynRM
+from ..plant import Params
 
 GRID = 501
 """Directions of the current, or its parts, among which the most torque is searched."""
@@ -47,7 +48,7 @@ def most_torque(
         raise ValueError(f"sign={sign}; it is 1 or -1.")
     rated: Any = params.limits if ratings is None else ratings
     machine = jax.tree.map(lambda x: np.asarray(x, float), params.machine)
-    reach = controllers.voltage_radius(env) if machine.dq else 1.0
+    reach = voltage_radius(env) if machine.dq else 1.0
     i_max = tuple(float(x) for x in (rated.i, rated.i if rated.i_e is None else rated.i_e))
     found = _border(machine, np.asarray(omega, float), i_max, reach * float(params.supply.u_nominal), sign)
     return np.where(np.isfinite(found), found, np.nan)

@@ -5,7 +5,7 @@
     write_report("drive.html", env, params, run)     needs plotly: pip install 'jaxrl[report]'
 
 A run is a dict of arrays (T + 1,) by name, as `simulate` returns; what a quantity should be has its name with a star.
-`drawing.py` has the same as pictures.
+`plots.py` has the same as pictures.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from jaxtyping import Array, Key
 
 from jaxrl.host.plotting import COLORS
 
-from .control import controllers
-from .control.controllers import Controller
-from .drive import MotorDrive, Params
-from .machines.machine import Ratings
+from ..control.controllers import Controller
+from ..control.outer_loops import signals_wanted
+from ..drive import MotorDrive
+from ..machines.machine import Ratings
+from ..plant import Params
 from .torque_speed import borders
 
 NAMES = {
@@ -97,7 +98,7 @@ def _closed_loop(env: MotorDrive, params: Params, controller: Controller, key: A
     gains = controller.tune(params)
 
     def wanted(state):
-        return {f"{name}*": x for name, x in controllers.signals_wanted(env, params, state).items()}
+        return {f"{name}*": x for name, x in signals_wanted(env, params, state).items()}
 
     def measured(plant):
         own = dict(zip(params.machine.states, plant.motor, strict=True))

@@ -1,0 +1,1 @@
+"""Pictures, figures and reports of drives; what their plane of torque and speed is. Host only."""

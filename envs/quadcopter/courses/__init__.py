@@ -1,0 +1,1 @@
+"""Where to fly: paths as functions of time, and race tracks."""

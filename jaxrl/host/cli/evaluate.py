@@ -1,0 +1,54 @@
+"""`jaxrl eval`: full episodes of the trained policies."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any
+
+from jaxrl.host.cli.experiment import load_run, read_recipe
+from jaxrl.host.cli.flags import parse, positional
+
+
+def evaluate_command(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Eval:
+        run: Annotated[Path, positional()]
+        """Run folder."""
+        episodes: int = 128
+        seed: int = 0
+        max_steps: int | None = None
+        """Cap on the length of an episode."""
+        greedy: bool = False
+        """The policy's mode instead of a sample."""
+
+    flags = parse(Eval, args, "jaxrl eval", "Full episodes of each seed's policy.")
+    import jax
+    import numpy as np
+
+    from jaxrl.evaluation import evaluate
+
+    recipe = read_recipe(flags.run)
+    algo, state, task, params = load_run(recipe, flags.run)
+
+    def returns(state, key):
+        policy = algo.policy(state)
+        return evaluate(algo, policy, task, params, key, flags.episodes, flags.max_steps, flags.greedy)
+
+    keys = jax.random.split(jax.random.key(flags.seed), recipe["run"]["seeds"])
+    stats = jax.jit(jax.vmap(returns))(state, keys)
+    mean = np.asarray(stats.returns.mean(1))
+    for seed, (value, length) in enumerate(zip(mean, np.asarray(stats.lengths.mean(1)), strict=True)):
+        print(f"seed {seed}: return {value:.2f}, length {length:.1f}")
+    print(f"return {summary(mean)} over {flags.episodes} full episodes a seed")
+    return 0
+
+
+def summary(returns: Any) -> str:
+    """Mean, IQM and bootstrap interval of one return a seed, in words."""
+    from jaxrl.host.statistics import bootstrap_interval, iqm
+
+    if len(returns) == 1:
+        return f"{returns[0]:.2f}"
+    low, high = bootstrap_interval(returns)
+    return f"{returns.mean():.2f} (IQM {iqm(returns):.2f}, 95 % interval {low:.2f} to {high:.2f}, {len(returns)} seeds)"

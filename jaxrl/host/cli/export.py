@@ -1,0 +1,38 @@
+"""`jaxrl export`: the trained policy as a C header, ONNX or StableHLO."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Literal
+
+from jaxrl.host.cli.experiment import load_run, read_recipe
+from jaxrl.host.cli.flags import parse, positional
+
+
+def export_command(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Export:
+        run: Annotated[Path, positional()]
+        """Run folder."""
+        format: Literal["c", "onnx", "stablehlo"] = "c"
+        output: Path | None = None
+        """Default: policy.h, policy.onnx or policy.stablehlo in the run folder."""
+        name: str = "policy"
+        """Of the C function."""
+        seed: int = 0
+        """Which of the run's seeds."""
+
+    flags = parse(Export, args, "jaxrl export", "The greedy policy as a C header, ONNX or StableHLO.")
+    import jax
+
+    from jaxrl.host.export import FORMATS, export
+
+    recipe = read_recipe(flags.run)
+    algo, state, _, _ = load_run(recipe, flags.run)
+    if not 0 <= flags.seed < recipe["run"]["seeds"]:
+        raise ValueError(f"--seed {flags.seed}: the run has seeds 0 to {recipe['run']['seeds'] - 1}.")
+    policy = jax.tree.map(lambda x: x[flags.seed], algo.policy(state))
+    output = flags.output or flags.run / f"{flags.name}{FORMATS[flags.format]}"
+    print(export(algo, policy, output, flags.format, flags.name))
+    return 0

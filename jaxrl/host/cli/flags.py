@@ -1,0 +1,97 @@
+"""What commands share: the usage, and typed flags of dataclasses, of pytrees and of environments."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+USAGE = """usage: jaxrl COMMAND ...
+
+  jaxrl train ALGO ENV     train and write a run folder     jaxrl train ppo CartPole-v1 --seeds 8 --out runs/x
+  jaxrl sweep ALGO ENV     a grid of settings x seeds       jaxrl sweep ppo CartPole-v1 --hyper.gamma 0.9 0.99
+  jaxrl resume RUN         go on where a run stopped, bit for bit
+  jaxrl eval RUN           full episodes of the trained policies
+  jaxrl render RUN         a GIF or MP4 of the trained policy
+  jaxrl export RUN         the trained policy as a C header, ONNX or StableHLO
+  jaxrl plot RUN [RUN...]  learning curves
+  jaxrl envs [PATTERN]     registered environments
+  jaxrl algos              algorithms
+  jaxrl bench [ENV...]     random-action steps per second on this machine
+
+`jaxrl COMMAND --help` lists a command's flags; for train and sweep, name the algorithm and environment first.
+`--curriculum NAME` lets a curriculum choose the levels: jaxrl train ppo_rnn Maze-v0 --curriculum plr"""
+
+
+class UsageError(Exception):
+    """Wrong words on the command line: exit status 2."""
+
+
+def named(args: list[str], flag: str) -> tuple[list[str], str | None]:
+    """The words without `flag NAME`, and the name."""
+    args = [part for word in args for part in (word.split("=", 1) if word.startswith(flag + "=") else [word])]
+    if flag not in args:
+        return args, None
+    at = args.index(flag)
+    if at + 1 == len(args) or args[at + 1].startswith("-"):
+        raise UsageError(f"{flag} needs a name: `jaxrl algos` lists them.")
+    return args[:at] + args[at + 2 :], args[at + 1]
+
+
+def parse(cls: Any, args: list[str], prog: str, description: str) -> Any:
+    """What the words say, as a `cls`. Prints help or what is wrong with them and raises SystemExit."""
+    import tyro
+
+    return tyro.cli(cls, args=args, prog=prog, description=description)
+
+
+def positional() -> Any:
+    """Marks a field whose value is a bare word."""
+    import tyro
+
+    return tyro.conf.Positional
+
+
+def flat(cls: type) -> Any:
+    """`--seeds`, not `--run.seeds`."""
+    import tyro
+
+    return Annotated[cls, tyro.conf.arg(name="")]
+
+
+def numbers(name: str, tree: Any, several: bool = False, needed: Sequence[str] = ()) -> tuple[str, type, Any]:
+    """A dataclass field of the scalar leaves of a pytree dataclass, for typed flags `--<name>.<leaf>`.
+
+    With `several`, each takes any number of values. Those `needed` have no default.
+    """
+    import numpy as np
+
+    fields = []
+    for field in dataclasses.fields(tree):
+        value = np.asarray(getattr(tree, field.name))
+        kind = {"b": bool, "i": int, "u": int, "f": float}.get(value.dtype.kind)
+        if kind is not None and value.ndim == 0:  # None, where something is switched off, is no number
+            # float32 0.1 is shown, and stored, as 0.1
+            shown = float(str(value)) if kind is float else kind(value)
+            wanted = (tuple[kind, ...], (shown,)) if several else (kind, shown)
+            default = dataclasses.MISSING if field.name in needed else wanted[1]
+            fields.append((field.name, wanted[0], dataclasses.field(default=default)))
+    cls = dataclasses.make_dataclass(name.capitalize(), fields, kw_only=True)
+    return name, cls, dataclasses.field() if needed else dataclasses.field(default_factory=cls)
+
+
+def settings_of(name: str, env: Any) -> tuple[str, type, Any]:
+    """The same for the static settings of an environment."""
+    kinds = (bool, int, float, str)
+    fields = [
+        (f.name, type(getattr(env, f.name)), dataclasses.field(default=getattr(env, f.name)))
+        for f in dataclasses.fields(env)
+        if f.init and f.name != "id" and isinstance(getattr(env, f.name), kinds)
+    ]
+    cls = dataclasses.make_dataclass(name.capitalize(), fields)
+    return name, cls, dataclasses.field(default_factory=cls)
+
+
+def config_of(module: Any, values: dict[str, Any]) -> Any:
+    """A Config of what JSON made of one: its tuples are lists there."""
+    return module.Config(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})

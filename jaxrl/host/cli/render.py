@@ -1,0 +1,75 @@
+"""`jaxrl render`: a GIF or MP4 of the trained policy."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+from jaxrl.host.cli.experiment import load_run, read_recipe
+from jaxrl.host.cli.flags import parse, positional
+
+
+def render(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Render:
+        run: Annotated[Path, positional()]
+        """Run folder."""
+        out: Path | None = None
+        """A .gif, .mp4 or .png (contact sheet). Default: media/policy.gif in the run folder."""
+        seed: int = 0
+        """Which of the run's seeds."""
+        max_steps: int | None = None
+        """Steps at most. Default: one episode, 500 at most."""
+        greedy: bool = False
+
+    flags = parse(Render, args, "jaxrl render", "One episode of the trained policy.")
+    out = flags.out or flags.run / "media" / "policy.gif"
+    print(render_run(read_recipe(flags.run), flags.run, out, flags.seed, flags.max_steps, flags.greedy))
+    return 0
+
+
+def render_run(recipe: dict[str, Any], folder: Path, out: Path, seed: int, max_steps: int | None, greedy: bool) -> Path:
+    """One episode of the policy of a run's `seed`, of at most `max_steps` (500 by default); returns `out`."""
+    import jax
+    import numpy as np
+
+    from jaxrl.host.render import render_states, save
+
+    algo, state, env, params = load_run(recipe, folder)
+    if not 0 <= seed < recipe["run"]["seeds"]:
+        raise ValueError(f"--seed {seed}: the run has seeds 0 to {recipe['run']['seeds'] - 1}.")
+    policy = jax.tree.map(lambda x: x[seed], algo.policy(state))
+    steps = int(np.minimum(params.max_steps, max_steps or 500))
+
+    def step(loop, key):
+        obs, state, carry = loop
+        act_key, env_key = jax.random.split(key)
+        action, carry = algo.act(policy, act_key, obs, carry, greedy=greedy)
+        ts = env.step(env_key, state, action, params)
+        return (ts.obs, ts.state, carry), (state, ts.terminated | ts.truncated)
+
+    @jax.jit
+    def episode(key):
+        reset_key, run_key = jax.random.split(key)
+        obs, first = env.reset(reset_key, params)
+        return jax.lax.scan(step, (obs, first, algo.initial_carry()), jax.random.split(run_key, steps))[1]
+
+    states, done = episode(jax.random.key(seed))
+    length = int(np.argmax(done)) + 1 if np.any(done) else steps
+    states = jax.tree.map(lambda x: np.asarray(x)[:length], states)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    every, fps = playback(env, params)
+    return save(out, render_states(env, jax.tree.map(lambda x: x[::every], states), params), fps=fps)
+
+
+def playback(env: Any, params: Any) -> tuple[int, float]:
+    """`(n, frames per second)`: each n-th step is shown, at the speed of the task's own clock."""
+    from jaxrl.wrappers import Wrapper
+
+    while isinstance(env, Wrapper):
+        env = env.env
+    step = float(getattr(params, "dt", 1 / 30)) * getattr(env, "substeps", 1)
+    every = max(1, math.ceil(1 / (50 * step) - 0.01))  # a GIF has no more than 50 a second; dt is rounded
+    return every, 1 / (every * step)

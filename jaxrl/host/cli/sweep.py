@@ -1,0 +1,85 @@
+"""`jaxrl sweep`: a grid of settings x seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+
+from jaxrl.host.cli.experiment import build, experiment
+from jaxrl.host.cli.flags import UsageError
+
+
+@dataclasses.dataclass
+class SweepFlags:
+    """What `sweep` takes beside the settings."""
+
+    out: Path | None = None
+    """Folder of the sweep. Default: runs/sweep-<algo>-<env>-<time>."""
+    seeds: int = 4
+    """Runs of each point, the same keys for all points."""
+    seed: int = 0
+    random: int = 0
+    """Draw so many points between the least and the largest value of each setting, instead of the grid."""
+    total_steps: int | None = None
+    """Environment steps a run. Default: the tuned table's, else 500000."""
+    eval_episodes: int = 128
+    eval_max_steps: int | None = None
+    """Cap on an evaluation's episodes; needed where the task has no time limit."""
+    greedy: bool = False
+    """Evaluate the policy's mode instead of sampling from it."""
+    at_once: int | None = None
+    """Runs in one program. Default: as many as fit the free memory."""
+    overwrite: bool = False
+    """Replace a sweep that is already in the folder."""
+    resume: bool = False
+    """Go on with the sweep in the folder."""
+    tuned: bool = True
+    """Start from the settings of jaxrl/tuned.toml."""
+    progress: bool = True
+
+
+def sweep_command(args: list[str]) -> int:
+    import jax
+
+    from jaxrl.host.plotting import heat_map
+    from jaxrl.host.run_folder import write_json
+    from jaxrl.host.sweep import grid, random_points, sweep, table
+
+    parsed, recipe = experiment("sweep", args, SweepFlags, several=True)
+    run: SweepFlags = parsed.run
+    values = {name: list(dict.fromkeys(options)) for name, options in recipe["hyper"].items()}
+    varied = {name: options for name, options in values.items() if len(options) > 1}
+    if not varied:
+        raise UsageError("sweep needs a setting with several values, as in --hyper.learning-rate 1e-4 3e-4 1e-3.")
+    recipe["hyper"] = {name: options[0] for name, options in values.items()}
+    name, total = f"{recipe['algo']}-{recipe['env_id']}", recipe["total_steps"]
+    out = run.out or Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    algo, hyper, task, params = build(recipe)
+    points = random_points(varied, run.random, run.seed) if run.random else grid(varied)
+    returns = sweep(
+        algo,
+        jax.random.key(run.seed),
+        total,
+        points,
+        hyper=hyper,
+        env_params=params,
+        num_seeds=run.seeds,
+        eval_episodes=run.eval_episodes,
+        eval_env=task,
+        eval_max_steps=run.eval_max_steps,
+        eval_greedy=run.greedy,
+        out=out,
+        at_once=run.at_once,
+        resume=run.resume,
+        overwrite=run.overwrite,
+        progress=run.progress,
+    )
+    rows = [{**point, "returns": scores.tolist()} for point, scores in zip(points, returns, strict=True)]
+    write_json(out / "sweep.json", {"recipe": recipe, "points": rows})
+    text = table(points, returns)
+    (out / "table.md").write_text(f"# {name}, {total:,} steps, {run.seeds} seeds\n\n{text}\n")
+    print(text)
+    print(f"folder   {out}")
+    print(f"heat map {heat_map(points, returns, out / 'heat_map.png')}")
+    return 0

@@ -1,0 +1,118 @@
+"""`jaxrl train` and `jaxrl resume`."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from jaxrl.host.cli.evaluate import summary
+from jaxrl.host.cli.experiment import build, experiment, read_recipe
+from jaxrl.host.cli.flags import parse, positional
+from jaxrl.host.cli.render import render_run
+
+
+@dataclasses.dataclass
+class TrainFlags:
+    """What `train` takes beside the algorithm's and the environment's own settings."""
+
+    out: Path | None = None
+    """Run folder. Default: runs/<algo>-<env>-<time>."""
+    seeds: int = 1
+    """Runs trained at once, as one program."""
+    seed: int = 0
+    """Of the first; each seed gives other runs."""
+    total_steps: int | None = None
+    """Environment steps a seed. Default: the tuned table's, else 500000."""
+    eval_every: int | None = None
+    """Steps between evaluations. Default: a tenth of the run; 0: none."""
+    eval_episodes: int = 128
+    eval_max_steps: int | None = None
+    """Cap on an evaluation's episodes; needed where the task has no time limit."""
+    greedy: bool = False
+    """Evaluate the policy's mode instead of sampling from it."""
+    checkpoint_every: int | None = None
+    """Steps between checkpoints. Default: a tenth of the run."""
+    keep: int = 3
+    """Checkpoints kept."""
+    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """More loggers; JSONL and CSV always are."""
+    overwrite: bool = False
+    """Replace a run that is already in the folder."""
+    tuned: bool = True
+    """Start from the settings of jaxrl/tuned.toml."""
+    video: bool = False
+    """Render a GIF of the trained policy."""
+    progress: bool = True
+
+
+def train(args: list[str]) -> int:
+    parsed, recipe = experiment("train", args, TrainFlags)
+    run: TrainFlags = parsed.run
+    out = run.out or Path("runs") / f"{recipe['algo']}-{recipe['env_id']}-{time.strftime('%Y%m%d-%H%M%S')}"
+    recipe["run"] = {**dataclasses.asdict(run), "out": str(out), "total_steps": recipe.pop("total_steps")}
+    return run_fit(recipe, out, resume=False)
+
+
+def resume(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Resume:
+        run: Annotated[Path, positional()]
+        """Run folder."""
+        progress: bool = True
+
+    flags = parse(Resume, args, "jaxrl resume", "Go on with a run from its newest whole checkpoint.")
+    recipe = read_recipe(flags.run)
+    recipe["run"]["progress"] = flags.progress
+    return run_fit(recipe, flags.run, resume=True)
+
+
+def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
+    """Train what a recipe says, into a run folder; returns the exit status."""
+    import jax
+    import numpy as np
+
+    from jaxrl.host.fit import fit
+
+    algo, hyper, task, params = build(recipe)
+    run = recipe["run"]
+    total = run["total_steps"]
+    eval_every = max(1, total // 10) if run["eval_every"] is None else (run["eval_every"] or None)
+    result = fit(
+        algo,
+        jax.random.key(run["seed"]),
+        total,
+        hyper=hyper,
+        env_params=params,
+        num_seeds=run["seeds"],
+        eval_every=eval_every,
+        eval_episodes=run["eval_episodes"],
+        eval_env=task,
+        eval_env_params=params,
+        eval_max_steps=run["eval_max_steps"],
+        eval_greedy=run["greedy"],
+        out=out,
+        checkpoint_every=run["checkpoint_every"],
+        keep=run["keep"],
+        loggers=tuple(run["log"]),
+        resume=resume,
+        overwrite=run["overwrite"] and not resume,
+        progress=run["progress"],
+        extra={"recipe": recipe},
+    )
+    if result.interrupted:
+        print(f"Interrupted; what was done is saved. Go on with: jaxrl resume {out}")
+        return 130
+    for seed, what in result.diverged.items():
+        print(f"seed {seed}: {what}; its last good state was kept")
+    if result.evaluations:
+        returns = np.atleast_1d(result.evaluations[-1]["return"])
+        print(f"return {summary(returns)} over {run['eval_episodes']} full episodes a seed")
+    print(f"run folder {out}")
+    from jaxrl.host.plotting import plot
+
+    print(f"curve      {plot([out], out / 'media' / 'curve.png')}")
+    if run["video"]:
+        print(f"video      {render_run(recipe, out, out / 'media' / 'policy.gif', 0, None, False)}")
+    return 0

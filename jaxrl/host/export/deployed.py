@@ -1,0 +1,76 @@
+"""What is deployed of a trained policy: its greedy action as a function of arrays, written to a file."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.environment import visible
+from jaxrl.host.export.c import to_c
+from jaxrl.host.export.onnx import to_onnx
+from jaxrl.host.export.stablehlo import to_stablehlo
+from jaxrl.spaces import Dict, Space, Tuple
+
+FORMATS = {"c": ".h", "onnx": ".onnx", "stablehlo": ".stablehlo"}
+
+
+class Deployed(NamedTuple):
+    """A function with what exporters ask about it: `to_c(d.function, *d.examples, outputs=d.outputs)`."""
+
+    function: Callable[..., Any]
+    examples: tuple[Any, ...]
+    outputs: tuple[str, ...]
+
+
+def greedy(algo: Algorithm, policy: PyTree) -> Deployed:
+    """What acts after training: `obs -> action`, or with memory `(obs, carry) -> (action, next_carry)`.
+
+    `obs` is one observation (of several agents: of one), without batch axes and without its privileged part; `policy`
+    is `algo.policy(state)` of one seed. The examples are an observation of zeros and the carry before an episode.
+    """
+    env = algo.venv.env
+    obs = jax.eval_shape(env.reset, jax.random.key(0), env.default_params)[0]
+    whole = _zeros(env.observation_space(env.default_params), obs)
+
+    def act(obs: Any, carry: Any = ()) -> Any:
+        # Normalisers know the privileged part, no actor uses it.
+        obs = {**whole, **obs} if isinstance(obs, dict) else obs
+        action, carry = algo.act(policy, jax.random.key(0), obs, carry, greedy=True)
+        return (action, carry) if jax.tree.leaves(carry) else action
+
+    carry = algo.initial_carry()
+    if jax.tree.leaves(carry):
+        return Deployed(act, (visible(whole), carry), ("action", "next_carry"))
+    return Deployed(act, (visible(whole),), ("action",))
+
+
+def _zeros(space: Space, obs: Any) -> Any:
+    """One member of `space`. Its dtypes are the observation's: in float64 that of a space is another."""
+    if isinstance(space, Dict):
+        return {name: _zeros(s, obs[name]) for name, s in space.spaces.items()}
+    if isinstance(space, Tuple):
+        return tuple(_zeros(s, x) for s, x in zip(space.spaces, obs, strict=True))
+    return jnp.zeros(space.shape, obs.dtype)
+
+
+def export(algo: Algorithm, policy: PyTree, path: str | Path, format: str = "c", name: str = "policy") -> Path:
+    """Write the greedy policy to `path` in one of `FORMATS`; returns the path.
+
+    Raises ValueError for an unknown format, ImportError without the packages of ONNX or StableHLO,
+    NotImplementedError for a network with a primitive that the format has not.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"format={format!r} is unknown; use one of {', '.join(FORMATS)}.")
+    deployed, path = greedy(algo, policy), Path(path)
+    write = {"c": functools.partial(to_c, name=name), "onnx": to_onnx, "stablehlo": to_stablehlo}[format]
+    content = write(deployed.function, *deployed.examples, outputs=deployed.outputs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path

@@ -1,0 +1,298 @@
+"""The long tables of the documentation, written from the registry: ids, algorithms, curricula.
+
+`python -m jaxrl.host.tables [DOCS]` writes `envs/ids.md`, `algos/index.md` and `algos/curricula.md` below DOCS (default
+`docs`); a test compares what is committed with what it would write. Spaces and limits are traced, not computed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxrl import registry, spaces
+from jaxrl.environment import NO_LIMIT
+
+
+class Family(NamedTuple):
+    """What the table of ids calls a family, and its page in `docs/envs/`."""
+
+    title: str
+    page: str
+
+
+FAMILIES: dict[str, Family] = {
+    "classic": Family("Classic control", "classic.md"),
+    "tabular": Family("Toy text and tabular MDPs", "tabular.md"),
+    "grid.minigrid": Family("MiniGrid", "minigrid.md"),
+    "grid.babyai": Family("BabyAI", "babyai.md"),
+    "grid.maze": Family("Mazes", "maze.md"),
+    "grid.minatar": Family("MinAtar", "minatar.md"),
+    "grid.grid_world": Family("GridWorld", "grid_world.md"),
+    "grid.rule_world": Family("Rule worlds", "rule_world.md"),
+    "grid": Family("Puzzles", "combinatorial.md"),
+    "quadcopter": Family("Quadcopters", "quadcopter.md"),
+    "motor": Family("Electric motors", "motor.md"),
+    "physics": Family("Physics", "physics.md"),
+    "bandits": Family("Bandits", "bandits.md"),
+    "bandits.restless": Family("Restless and coupled bandits", "restless.md"),
+    "bsuite": Family("Behaviour suite", "bsuite.md"),
+    "tabular.generalization": Family("Model generalisation", "model_generalization.md"),
+    "classic.fishery": Family("Fishery", "fishery.md"),
+}
+"""Modules below `jaxrl.envs` and the family they belong to: the longest name that fits counts."""
+
+_MOVED = {"bandits.coupled": "bandits.restless", "tabular.generalization.discrete_2d": "tabular"}
+"""Modules that are on another family's page than their folder's."""
+
+KINDS = {
+    "": "General",
+    "streaming": "Streaming",
+    "tabular": "Tables",
+    "bandits": "Bandits",
+    "meta": "In context",
+}
+"""Folders of `jaxrl.algos` and what they hold, as the table of algorithms is ordered."""
+
+_PAGES = {
+    "": {
+        "c51": "dqn.md",
+        "ddpg": "td3.md",
+        "iqn": "dqn.md",
+        "pbt": "population.md",
+        "qr_dqn": "dqn.md",
+        "rainbow": "dqn.md",
+        "reinforce": "a2c.md",
+        "sqirl": "effective_horizon.md",
+    },
+    "bandits": {"whittle": "../envs/restless.md"},
+    "meta": {"dpt": "dpt.md"},
+    "tabular": {"gorp": "effective_horizon.md"},
+}
+"""Pages of algorithms that are not on their folder's page, or have none of their own name, in `docs/algos/`."""
+
+
+def family_of(target: str) -> str:
+    """The key in `FAMILIES` of "jaxrl.envs.<module>:Class". Raises ValueError where there is none."""
+    module = target.partition(":")[0].removeprefix("jaxrl.envs.")
+    module = _MOVED.get(module, module)
+    fitting = [name for name in FAMILIES if module == name or module.startswith(f"{name}.")]
+    if not fitting:
+        raise ValueError(f"{target} belongs to no family of jaxrl.host.tables.FAMILIES.")
+    return max(fitting, key=len)
+
+
+def by_family() -> dict[str, list[str]]:
+    """Ids of each family in `FAMILIES`, sorted; ids that a user registered are left out."""
+    found: dict[str, list[str]] = {name: [] for name in FAMILIES}
+    for id, entry in sorted(registry.environments().items()):
+        if isinstance(entry.target, str) and entry.target.startswith("jaxrl.envs."):
+            found[family_of(entry.target)].append(id)
+    return found
+
+
+def algorithm_page(module: str) -> str:
+    """The page, relative to `docs/algos/`, of a module below `jaxrl.algos`."""
+    folder, _, name = module.rpartition(".")
+    return _PAGES.get(folder, {}).get(name, f"{folder or name}.md")
+
+
+# ---- words
+
+
+def first_sentence(doc: str | None) -> str:
+    """The first sentence of a docstring's first paragraph, on one line; "" for none."""
+    paragraph = " ".join(inspect.cleandoc(doc or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=\.) (?=[A-Z`])", paragraph)[0]
+
+
+def _about(cls: type, alone: bool) -> str:
+    """One line of a class: its module's where it is `alone` in there or says nothing itself."""
+    own = cls.__doc__ or ""
+    written = own and not own.startswith(f"{cls.__name__}(")  # else it is the signature that a dataclass gets
+    said = first_sentence(own if written and not alone else sys.modules[cls.__module__].__doc__)
+    return re.sub(r"^[\w-]+(, [\w-]+)*: ", "", said)  # without the names, which stand before it
+
+
+def _space(space: Any) -> str:
+    """A space in few words: kind, shape and dtype, without bounds."""
+    if isinstance(space, spaces.Dict):
+        return "; ".join(f"{name}: {_space(inner)}" for name, inner in space.spaces.items())
+    if isinstance(space, spaces.Tuple):
+        return f"({', '.join(map(_space, space.spaces))})"
+    if isinstance(space, spaces.Box):
+        return f"Box {space.shape} {jax.numpy.dtype(space.dtype).name}"
+    if isinstance(space, spaces.MultiDiscrete) and len(space.nvec) > 8:
+        return f"MultiDiscrete of {len(space.nvec)}"
+    return repr(space)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+# ---- rows
+
+
+def environment_row(id: str) -> str:
+    """The line of an id: class, static settings, spaces of one agent, time limit."""
+    entry = registry.environments()[id]
+    assert isinstance(entry.target, str)
+    module, _, name = entry.target.partition(":")
+    env = getattr(importlib.import_module(module), name)(**{**entry.settings, "id": id})
+    seen: list[str] = []
+
+    def limit() -> jax.Array:
+        params = env.default_params
+        seen.extend([_space(env.observation_space(params)), _space(env.action_space(params))])
+        return params.max_steps
+
+    traced = jax.make_jaxpr(limit)().jaxpr.outvars[0]
+    # A constant of the trace; where an environment computes its limit, it is computed here too.
+    steps = int(getattr(traced, "val", None) or env.default_params.max_steps)
+    settings = ", ".join(f"{k}={v!r}" for k, v in entry.settings.items())
+    agents = f" x {env.num_agents} agents" if env.num_agents > 1 else ""
+    cells = [id, f"`{name}`", f"`{settings}`" if settings else "", seen[0] + agents, seen[1] + agents]
+    return f"| {' | '.join(map(_cell, [*cells, 'none' if steps == NO_LIMIT else f'{steps:,}']))} |"
+
+
+def environments_page(known: Mapping[str, str] | None = None) -> str:
+    """`docs/envs/ids.md`; rows of `known` ids are taken as they are."""
+    known, table = known or {}, registry.environments()
+    lines = [
+        "# Every environment id",
+        "",
+        "Written by `python -m jaxrl.host.tables`; change the registry, not this page. `make(id, **settings)` takes",
+        "any static setting of the class. Spaces are one agent's; bounds and units are on the family's page.",
+        "",
+    ]
+    families = by_family()
+    for key, ids in families.items():
+        family = FAMILIES[key]
+        lines += [f"- [{family.title}](#{_anchor(family.title)}): {len(ids)}"]
+    for key, ids in families.items():
+        family = FAMILIES[key]
+        lines += ["", f"## {family.title}", "", f"{len(ids)} ids; [{family.page}]({family.page}).", ""]
+        lines += _classes(sorted({str(table[id].target) for id in ids}))
+        lines += ["", "| id | class | settings | observation | action | limit |", "|---|---|---|---|---|---|"]
+        lines += [known[id] if id in known else environment_row(id) for id in ids]
+    return "\n".join([*lines, ""])
+
+
+def _classes(targets: list[str]) -> list[str]:
+    """A line of each class, or of all classes of a module of which it says the same."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for target in targets:
+        module, _, name = target.partition(":")
+        alone = sum(other.startswith(f"{module}:") for other in targets) == 1
+        about = _about(getattr(importlib.import_module(module), name), alone)
+        lines.setdefault((module, about), []).append(f"[`{name}`](../../{_file(module)})")
+    return [f"- {', '.join(names)}: {about}" for (_, about), names in lines.items()]
+
+
+def algorithms_page() -> str:
+    """`docs/algos/index.md`: the registered algorithms by folder, then those that are put around another."""
+    modules = {name: registry.get_algo(name) for name in registry.list_algos()}
+    registered = {module.__name__ for module in modules.values()}
+    lines = [
+        "# Every algorithm",
+        "",
+        "Written by `python -m jaxrl.host.tables`; change the registry or a docstring, not this page. `jaxrl train`",
+        "runs those with action spaces on any environment that has one; the others are for tables, arms or tasks of",
+        "their own. What goes around one of them: [curricula](curricula.md).",
+    ]
+    for folder, title in KINDS.items():
+        rows = [(name, module) for name, module in modules.items() if _folder(module) == folder]
+        lines += ["", f"## {title}", "", "| name | | actions | page |", "|---|---|---|---|"]
+        for name, module in rows:
+            lines.append(_algorithm_row(name, module, ", ".join(registry.algo_actions(name))))
+    package = importlib.import_module("jaxrl.algos")
+    lines += ["", "## Around another algorithm", "", "| module | | actions | page |", "|---|---|---|---|"]
+    for found in pkgutil.iter_modules(package.__path__, "jaxrl.algos."):
+        module = importlib.import_module(found.name)
+        if not found.ispkg and found.name not in registered and hasattr(module, "make"):
+            lines.append(_algorithm_row(found.name.rpartition(".")[2], module, "the student's"))
+    return "\n".join([*lines, ""])
+
+
+def curricula_page() -> str:
+    """`docs/algos/curricula.md`: those that `--curriculum` takes, then those that are called from Python."""
+    package = importlib.import_module("jaxrl.algos.curricula")
+    named = {name: registry.get_curriculum(name) for name in registry.list_curricula()}
+    taken = {module.__name__ for module, _ in named.values()}
+    others = [m.name for m in pkgutil.iter_modules(package.__path__, "jaxrl.algos.curricula.") if m.name not in taken]
+    lines = [
+        "# Every curriculum",
+        "",
+        "Written by `python -m jaxrl.host.tables`; change the registry or a docstring, not this page. How they are",
+        "used: [the guide](../curricula.md).",
+        "",
+        "## `--curriculum NAME`",
+        "",
+        "Levels come from the environment's own `generate` or from ranges; points lie in a box of its parameters.",
+        "",
+        "| name | chooses | |",
+        "|---|---|---|",
+    ]
+    for name, (module, chooses) in named.items():
+        lines.append(f"| [`{name}`](../../{_file(module.__name__)}) | {chooses} | {_doc(module)} |")
+    lines += ["", "## From Python", "", "| module | |", "|---|---|"]
+    for module in map(importlib.import_module, others):
+        lines.append(f"| [`{module.__name__.rpartition('.')[2]}`](../../{_file(module.__name__)}) | {_doc(module)} |")
+    return "\n".join([*lines, ""])
+
+
+def _algorithm_row(name: str, module: ModuleType, actions: str) -> str:
+    page = algorithm_page(module.__name__.removeprefix("jaxrl.algos."))
+    link = f"[{Path(page).stem}]({page})"
+    return f"| [`{name}`](../../{_file(module.__name__)}) | {_doc(module)} | {actions or '-'} | {link} |"
+
+
+def _doc(module: ModuleType) -> str:
+    return _cell(first_sentence(module.__doc__))
+
+
+def _folder(module: ModuleType) -> str:
+    return module.__name__.removeprefix("jaxrl.algos.").rpartition(".")[0]
+
+
+def _file(module: str) -> str:
+    """A module's file from the root of the repository, where `envs` and `algos` are folders of their own."""
+    return f"{module.removeprefix('jaxrl.').replace('.', '/')}.py"
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def pages(known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Every page by its path below `docs/`."""
+    return {
+        "envs/ids.md": environments_page(known),
+        "algos/index.md": algorithms_page(),
+        "algos/curricula.md": curricula_page(),
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the pages below the folder named first, or `docs`."""
+    docs = Path(*(sys.argv[1:] if argv is None else argv)[:1] or ["docs"])
+    if not docs.is_dir():
+        print(f"jaxrl.host.tables: {docs} is no folder; run it in the checkout, or name its docs.", file=sys.stderr)
+        return 2
+    for name, text in pages().items():
+        (docs / name).write_text(text)
+        print(docs / name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""Other actions: clipped, rescaled, repeated."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxrl.environment import Environment, Transition, pytree, strongly_typed
+from jaxrl.spaces import Box, Space
+from jaxrl.wrappers.base import Remembering, Wrapper, WrapperState
+
+
+def _box(env: Environment, wrapper: str) -> Box:
+    space = env.action_space(env.default_params)
+    if not isinstance(space, Box):
+        raise ValueError(f"{wrapper}: {env.id} acts in {space}; only a Box can be clipped or rescaled.")
+    return space
+
+
+@dataclasses.dataclass(frozen=True)
+class ClipAction(Wrapper):
+    """Any real action is accepted and clipped to the box. Raises ValueError where the action space is no Box."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _box(self.env, "ClipAction")
+
+    def transition(self, key: Array, state: Any, action: Float[Array, "..."], params: Any) -> Transition:
+        box: Any = self.env.action_space(params)
+        return self.env.transition(key, state, jnp.clip(action, box.low, box.high), params)
+
+    def action_space(self, params: Any) -> Box:
+        box: Any = self.env.action_space(params)
+        return Box(-jnp.inf, jnp.inf, box.shape, box.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class RescaleAction(Wrapper):
+    """Actions in [-1, 1], mapped linearly to the box.
+
+    Raises ValueError where it is none, or (`validate`) an unbounded one.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _box(self.env, "RescaleAction")
+
+    def transition(self, key: Array, state: Any, action: Float[Array, "..."], params: Any) -> Transition:
+        box: Any = self.env.action_space(params)
+        # Written so that -1 and 1 give the bounds exactly.
+        action = 0.5 * ((1 - action) * box.low + (1 + action) * box.high)
+        return self.env.transition(key, state, action, params)
+
+    def action_space(self, params: Any) -> Box:
+        box: Any = self.env.action_space(params)
+        return Box(-1.0, 1.0, box.shape, box.dtype)
+
+    def validate(self, params: Any) -> None:
+        self.env.validate(params)
+        box: Any = self.env.action_space(params)
+        if not (np.all(np.isfinite(box.low)) and np.all(np.isfinite(box.high))):
+            raise ValueError(f"RescaleAction: {self.id} acts in {box}; every bound must be finite.")
+
+
+@pytree
+class StickyParams:
+    env: Any  # the wrapped environment's params
+    probability: jax.Array = 0.25  # of repeating the last action
+
+    @property
+    def max_steps(self) -> Array:
+        return self.env.max_steps
+
+
+@dataclasses.dataclass(frozen=True)
+class StickyActions(Remembering):
+    """With `params.probability` the last executed action is executed again instead of the given one.
+
+    Machado et al. (2018), "Revisiting the Arcade Learning Environment", section 5. An episode's first action is never
+    replaced.
+    """
+
+    Params = StickyParams
+    deterministic = False
+
+    @property
+    def default_params(self) -> StickyParams:
+        return strongly_typed(StickyParams(self.env.default_params))
+
+    def initial(self, key: Array, params: StickyParams) -> WrapperState:
+        space = self.env.action_space(params.env)
+
+        def zeros(x):
+            # Float actions are kept in the default precision, whatever the space declares.
+            dtype = jnp.result_type(float) if jnp.issubdtype(x.dtype, jnp.floating) else x.dtype
+            return jnp.zeros(self._agents() + x.shape, dtype)
+
+        return WrapperState(self.env.initial(key, params.env), jax.tree.map(zeros, jax.eval_shape(space.sample, key)))
+
+    def transition(self, key: Array, state: WrapperState, action: Any, params: StickyParams) -> Transition:
+        sticky_key, env_key = jax.random.split(key)
+        repeat = jax.random.bernoulli(sticky_key, params.probability) & (state.time > 0)
+        action = jax.tree.map(lambda old, new: jnp.where(repeat, old, new.astype(old.dtype)), state.memory, action)
+        out = self.env.transition(env_key, state.env, action, params.env)
+        return out._replace(state=WrapperState(out.state, action))
+
+    def observe(self, key: Array, state: WrapperState, params: StickyParams) -> Any:
+        return self.env.observe(key, state.env, params.env)
+
+    def observation_space(self, params: StickyParams) -> Space:
+        return self.env.observation_space(params.env)
+
+    def action_space(self, params: StickyParams) -> Space:
+        return self.env.action_space(params.env)
+
+    def validate(self, params: StickyParams) -> None:
+        self.env.validate(params.env)
+        probability = np.asarray(params.probability)
+        if not np.all((probability >= 0) & (probability <= 1)):
+            raise ValueError(f"StickyActions: probability={probability} must be from 0 to 1.")
+
+    def render(self, state: WrapperState, params: StickyParams) -> np.ndarray:
+        return self.env.render(state.env, params.env)

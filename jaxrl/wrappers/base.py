@@ -1,0 +1,107 @@
+"""What every wrapper is: an environment that changes one thing of another."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array
+
+from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.spaces import Space
+
+
+@pytree
+class WrapperState:
+    """The wrapped environment's state and what the wrapper remembers. There is one clock, the innermost."""
+
+    env: Any
+    memory: Any
+
+    @property
+    def time(self) -> Any:
+        return self.env.time
+
+    def replace(self, **changes: Any) -> WrapperState:
+        """As every pytree's; `time` goes to the wrapped state."""
+        if "time" in changes:
+            changes["env"] = changes.get("env", self.env).replace(time=changes.pop("time"))
+        return dataclasses.replace(self, **changes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrapper(Environment):
+    """Everything as in `env`; subclasses change one thing."""
+
+    env: Environment
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            object.__setattr__(self, "id", self.env.id)
+
+    @property
+    def Params(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.Params
+
+    @property
+    def deterministic(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.deterministic
+
+    @property
+    def noiseless(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.noiseless
+
+    @property
+    def reset_strategy(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.reset_strategy
+
+    @property
+    def fenced(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.fenced
+
+    @property
+    def reset_share(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.reset_share
+
+    @property
+    def num_agents(self) -> int:
+        return self.env.num_agents
+
+    @property
+    def default_params(self) -> Any:
+        return self.env.default_params
+
+    def initial(self, key: Array, params: Any) -> Any:
+        return self.env.initial(key, params)
+
+    def transition(self, key: Array, state: Any, action: Any, params: Any) -> Transition:
+        return self.env.transition(key, state, action, params)
+
+    def observe(self, key: Array, state: Any, params: Any) -> Any:
+        return self.env.observe(key, state, params)
+
+    def observation_space(self, params: Any) -> Space:
+        return self.env.observation_space(params)
+
+    def action_space(self, params: Any) -> Space:
+        return self.env.action_space(params)
+
+    def validate(self, params: Any) -> None:
+        self.env.validate(params)
+
+    def render(self, state: Any, params: Any) -> np.ndarray:
+        return self.env.render(state, params)
+
+
+class Remembering(Wrapper):
+    """A wrapper whose state is a `WrapperState`."""
+
+    def observe(self, key: Array, state: WrapperState, params: Any) -> Any:
+        return self.env.observe(key, state.env, params)
+
+    def render(self, state: WrapperState, params: Any) -> np.ndarray:
+        return self.env.render(state.env, params)
+
+    def _agents(self) -> tuple[int, ...]:
+        return (self.num_agents,) if self.num_agents > 1 else ()

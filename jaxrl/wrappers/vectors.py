@@ -1,0 +1,78 @@
+"""Members of a space as vectors, and observations as one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree, Shaped
+
+from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple, flat_size
+from jaxrl.wrappers.base import Wrapper
+
+RESERVED = ("action_mask", "mission", "privileged")
+"""Entries of a Dict observation that are no part of its history or its vector."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FlattenObservation(Wrapper):
+    """The observation as one vector (F,), or `{"obs": vector, ...}` with the reserved entries of a Dict apart."""
+
+    def observe(self, key: Array, state: Any, params: Any) -> Any:
+        obs = self.env.observe(key, state, params)
+        space = self.env.observation_space(params)
+        vector = flatten(_unreserved(space), obs)
+        kept = {name: obs[name] for name in _reserved(space)}
+        return {"obs": vector, **kept} if kept else vector
+
+    def observation_space(self, params: Any) -> Space:
+        space = self.env.observation_space(params)
+        vector = flatten_space(_unreserved(space))
+        kept = _reserved(space)
+        return Dict({"obs": vector, **kept}) if kept else vector
+
+
+def _reserved(space: Space) -> dict[str, Space]:
+    return {name: s for name, s in space.spaces.items() if name in RESERVED} if isinstance(space, Dict) else {}
+
+
+def _unreserved(space: Space) -> Space:
+    if not isinstance(space, Dict):
+        return space
+    return Dict({name: s for name, s in space.spaces.items() if name not in RESERVED})
+
+
+def flatten(space: Space, x: PyTree[Shaped[Array, "..."] | int | float]) -> Float[Array, "*batch F"]:
+    """One vector of a member of `space`, of any leading batch shape: arrays flattened, discrete numbers one-hot.
+
+    A Dict goes in the order of its sorted names (those that the space has), as `networks.encode` does.
+    """
+    if isinstance(space, Dict):
+        return jnp.concatenate([flatten(s, x[name]) for name, s in sorted(space.spaces.items())], -1)
+    if isinstance(space, Tuple):
+        return jnp.concatenate([flatten(s, value) for s, value in zip(space.spaces, x, strict=True)], -1)
+    if isinstance(space, Discrete):
+        return jax.nn.one_hot(x, space.n)
+    x = jnp.asarray(x)
+    if isinstance(space, MultiDiscrete):
+        return jnp.concatenate([jax.nn.one_hot(x[..., i], n) for i, n in enumerate(space.nvec)], -1)
+    x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
+    return x.reshape(*x.shape[: x.ndim - len(space.shape)], math.prod(space.shape))
+
+
+def flatten_space(space: Space) -> Box:
+    """The Box of the vectors that `flatten` makes."""
+    if isinstance(space, Dict | Tuple):
+        spaces = [s for _, s in sorted(space.spaces.items())] if isinstance(space, Dict) else space.spaces
+        boxes = [flatten_space(s) for s in spaces]
+        low, high = jnp.concatenate([b.low for b in boxes]), jnp.concatenate([b.high for b in boxes])
+        return Box(low, high, low.shape)
+    if isinstance(space, Discrete | MultiDiscrete):
+        size = space.n if isinstance(space, Discrete) else sum(space.nvec)
+        return Box(jnp.zeros(size), jnp.ones(size), (size,))
+    box: Any = space
+    low, high = (jnp.broadcast_to(jnp.asarray(x, jnp.float32), box.shape).reshape(-1) for x in (box.low, box.high))
+    return Box(low, high, (flat_size(box),))

@@ -121,7 +121,7 @@ def scalar_loss(
     support: Any = (),
     huber: bool = False,
 ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
-    """`(loss, priority)` of each transition: of its error, that of `huber` or `half_square`, and its size."""
+    """`(loss, priority)` of each transition: half the squared error, or Huber's loss of it, and its size."""
     error = q - td_target(reward, discount, next_q)
     return half_square(error, huber), jnp.abs(error)
 
@@ -192,11 +192,10 @@ def make(
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
+    values, loss = CRITICS[config.critic]
     scalar = config.critic in SCALAR
     num_outputs = 1 if scalar else config.num_outputs
-    return algorithm_of_outputs(
-        "dqn", env, config, Hyper, network, *CRITICS[config.critic], num_outputs, not scalar, optimizer
-    )
+    return algorithm_of_outputs("dqn", env, config, Hyper, network, values, loss, num_outputs, not scalar, optimizer)
 
 
 if __name__ == "__main__":

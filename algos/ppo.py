@@ -172,9 +172,12 @@ def normalized(advantage: Float[Array, " B"], mask: Bool[Array, " B"] | None = N
 
 
 def loss(
-    weights: Any, batch: Batch, hyper: Hyper, config: Config, network: nn.Module, observation_space: Space, space: Space
+    weights: Any, batch: Batch, hyper: Any, config: Any, network: nn.Module, observation_space: Space, space: Space
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The whole objective of one minibatch (Schulman et al. 2017, eq. 9, negated) and what to report of it."""
+    """The whole objective of one minibatch (Schulman et al. 2017, eq. 9, negated) and what to report of it.
+
+    `hyper` and `config` are those above or another algorithm's with the fields that are read here.
+    """
     outputs: Any = network.apply(weights, batch.obs, method="actor")
     value: Any = network.apply(weights, batch.obs, method="critic")
     pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])

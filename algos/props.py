@@ -392,7 +392,7 @@ class _PROPS:
         metrics = {
             **episode_metrics(rollout.episode_return, rollout.episode_length, new_done),
             **jax.tree.map(jnp.mean, reports),
-            **self.sampling_error(state, flat, unravel, batch),
+            **self.sampling_error(state, flat, unravel, batch, mask.reshape(-1)),
             "behaviour_kl": jnp.mean(rollout.behaviour_kl),
             "behaviour_steps": jnp.mean(rollout.behaviour_steps, dtype=flat.dtype),
             "learning_rate": learning_rate,
@@ -411,17 +411,19 @@ class _PROPS:
         )
         return state, metrics
 
-    def sampling_error(self, state: PROPSState, flat: Array, unravel: Callable, batch: Batch) -> dict[str, Array]:
-        """The metric of that name, of the buffer that is learnt from; empty where it is not to be computed."""
+    def sampling_error(
+        self, state: PROPSState, flat: Array, unravel: Callable, batch: Batch, mask: Array
+    ) -> dict[str, Array]:
+        """The metric of that name, of what `mask` keeps of the buffer; empty where it is not to be computed."""
         if isinstance(self.observation_space, Discrete) and isinstance(self.action_space, Discrete):
             states = jnp.arange(self.observation_space.n)
             logits: Any = self.network.apply(state.weights, states, method="actor")
-            error = counted_sampling_error(jax.nn.log_softmax(logits), batch.obs, batch.action, batch.mask)
+            error = counted_sampling_error(jax.nn.log_softmax(logits), batch.obs, batch.action, mask)
         elif self.config.fit_steps:
 
             def log_likelihood(flat):
                 # The observations are normalised already.
-                return mean(self.distribution(unravel(flat), batch.obs, None).log_prob(batch.action), batch.mask)
+                return mean(self.distribution(unravel(flat), batch.obs, None).log_prob(batch.action), mask)
 
             error = fitted_sampling_error(log_likelihood, flat, self.config.fit_steps, state.hyper.fit_learning_rate)
         else:

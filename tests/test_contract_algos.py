@@ -26,7 +26,7 @@ from jaxrl import (
 from jaxrl.algorithm import episode_metrics, starting_values
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.testing.algorithms import check_algorithm
-from jaxrl.testing.assertions import assert_same_type, keys_used_once
+from jaxrl.testing.assertions import assert_no_key_reuse, assert_same_type
 from jaxrl.testing.probes import (
     PROBES,
     ConstantReward,
@@ -398,27 +398,52 @@ def test_learns_the_probe(name, probe):
         np.testing.assert_allclose(value, known.value, rtol=setup.tolerance, atol=setup.tolerance)
 
 
-def keeps_the_contract(name):
+def keeps_the_contract(name, whole):
     if name in SETUPS:
         algo, hyper = made(name, SETUPS[name].task)
-        return check_algorithm(algo, hyper=hyper, num_updates=SETUPS[name].num_updates)
+        return check_algorithm(algo, hyper=hyper, num_updates=SETUPS[name].num_updates, whole=whole)
     algo, hyper, params = cased(name)
     case = CONTRACT[name]
-    return check_algorithm(algo, hyper=hyper, env_params=params, num_updates=case.num_updates, learns=case.learns)
+    settings = dict(num_updates=case.num_updates, learns=case.learns, whole=whole)
+    return check_algorithm(algo, hyper=hyper, env_params=params, **settings)
 
 
 @pytest.mark.parametrize("name", list_algos())
-def test_keeps_the_contract_and_uses_keys_once(name):
-    with keys_used_once():
-        keeps_the_contract(name)
+def test_keeps_the_contract(name):
+    keeps_the_contract(name, whole=False)
 
 
 @pytest.mark.slow
 @pytest.mark.light
 @pytest.mark.parametrize("name", list_algos())
-def test_keeps_the_contract_as_it_is(name):
-    """With the fences and fast keys that the checker of keys cannot see through."""
-    keeps_the_contract(name)
+def test_keeps_the_whole_contract(name):
+    keeps_the_contract(name, whole=True)
+
+
+@pytest.mark.slow(but_first=1)
+@pytest.mark.light
+@pytest.mark.parametrize("name", CONTRACT)
+def test_no_key_is_used_twice_on_its_own_task(name):
+    algo, hyper, params = cased(name)
+    # Each call its own key: the checker remembers across tests which one was consumed.
+    key = jax.random.key(sorted(CONTRACT).index(name) + 100)
+    loss = assert_no_key_reuse(lambda key: train(algo, key, 3 * algo.steps_per_update, hyper, params)[1]["loss"], key)
+    assert np.all(np.isfinite(loss))
+
+
+@pytest.mark.slow(but_first=2)
+@pytest.mark.light
+@pytest.mark.parametrize("name", SETUPS)
+def test_no_key_is_used_twice(name):
+    """Two updates, so that a key left over from the first would be found in the second."""
+    algo, hyper = made(name, SETUPS[name].task)
+    state = algo.init(jax.random.key(0), hyper)
+
+    def twice(key):
+        fresh = state.replace(key=key)
+        return algo.update(algo.update(fresh)[0])[1]["loss"]
+
+    assert np.isfinite(assert_no_key_reuse(twice, jax.random.key(1)))
 
 
 @pytest.mark.slow

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -18,13 +18,11 @@ from jaxrl.math import fast_key, fence
 from jaxrl.spaces import Space
 
 
-@contextmanager
-def keys_used_once() -> Iterator[None]:
-    """Within it, jax's key-reuse checker raises `jax.errors.KeyReuseError` where a key is consumed twice.
+def assert_no_key_reuse(fn: Callable[..., Any], *args: Any) -> Any:
+    """`jit(fn)(*args)` under jax's key-reuse checker. Raises `jax.errors.KeyReuseError` where a key is consumed twice.
 
     `fast_key` makes a new key object of the same bits, which the checker cannot follow, and a derivative through the
-    conditional of `fence` looks to it like a second use, so meanwhile both do nothing. What was traced before is not
-    looked at again: give functions that are new.
+    conditional of `fence` looks to it like a second use, so meanwhile both do nothing.
     """
     originals = (fast_key, fence)  # this module's own names are replaced on the way, too
     with ExitStack() as stack:
@@ -34,12 +32,6 @@ def keys_used_once() -> Iterator[None]:
                 if getattr(module, "__dict__", {}).get(name) is original:
                     stack.enter_context(mock.patch.object(module, name, lambda tree: tree))
         stack.enter_context(jax.debug_key_reuse(True))
-        yield
-
-
-def assert_no_key_reuse(fn: Callable[..., Any], *args: Any) -> Any:
-    """`jit(fn)(*args)` within `keys_used_once`."""
-    with keys_used_once():
         # A new function object, so that nothing traced without the checker is taken from the cache.
         return jax.jit(lambda *args: fn(*args))(*args)
 

@@ -46,11 +46,12 @@ def check_environment(
     assert dataclasses.replace(env) == env and hash(dataclasses.replace(env)) == hash(env), "equal settings, equal hash"
     assert_strong(params, "params")
     env.validate(params)
-    _check_types(env, params, key)
-    _check_types_of_float64(env, key)
-    state = _check_episodes(env, params, key, num_steps)
+    step = jax.jit(env.step)  # traced once for all that follows
+    _check_types(env, step, params, key)
+    state = _check_episodes(env, step, params, key, num_steps)
     _check_render(env, params, state)
     if whole:
+        _check_types_of_float64(env, key)
         _check_integers(env, params, key)
         counted = Counted(env.step)
         reset, step = jax.jit(env.reset), jax.jit(counted)
@@ -70,7 +71,7 @@ class Row(NamedTuple):
     late: Array  # start one step before the time limit
 
 
-def _check_episodes(env: Environment, params: Any, key: Array, num_steps: int) -> Any:
+def _check_episodes(env: Environment, one_step: Any, params: Any, key: Array, num_steps: int) -> Any:
     """Random episodes, batched over keys and float params in one program. Returns the first row's first state."""
     agents = int(env.num_agents > 1)
     keys = jax.random.split(key, 6).reshape(2, 3)
@@ -85,7 +86,7 @@ def _check_episodes(env: Environment, params: Any, key: Array, num_steps: int) -
     smooth = isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating)
 
     def begin(row, params):
-        obs, state = jax.jit(env.reset)(row.reset_key, params)
+        obs, state = env.reset(row.reset_key, params)
         return obs, state.replace(time=jnp.where(row.late, params.max_steps - 1, state.time))
 
     def episode(row, params):
@@ -94,7 +95,7 @@ def _check_episodes(env: Environment, params: Any, key: Array, num_steps: int) -
         def body(carry, keys):
             state, running = carry
             action = _action(env, keys[1], params)
-            ts = jax.jit(env.step)(keys[0], state, action, params)
+            ts = one_step(keys[0], state, action, params)
             seen = env.observe(jax.random.fold_in(keys[0], 1), ts.state, params) if env.noiseless else ts.obs
             ended = ts.terminated | ts.truncated
             # Whoever goes on after the end is on her own: what follows is not looked at.
@@ -111,7 +112,7 @@ def _check_episodes(env: Environment, params: Any, key: Array, num_steps: int) -
             _, state = begin(row, own)
 
             def body(state, inputs):
-                ts = env.step(inputs[0], state, inputs[1], own)
+                ts = one_step(inputs[0], state, inputs[1], own)
                 return ts.state, jnp.sum(ts.reward)
 
             return jnp.sum(jax.lax.scan(body, state, (jax.random.split(row.step_key, 10), actions))[1])
@@ -165,13 +166,12 @@ def _action(env: Environment, key: Array, params: Any) -> Any:
     return space.sample(key) if env.num_agents == 1 else jax.vmap(space.sample)(jax.random.split(key, env.num_agents))
 
 
-def _check_types(env: Environment, params: Any, key: Array) -> None:
+def _check_types(env: Environment, step: Any, params: Any, key: Array) -> None:
     """Without running anything: what goes in and out of reset and step."""
     agents = (env.num_agents,) if env.num_agents > 1 else ()
-    obs, state = jax.eval_shape(jax.jit(env.reset), key, params)
-    jax.eval_shape(lambda key: env.reset(key, params), key)  # validated while tracing
+    obs, state = jax.eval_shape(lambda key: env.reset(key, params), key)  # validated while tracing
     action = jax.eval_shape(lambda key: _action(env, key, params), key)
-    ts = jax.eval_shape(jax.jit(env.step), key, state, action, params)
+    ts = jax.eval_shape(step, key, state, action, params)
     assert_strong((obs, state, tuple(ts)), "reset and step")
     assert_stock_keys(state, key, "state")
     assert_same_type(state, ts.state, "state after reset and after step")

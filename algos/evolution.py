@@ -160,7 +160,7 @@ def with_its_rate(optimizer: Optimizer, unravel: Callable[[Array], Any]) -> Any:
         rate = jnp.zeros((), flat.dtype)
         return optimizer.init(unravel(flat), rate), rate
 
-    def update(grads, state, params=None):
+    def update(grads, state, params: Any = None):
         change, after = optimizer.change(params, state[0], unravel(grads), state[1])
         return change, (after, state[1])
 

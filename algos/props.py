@@ -43,7 +43,7 @@ from jaxrl.math import fast_key, shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import ActorCritic
-from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, adam_init, annealed, descend, optimizer_of
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
 from jaxrl.rollout import rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
@@ -194,13 +194,15 @@ def fitted_sampling_error(
     rate goes down linearly to a third.
     """
 
+    adam = optimizer_of("adam")
+
     def step(carry, i):
         rate = learning_rate * (1 - 2 / 3 * i / num_steps)
         grads = jax.grad(lambda flat: -log_likelihood(flat))(carry[0])
-        return descend(carry[0], carry[1], grads, rate)[:2], None
+        return adam.descend(carry[0], carry[1], grads, rate)[:2], None
 
     fitted: Any
-    (fitted, _), _ = jax.lax.scan(step, (flat, adam_init(flat)), jnp.arange(num_steps))
+    (fitted, _), _ = jax.lax.scan(step, (flat, adam.init(flat, learning_rate)), jnp.arange(num_steps))
     return log_likelihood(fitted) - log_likelihood(flat)
 
 

@@ -17,10 +17,10 @@ from jaxtyping import Array, Float, PyTree
 from jaxrl.environment import pytree, strongly_typed
 
 EPS_ROOT = 1e-24
-"""Added under Adam's square root, which has no derivative at zero: for float32 a derivative that is finite twice.
+"""Added under Adam's square root, which has no derivative at zero; with this its derivatives are finite in float32.
 
-It changes a step by at most 1.2e-7 learning rates. Much smaller, and the second derivative overflows; much larger
-(1e-16), and weights whose gradients are near `eps` learn at a visibly lower rate.
+It changes a step by less than 1e-7 learning rates. Much smaller (1e-28), and more third derivatives overflow; much
+larger (1e-16), and weights whose gradients are near `eps` learn at a visibly lower rate.
 """
 
 # ---- rates and norms
@@ -199,25 +199,3 @@ def optimizer_of(optimizer: OptimizerLike, **adam: float) -> Optimizer:
             "optax.GradientTransformation, nor a function of the learning rate that makes one."
         )
     return Optimizer(optimizer)
-
-
-# ---- Adam for algorithms that take no optimizer
-
-AdamState = OptimizerState
-
-
-def adam_init(weights: PyTree) -> OptimizerState:
-    """The state of Adam before the first step."""
-    return optimizer_of("adam").init(weights, 0.0)
-
-
-def descend(
-    flat: Float[Array, " P"],
-    optimizer: OptimizerState,
-    grads: PyTree,
-    learning_rate: Array | float,
-    max_grad_norm: Array | float = jnp.inf,
-    **adam: float,
-) -> tuple[Float[Array, " P"], OptimizerState, Float[Array, ""]]:
-    """`Optimizer.descend` by Adam."""
-    return optimizer_of("adam", **adam).descend(flat, optimizer, grads, learning_rate, max_grad_norm)

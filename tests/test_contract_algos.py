@@ -47,7 +47,6 @@ class Setup(NamedTuple):
     hyper: dict[str, Any]
     steps: int
     value: Callable[..., Any]  # (state, obs) -> (B,); of the best action where values belong to actions
-    quick: tuple[str, ...]  # probes of the quick suite: the ends, and each kind of action and observation once
     probes: Callable[[Probe], bool] = lambda probe: True
     tolerance: float = 0.08
     task: Probe = ObservationActionReward()  # on which the contract is checked
@@ -88,7 +87,6 @@ def dqn_setup(config: Any = (), hyper: Any = (), noisy: bool = False) -> Setup:
         {**DQN_HYPER, **exploring, **dict(hyper)},
         steps=16 * 400,
         value=q_value,
-        quick=("TimeLimit-discrete", "Masked-discrete"),
         probes=of_policy_values,
     )
 
@@ -154,13 +152,12 @@ def off_policy_value(algo: Any, state: Any, obs: Any) -> Any:
 OFF_POLICY = dict(num_envs=8, num_steps=2, num_updates=4, batch_size=64, buffer_size=1024, hidden=(16,))
 
 
-def off_policy_setup(config: Any = (), quick: tuple[str, ...] = ("TimeLimit-box",), **hyper: Any) -> Setup:
+def off_policy_setup(config: Any = (), **hyper: Any) -> Setup:
     return Setup(
         {**OFF_POLICY, **dict(config)},
         dict(learning_rate=5e-3, gamma=GAMMA, learning_starts=64) | hyper,
         steps=16 * 400,
         value=off_policy_value,
-        quick=("ObservationActionReward-box", *quick),
         probes=lambda probe: probe.kind == "box",
         task=ObservationActionReward("box"),
     )
@@ -174,9 +171,8 @@ SETUPS = {
         dict(learning_rate=1e-2, gamma=GAMMA, ent_coef=0.0),
         steps=16 * 16 * 40,
         value=ppo_value,
-        quick=("TimeLimit-discrete", "ObservationActionReward-box", "Masked-discrete", "Privileged-discrete"),
     ),
-    "dqn": dqn_setup()._replace(quick=("TimeLimit-discrete", "ObservationActionReward-discrete", "Masked-discrete")),
+    "dqn": dqn_setup(),
     "c51": dqn_setup(dict(num_outputs=21), dict(v_min=-6.0, v_max=6.0)),
     "qr_dqn": dqn_setup(dict(num_outputs=8)),
     "iqn": dqn_setup(dict(num_quantiles=8, num_target_quantiles=8)),
@@ -188,21 +184,18 @@ SETUPS = {
         dict(learning_rate=5e-3, gamma=GAMMA, ent_coef=0.0),
         steps=16 * 8 * 1000,
         value=ppo_value,
-        quick=("TimeLimit-discrete", "Masked-discrete"),
     ),
     "reinforce": Setup(
         dict(num_envs=8, num_steps=64, hidden=(16,)),
         dict(learning_rate=1e-2, gamma=GAMMA, ent_coef=0.0),
         steps=8 * 64 * 600,
         value=ppo_value,
-        quick=("TimeLimit-discrete", "Masked-discrete"),
     ),
     "ppo_rnn": Setup(
         dict(num_envs=16, num_steps=16, num_minibatches=4, hidden=(16,), rnn_size=16),
         dict(learning_rate=1e-2, gamma=GAMMA, ent_coef=0.0),
         steps=16 * 16 * 40,
         value=ppo_value,
-        quick=("TimeLimit-discrete", "Masked-discrete"),
         task=DelayedReward(),  # in episodes of one step nothing is remembered, and recurrent weights learn nothing
         num_updates=3,
     ),
@@ -211,7 +204,6 @@ SETUPS = {
         dict(learning_rate=5e-3, gamma=GAMMA, exploration_steps=1, epsilon_end=0.5),
         steps=8 * 8 * 300,
         value=ppo_value,
-        quick=("TimeLimit-discrete", "Masked-discrete"),
         probes=of_policy_values,
     ),
     "pqn_rnn": Setup(
@@ -219,7 +211,6 @@ SETUPS = {
         dict(learning_rate=5e-3, gamma=GAMMA, exploration_steps=1, epsilon_end=0.5),
         steps=8 * 8 * 300,
         value=ppo_value,
-        quick=("TimeLimit-discrete", "Masked-discrete"),
         probes=of_policy_values,
         task=DelayedReward(),  # as for ppo_rnn
         num_updates=3,
@@ -229,7 +220,6 @@ SETUPS = {
         dict(gamma=GAMMA, kappa=4.0, exploration_steps=1, epsilon_end=0.5),
         steps=8000,
         value=stream_value,
-        quick=("TimeLimit-discrete", "Masked-discrete"),
         # The bound weighs large errors less, so values of states with random ends come out too high.
         probes=lambda probe: of_policy_values(probe) and not isinstance(probe, Termination),
     ),
@@ -238,7 +228,6 @@ SETUPS = {
         dict(gamma=GAMMA, kappa_value=4.0, ent_coef=0.0),
         steps=8000,
         value=stream_value,
-        quick=("TimeLimit-discrete", "ObservationActionReward-box", "Masked-discrete", "Privileged-discrete"),
         probes=lambda probe: not isinstance(probe, Termination),
     ),
     "rnd": Setup(
@@ -255,7 +244,6 @@ SETUPS = {
         dict(learning_rate=1e-2, gamma=GAMMA, ent_coef=0.0, clip_eps=0.2),
         steps=16 * 16 * 40,
         value=rnd_value,
-        quick=("TimeLimit-discrete", "Masked-discrete"),
     ),
     "props": Setup(
         dict(
@@ -273,22 +261,18 @@ SETUPS = {
         dict(learning_rate=1e-2, gamma=GAMMA, ent_coef=0.0),
         steps=256 * 40,
         value=critic_value,
-        quick=("TimeLimit-discrete", "Masked-discrete"),
     ),
     "td3": off_policy_setup(tau=0.05, exploration_noise=0.5, policy_noise=0.05),
     "ddpg": off_policy_setup(tau=0.05, exploration_noise=0.5),
-    "sac": off_policy_setup(quick=("Masked-discrete",), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4)._replace(
+    "sac": off_policy_setup(tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4)._replace(
         probes=lambda probe: probe.kind != "multi_discrete"
     ),
-    "crossq": off_policy_setup(
-        dict(critic_hidden=(32,), policy_delay=2), quick=(), alpha=1e-3, alpha_learning_rate=1e-4
-    ),
+    "crossq": off_policy_setup(dict(critic_hidden=(32,), policy_delay=2), alpha=1e-3, alpha_learning_rate=1e-4),
     "apg": Setup(
         dict(num_envs=16, num_steps=8, num_epochs=4, num_minibatches=2, hidden=(16,)),
         dict(learning_rate=2e-2, critic_learning_rate=1e-2, gamma=GAMMA),
         steps=128 * 200,
         value=apg_value,
-        quick=("ObservationActionReward-box",),
         probes=lambda probe: probe.kind == "box",
         task=ObservationActionReward("box"),
     ),
@@ -297,7 +281,6 @@ SETUPS = {
         dict(learning_rate=1e-2, gamma=GAMMA, td_lambda=1.0),
         steps=8 * 8 * 150,
         value=critic_value,
-        quick=("ObservationActionReward-discrete", "Masked-discrete"),
         probes=lambda probe: probe.kind == "discrete",
         task=DelayedReward(),
         num_updates=3,
@@ -307,7 +290,6 @@ SETUPS = {
         dict(sigma=0.2, learning_rate=0.05),
         steps=16 * 8 * 100,
         value=lambda *_: None,  # it has no critic
-        quick=("ObservationActionReward-box", "ObservationActionReward-multi_discrete", "Masked-discrete"),
         probes=lambda probe: probe.known(GAMMA).action is not None,
     ),
 }
@@ -377,12 +359,13 @@ def test_every_algorithm_is_here():
     assert sorted([*SETUPS, *CONTRACT]) == list_algos()
 
 
+QUICK = {("ppo", "TimeLimit-discrete"), ("dqn", "Masked-discrete")}  # a second each: that probes are learned at all
 CASES = [(name, probe) for name, setup in SETUPS.items() for probe in PROBES if setup.probes(probe)]
 
 
 @pytest.mark.parametrize(
     "name, probe",
-    [pytest.param(n, p, id=f"{n}-{p.id}", marks=() if p.id in SETUPS[n].quick else pytest.mark.slow) for n, p in CASES],
+    [pytest.param(n, p, id=f"{n}-{p.id}", marks=() if (n, p.id) in QUICK else pytest.mark.slow) for n, p in CASES],
 )
 def test_learns_the_probe(name, probe):
     algo, hyper = made(name, probe)

@@ -35,9 +35,9 @@ def check_environment(
 ) -> None:
     """Raise AssertionError, saying what and where, unless `env` keeps the contract of `jaxrl.environment`.
 
-    Structures, types and strong typing; members of spaces; clock and time limit; batched params; determinism; finite
-    derivatives of float actions and params: from traces and one compiled program. The `whole` contract has a dozen
-    more: jit against none, one slot alone against a batch of them, the vectorised environment, one compilation,
+    Structures, types and strong typing; members of spaces; clock and time limit; batched params; determinism: from
+    traces and one compiled program. The `whole` contract has a dozen more: finite derivatives of float actions and
+    params, jit against none, one slot alone against a batch of them, the vectorised environment, one compilation,
     dynamics in float64.
     """
     params = env.default_params if params is None else params
@@ -48,7 +48,7 @@ def check_environment(
     env.validate(params)
     step = jax.jit(env.step)  # traced once for all that follows
     _check_types(env, step, params, key)
-    state = _check_episodes(env, step, params, key, num_steps)
+    state = _check_episodes(env, step, params, key, num_steps, whole)
     _check_render(env, params, state)
     if whole:
         _check_types_of_float64(env, key)
@@ -71,7 +71,7 @@ class Row(NamedTuple):
     late: Array  # start one step before the time limit
 
 
-def _check_episodes(env: Environment, one_step: Any, params: Any, key: Array, num_steps: int) -> Any:
+def _check_episodes(env: Environment, one_step: Any, params: Any, key: Array, num_steps: int, derivatives: bool) -> Any:
     """Random episodes, batched over keys and float params in one program. Returns the first row's first state."""
     agents = int(env.num_agents > 1)
     keys = jax.random.split(key, 6).reshape(2, 3)
@@ -83,7 +83,7 @@ def _check_episodes(env: Environment, one_step: Any, params: Any, key: Array, nu
     axes = jax.tree.map(lambda x: 0 if x else None, floats)
     batched = jax.tree.map(lambda x, f: jnp.stack([x] * 4) if f else x, params, floats)
     space = env.action_space(params)
-    smooth = isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating)
+    smooth = derivatives and isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating)
 
     def begin(row, params):
         obs, state = env.reset(row.reset_key, params)

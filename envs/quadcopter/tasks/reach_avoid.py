@@ -266,7 +266,7 @@ class ReachAvoid(SpecifiedTask):
         from ..scene import Scene
 
         layout, arena = state.goal.layout, np.asarray(params.arena)
-        scene = Scene(center=(0.0, 0.0, arena[2] / 2), span=2.9 * float(arena.max()))
+        scene = Scene(center=(0.0, 0.0, float(arena[2]) / 2), span=2.9 * float(arena.max()))
         draw_ball(scene, layout.goal, layout.goal_radius, GREEN)
         for center, half, radius in zip(layout.center, layout.half, layout.radius, strict=True):
             if float(radius) > 0:

@@ -267,7 +267,7 @@ class TimedGates(SpecifiedTask):
         from ..scene import Scene
 
         layout, arena = state.goal.layout, np.asarray(params.arena)
-        scene = Scene(center=(0.0, 0.0, arena[2] / 2), span=2.9 * float(arena.max()))
+        scene = Scene(center=(0.0, 0.0, float(arena[2]) / 2), span=2.9 * float(arena.max()))
         closed = np.asarray(layout.window[:, 1]) < np.asarray(state.time)
         for k, (center, yaw) in enumerate(zip(np.asarray(layout.center), np.asarray(layout.yaw), strict=True)):
             side = np.array([-np.sin(yaw), np.cos(yaw), 0.0])

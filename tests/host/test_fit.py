@@ -172,6 +172,7 @@ def one_by_one(monkeypatch):
     monkeypatch.setattr(progress, "SECONDS_PER_CALL", 0.0)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("at", [1, 7])
 def test_a_run_that_broke_off_is_resumed_bit_for_bit(algo, whole, tmp_path, one_by_one, at):
     with pytest.raises(Stop):

@@ -102,6 +102,7 @@ def test_one_step_of_runge_kutta_agrees_with_the_adaptive_solver(name):
     check_case(name, 1, 1e-6)
 
 
+@pytest.mark.optimised
 @pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("name", [n for n in CASES if n not in GIVEN])
 def test_eight_steps_agree_to_nine_digits(name):

@@ -202,6 +202,7 @@ def reference_lengths():
     return np.asarray(episode(jax.random.split(jax.random.key(3), 1000)))
 
 
+@pytest.mark.slow
 def test_noise_is_independent_between_slots_steps_and_uses():
     venv, noise = vectorize(Drift(), 64, "sparse"), 0.5
     params = Drift().default_params.replace(noise=jnp.float32(noise), max_steps=jnp.int32(5))
@@ -323,6 +324,7 @@ def test_restart_touches_masked_slots_only_and_does_not_recompile():
     assert sorted(traces) == ["restart", "step"]
 
 
+@pytest.mark.slow
 def test_restart_with_level_fn_draws_new_levels_in_masked_slots():
     venv = vectorize(Drift(), 4, level_fn=spread_gain)
     params = venv.default_params
@@ -428,6 +430,7 @@ def test_derivatives_of_all_orders_pass_sparse_resets():
         assert second != 0
 
 
+@pytest.mark.slow
 def test_pool_is_refreshed_by_chunk_entries_a_step():
     venv = vectorize(Drift(), 4, "pool", pool_size=32, chunk=4)
     params = venv.default_params.replace(max_steps=jnp.int32(1))
@@ -458,6 +461,7 @@ def test_no_key_is_used_twice(reset):
         assert_no_key_reuse(partial(everything, Reuse(), settings), jax.random.key(2))
 
 
+@pytest.mark.slow
 def test_several_agents_have_their_own_rewards():
     venv = vectorize(Team(id="Team"), 3, "sparse")
     _, vstate = venv.reset(jax.random.key(0), venv.default_params)

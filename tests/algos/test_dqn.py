@@ -101,6 +101,7 @@ def test_whole_loss_by_hand(double, allowed, bootstrap):
 # ---- exploration
 
 
+@pytest.mark.slow
 def test_greedy_is_the_best_action_even_where_all_are_as_likely():
     """With epsilon 1 the largest probability tells nothing."""
     algo, first = cartpole(), cartpole().init(jax.random.key(0))
@@ -126,6 +127,7 @@ FAST = dqn.Hyper(
 )
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize(
     ("probe", "changes"),
     [
@@ -155,6 +157,7 @@ def test_probes(probe, changes):
         assert np.nanmin(metrics["episode_length"]) == np.nanmax(metrics["episode_length"]) == 5
 
 
+@pytest.mark.slow
 def test_privileged_observations_are_neither_stored_nor_seen():
     algo = dqn.make(Privileged(), SMALL)
     state, _ = jax.jit(algo.update)(algo.init(jax.random.key(0)))
@@ -199,6 +202,7 @@ class Curved(nn.Module):
         return dense(2)(nn.tanh(dense(8)(obs)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x64", [False, True])
 def test_vmap_over_seeds_and_settings_equals_single_runs(x64):
     """Also where one setting starts to learn later than another: a branch for one run, a select for many."""
@@ -231,6 +235,7 @@ def test_vmap_over_seeds_and_settings_equals_single_runs(x64):
         assert len(traces) == 2
 
 
+@pytest.mark.slow
 def test_states_keep_their_types_so_that_nothing_compiles_twice():
     algo, traces = cartpole(), []
 
@@ -256,6 +261,7 @@ def test_make_returns_the_same_functions_for_equal_arguments():
     hash(algo)
 
 
+@pytest.mark.slow
 def test_the_replay_holds_the_rollouts_with_true_successors():
     """Five rollouts of 8 in a memory of 32, episodes cut every three steps: the last four, the oldest overwritten."""
     env, params = make("CartPole-v1")
@@ -313,6 +319,7 @@ def test_learning_starts_and_the_target_network_moves_when_told():
     np.testing.assert_array_equal(flat(state.target_weights), flat(state.weights))
 
 
+@pytest.mark.slow
 def test_every_parameter_group_learns_and_the_gradient_is_clipped_by_its_norm():
     """Adam forgets a constant scale of the gradient, so it is seen in the first moment."""
     config = dataclasses.replace(TINY, num_updates=1, dueling=True, hidden=(8, 8))
@@ -329,6 +336,7 @@ def test_every_parameter_group_learns_and_the_gradient_is_clipped_by_its_norm():
     close(means[1e-3] / np.linalg.norm(means[1e-3]), means[1e3] / np.linalg.norm(means[1e3]), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_nothing_is_learnt_before_the_replay_holds_a_window():
     """A window of 3 from rollouts of 1: the third update is the first that may sample."""
     config = dataclasses.replace(TINY, num_steps=1, n_step=3)
@@ -339,6 +347,7 @@ def test_nothing_is_learnt_before_the_replay_holds_a_window():
         assert state.optimizer.count == count
 
 
+@pytest.mark.slow
 def test_meta_gradient_through_updates():
     algo = cartpole()
 
@@ -353,6 +362,7 @@ def test_meta_gradient_through_updates():
     assert np.all(np.isfinite(both)) and np.all(both != 0)
 
 
+@pytest.mark.slow
 def test_no_key_is_used_twice():
     def run(key):
         algo = dqn.make(ObservationReward(id="key reuse"), TINY)
@@ -373,6 +383,7 @@ class Linear(nn.Module):
         return nn.Dense(self.outputs)(obs)
 
 
+@pytest.mark.slow
 def test_bring_your_own_network_and_vector_env():
     venv = vectorize(make("CartPole-v1")[0], 2, "dense")
     algo = dqn.make(venv, TINY, Linear())

@@ -77,6 +77,7 @@ def generation(strategy, optimizer="adam", **hyper):
     return mean, *learner(strategy, optimizer)(state, rollout)
 
 
+@pytest.mark.slow
 def test_open_es_by_hand():
     mean, state, metrics = generation("open_es", learning_rate=0.01)
     # (-1/2 - 1/6) noise_0 + (1/2 + 1/6) noise_1, over 4 * 0.5: a gradient of the cost.
@@ -100,6 +101,7 @@ def test_pgpe_by_hand(std_learning_rate, std):
     close(state.search.std, std)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["cma_es", "sep_cma_es"])
 def test_cma_es_recombines_the_better_half(strategy):
     mean, state, _ = generation(strategy)
@@ -123,6 +125,7 @@ def test_an_optimiser_as_a_transformation_keeps_its_rate():
         assert after.count == 1 and rate == jnp.float32(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_other_optimisers_move_the_mean(optimizer):
     mean, state, _ = generation("open_es", optimizer=optimizer, learning_rate=0.01)
@@ -131,6 +134,7 @@ def test_other_optimisers_move_the_mean(optimizer):
     assert_same_type(tiny("open_es", optimizer=optimizer).init(jax.random.key(0)), state, "before and after")
 
 
+@pytest.mark.slow
 def test_the_learning_rate_anneals_by_the_steps_before_the_generation():
     algo = tiny("open_es")
     state = algo.init(jax.random.key(0), evolution.Hyper(learning_rate=0.1, anneal_steps=2 * algo.steps_per_update))
@@ -139,6 +143,7 @@ def test_the_learning_rate_anneals_by_the_steps_before_the_generation():
         close(state.search.opt_state[1], expected)
 
 
+@pytest.mark.slow
 def test_members_start_together_or_apart():
     for common in (True, False):
         algo = evolution.make(
@@ -220,6 +225,7 @@ def test_dict_observations_are_normalised_and_privileged_ones_unseen():
     assert algo.act(policy, jax.random.key(0), {"obs": jnp.zeros((3, 1))})[0].shape == (3,)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("strategy", evolution.STRATEGIES)
 def test_no_key_is_used_twice(strategy):
     algo = tiny(strategy)

@@ -131,6 +131,7 @@ def sequence_values(config, weights, hidden, obs, start):
     return jax.jit(network(config).apply)(weights, hidden, obs, start)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, GRU, LSTM], ids=["none", "gru", "lstm"])
 def test_a_rollout_bootstraps_from_the_final_observation_of_its_own_episode(config):
     """Every episode by itself, from nothing remembered: all values, and that of its final observation at the end."""
@@ -166,6 +167,7 @@ def test_a_rollout_bootstraps_from_the_final_observation_of_its_own_episode(conf
     close(rollout.next_value[-1], q[0].max(-1), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_nothing_is_remembered_on_a_level_that_was_put_in():
     algo, init, collect = cartpole(GRU)
     state, _ = collect(init(jax.random.key(2)))
@@ -175,6 +177,7 @@ def test_nothing_is_remembered_on_a_level_that_was_put_in():
     np.testing.assert_array_equal(rollout.start[0], slots)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [GRU, dataclasses.replace(LSTM, burn_in=8)], ids=["gru", "lstm"])
 def test_a_replay_of_the_sequence_is_what_happened(config):
     """Three rollouts with the same weights, which cut episodes: burn-in and replay give the values of acting."""
@@ -216,6 +219,7 @@ def test_burn_in_replaces_a_stale_carry_and_is_not_learnt_from():
     close(total(hidden, obs, begun)[0], total(0 * hidden, obs, begun)[0])
 
 
+@pytest.mark.slow
 def test_a_deployed_carry_forgets_where_told():
     algo, init, _ = cartpole(GRU)
     state = init(jax.random.key(6))
@@ -239,6 +243,7 @@ def test_recurrent_variants_keep_the_contract(config):
     check_algorithm(algo, hyper=pqn_rnn.Hyper(learning_rate=1e-2), num_updates=3)
 
 
+@pytest.mark.slow
 def test_one_minibatch_by_hand():
     """A whole rollout as one minibatch: the reported loss is that of targets computed step by step."""
     config = dataclasses.replace(TINY, num_epochs=1, num_minibatches=1)
@@ -257,6 +262,7 @@ def test_one_minibatch_by_hand():
     close(metrics["q_value"], taken.mean())
 
 
+@pytest.mark.slow
 def test_forbidden_actions_are_neither_taken_nor_bootstrapped_from():
     algo = pqn.make(Masked(), TINY)
     state, rollout = jax.jit(algo.collect)(algo.init(jax.random.key(8)))
@@ -270,6 +276,7 @@ def test_forbidden_actions_are_neither_taken_nor_bootstrapped_from():
     np.testing.assert_array_equal(action, [0, 3])
 
 
+@pytest.mark.slow
 def test_no_key_is_used_twice():
     algo = pqn_rnn.make(ObservationActionReward(id="key reuse"), dataclasses.replace(GRU, num_epochs=1))
 

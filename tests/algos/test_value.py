@@ -133,6 +133,7 @@ limits = st.tuples(st.floats(-50, 50), st.floats(0.5, 100)).map(lambda x: (x[0],
 shares = st.lists(st.floats(0.01, 1), min_size=6, max_size=6).map(lambda p: np.array(p) / np.sum(p))
 
 
+@pytest.mark.slow
 @given(limits, shares, st.floats(-3, 3), st.floats(0, 1))
 def test_projection_keeps_mass_and_mean_inside_the_support(limits, probability, reward, discount):
     low, high = limits
@@ -221,6 +222,7 @@ def tiny(name, **changes):
     return algo, module.Hyper(**START), jax.jit(algo.update)
 
 
+@pytest.mark.slow
 def test_noise_explores_and_greedy_actions_have_none():
     algo, hyper, _ = tiny("rainbow")
     policy, obs = algo.policy(algo.init(jax.random.key(0), hyper)), jnp.full((500, 4), 0.3)
@@ -235,6 +237,7 @@ def test_noise_explores_and_greedy_actions_have_none():
 # ---- the protocol
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", MODULES)
 def test_every_parameter_learns_by_finite_steps_and_compiles_once(name):
     algo, hyper, update = tiny(name)
@@ -249,6 +252,7 @@ def test_every_parameter_learns_by_finite_steps_and_compiles_once(name):
     assert state.optimizer.count == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rainbow", "iqn"])
 def test_no_key_is_used_twice(name):
     module = MODULES[name]
@@ -261,6 +265,7 @@ def test_no_key_is_used_twice(name):
     assert_no_key_reuse(run, jax.random.key(list(MODULES).index(name) + 50))
 
 
+@pytest.mark.slow
 def test_priorities_are_those_of_the_batches():
     """Only windows that were drawn change, by the rule p = error + 1e-6 to the power alpha."""
     algo, hyper, update = tiny("dqn", prioritised=True, n_step=2, num_updates=1)
@@ -277,6 +282,7 @@ def test_priorities_are_those_of_the_batches():
     assert 0.5 * errors.min() ** 2 - 1e-4 <= metrics["loss"] <= 0.5 * errors.max() ** 2 + 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ratio", "counts"), [(np.inf, [2, 4, 6, 8]), (0.125, [1, 2, 3, 4]), (0.0625, [0, 1, 1, 2])])
 def test_replay_ratio(ratio, counts):
     """Eight steps an update and at most two gradient steps."""
@@ -297,6 +303,7 @@ RANDOM = dict(exploration_steps=0, epsilon_end=0.5)
 RANGE = dict(v_min=-6.0, v_max=6.0)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize(
     ("module", "probe", "config", "hyper"),
     [

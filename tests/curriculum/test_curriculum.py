@@ -350,6 +350,7 @@ def largest_change(a, b):
     return max(jax.tree.leaves(jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), a, b)))
 
 
+@pytest.mark.slow
 def test_robust_plr_learns_from_replayed_levels_only(robust_plr):
     algo, init, collect, learn, _ = robust_plr
     state = init(jax.random.key(3))
@@ -412,6 +413,7 @@ def numbers():
     return level_fn, {"low": jnp.zeros(())}, seen
 
 
+@pytest.mark.slow
 def test_parallel_plr_replays_half_of_each_batch():
     level_fn, params, seen = numbers()
     for robust in (True, False):
@@ -444,6 +446,7 @@ def test_domain_randomisation_learns_from_new_levels():
     np.testing.assert_array_equal(cur.update(jax.random.key(2), state, batch, seen(batch))["low"], 2)
 
 
+@pytest.mark.slow
 def test_students_without_values_under_a_curriculum_that_reads_no_score():
     env, params = jaxrl.make("CartPole-v1")
     venv = jaxrl.vectorize(env, 4, batched_params=True)
@@ -460,6 +463,7 @@ def test_students_without_values_under_a_curriculum_that_reads_no_score():
         curriculum.attach(dqn.make(venv, dataclasses.replace(config, n_step=3)), dr.make(cartpole_level))
 
 
+@pytest.mark.slow
 def test_what_was_earned_in_a_cut_episode_is_no_part_of_the_next_return():
     """A return that went on over 16 steps of reward 1 would be 16 at gamma 1; each level starts from nothing."""
     algo = curriculum.attach(cartpole_student(num_steps=4, normalize_reward=True), dr.make(cartpole_level), score=None)
@@ -470,6 +474,7 @@ def test_what_was_earned_in_a_cut_episode_is_no_part_of_the_next_return():
     np.testing.assert_allclose(state.student.reward_scaler.returns, 4)  # no pole falls within 4 steps
 
 
+@pytest.mark.slow
 def test_attached_algorithm_trains_and_resumes_unchanged(robust_plr):
     algo, init, _, _, update = robust_plr
     state, metrics = jax.jit(lambda k: jaxrl.train(algo, k, 6 * algo.steps_per_update))(jax.random.key(1))
@@ -505,6 +510,7 @@ def maze_level(key, params):
     return jaxrl.make("Maze-v0", height=5, width=5)[0].generate(key, params)
 
 
+@pytest.mark.slow
 def test_a_recurrent_student_remembers_nothing_of_the_level_before():
     algo = curriculum.attach(maze_student(), dr.make(maze_level))
     state = jax.jit(algo.init)(jax.random.key(0), None, jaxrl.make("Maze-v0")[1])
@@ -522,6 +528,7 @@ def test_a_recurrent_student_remembers_nothing_of_the_level_before():
         np.testing.assert_array_equal(getattr(first.student, name), getattr(second.student, name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [False, True])
 def test_plr_trains_a_recurrent_student_on_mazes(parallel):
     cur = plr.make(maze_level, plr.Config(buffer_size=12, parallel=parallel))
@@ -572,6 +579,7 @@ class Other:
     length: jax.Array
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize(
     ("level_fn", "says"),
     [
@@ -608,6 +616,7 @@ def test_levels_that_the_environment_refuses_are_found_outside_of_jit():
     jax.eval_shape(algo.init, jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_weakly_typed_levels_do_not_recompile():
     def level_fn(key, params):
         return params.replace(length=jnp.where(jax.random.bernoulli(key), 1.0, 2.0))  # weak

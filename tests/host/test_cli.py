@@ -100,6 +100,7 @@ def test_config_says_what_was_run(run):
     assert config["recipe"]["params"]["length"] == 0.5 and config["recipe"]["run"]["seed"] == 3
 
 
+@pytest.mark.slow
 def test_tuned_settings_are_the_default_and_can_be_left_out(monkeypatch, tmp_path):
     recipes = []
     monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)

@@ -93,6 +93,7 @@ def test_multi_categorical_refuses_logits_of_another_width():
         MultiCategorical(jnp.zeros(5), (2, 2)).mode()
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_sample_and_log_prob_agree_with_both(name):
     @jax.jit
@@ -115,6 +116,7 @@ def test_entropy_is_the_expected_surprise(name):
     assert (np.abs(-log_prob.mean(0) - EXAMPLES[name].entropy()) < error).all()
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", ["many", "multi", "normal", "tanh_normal", "beta"])
 def test_vmap_and_pytree(name):
     d, x = EXAMPLES[name], jnp.asarray(draws(name)[0][0])
@@ -126,6 +128,7 @@ def _batched(d):
     return jax.tree.map(lambda leaf: 0 if leaf.ndim > 1 else None, d)
 
 
+@pytest.mark.slow
 def test_masked_actions_never_happen_and_leave_everything_finite():
     mask = jnp.array([[True, False, True, False], [False, False, False, True], [True, True, True, True]])
     logits = LOGITS * 10

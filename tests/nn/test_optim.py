@@ -109,6 +109,7 @@ def test_each_name_descends(name):
     assert_strong(state, name)
 
 
+@pytest.mark.slow(but_first=3)
 @pytest.mark.parametrize("name", sorted({*OPTIMIZERS} - {"muon"}))
 def test_each_name_on_one_vector_is_optax_on_the_tree(name):
     """Over steps whose gradients are large, small, zero, and not; to rounding."""
@@ -137,6 +138,7 @@ def test_each_name_on_one_vector_is_optax_on_the_tree(name):
     chex.assert_trees_all_close(got, expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_muon_steps_on_matrices_have_one_size_in_all_directions_and_the_rest_is_nadam():
     weights = {
         "kernel": jax.random.normal(jax.random.key(0), (2, 4, 6)),  # of two networks
@@ -190,6 +192,7 @@ def derivatives(transformation):
     return jax.jit(lambda x, y: (jax.grad(f, (0, 1))(x, y), jax.hessian(f, (0, 1))(x, y)))(0.1, 0.3)
 
 
+@pytest.mark.slow(but_first=3)
 @pytest.mark.parametrize("name", sorted({*OPTIMIZERS} - {"muon"}))
 def test_second_derivatives_are_finite_at_a_gradient_of_zero(name):
     assert all(np.isfinite(x) for x in jax.tree.leaves(derivatives(optimizer_of(name).at)))
@@ -267,6 +270,7 @@ def test_a_function_sees_the_tree_unless_it_is_said_to_be_flat():
 TINY = ppo.Config(num_envs=2, num_steps=4, num_epochs=1, num_minibatches=1, hidden=(8,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "optimizer"),
     [
@@ -285,6 +289,7 @@ def test_ppo_takes_an_optimiser(config, optimizer):
     assert all(jax.tree.leaves(moved)), moved
 
 
+@pytest.mark.slow
 def test_ppo_by_default_is_optax_adam_with_ppos_eps():
     """On the whole of a rollout in one step, against the loss by hand."""
     env = make("CartPole-v1")[0]
@@ -295,6 +300,7 @@ def test_ppo_by_default_is_optax_adam_with_ppos_eps():
     chex.assert_trees_all_close(runs[0].weights, runs[1].weights, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_learning_rate_does_not_compile_again():
     algo = ppo.make(make("CartPole-v1")[0], TINY, optimizer=lambda lr: optax.adamw(lr, weight_decay=0.1))
     chex.clear_trace_counter()
@@ -307,6 +313,7 @@ def test_a_learning_rate_does_not_compile_again():
     assert np.all(changes[0] == 0) and np.any(changes[1] != 0)
 
 
+@pytest.mark.slow
 def test_sac_has_an_optimiser_for_each_network():
     config = sac.Config(buffer_size=64, batch_size=8, hidden=(8,), optimizer="muon")
     algo = sac.make(make("Pendulum-v1")[0], config)

@@ -80,12 +80,14 @@ def bernoulli(arms):
 MODULES = [epsilon_greedy, exp3, nonstationary_ucb, successive_elimination, thompson, ucb]
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("module", [epsilon_greedy, nonstationary_ucb, successive_elimination, ucb])
 def test_every_arm_is_tried_once_first(module):
     _, actions, _, _ = recorded(module.make(bernoulli(7)), 7)
     np.testing.assert_array_equal(np.sort(actions), np.arange(7))
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.split(".")[-1])
 def test_the_memory_is_new_with_each_problem(module):
     params = bernoulli(3).default_params.replace(max_steps=jnp.int32(9))
@@ -157,6 +159,7 @@ def test_kl_bound_against_a_root_finder():
     close(ucb.kl_bound(jnp.array([0.0, 0.4, 1.0]), jnp.ones(3), jnp.float32(1)), [0, 0.4, 1])
 
 
+@pytest.mark.slow
 def test_the_arm_of_the_highest_bound_is_pulled():
     for bound, arm in (("ucb1", 1), ("kl", 1), ("moss", 1)):
         algo = ucb.make(bernoulli(3), ucb.Config(bound=bound))
@@ -270,6 +273,7 @@ def test_exp3_plays_its_probabilities():
 CONTEXTUAL = ContextualLinearBandit(arms=4, dim=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("radius", ["constant", "oful"])
 def test_lin_ucb_is_ridge_regression_and_its_bounds(radius):
     hyper = lin_ucb.Hyper(alpha=0.7, regularisation=0.5, noise_scale=0.2, theta_norm=1.5, delta=0.05)
@@ -289,6 +293,7 @@ def test_lin_ucb_is_ridge_regression_and_its_bounds(radius):
         close(memory.log_det[t], np.log(np.linalg.det(A / 0.5)), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_lin_ts_draws_from_the_posterior():
     algo = lin_ts.make(CONTEXTUAL)
     hyper = lin_ts.Hyper(v=0.8, regularisation=0.5)

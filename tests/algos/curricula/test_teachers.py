@@ -88,6 +88,7 @@ def test_unfinished_episodes_do_not_count(name):
     jax.tree.map(np.testing.assert_array_equal, start, after)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", TEACHERS)
 def test_dimensions_come_from_the_level_function(name):
     params = jaxrl.make("CartPole-v1")[1]
@@ -116,6 +117,7 @@ def test_learning_progress_by_hand():
     np.testing.assert_allclose(few, [0, 0, 0, 0.3, 0.4], atol=1e-6)  # more than five before: from the fourth on
 
 
+@pytest.mark.slow
 def test_learning_progress_is_that_of_one_task_after_another():
     cur = alp_gmm.make(level_fn, alp_gmm.Config(2, fit_rate=20, largest=2, history=100), alp_gmm.Hyper(0.0, 1.0))
     x = np.asarray(jax.random.uniform(KEY, (48, 2)))
@@ -132,6 +134,7 @@ def test_learning_progress_is_that_of_one_task_after_another():
     np.testing.assert_allclose(state.memory.rows[:48, 3], expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_rewards_are_returns_in_their_bounds():
     cur = alp_gmm.make(level_fn, TEACHERS["alp_gmm"][1], alp_gmm.Hyper(return_low=-150.0, return_high=350.0))
     state = cur.init(KEY, ())
@@ -146,6 +149,7 @@ def two_places(utility, d):
     return Mixture(jnp.array([0.5, 0.5, 0.0]), mean, jnp.broadcast_to(1e-4 * jnp.eye(d), (3, d, d)))
 
 
+@pytest.mark.slow
 def test_alp_gmm_samples_where_progress_is():
     cur = alp_gmm.make(level_fn, *TEACHERS["alp_gmm"][1:])
     state = cur.init(KEY, ())
@@ -183,6 +187,7 @@ def test_covar_gmm_samples_where_rewards_grow():
     np.testing.assert_allclose((np.abs(x - 0.8).max(1) < 0.05).mean(), 0.2 * 0.1**2 + 0.8, atol=0.02)
 
 
+@pytest.mark.slow
 def test_covar_gmm_fits_tasks_times_and_rewards():
     cur = covar_gmm.make(level_fn, covar_gmm.Config(1, fit_rate=40, smallest=1, largest=1), covar_gmm.Hyper(0.0, 1.0))
     state, x = cur.init(KEY, ()), np.asarray(jax.random.uniform(KEY, (40, 1)))
@@ -215,6 +220,7 @@ def test_progress_by_hand():
         np.testing.assert_allclose(riac.progress(rewards, rank, jnp.int32(count), window), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_split_with_the_most_different_progress_wins():
     config = riac.Config(1, region_size=40, attempts=200)
     x = np.random.default_rng(0).permutation(np.linspace(0.005, 0.995, 41))
@@ -238,6 +244,7 @@ def test_the_split_with_the_most_different_progress_wins():
         np.testing.assert_allclose(split.alp[side], alp_of(reward[mine], 40), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_leaf_that_cannot_split_forgets_its_oldest_quarter():
     cur = riac.make(level_fn, riac.Config(1, region_size=20), riac.Hyper(0.0, 1.0))
     state = cur.init(KEY, ())
@@ -250,6 +257,7 @@ def test_a_leaf_that_cannot_split_forgets_its_oldest_quarter():
     np.testing.assert_allclose(tree.alp[0], alp_of(np.arange(5, 21) / 21, 20), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_tree_is_a_partition_and_each_region_knows_its_own():
     config = riac.Config(2, region_size=20, attempts=10, max_regions=31)
     cur = riac.make(level_fn, config, riac.Hyper(0.0, 1.0))
@@ -276,6 +284,7 @@ def test_the_tree_is_a_partition_and_each_region_knows_its_own():
     np.testing.assert_allclose(held, reward[-21:], rtol=1e-5)  # the root holds the last of all
 
 
+@pytest.mark.slow
 def test_riac_samples_regions_by_progress_and_mutates_their_worst_task():
     cur = riac.make(level_fn, TEACHERS["riac"][1], riac.Hyper(0.0, 1.0, mutation=0.01))
     state = cur.init(KEY, ())
@@ -335,6 +344,7 @@ def test_random_tasks_fill_the_box():
 # ---- a student
 
 
+@pytest.mark.slow
 def test_a_student_under_a_teacher():
     env, params = jaxrl.make("CartPole-v1")
     lengths = ranges(params, {"length": (0.2, 3.0), "mass_pole": (0.05, 1.0)})

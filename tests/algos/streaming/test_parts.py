@@ -73,6 +73,7 @@ def test_td_error_bootstraps_unless_terminated():
     np.testing.assert_allclose(td_error(*args, jnp.bool_(True), 0.9), -1.0)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("fan_in, zeros", [(1, 1), (4, 4), (10, 9), (32, 29), (45, 41)])
 def test_sparse_weights(fan_in, zeros):
     kernel = np.asarray(sparse(0.9)(jax.random.key(0), (fan_in, 300)))
@@ -88,6 +89,7 @@ def test_sparse_weights(fan_in, zeros):
     assert np.all(np.asarray(sparse(0.0)(jax.random.key(0), (fan_in, 3))) != 0)
 
 
+@pytest.mark.slow
 def test_layer_norm_has_no_gain_or_bias():
     x = jnp.array([[1.0, 2.0, 3.0, 6.0], [5.0, 5.0, 5.0, 5.0]])
     expected = (np.array([1.0, 2.0, 3.0, 6.0]) - 3) / np.sqrt(3.5 + 1e-5)
@@ -126,6 +128,7 @@ def test_statistics_are_numpys():
     np.testing.assert_array_equal(standardized(None, jnp.ones(2)), 1)
 
 
+@pytest.mark.slow
 def test_the_stream_normalises_as_it_goes():
     """Statistics hold every observation once, first ones included; the return's scale starts anew with an episode."""
     env, params = make("CartPole-v1")

@@ -183,6 +183,7 @@ def test_adversarial_regret_is_against_the_best_fixed_arm_in_hindsight():
     assert int(best_fixed_arm(table, jnp.int32(4))) == 0
 
 
+@pytest.mark.slow
 def test_the_constrained_adversary_alternates_in_growing_phases():
     env = AdversarialBandit(arms=5, rounds=1000)
     params = env.default_params.replace(gap=jnp.float32(0.3))

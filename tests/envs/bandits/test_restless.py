@@ -238,6 +238,7 @@ def test_arms_move_by_their_own_transition():
     np.testing.assert_array_equal(last, [1, 1])
 
 
+@pytest.mark.slow
 def test_whittle_policy_beats_random_and_resting():
     """Averages over 64 runs of 200 steps; the index at the long-run average."""
     env = restless.RestlessBandit(num_arms=10, budget=2)
@@ -342,6 +343,7 @@ def packing_exists(action, params, budget):
 SEARCH = {"path": walk_exists, "matching": schedule_exists, "capacity": packing_exists}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCH)
 def test_feasible_is_what_exhaustive_search_finds(name):
     env = SMALL[name]
@@ -378,6 +380,7 @@ def test_packing_with_many_workers_is_exact():
     assert 0.1 < result.mean() < 0.9
 
 
+@pytest.mark.slow
 def test_an_infeasible_action_is_no_action():
     for env in SMALL.values():
         params = env.default_params
@@ -390,6 +393,7 @@ def test_an_infeasible_action_is_no_action():
         assert rested.reward == flagged.reward
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", SMALL)
 def test_expected_reward_is_the_mean_and_fill_is_feasible(name):
     env = SMALL[name]
@@ -424,6 +428,7 @@ def test_the_sigmoid_link():
     assert (climb[9][~quick] > 0.9 * height[~quick]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(20, 5), (40, 10), (100, 20)])
 def test_instances_are_as_the_paper_draws_them(size):
     num_arms, budget = size
@@ -465,6 +470,7 @@ def test_a_tour_of_ten_arms_is_found_exactly():
 # ---- the experiment's arg-max
 
 
+@pytest.mark.slow
 def test_the_mixed_integer_program_finds_what_enumeration_finds(monkeypatch):
     """Linear objectives, and a ReLU network of two layers whose weights are drawn at random."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "experiments" / "sequoia"))
@@ -488,6 +494,7 @@ def test_the_mixed_integer_program_finds_what_enumeration_finds(monkeypatch):
         assert np.isclose(network(found), network(actions).max(), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_all_feasible_actions_are_enumerated():
     for env in SMALL.values():
         params = env.default_params

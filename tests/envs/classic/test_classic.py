@@ -69,6 +69,7 @@ def run_steps(env_id, states, actions, dtype):
 # ---- agreement with Gymnasium
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("env_id", REFERENCE_IDS)
 def test_transitions_are_gymnasiums(env_id):
     data = golden(env_id)

@@ -126,6 +126,7 @@ def test_generators_hold_what_the_missions_need():
     assert np.all(np.sort(per_room, 1) == [0, 3, 3, 3, 3, 3, 3, 3, 4])
 
 
+@pytest.mark.slow
 def test_limits_follow_the_mission():
     levels = draw("BabyAI-MiniBossLevel-v0")
     verbs = levels.mission[:, 1::9]
@@ -137,6 +138,7 @@ def test_limits_follow_the_mission():
     assert np.all(capped.max_steps == np.minimum(levels.max_steps[:100], 300))
 
 
+@pytest.mark.slow
 def test_rows_are_flooded_as_cells():
     for height, width in ((7, 31), (22, 9)):
         passable = jax.random.bernoulli(KEYS[0], 0.62, (100, height, width))
@@ -194,6 +196,7 @@ AROUND = [LEFT, FORWARD, RIGHT, FORWARD, FORWARD]  # up and along the wall to th
 BACK = [RIGHT, RIGHT, FORWARD, LEFT]  # and to where the key was
 
 
+@pytest.mark.slow(but_first=5)
 @pytest.mark.parametrize(
     ("told", "actions", "end"),
     [
@@ -252,6 +255,7 @@ def test_objects_are_meant_as_they_lie_at_the_start():
         assert play(carry, told, room=room) == end
 
 
+@pytest.mark.slow
 def test_strict_missions_fail():
     told = tuple(int(x) for x in PickupDist(debug=True).tell(take_ball))
     room = "############## \n ##>>KrAb....## \n" + 4 * " ##..........## \n" + " ##############"
@@ -260,6 +264,7 @@ def test_strict_missions_fail():
     assert play([DONE, PICKUP], told, PickupDist(debug=True, levels=True), room.replace("KrAb", "AbKr")) == won(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [OpenTwoDoors(debug=True), OpenDoorsOrder(debug=True), OpenDoorsOrder()])
 def test_doors_in_order(env):
     """The first door, then the second; toggling another one first fails if strict, and so, as in the reference, does
@@ -282,6 +287,7 @@ def test_doors_in_order(env):
         assert end([*to_blue, TOGGLE, TOGGLE, RIGHT, RIGHT, FORWARD, FORWARD, FORWARD, TOGGLE]) == won(10)
 
 
+@pytest.mark.slow
 def test_an_object_in_hand_at_the_start():
     """What is carried is no longer there; putting it down with the first action does not count."""
     env = PutNext(room_size=5, start_carrying=True, levels=True)
@@ -306,6 +312,7 @@ def test_missions_in_words():
     assert GoTo().mission_text(GoTo().tell(go_to_key)) == "go to the red key"
 
 
+@pytest.mark.slow
 def test_missions_of_one_shape():
     """With `clauses=4` every id's mission is of one shape, and judged and read the same."""
     wide, narrow = OpenDoorsOrder(clauses=4), OpenDoorsOrder()
@@ -346,6 +353,7 @@ def test_unfit_settings_and_levels():
             ENV.level(ROOM, tuple(int(x) for x in told))
 
 
+@pytest.mark.slow
 def test_mutants_are_levels():
     env = ENV
     level = env.level(ROOM, tuple(int(x) for x in mission(Clause(Verb.GO_TO, Thing(BALL, 3, Place.FRONT)))))

@@ -94,6 +94,7 @@ def test_steps_are_the_reference(name):
         np.testing.assert_allclose(obs[:, -1], 0.007, rtol=1e-6)
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("name", TABULAR)
 def test_values_are_the_reference(name):
     c = case(name)
@@ -385,6 +386,7 @@ def test_bad_settings():
         GridWorld(observation="onehot")
 
 
+@pytest.mark.slow
 def test_picture():
     for family in ("long_dense", "rand_small"):
         env = GridWorld(family=family)

@@ -452,6 +452,7 @@ def test_the_depth_first_walk_has_its_own_distribution():
     assert chi2 < len(ours) - 1 + 4 * np.sqrt(2 * len(ours)), ours
 
 
+@pytest.mark.slow
 def test_corridors_have_the_goal_in_a_dead_end():
     levels = family(Corridor())
     assert {tuple(p) for p in np.asarray(levels.goal_pos).tolist()} == {

@@ -230,6 +230,7 @@ def solvable(levels: Level) -> np.ndarray:
     return np.all(reached | ~wanted, (1, 2))
 
 
+@pytest.mark.slow(but_first=3)
 @pytest.mark.parametrize("id", marked(COUNTS, QUICK_COUNTS))
 def test_levels_can_be_solved(id):
     levels = jax.tree.map(lambda x: x[:512], draw(id))
@@ -276,6 +277,7 @@ def test_levels_as_text(id):
             np.testing.assert_array_equal(getattr(back, name), getattr(level, name), err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_level_is_the_params():
     env, _ = make("MiniGrid-DoorKey-5x5-v0")
     levels = env.as_levels()

@@ -88,6 +88,7 @@ def player(size):
     return jax.jit(lambda state, actions, level: jax.lax.scan(lambda s, a: jax.vmap(step)(s, a, level), state, actions))
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_trajectories_are_the_reference_s(layout):
     want = data(layout)
@@ -200,6 +201,7 @@ def test_without_meta_the_goal_ends_the_episode():
     assert ts.truncated and not ts.terminated
 
 
+@pytest.mark.slow
 def test_batches_do_what_single_steps_do():
     """Rules and trials are computed for few entries at a time: alone, in a batch, in a batch of batches."""
     env, level, step = hold_world()
@@ -227,6 +229,7 @@ def test_batches_do_what_single_steps_do():
     assert changed >= 40
 
 
+@pytest.mark.slow
 def test_rules_act_in_their_order():
     """ball -> key -> hex in one step where the rules stand in that order, in two where they do not."""
     env = rule_world.RuleWorld("R1", 5, "trivial", levels=True)
@@ -282,6 +285,7 @@ def test_what_is_seen():
 # ---- rulesets
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", NAMES)
 def test_drawn_rulesets(name):
     tasks, _, depth, main, tiles = facts(name)
@@ -305,6 +309,7 @@ def test_drawn_rulesets(name):
     assert not (kind[a >> 4 == rules.GOAL] > 3).any()
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", NAMES)
 def test_drawn_rulesets_can_be_solved(name):
     plans = [search.solve(at(drawn(name), i)) for i in range(25)]
@@ -331,6 +336,7 @@ def test_search_finds_traps():
         search.solve(ruleset((6, 1, 1)))
 
 
+@pytest.mark.slow
 def test_mutations_are_sound():
     tasks = drawn("medium-1m")
     mutate, mutated = jax.jit(jax.vmap(rulesets.mutate)), tasks
@@ -370,6 +376,7 @@ FINGERPRINTS = {
 }
 
 
+@pytest.mark.slow
 def test_repeated_draws_are_skipped():
     bench = benchmarks.benchmark("trivial-1m")
     skipped = np.asarray(bench.skipped)
@@ -387,6 +394,7 @@ def test_repeated_draws_are_skipped():
         np.testing.assert_array_equal(taken(jnp.asarray([index - 1, index])), print_of(around))
 
 
+@pytest.mark.slow
 def test_benchmark_parts():
     bench = benchmarks.benchmark("small-1m")
     train, test = bench.split(0.9)
@@ -485,6 +493,7 @@ def test_pictures():
     assert len(np.unique(tiles, axis=0)) >= 12 * 12 + 1  # all empties but the coloured floors differ from each other
 
 
+@pytest.mark.slow
 def test_a_batch_of_tasks():
     """Every slot its own ruleset, a new one each episode."""
     env = rule_world.RuleWorld("R1", 5, rulesets.Config(1, 0.3, 0, 0), levels=True)

@@ -172,6 +172,7 @@ def test_currents_stay_within_limits_when_references_jump():
     fine(*run(id, params.replace(references=jumps), steps=2000))
 
 
+@pytest.mark.slow
 def test_a_doubly_fed_machine_follows_currents_against_its_flux():
     """Its rotor's voltage keeps the flux that the stator's current takes away, within the rotor's own limit."""
     id = "Cont-CC-DFIM-v0"
@@ -238,6 +239,7 @@ def brute_force(l_d, l_q, psi, constant, torque, i_max, psi_max):
 PMSM_AXES, SYNRM_AXES, ROUND = (0.37e-3, 1.2e-3, 66e-3, 4.5), (10.1e-3, 4.1e-3, 0.0, 6.0), (1e-3, 1e-3, 0.05, 4.5)
 
 
+@pytest.mark.slow(but_first=5)
 @pytest.mark.parametrize(
     ("axes", "torque", "i_max", "psi_max"),
     [
@@ -324,6 +326,7 @@ def test_prediction_beats_hysteresis_on_an_excited_machine():
     assert sum(found["mpc"]) < sum(found["hysteresis"]) < 0.2
 
 
+@pytest.mark.slow
 def test_direct_torque_control():
     assert errors("Finite-TC-PMSM-v0", (0.4,), "dtc")[0] < 0.03
 

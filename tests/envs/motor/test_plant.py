@@ -186,6 +186,7 @@ def check_task(env_id, data, factor=1.0):
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env_id", ("Cont-CC-PMSM-v0", "Finite-TC-SCIM-v0"))
 def test_a_machine_that_differs_by_a_thousandth_fails_the_comparison(env_id):
     with pytest.raises(AssertionError):
@@ -300,6 +301,7 @@ def test_power_of_a_saturated_machine(seed):
         assert coarse < 1e-2 and fine < 1e-3 and fine < 0.5 * coarse
 
 
+@pytest.mark.slow
 def test_energy_of_a_saturated_machine():
     currents = (120.0, -210.0, 0.0)
     with jax.enable_x64(True):
@@ -429,6 +431,7 @@ def there_and_back(dq, angle):
     return abc, transforms.abc_to_dq(abc, angle), transforms.inverse_clarke(transforms.clarke(abc))
 
 
+@pytest.mark.slow
 @given(st.tuples(number, number), turns)
 def test_clarke_and_park_have_their_inverses(dq, angle):
     with jax.enable_x64(True):

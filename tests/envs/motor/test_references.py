@@ -72,6 +72,7 @@ def begins(index):
     return steps, which
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("cls", WAVES)
 def test_a_wave_is_that_of_its_definition(cls):
     found = waves(cls)
@@ -258,6 +259,7 @@ def test_states_keep_their_types_in_float64_and_under_vmap_over_every_number(kin
         assert state.dtype in (np.int32, np.float32) and not state.weak_type
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kinds", [("sine and triangle", "sawtooth and step"), ("recorded and constant", "laplace and switched")]
 )

@@ -253,6 +253,7 @@ def test_allocation_gives_up_yaw_then_thrust_then_tilt(name, lift, share):
 allocate = jax.jit(controllers.allocate)
 
 
+@pytest.mark.slow(but_first=10)
 @pytest.mark.parametrize("name", sorted(models.MODELS))
 def test_allocation_is_exact_within_limits(double, name):
     model = strongly_typed(models.MODELS[name])
@@ -570,6 +571,7 @@ def test_lqr_in_single_precision():
     np.testing.assert_allclose(single, double, atol=1e-4 * np.abs(double).max())
 
 
+@pytest.mark.slow
 def test_linearisation_is_that_of_the_physics(double):
     """A hover that is pushed a little moves as A and B say."""
     model, dt = strongly_typed(models.CF2X), 0.01

@@ -601,6 +601,7 @@ ORDERS = {"euler": 1, "exponential_euler": 1, "semi_implicit": 1, "rk4": 4, "exp
 """crazyflow's Runge-Kutta method turns once, by the mean of the stages' rates: exact about an axis that stays."""
 
 
+@pytest.mark.slow(but_first=3)
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_order_of_integrators(double, integrator):
     """Halving the step divides the error of a flight, in position, attitude, velocity and rates, by 2^order."""
@@ -621,6 +622,7 @@ def test_order_of_integrators(double, integrator):
     assert abs(np.log2(coarse / fine) - (4 if "rk4" in integrator else 1)) < 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("integrator", ["rk4", "exponential_rk4", "semi_implicit"])
 def test_quaternion_keeps_its_length_for_100_000_steps(integrator):
     """In float32."""

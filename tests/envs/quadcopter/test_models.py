@@ -112,6 +112,7 @@ def test_versions_of_crazyflow_differ_where_they_should():
                     np.testing.assert_array_equal(fitted.body_drag, airframe.body_drag)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", attitude_model.FAMILIES)
 def test_fitted_models_hover_and_settle(family):
     """At hover thrust nothing moves; a commanded roll settles at C / -A of it and the drone slides left."""
@@ -191,6 +192,7 @@ def test_foundation_has_the_stated_marginals(any_kind):
 LEVELS = [(models.randomized, Ranges(mass=1.4)), (models.any_quadcopter, FoundationRanges(mass=(0.02, 1.0)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("level_fn", "ranges"), LEVELS)
 def test_levels_of_a_task_randomise_it(level_fn, ranges):
     """As a `level_fn` whose ranges are leaves: every slot and every episode has its own airframe."""
@@ -208,6 +210,7 @@ def test_levels_of_a_task_randomise_it(level_fn, ranges):
     assert (level_fn is models.any_quadcopter) == bool(np.any(first.force_std != params.force_std))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("level_fn", "ranges"), LEVELS)
 def test_algorithms_train_on_random_airframes(level_fn, ranges):
     """With the ranges by default, and with a batch of others in one program."""

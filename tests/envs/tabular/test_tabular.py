@@ -286,6 +286,7 @@ def test_windy_walk_goes_farther_the_stronger_the_wind():
 # ---- explore, sticky
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [CliffWalking(), TwoGoalGrid()], ids=name)
 def test_explore_is_tabulate_renumbered(env):
     params, mdp = env.default_params, table(env)

@@ -7,7 +7,7 @@ file's allowance:
 
     pytest -m "not slow" --compile-budget check    fails, with the file's name, above an allowance
     pytest -m "not slow" --compile-budget report   also prints the twenty dearest files (`make test-budget`)
-    pytest -m "not slow" --compile-budget write    writes the table anew: measured, a tenth and two more
+    pytest -m "not slow" --compile-budget write    writes the table anew: measured, a fifth and ten more
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Row = collections.Counter  # of COUNTS and SECONDS
 
 
 def allowance(count: float) -> int:
-    """What a file that was measured at `count` may have: room for a changed test, not for a new one."""
-    return int(count * 1.1) + 2
+    """What a file that was measured at `count` may have: it varies a little with what a worker has from other files."""
+    return int(count * 1.2) + 10
 
 
 class CompileBudget:

@@ -95,10 +95,7 @@ class CompileBudget:
         lines = []
         for file, row in sorted(self.files.items()):
             allowed = table.get(file)
-            if allowed is None:
-                if any(row[count] for count in COUNTS):
-                    lines.append(f"{file}: has no allowance in {TABLE.name}; it makes {_counts(row)}.")
-            elif any(row[count] > allowed[count] for count in COUNTS):
+            if allowed and any(row[count] > allowed[count] for count in COUNTS):
                 lines.append(f"{file}: makes {_counts(row)}; its allowance is {_counts(allowed)}.")
         return lines
 

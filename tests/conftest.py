@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 import zlib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,12 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 LIGHT = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false"}
 """Halves the time of compiling twice (PPO's update: 10.3, 4.3, 1.8 CPU s); programs run slower, to rounding alike."""
+
+# Before any other conftest imports jax, which reads its environment then; workers inherit it. XLA ends a process that
+# sets a flag it does not know, so only jaxlibs get one that were seen to take it.
+if "--light" in sys.argv:
+    known = LIGHT["XLA_FLAGS"] if version("jaxlib").startswith("0.10.") else ""
+    os.environ.update(LIGHT | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {known}".strip()})
 
 # Before the first import of jaxrl: every annotated function of the package, links included, is checked when called.
 # beartype knows `Self` only in classes that it decorates as a whole, which the hook does not.
@@ -44,21 +51,10 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    if config.getoption("--light"):
-        assert "jax" not in sys.modules, "jax reads its environment when it is imported"
-        flags = " ".join([os.environ.get("XLA_FLAGS", ""), *known_flags()])
-        os.environ.update(LIGHT | {"XLA_FLAGS": flags.strip()})
     if mode := config.getoption("--compile-budget"):
         from tests.compile_budget import CompileBudget
 
         config.pluginmanager.register(CompileBudget(mode), "compile-budget")
-
-
-def known_flags() -> list[str]:
-    """XLA ends a process that sets a flag it does not know, so only jaxlibs get it that were seen to take it."""
-    from importlib.metadata import version
-
-    return [LIGHT["XLA_FLAGS"]] if version("jaxlib").startswith("0.10.") else []
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -50,7 +50,7 @@ def check_algorithm(
     algo = algo._replace(collect=jax.jit(algo.collect), learn=jax.jit(algo.learn))
     _check_types(algo, state, key)
     _check_parts(algo, state, lambda: init(key))
-    floats = jax.tree.map(is_float, state.hyper)
+    floats = jax.tree.map(is_float, _fields(state)["hyper"])
     assert any(jax.tree.leaves(floats)), "no setting is a float leaf"
     concrete = algo.hyper() if hyper is None else hyper
     axes = jax.tree.map(lambda is_float: 0 if is_float else None, floats)
@@ -60,12 +60,18 @@ def check_algorithm(
     _check_runs(algo, key, init, num_updates, learns, whole)
 
 
+def _fields(state: Any) -> dict[str, Any]:
+    """The public fields that the state has; they may be properties that compute."""
+    return jax.eval_shape(lambda s: {name: getattr(s, name) for name in STATE_FIELDS if hasattr(s, name)}, state)
+
+
 def _check_types(algo: Algorithm, state: Any, key: Array) -> None:
     """Public fields, strong types, stock keys, metrics; one type of state, so that nothing is compiled twice."""
-    missing = [name for name in STATE_FIELDS if not hasattr(state, name)]
+    fields = _fields(state)
+    missing = [name for name in STATE_FIELDS if name not in fields]
     assert not missing, f"the state has no field {missing}"
-    assert isinstance(state.hyper, algo.hyper), f"state.hyper is a {type(state.hyper)}, not algo.hyper"
-    assert state.step.dtype == jnp.int32, f"step starts at {state.step}, not at an int32 zero"
+    assert isinstance(fields["hyper"], algo.hyper), f"state.hyper is a {type(fields['hyper'])}, not algo.hyper"
+    assert fields["step"].dtype == jnp.int32, f"step starts at {fields['step']}, not at an int32 zero"
     assert_strong(state, "state")
     assert_stock_keys(state, key, "state")
     new, metrics = jax.eval_shape(algo.update, state)
@@ -96,8 +102,8 @@ def _hands_through(fn: Any, field: str, state: Any, *args: Any) -> bool:
     """Whether the trace of a jitted `fn(state, ...) -> (state, ...)` returns each leaf of the field as it came."""
     jaxpr = fn.trace(state, *args).jaxpr.jaxpr
     paths = [path[0].name for path, _ in jax.tree_util.tree_leaves_with_path(state)]
-    pairs = zip(paths, jaxpr.invars, jaxpr.outvars, strict=False)
-    return all(before is after for name, before, after in pairs if name == field)
+    pairs = [(x, y) for name, x, y in zip(paths, jaxpr.invars, jaxpr.outvars, strict=False) if name == field]
+    return bool(pairs) and all(before is after for before, after in pairs)
 
 
 def _check_runs(

@@ -48,9 +48,6 @@ def _done(rollout: Any) -> Bool[Array, "T N"]:
     return ends.terminated | ends.truncated
 
 
-# ---- a student under a curriculum
-
-
 @pytree
 class AttachedState:
     """A student's state and its curriculum's. The public fields of an algorithm's state are the student's."""

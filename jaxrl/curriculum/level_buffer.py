@@ -12,8 +12,6 @@ from jaxtyping import Array, Float, Int, PyTree, UInt32
 
 from jaxrl.environment import pytree
 
-# ---- level buffer
-
 
 @pytree
 class LevelBuffer:

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-# ---- statistics, on the host
-
 
 def iqm(scores: Any) -> float:
     """The mean of the middle half (interquartile mean; Agarwal et al. 2021). Raises ValueError for no scores."""

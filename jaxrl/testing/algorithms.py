@@ -92,8 +92,8 @@ def _check_parts(algo: Algorithm, state: Any, init: Callable[[], Any]) -> None:
     collected = jax.eval_shape(algo.collect, state)
     if _hands_through(algo.collect, "weights", state) and _hands_through(algo.learn, "step", *collected):
         return
-    start = jax.jit(init)()
-    collected, _ = jax.jit(algo.collect)(start)
+    start = init()
+    collected, _ = algo.collect(start)
     assert int(collected.step) == algo.steps_per_update, "collect counts the steps"
     chex.assert_trees_all_equal(collected.weights, start.weights, custom_message="weights before and after collect")
 

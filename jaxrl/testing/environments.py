@@ -27,8 +27,6 @@ from jaxrl.testing.assertions import (
 )
 from jaxrl.vectorize import vectorize
 
-# ---- environments
-
 
 def check_environment(
     env: Environment, params: Any = None, key: Array | None = None, num_steps: int = 32, whole: bool = True

@@ -13,8 +13,6 @@ from jaxtyping import Array, Float, Shaped
 from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
-# ---- probe environments
-
 
 @pytree
 class ProbeParams:

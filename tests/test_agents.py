@@ -79,6 +79,7 @@ def test_it_is_the_same_environment():
     assert restarted.env.time[1] == 0 and restarted.env.time[0] == vstate.env.time[0]
 
 
+@pytest.mark.slow
 def test_ppo_with_shared_weights():
     """One policy for both agents; evaluated on the environment itself, and as a team by the mean reward."""
     env = Two()

@@ -70,6 +70,7 @@ def tasks():
     }
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize(
     ("algo", "task", "cap", "greedy"),
     [
@@ -108,6 +109,7 @@ def test_the_cap_leaves_episodes_unfinished_and_the_time_limit_does_not(tasks):
     assert whole.finished.all()
 
 
+@pytest.mark.slow
 def test_many_policies_at_once(tasks):
     env, params = tasks["deterministic"]
     policies, keys = jnp.stack([POLICY, -POLICY]), jax.random.split(jax.random.key(1), 2)

@@ -91,6 +91,7 @@ def all_draws(key):
     return {name: draw(key) for name, draw in DRAWS.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x64", [False, True])
 def test_fast_key_gives_the_bits_of_the_stock_generator(x64):
     with jax.enable_x64(x64):
@@ -119,6 +120,7 @@ def test_fast_key_leaves_other_keys_alone():
         assert fast_key(key) is key
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("shape", [(1,), (2,), (7,), (64,), (1000,), (3, 5), (2, 2, 4)])
 def test_shuffled_rows_are_permutations(shape):
     order = shuffled(jax.random.key(0), shape)
@@ -126,12 +128,14 @@ def test_shuffled_rows_are_permutations(shape):
     np.testing.assert_array_equal(np.sort(order, -1), np.broadcast_to(np.arange(shape[-1]), shape))
 
 
+@pytest.mark.slow
 def test_shuffled_beyond_the_words_with_room_for_the_index():
     order = shuffled(jax.random.key(0), (1, 2**20 + 1))
     np.testing.assert_array_equal(np.sort(order[0]), np.arange(2**20 + 1))
     assert abs(np.corrcoef(order[0], np.arange(2**20 + 1))[0, 1]) < 0.01
 
 
+@pytest.mark.slow
 def test_all_permutations_are_equally_likely():
     rows = np.asarray(jax.jit(shuffled, static_argnums=1)(jax.random.key(1), (24_000, 4)))
     counts = np.unique(rows @ np.array([64, 16, 4, 1]), return_counts=True)[1]
@@ -147,6 +151,7 @@ def test_all_permutations_are_equally_likely():
     assert np.all(np.abs(pairs / 4_000 - 4 / 9) < 5 * np.sqrt(4 / 9 * 5 / 9 / 4_000))
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("n", [1, 2, 7, 64, 361])
 def test_nth_and_choose_count_the_allowed(n):
     rng = np.random.default_rng(n)

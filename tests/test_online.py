@@ -40,6 +40,7 @@ def counting(env, config=Config(), forget=False):
     return make("counting", learner, config, Hyper, env, forget)
 
 
+@pytest.mark.slow
 def test_an_episode_is_the_problem_where_the_learner_forgets():
     env = BernoulliBandit(arms=3)
     params = env.default_params.replace(max_steps=jnp.int32(4))
@@ -58,6 +59,7 @@ def test_regret_is_added_up():
     np.testing.assert_allclose(metrics["cumulative_regret"], 0.25 * np.arange(1, 7))
 
 
+@pytest.mark.slow
 def test_one_memory_learns_from_several_environments_in_turn():
     state, metrics = train(counting(RiverSwim(), Config(num_envs=4)), KEY, 12)
     np.testing.assert_array_equal(state.weights, [12, 12])
@@ -77,6 +79,7 @@ def test_the_successor_is_the_one_before_the_reset():
     assert state.obs[0] == 0 and state.weights[0] == 1 and state.weights[1]
 
 
+@pytest.mark.slow
 def test_a_thousand_runs_are_one_program():
     """Runs differ, each is what it would be alone, and the mean regret is below that of uniform play."""
     algo = ucb.make(BernoulliBandit(arms=2))

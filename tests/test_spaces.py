@@ -49,6 +49,7 @@ spaces = st.one_of(
 )
 
 
+@pytest.mark.slow
 @limit(max_examples=60)
 @given(spaces, st.integers(0, 2**31 - 1))
 def test_samples_are_members_here_and_in_gymnasium(build, seed):
@@ -117,6 +118,7 @@ def test_boolean_masks():
     assert x.dtype == jnp.bool_ and space.contains(x) and 0 < x.sum() < 64
 
 
+@pytest.mark.slow
 def test_samples_are_uniform():
     keys = jax.random.split(jax.random.key(0), 6000)
     counts = np.bincount(jax.jit(jax.vmap(Discrete(6).sample))(keys), minlength=6)

@@ -188,6 +188,7 @@ def test_sticky_actions_repeat_the_executed_action_with_the_given_probability():
     assert abs((some[:, 1:] == some[:, :-1]).mean() - 0.2588) < 0.02
 
 
+@pytest.mark.slow
 def test_sticky_probability_is_a_leaf_to_vmap_over():
     env = StickyActions(Counter(box=False))
     params = env.default_params
@@ -251,6 +252,7 @@ def test_previous_action_and_reward():
     assert env.observation_space(env.default_params).contains(ts.obs)
 
 
+@pytest.mark.slow
 def test_visit_bonus_falls_with_the_root_of_the_visits_of_this_episode():
     """In the 5x5 room: forward twice, turn twice, forward to where it has been; the next episode counts anew."""
     grid, params = make("MiniGrid-Empty-5x5-v0")
@@ -269,6 +271,7 @@ def test_visit_bonus_falls_with_the_root_of_the_visits_of_this_episode():
         VisitBonus(grid, "position", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [FrameStack, ActionHistory, PreviousActionReward], ids=lambda w: w.__name__)
 def test_several_agents(wrap):
     team, single = wrap(Counter(agents=2)), wrap(Counter())
@@ -315,6 +318,7 @@ def test_flatten_is_what_networks_see():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "env",
     [RescaleAction(Counter()), FrameStack(Counter(), 2), FlattenObservation(PreviousActionReward(Counter()))],
@@ -334,6 +338,7 @@ def test_gradients_pass(env):
     assert np.all(np.isfinite(actions)) and np.all(actions != 0) and scale != 0
 
 
+@pytest.mark.slow
 def test_vectorised_restart_shows_the_state_it_restarts():
     env = FrameStack(Counter(), 2)
     venv = vectorize(env, 2)

@@ -129,9 +129,9 @@ def _check_runs(
 
     many, alone, acted = program(jnp.stack([key, jax.random.key(7)]))
     for i in range(2 * whole):
-        row, own = (jax.tree.map(lambda x, i=i: x[i], tree) for tree in (many, alone))
+        row, own = (jax.tree.map(lambda x, i=i: plain(x)[i], tree) for tree in (many, alone))
         assert_close(row, own, f"vmap over seeds, seed {i}, against it alone", 1e-4)
-    (before, step, first_key), last, _, steps, keys = jax.tree.map(lambda x: plain(x[0]), many)
+    (before, step, first_key), last, _, steps, keys = jax.tree.map(lambda x: plain(x)[0], many)
     assert step == 0, f"step starts at {step}, not at an int32 zero"
     assert steps[0] == algo.steps_per_update, f"{steps[0]} steps in an update, not {algo.steps_per_update}"
     np.testing.assert_array_equal(steps, algo.steps_per_update * np.arange(1, num_updates + 1), "steps counted")

@@ -51,6 +51,7 @@ def test_plan_value_by_hand():
 # ---- the model
 
 
+@pytest.mark.slow
 def test_a_limit_keeps_the_value_of_where_it_cut_and_a_termination_keeps_none():
     def expansions(env, params, steps):
         def predict(weights, obs):
@@ -107,6 +108,7 @@ def searched(search):
     return jax.jit(jax.vmap(tree))(jax.random.split(jax.random.key(3), TREES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_search_improves_on_a_random_network(search):
     plan, _, before, after = searched(search)
@@ -127,6 +129,7 @@ def test_a_search_picks_the_action_of_backward_induction(search):
     close(plan.visits.sum(-1), 128)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 def test_forbidden_actions_are_neither_searched_nor_learnt(search):
     algo = tiny(search, Masked())
@@ -153,6 +156,7 @@ def test_keeps_the_contract_with_puct():
     check_algorithm(tiny("puct"), hyper=START, num_updates=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 def test_no_key_is_used_twice(search):
     algo = tiny(search)
@@ -164,6 +168,7 @@ def test_no_key_is_used_twice(search):
     assert np.isfinite(assert_no_key_reuse(twice, jax.random.key(60 + SEARCHES.index(search))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("probe", "search"),
     [
@@ -204,6 +209,7 @@ def harder(key, params):
     return params.replace(max_steps=jax.random.randint(key, (), 5, 9))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"level_fn": harder}, {"batched_params": True}], ids=lambda s: next(iter(s)))
 def test_each_slot_is_searched_with_its_own_params(settings):
     venv = vectorize(make("Catch-bsuite")[0], 4, **settings)

@@ -60,6 +60,7 @@ def test_value_loss_by_hand():
 # ---- the gradient
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("critic, reset", [(True, "sparse"), (False, "dense")])
 def test_the_gradient_is_that_of_the_rollout(critic, reset):
     """Along a random direction, against central differences in float64, over windows in which episodes end."""
@@ -85,6 +86,7 @@ def move(weights, direction, e):
     return jax.tree.map(lambda w, d: w + e * d, weights, direction)
 
 
+@pytest.mark.slow
 def test_no_gradient_passes_a_reset():
     """With episodes of one step, an action earns its own reward alone: Pendulum's torque cost, no dynamics."""
     env, params = make("Pendulum-v1")
@@ -117,6 +119,7 @@ def test_keeps_the_contract_without_a_critic():
     check_algorithm(algo, num_updates=4)
 
 
+@pytest.mark.slow
 def test_learning_from_a_rollout_is_an_update_and_all_weights_learn():
     _, init, collect, learn, update = jitted()
     first = init(jax.random.key(1))
@@ -143,6 +146,7 @@ def test_the_gradient_is_clipped_by_its_norm():
     close(np.linalg.norm(state.optimizer.inner[0].mu), 0.1 * 1e-3, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_no_key_is_used_twice_and_nothing_compiles_twice():
     algo, traces = jitted()[0], []
     assert_no_key_reuse(lambda key: algo.update(algo.init(key))[1]["loss"], jax.random.key(3))
@@ -162,6 +166,7 @@ SMALL = apg.Config(num_envs=16, num_steps=8, num_epochs=4, num_minibatches=2, hi
 FAST = apg.Hyper(learning_rate=2e-2, critic_learning_rate=1e-2, gamma=0.8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "probe",
     [TimeLimit("box"), pytest.param(Termination("box"), marks=pytest.mark.slow), Privileged("box")],

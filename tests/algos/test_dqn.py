@@ -127,7 +127,7 @@ FAST = dqn.Hyper(
 )
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("probe", "changes"),
     [
@@ -296,6 +296,7 @@ def flat(weights):
     return np.asarray(ravel_pytree(weights)[0])
 
 
+@pytest.mark.slow
 def test_learning_starts_and_the_target_network_moves_when_told():
     collect, learn, init = jitted()
     state = init(jax.random.key(7), START.replace(learning_starts=16, target_period=24, tau=0.25))

@@ -90,6 +90,7 @@ def test_open_es_by_hand():
     close(metrics["sigma"], 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("std_learning_rate", "std"), [(0.1, [0.5 + 0.1 / 24, 0.5 - 0.1 / 24, 0.5, 0.5125]), (4.0, [0.6, 0.4, 0.5, 0.6])]
 )
@@ -155,6 +156,7 @@ def test_members_start_together_or_apart():
         assert np.abs(obs[:, 0] - obs[:, 1]).min() > 0
 
 
+@pytest.mark.slow
 def test_weights_put_in_from_outside_are_searched_around():
     """As population-based training does: the state's weights are the mean, not a copy of it."""
     algo = tiny("sep_cma_es")
@@ -170,6 +172,7 @@ PROBE = evolution.Config(population_size=16, num_episodes=8, num_steps=1, hidden
 PROBE_HYPER = evolution.Hyper(sigma=0.2, learning_rate=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("probe", "strategy"),
     [
@@ -217,6 +220,7 @@ def test_keeps_the_contract(strategy):
     check_algorithm(algo, hyper=PROBE_HYPER, num_updates=3)
 
 
+@pytest.mark.slow
 def test_dict_observations_are_normalised_and_privileged_ones_unseen():
     algo = evolution.make(Privileged(), dataclasses.replace(TINY, normalize_obs=True))
     state, _ = jax.jit(algo.update)(algo.init(jax.random.key(0)))
@@ -225,7 +229,7 @@ def test_dict_observations_are_normalised_and_privileged_ones_unseen():
     assert algo.act(policy, jax.random.key(0), {"obs": jnp.zeros((3, 1))})[0].shape == (3,)
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", evolution.STRATEGIES)
 def test_no_key_is_used_twice(strategy):
     algo = tiny(strategy)

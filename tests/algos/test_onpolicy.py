@@ -59,6 +59,7 @@ REINFORCE = reinforce.Batch(
 )
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize(("module", "batch"), [(a2c, A2C), (reinforce, REINFORCE)], ids=["a2c", "reinforce"])
 def test_whole_loss_by_hand(module, batch):
     entropy = -np.sum(P * np.log(P))
@@ -96,6 +97,7 @@ REWARD = jnp.array([[1.0, 1], [2, 2], [3, 3], [4, 4]])
 LAST = jnp.array([64.0, 64.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "targets", "learnt"),
     [
@@ -128,6 +130,7 @@ def test_returns_by_hand(module, targets, learnt):
         close(metrics["explained_variance"], 1 - error.var() / np.array(targets).var(), rtol=1e-3)
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_cut_episode_has_the_value_of_its_final_observation(module):
     algo, collect, _ = learner(module)
@@ -145,6 +148,7 @@ def test_a_cut_episode_has_the_value_of_its_final_observation(module):
     close(rollout.next_value[1, 0], network.apply(state.weights, final, method="critic"), atol=1e-5)
 
 
+@pytest.mark.slow
 @BOTH
 def test_no_key_is_used_twice(module):
     algo = module.make(

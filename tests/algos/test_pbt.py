@@ -54,6 +54,7 @@ def test_running_score():
     np.testing.assert_allclose(score, [4, 2.5, 2])
 
 
+@pytest.mark.slow
 def test_an_exchange_copies_the_learner_and_not_its_place():
     algo = made()
     state = jax.jit(algo.init)(jax.random.key(0))
@@ -71,6 +72,7 @@ def test_an_exchange_copies_the_learner_and_not_its_place():
     np.testing.assert_array_equal(jax.random.key_data(members.key), jax.random.key_data(old.key))
 
 
+@pytest.mark.slow
 def test_first_settings_fill_the_range():
     state = made(population=40).init(jax.random.key(0), ppo.Hyper(gamma=0.5))
     rate = np.log10(state.hyper.learning_rate)
@@ -78,10 +80,12 @@ def test_first_settings_fill_the_range():
     assert set(np.asarray(state.hyper.gamma)) == {0.5}
 
 
+@pytest.mark.slow
 def test_keeps_the_contract():
     check_algorithm(made(), hyper=ppo.Hyper(gamma=0.5), num_updates=6)
 
 
+@pytest.mark.slow
 def test_no_key_is_used_twice():
     """In what is its own; the checker does not follow keys through a vmapped scan, which the students' rollouts are."""
     algo = made()

@@ -279,6 +279,7 @@ def test_learns_to_match_in_every_action_space(kind):
     assert metrics["entropy"][-1] < metrics["entropy"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Discrete", "MultiDiscrete"])
 def test_masked_actions_are_never_taken(kind):
     algo, first, _, last, metrics = matched(kind)
@@ -294,6 +295,7 @@ def test_masked_actions_are_never_taken(kind):
         assert set(np.unique(action[..., 1])) == {0, 1}, "the second entry keeps its choices"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_critic_alone_sees_the_privileged_observation(kind):
     algo, first, _, last, _ = matched(kind)
@@ -513,6 +515,7 @@ def test_running_statistics_and_kl_stop():
     assert np.any(with_statistics != without)
 
 
+@pytest.mark.slow
 def test_clipping_the_value_loss_changes_learning_after_the_first_gradient_step():
     config = dataclasses.replace(TINY, num_epochs=1)
     state, rollout = jax.jit(cartpole(config).collect)(cartpole(config).init(jax.random.key(0)))
@@ -551,6 +554,7 @@ def test_learn_mask_leaves_out_slots():
     )
 
 
+@pytest.mark.slow
 def test_gradient_is_clipped_by_its_global_norm():
     """Adam forgets a constant scale of the gradient, so it is seen in the first moment."""
     algo = cartpole(WHOLE)
@@ -599,6 +603,7 @@ class Shared(nn.Module):
         return self.actor(obs), self.critic(obs)
 
 
+@pytest.mark.slow
 def test_bring_your_own_network_and_vector_env():
     env = make("CartPole-v1")[0]
     venv = vectorize(env, 2, "dense")

@@ -51,6 +51,7 @@ def final_observations(obs, action):
     return env.step(jax.random.key(0), env.initial(jax.random.key(0), params).replace(**x), action, params).obs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, LSTM, SHARED], ids=["gru", "lstm", "shared"])
 def test_acting_bootstrapping_and_replaying(config):
     """Three rollouts with the same weights.
@@ -91,6 +92,7 @@ def test_acting_bootstrapping_and_replaying(config):
             close(rollout.next_value[-1], value[0])
 
 
+@pytest.mark.slow
 def test_nothing_is_remembered_on_a_level_that_was_put_in():
     algo, network, init, collect = cartpole(TINY)
     state, _ = collect(init(jax.random.key(2)))
@@ -102,6 +104,7 @@ def test_nothing_is_remembered_on_a_level_that_was_put_in():
     np.testing.assert_array_equal(np.isclose(rollout.value[0], fresh, rtol=1e-5), slots)
 
 
+@pytest.mark.slow
 def test_slots_that_are_masked_teach_nothing():
     algo, _, init, collect = cartpole(TINY)
     learn = jax.jit(algo.learn)
@@ -122,6 +125,7 @@ class OwnScale(ppo_rnn.RecurrentActorCritic):
         return hidden, (mean, mean - 1)
 
 
+@pytest.mark.slow
 def test_the_spread_may_depend_on_the_observation():
     env, params = make("Pendulum-v1")
     network = OwnScale(env.observation_space(params), 1, True, (8,), "tanh", "gru", 8)
@@ -145,6 +149,7 @@ def batch_of(obs, hidden, start):
     return ppo_rnn.Batch(obs[3:], start[3:], past, jnp.zeros((4, 2), jnp.int32), x - 1, x, 1 - 2 * x, 3 * x)
 
 
+@pytest.mark.slow
 def test_burn_in_refreshes_the_carry_and_is_not_learnt_from():
     _, network, init, _ = cartpole(TINY)
     weights, hyper = init(jax.random.key(4)).weights, strongly_typed(ppo_rnn.Hyper())
@@ -183,6 +188,7 @@ def test_the_loss_is_ppos_of_what_the_networks_say():
     close([report["policy_loss"], report["value_loss"], report["entropy"]], [actor, critic, entropy])
 
 
+@pytest.mark.slow
 def test_a_deployed_carry_forgets_where_told():
     algo, _, init, _ = cartpole(LSTM)
     policy, key, obs = algo.policy(init(jax.random.key(6))), jax.random.key(0), jnp.ones((3, 4))
@@ -210,6 +216,7 @@ def test_keeps_the_contract(probe, config):
     check_algorithm(ppo_rnn.make(probe, config), hyper=ppo_rnn.Hyper(learning_rate=1e-2), num_updates=3, learns=learns)
 
 
+@pytest.mark.slow
 def test_masks_and_the_privileged_part():
     """Forbidden actions are not taken; what is privileged moves values only, and is absent at deployment."""
     algo = ppo_rnn.make(Masked(), TINY)
@@ -224,6 +231,7 @@ def test_masks_and_the_privileged_part():
     algo.act(algo.policy(state), jax.random.key(0), {"obs": jnp.zeros((2, 1))}, algo.initial_carry((2,)))
 
 
+@pytest.mark.slow
 def test_no_key_is_used_twice():
     algo = ppo_rnn.make(ObservationActionReward(id="key reuse"), TINY)
 
@@ -234,6 +242,7 @@ def test_no_key_is_used_twice():
     assert_no_key_reuse(run, jax.random.key(8))
 
 
+@pytest.mark.slow
 def test_it_remembers_a_bit():
     """Shown at the first two steps, asked for three steps later; without memory the best mean return is 0."""
     env, params = make("MemoryLength-bsuite")

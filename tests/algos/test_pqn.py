@@ -196,6 +196,7 @@ def test_a_replay_of_the_sequence_is_what_happened(config):
     assert np.any(rollout.start) and not np.all(rollout.start[0])
 
 
+@pytest.mark.slow
 def test_burn_in_replaces_a_stale_carry_and_is_not_learnt_from():
     """A carry before the start of an episode in it does not matter, and gradients stop."""
     net, config = network(GRU), GRU
@@ -236,6 +237,7 @@ def test_a_deployed_carry_forgets_where_told():
         algo.act(policy, key, obs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [GRU, pytest.param(LSTM, marks=pytest.mark.slow)], ids=["gru", "lstm"])
 def test_recurrent_variants_keep_the_contract(config):
     """Every group of weights learns (where episodes have two steps, so that there is something to carry)."""
@@ -287,6 +289,7 @@ def test_no_key_is_used_twice():
     assert_no_key_reuse(run, jax.random.key(9))
 
 
+@pytest.mark.slow
 def test_a_recurrent_policy_remembers_a_bit():
     """Shown at the first two steps, asked for three steps later; without memory the best mean return is 0."""
     env, params = make("MemoryLength-bsuite")

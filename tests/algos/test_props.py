@@ -79,6 +79,7 @@ def behaviour(**hyper):
     return jax.grad(value)(weights)["params"], value(moved), batch.target.logits
 
 
+@pytest.mark.slow
 def test_the_behaviour_policy_moves_away_from_what_there_is_too_much_of():
     slope, value, logits = behaviour()
     actor = slope["actor_mlp"]["Dense_0"]["bias"]
@@ -128,6 +129,7 @@ def chain(**changes):
     return algo, params, states, metrics
 
 
+@pytest.mark.slow
 def test_without_a_behaviour_policy_it_is_ppo():
     """On one batch, bit for bit in what is random; on two the first update, masked, is PPO's on one."""
     env, params = make("TwoSidedChain-v0", num_states=5)
@@ -149,6 +151,7 @@ def test_without_a_behaviour_policy_it_is_ppo():
     np.testing.assert_array_equal(state.obs, single[3].obs)
 
 
+@pytest.mark.slow
 def test_the_buffer_has_the_last_batches_in_order():
     _, _, states, metrics = chain()
     assert [int(s.num_batches) for s in states] == [0, 1, 2, 2]
@@ -191,6 +194,7 @@ def test_the_behaviour_policy_starts_at_the_policy_and_stops_at_its_limit():
     assert collect._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_an_update_is_differentiable():
     """Traced only: a loop of unknown length in the way would be refused there."""
     algo, _, states, _ = chain()
@@ -202,12 +206,14 @@ def test_an_update_is_differentiable():
     assert jax.eval_shape(jax.grad(loss), jnp.ones(2)).shape == (2,)
 
 
+@pytest.mark.slow
 def test_no_key_is_used_twice():
     algo, _, states, _ = chain()
     metrics = assert_no_key_reuse(lambda key: algo.update(states[2].replace(key=key))[1], jax.random.key(5))
     assert np.isfinite(metrics["loss"])
 
 
+@pytest.mark.slow
 def test_a_fixed_policy_is_sampled_better_than_by_sampling_from_it():
     env, params = make("BernoulliBandit-v0", arms=5)
     config = dict(num_envs=1, num_steps=64, num_epochs=1, num_minibatches=1, hidden=(8,), buffer_batches=2)

@@ -150,6 +150,7 @@ def chain(**changes):
     return algo, *run(jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_every_group_learns_but_the_random_network():
     for bonus in rnd.BONUSES:
         _, first, _, second, _ = chain(bonus=bonus)
@@ -159,6 +160,7 @@ def test_every_group_learns_but_the_random_network():
         jax.tree.map(np.testing.assert_array_equal, first.target, second.target)
 
 
+@pytest.mark.slow
 def test_the_bonus_is_of_the_true_successor_as_the_predictor_saw_it():
     algo, first, rollout, second, metrics = chain()
     space = algo.venv.env.observation_space(first.env_params)
@@ -176,6 +178,7 @@ def test_the_bonus_is_of_the_true_successor_as_the_predictor_saw_it():
     close(metrics["int_reward"], bonus.mean() / np.std(history), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_bonuses_go_on_after_an_episode_unless_they_are_episodic():
     algo, first, rollout, _, _ = chain()
     done = np.asarray(rollout.terminated | rollout.truncated)[:-1]
@@ -197,6 +200,7 @@ def test_rdd_learns_from_noise_and_its_bonus_does_not_hold_it():
     close(noisy["predictor_loss"] - plain["predictor_loss"], 0.5**2, atol=0.1)
 
 
+@pytest.mark.slow
 def test_a_fraction_of_the_samples_reaches_the_predictor():
     algo, first, *_ = chain()
     update = jax.jit(algo.update)
@@ -209,6 +213,7 @@ def test_a_fraction_of_the_samples_reaches_the_predictor():
     assert update._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_no_key_is_used_twice():
     algo, first, *_ = chain(bonus="rdd")
     metrics = assert_no_key_reuse(lambda key: algo.update(first.replace(key=key))[1], jax.random.key(3))

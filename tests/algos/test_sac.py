@@ -108,6 +108,7 @@ def flat(weights):
     return np.asarray(ravel_pytree(weights)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [(sac, "Pendulum-v1"), (sac, "CartPole-v1"), (crossq, "Pendulum-v1")])
 def test_learning_starts_and_every_parameter_group_learns(case):
     module, env_id = case
@@ -127,6 +128,7 @@ def test_learning_starts_and_every_parameter_group_learns(case):
         assert np.any(flat(state.batch_stats) != flat(first.batch_stats))
 
 
+@pytest.mark.slow
 def test_targets_follow_every_gradient_step():
     _, init, update = jitted(sac, num_updates=1)
     state, _ = update(init(jax.random.key(0), sac.Hyper(**START, tau=0.25)))
@@ -152,6 +154,7 @@ def test_a_temperature_may_be_held():
     close(state.weights["log_alpha"], np.log(0.125))
 
 
+@pytest.mark.slow
 def test_masked_actions_are_never_taken():
     algo = sac.make(Masked(id="SAC's mask"), sac.Config(**{**SIZES, "num_envs": 16, "buffer_size": 256}))
     state = algo.init(jax.random.key(0), strongly_typed(sac.Hyper(learning_starts=1000)))
@@ -165,6 +168,7 @@ def test_masked_actions_are_never_taken():
     assert np.take_along_axis(np.asarray(state.obs["action_mask"]), np.asarray(greedy)[:, None], -1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [(sac, "box"), (sac, "discrete"), (crossq, "box")])
 def test_critics_see_what_is_privileged_and_the_actor_does_not(case):
     module, kind = case
@@ -179,10 +183,12 @@ def test_critics_see_what_is_privileged_and_the_actor_does_not(case):
     assert action.shape == ((5,) if kind == "discrete" else (5, 1))
 
 
+@pytest.mark.slow
 def test_keeps_the_contract_with_discrete_actions():
     check_algorithm(sac.make(ObservationActionReward(), sac.Config(**SIZES)), hyper=sac.Hyper(**START), num_updates=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [(sac, "box", 61), (sac, "discrete", 62), (crossq, "box", 63)])
 def test_no_key_is_used_twice(case):
     module, kind, seed = case

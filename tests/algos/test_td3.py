@@ -75,6 +75,7 @@ def flat(weights):
     return np.asarray(ravel_pytree(weights)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [td3, ddpg])
 def test_learning_starts_and_targets_follow(module):
     state, update = started(module, tau=0.25)
@@ -106,6 +107,7 @@ def test_the_actor_waits_its_turn_and_steps_follow_the_replay_ratio():
         assert (metrics["actor_loss"] != 0) == (count == 2)
 
 
+@pytest.mark.slow
 def test_first_actions_are_uniform_and_the_replay_holds_true_successors():
     env, params = make("Pendulum-v1")
     config = td3.Config(**{**SIZES, "num_envs": 64, "num_steps": 6, "buffer_size": 512})
@@ -126,6 +128,7 @@ def test_first_actions_are_uniform_and_the_replay_holds_true_successors():
     close(2 * later.transition.action[0], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_optimism_raises_values():
     """The reported loss falls by eta times the sum of mean values; the gradient goes with it."""
     _, init, update = jitted(td3, num_updates=1)
@@ -138,6 +141,7 @@ def test_optimism_raises_values():
     close(losses[0.5][0], losses[0.0][0] - 0.5 * 2 * losses[0.0][1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_optimism_about_the_actor_is_a_loss_of_the_critics():
     _, init, update = jitted(td3, num_updates=1, baseline=True)
     weights = []
@@ -148,6 +152,7 @@ def test_optimism_about_the_actor_is_a_loss_of_the_critics():
     close(flat(weights[0]["actor"]), flat(weights[1]["actor"]))  # it has not had its turn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [td3, ddpg])
 def test_critics_see_what_is_privileged_and_the_actor_does_not(module):
     algo = module.make(Privileged("box", id="TD3's probe"), module.Config(**SIZES))
@@ -167,6 +172,7 @@ def test_layer_norm_is_in_the_critics_only():
     assert "LayerNorm_0" not in weights["actor"]["params"]["MLP_0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [td3, ddpg])
 def test_no_key_is_used_twice(module):
     def run(key):

@@ -43,6 +43,7 @@ def entropy(target):
     return -sum(p * np.log(p) for p in target if p > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "target"),
     [
@@ -59,6 +60,7 @@ def test_categorical_losses_by_hand(loss, target):
     close(terminal, [np.log(4)])
 
 
+@pytest.mark.slow
 def test_hl_gauss_loss_by_hand():
     logits, following = jnp.zeros((1, 11)), jnp.zeros((1, 11)).at[0, 5].set(50.0)  # the successor is worth 1
     close(dqn.hl_gauss_values(following, (0.0, 2.0)), 1)
@@ -237,7 +239,7 @@ def test_noise_explores_and_greedy_actions_have_none():
 # ---- the protocol
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_every_parameter_learns_by_finite_steps_and_compiles_once(name):
     algo, hyper, update = tiny(name)
@@ -303,7 +305,7 @@ RANDOM = dict(exploration_steps=0, epsilon_end=0.5)
 RANGE = dict(v_min=-6.0, v_max=6.0)
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "probe", "config", "hyper"),
     [

@@ -81,6 +81,7 @@ def test_staleness_is_monotone_and_an_empty_buffer_weighs_nothing():
     assert not WEIGHTS(empty, 0.5, 0.3).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prioritization", ["rank", "proportional"])
 def test_weights_sum_to_one(prioritization):
     rng = np.random.default_rng(0)
@@ -188,6 +189,7 @@ class Rows(tuple):
     clock = property(lambda self: self[-1])
 
 
+@pytest.mark.slow
 def test_insertion_against_brute_force():
     rng = np.random.default_rng(1)
     example = jax.ShapeDtypeStruct((), jnp.int32)
@@ -220,6 +222,7 @@ def test_ranks_follow_every_change_of_a_score():
         np.testing.assert_array_equal(buffer.rank, ranks(buffer.score))
 
 
+@pytest.mark.slow
 def test_levels_are_found_by_their_bits():
     rng = np.random.default_rng(3)
 
@@ -491,6 +494,7 @@ def test_attached_algorithm_trains_and_resumes_unchanged(robust_plr):
     assert action.shape == (3,)
 
 
+@pytest.mark.slow
 def test_changing_levels_does_not_recompile(robust_plr):
     _, init, _, _, update = robust_plr
     state = init(jax.random.key(0))
@@ -548,6 +552,7 @@ def test_plr_trains_a_recurrent_student_on_mazes(parallel):
 # ---- bad input
 
 
+@pytest.mark.slow
 def test_errors_name_the_remedy():
     env, params = jaxrl.make("CartPole-v1")
     with pytest.raises(ValueError, match="batched_params=True"):

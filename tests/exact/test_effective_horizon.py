@@ -117,6 +117,7 @@ def test_min_k_by_brute_force():
     assert len(seen) > 1
 
 
+@pytest.mark.slow
 def test_combination_lock_by_hand():
     """Q^1 of the right action is A^-(n-1): k is 1, and m_1 is what rare success costs."""
     n = 5
@@ -145,6 +146,7 @@ def test_padding_and_vmap_change_nothing():
         np.testing.assert_allclose(x[1], y, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_many_states_out_of_reach_change_nothing():
     """At this size XLA once mixed the old and the new Q of a scan's carry when both were computed apart."""
     side = 5
@@ -163,6 +165,7 @@ def test_many_states_out_of_reach_change_nothing():
         np.testing.assert_allclose(x, y, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_sticky_actions_keep_the_optimum_solvable():
     """Q^T is optimal also where outcomes are random, and the variance includes theirs."""
     mdp = sticky(deterministic(5), 0.25)
@@ -172,6 +175,7 @@ def test_sticky_actions_keep_the_optimum_solvable():
     assert float(variance.max()) > 0  # of a single step: chance decides which action it is
 
 
+@pytest.mark.slow
 def test_the_bound_on_m_suffices():
     """GORP with m_k episodes succeeds at least half of the time (here: in most of 16 runs)."""
     mdp = lock(4)
@@ -193,6 +197,7 @@ def test_gorp_compares_mean_returns():
     np.testing.assert_array_equal(gorp.sequences(2, 2), [[0, 0], [0, 1], [1, 0], [1, 1]])
 
 
+@pytest.mark.slow
 def test_gorp_of_full_depth_is_exhaustive_search():
     mdp = deterministic(6)
     env, params = as_environment(mdp, T)
@@ -211,6 +216,7 @@ def test_sqirl_targets_by_hand():
     np.testing.assert_allclose(got, [[5.0, 1 + 0.5 * 3], [6.0, 2.0]])
 
 
+@pytest.mark.slow
 def test_sqirl_finds_the_optimal_policy():
     """A random stochastic MDP, tables as the oracle: close to the optimum of backward induction."""
     mdp = tabulate(RiverSwim(num_states=3), RiverSwim().default_params.replace(advance=0.6))

@@ -40,6 +40,7 @@ def garnet(key, S=7, A=3, K=4, ends=0.1):
     )
 
 
+@pytest.mark.slow
 def test_dense_is_the_sum_over_outcomes():
     mdp = garnet(KEY)
     p, r = np.zeros((7, 3, 7)), np.zeros((7, 3))
@@ -61,6 +62,7 @@ def test_draw_inverts_the_distribution_function():
     np.testing.assert_array_equal(got, [0, 0, 2, 2, 3, 3])
 
 
+@pytest.mark.slow
 def test_what_is_sampled_is_what_is_tabulated():
     env, params = as_environment(garnet(KEY))
     table = tabulate(env, params)
@@ -84,10 +86,12 @@ def test_what_is_sampled_is_what_is_tabulated():
     np.testing.assert_allclose(ended, 1 - dense.transition[2, 1].sum(), atol=5e-3)
 
 
+@pytest.mark.slow
 def test_a_table_keeps_the_contract():
     check_environment(*as_environment(garnet(KEY), max_steps=20))
 
 
+@pytest.mark.slow
 def test_many_tables_are_one_program():
     mdps = jax.vmap(garnet)(jax.random.split(KEY, 3))
     env, params = as_environment(jax.tree.map(lambda x: x[0], mdps))
@@ -134,6 +138,7 @@ class Corridor(TabularEnvironment):
         return certain(jnp.clip(state + 2 * action - 1, 0, 4), jnp.where(end, params.prize, 0.0), end)
 
 
+@pytest.mark.slow
 def test_exploring_finds_the_reachable_part_of_a_table():
     env = Corridor(id="Corridor")
     check_environment(env)
@@ -182,6 +187,7 @@ class Lights(Environment):
         return Discrete(3)
 
 
+@pytest.mark.slow
 def test_exploring_an_environment_that_is_no_table():
     env = Lights(id="Lights")
     mdp, states = explore(env, env.default_params, num_starts=64)
@@ -191,6 +197,7 @@ def test_exploring_an_environment_that_is_no_table():
     np.testing.assert_allclose(value, np.asarray(states.on).sum(1) - 3)
 
 
+@pytest.mark.slow
 def test_exploring_refuses_what_it_cannot_list():
     with pytest.raises(ValueError, match="deterministic environment with Discrete actions"):
         explore(RiverSwim(), RiverSwim().default_params)
@@ -199,6 +206,7 @@ def test_exploring_refuses_what_it_cannot_list():
         explore(env, params, max_states=300)
 
 
+@pytest.mark.slow
 def test_exploring_dynamics_that_read_the_clock():
     """Which of five delays was chosen is all of DiscountingChain's state; what it pays depends on the time."""
     for id in ("DiscountingChain-bsuite", "MemoryLength-bsuite"):
@@ -214,6 +222,7 @@ def test_what_lists_no_outcomes_has_no_table():
         tabulate(*jaxrl.make("CartPole-v1"))
 
 
+@pytest.mark.slow
 def test_sticky_actions_by_brute_force():
     """The augmented table against following the rule by hand, state by state."""
     mdp = garnet(KEY, S=4, A=2, K=2)

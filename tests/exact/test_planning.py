@@ -110,7 +110,7 @@ def riccati(horizon, end, gamma=1.0):
 # ---- iLQR
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma, end", [(1.0, np.zeros((2, 2))), (0.9, np.diag([3.0, 1.0]))])
 def test_ilqr_is_riccatis_solution_on_a_linear_quadratic_problem(float64, gamma, end):
     planner = ilqr(
@@ -169,7 +169,7 @@ def test_ilqr_keeps_limits_as_a_bounded_optimiser_does(float64):
     np.testing.assert_allclose(np.asarray(carry.plan[:-1]) * limit, us[1:], atol=1e-3)
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [1, 3])
 def test_box_step_is_the_bounded_minimum(float64, m):
     """Against all 3^m choices of active limits."""
@@ -240,7 +240,7 @@ class Bandit(Linear):
         return Box(-jnp.inf, jnp.inf, (1,))
 
 
-@pytest.mark.slow(but_first=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [0.0, 0.5])
 @pytest.mark.parametrize("alpha", [1.0, 0.0])
 @pytest.mark.parametrize("beta", [0.0, 1.0])
@@ -270,6 +270,7 @@ class Exploding(Bandit):
         return ts._replace(reward=jnp.where(action[0] > 1, jnp.nan, ts.reward))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make_planner", "config"), [(mppi, MPPIConfig(horizon=4)), (cem, CEMConfig(horizon=4))])
 def test_samples_that_blow_up_do_not_spoil_the_plan(make_planner, config):
     env = Exploding()
@@ -289,7 +290,7 @@ def test_colored_noise_has_unit_variance_and_its_spectrum(beta):
     np.testing.assert_allclose(power / power[0], np.arange(1, 8.0) ** -beta, rtol=0.06)
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mppi", "cem"])
 def test_samplers_come_near_the_regulators_return(name):
     """Within 5 % of the optimum of 15 steps, where doing nothing costs twice as much."""
@@ -320,7 +321,7 @@ def test_cem_plans_discrete_actions():
 # ---- what holds for all
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANNERS)
 def test_nothing_is_earned_after_the_end_of_either_kind(name):
     planner = PLANNERS[name](ENV)
@@ -346,7 +347,7 @@ def five(state, params):
     return jnp.float32(5)
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANNERS)
 def test_actions_stay_in_the_box_and_control_stops_at_the_end(name):
     planner = PLANNERS[name](ENV)
@@ -360,7 +361,7 @@ def test_actions_stay_in_the_box_and_control_stops_at_the_end(name):
     assert np.all(np.asarray(trajectory.reward[:6]) < 0) and np.all(trajectory.reward[6:] == 0)
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANNERS)
 def test_vmap_over_keys_states_params_and_settings_is_a_loop(float64, name):
     planner = PLANNERS[name](ENV)
@@ -383,7 +384,7 @@ def test_vmap_over_keys_states_params_and_settings_is_a_loop(float64, name):
     assert len(np.unique(np.asarray(actions[:, 0, 0]).round(4))) == 3
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANNERS)
 def test_no_key_is_used_twice_and_nothing_compiles_twice(name):
     planner, traces = PLANNERS[name](ENV), []
@@ -431,6 +432,7 @@ def test_mppi_swings_the_pendulum_up_without_learning():
     assert trajectory.reward.sum(1).mean() > -200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "env_id, first", [("Pendulum-v1", 100), pytest.param("CartPoleSwingUp-v0", 250, marks=pytest.mark.slow)]
 )

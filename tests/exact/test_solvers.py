@@ -53,6 +53,7 @@ def scipy_values(mdp, gamma):
     return linprog(np.full(S, 1 / S), A_ub=rows, b_ub=bound, bounds=(None, None), method="highs").x
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("ends", [0.0, 0.2])
 @pytest.mark.parametrize("gamma", [0.5, 0.97])
 def test_four_ways_to_the_same_values(gamma, ends):
@@ -122,6 +123,7 @@ def test_a_first_policy_that_never_ends_is_not_used():
     np.testing.assert_allclose(policy_iteration(mdp, 1.0).value, [-2, -1])
 
 
+@pytest.mark.slow
 def test_thousands_are_one_program():
     mdps = jax.tree.map(lambda *x: jnp.stack(x), *(garnet(seed) for seed in range(4)))
     for solver in (
@@ -143,6 +145,7 @@ def test_best_policy_by_brute_force():
     np.testing.assert_allclose(policy_iteration(mdp, 0.9).value, values.max(0), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_episodes_that_end_need_no_discount():
     """A walk on 0 .. S-1 to the end, paid -1 a step, slipping back with probability 1 - p: closed form at gamma 1."""
     p, n = 0.8, 6
@@ -211,6 +214,7 @@ def test_the_dual_solution_is_feasible_and_complementary():
     assert float(slack.min()) > -1e-9 and float(jnp.abs(x * slack).max()) < 1e-9
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000))
 def test_elimination(seed):
     rng = np.random.default_rng(seed)
@@ -266,6 +270,7 @@ def test_a_radius_for_each_pair():
     assert only_first[0] < nominal[0] and np.all(only_first <= nominal + 1e-9) and np.all(only_first > everywhere)
 
 
+@pytest.mark.slow
 def test_sticky_actions_can_only_cost():
     """Without them the agent could imitate them."""
     mdp = garnet(6)

@@ -104,6 +104,7 @@ def signals(draw, lengths=LENGTHS):
     return {"x": table[:, :2], "y": table[:, 2]}
 
 
+@pytest.mark.slow
 @given(descriptions, signals())
 def test_robustness_is_the_recursive_definition(description, signal):
     formula = built(description)
@@ -111,6 +112,7 @@ def test_robustness_is_the_recursive_definition(description, signal):
     np.testing.assert_array_equal(stl.rho(formula, signal), wanted)
 
 
+@pytest.mark.slow
 @given(descriptions, signals())
 def test_its_sign_is_the_boolean_semantics(description, signal):
     formula = built(description)
@@ -131,6 +133,7 @@ def test_a_smaller_change_of_the_predicates_leaves_the_verdict(description, sign
         assert bool(stl.satisfied(formula, moved)[0]) == bool(robustness > 0)
 
 
+@pytest.mark.slow
 @given(descriptions, signals(), st.sampled_from([0.02, 0.3]))
 def test_smooth_values_are_within_their_bound(description, signal, temperature):
     formula = built(description)
@@ -142,6 +145,7 @@ def test_smooth_values_are_within_their_bound(description, signal, temperature):
     assert np.all(np.abs(smooth[finite] - exact[finite]) <= bound + 1e-5)
 
 
+@pytest.mark.slow
 @given(descriptions, signals((7,)))
 @settings(max_examples=25)
 def test_smooth_derivatives_are_finite_and_conserve_the_scale(description, signal):
@@ -159,6 +163,7 @@ def kinds(formula):
     return {type(formula)}.union(*(kinds(f) for f in stl._children(formula)))
 
 
+@pytest.mark.slow
 @given(descriptions, signals())
 def test_the_monitor_gives_the_robustness_of_each_prefix(description, signal):
     formula = built(description)
@@ -173,6 +178,7 @@ def test_the_monitor_gives_the_robustness_of_each_prefix(description, signal):
     assert jax.tree.map(jnp.shape, carry) == shapes
 
 
+@pytest.mark.slow
 @given(descriptions, signals((7,)))
 @settings(max_examples=25)
 def test_the_smooth_monitor_is_within_the_bound(description, signal):
@@ -196,6 +202,7 @@ def long_signal(length=300):
 NESTED = stl.always(stl.implies(P, stl.eventually(Q, 2, 13)), 5, 250) & stl.until(P | Q, stl.always(R, 0, 3), 4)
 
 
+@pytest.mark.slow
 def test_a_monitor_in_a_scan_under_jit_and_vmap():
     watch = stl.monitor(NESTED)
     signal = long_signal()
@@ -220,6 +227,7 @@ def test_no_loop_over_time_and_log_many_operations():
     assert "while" not in str(jax.make_jaxpr(functools.partial(stl.rho, NESTED))(long_signal()))
 
 
+@pytest.mark.slow
 def test_every_sample_has_a_smooth_derivative_and_ascent_satisfies():
     """Leung et al. 2020: a signal is moved until it satisfies the formula, by gradient ascent alone."""
     formula = stl.eventually(stl.always(P, 0, 3), 0, 10) & stl.always(Q, 5, 15)
@@ -233,6 +241,7 @@ def test_every_sample_has_a_smooth_derivative_and_ascent_satisfies():
     assert float(stl.rho(formula, signal)[0]) > 0 and bool(stl.satisfied(formula, signal)[0])
 
 
+@pytest.mark.slow
 def test_float64_follows_the_signal():
     with jax.enable_x64(True):
         signal = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), long_signal(20))

@@ -59,6 +59,7 @@ def newest(folder):
     return step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
 def test_algorithm_state_round_trip_is_exact(tmp_path, algo, states, which):
     state, about = states[which], description(algo, None if which == 0 else 3)

@@ -354,6 +354,7 @@ def test_help_of_a_command(command):
     assert f"usage: jaxrl {command}" in good(f"{command} --help")
 
 
+@pytest.mark.slow
 def test_help_of_train_has_every_setting():
     out = good("train ppo Acrobot-v1 --help")
     module = jaxrl.get_algo("ppo")

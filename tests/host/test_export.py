@@ -185,6 +185,7 @@ def case(request):
     return deployed, inputs, out if len(deployed.outputs) > 1 else (out,)
 
 
+@pytest.mark.slow(but_first=1)
 @needs_cc
 def test_c_acts_as_jax(case, tmp_path):
     deployed, inputs, expected = case
@@ -287,6 +288,7 @@ def everything():
     return function, examples, tuple(FUNCTIONS), inputs, jax.jit(jax.vmap(function))(*inputs)
 
 
+@pytest.mark.slow
 @needs_cc
 def test_every_primitive_in_c(everything, tmp_path):
     function, examples, names, inputs, expected = everything

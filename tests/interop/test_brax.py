@@ -128,6 +128,7 @@ class Asymmetric:
         return state.replace(obs=obs, reward=action[0], done=done, metrics={"reward/up": action[0]})
 
 
+@pytest.mark.slow
 def test_in_from_playground():
     env, params = from_brax(Asymmetric(), id="Joystick")
     space = env.observation_space(params)

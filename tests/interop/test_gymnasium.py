@@ -66,6 +66,7 @@ def go(move, gear=0):
     return {"move": np.array([move], np.float32), "gear": (0, np.array([gear, 0]))}
 
 
+@pytest.mark.slow(but_first=3)
 @pytest.mark.parametrize(
     "env",
     [make("CartPole-v1")[0], make("Pendulum-v1")[0], Line(), PreviousActionReward(ObservationActionReward())],

@@ -114,6 +114,7 @@ def test_params_of_gymnax_are_leaves():
     np.testing.assert_array_equal(ts.terminated, [True, False])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fake", [FakeOld(), FakeNew()], ids=lambda f: type(f).__name__)
 def test_keeps_our_contract(fake):
     check_environment(*from_gymnax(fake), num_steps=8)

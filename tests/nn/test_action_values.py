@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.algos import dqn
 from jaxrl.environment import strongly_typed
@@ -30,6 +31,7 @@ def test_dueling_head():
     close(net.apply(shifted, jnp.ones(4)) - net.apply(weights, jnp.ones(4)), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_dueling_is_a_sum_of_logits():
     net = QNetwork(Box(-1.0, 1.0, (2,)), 3, (4,), "relu", True, num_outputs=5)
     weights = net.init(jax.random.key(0), jnp.zeros(2))
@@ -63,6 +65,7 @@ def test_epsilon_schedule():
     close(epsilon_at(jnp.int32(0), hyper.replace(exploration_steps=jnp.int32(0))), 0.1)
 
 
+@pytest.mark.slow
 def test_epsilon_greedy_probabilities():
     q, mask = jnp.array([[1.0, 3.0, 2.0], [1.0, 3.0, 2.0]]), jnp.array([[1, 1, 1], [1, 0, 1]], bool)
     pi = epsilon_greedy(q, 0.3, mask)

@@ -215,6 +215,7 @@ def test_tanh_normal_where_actions_round_to_one():
     np.testing.assert_allclose(gradient, [2, -2], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_beta_matches_scipy():
     a, b = np.asarray(ALPHA, np.float64), np.asarray(BETA, np.float64)
     d = Beta(ALPHA, BETA)
@@ -235,6 +236,7 @@ def test_beta_matches_scipy():
     assert scipy.stats.kstest(samples[:, 0, 0], scipy.stats.beta(a[0, 0], b[0, 0]).cdf).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_beta_mode_and_ends():
     d = Beta(f32([3.0, 1.0, 0.5]), f32([2.0, 1.0, 0.5]))
     np.testing.assert_allclose(d.mode(), [2 / 3, 0.5, 0.5], rtol=1e-6)
@@ -255,6 +257,7 @@ def test_beta_is_as_accurate_as_it_says(a, b):
     assert abs(float(d.entropy()) - scipy.stats.beta.entropy(a, b)) < 2e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["normal", "tanh_normal", "beta"])
 def test_reparameterised_gradient_is_that_of_the_expectation(name):
     """d E[x] / d (first parameter): finite differences of the exact mean against the mean of the samples' gradients."""
@@ -278,6 +281,7 @@ def test_reparameterised_gradient_is_that_of_the_expectation(name):
     np.testing.assert_allclose(np.mean(gradient), expected, atol=5 * np.std(gradient) / np.sqrt(4000) + 1e-4)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_second_derivatives_are_finite(name):
     d, x = EXAMPLES[name], jnp.asarray(draws(name)[0][0])
@@ -293,6 +297,7 @@ def test_second_derivatives_are_finite(name):
     assert np.isfinite(second).all()
 
 
+@pytest.mark.slow
 def test_extreme_logits():
     d = Categorical(f32([[1e6, 0.0, -1e6], [300.0, 300.0, -300.0]]))
     np.testing.assert_allclose(d.log_prob(jnp.array([0, 1])), [0, -np.log(2)], atol=1e-6)
@@ -300,6 +305,7 @@ def test_extreme_logits():
     assert np.isfinite(jax.grad(lambda x: Categorical(x).entropy().sum())(d.logits)).all()
 
 
+@pytest.mark.slow
 def test_of_space_by_the_kind_of_space():
     logits = jnp.zeros((4, 5))
     assert isinstance(of_space(Discrete(5), logits), Categorical) and num_outputs(Discrete(5)) == 5

@@ -34,6 +34,7 @@ def deviation(matrix):
     return np.abs(m @ m.T - np.eye(len(m))).max()
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("shape", [(1, 1), (4, 64), (64, 64), (64, 2), (3, 3, 4, 16), (256, 256)])
 def test_orthogonal(shape):
     q = jax.jit(orthogonal(), static_argnums=1)(KEY, shape)
@@ -50,6 +51,7 @@ def test_orthogonal_is_uniform():
     assert max(deviation(m) for m in q[:500]) < 1e-6
 
 
+@pytest.mark.slow
 def test_orthogonal_in_half_precision_and_refusal():
     q = orthogonal()(KEY, (8, 8), jnp.bfloat16)
     assert q.dtype == jnp.bfloat16 and deviation(q) < 0.03
@@ -57,6 +59,7 @@ def test_orthogonal_in_half_precision_and_refusal():
         orthogonal()(KEY, (3,))
 
 
+@pytest.mark.slow
 def test_mlp_is_its_formula():
     net = MLP((8, 6), 2, "tanh", out_scale=0.01)
     x = jax.random.normal(KEY, (5, 3, 4))
@@ -79,6 +82,7 @@ def test_mlp_settings():
         MLP((8,), 2, "tahn").init(KEY, x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("channels", "stride", "padding"), [(4, 1, "VALID"), (3, 2, "SAME"), (16, 2, "SAME")])
 def test_convolve_matches_xla(channels, stride, padding):
     x, kernel = jax.random.normal(KEY, (2, 7, 8, channels)), jax.random.normal(KEY, (3, 2, channels, 5))
@@ -111,6 +115,7 @@ def test_cnn():
     assert apply(weights, image > 128).dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_encoder_convolves_images_and_leaves_the_rest_to_encode():
     space = spaces.Dict(
         {
@@ -156,6 +161,7 @@ def flax_cell(net, weights):
     return lambda carry, x: cell.apply({"params": params}, carry, x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_recurrent_matches_flax_and_restarts_inside_a_sequence(cell):
     net = Recurrent(5, cell)
@@ -182,6 +188,7 @@ def test_recurrent_matches_flax_and_restarts_inside_a_sequence(cell):
     assert (gradient[:4, 0] == 0).all() and (gradient[4:, 0] != 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_recurrent_gradients_are_those_of_flax_cells_also_the_second(cell):
     net = Recurrent(5, cell)
@@ -324,6 +331,7 @@ def test_encode_of_single_spaces():
         encoded_size(spaces.Space())
 
 
+@pytest.mark.slow
 def test_active_units_are_the_share_of_positive_ones():
     mlp = MLP((4, 2), 1, "relu")
     x = jax.random.normal(jax.random.key(0), (64, 3))

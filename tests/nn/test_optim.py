@@ -31,6 +31,7 @@ LAYER = {"kernel": jnp.array([[1.0, -2.0, 0.5], [0.3, 2.0, -1.0]]), "bias": jnp.
 # ---- norms and rates
 
 
+@pytest.mark.slow
 def test_safe_norm_is_the_norm_of_everything():
     close(safe_norm(TREE), 13)
     assert safe_norm({}) == 0 and safe_norm(jnp.zeros(3)) == 0
@@ -41,6 +42,7 @@ def test_safe_norm_is_the_norm_of_everything():
         assert np.all(np.isfinite(jax.hessian(f)(jnp.zeros(3))))
 
 
+@pytest.mark.slow
 def test_clipping_is_by_the_common_norm_and_keeps_the_direction():
     clipped = clip_by_global_norm(TREE, 6.5)
     jax.tree.map(lambda got, x: close(got, x / 2), clipped, TREE)
@@ -98,6 +100,7 @@ def descent(optimizer, learning_rate, steps, max_grad_norm=jnp.inf, weights=LAYE
     return unravel(carry[0]), carry[1]
 
 
+@pytest.mark.slow(but_first=5)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_each_name_descends(name):
     """And keeps the types of its state (or the scan would not run), which are strong."""
@@ -161,6 +164,7 @@ def test_muon_steps_on_matrices_have_one_size_in_all_directions_and_the_rest_is_
             assert 0.5 < singular.mean() / (0.1 * 0.2 * np.sqrt(max(inputs, outputs))) < 1.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adam", "muon"])
 def test_rates_are_leaves(name):
     """Many at a time, without compiling again, and each step has its own."""
@@ -192,7 +196,7 @@ def derivatives(transformation):
     return jax.jit(lambda x, y: (jax.grad(f, (0, 1))(x, y), jax.hessian(f, (0, 1))(x, y)))(0.1, 0.3)
 
 
-@pytest.mark.slow(but_first=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*OPTIMIZERS} - {"muon"}))
 def test_second_derivatives_are_finite_at_a_gradient_of_zero(name):
     assert all(np.isfinite(x) for x in jax.tree.leaves(derivatives(optimizer_of(name).at)))

@@ -75,6 +75,7 @@ def test_expected_value_and_cross_entropy():
 limits = st.tuples(st.floats(-50, 50), st.floats(0.5, 100)).map(lambda x: (x[0], x[0] + x[1]))
 
 
+@pytest.mark.slow
 @given(limits, st.sampled_from([5, 21, 51]), st.floats(0, 1))
 def test_mass_one_and_the_mean_kept(limits, num, where):
     low, high = limits

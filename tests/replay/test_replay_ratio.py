@@ -61,6 +61,7 @@ def adapted():
     return algo, replay_ratio.adapt(algo, "steps")
 
 
+@pytest.mark.slow
 def test_gradient_steps_follow_the_ratio():
     _, algo = adapted()
     hyper = ddpg.Hyper(learning_starts=2, learning_rate=1e-2)
@@ -77,11 +78,13 @@ def test_gradient_steps_follow_the_ratio():
     assert action.shape == (3, 1)
 
 
+@pytest.mark.slow
 def test_keeps_the_contract():
     _, algo = adapted()
     check_algorithm(algo, hyper=ddpg.Hyper(learning_starts=2, learning_rate=1e-2), num_updates=4)
 
 
+@pytest.mark.slow
 def test_its_settings_are_leaves():
     _, algo = adapted()
     ratios = Ratio(low=jnp.array([0.5, 1.0]), high=jnp.full(2, 2.0), gap=jnp.zeros(2), window=jnp.array([4, 4]))
@@ -89,6 +92,7 @@ def test_its_settings_are_leaves():
     np.testing.assert_array_equal(state.hyper.replay_ratio, [0.5, 1.0])
 
 
+@pytest.mark.slow
 def test_impossible_requests_are_refused():
     inner, _ = adapted()
     cartpole, _ = make("CartPole-v1")

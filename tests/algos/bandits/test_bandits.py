@@ -245,6 +245,7 @@ def test_exp3_by_hand():
     close(exp3.exploration(10, "exp3", hyper.replace(gamma=jnp.float32(0.3))), 0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["exp3", "ix"])
 def test_exp3_weights_on_a_recorded_run(estimator):
     algo = exp3.make(bernoulli(3), exp3.Config(estimator=estimator))
@@ -361,6 +362,7 @@ def test_elimination_takes_turns_and_drops_what_is_surely_worse():
     assert not np.any(actions[first + 1 :] == 0)
 
 
+@pytest.mark.slow
 def test_the_best_arm_stays_even_where_the_bound_is_tight():
     hyper = successive_elimination.Hyper(delta=0.1, scale=0.5)  # twice the rewards: a bound that is not too loose
     params = bernoulli(3).default_params.replace(mean=jnp.array([0.1, 0.5, 0.4]))

@@ -50,6 +50,7 @@ def kind(batch):
     return "replay" if replayed[0] else "mutate" if child[0] else "new"
 
 
+@pytest.mark.slow
 def test_each_replay_is_followed_by_edits_of_its_levels():
     made = run(accel.Config(buffer_size=16, num_edits=3), ALWAYS, 4, 12)
     kinds = [kind(batch) for batch, _, _ in made]
@@ -72,6 +73,7 @@ def test_each_replay_is_followed_by_edits_of_its_levels():
     assert (made[-1][2].extras * 3 == made[-1][2].levels["edits"]).all() and made[-1][2].extras.max() > 1
 
 
+@pytest.mark.slow
 def test_replay_or_new_is_drawn_when_no_mutation_is_due():
     made = run(accel.Config(buffer_size=8, num_edits=1), ALWAYS.replace(replay_prob=0.5), 4, 40)
     kinds = [kind(batch) for batch, _, _ in made]
@@ -81,6 +83,7 @@ def test_replay_or_new_is_drawn_when_no_mutation_is_due():
     assert after == {"new": {"new", "replay"}, "replay": {"mutate"}, "mutate": {"new", "replay"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parents", ["easy", "hard"])
 def test_parents_of_the_lowest_or_highest_score(parents):
     made = run(accel.Config(buffer_size=8, num_edits=1, parents=parents, num_parents=2), ALWAYS, 5, 8)
@@ -103,6 +106,7 @@ def test_parents_without_a_repetition_where_some_were_not_scored():
     assert accel.parents_of(buffer, 3, accel.Config(parents="easy", num_parents=2)).tolist() == [1, 0, 1]
 
 
+@pytest.mark.slow
 def test_parallel_batches_are_new_mutated_and_replayed():
     made = run(accel.Config(buffer_size=8, num_edits=1, parallel=True), ALWAYS, 6, 5)
     for i, (batch, before, _) in enumerate(made):
@@ -123,6 +127,7 @@ def test_parallel_batches_are_new_mutated_and_replayed():
 # ---- around a student
 
 
+@pytest.mark.slow
 def test_nothing_is_learned_from_children():
     def pole(key, params):
         return params.replace(length=jax.random.uniform(key, minval=0.2, maxval=0.4))
@@ -149,6 +154,7 @@ def test_nothing_is_learned_from_children():
     assert state.curriculum.buffer.extras.max() > 0
 
 
+@pytest.mark.slow
 def test_it_trains_a_recurrent_student_on_mazes():
     task, params = jaxrl.make("Maze-v0", height=5, width=5)
     env = task.as_levels()

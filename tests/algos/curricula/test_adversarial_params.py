@@ -108,6 +108,7 @@ def test_the_worst_params_are_the_grids(k):
     np.testing.assert_allclose(again, worst.episode_return, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_worst_pendulum_is_the_grids():
     env, params = jaxrl.make("Pendulum-v1")
     box = ranges(params, {"mass": (0.7, 1.3), "length": (0.7, 1.3)})
@@ -156,6 +157,7 @@ def test_levels_are_the_adversarys_points_or_uniform():
     assert drawn(KEY, PARAMS) is PARAMS and hash(drawn) == hash(adversarial.Drawn(BOX))
 
 
+@pytest.mark.slow
 def test_the_adversary_moves_to_the_worst():
     hyper = adversarial.Hyper(rate=0.1)
     algo = adversarial.make(CONTROL._replace(policy=lambda state: jnp.float32(3.0)), CONFIG, hyper)
@@ -168,6 +170,7 @@ def test_the_adversary_moves_to_the_worst():
     assert played.shape == (4,) and ((played >= 0) & (played <= 1.2)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["apg", "ppo"])
 def test_students(kind):
     venv = jaxrl.vectorize(ENV, 4, level_fn=adversarial.Drawn(BOX))
@@ -186,6 +189,7 @@ def test_students(kind):
     assert (np.asarray(together.curriculum.x) != np.asarray(state.curriculum.x)).all()
 
 
+@pytest.mark.slow
 def test_seeds_together_are_the_single_ones():
     algo = adversarial.make(STUDENT, CONFIG)
 
@@ -197,6 +201,7 @@ def test_seeds_together_are_the_single_ones():
     np.testing.assert_allclose(jax.jit(jax.vmap(run))(keys)[1], jax.jit(run)(keys[1]), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_keys_are_used_once():
     algo = adversarial.make(STUDENT, CONFIG)
     assert_no_key_reuse(algo.update, algo.init(jax.random.key(1), env_params=PARAMS))

@@ -77,6 +77,7 @@ def rectangular(seed, S=2, A=2, choices=2):
     return DenseMDP(*(jnp.asarray(np.stack(x), jnp.float32) for x in zip(*models, strict=True)))
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("seed", range(6))
 def test_rectangular_sets_against_all_policies(seed):
     mdps, gamma = rectangular(seed), 0.8
@@ -119,6 +120,7 @@ def walks():
     return jax.vmap(lambda a: tabulate(env, env.default_params.replace(alpha=a)))(jnp.linspace(0, 0.5, 25))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [0.99, 1.0])
 def test_the_windy_walk_takes_two_iterations(walks, gamma):
     """Zouitine et al. (2024): the worst static model after two iterations, with the value of robust value iteration."""

@@ -43,6 +43,7 @@ def test_observations_one_by_one_are_the_closed_form():
         np.testing.assert_allclose(process.log_likelihood[g], evidence, rtol=2e-3)
 
 
+@pytest.mark.slow
 def test_the_process_is_that_of_scikit_learn():
     """`GaussianProcessRegressor` 1.9.1 on the same points with variance 0.5, length 4 and alpha 0.01."""
     mean, deviation = mbtl.likeliest(posterior([0.5], [4.0]))
@@ -50,6 +51,7 @@ def test_the_process_is_that_of_scikit_learn():
     np.testing.assert_allclose(deviation[:6], [0.26309, 0.15713, 0.09713, 0.08994, 0.09309, 0.09509], atol=2e-5)
 
 
+@pytest.mark.slow
 def test_the_best_of_the_grid_is_near_scikit_learns_optimum():
     """Which is a log-likelihood of -0.53063 at 0.554^2 and 9.99, found by 30 restarts of L-BFGS."""
     state = mbtl.init(20)
@@ -69,6 +71,7 @@ def test_certainty_of_the_process():
     np.testing.assert_allclose(1 / after, 1 / before + 1 / 0.1**2, rtol=1e-3)  # precisions add
 
 
+@pytest.mark.slow
 def test_float32_lasts_for_a_hundred_observations():
     """The smoothest and the widest kernels of the grid, of which each observation leaves a hundred-thousandth."""
     x, y = np.arange(100), np.sin(np.arange(100) / 9)
@@ -191,6 +194,7 @@ def test_a_batch_of_selections_is_the_single_ones():
 # ---- what it is compared with
 
 
+@pytest.mark.slow
 def test_baselines_by_hand():
     transfer = jnp.array([[0.6, 0.5, 0.0], [0.5, 0.5, 0.4], [0.0, 0.1, 0.9]])
     np.testing.assert_allclose(mbtl.independent(transfer), 2.0 / 3)
@@ -233,6 +237,7 @@ def cartpole(num_envs=4):
     return algo, levels
 
 
+@pytest.mark.slow
 def test_a_transfer_matrix_is_made_of_single_trainings():
     algo, levels = cartpole()
     matrix = jax.jit(lambda key: mbtl.transfer_matrix(algo, levels, key, 256, num_episodes=3))
@@ -253,6 +258,7 @@ def test_a_transfer_matrix_is_made_of_single_trainings():
     assert matrix._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
 
 
+@pytest.mark.slow
 def test_selection_that_trains_its_policies():
     algo, levels = cartpole()
 

@@ -171,6 +171,7 @@ def spied(algorithm, calls):
     return algorithm._replace(learn=learn)
 
 
+@pytest.mark.slow
 def test_regret_reaches_the_designers_advantage_at_the_right_step():
     calls, student, designer = [], student_of(), designer_of()
     algo = paired.make(student, spied(designer, calls), level)
@@ -193,6 +194,7 @@ def test_regret_reaches_the_designers_advantage_at_the_right_step():
     np.testing.assert_allclose(advantage, [0.45 * regret, regret], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_levels_are_the_last_states_before_any_reset():
     """Of the editor: what its actions build, one after another, from where the rollout began."""
     editor = MazeEditor(height=3, width=4, num_walls=4, noise_dim=2)
@@ -215,6 +217,7 @@ def test_levels_are_the_last_states_before_any_reset():
             np.testing.assert_array_equal(state.student(i).env_params.wall_map, rollout.levels.wall_map)
 
 
+@pytest.mark.slow
 def test_steps_and_metrics(algo):
     update, state = jax.jit(algo.update), jax.jit(algo.init)(KEY)
     for i in range(1, 4):
@@ -234,6 +237,7 @@ def test_steps_and_metrics(algo):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_students_start_apart_and_all_three_learn(algo):
     state = jax.jit(algo.init)(KEY)
     first, second = (jax.tree.leaves(state.student(i).weights) for i in range(2))
@@ -257,6 +261,7 @@ def opinionated(state, which, action):
     return state.replace(students=state.students.replace(weights=jax.tree.map(leaf, state.students.weights)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reward", ["regret", "population", "minimax"])
 def test_the_designer_learns_what_its_reward_asks_for(reward):
     """The protagonist always guesses 0, the antagonist 1, and neither learns."""
@@ -275,6 +280,7 @@ def test_the_designer_learns_what_its_reward_asks_for(reward):
         assert counts[0] <= 1 and metrics["designer_reward"][-1] > -0.2
 
 
+@pytest.mark.slow
 def test_a_population_of_three():
     algo = made("population", 3)
     state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 2 * algo.steps_per_update))(KEY)
@@ -285,11 +291,13 @@ def test_a_population_of_three():
 # ---- as an algorithm
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract_of_algorithms(algo):
     """Among others that many seeds at once are the single ones, and that the weights of all three learn."""
     check_algorithm(algo, num_updates=4)
 
 
+@pytest.mark.slow
 def test_each_agent_has_keys_of_its_own(algo):
     """Under `vmap` jax's checker takes every scan over keys for a second use."""
     state, found = jax.jit(algo.init)(KEY), []
@@ -311,6 +319,7 @@ def test_a_run_goes_on_where_it_stopped(algo, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_recurrent_students_and_a_recurrent_designer_on_mazes():
     editor = MazeEditor(height=4, width=4, num_walls=3, noise_dim=2)
     maze = jaxrl.make("Maze-v0", height=4, width=4)[0].as_levels()
@@ -326,6 +335,7 @@ def test_recurrent_students_and_a_recurrent_designer_on_mazes():
     maze.validate(state.env_params)
 
 
+@pytest.mark.slow
 def test_levels_that_nobody_finishes_reward_nothing():
     @dataclasses.dataclass(frozen=True)
     class Long(Guess):
@@ -356,6 +366,7 @@ def test_refuses_settings(settings, says):
         paired.Config(**settings)
 
 
+@pytest.mark.slow
 def test_refuses_what_does_not_fit():
     @dataclasses.dataclass(frozen=True)
     class Random(Pick):

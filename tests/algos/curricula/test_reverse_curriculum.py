@@ -90,6 +90,7 @@ def seen(success, episodes=None):
     return Outcomes(success, success, success, success, success, episodes)
 
 
+@pytest.mark.slow
 def test_walks_are_short_and_do_not_end_episodes():
     n = 3000
     states = jax.vmap(lambda i: TabularState(jnp.int32(5), i))(jnp.full(n, 30, jnp.int32))
@@ -114,6 +115,7 @@ def test_starts_that_are_kept():
     assert not reverse.kept(success, none.at[4].set(False), 0.1, 0.9).any()
 
 
+@pytest.mark.slow
 def test_good_starts_by_hand():
     start = CUR.init(KEY, PARAMS)
     assert start.good.size == 1 and start.old.size == 0
@@ -133,6 +135,7 @@ def test_good_starts_by_hand():
     jax.tree.map(np.testing.assert_array_equal, after, state)
 
 
+@pytest.mark.slow
 def test_batches_are_walks_from_good_starts_and_old_ones():
     cur = reverse.make(STARTS, GOAL, reverse.Config(8, 4, 3, 1), reverse.Hyper(old_share=0.25, own_share=0.2, limit=9))
     start = cur.init(KEY, PARAMS)
@@ -153,6 +156,7 @@ def test_batches_are_walks_from_good_starts_and_old_ones():
     jax.tree.map(np.testing.assert_array_equal, cur.update(KEY, start, own, seen(np.full(2000, 0.5))), start)
 
 
+@pytest.mark.slow
 def test_slots_that_share_a_start():
     cur = reverse.make(STARTS, GOAL, reverse.Config(8, 4, 3, repeats=3), reverse.Hyper(low=0.3))
     start = cur.init(KEY, PARAMS)
@@ -177,6 +181,7 @@ def cycle(key, state):
     return CUR.update(update_key, state, batch, seen(batch.params.states.index[:, 0] / LENGTH))
 
 
+@pytest.mark.slow
 def test_keys_compilations_and_batches_of_runs():
     state = jax.jit(CUR.init)(KEY, PARAMS)
     assert_no_key_reuse(cycle, jax.random.key(1), state)
@@ -191,6 +196,7 @@ def test_keys_compilations_and_batches_of_runs():
     assert again._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
 
 
+@pytest.mark.slow
 def test_a_student_reaches_the_goal_from_the_other_end():
     config = ppo.Config(num_envs=16, num_steps=64, num_minibatches=4, hidden=(32,))
     hyper = ppo.Hyper(learning_rate=3e-3, ent_coef=0.01)

@@ -90,6 +90,7 @@ def test_expected_return_by_hand():
     np.testing.assert_allclose(J, (weight * [1, 2, 3]).sum() / weight.sum(), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [-1e6, 4.0])
 def test_one_dimension_against_a_grid(threshold):
     problem = Problem(1, easy_is_left, threshold=threshold)
@@ -197,6 +198,7 @@ def run(key, skills):
     )
 
 
+@pytest.mark.slow
 def test_it_follows_the_students_skill_and_arrives():
     fixed, means = jax.jit(run)(KEY, jnp.full(200, 0.5))
     assert 0.4 < fixed.mean.mean() < 0.6  # half of its tasks are just within reach
@@ -206,6 +208,7 @@ def test_it_follows_the_students_skill_and_arrives():
     np.testing.assert_allclose(able.std, 0.1, atol=0.02)
 
 
+@pytest.mark.slow
 def test_a_batch_of_runs_is_the_single_runs():
     keys, skills = jax.random.split(KEY, 3), jnp.full(20, 0.5)
     states, means = jax.jit(jax.vmap(run, (0, None)))(keys, skills)
@@ -224,6 +227,7 @@ def test_levels_are_in_the_box_and_notes_where_they_were_drawn():
     np.testing.assert_allclose(batch.note.std(0), 0.2, atol=0.02)
 
 
+@pytest.mark.slow
 def test_unfinished_episodes_do_not_count_and_keys_are_used_once():
     start = CUR.init(KEY, ())
     batch, _ = CUR.sample(KEY, start, 60)
@@ -240,6 +244,7 @@ def test_one_compilation():
     assert again._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
 
 
+@pytest.mark.slow
 def test_a_student_learns_under_it():
     env, params = jaxrl.make("CartPole-v1")
     cur = self_paced.make(

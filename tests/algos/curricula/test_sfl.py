@@ -88,6 +88,7 @@ def looks_of(looks):
     return score
 
 
+@pytest.mark.slow
 def test_the_buffer_is_the_most_learnable_of_what_was_looked_at():
     looks = []
     algo = sfl.make(student_of(), coin, SMALL, score=looks_of(looks))
@@ -149,6 +150,7 @@ def test_each_rollout_takes_its_share_of_the_buffer_each_level_equally_likely():
     assert (empty.slot == -1).all()
 
 
+@pytest.mark.slow
 def test_a_buffer_lasts_from_one_look_to_the_next(algo):
     update, state = jax.jit(algo.update), jax.jit(algo.init)(KEY)
     buffers, steps, replayed = [], [], []
@@ -166,6 +168,7 @@ def test_a_buffer_lasts_from_one_look_to_the_next(algo):
     assert update._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_a_look_leaves_the_student_as_it_was(algo):
     state = jax.jit(algo.init)(KEY)
     after, rollout = jax.jit(algo.collect)(state)
@@ -176,6 +179,7 @@ def test_a_look_leaves_the_student_as_it_was(algo):
     assert np.isin(rollout.batch.params.bias[:2], after.curriculum.levels.bias).all()
 
 
+@pytest.mark.slow
 def test_levels_without_a_finished_episode_stay_out():
     algo = sfl.make(student_of(), coin, dataclasses.replace(SMALL, num_steps=1))
     state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 4 * algo.steps_per_update))(KEY)
@@ -189,6 +193,7 @@ class Counting(NamedTuple):
     hidden: jax.Array
 
 
+@pytest.mark.slow
 def test_a_recurrent_policy_forgets_where_an_episode_ends():
     """One that counts its steps, on a task that asks for the count."""
 
@@ -216,11 +221,13 @@ def test_a_recurrent_policy_forgets_where_an_episode_ends():
 # ---- as an algorithm
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract_of_algorithms(algo):
     """Among others that many seeds at once are the single ones, and that all weights learn."""
     check_algorithm(algo, num_updates=5)
 
 
+@pytest.mark.slow
 def test_no_key_is_used_twice(algo):
     loss = assert_no_key_reuse(lambda key: jaxrl.train(algo, key, 4 * algo.steps_per_update)[1]["loss"], KEY)
     assert np.isfinite(loss).all()
@@ -240,6 +247,7 @@ def test_a_run_goes_on_where_it_stopped(algo, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_it_trains_a_recurrent_student_on_mazes():
     task, params = jaxrl.make("Maze-v0", height=4, width=4)
     env = task.as_levels()
@@ -273,6 +281,7 @@ def test_refuses_settings(settings, says):
         dataclasses.replace(SMALL, **settings)
 
 
+@pytest.mark.slow
 def test_refuses_a_share_that_is_none_and_students_without_levels():
     with pytest.raises(ValueError, match=r"replay_share=1.5.*in \[0, 1\]"):
         sfl.make(student_of(), coin, SMALL, sfl.Hyper(replay_share=1.5))

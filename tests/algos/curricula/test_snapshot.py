@@ -56,11 +56,13 @@ def begins(params, n=4000):
 # ---- FromStates
 
 
+@pytest.mark.slow
 def test_it_is_an_environment():
     starts = FromStates(jaxrl.make("CartPole-v1")[0])
     check_environment(starts, starts.default_params, KEY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id", ["Pendulum-v1", "FrozenLake-v1", "Maze-v0"])
 def test_any_state_may_be_a_start(id):
     env, params = jaxrl.make(id)
@@ -89,6 +91,7 @@ def test_weights_and_share():
     np.testing.assert_allclose(begins(STARTS.starting(PARAMS, cells(1, 5)))[[1, 5]], 0.5, atol=0.03)
 
 
+@pytest.mark.slow
 def test_the_limit_holds_while_episodes_start_from_states():
     params = STARTS.starting(PARAMS, cells(4), limit=5)
     assert params.max_steps == 5 and params.replace(share=jnp.zeros(())).max_steps == 30
@@ -142,6 +145,7 @@ def error_of(values, labels):
     return sum(((values[labels == c] - values[labels == c].mean()) ** 2).sum() for c in np.unique(labels))
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("seed", range(5))
 def test_clusters_are_the_best_ones(seed):
     rng = np.random.default_rng(seed)
@@ -154,6 +158,7 @@ def test_clusters_are_the_best_ones(seed):
     assert (np.diff(labels[order]) >= 0).all()
 
 
+@pytest.mark.slow
 def test_clusters_of_few_and_of_invalid_values():
     values = jnp.array([5.0, 1.0, jnp.nan, 5.2, 9.0, 1.1, jnp.inf])
     valid = jnp.array([True, True, False, True, True, True, False])
@@ -180,6 +185,7 @@ RIGHT = teacher(lambda key, obs: jnp.ones_like(obs))
 CONFIG = snapshot.Config(num_episodes=4, keep=2, every=3, max_steps=13, clusters=2)
 
 
+@pytest.mark.slow
 def test_snapshots_by_hand():
     table = snapshot.take(KEY, RIGHT, (), ENV, PARAMS, CONFIG, gamma=0.9)
     # At times 0, 3, 6, 9 and 12; after the ninth step the episode is over. Two episodes of four are kept.
@@ -218,6 +224,7 @@ TABLE = snapshot.take(KEY, RIGHT, (), ENV, PARAMS, CONFIG)
 SMALL = ppo.Config(num_envs=4, num_steps=8, num_minibatches=1, hidden=(8,))
 
 
+@pytest.mark.slow
 def test_staged_training_starts_from_snapshots_and_then_at_the_start():
     algo = snapshot.staged(ppo.make(STARTS, SMALL), 64)
     assert algo is snapshot.staged(ppo.make(STARTS, SMALL), 64)
@@ -233,6 +240,7 @@ def test_staged_training_starts_from_snapshots_and_then_at_the_start():
     assert apart.env_params.share == 0 and set(np.asarray(rollout.obs)[:, 0]) <= set(range(10))
 
 
+@pytest.mark.slow
 def test_a_student_off_policy():
     env, params = jaxrl.make("Pendulum-v1")
     starts = FromStates(env)
@@ -244,6 +252,7 @@ def test_a_student_off_policy():
     assert np.isfinite(np.asarray(metrics["loss"])[-1])
 
 
+@pytest.mark.slow
 def test_as_a_curriculum():
     cur = snapshot.make(TABLE, snapshot.Hyper(batches=2, limit=5))
     state = cur.init(KEY, STARTS.default_params)

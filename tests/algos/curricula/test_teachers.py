@@ -48,7 +48,7 @@ def run(cur, key, steps=30):
 # ---- what all keep
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEACHERS)
 def test_a_batch_of_runs_is_the_single_runs(name):
     module, *settings = TEACHERS[name]
@@ -63,7 +63,7 @@ def test_a_batch_of_runs_is_the_single_runs(name):
             np.testing.assert_allclose(a[i], b, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEACHERS)
 def test_keys_and_compilations(name):
     module, *settings = TEACHERS[name]
@@ -88,7 +88,7 @@ def test_unfinished_episodes_do_not_count(name):
     jax.tree.map(np.testing.assert_array_equal, start, after)
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEACHERS)
 def test_dimensions_come_from_the_level_function(name):
     params = jaxrl.make("CartPole-v1")[1]
@@ -163,6 +163,7 @@ def test_alp_gmm_samples_where_progress_is():
     np.testing.assert_allclose(at_second.mean(), 0.2 * 0.1**2 + 0.8 * 3 / 4, atol=0.02)
 
 
+@pytest.mark.slow
 def test_fits_fall_due_every_fit_rate_episodes():
     cur = alp_gmm.make(level_fn, *TEACHERS["alp_gmm"][1:])
     state, fitted = cur.init(KEY, ()), []
@@ -176,6 +177,7 @@ def test_fits_fall_due_every_fit_rate_episodes():
 # ---- Covar-GMM
 
 
+@pytest.mark.slow
 def test_covar_gmm_samples_where_rewards_grow():
     cur = covar_gmm.make(level_fn, *TEACHERS["covar_gmm"][1:])
     state = cur.init(KEY, ())

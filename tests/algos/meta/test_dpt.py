@@ -79,6 +79,7 @@ def test_attention_by_hand():
     close(dpt.attend(-q, k, v, visible, False), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["softmax", "relu"])
 def test_step_by_step_is_the_whole_context(attention):
     """Logits from the cache equal those of all prefixes at once: nothing looks ahead, nothing is forgotten."""
@@ -96,6 +97,7 @@ def test_step_by_step_is_the_whole_context(attention):
     np.testing.assert_array_equal(cache.time, 6)
 
 
+@pytest.mark.slow
 def test_the_cache_is_a_ring_of_the_last_tokens():
     """One layer, whose keys and values depend on nothing but their tokens: a full ring is the context of its tokens."""
     network = dpt.Transformer(3, 8, 16, 1, 2, "softmax")
@@ -129,6 +131,7 @@ def test_learning_rate_warms_up_and_follows_a_cosine():
     close(dpt.learning_rate_at(jnp.int32(12345), constant), 2)
 
 
+@pytest.mark.slow
 def test_a_gradient_step_is_adamw():
     import optax
 
@@ -153,6 +156,7 @@ def test_a_gradient_step_is_adamw():
 # ---- contexts
 
 
+@pytest.mark.slow
 def test_contexts_are_what_the_wrapper_shows():
     """Played again in the wrapped environment, the actions give the same observations, over the ends of episodes."""
     params = ROOM.default_params.replace(max_steps=jnp.int32(5), goal=jnp.int32(1))
@@ -171,6 +175,7 @@ def test_contexts_are_what_the_wrapper_shows():
     assert rollout.truncated.any() and rollout.obs["previous_reward"].any()
 
 
+@pytest.mark.slow
 def test_tasks_are_drawn_and_labelled():
     algo = tiny(num_envs=64)
     _, state, rollout = played(algo)
@@ -181,6 +186,7 @@ def test_tasks_are_drawn_and_labelled():
     assert (again.target[0] != target[0]).any()
 
 
+@pytest.mark.slow
 def test_labels_follow_the_observation():
     _, _, rollout = played(tiny(ROOM, towards_goal, num_steps=16))
     at_goal = np.asarray(rollout.obs["previous_reward"] > 0)
@@ -207,6 +213,7 @@ def test_random_behaviour():
     close(probability(dpt.RandomHyper(uniform=1.0)), 1 / 3)
 
 
+@pytest.mark.slow
 def test_algorithm_distillation_imitates_a_learning_history():
     """The targets are the actions of the source, which starts from nothing on every task."""
     _, _, rollout = played(tiny(optimal=None, source=ucb.make(BANDIT), label="behaviour"))
@@ -215,6 +222,7 @@ def test_algorithm_distillation_imitates_a_learning_history():
     close(rollout.obs["previous_action"][1:], jax.nn.one_hot(rollout.target[:-1], 3))
 
 
+@pytest.mark.slow
 def test_sources_see_what_is_wrapped():
     """LinUCB needs plain features; the network sees them beside the previous action."""
     env = LinearBandit(arms=3, dim=2)
@@ -227,7 +235,8 @@ def test_sources_see_what_is_wrapped():
 # ---- the algorithm
 
 
-@pytest.mark.parametrize("case", ["optimal", pytest.param("behaviour", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["optimal", "behaviour"])
 def test_keeps_the_contract(case):
     if case == "optimal":
         algo = tiny(ROOM, towards_goal, attention="relu")
@@ -236,6 +245,7 @@ def test_keeps_the_contract(case):
     check_algorithm(algo, hyper=dpt.Hyper(learning_rate=0.03, anneal_steps=10_000), num_updates=4)
 
 
+@pytest.mark.slow
 def test_no_key_is_used_twice():
     algo = tiny()
     state, *_ = played(algo)
@@ -246,6 +256,7 @@ def test_no_key_is_used_twice():
     assert np.isfinite(assert_no_key_reuse(twice, jax.random.key(1)))
 
 
+@pytest.mark.slow
 def test_forbidden_actions_are_never_taken():
     algo = tiny(Masked(), None, label="behaviour")
     state = jax.jit(algo.init)(jax.random.key(0))
@@ -255,6 +266,7 @@ def test_forbidden_actions_are_never_taken():
     assert set(np.asarray(action)) == {1, 2}
 
 
+@pytest.mark.slow
 def test_learns_to_learn():
     """Two arms that always or never pay: after pretraining one reward is enough, and without any the arms are equal."""
     env = BernoulliBandit(arms=2)

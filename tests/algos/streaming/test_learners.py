@@ -127,6 +127,7 @@ def test_td_predicts_in_units_of_the_rewards():
     np.testing.assert_allclose(stream_td.predict(algo, state, jnp.eye(3), Linear(1)), [GAMMA**2, GAMMA, 1.0], rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_td_follows_the_policy_it_is_given():
     """Action 1 in `ObservationActionReward` earns 1 where the cue is 1, nothing where it is -1."""
 
@@ -141,6 +142,7 @@ def test_td_follows_the_policy_it_is_given():
     np.testing.assert_array_equal(action, [1, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
 def test_q_by_hand(epsilon):
     """Every step of Watkins's Q(lambda) in a table with the bounded step size, by the actions that were taken."""
@@ -272,6 +274,7 @@ def test_no_key_is_used_twice(name):
     assert np.isfinite(assert_no_key_reuse(twice, jax.random.key(list(ALGOS).index(name) + 10)))
 
 
+@pytest.mark.slow
 def test_collect_alone_leaves_the_learner_as_it_was():
     algo = made("q", DelayedReward())
     state = algo.init(jax.random.key(0))
@@ -283,6 +286,7 @@ def test_collect_alone_leaves_the_learner_as_it_was():
         np.testing.assert_array_equal(new, old)
 
 
+@pytest.mark.slow
 def test_steps_learned_one_by_one_or_many_an_update_are_alike():
     """Alike in what is learned of a task without chance."""
     hyper = stream_td.Hyper(gamma=GAMMA)
@@ -293,6 +297,7 @@ def test_steps_learned_one_by_one_or_many_an_update_are_alike():
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["q", "ac", "td"])
 def test_masks_are_kept(name):
     algo = made(name, Masked())
@@ -305,6 +310,7 @@ def test_masks_are_kept(name):
         assert set(np.unique(action[:, 0])) <= {1, 3} and set(np.unique(action[:, 1])) == {0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ac", "td"])
 def test_the_critic_sees_what_is_privileged(name):
     algo = made(name, Privileged())
@@ -319,6 +325,7 @@ def test_the_critic_sees_what_is_privileged(name):
     algo.act(algo.policy(state), jax.random.key(1), {"obs": jnp.zeros((3, 1))})
 
 
+@pytest.mark.slow
 def test_q_acts_in_bins_of_a_box():
     algo = stream_q.make(ObservationActionReward("box"), stream_q.Config(**SMALL, num_bins=4))
     state = algo.init(jax.random.key(0), stream_q.Hyper(epsilon_start=1.0))
@@ -327,6 +334,7 @@ def test_q_acts_in_bins_of_a_box():
     assert action.shape == (200, 1)
 
 
+@pytest.mark.slow
 def test_continuous_actions_are_in_units_of_the_box():
     """Zero outputs are the middle of the box with a standard deviation of log 2 half widths."""
     env, _ = make("Pendulum-v1")

@@ -73,7 +73,7 @@ def test_td_error_bootstraps_unless_terminated():
     np.testing.assert_allclose(td_error(*args, jnp.bool_(True), 0.9), -1.0)
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("fan_in, zeros", [(1, 1), (4, 4), (10, 9), (32, 29), (45, 41)])
 def test_sparse_weights(fan_in, zeros):
     kernel = np.asarray(sparse(0.9)(jax.random.key(0), (fan_in, 300)))
@@ -162,6 +162,7 @@ def transition(algo, state):
     return algo.venv.step(env_key, state.env_state, action[None], state.env_params)
 
 
+@pytest.mark.slow
 def test_privileged_features_come_last_and_are_not_deployed():
     env = Privileged()
     space = env.observation_space(env.default_params)

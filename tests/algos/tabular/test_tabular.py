@@ -74,6 +74,7 @@ def rollouts(module, env, **config):
 # ---- hand-computed updates
 
 
+@pytest.mark.slow
 def test_sarsa_updates_by_the_action_that_is_taken():
     _, init, feed = rollouts(sarsa, RIVER)
     hyper = sarsa.Hyper(learning_rate=0.5, gamma=0.9, trace_decay=0.5)
@@ -161,6 +162,7 @@ def test_psrl_posterior_of_rewards():
     np.testing.assert_allclose([mu[0, 0], kappa[0, 0], a[0, 0], b[0, 0]], want, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_psrl_draws_from_the_posterior():
     """Means of many drawn MDPs: (concentration + count) / total and the posterior mean reward."""
     algo = psrl.make(ENV, psrl.Config(horizon=20))
@@ -174,6 +176,7 @@ def test_psrl_draws_from_the_posterior():
     assert np.all(np.isfinite(mdps.transition)) and np.all(mdps.transition.sum(-1) <= 1 + 1e-5)
 
 
+@pytest.mark.slow
 def test_r_max_knows_after_m_samples():
     _, init, feed = rollouts(r_max, RIVER)
     hyper = r_max.Hyper(known_count=2.0, gamma=0.5, max_reward=1.0, tolerance=1e-6)
@@ -189,6 +192,7 @@ def test_r_max_knows_after_m_samples():
 # ---- equal to Monte Carlo
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["accumulating", "replacing", "dutch"])
 def test_sarsa_of_lambda_one_is_monte_carlo(kind):
     """Without states visited twice: every table after n episodes is that of Q += alpha (return - Q), in NumPy."""
@@ -211,6 +215,7 @@ def test_sarsa_of_lambda_one_is_monte_carlo(kind):
     np.testing.assert_allclose(state.weights.q, q, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_true_online_sarsa_is_the_online_lambda_return_algorithm():
     """Also with states visited twice: against its definition in NumPy, all of an episode again at each step."""
     rng, decay, gamma, alpha, T = np.random.default_rng(1), 0.7, 0.9, 0.4, 12
@@ -250,6 +255,7 @@ def final(module, env, params, steps, hyper, seeds=8, **config):
     return run(jax.random.split(KEY, seeds), params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("double", [False, True])
 def test_q_learning_converges_to_the_optimum(double):
     hyper = q_learning.Hyper(learning_rate=0.0, count_exponent=0.8, gamma=0.9, epsilon_end=1.0)
@@ -258,6 +264,7 @@ def test_q_learning_converges_to_the_optimum(double):
     np.testing.assert_allclose(state.weights.q.mean((0, 1)), want, atol=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expected", [False, True])
 def test_sarsa_converges_to_the_best_soft_policy(expected):
     """The fixed point of Q = r + gamma P ((1 - e) max Q + e mean Q), which exploration for ever leads to."""
@@ -272,6 +279,7 @@ def test_sarsa_converges_to_the_best_soft_policy(expected):
     np.testing.assert_allclose(state.weights.q.mean(0), q, atol=0.03)
 
 
+@pytest.mark.slow
 def test_sarsa_greedy_in_the_limit_finds_the_optimal_policy():
     hyper = sarsa.Hyper(
         learning_rate=0.0,
@@ -289,6 +297,7 @@ def test_sarsa_greedy_in_the_limit_finds_the_optimal_policy():
     np.testing.assert_array_less(best - value, jnp.broadcast_to(0.1 * (best - uniform), value.shape))
 
 
+@pytest.mark.slow
 def test_dyna_q_needs_fewer_steps_than_q_learning():
     """In a deterministic row with the reward at its end: both explore at random, planning carries it to the start."""
     mdp = chain(10, 1, np.random.default_rng(0))
@@ -328,12 +337,14 @@ EXPLORERS = {
 }
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", EXPLORERS)
 def test_explorers_find_the_right_bank(name):
     module, hyper, config = EXPLORERS[name]
     assert np.all(late_return(module, hyper, **config) > 0.8 * OPTIMUM)
 
 
+@pytest.mark.slow
 def test_epsilon_greedy_stays_on_the_left_bank():
     """What makes the task hard: greedy by the small reward (0.1 an episode), chance swims back again."""
     hyper = q_learning.Hyper(epsilon_start=0.1, epsilon_end=0.1)

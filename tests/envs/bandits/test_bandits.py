@@ -56,6 +56,7 @@ def ids(env):
 # ---- what all have in common
 
 
+@pytest.mark.slow(but_first=10)
 @pytest.mark.parametrize("env", ENVS, ids=ids)
 def test_a_step_draws_random_numbers_once(env):
     """Random bits are most of what a bandit costs. Beta variates need a loop; adversaries and clocks need none."""

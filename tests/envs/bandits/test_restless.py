@@ -166,6 +166,7 @@ def test_generated_arms_are_indexable(discount, x64):
 # ---- Gittins
 
 
+@pytest.mark.slow(but_first=3)
 @pytest.mark.parametrize(("discount", "index"), [(0.5, 0.5590), (0.9, 0.7029), (0.95, 0.7614), (0.99, 0.8699)])
 def test_gittins_index_of_a_uniform_prior(discount, index, x64):
     """Four digits of the book's tables (Beta(1, 1)); the look-ahead is long enough for them all."""
@@ -173,6 +174,7 @@ def test_gittins_index_of_a_uniform_prior(discount, index, x64):
     assert abs(float(value) - index) < 5e-5
 
 
+@pytest.mark.slow
 def test_gittins_index_of_a_posterior_is_that_of_the_finite_arm(x64):
     """The posterior as a finite chain that stops learning after 12 pulls, by the largest-remaining-index algorithm."""
     depth, discount = 12, 0.6
@@ -191,6 +193,7 @@ def test_gittins_index_of_a_posterior_is_that_of_the_finite_arm(x64):
     np.testing.assert_allclose(finite[number[0, 0]], gittins.gittins_bernoulli(1.0, 1.0, discount, depth), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_index_policy_is_bayes_optimal(x64):
     discount, horizon = 0.5, 30
     table = gittins.gittins_table(horizon + 1, discount, 40)
@@ -393,7 +396,7 @@ def test_an_infeasible_action_is_no_action():
         assert rested.reward == flagged.reward
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_expected_reward_is_the_mean_and_fill_is_feasible(name):
     env = SMALL[name]

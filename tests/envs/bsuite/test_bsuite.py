@@ -188,7 +188,7 @@ def test_stochastic_deep_sea_chances():
     assert abs(np.corrcoef(noise, slipped)[0, 1]) < 0.03
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [deep_sea.DeepSea, deep_sea.DeepSeaStochastic])
 def test_deep_sea_is_its_table(cls):
     """Every cell and action: what is listed is what happens, given the slip."""
@@ -252,6 +252,7 @@ def test_observations_at_the_end_stay_in_their_spaces():
         assert env.observation_space(params).contains(obs), env.id
 
 
+@pytest.mark.slow
 def test_digits_can_be_told_apart():
     """The nearest glyph under all shifts is right nearly always; clean pictures are 7 x 5 blocks of the board."""
     env = digits_bandit.DigitsBandit()
@@ -310,6 +311,7 @@ def test_sweep_makes_the_tasks():
         sweep("mnist")
 
 
+@pytest.mark.slow(but_first=16)
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_scores_are_bsuites(experiment):
     name = experiment.replace("digits", "mnist")

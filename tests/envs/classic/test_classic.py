@@ -199,6 +199,7 @@ PASSIVE = {
 }
 
 
+@pytest.mark.slow(but_first=4)
 @pytest.mark.parametrize("env_id", PASSIVE)
 def test_energy_and_order_without_forces(env_id):
     """Energy is conserved as the step shrinks, and halving the step divides the error by 2 to the order."""
@@ -409,7 +410,7 @@ def test_observations_stay_in_their_space(env_id):
     assert first.all() and np.all(np.asarray(inside)[before_end])
 
 
-@pytest.mark.slow(but_first=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("env_id", ALL_IDS)
 def test_render(env_id):
     env, params = jaxrl.make(env_id)

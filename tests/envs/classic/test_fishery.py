@@ -74,6 +74,7 @@ def unfished(params, years=2000):
     return jax.jit(run)
 
 
+@pytest.mark.slow
 def test_unfished_equilibrium_and_persistence():
     """Without noise the three settle where birth and death of Z balance: X + D Y = d_Z / b. With noise they persist."""
     params = Fishery().default_params
@@ -134,6 +135,7 @@ def test_bad_settings():
         Fishery().validate(params.replace(initial_y=jnp.float32(0.03)))
 
 
+@pytest.mark.slow
 def test_gradient_of_a_yield():
     """Twenty years of catch by the mortality, against central differences in float64."""
     with jax.enable_x64():

@@ -52,6 +52,7 @@ QUICK = {"BabyAI-" + id for id in ("GoToLocal-v0", "OpenDoor-v0", "MiniBossLevel
 # ---- episodes
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize(
     "ids", [pytest.param(ids, id=ids[0], marks=() if QUICK & set(ids) else pytest.mark.slow) for ids in GROUPS]
 )
@@ -94,6 +95,7 @@ def draw(id):
 QUICK_DRAWN = {"BabyAI-" + id for id in ("GoToLocal-v0", "MiniBossLevel-v0", "PutNextS6N3-v0")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "id", [pytest.param(id, marks=() if id in QUICK_DRAWN else pytest.mark.slow) for id in kept("babyai_levels")]
 )
@@ -196,7 +198,7 @@ AROUND = [LEFT, FORWARD, RIGHT, FORWARD, FORWARD]  # up and along the wall to th
 BACK = [RIGHT, RIGHT, FORWARD, LEFT]  # and to where the key was
 
 
-@pytest.mark.slow(but_first=5)
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize(
     ("told", "actions", "end"),
     [

@@ -40,6 +40,7 @@ def played(env, states, actions, params):
 # ---- Snake
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "columns"), [(5, 4), (12, 12)])
 def test_snake_is_the_reference(rows, columns):
     r = recorded(f"snake_{rows}x{columns}")
@@ -85,6 +86,7 @@ def test_snake_puts_fruit_anywhere():
 # ---- 2048
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 4])
 def test_2048_is_the_reference(size):
     r = recorded(f"game_2048_{size}")
@@ -171,6 +173,7 @@ def test_minesweeper_levels():
 # ---- Sokoban
 
 
+@pytest.mark.slow
 def test_sokoban_is_the_reference():
     r = recorded("sokoban")
     env = sokoban.SokobanLevel()
@@ -256,6 +259,7 @@ def row(tree, i):
     return jax.tree.map(lambda x: x[i], tree)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "boxes", "count", "solved"), [(7, 2, 256, 40), (10, 4, 64, 8)])
 def test_sokoban_levels_can_be_solved(size, boxes, count, solved):
     levels = drawn(size, boxes, count)
@@ -294,6 +298,7 @@ BOXOBAN = """; 0
 """
 
 
+@pytest.mark.slow
 def test_sokoban_text():
     levels = sokoban.parse(BOXOBAN)
     assert levels.walls.shape == (2, 4, 6) and levels.max_steps.shape == (2,)
@@ -352,6 +357,7 @@ def test_bad_settings():
             make()
 
 
+@pytest.mark.slow
 def test_pictures():
     for env in (snake.Snake(4, 6), game_2048.Game2048(), minesweeper.Minesweeper(4, 5), sokoban.SokobanLevel()):
         _, state = env.reset(KEY, env.default_params)

@@ -247,6 +247,7 @@ def test_a_level_in_larger_arrays_is_the_same_level():
 # ---- laws of the levels and of moving objects
 
 
+@pytest.mark.slow(but_first=8)
 @pytest.mark.parametrize("family", list(levels.FAMILIES))
 def test_every_family_draws_levels_that_are_valid(family):
     env = GridWorld(family=family)

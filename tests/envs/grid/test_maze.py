@@ -192,7 +192,7 @@ def test_optimal_value_is_what_the_best_play_earns():
 # ---- drawing levels
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("walls", [0, 25, 60])
 def test_walls_are_drawn_with_replacement_and_all_else_from_what_is_free(walls):
     levels = drawn(13, 13, walls, 2000)
@@ -479,6 +479,7 @@ def test_crossings_leave_a_way_without_detours():
     assert np.all((steps >= 17) & (steps <= 32))  # 16 cells and the turns between them
 
 
+@pytest.mark.slow
 def test_levels_are_drawn_for_each_slot_of_a_batch():
     env = Maze(height=5, width=6)
     venv = jaxrl.vectorize(env.as_levels(), 4, level_fn=env.generate)

@@ -57,6 +57,7 @@ def test_walls_leave_goal_and_agent_alone_where_those_came_first():
     assert (states.level.agent_pos[1] == NOWHERE).all() and states.level.agent_pos[2].tolist() == [3, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_an_agent_on_the_goal_goes_to_an_empty_cell_each_equally_likely(name):
     actions = [0, 1, 2, 4, 5, 3, 3] if name == "walls_first" else [3, 3, 0, 1, 2, 4, 5]
@@ -128,6 +129,7 @@ def test_sizes_are_those_of_minimax():
     assert jax.tree.leaves(jax.tree.map(lambda x: (x.shape, x.dtype), level(state))) == jax.tree.leaves(like)
 
 
+@pytest.mark.slow
 def test_slots_that_end_together_restart_together():
     env = CASES["walls_first"]
     venv = jaxrl.vectorize(env, 3)

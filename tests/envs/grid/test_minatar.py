@@ -64,6 +64,7 @@ def to_draws(arrays):
     return {k: jnp.asarray(v if v.dtype == bool else v.astype(np.int32)) for k, v in arrays.items()}
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("group", ["default", "varied"])
 @pytest.mark.parametrize("game", GAMES)
 def test_every_step_of_the_reference(data, game, group):
@@ -118,6 +119,7 @@ def independent(a, b, what):
     assert abs(np.corrcoef(np.ravel(a), np.ravel(b))[0, 1]) < 5 / np.sqrt(np.size(a)), what
 
 
+@pytest.mark.slow
 def test_draws_have_the_probabilities_of_the_reference():
     state = asterix.start(asterix.Asterix().default_params)
     state = state.replace(x=jnp.array([3, EMPTY, 0, EMPTY, EMPTY, 9, EMPTY, 1]))
@@ -165,6 +167,7 @@ def test_draws_have_the_probabilities_of_the_reference():
     near(np.asarray(starts) == 9, 0.5, "side of the ball")
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("game", GAMES)
 def test_a_batch_is_a_loop(game):
     _, env = GAMES[game]
@@ -247,6 +250,7 @@ def test_freeway_top_and_time():
     assert int(hit.y) == 9
 
 
+@pytest.mark.slow
 def test_seaquest_surface():
     params = seaquest.Seaquest().default_params
     state = seaquest.start(params).replace(y=jnp.int32(1), surfaced=jnp.bool_(False), oxygen=jnp.int32(119))
@@ -301,6 +305,7 @@ def test_space_invaders_waves_and_the_nearest_alien():
         np.testing.assert_array_equal(space_invaders.lowest_of_nearest(columns, jnp.int32(x)), expected)
 
 
+@pytest.mark.slow
 def test_actions_and_settings():
     for game, minimal in {"asterix": 5, "breakout": 3, "freeway": 3, "seaquest": 6, "space_invaders": 4}.items():
         env = GAMES[game][1]

@@ -174,7 +174,7 @@ SLOW_COUNTS = ("KeyCorridor", "MultiRoom-N6", "ObstructedMaze", "Playground", "S
 QUICK_COUNTS = [id for id in COUNTS if not any(name in id for name in SLOW_COUNTS)]
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("id", marked(COUNTS, QUICK_COUNTS))
 def test_generates_as_the_reference(id):
     levels = draw(id)
@@ -238,6 +238,7 @@ def test_levels_can_be_solved(id):
     assert share == 1 or (share > 0.9 and "Obstacles" in id), f"{id}: {share:.1%} can be solved"
 
 
+@pytest.mark.slow
 def test_rooms_of_multiroom_are_joined_by_doors():
     levels = draw("MiniGrid-MultiRoom-N4-S5-v1")
     assert np.all(np.sum(kind_of(levels.grid) == DOOR, (1, 2)) == 3)
@@ -248,6 +249,7 @@ def test_rooms_of_multiroom_are_joined_by_doors():
 # ---- the level kit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id", marked(COUNTS, ["MiniGrid-GoToDoor-8x8-v0", "MiniGrid-MultiRoom-N4-S5-v1"]))
 def test_mutants_are_valid(id):
     env = make(id)[0].as_levels()

@@ -258,6 +258,7 @@ def test_places_are_uniform():
         assert abs(statistic - freedom) < 5 * np.sqrt(2 * freedom)
 
 
+@pytest.mark.slow
 def test_what_is_seen():
     env, level, _ = hold_world(mission="rules", show_trials=True)
     obs, state = start(env, level)
@@ -359,6 +360,7 @@ def test_mutations_are_sound():
 # ---- the benchmark
 
 
+@pytest.mark.slow
 def test_benchmarks_are_as_committed():
     """The same rulesets on every machine and under every jax."""
     for name in NAMES:

@@ -119,7 +119,7 @@ SCORES = {
 """Mean reward a step of gym-electric-motor's PI, six seeds of 4,000 steps, and of random actions, one seed."""
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("motor", SCORES)
 def test_current_control_scores_as_gym_electric_motors(motor):
     rewards, ends, signals = run(f"Cont-CC-{motor}-v0")
@@ -148,7 +148,7 @@ STEADY = {
 }
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("motor", STEADY)
 def test_currents_settle_at_their_references(motor):
     id, wanted = f"Cont-CC-{motor}-v0", STEADY[motor]
@@ -183,6 +183,7 @@ def test_a_doubly_fed_machine_follows_currents_against_its_flux():
     assert np.hypot(signals["i_rd"], signals["i_rq"]).max() < 9
 
 
+@pytest.mark.slow
 def test_a_squirrel_cage_machine_without_flux_still_follows_the_q_current():
     id = "Cont-CC-SCIM-v0"
     rewards, ends, signals = run(id, hold(id, -0.4, 0.3))
@@ -239,7 +240,7 @@ def brute_force(l_d, l_q, psi, constant, torque, i_max, psi_max):
 PMSM_AXES, SYNRM_AXES, ROUND = (0.37e-3, 1.2e-3, 66e-3, 4.5), (10.1e-3, 4.1e-3, 0.0, 6.0), (1e-3, 1e-3, 0.05, 4.5)
 
 
-@pytest.mark.slow(but_first=5)
+@pytest.mark.slow(but_first=3)
 @pytest.mark.parametrize(
     ("axes", "torque", "i_max", "psi_max"),
     [
@@ -271,6 +272,7 @@ OPTIMUM = jax.jit(operating_points.synchronous_point)
 # ---- torque and speed
 
 
+@pytest.mark.slow
 def test_torque_of_a_synchronous_machine():
     id = "Cont-TC-PMSM-v0"
     rewards, ends, signals = run(id, hold(id, -0.5))
@@ -279,6 +281,7 @@ def test_torque_of_a_synchronous_machine():
     assert (np.asarray(signals["i_sd"])[:, -50:] < -20).all()  # reluctance helps
 
 
+@pytest.mark.slow
 def test_torque_of_an_induction_machine():
     id = "Cont-TC-SCIM-v0"
     rewards, ends, signals = run(id, hold(id, 0.4), steps=1500)

@@ -22,6 +22,7 @@ def pmsm():
     return env, params, *report.record(env, params, controllers.make(env), jax.random.key(0), 200)
 
 
+@pytest.mark.slow
 def test_a_recorded_loop_is_what_its_actions_do(pmsm):
     env, params, run, actions = pmsm
     assert actions.shape == (200, 3) and all(x.shape == (201,) for x in run.values())
@@ -84,6 +85,7 @@ def searched(machine, omega, i_max, u_max, points):
 MACHINES = {m: (1501, 0.02) for m in tasks.MOTORS if m not in ("DFIM", "EESM", "ShuntDc")} | {"EESM": (121, 0.05)}
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("motor", MACHINES)
 def test_the_border_of_the_plane_is_that_of_a_search(motor):
     env = MotorDrive(**tasks.find(f"Cont-SC-{motor}-v0"), id=motor)
@@ -99,6 +101,7 @@ def test_the_border_of_the_plane_is_that_of_a_search(motor):
     assert np.all(most >= best * (1 - 1e-3) - 1e-6)  # a grid can only miss some
 
 
+@pytest.mark.slow
 def test_the_border_of_a_doubly_fed_machine():
     """Against random currents and fluxes that turn at random speeds, with voltages from the differential equation."""
     env, params = jaxrl.make("Cont-SC-DFIM-v0")

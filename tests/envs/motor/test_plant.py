@@ -290,7 +290,7 @@ def imbalance(machine, seed):
     return abs(parts[0] - sum(parts[1:])) / sum(abs(x) for x in parts)
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_power_of_a_saturated_machine(seed):
     """Exact where the axes do not couple; otherwise up to the lines between the points of the maps, whose slopes are
@@ -445,6 +445,7 @@ def test_clarke_and_park_have_their_inverses(dq, angle):
     np.testing.assert_allclose(abc, waves, atol=1e-10)
 
 
+@pytest.mark.slow
 @given(st.tuples(number, number, number, number))
 def test_the_six_phase_decomposition_has_its_inverse(vector):
     phases = transforms.inverse_vsd(vector)
@@ -620,6 +621,7 @@ def test_the_ornstein_uhlenbeck_load_has_its_stationary_spread():
     assert last.std() == pytest.approx(30 / (2 * 50) ** 0.5, rel=0.03)
 
 
+@pytest.mark.slow
 def test_wiener_references_keep_to_their_margins_and_their_widths():
     env = make("Cont-CC-PMSM-v0")
     params = env.default_params
@@ -748,6 +750,7 @@ def test_constraints_that_are_violated_by_degrees_pay_as_in_gym_electric_motor(m
     assert terminated[-1] and not terminated[:-1].any() and 0 < violation[60] < 1
 
 
+@pytest.mark.slow
 def test_hard_constraints_merge_alike():
     found = []
     for merge in ("max", "product"):

@@ -89,6 +89,7 @@ def test_a_wave_is_that_of_its_definition(cls):
         assert np.median(error) < 1e-5
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("cls", WAVES)
 def test_sub_episodes_last_from_500_to_2000_steps_and_keep_their_numbers(cls):
     found = waves(cls)
@@ -174,6 +175,7 @@ def test_ranges_that_are_given_are_cut_to_the_margins():
     assert found.frequency.min() >= 4
 
 
+@pytest.mark.slow
 def test_laplace_increments_have_their_scale_and_start_at_zero():
     reference = Laplace(low=-0.6, high=0.8)
     value, sigma, left = play(reference, seed=1)
@@ -188,6 +190,7 @@ def test_laplace_increments_have_their_scale_and_start_at_zero():
     assert lengths.min() >= 500 and lengths.max() < 2000 and left.min() == 0
 
 
+@pytest.mark.slow
 def test_a_switched_reference_has_its_probabilities_and_lengths():
     parts = tuple(Constant(target=x) for x in (-0.5, 0.0, 0.5))
     reference = Switched(parts, (0.2, 0.5, 0.3), steps_low=10.0, steps_high=20.0)
@@ -237,6 +240,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("kinds", KINDS)
 def test_states_keep_their_types_in_float64_and_under_vmap_over_every_number(kinds):
     references = KINDS[kinds]

@@ -135,6 +135,7 @@ share of the references are jumps, which take a tenth of a second."""
 QUICK = ("Cont-FW-PMSM-v0", "Cont-DTC-PMSM-v0", "Finite-DTC-SCIM-v0", "Cont-PC-PMSM-v0", "Cont-PC-PermExDc-v0")
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("id", [pytest.param(id, marks=() if id in QUICK else pytest.mark.slow) for id in BARS])
 def test_a_classical_controller_solves_what_chance_does_not(id):
     rewards, ends, errors, values = run(id, who=THIRDS)
@@ -147,6 +148,7 @@ def test_a_classical_controller_solves_what_chance_does_not(id):
     assert max(mean[1:]) < (2 if drive(id).task == "PC" else 20) * mean[0], mean
 
 
+@pytest.mark.slow
 def test_top_speed_asks_for_negative_d_current_within_both_limits():
     id = "Cont-FW-PMSM-v0"
     params = drive(id).default_params
@@ -372,6 +374,7 @@ def test_every_level_is_a_drive(id, recwarn):
     assert (np.abs(ratio) <= np.log(SPREADS)[:, None] + 1e-5).all() and (ratio.std(1) > 0.3 * np.log(SPREADS)).all()
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize(
     "id", [pytest.param(id, marks=() if id[5:] in ("CC-PMSM-v0", "FW-PMSM-v0") else pytest.mark.slow) for id in DRIVES]
 )

@@ -182,6 +182,7 @@ def test_arrows_are_multiplied_and_solved():
     np.testing.assert_allclose(biped.product(vector, vector), flat @ flat)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", TRACKS)
 def test_steps_are_mujocos(name, twin, advance):
     """Each step from the state that C reached: float64 to 1e-9, float32 to its rounding."""
@@ -234,6 +235,7 @@ def test_capsules_and_boxes(advance):
     np.testing.assert_allclose(q, data.qpos, atol=5e-3)
 
 
+@pytest.mark.slow
 def test_free_flight_conserves(advance):
     """Nothing touches, nothing pulls: whatever the motors do, momentum stays."""
     rng = np.random.default_rng(5)
@@ -265,6 +267,7 @@ def step():
     return jax.jit(ENV.step)
 
 
+@pytest.mark.slow
 def test_it_stands_on_the_ground(step):
     """On one leg, for a second, by a controller: the foot sinks in by a millimetre or so and stays where it is."""
     params = strongly_typed(FLAT)
@@ -417,6 +420,7 @@ def test_observation():
     assert ENV.observation_space(PARAMS).contains(obs)
 
 
+@pytest.mark.slow
 def test_batches_are_loops_of_plain_operations():
     """Levels of heights and spacings in one program; no call of a library that could hang (docs/decisions.md)."""
     params = jax.tree.map(lambda x: jnp.stack([x] * 3), PARAMS)
@@ -464,12 +468,14 @@ def test_render():
     assert np.any(ENV.render(ahead, PARAMS) != frame)
 
 
+@pytest.mark.slow
 def test_ppo_trains():
     algo = ppo.make(ENV, ppo.Config(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,)))
     state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 2 * algo.steps_per_update))(KEY)
     assert int(state.step) == 64 and np.all(np.isfinite(metrics["loss"]))
 
 
+@pytest.mark.slow
 def test_no_engine_is_imported():
     code = """
 import sys, jax, jaxrl

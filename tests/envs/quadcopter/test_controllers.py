@@ -205,6 +205,7 @@ def test_mellinger_agrees_by_stages(double):
     np.testing.assert_allclose(rpm, case["rotor_rpm"], rtol=1e-10)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", sorted(controllers.MELLINGER))
 def test_mellinger_agrees_on_consecutive_calls(double, name):
     carry, setpoint = controllers.mellinger_init(), TARGET._replace(yaw_rate=0.0)
@@ -218,6 +219,7 @@ def test_mellinger_agrees_on_consecutive_calls(double, name):
 # ---- allocation and motors
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(sorted(models.MODELS)),
     st.floats(-0.5, 2.5),
@@ -253,7 +255,7 @@ def test_allocation_gives_up_yaw_then_thrust_then_tilt(name, lift, share):
 allocate = jax.jit(controllers.allocate)
 
 
-@pytest.mark.slow(but_first=10)
+@pytest.mark.slow(but_first=5)
 @pytest.mark.parametrize("name", sorted(models.MODELS))
 def test_allocation_is_exact_within_limits(double, name):
     model = strongly_typed(models.MODELS[name])
@@ -300,7 +302,7 @@ def test_loops_see_the_lag_of_the_physics(motors, up, down):
     assert all(getattr(seen, name) is x for name, x in vars(model).items() if name not in ("spin_up", "spin_down"))
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("level", sorted(actions.LOOPS))
 @pytest.mark.parametrize("motors", dynamics.MOTORS)
 def test_action_levels_are_stable_with_all_motors(motors, level):
@@ -334,7 +336,7 @@ def test_there_is_a_flight_for_every_airframe():
     assert all(name.endswith(("_links", "_0.1.0")) or name in ("x500_real", "cf2x_P250") for name in left), left
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(FLEETS))
 @pytest.mark.parametrize("tracker", sorted(TRACKERS))
 def test_every_airframe_hovers_after_a_start_beside(tracker, kind):
@@ -488,7 +490,7 @@ def test_the_heading_of_the_world_does_not_matter(double, tracker):
     np.testing.assert_allclose(rpm(about_z, turn), rpm(Rotation.identity(), 0.0), rtol=1e-9)
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("tracker", sorted(TRACKERS))
 def test_gradients_are_finite_at_awkward_places(tracker):
     """No force at all wanted, hanging upside down, rotors that stand, exactly there."""
@@ -562,6 +564,7 @@ def test_lqr_agrees_with_scipy(double):
         assert np.abs(np.linalg.eigvals(a_ - b_ @ k)).max() < 1
 
 
+@pytest.mark.slow
 def test_lqr_in_single_precision():
     model = strongly_typed(models.CF2X)
     single = jax.jit(controllers.lqr_gains)(model, dt=1 / 240).feedback

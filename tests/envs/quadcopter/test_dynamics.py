@@ -125,6 +125,7 @@ def _rates(data, flight, kind):
     return np.concatenate([data[:, :10], np.stack(rotations.unrotate(before, tuple(data[:, 10:].T)), -1)], -1)
 
 
+@pytest.mark.slow
 def test_gpd_physics_steps_within_a_control_step(double):
     data = golden("quadcopter_gpd")
     for kind, physics in GPD_PHYSICS.items():
@@ -262,6 +263,7 @@ def test_gpd_drag_c10(double, cases):
 # ---- golden: learning-to-fly, RLtools
 
 
+@pytest.mark.slow
 def test_l2f_c11_to_c14(double, cases):
     table, model = cases["cases"], models.CRAZYFLIE
     case = table["C11_l2f_constants"]
@@ -313,6 +315,7 @@ def moving(model, rpm):
 PUSHED = Surroundings(np.array(STATE["force"]), np.array(STATE["torque"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("integrator", ["euler", "rk4"])
 def test_crazyflow_0_4_flies_four_drones(double, integrator):
     data = golden("quadcopter_crazyflow")

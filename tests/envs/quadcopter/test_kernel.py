@@ -36,7 +36,8 @@ def flight(name: str):
     return model, drone, command, dt, STEPS, physics, dynamics.Surroundings(force=force)
 
 
-@pytest.mark.parametrize("name", [pytest.param("l2f", marks=pytest.mark.slow), "l2f euler", "gpd", "crazyflow"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["l2f", "l2f euler", "gpd", "crazyflow"])
 def test_kernel_flies_as_the_scan(name):
     model, drone, command, dt, steps, physics, around = flight(name)
 
@@ -51,6 +52,7 @@ def test_kernel_flies_as_the_scan(name):
         assert not np.array_equal(a, before)
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize("name", list(CASES))
 def test_kernel_lowers_for_a_gpu(name):
     model, drone, command, dt, steps, physics, around = flight(name)

@@ -52,6 +52,7 @@ def energy(carrier, thrust):
     return kinetic + GRAVITY * (MASS * height + LOAD * np.array(place)[2]) - thrust * height
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("thrust", [0.0, 0.3, WEIGHT])
 def test_energy_and_momentum(fly, thrust):
     """Conserved, to the fourth order of the step; the cable stays as long as it is, and its rate at right angles."""
@@ -115,6 +116,7 @@ RESET, STEP = jax.jit(ENV.reset), jax.jit(ENV.step)
 KEY = jax.random.key(0)
 
 
+@pytest.mark.slow
 def test_reward_and_end():
     params = ENV.default_params.replace(goal=jnp.array([1.0, 2.0, 3.0]), start_position=jnp.array(0.1))
     _, state = RESET(KEY, params)
@@ -157,6 +159,7 @@ def test_refused():
         ENV.validate(ENV.default_params.replace(start_swing=jnp.array(2.0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("motors", ["instant", "first_order", "asymmetric"])
 def test_loops_see_the_lag_of_the_physics(motors):
     """With a swing at the start: without a lag to counter the loop keeps still."""

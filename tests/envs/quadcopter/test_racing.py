@@ -87,6 +87,7 @@ def test_race():
 # ---- tracks
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("name", tracks.TRACKS)
 def test_curve_through_a_track(name):
     """Through every centre along its normal, forwards; time derivatives are those of the position."""
@@ -108,6 +109,7 @@ def test_curve_through_a_track(name):
         np.testing.assert_allclose(difference[5:-5] / scale, all_[5:-5, 1:] / scale, atol=0.02)
 
 
+@pytest.mark.slow
 def test_tracks_are_a_batch_of_levels():
     many = jax.tree.map(lambda *x: jnp.stack(x), *(strongly_typed(t) for t in tracks.TRACKS.values()))
     params = ENV.default_params.replace(track=many)
@@ -117,6 +119,7 @@ def test_tracks_are_a_batch_of_levels():
     gate_racing.validate(params)
 
 
+@pytest.mark.slow
 def test_random_levels():
     params = ENV.default_params
     keys = jax.random.split(KEY, 300)
@@ -166,6 +169,7 @@ def straight():
     )
 
 
+@pytest.mark.slow
 def test_reward_and_end():
     params = straight()
     action = jnp.array([0.1, 0.2, -0.3, 0.4])
@@ -199,6 +203,7 @@ def test_observation():
     np.testing.assert_allclose(obs[24:30], [-1, 7, 0.5, 0, -1, 0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_starts():
     """Before the first gate or a random one, facing it."""
     params = ENV.default_params.replace(start_anywhere=jnp.array(0.75))
@@ -217,6 +222,7 @@ def test_starts():
 # ---- the classical pilot
 
 
+@pytest.mark.slow
 def test_geometric_lap():
     """In one program over time scales and gains: on time where that is slow enough, and not where it is too fast."""
     track = tracks.CIRCLE

@@ -82,6 +82,7 @@ def ends(flight):
 # ---- reach and avoid
 
 
+@pytest.mark.slow
 def test_straight_flights_arrive_where_nothing_is_in_the_way(avoided):
     _, levels, (_, flight) = avoided
     end = ends(flight)
@@ -108,6 +109,7 @@ def judged_again(env, levels, first, positions):
     return jax.vmap(one)(levels, first, positions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["avoided", "gated"])
 def test_the_record_has_the_robustness_that_the_monitor_gave(task, request):
     env, levels, (first, flight) = request.getfixturevalue(task)
@@ -153,6 +155,7 @@ def a_level(env):
 WALK = [(0.0, 0.0, 1.5), (1.9, 0.0, 1.5), (1.9, 0.0, 1.5), (2.5, 0.0, 1.5)]
 
 
+@pytest.mark.slow
 def test_rewards_of_a_walk_by_hand():
     """Nearest to the sphere at 0.5 - 0.06 m; at times 2 and 3, while the window is open, 0.3 m deep in the goal."""
     most, clearance = 8.0, 0.5 - 0.06
@@ -200,6 +203,7 @@ def test_clearance_is_the_distance_to_the_nearest_obstacle():
     np.testing.assert_allclose(reach_avoid.clearance(inside, alone), -0.05, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_generated_and_mutated_reach_avoid_levels_are_valid():
     params = ReachAvoid().default_params
     keys = jax.random.split(jax.random.key(2), 200)
@@ -250,6 +254,7 @@ def test_distance_to_a_frame_is_sound():
     np.testing.assert_allclose(found[plain], true[plain], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_gates_are_visited_in_their_windows_only():
     env = TimedGates(gates=2, reward="final").as_levels()
     level = env.default_params
@@ -282,6 +287,7 @@ def test_the_next_gate_is_observed():
         np.testing.assert_allclose(obs[27:30], layout.center[1] - position, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_generated_and_mutated_gates_are_valid():
     for gates in (1, 4):
         params = TimedGates(gates=gates).default_params

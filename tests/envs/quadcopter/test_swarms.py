@@ -29,6 +29,7 @@ def test_rewards_of_the_2021_tasks():
     np.testing.assert_allclose(meetup.reward(POSITION), [pair, 0.0, pair], rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "reward"),
     [
@@ -76,6 +77,7 @@ def test_nearest_first():
     np.testing.assert_allclose(seen[:, :, 3], seen[:, :, 0])
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize(
     ("height", "beside", "force"),
     [(0.5, 0, -0.30335943669061677), (0.5, 0.05, -0.07564334559224163), (1, 0.05, -0.04599919981650316)]
@@ -92,6 +94,7 @@ def test_downwash_pushes_the_lower_drone(height, beside, force):
         np.testing.assert_allclose(rate.velocity[2] * params.model.mass, [force, 0], rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_collisions():
     close = ([0.0, 0.11, 1.0], [0.0] * 3, [1.0] * 3)
     key, action = jax.random.key(0), jnp.zeros((3, 4))
@@ -128,6 +131,7 @@ def test_formation():
     np.testing.assert_allclose(reward, [1.0, np.exp(-1.0)], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_lost_drone_ends_the_formation():
     env = formation.Formation(num_agents=2, action="rpm_band", substeps=1)
     params = env.default_params
@@ -173,6 +177,7 @@ def test_ppo_with_shared_weights():
     assert trained[:, 0].mean() > untrained[:, 0].mean() + 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [4, 16, 32])
 def test_no_formation_begins_with_a_collision(count):
     env = formation.Formation(num_agents=count)

@@ -226,6 +226,7 @@ def test_waypoints_are_passed_smoothly():
             np.testing.assert_allclose(f(path, knots - 1e-9), f(path, knots + 1e-9), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_random_paths_stay_within_their_amplitude_and_mutate_a_little():
     ranges = strongly_typed(paths.RandomPaths(offset=(0.0, 1.0, 2.0)))
     keys = jax.random.split(jax.random.key(0), 200)
@@ -350,6 +351,7 @@ def test_latency_shifts_actions_and_history_holds_them():
     np.testing.assert_array_equal(obs[9, 18:].reshape(4, 4), commands[6:10])  # those given, not those applied
 
 
+@pytest.mark.slow
 def test_privileged_part():
     env = Hover(privileged=True)
     params = env.default_params
@@ -481,6 +483,7 @@ def test_loops_fly_drones_whose_motors_do_not_lag():
     assert np.abs(position[:, -1] - position[:, 100]).max() < 0.15
 
 
+@pytest.mark.slow
 def test_agents_of_multi_hover_share_out_its_reward():
     joint, apart = MultiHover(num_drones=3), MultiHover(num_drones=3, joint=False)
     params = joint.default_params
@@ -653,6 +656,7 @@ def test_tracking_shows_a_hover_policy_what_it_knows():
     np.testing.assert_allclose(seen[12:15], jnp.stack(state.drone.velocity) - jnp.stack(velocity), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_points_ahead_are_where_the_path_will_be():
     env = TrajectoryTracking(path="lissajous", lookahead=3)
     params = env.default_params

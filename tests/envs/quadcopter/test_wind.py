@@ -44,6 +44,7 @@ def flow():
         return np.asarray(series(jax.random.key(0), TURBULENCE, 120, 20_000, 0.05))
 
 
+@pytest.mark.slow
 def test_every_sample_has_the_stationary_variance(flow):
     np.testing.assert_allclose(flow.var(1).mean(0), np.square(TURBULENCE.sigma), rtol=0.02)
     np.testing.assert_allclose(flow[[0, -1]].std(1), np.tile(TURBULENCE.sigma, (2, 1)), rtol=0.02)
@@ -84,6 +85,7 @@ def transition(z, dtype):
     return table[:, :2], table[:, 2:] @ table[:, 2:].T
 
 
+@pytest.mark.slow(but_first=5)
 @pytest.mark.parametrize("z", [1e-6, 1e-3, 0.1, 0.499, 0.501, 3.0, 40.0])
 def test_discretisation_is_exact(z):
     """Against Van Loan's matrix exponential, and against its leading order where that has no digits left."""
@@ -205,6 +207,7 @@ def gusty():
     return env, params
 
 
+@pytest.mark.slow
 def test_gusts_turn_with_the_wind_and_are_stepped_by_the_task(gusty):
     env, params = gusty
     calm = params.replace(turbulence=params.turbulence.replace(sigma=jnp.array([1.0, 1e-6, 1e-6])))
@@ -221,6 +224,7 @@ def test_gusts_turn_with_the_wind_and_are_stepped_by_the_task(gusty):
     assert np.diff(walk).std() == pytest.approx(math.sqrt(2 * rate), rel=0.3)
 
 
+@pytest.mark.slow
 def test_the_wind_carries_a_drone_away_through_its_drag(gusty):
     env, params = gusty
     still = params.replace(wind=(0.0, 0.0, 0.0), turbulence=params.turbulence.replace(sigma=jnp.full(3, 1e-9)))
@@ -230,6 +234,7 @@ def test_the_wind_carries_a_drone_away_through_its_drag(gusty):
     assert float(ends[1] - ends[0]) == pytest.approx(drag * 60 * 5 * 0.002, rel=0.2)
 
 
+@pytest.mark.slow
 def test_a_battery_empties_and_a_low_one_lifts_less():
     env = Hover(battery=True, noise=False, history=0, privileged=True)
     params = env.default_params.replace(force_std=jnp.float32(0), torque_std=jnp.float32(0), arena=jnp.float32(1e3))
@@ -244,6 +249,7 @@ def test_a_battery_empties_and_a_low_one_lifts_less():
     np.testing.assert_allclose(np.array(after.drone.rpm), np.array(command) * ratio, rtol=0.02)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize(
     "make", [lambda **s: MultiHover(num_drones=2, **s), Payload, ReachAvoid, ReachAvoidLevel, TrajectoryTracking]
 )

@@ -64,6 +64,7 @@ def test_pan_flute_is_the_reference(n):
     assert float(env.default_params.spontaneous_probability) == pytest.approx(float(data()[f"{prefix}_probability"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("g", [3, 10])
 def test_button_grid_is_the_reference(g):
     env = button_grid.ButtonGrid(g)
@@ -173,6 +174,7 @@ def test_open_cells_are_a_tree_that_cannot_grow(g):
         assert len(reached) == open_[i].sum() and start in reached  # connected, hence a tree
 
 
+@pytest.mark.slow
 def test_optimal_value_is_that_of_value_iteration():
     """Against a NumPy search without teleports, and value iteration over all cells with them."""
     levels = jax.tree.map(lambda x: x[:40], drawn(6, 2_000))
@@ -211,6 +213,7 @@ def test_mutated_levels_are_playable_neighbours():
     assert (children.walls & ~levels.walls).any() and (~children.walls & levels.walls).any()
 
 
+@pytest.mark.slow
 def test_levels_are_params():
     env = proc_maze.ProcMaze(4)
     levels = env.as_levels()
@@ -289,6 +292,7 @@ def test_button_grid_pays_a_step_late_and_starts_anew():
         assert abs(statistic - freedom) < 5 * np.sqrt(2 * freedom)
 
 
+@pytest.mark.slow
 def test_pan_flute_best_play():
     """Without chance: the longest pipe first, and N notes for each chord. Table and simulator agree."""
     n = 3

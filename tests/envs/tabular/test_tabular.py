@@ -190,6 +190,7 @@ def numpy_value(probability, next_state, reward, terminated, gamma=1.0, sweeps=5
     return value
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize(
     ("case", "known"), [("CliffWalking", -13), ("FrozenLake", 0.8235), ("FrozenLake8x8", None), ("Taxi", 7.93)]
 )
@@ -213,6 +214,7 @@ def start_value(env, gamma, params=None):
     return float(mdp.initial @ value_iteration(mdp, gamma, tol=1e-6).value)
 
 
+@pytest.mark.slow(but_first=3)
 @pytest.mark.parametrize(
     ("env", "gamma", "value"),
     [
@@ -301,6 +303,7 @@ def test_explore_is_tabulate_renumbered(env):
     assert found.num_states == (37 if isinstance(env, CliffWalking) else 23)
 
 
+@pytest.mark.slow
 def test_explore_refuses_what_has_no_table():
     with pytest.raises(ValueError, match="deterministic"):
         explore(Chain(), Chain().default_params)

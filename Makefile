@@ -9,7 +9,8 @@ PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$python && break; done)
 
-# Compiling is most of a test's time. What may be compiled with few optimisations runs first, so compiled; then the rest.
+# Compiling is most of a test's time. What may be compiled with few optimisations runs first, so compiled; then the rest,
+# of which the quick suite has too little to be worth workers.
 LIGHT := $(BIN)/python -m pytest --light $(PYTEST_ARGS)
 OPTIMISED := $(BIN)/python -m pytest --optimised $(PYTEST_ARGS)
 
@@ -23,7 +24,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(LIGHT) -m "not slow" --compile-budget check
-	$(OPTIMISED) -m "not slow" $(shell grep -rl "mark.optimised" tests --include="test_*.py")
+	$(BIN)/python -m pytest --optimised -m "not slow" $(shell grep -rl "mark.optimised" tests --include="test_*.py")
 
 test-all: $(VENV)/.installed-dev-reference
 	$(LIGHT)

@@ -94,8 +94,8 @@ class CompileBudget:
         table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
         lines = []
         for file, row in sorted(self.files.items()):
-            allowed = table.get(file)
-            if allowed and any(row[count] > allowed[count] for count in COUNTS):
+            allowed = table.get(file, dict.fromkeys(COUNTS, 0))
+            if any(row[count] > allowed[count] for count in COUNTS):
                 lines.append(f"{file}: makes {_counts(row)}; its allowance is {_counts(allowed)}.")
         return lines
 
@@ -105,7 +105,7 @@ class CompileBudget:
         if self.mode == "write":
             table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
             table |= {f: {count: allowance(row[count]) for count in COUNTS} for f, row in self.files.items()}
-            table = {file: row for file, row in sorted(table.items()) if any(row.values())}
+            table = {file: row for file, row in sorted(table.items()) if Path(file).exists()}
             rows = ",\n".join(f"  {json.dumps(file)}: {json.dumps(row)}" for file, row in table.items())
             TABLE.write_text(f"{{\n{rows}\n}}\n")
         if self.mode in ("report", "write"):

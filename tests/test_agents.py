@@ -80,6 +80,7 @@ def test_it_is_the_same_environment():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_ppo_with_shared_weights():
     """One policy for both agents; evaluated on the environment itself, and as a team by the mean reward."""
     env = Two()

@@ -32,6 +32,7 @@ def test_each_class(id):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("id", list_envs())
 def test_registered(id):
     check_environment(*make(id))
@@ -43,6 +44,7 @@ def test_wrapped():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("env", PROBES, ids=lambda e: e.id)
 def test_probes(env):
     check_environment(env)

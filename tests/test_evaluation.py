@@ -71,6 +71,7 @@ def tasks():
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize(
     ("algo", "task", "cap", "greedy"),
     [
@@ -110,6 +111,7 @@ def test_the_cap_leaves_episodes_unfinished_and_the_time_limit_does_not(tasks):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_many_policies_at_once(tasks):
     env, params = tasks["deterministic"]
     policies, keys = jnp.stack([POLICY, -POLICY]), jax.random.split(jax.random.key(1), 2)

@@ -92,6 +92,7 @@ def all_draws(key):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("x64", [False, True])
 def test_fast_key_gives_the_bits_of_the_stock_generator(x64):
     with jax.enable_x64(x64):
@@ -121,6 +122,7 @@ def test_fast_key_leaves_other_keys_alone():
 
 
 @pytest.mark.slow(but_first=2)
+@pytest.mark.light
 @pytest.mark.parametrize("shape", [(1,), (2,), (7,), (64,), (1000,), (3, 5), (2, 2, 4)])
 def test_shuffled_rows_are_permutations(shape):
     order = shuffled(jax.random.key(0), shape)
@@ -129,6 +131,7 @@ def test_shuffled_rows_are_permutations(shape):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_shuffled_beyond_the_words_with_room_for_the_index():
     order = shuffled(jax.random.key(0), (1, 2**20 + 1))
     np.testing.assert_array_equal(np.sort(order[0]), np.arange(2**20 + 1))
@@ -136,6 +139,7 @@ def test_shuffled_beyond_the_words_with_room_for_the_index():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_all_permutations_are_equally_likely():
     rows = np.asarray(jax.jit(shuffled, static_argnums=1)(jax.random.key(1), (24_000, 4)))
     counts = np.unique(rows @ np.array([64, 16, 4, 1]), return_counts=True)[1]
@@ -152,6 +156,7 @@ def test_all_permutations_are_equally_likely():
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize("n", [1, 2, 7, 64, 361])
 def test_nth_and_choose_count_the_allowed(n):
     rng = np.random.default_rng(n)

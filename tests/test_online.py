@@ -41,6 +41,7 @@ def counting(env, config=Config(), forget=False):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_an_episode_is_the_problem_where_the_learner_forgets():
     env = BernoulliBandit(arms=3)
     params = env.default_params.replace(max_steps=jnp.int32(4))
@@ -80,6 +81,7 @@ def test_the_successor_is_the_one_before_the_reset():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_thousand_runs_are_one_program():
     """Runs differ, each is what it would be alone, and the mean regret is below that of uniform play."""
     algo = ucb.make(BernoulliBandit(arms=2))

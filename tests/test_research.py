@@ -15,6 +15,7 @@ from jaxrl.spaces import Box, Discrete
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_seeds_by_learning_rates_by_pole_lengths_in_one_program():
     env, params = make("CartPole-v1")
     algo = ppo.make(env, ppo.Config(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(8,)))
@@ -48,6 +49,7 @@ LEVEL = {"gravity": 10.0, "length": 1.0}
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_gradient_of_a_return_through_three_updates():
     """Against finite differences, in the well-posed case.
 
@@ -157,6 +159,7 @@ def score_function():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_score_function_meta_gradient_on_a_fresh_rollout_is_unbiased(score_function):
     true, estimates = score_function
     error = estimates.std() / np.sqrt(len(estimates))
@@ -166,5 +169,6 @@ def test_score_function_meta_gradient_on_a_fresh_rollout_is_unbiased(score_funct
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_meta_gradients_differ_between_rollouts(score_function):
     assert len(np.unique(score_function[1])) > 100

@@ -50,6 +50,7 @@ spaces = st.one_of(
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @limit(max_examples=60)
 @given(spaces, st.integers(0, 2**31 - 1))
 def test_samples_are_members_here_and_in_gymnasium(build, seed):
@@ -119,6 +120,7 @@ def test_boolean_masks():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_samples_are_uniform():
     keys = jax.random.split(jax.random.key(0), 6000)
     counts = np.bincount(jax.jit(jax.vmap(Discrete(6).sample))(keys), minlength=6)

@@ -189,6 +189,7 @@ def test_sticky_actions_repeat_the_executed_action_with_the_given_probability():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_sticky_probability_is_a_leaf_to_vmap_over():
     env = StickyActions(Counter(box=False))
     params = env.default_params
@@ -253,6 +254,7 @@ def test_previous_action_and_reward():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_visit_bonus_falls_with_the_root_of_the_visits_of_this_episode():
     """In the 5x5 room: forward twice, turn twice, forward to where it has been; the next episode counts anew."""
     grid, params = make("MiniGrid-Empty-5x5-v0")
@@ -272,6 +274,7 @@ def test_visit_bonus_falls_with_the_root_of_the_visits_of_this_episode():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("wrap", [FrameStack, ActionHistory, PreviousActionReward], ids=lambda w: w.__name__)
 def test_several_agents(wrap):
     team, single = wrap(Counter(agents=2)), wrap(Counter())
@@ -319,6 +322,7 @@ def test_flatten_is_what_networks_see():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(
     "env",
     [RescaleAction(Counter()), FrameStack(Counter(), 2), FlattenObservation(PreviousActionReward(Counter()))],
@@ -339,6 +343,7 @@ def test_gradients_pass(env):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_vectorised_restart_shows_the_state_it_restarts():
     env = FrameStack(Counter(), 2)
     venv = vectorize(env, 2)

@@ -52,6 +52,7 @@ def test_plan_value_by_hand():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_limit_keeps_the_value_of_where_it_cut_and_a_termination_keeps_none():
     def expansions(env, params, steps):
         def predict(weights, obs):
@@ -109,6 +110,7 @@ def searched(search):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_search_improves_on_a_random_network(search):
     plan, _, before, after = searched(search)
@@ -130,6 +132,7 @@ def test_a_search_picks_the_action_of_backward_induction(search):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("search", SEARCHES)
 def test_forbidden_actions_are_neither_searched_nor_learnt(search):
     algo = tiny(search, Masked())
@@ -157,6 +160,7 @@ def test_keeps_the_contract_with_puct():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("search", SEARCHES)
 def test_no_key_is_used_twice(search):
     algo = tiny(search)
@@ -210,6 +214,7 @@ def harder(key, params):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("settings", [{"level_fn": harder}, {"batched_params": True}], ids=lambda s: next(iter(s)))
 def test_each_slot_is_searched_with_its_own_params(settings):
     venv = vectorize(make("Catch-bsuite")[0], 4, **settings)

@@ -61,6 +61,7 @@ def test_value_loss_by_hand():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("critic, reset", [(True, "sparse"), (False, "dense")])
 def test_the_gradient_is_that_of_the_rollout(critic, reset):
     """Along a random direction, against central differences in float64, over windows in which episodes end."""
@@ -87,6 +88,7 @@ def move(weights, direction, e):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_no_gradient_passes_a_reset():
     """With episodes of one step, an action earns its own reward alone: Pendulum's torque cost, no dynamics."""
     env, params = make("Pendulum-v1")
@@ -120,6 +122,7 @@ def test_keeps_the_contract_without_a_critic():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_learning_from_a_rollout_is_an_update_and_all_weights_learn():
     _, init, collect, learn, update = jitted()
     first = init(jax.random.key(1))

@@ -297,6 +297,7 @@ def flat(weights):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_learning_starts_and_the_target_network_moves_when_told():
     collect, learn, init = jitted()
     state = init(jax.random.key(7), START.replace(learning_starts=16, target_period=24, tau=0.25))

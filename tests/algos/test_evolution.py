@@ -91,6 +91,7 @@ def test_open_es_by_hand():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(
     ("std_learning_rate", "std"), [(0.1, [0.5 + 0.1 / 24, 0.5 - 0.1 / 24, 0.5, 0.5125]), (4.0, [0.6, 0.4, 0.5, 0.6])]
 )
@@ -157,6 +158,7 @@ def test_members_start_together_or_apart():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_weights_put_in_from_outside_are_searched_around():
     """As population-based training does: the state's weights are the mean, not a copy of it."""
     algo = tiny("sep_cma_es")
@@ -221,6 +223,7 @@ def test_keeps_the_contract(strategy):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_dict_observations_are_normalised_and_privileged_ones_unseen():
     algo = evolution.make(Privileged(), dataclasses.replace(TINY, normalize_obs=True))
     state, _ = jax.jit(algo.update)(algo.init(jax.random.key(0)))
@@ -230,6 +233,7 @@ def test_dict_observations_are_normalised_and_privileged_ones_unseen():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("strategy", evolution.STRATEGIES)
 def test_no_key_is_used_twice(strategy):
     algo = tiny(strategy)

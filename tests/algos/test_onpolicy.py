@@ -60,6 +60,7 @@ REINFORCE = reinforce.Batch(
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize(("module", "batch"), [(a2c, A2C), (reinforce, REINFORCE)], ids=["a2c", "reinforce"])
 def test_whole_loss_by_hand(module, batch):
     entropy = -np.sum(P * np.log(P))
@@ -98,6 +99,7 @@ LAST = jnp.array([64.0, 64.0])
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(
     ("module", "targets", "learnt"),
     [
@@ -131,6 +133,7 @@ def test_returns_by_hand(module, targets, learnt):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @BOTH
 def test_a_cut_episode_has_the_value_of_its_final_observation(module):
     algo, collect, _ = learner(module)
@@ -149,6 +152,7 @@ def test_a_cut_episode_has_the_value_of_its_final_observation(module):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @BOTH
 def test_no_key_is_used_twice(module):
     algo = module.make(

@@ -55,6 +55,7 @@ def test_running_score():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_an_exchange_copies_the_learner_and_not_its_place():
     algo = made()
     state = jax.jit(algo.init)(jax.random.key(0))
@@ -73,6 +74,7 @@ def test_an_exchange_copies_the_learner_and_not_its_place():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_first_settings_fill_the_range():
     state = made(population=40).init(jax.random.key(0), ppo.Hyper(gamma=0.5))
     rate = np.log10(state.hyper.learning_rate)
@@ -86,6 +88,7 @@ def test_keeps_the_contract():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_no_key_is_used_twice():
     """In what is its own; the checker does not follow keys through a vmapped scan, which the students' rollouts are."""
     algo = made()

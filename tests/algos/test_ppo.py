@@ -280,6 +280,7 @@ def test_learns_to_match_in_every_action_space(kind):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("kind", ["Discrete", "MultiDiscrete"])
 def test_masked_actions_are_never_taken(kind):
     algo, first, _, last, metrics = matched(kind)
@@ -296,6 +297,7 @@ def test_masked_actions_are_never_taken(kind):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("kind", KINDS)
 def test_critic_alone_sees_the_privileged_observation(kind):
     algo, first, _, last, _ = matched(kind)
@@ -516,6 +518,7 @@ def test_running_statistics_and_kl_stop():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_clipping_the_value_loss_changes_learning_after_the_first_gradient_step():
     config = dataclasses.replace(TINY, num_epochs=1)
     state, rollout = jax.jit(cartpole(config).collect)(cartpole(config).init(jax.random.key(0)))
@@ -555,6 +558,7 @@ def test_learn_mask_leaves_out_slots():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_gradient_is_clipped_by_its_global_norm():
     """Adam forgets a constant scale of the gradient, so it is seen in the first moment."""
     algo = cartpole(WHOLE)
@@ -604,6 +608,7 @@ class Shared(nn.Module):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_bring_your_own_network_and_vector_env():
     env = make("CartPole-v1")[0]
     venv = vectorize(env, 2, "dense")

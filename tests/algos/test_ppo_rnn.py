@@ -52,6 +52,7 @@ def final_observations(obs, action):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("config", [TINY, LSTM, SHARED], ids=["gru", "lstm", "shared"])
 def test_acting_bootstrapping_and_replaying(config):
     """Three rollouts with the same weights.
@@ -93,6 +94,7 @@ def test_acting_bootstrapping_and_replaying(config):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_nothing_is_remembered_on_a_level_that_was_put_in():
     algo, network, init, collect = cartpole(TINY)
     state, _ = collect(init(jax.random.key(2)))
@@ -105,6 +107,7 @@ def test_nothing_is_remembered_on_a_level_that_was_put_in():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_slots_that_are_masked_teach_nothing():
     algo, _, init, collect = cartpole(TINY)
     learn = jax.jit(algo.learn)
@@ -126,6 +129,7 @@ class OwnScale(ppo_rnn.RecurrentActorCritic):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_the_spread_may_depend_on_the_observation():
     env, params = make("Pendulum-v1")
     network = OwnScale(env.observation_space(params), 1, True, (8,), "tanh", "gru", 8)
@@ -150,6 +154,7 @@ def batch_of(obs, hidden, start):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_burn_in_refreshes_the_carry_and_is_not_learnt_from():
     _, network, init, _ = cartpole(TINY)
     weights, hyper = init(jax.random.key(4)).weights, strongly_typed(ppo_rnn.Hyper())
@@ -189,6 +194,7 @@ def test_the_loss_is_ppos_of_what_the_networks_say():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_deployed_carry_forgets_where_told():
     algo, _, init, _ = cartpole(LSTM)
     policy, key, obs = algo.policy(init(jax.random.key(6))), jax.random.key(0), jnp.ones((3, 4))
@@ -217,6 +223,7 @@ def test_keeps_the_contract(probe, config):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_masks_and_the_privileged_part():
     """Forbidden actions are not taken; what is privileged moves values only, and is absent at deployment."""
     algo = ppo_rnn.make(Masked(), TINY)
@@ -232,6 +239,7 @@ def test_masks_and_the_privileged_part():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_no_key_is_used_twice():
     algo = ppo_rnn.make(ObservationActionReward(id="key reuse"), TINY)
 
@@ -243,6 +251,7 @@ def test_no_key_is_used_twice():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_it_remembers_a_bit():
     """Shown at the first two steps, asked for three steps later; without memory the best mean return is 0."""
     env, params = make("MemoryLength-bsuite")

@@ -197,6 +197,7 @@ def test_a_replay_of_the_sequence_is_what_happened(config):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_burn_in_replaces_a_stale_carry_and_is_not_learnt_from():
     """A carry before the start of an episode in it does not matter, and gradients stop."""
     net, config = network(GRU), GRU
@@ -238,6 +239,7 @@ def test_a_deployed_carry_forgets_where_told():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("config", [GRU, pytest.param(LSTM, marks=pytest.mark.slow)], ids=["gru", "lstm"])
 def test_recurrent_variants_keep_the_contract(config):
     """Every group of weights learns (where episodes have two steps, so that there is something to carry)."""
@@ -290,6 +292,7 @@ def test_no_key_is_used_twice():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_recurrent_policy_remembers_a_bit():
     """Shown at the first two steps, asked for three steps later; without memory the best mean return is 0."""
     env, params = make("MemoryLength-bsuite")

@@ -80,6 +80,7 @@ def behaviour(**hyper):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_the_behaviour_policy_moves_away_from_what_there_is_too_much_of():
     slope, value, logits = behaviour()
     actor = slope["actor_mlp"]["Dense_0"]["bias"]
@@ -130,6 +131,7 @@ def chain(**changes):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_without_a_behaviour_policy_it_is_ppo():
     """On one batch, bit for bit in what is random; on two the first update, masked, is PPO's on one."""
     env, params = make("TwoSidedChain-v0", num_states=5)
@@ -152,6 +154,7 @@ def test_without_a_behaviour_policy_it_is_ppo():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_the_buffer_has_the_last_batches_in_order():
     _, _, states, metrics = chain()
     assert [int(s.num_batches) for s in states] == [0, 1, 2, 2]
@@ -195,6 +198,7 @@ def test_the_behaviour_policy_starts_at_the_policy_and_stops_at_its_limit():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_an_update_is_differentiable():
     """Traced only: a loop of unknown length in the way would be refused there."""
     algo, _, states, _ = chain()
@@ -207,6 +211,7 @@ def test_an_update_is_differentiable():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_no_key_is_used_twice():
     algo, _, states, _ = chain()
     metrics = assert_no_key_reuse(lambda key: algo.update(states[2].replace(key=key))[1], jax.random.key(5))

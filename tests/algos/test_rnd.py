@@ -161,6 +161,7 @@ def test_every_group_learns_but_the_random_network():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_the_bonus_is_of_the_true_successor_as_the_predictor_saw_it():
     algo, first, rollout, second, metrics = chain()
     space = algo.venv.env.observation_space(first.env_params)
@@ -179,6 +180,7 @@ def test_the_bonus_is_of_the_true_successor_as_the_predictor_saw_it():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_bonuses_go_on_after_an_episode_unless_they_are_episodic():
     algo, first, rollout, _, _ = chain()
     done = np.asarray(rollout.terminated | rollout.truncated)[:-1]
@@ -214,6 +216,7 @@ def test_a_fraction_of_the_samples_reaches_the_predictor():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_no_key_is_used_twice():
     algo, first, *_ = chain(bonus="rdd")
     metrics = assert_no_key_reuse(lambda key: algo.update(first.replace(key=key))[1], jax.random.key(3))

@@ -129,6 +129,7 @@ def test_learning_starts_and_every_parameter_group_learns(case):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_targets_follow_every_gradient_step():
     _, init, update = jitted(sac, num_updates=1)
     state, _ = update(init(jax.random.key(0), sac.Hyper(**START, tau=0.25)))
@@ -155,6 +156,7 @@ def test_a_temperature_may_be_held():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_masked_actions_are_never_taken():
     algo = sac.make(Masked(id="SAC's mask"), sac.Config(**{**SIZES, "num_envs": 16, "buffer_size": 256}))
     state = algo.init(jax.random.key(0), strongly_typed(sac.Hyper(learning_starts=1000)))
@@ -169,6 +171,7 @@ def test_masked_actions_are_never_taken():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("case", [(sac, "box"), (sac, "discrete"), (crossq, "box")])
 def test_critics_see_what_is_privileged_and_the_actor_does_not(case):
     module, kind = case
@@ -189,6 +192,7 @@ def test_keeps_the_contract_with_discrete_actions():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("case", [(sac, "box", 61), (sac, "discrete", 62), (crossq, "box", 63)])
 def test_no_key_is_used_twice(case):
     module, kind, seed = case

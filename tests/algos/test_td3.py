@@ -76,6 +76,7 @@ def flat(weights):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("module", [td3, ddpg])
 def test_learning_starts_and_targets_follow(module):
     state, update = started(module, tau=0.25)
@@ -108,6 +109,7 @@ def test_the_actor_waits_its_turn_and_steps_follow_the_replay_ratio():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_first_actions_are_uniform_and_the_replay_holds_true_successors():
     env, params = make("Pendulum-v1")
     config = td3.Config(**{**SIZES, "num_envs": 64, "num_steps": 6, "buffer_size": 512})
@@ -129,6 +131,7 @@ def test_first_actions_are_uniform_and_the_replay_holds_true_successors():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_optimism_raises_values():
     """The reported loss falls by eta times the sum of mean values; the gradient goes with it."""
     _, init, update = jitted(td3, num_updates=1)
@@ -142,6 +145,7 @@ def test_optimism_raises_values():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_optimism_about_the_actor_is_a_loss_of_the_critics():
     _, init, update = jitted(td3, num_updates=1, baseline=True)
     weights = []
@@ -153,6 +157,7 @@ def test_optimism_about_the_actor_is_a_loss_of_the_critics():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("module", [td3, ddpg])
 def test_critics_see_what_is_privileged_and_the_actor_does_not(module):
     algo = module.make(Privileged("box", id="TD3's probe"), module.Config(**SIZES))
@@ -173,6 +178,7 @@ def test_layer_norm_is_in_the_critics_only():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("module", [td3, ddpg])
 def test_no_key_is_used_twice(module):
     def run(key):

@@ -44,6 +44,7 @@ def entropy(target):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(
     ("loss", "target"),
     [
@@ -61,6 +62,7 @@ def test_categorical_losses_by_hand(loss, target):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_hl_gauss_loss_by_hand():
     logits, following = jnp.zeros((1, 11)), jnp.zeros((1, 11)).at[0, 5].set(50.0)  # the successor is worth 1
     close(dqn.hl_gauss_values(following, (0.0, 2.0)), 1)

@@ -82,6 +82,7 @@ def test_staleness_is_monotone_and_an_empty_buffer_weighs_nothing():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("prioritization", ["rank", "proportional"])
 def test_weights_sum_to_one(prioritization):
     rng = np.random.default_rng(0)
@@ -190,6 +191,7 @@ class Rows(tuple):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_insertion_against_brute_force():
     rng = np.random.default_rng(1)
     example = jax.ShapeDtypeStruct((), jnp.int32)
@@ -223,6 +225,7 @@ def test_ranks_follow_every_change_of_a_score():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_levels_are_found_by_their_bits():
     rng = np.random.default_rng(3)
 
@@ -553,6 +556,7 @@ def test_plr_trains_a_recurrent_student_on_mazes(parallel):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_errors_name_the_remedy():
     env, params = jaxrl.make("CartPole-v1")
     with pytest.raises(ValueError, match="batched_params=True"):
@@ -585,6 +589,7 @@ class Other:
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize(
     ("level_fn", "says"),
     [

@@ -118,6 +118,7 @@ def test_min_k_by_brute_force():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_combination_lock_by_hand():
     """Q^1 of the right action is A^-(n-1): k is 1, and m_1 is what rare success costs."""
     n = 5
@@ -166,6 +167,7 @@ def test_many_states_out_of_reach_change_nothing():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_sticky_actions_keep_the_optimum_solvable():
     """Q^T is optimal also where outcomes are random, and the variance includes theirs."""
     mdp = sticky(deterministic(5), 0.25)
@@ -176,6 +178,7 @@ def test_sticky_actions_keep_the_optimum_solvable():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_the_bound_on_m_suffices():
     """GORP with m_k episodes succeeds at least half of the time (here: in most of 16 runs)."""
     mdp = lock(4)
@@ -198,6 +201,7 @@ def test_gorp_compares_mean_returns():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_gorp_of_full_depth_is_exhaustive_search():
     mdp = deterministic(6)
     env, params = as_environment(mdp, T)
@@ -217,6 +221,7 @@ def test_sqirl_targets_by_hand():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_sqirl_finds_the_optimal_policy():
     """A random stochastic MDP, tables as the oracle: close to the optimum of backward induction."""
     mdp = tabulate(RiverSwim(num_states=3), RiverSwim().default_params.replace(advance=0.6))

@@ -41,6 +41,7 @@ def garnet(key, S=7, A=3, K=4, ends=0.1):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_dense_is_the_sum_over_outcomes():
     mdp = garnet(KEY)
     p, r = np.zeros((7, 3, 7)), np.zeros((7, 3))
@@ -63,6 +64,7 @@ def test_draw_inverts_the_distribution_function():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_what_is_sampled_is_what_is_tabulated():
     env, params = as_environment(garnet(KEY))
     table = tabulate(env, params)
@@ -92,6 +94,7 @@ def test_a_table_keeps_the_contract():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_many_tables_are_one_program():
     mdps = jax.vmap(garnet)(jax.random.split(KEY, 3))
     env, params = as_environment(jax.tree.map(lambda x: x[0], mdps))
@@ -188,6 +191,7 @@ class Lights(Environment):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_exploring_an_environment_that_is_no_table():
     env = Lights(id="Lights")
     mdp, states = explore(env, env.default_params, num_starts=64)
@@ -198,6 +202,7 @@ def test_exploring_an_environment_that_is_no_table():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_exploring_refuses_what_it_cannot_list():
     with pytest.raises(ValueError, match="deterministic environment with Discrete actions"):
         explore(RiverSwim(), RiverSwim().default_params)
@@ -207,6 +212,7 @@ def test_exploring_refuses_what_it_cannot_list():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_exploring_dynamics_that_read_the_clock():
     """Which of five delays was chosen is all of DiscountingChain's state; what it pays depends on the time."""
     for id in ("DiscountingChain-bsuite", "MemoryLength-bsuite"):
@@ -223,6 +229,7 @@ def test_what_lists_no_outcomes_has_no_table():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_sticky_actions_by_brute_force():
     """The augmented table against following the rule by hand, state by state."""
     mdp = garnet(KEY, S=4, A=2, K=2)

@@ -44,6 +44,7 @@ def test_factors():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_densities_are_scipys():
     x, _ = blobs([0, 1, 2], 40)
     covariance = np.array([[[0.02, 0.01], [0.01, 0.03]], [[0.05, -0.02], [-0.02, 0.04]], np.eye(2)])
@@ -95,6 +96,7 @@ def test_the_first_clusters_are_lloyds():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_greedy_centres_find_separate_blobs():
     x, cluster = blobs([0, 1, 2], 60, spread=0.01)
     centres = jax.vmap(lambda key: mixtures.spread_centres(key, x, 3, 3))(jax.random.split(KEY, 20))
@@ -111,6 +113,7 @@ def test_akaike_finds_the_number_of_blobs(which):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_point_repeated_and_a_constant_coordinate_are_no_trouble():
     x = jnp.concatenate([jnp.zeros((20, 2)), jnp.stack([jnp.linspace(0, 1, 20), jnp.zeros(20)], 1)])
     mixture = BEST(KEY, x, 2, 4)
@@ -137,6 +140,7 @@ def test_samples_are_of_the_components_that_are_preferred():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_batch_of_fits_is_the_single_fits():
     x = jnp.stack([blobs([0, 1, 2], 60, seed)[0] for seed in range(3)])
     keys = jax.random.split(KEY, 3)
@@ -148,6 +152,7 @@ def test_a_batch_of_fits_is_the_single_fits():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_no_key_is_used_twice():
     x, _ = blobs([0, 1], 20)
 

@@ -111,6 +111,7 @@ def riccati(horizon, end, gamma=1.0):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("gamma, end", [(1.0, np.zeros((2, 2))), (0.9, np.diag([3.0, 1.0]))])
 def test_ilqr_is_riccatis_solution_on_a_linear_quadratic_problem(float64, gamma, end):
     planner = ilqr(
@@ -170,6 +171,7 @@ def test_ilqr_keeps_limits_as_a_bounded_optimiser_does(float64):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("m", [1, 3])
 def test_box_step_is_the_bounded_minimum(float64, m):
     """Against all 3^m choices of active limits."""
@@ -241,6 +243,7 @@ class Bandit(Linear):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("start", [0.0, 0.5])
 @pytest.mark.parametrize("alpha", [1.0, 0.0])
 @pytest.mark.parametrize("beta", [0.0, 1.0])
@@ -271,6 +274,7 @@ class Exploding(Bandit):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(("make_planner", "config"), [(mppi, MPPIConfig(horizon=4)), (cem, CEMConfig(horizon=4))])
 def test_samples_that_blow_up_do_not_spoil_the_plan(make_planner, config):
     env = Exploding()
@@ -291,6 +295,7 @@ def test_colored_noise_has_unit_variance_and_its_spectrum(beta):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", ["mppi", "cem"])
 def test_samplers_come_near_the_regulators_return(name):
     """Within 5 % of the optimum of 15 steps, where doing nothing costs twice as much."""
@@ -322,6 +327,7 @@ def test_cem_plans_discrete_actions():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", PLANNERS)
 def test_nothing_is_earned_after_the_end_of_either_kind(name):
     planner = PLANNERS[name](ENV)
@@ -348,6 +354,7 @@ def five(state, params):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", PLANNERS)
 def test_actions_stay_in_the_box_and_control_stops_at_the_end(name):
     planner = PLANNERS[name](ENV)
@@ -362,6 +369,7 @@ def test_actions_stay_in_the_box_and_control_stops_at_the_end(name):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", PLANNERS)
 def test_vmap_over_keys_states_params_and_settings_is_a_loop(float64, name):
     planner = PLANNERS[name](ENV)
@@ -433,6 +441,7 @@ def test_mppi_swings_the_pendulum_up_without_learning():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(
     "env_id, first", [("Pendulum-v1", 100), pytest.param("CartPoleSwingUp-v0", 250, marks=pytest.mark.slow)]
 )

@@ -54,6 +54,7 @@ def scipy_values(mdp, gamma):
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize("ends", [0.0, 0.2])
 @pytest.mark.parametrize("gamma", [0.5, 0.97])
 def test_four_ways_to_the_same_values(gamma, ends):
@@ -124,6 +125,7 @@ def test_a_first_policy_that_never_ends_is_not_used():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_thousands_are_one_program():
     mdps = jax.tree.map(lambda *x: jnp.stack(x), *(garnet(seed) for seed in range(4)))
     for solver in (
@@ -146,6 +148,7 @@ def test_best_policy_by_brute_force():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_episodes_that_end_need_no_discount():
     """A walk on 0 .. S-1 to the end, paid -1 a step, slipping back with probability 1 - p: closed form at gamma 1."""
     p, n = 0.8, 6
@@ -215,6 +218,7 @@ def test_the_dual_solution_is_feasible_and_complementary():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @given(st.integers(0, 10_000))
 def test_elimination(seed):
     rng = np.random.default_rng(seed)
@@ -271,6 +275,7 @@ def test_a_radius_for_each_pair():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_sticky_actions_can_only_cost():
     """Without them the agent could imitate them."""
     mdp = garnet(6)

@@ -105,6 +105,7 @@ def signals(draw, lengths=LENGTHS):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @given(descriptions, signals())
 def test_robustness_is_the_recursive_definition(description, signal):
     formula = built(description)
@@ -113,6 +114,7 @@ def test_robustness_is_the_recursive_definition(description, signal):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @given(descriptions, signals())
 def test_its_sign_is_the_boolean_semantics(description, signal):
     formula = built(description)
@@ -134,6 +136,7 @@ def test_a_smaller_change_of_the_predicates_leaves_the_verdict(description, sign
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @given(descriptions, signals(), st.sampled_from([0.02, 0.3]))
 def test_smooth_values_are_within_their_bound(description, signal, temperature):
     formula = built(description)
@@ -146,6 +149,7 @@ def test_smooth_values_are_within_their_bound(description, signal, temperature):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @given(descriptions, signals((7,)))
 @settings(max_examples=25)
 def test_smooth_derivatives_are_finite_and_conserve_the_scale(description, signal):
@@ -164,6 +168,7 @@ def kinds(formula):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @given(descriptions, signals())
 def test_the_monitor_gives_the_robustness_of_each_prefix(description, signal):
     formula = built(description)
@@ -179,6 +184,7 @@ def test_the_monitor_gives_the_robustness_of_each_prefix(description, signal):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @given(descriptions, signals((7,)))
 @settings(max_examples=25)
 def test_the_smooth_monitor_is_within_the_bound(description, signal):
@@ -203,6 +209,7 @@ NESTED = stl.always(stl.implies(P, stl.eventually(Q, 2, 13)), 5, 250) & stl.unti
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_monitor_in_a_scan_under_jit_and_vmap():
     watch = stl.monitor(NESTED)
     signal = long_signal()
@@ -228,6 +235,7 @@ def test_no_loop_over_time_and_log_many_operations():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_every_sample_has_a_smooth_derivative_and_ascent_satisfies():
     """Leung et al. 2020: a signal is moved until it satisfies the formula, by gradient ascent alone."""
     formula = stl.eventually(stl.always(P, 0, 3), 0, 10) & stl.always(Q, 5, 15)
@@ -242,6 +250,7 @@ def test_every_sample_has_a_smooth_derivative_and_ascent_satisfies():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_float64_follows_the_signal():
     with jax.enable_x64(True):
         signal = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), long_signal(20))

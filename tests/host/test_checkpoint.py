@@ -60,6 +60,7 @@ def newest(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("which", [0, 1])
 def test_algorithm_state_round_trip_is_exact(tmp_path, algo, states, which):
     state, about = states[which], description(algo, None if which == 0 else 3)

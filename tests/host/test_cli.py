@@ -294,6 +294,7 @@ def test_a_student_off_policy_under_a_teacher(tmp_path):
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize(
     "words",
     [
@@ -355,6 +356,7 @@ def test_help_of_a_command(command):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_help_of_train_has_every_setting():
     out = good("train ppo Acrobot-v1 --help")
     module = jaxrl.get_algo("ppo")

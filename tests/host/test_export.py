@@ -186,6 +186,7 @@ def case(request):
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @needs_cc
 def test_c_acts_as_jax(case, tmp_path):
     deployed, inputs, expected = case
@@ -289,6 +290,7 @@ def everything():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @needs_cc
 def test_every_primitive_in_c(everything, tmp_path):
     function, examples, names, inputs, expected = everything

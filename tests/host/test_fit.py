@@ -222,6 +222,7 @@ def test_two_ctrl_c_stop_at_once(algo, tmp_path, one_by_one):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_resuming_a_finished_run_changes_nothing(algo, whole, tmp_path):
     import shutil
 
@@ -540,6 +541,7 @@ def test_an_evaluation_without_end_is_refused_before_training(algo, never_compil
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_an_existing_run_is_refused_unless_overwritten(algo, tmp_path, never_compiles, monkeypatch):
     (tmp_path / "notes.txt").write_text("mine")  # a folder that is no run may be used
     monkeypatch.undo()
@@ -574,6 +576,7 @@ def test_load_without_a_checkpoint(algo, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("size", [4, 12])
 def test_what_a_frozen_seed_keeps_does_not_depend_on_how_updates_were_grouped(monkeypatch, algo, size):
     def learn(state, rollout):

@@ -52,6 +52,7 @@ def test_random_points_lie_between():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_each_run_is_the_one_that_fit_makes_alone(algo, done):
     returns, _ = done
     assert returns.shape == (2, 2)
@@ -69,6 +70,7 @@ def test_each_run_is_the_one_that_fit_makes_alone(algo, done):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_in_parts_where_memory_is_short(algo, done, monkeypatch, tmp_path):
     each = bytes_a_run(algo)
     monkeypatch.setattr(sweeping, "free_memory", lambda: int(2.9 * each / sweeping.SHARE))
@@ -101,6 +103,7 @@ def test_halves_what_the_device_refuses(algo, monkeypatch, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_resume_knows_programs_that_were_halved_and_those_that_diverged(algo, monkeypatch, tmp_path):
     monkeypatch.setattr(sweeping, "fit", out_of_memory_once(sweeping.fit))
     points = [{"learning_rate": 1e-3}, {"learning_rate": float("nan")}]
@@ -130,6 +133,7 @@ def test_resume_reads_what_is_finished(algo, done, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_run_that_diverges_is_empty(algo):
     points = [{"learning_rate": 1e-3}, {"learning_rate": float("nan")}]
     returns = sweep(algo, KEY, 64, points, **{**SETTINGS, "num_seeds": 1})

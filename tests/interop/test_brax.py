@@ -129,6 +129,7 @@ class Asymmetric:
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_in_from_playground():
     env, params = from_brax(Asymmetric(), id="Joystick")
     space = env.observation_space(params)

@@ -67,6 +67,7 @@ def go(move, gear=0):
 
 
 @pytest.mark.slow(but_first=3)
+@pytest.mark.light
 @pytest.mark.parametrize(
     "env",
     [make("CartPole-v1")[0], make("Pendulum-v1")[0], Line(), PreviousActionReward(ObservationActionReward())],

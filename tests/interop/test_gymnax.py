@@ -115,6 +115,7 @@ def test_params_of_gymnax_are_leaves():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("fake", [FakeOld(), FakeNew()], ids=lambda f: type(f).__name__)
 def test_keeps_our_contract(fake):
     check_environment(*from_gymnax(fake), num_steps=8)

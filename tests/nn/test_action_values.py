@@ -32,6 +32,7 @@ def test_dueling_head():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_dueling_is_a_sum_of_logits():
     net = QNetwork(Box(-1.0, 1.0, (2,)), 3, (4,), "relu", True, num_outputs=5)
     weights = net.init(jax.random.key(0), jnp.zeros(2))
@@ -66,6 +67,7 @@ def test_epsilon_schedule():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_epsilon_greedy_probabilities():
     q, mask = jnp.array([[1.0, 3.0, 2.0], [1.0, 3.0, 2.0]]), jnp.array([[1, 1, 1], [1, 0, 1]], bool)
     pi = epsilon_greedy(q, 0.3, mask)

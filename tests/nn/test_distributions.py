@@ -94,6 +94,7 @@ def test_multi_categorical_refuses_logits_of_another_width():
 
 
 @pytest.mark.slow(but_first=2)
+@pytest.mark.light
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_sample_and_log_prob_agree_with_both(name):
     @jax.jit
@@ -109,6 +110,7 @@ def test_sample_and_log_prob_agree_with_both(name):
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_entropy_is_the_expected_surprise(name):
     _, log_prob = draws(name)
@@ -117,6 +119,7 @@ def test_entropy_is_the_expected_surprise(name):
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize("name", ["many", "multi", "normal", "tanh_normal", "beta"])
 def test_vmap_and_pytree(name):
     d, x = EXAMPLES[name], jnp.asarray(draws(name)[0][0])
@@ -216,6 +219,7 @@ def test_tanh_normal_where_actions_round_to_one():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_beta_matches_scipy():
     a, b = np.asarray(ALPHA, np.float64), np.asarray(BETA, np.float64)
     d = Beta(ALPHA, BETA)
@@ -237,6 +241,7 @@ def test_beta_matches_scipy():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_beta_mode_and_ends():
     d = Beta(f32([3.0, 1.0, 0.5]), f32([2.0, 1.0, 0.5]))
     np.testing.assert_allclose(d.mode(), [2 / 3, 0.5, 0.5], rtol=1e-6)
@@ -258,6 +263,7 @@ def test_beta_is_as_accurate_as_it_says(a, b):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", ["normal", "tanh_normal", "beta"])
 def test_reparameterised_gradient_is_that_of_the_expectation(name):
     """d E[x] / d (first parameter): finite differences of the exact mean against the mean of the samples' gradients."""
@@ -282,6 +288,7 @@ def test_reparameterised_gradient_is_that_of_the_expectation(name):
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_second_derivatives_are_finite(name):
     d, x = EXAMPLES[name], jnp.asarray(draws(name)[0][0])
@@ -298,6 +305,7 @@ def test_second_derivatives_are_finite(name):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_extreme_logits():
     d = Categorical(f32([[1e6, 0.0, -1e6], [300.0, 300.0, -300.0]]))
     np.testing.assert_allclose(d.log_prob(jnp.array([0, 1])), [0, -np.log(2)], atol=1e-6)
@@ -306,6 +314,7 @@ def test_extreme_logits():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_of_space_by_the_kind_of_space():
     logits = jnp.zeros((4, 5))
     assert isinstance(of_space(Discrete(5), logits), Categorical) and num_outputs(Discrete(5)) == 5

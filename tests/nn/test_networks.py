@@ -35,6 +35,7 @@ def deviation(matrix):
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize("shape", [(1, 1), (4, 64), (64, 64), (64, 2), (3, 3, 4, 16), (256, 256)])
 def test_orthogonal(shape):
     q = jax.jit(orthogonal(), static_argnums=1)(KEY, shape)
@@ -52,6 +53,7 @@ def test_orthogonal_is_uniform():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_orthogonal_in_half_precision_and_refusal():
     q = orthogonal()(KEY, (8, 8), jnp.bfloat16)
     assert q.dtype == jnp.bfloat16 and deviation(q) < 0.03
@@ -60,6 +62,7 @@ def test_orthogonal_in_half_precision_and_refusal():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_mlp_is_its_formula():
     net = MLP((8, 6), 2, "tanh", out_scale=0.01)
     x = jax.random.normal(KEY, (5, 3, 4))
@@ -83,6 +86,7 @@ def test_mlp_settings():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(("channels", "stride", "padding"), [(4, 1, "VALID"), (3, 2, "SAME"), (16, 2, "SAME")])
 def test_convolve_matches_xla(channels, stride, padding):
     x, kernel = jax.random.normal(KEY, (2, 7, 8, channels)), jax.random.normal(KEY, (3, 2, channels, 5))
@@ -116,6 +120,7 @@ def test_cnn():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_encoder_convolves_images_and_leaves_the_rest_to_encode():
     space = spaces.Dict(
         {
@@ -162,6 +167,7 @@ def flax_cell(net, weights):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_recurrent_matches_flax_and_restarts_inside_a_sequence(cell):
     net = Recurrent(5, cell)
@@ -189,6 +195,7 @@ def test_recurrent_matches_flax_and_restarts_inside_a_sequence(cell):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_recurrent_gradients_are_those_of_flax_cells_also_the_second(cell):
     net = Recurrent(5, cell)
@@ -332,6 +339,7 @@ def test_encode_of_single_spaces():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_active_units_are_the_share_of_positive_ones():
     mlp = MLP((4, 2), 1, "relu")
     x = jax.random.normal(jax.random.key(0), (64, 3))

@@ -32,6 +32,7 @@ def test_moments_of_batches_of_any_size(sizes, offset, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_hundred_million_samples():
     """1e6 batches of 100 in float32: far past where a plain float32 average of 1001 +- 0.6 stops following its data."""
     rng, repeats = np.random.default_rng(0), 1_000_000
@@ -91,6 +92,7 @@ def test_axes_must_lead():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_vmapped_statistics_are_apart():
     batches = jax.random.normal(KEY, (2, 50, 3)) + jnp.array([0.0, 5.0])[:, None, None]
     both = jax.vmap(lambda b: normalize.update(normalize.init(jnp.zeros(3)), b))(batches)

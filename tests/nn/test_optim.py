@@ -32,6 +32,7 @@ LAYER = {"kernel": jnp.array([[1.0, -2.0, 0.5], [0.3, 2.0, -1.0]]), "bias": jnp.
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_safe_norm_is_the_norm_of_everything():
     close(safe_norm(TREE), 13)
     assert safe_norm({}) == 0 and safe_norm(jnp.zeros(3)) == 0
@@ -43,6 +44,7 @@ def test_safe_norm_is_the_norm_of_everything():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_clipping_is_by_the_common_norm_and_keeps_the_direction():
     clipped = clip_by_global_norm(TREE, 6.5)
     jax.tree.map(lambda got, x: close(got, x / 2), clipped, TREE)
@@ -101,6 +103,7 @@ def descent(optimizer, learning_rate, steps, max_grad_norm=jnp.inf, weights=LAYE
 
 
 @pytest.mark.slow(but_first=5)
+@pytest.mark.light
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_each_name_descends(name):
     """And keeps the types of its state (or the scan would not run), which are strong."""
@@ -113,6 +116,7 @@ def test_each_name_descends(name):
 
 
 @pytest.mark.slow(but_first=3)
+@pytest.mark.light
 @pytest.mark.parametrize("name", sorted({*OPTIMIZERS} - {"muon"}))
 def test_each_name_on_one_vector_is_optax_on_the_tree(name):
     """Over steps whose gradients are large, small, zero, and not; to rounding."""
@@ -165,6 +169,7 @@ def test_muon_steps_on_matrices_have_one_size_in_all_directions_and_the_rest_is_
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", ["adam", "muon"])
 def test_rates_are_leaves(name):
     """Many at a time, without compiling again, and each step has its own."""
@@ -197,6 +202,7 @@ def derivatives(transformation):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", sorted({*OPTIMIZERS} - {"muon"}))
 def test_second_derivatives_are_finite_at_a_gradient_of_zero(name):
     assert all(np.isfinite(x) for x in jax.tree.leaves(derivatives(optimizer_of(name).at)))

@@ -76,6 +76,7 @@ limits = st.tuples(st.floats(-50, 50), st.floats(0.5, 100)).map(lambda x: (x[0],
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @given(limits, st.sampled_from([5, 21, 51]), st.floats(0, 1))
 def test_mass_one_and_the_mean_kept(limits, num, where):
     low, high = limits

@@ -34,6 +34,7 @@ def jitted(memory):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([1, 3, 5, 7]), min_size=1, max_size=10), st.booleans())
 def test_the_ring_is_a_deque(sizes, with_priorities):
@@ -142,6 +143,7 @@ def test_an_item_without_priority_is_not_drawn():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_every_item_of_a_large_memory_can_be_drawn_alike():
     """Quantiles have too few bits to address 2**20 leaves at once: neighbours must still be equally likely."""
     memory = replay.prioritised(2**20)
@@ -157,6 +159,7 @@ def test_every_item_of_a_large_memory_can_be_drawn_alike():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.sampled_from([1, 2, 3]), min_size=2, max_size=8), st.integers(0, 1000))
 def test_sequences_are_consecutive_and_never_cross_the_write_head(chunks, seed):
@@ -178,6 +181,7 @@ def test_sequences_are_consecutive_and_never_cross_the_write_head(chunks, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.sampled_from([1, 2, 3]), min_size=2, max_size=8), st.integers(0, 1000))
 def test_prioritised_sequences_are_those_of_sequence(chunks, seed):
@@ -252,6 +256,7 @@ def test_prioritised_sequences_refuse_what_does_not_fit():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_adding_does_not_copy_the_memory():
     """In a scan, one add costs the same at 2,000 and at 200,000 items of 1 kB: a copy would be 200 MB a step."""
 

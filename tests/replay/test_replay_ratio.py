@@ -62,6 +62,7 @@ def adapted():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_gradient_steps_follow_the_ratio():
     _, algo = adapted()
     hyper = ddpg.Hyper(learning_starts=2, learning_rate=1e-2)
@@ -85,6 +86,7 @@ def test_keeps_the_contract():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_its_settings_are_leaves():
     _, algo = adapted()
     ratios = Ratio(low=jnp.array([0.5, 1.0]), high=jnp.full(2, 2.0), gap=jnp.zeros(2), window=jnp.array([4, 4]))
@@ -93,6 +95,7 @@ def test_its_settings_are_leaves():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_impossible_requests_are_refused():
     inner, _ = adapted()
     cartpole, _ = make("CartPole-v1")

@@ -81,6 +81,7 @@ MODULES = [epsilon_greedy, exp3, nonstationary_ucb, successive_elimination, thom
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize("module", [epsilon_greedy, nonstationary_ucb, successive_elimination, ucb])
 def test_every_arm_is_tried_once_first(module):
     _, actions, _, _ = recorded(module.make(bernoulli(7)), 7)
@@ -88,6 +89,7 @@ def test_every_arm_is_tried_once_first(module):
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.split(".")[-1])
 def test_the_memory_is_new_with_each_problem(module):
     params = bernoulli(3).default_params.replace(max_steps=jnp.int32(9))
@@ -246,6 +248,7 @@ def test_exp3_by_hand():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("estimator", ["exp3", "ix"])
 def test_exp3_weights_on_a_recorded_run(estimator):
     algo = exp3.make(bernoulli(3), exp3.Config(estimator=estimator))
@@ -363,6 +366,7 @@ def test_elimination_takes_turns_and_drops_what_is_surely_worse():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_the_best_arm_stays_even_where_the_bound_is_tight():
     hyper = successive_elimination.Hyper(delta=0.1, scale=0.5)  # twice the rewards: a bound that is not too loose
     params = bernoulli(3).default_params.replace(mean=jnp.array([0.1, 0.5, 0.4]))

@@ -51,6 +51,7 @@ def kind(batch):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_each_replay_is_followed_by_edits_of_its_levels():
     made = run(accel.Config(buffer_size=16, num_edits=3), ALWAYS, 4, 12)
     kinds = [kind(batch) for batch, _, _ in made]
@@ -74,6 +75,7 @@ def test_each_replay_is_followed_by_edits_of_its_levels():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_replay_or_new_is_drawn_when_no_mutation_is_due():
     made = run(accel.Config(buffer_size=8, num_edits=1), ALWAYS.replace(replay_prob=0.5), 4, 40)
     kinds = [kind(batch) for batch, _, _ in made]
@@ -84,6 +86,7 @@ def test_replay_or_new_is_drawn_when_no_mutation_is_due():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("parents", ["easy", "hard"])
 def test_parents_of_the_lowest_or_highest_score(parents):
     made = run(accel.Config(buffer_size=8, num_edits=1, parents=parents, num_parents=2), ALWAYS, 5, 8)
@@ -107,6 +110,7 @@ def test_parents_without_a_repetition_where_some_were_not_scored():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_parallel_batches_are_new_mutated_and_replayed():
     made = run(accel.Config(buffer_size=8, num_edits=1, parallel=True), ALWAYS, 6, 5)
     for i, (batch, before, _) in enumerate(made):
@@ -128,6 +132,7 @@ def test_parallel_batches_are_new_mutated_and_replayed():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_nothing_is_learned_from_children():
     def pole(key, params):
         return params.replace(length=jax.random.uniform(key, minval=0.2, maxval=0.4))

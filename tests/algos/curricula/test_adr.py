@@ -86,6 +86,7 @@ def test_levels_are_of_the_box_and_on_its_boundaries(cur, start):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_the_box_widens_under_a_student_that_succeeds(cur):
     venv = jaxrl.vectorize(jaxrl.make("CartPole-v1")[0], 8, batched_params=True)
     student = ppo.make(venv, ppo.Config(num_envs=8, num_steps=64, num_epochs=1, num_minibatches=2, hidden=(8,)))

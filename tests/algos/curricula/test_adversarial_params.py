@@ -109,6 +109,7 @@ def test_the_worst_params_are_the_grids(k):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_the_worst_pendulum_is_the_grids():
     env, params = jaxrl.make("Pendulum-v1")
     box = ranges(params, {"mass": (0.7, 1.3), "length": (0.7, 1.3)})
@@ -158,6 +159,7 @@ def test_levels_are_the_adversarys_points_or_uniform():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_the_adversary_moves_to_the_worst():
     hyper = adversarial.Hyper(rate=0.1)
     algo = adversarial.make(CONTROL._replace(policy=lambda state: jnp.float32(3.0)), CONFIG, hyper)
@@ -171,6 +173,7 @@ def test_the_adversary_moves_to_the_worst():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("kind", ["apg", "ppo"])
 def test_students(kind):
     venv = jaxrl.vectorize(ENV, 4, level_fn=adversarial.Drawn(BOX))
@@ -190,6 +193,7 @@ def test_students(kind):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_seeds_together_are_the_single_ones():
     algo = adversarial.make(STUDENT, CONFIG)
 
@@ -202,6 +206,7 @@ def test_seeds_together_are_the_single_ones():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_keys_are_used_once():
     algo = adversarial.make(STUDENT, CONFIG)
     assert_no_key_reuse(algo.update, algo.init(jax.random.key(1), env_params=PARAMS))

@@ -78,6 +78,7 @@ def rectangular(seed, S=2, A=2, choices=2):
 
 
 @pytest.mark.slow(but_first=2)
+@pytest.mark.light
 @pytest.mark.parametrize("seed", range(6))
 def test_rectangular_sets_against_all_policies(seed):
     mdps, gamma = rectangular(seed), 0.8
@@ -121,6 +122,7 @@ def walks():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("gamma", [0.99, 1.0])
 def test_the_windy_walk_takes_two_iterations(walks, gamma):
     """Zouitine et al. (2024): the worst static model after two iterations, with the value of robust value iteration."""

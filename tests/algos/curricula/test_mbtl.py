@@ -44,6 +44,7 @@ def test_observations_one_by_one_are_the_closed_form():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_the_process_is_that_of_scikit_learn():
     """`GaussianProcessRegressor` 1.9.1 on the same points with variance 0.5, length 4 and alpha 0.01."""
     mean, deviation = mbtl.likeliest(posterior([0.5], [4.0]))
@@ -195,6 +196,7 @@ def test_a_batch_of_selections_is_the_single_ones():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_baselines_by_hand():
     transfer = jnp.array([[0.6, 0.5, 0.0], [0.5, 0.5, 0.4], [0.0, 0.1, 0.9]])
     np.testing.assert_allclose(mbtl.independent(transfer), 2.0 / 3)
@@ -238,6 +240,7 @@ def cartpole(num_envs=4):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_transfer_matrix_is_made_of_single_trainings():
     algo, levels = cartpole()
     matrix = jax.jit(lambda key: mbtl.transfer_matrix(algo, levels, key, 256, num_episodes=3))

@@ -195,6 +195,7 @@ def test_regret_reaches_the_designers_advantage_at_the_right_step():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_levels_are_the_last_states_before_any_reset():
     """Of the editor: what its actions build, one after another, from where the rollout began."""
     editor = MazeEditor(height=3, width=4, num_walls=4, noise_dim=2)
@@ -218,6 +219,7 @@ def test_levels_are_the_last_states_before_any_reset():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_steps_and_metrics(algo):
     update, state = jax.jit(algo.update), jax.jit(algo.init)(KEY)
     for i in range(1, 4):
@@ -238,6 +240,7 @@ def test_steps_and_metrics(algo):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_students_start_apart_and_all_three_learn(algo):
     state = jax.jit(algo.init)(KEY)
     first, second = (jax.tree.leaves(state.student(i).weights) for i in range(2))
@@ -281,6 +284,7 @@ def test_the_designer_learns_what_its_reward_asks_for(reward):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_population_of_three():
     algo = made("population", 3)
     state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 2 * algo.steps_per_update))(KEY)
@@ -298,6 +302,7 @@ def test_it_keeps_the_contract_of_algorithms(algo):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_each_agent_has_keys_of_its_own(algo):
     """Under `vmap` jax's checker takes every scan over keys for a second use."""
     state, found = jax.jit(algo.init)(KEY), []
@@ -320,6 +325,7 @@ def test_a_run_goes_on_where_it_stopped(algo, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_recurrent_students_and_a_recurrent_designer_on_mazes():
     editor = MazeEditor(height=4, width=4, num_walls=3, noise_dim=2)
     maze = jaxrl.make("Maze-v0", height=4, width=4)[0].as_levels()
@@ -336,6 +342,7 @@ def test_recurrent_students_and_a_recurrent_designer_on_mazes():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_levels_that_nobody_finishes_reward_nothing():
     @dataclasses.dataclass(frozen=True)
     class Long(Guess):
@@ -367,6 +374,7 @@ def test_refuses_settings(settings, says):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_refuses_what_does_not_fit():
     @dataclasses.dataclass(frozen=True)
     class Random(Pick):

@@ -91,6 +91,7 @@ def seen(success, episodes=None):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_walks_are_short_and_do_not_end_episodes():
     n = 3000
     states = jax.vmap(lambda i: TabularState(jnp.int32(5), i))(jnp.full(n, 30, jnp.int32))
@@ -116,6 +117,7 @@ def test_starts_that_are_kept():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_good_starts_by_hand():
     start = CUR.init(KEY, PARAMS)
     assert start.good.size == 1 and start.old.size == 0
@@ -136,6 +138,7 @@ def test_good_starts_by_hand():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_batches_are_walks_from_good_starts_and_old_ones():
     cur = reverse.make(STARTS, GOAL, reverse.Config(8, 4, 3, 1), reverse.Hyper(old_share=0.25, own_share=0.2, limit=9))
     start = cur.init(KEY, PARAMS)
@@ -157,6 +160,7 @@ def test_batches_are_walks_from_good_starts_and_old_ones():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_slots_that_share_a_start():
     cur = reverse.make(STARTS, GOAL, reverse.Config(8, 4, 3, repeats=3), reverse.Hyper(low=0.3))
     start = cur.init(KEY, PARAMS)

@@ -91,6 +91,7 @@ def test_expected_return_by_hand():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("threshold", [-1e6, 4.0])
 def test_one_dimension_against_a_grid(threshold):
     problem = Problem(1, easy_is_left, threshold=threshold)
@@ -199,6 +200,7 @@ def run(key, skills):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_it_follows_the_students_skill_and_arrives():
     fixed, means = jax.jit(run)(KEY, jnp.full(200, 0.5))
     assert 0.4 < fixed.mean.mean() < 0.6  # half of its tasks are just within reach
@@ -209,6 +211,7 @@ def test_it_follows_the_students_skill_and_arrives():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_batch_of_runs_is_the_single_runs():
     keys, skills = jax.random.split(KEY, 3), jnp.full(20, 0.5)
     states, means = jax.jit(jax.vmap(run, (0, None)))(keys, skills)
@@ -228,6 +231,7 @@ def test_levels_are_in_the_box_and_notes_where_they_were_drawn():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_unfinished_episodes_do_not_count_and_keys_are_used_once():
     start = CUR.init(KEY, ())
     batch, _ = CUR.sample(KEY, start, 60)

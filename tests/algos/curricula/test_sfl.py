@@ -89,6 +89,7 @@ def looks_of(looks):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_the_buffer_is_the_most_learnable_of_what_was_looked_at():
     looks = []
     algo = sfl.make(student_of(), coin, SMALL, score=looks_of(looks))
@@ -151,6 +152,7 @@ def test_each_rollout_takes_its_share_of_the_buffer_each_level_equally_likely():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_buffer_lasts_from_one_look_to_the_next(algo):
     update, state = jax.jit(algo.update), jax.jit(algo.init)(KEY)
     buffers, steps, replayed = [], [], []
@@ -169,6 +171,7 @@ def test_a_buffer_lasts_from_one_look_to_the_next(algo):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_look_leaves_the_student_as_it_was(algo):
     state = jax.jit(algo.init)(KEY)
     after, rollout = jax.jit(algo.collect)(state)
@@ -180,6 +183,7 @@ def test_a_look_leaves_the_student_as_it_was(algo):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_levels_without_a_finished_episode_stay_out():
     algo = sfl.make(student_of(), coin, dataclasses.replace(SMALL, num_steps=1))
     state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 4 * algo.steps_per_update))(KEY)
@@ -194,6 +198,7 @@ class Counting(NamedTuple):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_recurrent_policy_forgets_where_an_episode_ends():
     """One that counts its steps, on a task that asks for the count."""
 
@@ -228,6 +233,7 @@ def test_it_keeps_the_contract_of_algorithms(algo):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_no_key_is_used_twice(algo):
     loss = assert_no_key_reuse(lambda key: jaxrl.train(algo, key, 4 * algo.steps_per_update)[1]["loss"], KEY)
     assert np.isfinite(loss).all()
@@ -282,6 +288,7 @@ def test_refuses_settings(settings, says):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_refuses_a_share_that_is_none_and_students_without_levels():
     with pytest.raises(ValueError, match=r"replay_share=1.5.*in \[0, 1\]"):
         sfl.make(student_of(), coin, SMALL, sfl.Hyper(replay_share=1.5))

@@ -57,12 +57,14 @@ def begins(params, n=4000):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_it_is_an_environment():
     starts = FromStates(jaxrl.make("CartPole-v1")[0])
     check_environment(starts, starts.default_params, KEY)
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("id", ["Pendulum-v1", "FrozenLake-v1", "Maze-v0"])
 def test_any_state_may_be_a_start(id):
     env, params = jaxrl.make(id)
@@ -92,6 +94,7 @@ def test_weights_and_share():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_the_limit_holds_while_episodes_start_from_states():
     params = STARTS.starting(PARAMS, cells(4), limit=5)
     assert params.max_steps == 5 and params.replace(share=jnp.zeros(())).max_steps == 30
@@ -146,6 +149,7 @@ def error_of(values, labels):
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize("seed", range(5))
 def test_clusters_are_the_best_ones(seed):
     rng = np.random.default_rng(seed)
@@ -159,6 +163,7 @@ def test_clusters_are_the_best_ones(seed):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_clusters_of_few_and_of_invalid_values():
     values = jnp.array([5.0, 1.0, jnp.nan, 5.2, 9.0, 1.1, jnp.inf])
     valid = jnp.array([True, True, False, True, True, True, False])
@@ -186,6 +191,7 @@ CONFIG = snapshot.Config(num_episodes=4, keep=2, every=3, max_steps=13, clusters
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_snapshots_by_hand():
     table = snapshot.take(KEY, RIGHT, (), ENV, PARAMS, CONFIG, gamma=0.9)
     # At times 0, 3, 6, 9 and 12; after the ninth step the episode is over. Two episodes of four are kept.
@@ -225,6 +231,7 @@ SMALL = ppo.Config(num_envs=4, num_steps=8, num_minibatches=1, hidden=(8,))
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_staged_training_starts_from_snapshots_and_then_at_the_start():
     algo = snapshot.staged(ppo.make(STARTS, SMALL), 64)
     assert algo is snapshot.staged(ppo.make(STARTS, SMALL), 64)
@@ -241,6 +248,7 @@ def test_staged_training_starts_from_snapshots_and_then_at_the_start():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_student_off_policy():
     env, params = jaxrl.make("Pendulum-v1")
     starts = FromStates(env)
@@ -253,6 +261,7 @@ def test_a_student_off_policy():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_as_a_curriculum():
     cur = snapshot.make(TABLE, snapshot.Hyper(batches=2, limit=5))
     state = cur.init(KEY, STARTS.default_params)

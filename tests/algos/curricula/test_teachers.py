@@ -49,6 +49,7 @@ def run(cur, key, steps=30):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", TEACHERS)
 def test_a_batch_of_runs_is_the_single_runs(name):
     module, *settings = TEACHERS[name]
@@ -89,6 +90,7 @@ def test_unfinished_episodes_do_not_count(name):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", TEACHERS)
 def test_dimensions_come_from_the_level_function(name):
     params = jaxrl.make("CartPole-v1")[1]
@@ -164,6 +166,7 @@ def test_alp_gmm_samples_where_progress_is():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_fits_fall_due_every_fit_rate_episodes():
     cur = alp_gmm.make(level_fn, *TEACHERS["alp_gmm"][1:])
     state, fitted = cur.init(KEY, ()), []
@@ -178,6 +181,7 @@ def test_fits_fall_due_every_fit_rate_episodes():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_covar_gmm_samples_where_rewards_grow():
     cur = covar_gmm.make(level_fn, *TEACHERS["covar_gmm"][1:])
     state = cur.init(KEY, ())

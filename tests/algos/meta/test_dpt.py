@@ -80,6 +80,7 @@ def test_attention_by_hand():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("attention", ["softmax", "relu"])
 def test_step_by_step_is_the_whole_context(attention):
     """Logits from the cache equal those of all prefixes at once: nothing looks ahead, nothing is forgotten."""
@@ -98,6 +99,7 @@ def test_step_by_step_is_the_whole_context(attention):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_the_cache_is_a_ring_of_the_last_tokens():
     """One layer, whose keys and values depend on nothing but their tokens: a full ring is the context of its tokens."""
     network = dpt.Transformer(3, 8, 16, 1, 2, "softmax")
@@ -132,6 +134,7 @@ def test_learning_rate_warms_up_and_follows_a_cosine():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_gradient_step_is_adamw():
     import optax
 
@@ -157,6 +160,7 @@ def test_a_gradient_step_is_adamw():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_contexts_are_what_the_wrapper_shows():
     """Played again in the wrapped environment, the actions give the same observations, over the ends of episodes."""
     params = ROOM.default_params.replace(max_steps=jnp.int32(5), goal=jnp.int32(1))
@@ -176,6 +180,7 @@ def test_contexts_are_what_the_wrapper_shows():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_tasks_are_drawn_and_labelled():
     algo = tiny(num_envs=64)
     _, state, rollout = played(algo)
@@ -187,6 +192,7 @@ def test_tasks_are_drawn_and_labelled():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_labels_follow_the_observation():
     _, _, rollout = played(tiny(ROOM, towards_goal, num_steps=16))
     at_goal = np.asarray(rollout.obs["previous_reward"] > 0)
@@ -214,6 +220,7 @@ def test_random_behaviour():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_algorithm_distillation_imitates_a_learning_history():
     """The targets are the actions of the source, which starts from nothing on every task."""
     _, _, rollout = played(tiny(optimal=None, source=ucb.make(BANDIT), label="behaviour"))
@@ -223,6 +230,7 @@ def test_algorithm_distillation_imitates_a_learning_history():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_sources_see_what_is_wrapped():
     """LinUCB needs plain features; the network sees them beside the previous action."""
     env = LinearBandit(arms=3, dim=2)
@@ -246,6 +254,7 @@ def test_keeps_the_contract(case):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_no_key_is_used_twice():
     algo = tiny()
     state, *_ = played(algo)
@@ -257,6 +266,7 @@ def test_no_key_is_used_twice():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_forbidden_actions_are_never_taken():
     algo = tiny(Masked(), None, label="behaviour")
     state = jax.jit(algo.init)(jax.random.key(0))

@@ -128,6 +128,7 @@ def test_td_predicts_in_units_of_the_rewards():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_td_follows_the_policy_it_is_given():
     """Action 1 in `ObservationActionReward` earns 1 where the cue is 1, nothing where it is -1."""
 
@@ -143,6 +144,7 @@ def test_td_follows_the_policy_it_is_given():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
 def test_q_by_hand(epsilon):
     """Every step of Watkins's Q(lambda) in a table with the bounded step size, by the actions that were taken."""
@@ -275,6 +277,7 @@ def test_no_key_is_used_twice(name):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_collect_alone_leaves_the_learner_as_it_was():
     algo = made("q", DelayedReward())
     state = algo.init(jax.random.key(0))
@@ -287,6 +290,7 @@ def test_collect_alone_leaves_the_learner_as_it_was():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_steps_learned_one_by_one_or_many_an_update_are_alike():
     """Alike in what is learned of a task without chance."""
     hyper = stream_td.Hyper(gamma=GAMMA)
@@ -298,6 +302,7 @@ def test_steps_learned_one_by_one_or_many_an_update_are_alike():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", ["q", "ac", "td"])
 def test_masks_are_kept(name):
     algo = made(name, Masked())
@@ -311,6 +316,7 @@ def test_masks_are_kept(name):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", ["ac", "td"])
 def test_the_critic_sees_what_is_privileged(name):
     algo = made(name, Privileged())
@@ -326,6 +332,7 @@ def test_the_critic_sees_what_is_privileged(name):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_q_acts_in_bins_of_a_box():
     algo = stream_q.make(ObservationActionReward("box"), stream_q.Config(**SMALL, num_bins=4))
     state = algo.init(jax.random.key(0), stream_q.Hyper(epsilon_start=1.0))
@@ -335,6 +342,7 @@ def test_q_acts_in_bins_of_a_box():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_continuous_actions_are_in_units_of_the_box():
     """Zero outputs are the middle of the box with a standard deviation of log 2 half widths."""
     env, _ = make("Pendulum-v1")

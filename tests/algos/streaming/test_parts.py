@@ -74,6 +74,7 @@ def test_td_error_bootstraps_unless_terminated():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("fan_in, zeros", [(1, 1), (4, 4), (10, 9), (32, 29), (45, 41)])
 def test_sparse_weights(fan_in, zeros):
     kernel = np.asarray(sparse(0.9)(jax.random.key(0), (fan_in, 300)))
@@ -163,6 +164,7 @@ def transition(algo, state):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_privileged_features_come_last_and_are_not_deployed():
     env = Privileged()
     space = env.observation_space(env.default_params)

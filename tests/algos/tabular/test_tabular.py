@@ -75,6 +75,7 @@ def rollouts(module, env, **config):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_sarsa_updates_by_the_action_that_is_taken():
     _, init, feed = rollouts(sarsa, RIVER)
     hyper = sarsa.Hyper(learning_rate=0.5, gamma=0.9, trace_decay=0.5)
@@ -163,6 +164,7 @@ def test_psrl_posterior_of_rewards():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_psrl_draws_from_the_posterior():
     """Means of many drawn MDPs: (concentration + count) / total and the posterior mean reward."""
     algo = psrl.make(ENV, psrl.Config(horizon=20))
@@ -177,6 +179,7 @@ def test_psrl_draws_from_the_posterior():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_r_max_knows_after_m_samples():
     _, init, feed = rollouts(r_max, RIVER)
     hyper = r_max.Hyper(known_count=2.0, gamma=0.5, max_reward=1.0, tolerance=1e-6)
@@ -193,6 +196,7 @@ def test_r_max_knows_after_m_samples():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("kind", ["accumulating", "replacing", "dutch"])
 def test_sarsa_of_lambda_one_is_monte_carlo(kind):
     """Without states visited twice: every table after n episodes is that of Q += alpha (return - Q), in NumPy."""
@@ -216,6 +220,7 @@ def test_sarsa_of_lambda_one_is_monte_carlo(kind):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_true_online_sarsa_is_the_online_lambda_return_algorithm():
     """Also with states visited twice: against its definition in NumPy, all of an episode again at each step."""
     rng, decay, gamma, alpha, T = np.random.default_rng(1), 0.7, 0.9, 0.4, 12
@@ -280,6 +285,7 @@ def test_sarsa_converges_to_the_best_soft_policy(expected):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_sarsa_greedy_in_the_limit_finds_the_optimal_policy():
     hyper = sarsa.Hyper(
         learning_rate=0.0,
@@ -298,6 +304,7 @@ def test_sarsa_greedy_in_the_limit_finds_the_optimal_policy():
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_dyna_q_needs_fewer_steps_than_q_learning():
     """In a deterministic row with the reward at its end: both explore at random, planning carries it to the start."""
     mdp = chain(10, 1, np.random.default_rng(0))
@@ -338,6 +345,7 @@ EXPLORERS = {
 
 
 @pytest.mark.slow(but_first=1)
+@pytest.mark.light
 @pytest.mark.parametrize("name", EXPLORERS)
 def test_explorers_find_the_right_bank(name):
     module, hyper, config = EXPLORERS[name]
@@ -345,6 +353,7 @@ def test_explorers_find_the_right_bank(name):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_epsilon_greedy_stays_on_the_left_bank():
     """What makes the task hard: greedy by the small reward (0.1 an episode), chance swims back again."""
     hyper = q_learning.Hyper(epsilon_start=0.1, epsilon_end=0.1)

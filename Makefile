@@ -26,14 +26,15 @@ test: $(VENV)/.installed-dev
 	$(LIGHT) -m "not slow" --compile-budget check
 	$(BIN)/python -m pytest --optimised -m "not slow" $(shell grep -rl "mark.optimised" tests --include="test_*.py")
 
+# A third of what is slow is in one file: workers that are done take from those that are not.
 test-all: $(VENV)/.installed-dev-reference
-	$(LIGHT)
-	$(OPTIMISED)
+	$(LIGHT) --dist worksteal
+	$(OPTIMISED) --dist worksteal
 
 # An eighth of the slow tests, another one after each commit.
 test-slice: $(VENV)/.installed-dev
-	$(LIGHT) --slice $(shell git rev-list --count HEAD)
-	$(OPTIMISED) --slice $(shell git rev-list --count HEAD)
+	$(LIGHT) --dist worksteal --slice $(shell git rev-list --count HEAD)
+	$(OPTIMISED) --dist worksteal --slice $(shell git rev-list --count HEAD)
 
 # The twenty dearest files of the quick suite, and which of them exceed what tests/compile_budget.json allows.
 test-budget: $(VENV)/.installed-dev
@@ -59,7 +60,7 @@ results: $(VENV)/.installed-dev
 	$(BIN)/python experiments/results/run.py
 
 clean:
-	rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache build dist *.egg-info
+	rm -rf $(VENV) .hypothesis .pytest_cache .ruff_cache build dist *.egg-info
 
 # .installed holds the library, .installed-<extra>-<extra> the library with those extras.
 comma := ,

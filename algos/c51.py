@@ -30,7 +30,7 @@ from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.nn.value_heads import cross_entropy, entropy, expected_value, two_hot
-from jaxrl.replay.q_learning import algorithm_of_outputs, check_num_outputs, check_sizes
+from jaxrl.replay.deep_q import algorithm_of_outputs, check_num_outputs, check_sizes
 from jaxrl.vectorize import VectorEnv
 
 

@@ -197,7 +197,7 @@ class _CrossQ:
     action_space: Space
     replay: Replay
     optimizer: Optimizer
-    alpha_optimizer: Optimizer
+    alpha_optimizer: Optimizer  # as in SAC
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> CrossQState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
@@ -225,7 +225,10 @@ class _CrossQ:
             step=jnp.int32(0),
             weights=weights,
             batch_stats=variables["batch_stats"],
-            optimizer={name: self.optimizer.init(w, hyper.learning_rate) for name, w in weights.items()},
+            optimizer={
+                name: (self.alpha_optimizer if name == "log_alpha" else self.optimizer).init(w, hyper.learning_rate)
+                for name, w in weights.items()
+            },
             replay=self.replay.init(item),
         )
 
@@ -370,8 +373,8 @@ def make(
         actor = Actor(observation_space, action_space.shape[0], config.hidden, config.activation)
     if critic is None:
         critic = Critic(observation_space, config.critic_hidden, config.activation, config.momentum, config.warmup)
-    replay, chosen = uniform(config.buffer_size), optimizer or config.optimizer
-    optimizers = optimizer_of(chosen, b1=config.b1), optimizer_of(chosen)
+    optimizers = optimizer_of(optimizer or config.optimizer, b1=config.b1), optimizer_of("adam")
+    replay = uniform(config.buffer_size)
     crossq = _CrossQ(config, venv, actor, critic, observation_space, action_space, replay, *optimizers)
     off_policy.check_outputs(action_space, crossq.outputs, (config.num_envs, *action_space.shape), (2, config.num_envs))
     return algorithm_of("crossq", crossq, Hyper, config.num_envs * config.num_steps)

@@ -14,7 +14,7 @@ without the last term if the episode terminated. `Config.critic` says how output
 
 (two_hot, hl_gauss: Farebrother et al. 2024, "Stop Regressing". Distributions of returns are files of their own: c51.py,
 qr_dqn.py, iqn.py, and rainbow.py, which has everything of this one switched on.) The loop, its windows and the target
-network are `replay/q_learning.py`, layers of the network `nn/action_values.py`.
+network are `replay/deep_q.py`, layers of the network `nn/action_values.py`.
 
 Deviations: episodes cut by a time limit bootstrap from their final observation; Adam instead of RMSprop; several
 environments step together; the target network moves and priorities change after the gradient steps of an update, not
@@ -38,7 +38,7 @@ from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.nn.value_heads import cross_entropy, entropy, expected_value, hl_gauss, midpoints, padded_edges, two_hot
-from jaxrl.replay.q_learning import algorithm_of_outputs, check_num_outputs, check_sizes
+from jaxrl.replay.deep_q import algorithm_of_outputs, check_num_outputs, check_sizes
 from jaxrl.vectorize import VectorEnv
 
 
@@ -186,7 +186,7 @@ def make(
 
     Args:
         network: a flax module from an observation (a dict keeps its `action_mask`) to values of the n actions (..., n),
-        or to their outputs (..., n, num_outputs) if the critic has several.
+            or to their outputs (..., n, num_outputs) if the critic has several.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 

@@ -42,6 +42,8 @@ from jaxrl.vectorize import VectorEnv
 
 STRATEGIES = {"open_es": "Open_ES", "pgpe": "PGPE", "cma_es": "CMA_ES", "sep_cma_es": "Sep_CMA_ES"}
 """Our names of evosax's classes."""
+WITH_GRADIENT = ("open_es", "pgpe")
+"""Those that follow a gradient of the mean, and so have an optimiser."""
 MOST_WEIGHTS = 2_000
 """The largest policy whose whole covariance is decomposed: 1.3 s a generation on a CPU core with one thread."""
 
@@ -178,6 +180,7 @@ class _Evolution:
     action_space: Space
     strategy: Any  # evosax's
     ask: Any  # the strategy's
+    optimizer: Optimizer  # which it has, if it has any
 
     def action(self, weights: Any, obs: Any, normalizer: Any) -> Array:
         view = obs if normalizer is None else normalize.normalize(normalizer, obs)
@@ -299,7 +302,7 @@ def _evosax_strategy(config: Config, weights: Any, optimizer: Optimizer) -> Any:
     with jax.ensure_compile_time_eval():
         flat, unravel = ravel_pytree(jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.result_type(float)), weights))
         settings = {}
-        if config.strategy in ("open_es", "pgpe"):
+        if config.strategy in WITH_GRADIENT:
             settings["optimizer"] = with_its_rate(optimizer, unravel)
         strategy = getattr(algorithms, STRATEGIES[config.strategy])
         return strategy(config.population_size, np.zeros(len(flat), np.float32), **settings)
@@ -320,7 +323,8 @@ def make(
             see `optim.optimizer_of`.
 
     Raises ImportError without evosax, and ValueError for an action space it cannot handle, several agents, a network
-    whose outputs do not fit or that is too large for cma_es, and common starts of slots with params of their own.
+    whose outputs do not fit or that is too large for cma_es, common starts of slots with params of their own, and an
+    `optimizer` for a strategy that has no gradient.
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, action_space = spaces_of("evolution", venv, Discrete, MultiDiscrete, Box)
@@ -340,10 +344,13 @@ def make(
             f"cma_es decomposes a {num_weights} x {num_weights} covariance each generation; "
             f"make the network smaller (at most {MOST_WEIGHTS} weights) or use strategy='sep_cma_es'."
         )
-    strategy = _evosax_strategy(config, weights, optimizer_of(optimizer or config.optimizer))
+    if optimizer is not None and config.strategy not in WITH_GRADIENT:
+        raise ValueError(f"optimizer: {config.strategy} has no gradient; {' and '.join(WITH_GRADIENT)} have.")
+    chosen = optimizer_of(optimizer or config.optimizer)
+    strategy = _evosax_strategy(config, weights, chosen)
     # Its eigendecomposition is LAPACK's, of which two batched calls at a time can hang a CPU: under vmap one by one.
     ask = jax.custom_batching.sequential_vmap(strategy.ask) if config.strategy == "cma_es" else strategy.ask
-    evolution = _Evolution(config, venv, network, observation_space, action_space, strategy, ask)
+    evolution = _Evolution(config, venv, network, observation_space, action_space, strategy, ask, chosen)
     return algorithm_of("evolution", evolution, Hyper, config.num_envs * config.num_steps)
 
 

@@ -32,10 +32,10 @@ from jaxtyping import Array, Float, Int
 from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, spaces_of
 from jaxrl.algos.qr_dqn import fractions, quantile_huber
 from jaxrl.environment import Environment, pytree, split_observation, visible
-from jaxrl.nn.action_values import best_action, outputs_of
+from jaxrl.nn.action_values import best_action, check_shape, outputs_of
 from jaxrl.nn.networks import MLP, active_units, encode
 from jaxrl.nn.optim import OptimizerLike
-from jaxrl.replay.q_learning import Batch, Critic, algorithm, check_shape, check_sizes
+from jaxrl.replay.deep_q import Batch, Critic, algorithm, check_sizes
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -148,20 +148,27 @@ def critic(config: Config, network: nn.Module, observation_space: Space) -> Crit
         quantiles: Any = network.apply(weights, obs, fraction)
         return jnp.mean(quantiles, -1)
 
-    def loss_of(weights, target_weights, batch, support, keys):
-        (target_choice_key, target_key), (key, choice_key) = map(jax.random.split, keys)
-        chooser = target_weights, target_choice_key
+    def greedy(weights, batch, key):
+        """The actions of the best mean over drawn fractions, at next_obs."""
+        next_values = jnp.mean(drawn(network, weights, batch.next_obs, choice, key)[0], -1)
+        return best_action(next_values, split_observation(batch.next_obs, observation_space)[2])
+
+    def ahead(target_weights, batch, support, key):
+        choice_key, target_key = jax.random.split(key)
+        next_action = () if config.double else greedy(target_weights, batch, choice_key)
+        return next_action, drawn(network, target_weights, batch.next_obs, target, target_key)[0]
+
+    def loss_of(weights, batch, ahead, support, key):
+        key, choice_key = jax.random.split(key)
+        next_action, next_quantiles = ahead
         if config.double:
-            chooser = jax.lax.stop_gradient(weights), choice_key
-        next_values = jnp.mean(drawn(network, chooser[0], batch.next_obs, choice, chooser[1])[0], -1)
-        next_action = best_action(next_values, split_observation(batch.next_obs, observation_space)[2])
-        next_quantiles = drawn(network, target_weights, batch.next_obs, target, target_key)[0]
+            next_action = greedy(jax.lax.stop_gradient(weights), batch, choice_key)
         quantiles, fraction, sown = drawn(network, weights, batch.obs, online, key)
         each = loss(quantiles, fraction, batch, next_action, next_quantiles)
         seen = {"active_units": active_units(sown)} if jax.tree.leaves(sown) else {}
         return each, each, {"q_value": jnp.mean(outputs_of(quantiles, batch.action)), **seen}
 
-    return Critic(values, loss_of)
+    return Critic(values, ahead, loss_of)
 
 
 @functools.cache

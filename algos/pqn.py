@@ -37,7 +37,7 @@ from jaxrl.algorithm import (
 )
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key, shuffled
-from jaxrl.nn.action_values import best_action, epsilon_at, epsilon_greedy, value_of
+from jaxrl.nn.action_values import best_action, check_shape, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
@@ -288,11 +288,7 @@ def make(
     pqn = _PQN(config, venv, network, observation_space, optimizer_of(optimizer or config.optimizer))
     state = jax.eval_shape(pqn.init, jax.random.key(0))
     shape = jax.eval_shape(lambda s: pqn.values(s.weights, s.obs), state).shape
-    if shape != (config.num_envs, action_space.n):
-        raise ValueError(
-            f"network gives values {shape} for {config.num_envs} observations; "
-            f"{action_space} needs {(config.num_envs, action_space.n)}."
-        )
+    check_shape(shape, (config.num_envs, action_space.n))
     return algorithm_of("pqn", pqn, Hyper, config.num_envs * config.num_steps)
 
 

@@ -39,7 +39,7 @@ from jaxrl.algorithm import (
 from jaxrl.algos.pqn import Policy, best_value, td_loss
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key, shuffled
-from jaxrl.nn.action_values import best_action, epsilon_at, epsilon_greedy, value_of
+from jaxrl.nn.action_values import best_action, check_shape, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
@@ -351,11 +351,7 @@ def make(
     pqn = _PQNRNN(config, venv, network, observation_space, optimizer_of(optimizer or config.optimizer))
     state = jax.eval_shape(pqn.init, jax.random.key(0))
     shape = jax.eval_shape(lambda s: pqn.values(s.weights, s.obs, s.carry)[0], state).shape
-    if shape != (config.num_envs, action_space.n):
-        raise ValueError(
-            f"network gives values {shape} for {config.num_envs} observations; "
-            f"{action_space} needs {(config.num_envs, action_space.n)}."
-        )
+    check_shape(shape, (config.num_envs, action_space.n))
     return algorithm_of("pqn_rnn", pqn, Hyper, config.num_envs * config.num_steps)
 
 

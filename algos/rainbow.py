@@ -35,7 +35,7 @@ from jaxrl.algorithm import Algorithm
 from jaxrl.algos import c51
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike
-from jaxrl.replay.q_learning import algorithm_of_outputs, check_num_outputs, check_sizes
+from jaxrl.replay.deep_q import algorithm_of_outputs, check_num_outputs, check_sizes
 from jaxrl.vectorize import VectorEnv
 
 

@@ -162,6 +162,7 @@ class _SAC:
     action_space: Space
     replay: Replay
     optimizer: Optimizer
+    alpha_optimizer: Optimizer  # Adam, whatever the networks' is: one number, which decay would pull to 1
 
     @property
     def discrete(self) -> bool:
@@ -188,7 +189,10 @@ class _SAC:
             step=jnp.int32(0),
             weights=weights,
             target_weights=weights["critic"],
-            optimizer={name: self.optimizer.init(w, hyper.learning_rate) for name, w in weights.items()},
+            optimizer={
+                name: (self.alpha_optimizer if name == "log_alpha" else self.optimizer).init(w, hyper.learning_rate)
+                for name, w in weights.items()
+            },
             replay=self.replay.init(item),
         )
 
@@ -241,7 +245,7 @@ class _SAC:
                 flat["actor"], optimizer["actor"], grads, hyper.learning_rate, hyper.max_grad_norm
             )
             grads = jax.grad(alpha_loss)(weights["log_alpha"], entropy, target_entropy)
-            log_alpha, optimizer["log_alpha"], _ = self.optimizer.descend(
+            log_alpha, optimizer["log_alpha"], _ = self.alpha_optimizer.descend(
                 flat["log_alpha"], optimizer["log_alpha"], grads, hyper.alpha_learning_rate, hyper.max_grad_norm
             )
             report |= {"entropy": entropy, "alpha": jnp.exp(weights["log_alpha"])}
@@ -332,6 +336,7 @@ def make(
         action_space,
         uniform(config.buffer_size),
         optimizer_of(optimizer or config.optimizer),
+        optimizer_of("adam"),
     )
     shapes = ((actions,), (actions,)) if actions else (action_space.shape, ())
     action_shape, q_shape = (config.num_envs, *shapes[0]), (2, config.num_envs, *shapes[1])

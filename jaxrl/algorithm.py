@@ -45,8 +45,10 @@ class Algorithm(NamedTuple):
 def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) -> Algorithm:
     """The Algorithm whose functions are the methods of `learner`, an object of static settings.
 
-    It has `config`, `venv`, `init`, `collect`, `learn`, `policy`, `initial_carry` and `act`.
+    It has `config`, `venv`, `init`, `collect`, `learn`, `policy`, `initial_carry` and `act`; an `optimizer` that its
+    config does not name is part of what tells runs apart.
     """
+    optimizer = getattr(learner, "optimizer", None)
     return Algorithm(
         name=name,
         config=learner.config,
@@ -59,6 +61,7 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
         policy=learner.policy,
         initial_carry=learner.initial_carry,
         act=learner.act,
+        around=() if optimizer is None or optimizer.name == learner.config.optimizer else (optimizer,),
     )
 
 

@@ -20,6 +20,9 @@ ORANGE: Color = (224, 122, 47)
 RED: Color = (200, 60, 58)
 GREEN: Color = (52, 148, 96)
 
+COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
+"""Of curves, one after another."""
+
 SUPERSAMPLING = 3
 
 
@@ -131,7 +134,10 @@ class Canvas:
 def contact_sheet(
     frames: Iterable[np.ndarray], columns: int = 4, max_frames: int = 16
 ) -> UInt8[np.ndarray, "height width 3"]:
-    """At most `max_frames` frames, evenly spaced from first to last, in rows of `columns`. Raises as `save` does."""
+    """At most `max_frames` frames, evenly spaced from first to last, in rows of `columns`.
+
+    Raises ValueError as `checked_frames` does, and for no columns or frames at all.
+    """
     frames = checked_frames(frames)
     if columns < 1 or max_frames < 1:
         raise ValueError(f"columns={columns} and max_frames={max_frames} must be at least 1.")
@@ -143,6 +149,7 @@ def contact_sheet(
 
 
 def checked_frames(frames: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """The frames as arrays. Raises ValueError for none, or for ones that are no pictures of one shape."""
     frames = [np.asarray(frame) for frame in frames]
     if not frames:
         raise ValueError("There are no frames to draw.")

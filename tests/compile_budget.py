@@ -5,9 +5,11 @@ Compiling is most of the suite's time, and seconds on shared machines are noise;
 `jit` is left out, since a worker keeps those from one file to the next. `tests/compile_budget.json` holds each quick
 file's allowance:
 
-    pytest -m "not slow" --compile-budget check    fails, with the file's name, above an allowance
-    pytest -m "not slow" --compile-budget report   also prints the twenty dearest files (`make test-budget`)
-    pytest -m "not slow" --compile-budget write    writes the table anew: measured, a fifth and ten more
+    pytest --light -m "not slow" --compile-budget check    fails, with the file's name, above an allowance
+    pytest --light -m "not slow" --compile-budget report   also prints the twenty dearest files (`make test-budget`)
+    pytest --light -m "not slow" --compile-budget write    writes the table anew: measured, a fifth and ten more
+
+The few quick tests that may not be light are not counted.
 """
 
 from __future__ import annotations
@@ -118,12 +120,12 @@ class CompileBudget:
             for file, row in [*dearest, (f"{len(self.files)} files", total)]:
                 numbers = [f"{row[name]:9d}" for name in COUNTS] + [f"{row[name]:9.1f}" for name in SECONDS]
                 terminalreporter.write_line(" ".join(numbers) + f"  {file}")
-        elif lines := self.over():
+        if self.mode != "write" and (lines := self.over()):
             terminalreporter.section("compile budget exceeded")
             for line in lines:
                 terminalreporter.write_line(line, red=True)
             terminalreporter.write_line(
-                "Make the file cheaper, or mark tests slow; `--compile-budget write` allows it."
+                "Make the file cheaper, or mark tests slow; `--light --compile-budget write` allows it."
             )
 
 

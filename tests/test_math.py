@@ -14,6 +14,7 @@ from jaxrl.math import below, choose, fast_key, nth, random_words, shuffled, sin
 ULP = 2.0**-23  # of 1, float32
 
 
+@pytest.mark.optimised
 def test_sincos_is_within_two_ulp_of_one():
     rng = np.random.default_rng(0)
     multiples = np.arange(-5215, 5216) * (math.pi / 2)
@@ -92,7 +93,6 @@ def all_draws(key):
 
 
 @pytest.mark.slow
-@pytest.mark.light
 @pytest.mark.parametrize("x64", [False, True])
 def test_fast_key_gives_the_bits_of_the_stock_generator(x64):
     with jax.enable_x64(x64):

@@ -1,6 +1,6 @@
 """Adversarial parameters: the worst dynamics in a box, by the gradient through the dynamics; a policy trained on them.
 
-Where the dynamics are differentiable, so is a policy's return in their parameters, as it is in its weights (`apg.py`).
+Where the dynamics are differentiable, so is a policy's return in their parameters, as in its weights (`../apg.py`).
 With x in the unit box, `level_fn(params, x)` the dynamics there and J(x) the mean return of the policy's episodes,
 
     worst_params    x <- clip(x - rate sign(grad J)), with a falling rate, from corners of the box, where the worst

@@ -29,7 +29,7 @@ designer bootstraps from the value after the last step. Students of a kind run a
     mazes, editor = make("Maze-v0")[0].as_levels(), make("MazeEditor-v0")[0]
     student = ppo_rnn.make(vectorize(mazes, 32, batched_params=True), ppo_rnn.Config(num_envs=32, num_steps=256))
     designer = ppo_rnn.make(editor, ppo_rnn.Config(num_envs=32, num_steps=editor.num_steps, conv=(128,)))
-    algo = paired.make(student, designer, maze_editor.level)
+    algo = paired.make(student, designer, editor.level)
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def make(
     Args:
         student: on environments with batched params.
         designer: on an environment that builds a level in each episode, with as many slots as the student.
-        level_fn: the level of a state after the last step, as `maze_editor.level`.
+        level_fn: the level of a state after the last step, as `editor.level`.
         designer_hyper: dynamic settings of the designer; those of `train` are the students'.
 
     `env_params` given to `init` are those of the designer's environment.

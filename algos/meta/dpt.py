@@ -64,7 +64,7 @@ class Config:
     hidden: int = 128  # of the perceptron in each layer
     layers: int = 4
     heads: int = 4  # several let a softmax pick out one action each, whose mean reward it then has
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS; with Hyper.weight_decay Adam is AdamW
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS; Hyper.weight_decay makes Adam AdamW, and adamw decay twice
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "width", "hidden", "layers", "heads")

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Int32, Integer
+from jaxtyping import Array, Int32, Integer
 
 from jaxrl.environment import pytree
 
@@ -28,7 +28,6 @@ LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
 Cell = Int32[Array, ""]  # packed
 Index = Integer[Array, ""]  # row * width + column
 Grid = Int32[Array, " cells"]  # flat
-Mask = Bool[Array, " cells"]
 
 
 def pack(kind: Any, color: Any = 0, state: Any = 0) -> Any:

@@ -34,14 +34,6 @@ TASKS = ("CC", "TC", "SC")
 """gym-electric-motor's."""
 MORE_TASKS = {"FW": ("PMSM",), "DTC": ("PMSM", "SCIM"), "PC": ("PMSM", "PermExDc")}
 """Others, and their motors."""
-TASK_NAMES = {
-    "CC": "current",
-    "TC": "torque",
-    "SC": "speed",
-    "FW": "speed with field weakening",
-    "DTC": "direct torque",
-    "PC": "position",
-}
 
 Constraints = tuple[tuple[str | Callable[..., Any], tuple[str, ...]], ...]
 """Pairs of "limit" (each), "squared" (the sum of squares) or a function, and the normalised quantities it is about. A

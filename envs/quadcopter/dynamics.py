@@ -392,7 +392,7 @@ def step(
 ) -> Drone:
     """`dt` [s] later, at a rotor speed `command` (4,) [rpm] held for so long.
 
-    Rotors that lag stay within [0, max_rpm]; a command is not clipped (`actions.py` does).
+    Rotors that lag stay within [0, max_rpm]; a command is not clipped (`control/actions.py` does).
     """
 
     # Whatever the integrator: exact for `semi_implicit`, whose last turn was by the body rates of now.

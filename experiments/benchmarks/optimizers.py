@@ -75,8 +75,6 @@ def program(module: Any, env_id: str, updates: int, variant: str) -> tuple[Any, 
         hyper = module.Hyper()
         hyper = hyper.replace(learning_starts=0) if hasattr(hyper, "learning_starts") else hyper
         state = jax.jit(algo.init)(jax.random.key(0), hyper)
-        if isinstance(state.optimizer, optim.OptimizerState):  # DQN's `init` has flattened them already
-            state = state.replace(optimizer=optim.optimizer_of("adam").init(state.weights, 0.0))
 
         def run(state):
             return jax.lax.scan(lambda s, _: (algo.update(s)[0], None), state, length=updates)[0]

@@ -49,7 +49,7 @@ def several(tree: Any, n: int) -> Any:
 
 
 def classical(env: Any, method: str | None, n: int, scales: Any = None) -> tuple[Callable, Any]:
-    """`(act, carry)` of a controller of controllers.py for n drives.
+    """`(act, carry)` of a controller of `envs/motor/control/controllers.py` for n drives.
 
     `scales` (n, 4): logarithms of factors of its gains, proportional and integral of two currents, of each drive.
     """

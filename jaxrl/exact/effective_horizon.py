@@ -7,7 +7,7 @@ changes nothing).
 
 Q^1 are the action values of the uniformly random policy, Q^{k+1}_t = r + E[max_a Q^k_{t+1}]: k - 1 steps of value
 iteration. The MDP is k-QVI-solvable if every policy that is greedy in Q^k is optimal, in the states that it visits.
-GORP (`algos/tabular/gorp`), which estimates Q^k by m random episodes for each of the A^k sequences of actions, finds
+GORP (`algos/tabular/gorp.py`), which estimates Q^k by m random episodes for each of the A^k sequences of actions, finds
 an optimal policy in about T^2 A^k m steps, and the effective horizon is
 
     H = min_k (k + log_A m_k),    m_k: the least m with which GORP succeeds with probability 1/2.

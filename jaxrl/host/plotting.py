@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.canvas import COLORS
 from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows
-
-COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
 
 
 def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.networks import MLP, Encoder, activation_function
-from jaxrl.spaces import Space
+from jaxrl.spaces import Discrete, Space
 
 
 class NoisyDense(nn.Module):
@@ -120,3 +120,11 @@ def outputs_of(outputs: Float[Array, "..."], action: Int[Array, "*batch"]) -> Fl
     """Of `outputs` (*batch, n) or (*batch, n, m) those that belong to `action`."""
     each = value_of if outputs.ndim == action.ndim + 1 else jax.vmap(value_of, (-1, None), -1)
     return each(outputs, action)
+
+
+def check_shape(shape: tuple[int, ...], needed: tuple[int, ...]) -> None:
+    """Raise ValueError unless a network gives values (or outputs) of the shape `needed`, (N, n, ...)."""
+    if shape != needed:
+        raise ValueError(
+            f"network gives values {shape} for {needed[0]} observations; {Discrete(needed[1])} needs {needed}."
+        )

@@ -123,6 +123,7 @@ class Optimizer:
     transformation: Any  # learning rate -> optax.GradientTransformation, or one with a rate of its own
     settings: tuple[tuple[str, float], ...] = ()  # further arguments of `transformation`
     flat: bool = False  # work on all weights as one vector
+    name: str = ""  # of `OPTIMIZERS`, if it is one of those
 
     def at(self, learning_rate: Array | float) -> optax.GradientTransformation:
         """The transformation with this learning rate."""
@@ -192,7 +193,7 @@ def optimizer_of(optimizer: OptimizerLike, **adam: float) -> Optimizer:
                 f"optimizer={optimizer!r} is unknown; did you mean {near[0]!r}? Known: {', '.join(sorted(OPTIMIZERS))}."
             )
         settings = tuple(sorted(adam.items())) if optimizer in ADAMS else ()
-        return Optimizer(OPTIMIZERS[optimizer], settings, flat=optimizer in ELEMENTWISE)
+        return Optimizer(OPTIMIZERS[optimizer], settings, flat=optimizer in ELEMENTWISE, name=optimizer)
     if not callable(optimizer) and not isinstance(optimizer, optax.GradientTransformation):
         raise TypeError(
             f"optimizer={optimizer!r} is neither a name ({', '.join(sorted(OPTIMIZERS))}), an "

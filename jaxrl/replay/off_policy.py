@@ -135,25 +135,45 @@ def learn(
     batches = jax.tree.map(lambda x: x.reshape(config.num_updates, config.batch_size, *x.shape[1:]), batches)
     keys = jax.random.split(fast_key(step_key), config.num_updates)
 
-    def first_report(carry, keys, batches):
-        return gradient_step(carry, keys[0], jax.tree.map(lambda x: x[0], batches))[1]
-
-    shapes = jax.eval_shape(first_report, carry, keys, batches)
-
-    def skip(carry, key, batch):
-        return carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-
-    def body(carry, inputs):
-        i, key, batch = inputs
-        return jax.lax.cond(i < due, gradient_step, skip, carry, key, batch)
-
-    carry, reports = jax.lax.scan(body, carry, (jnp.arange(config.num_updates), keys, batches))
+    carry, reports = steps_taken(
+        due, config.num_updates, carry, lambda: (keys, batches), lambda carry, inputs: gradient_step(carry, *inputs)
+    )
     metrics = {
         **episode_metrics(rollout.episode_return, rollout.episode_length, rollout.done),
         **jax.tree.map(lambda x: jnp.sum(x) / jnp.maximum(due, 1), reports),
         "gradient_steps": due,
     }
     return state.replace(key=key, replay=memory), carry, metrics
+
+
+def steps_taken(
+    due: Int[Array, ""],
+    num_updates: int,
+    carry: PyTree,
+    inputs: Callable[[], PyTree],
+    gradient_step: Callable[[PyTree, Any], tuple[PyTree, dict[str, Array]]],
+) -> tuple[PyTree, dict[str, Array]]:
+    """The first `due` of `num_updates` gradient steps: what they carry on, and their reports, zero for the others.
+
+    `inputs()`, leading axis `num_updates`, are those of each step; they are made only where any is due.
+    """
+
+    def taken():
+        def step(carry, numbered):
+            number, inputs = numbered
+            if num_updates == 1:  # the branch below says whether it is due
+                return gradient_step(carry, inputs)
+            return jax.lax.cond(number < due, gradient_step, skipped, carry, inputs)
+
+        def skipped(carry, inputs):
+            return carry, nothing(jax.eval_shape(gradient_step, carry, inputs)[1])
+
+        return jax.lax.scan(step, carry, (jnp.arange(num_updates), inputs()))
+
+    def nothing(shapes):
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+    return jax.lax.cond(due > 0, taken, lambda: (carry, nothing(jax.eval_shape(taken)[1])))
 
 
 def action_values(critic: nn.Module, weights: Any, *inputs: Any) -> tuple[Any, Float[Array, ""]]:

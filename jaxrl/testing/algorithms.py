@@ -128,9 +128,10 @@ def _check_runs(
         return many, alone, _actions(algo, jax.tree.map(lambda x: x[0], many[1]))
 
     many, alone, acted = program(jnp.stack([key, jax.random.key(7)]))
-    for i in range(2 * whole):
-        row, own = (jax.tree.map(lambda x, i=i: plain(x)[i], tree) for tree in (many, alone))
-        assert_close(row, own, f"vmap over seeds, seed {i}, against it alone", 1e-4)
+    if whole:
+        for i in range(2):
+            row, own = (jax.tree.map(lambda x, i=i: plain(x)[i], tree) for tree in (many, alone))
+            assert_close(row, own, f"vmap over seeds, seed {i}, against it alone", 1e-4)
     (before, step, first_key), last, _, steps, keys = jax.tree.map(lambda x: plain(x)[0], many)
     assert step == 0, f"step starts at {step}, not at an int32 zero"
     assert steps[0] == algo.steps_per_update, f"{steps[0]} steps in an update, not {algo.steps_per_update}"

@@ -14,7 +14,7 @@ from jaxrl import make, train, vectorize
 from jaxrl.algos import dqn
 from jaxrl.environment import strongly_typed
 from jaxrl.nn.action_values import QNetwork, value_of
-from jaxrl.replay.q_learning import Batch, critic_of_outputs, objective
+from jaxrl.replay.deep_q import Batch, critic_of_outputs, objective
 from jaxrl.spaces import Box, Dict
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import (
@@ -86,7 +86,7 @@ def test_whole_loss_by_hand(double, allowed, bootstrap):
     critic = critic_of_outputs(Table(), SPACE, double, *dqn.CRITICS["mse"])
 
     def total(weights):
-        return objective(weights, target_weights, batch, (), (None, None), critic)
+        return objective(weights, batch, critic.ahead(target_weights, batch, (), None), (), None, critic)
 
     value, report = total(weights)
     error = 2 - (0.5 + 0.9 * bootstrap)

@@ -334,6 +334,12 @@ def two_agents():
         (lambda: evolution.make(two_agents(), TINY), r"2 agents"),
         (
             lambda: evolution.make(
+                make("CartPole-v1")[0], dataclasses.replace(TINY, strategy="sep_cma_es"), optimizer="adam"
+            ),
+            r"optimizer: sep_cma_es has no gradient; open_es and pgpe have",
+        ),
+        (
+            lambda: evolution.make(
                 make("CartPole-v1")[0], dataclasses.replace(TINY, strategy="cma_es", hidden=(64, 64))
             ),
             r"4610 x 4610.*sep_cma_es",

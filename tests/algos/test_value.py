@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jaxrl import make, train
 from jaxrl.algos import c51, dqn, iqn, qr_dqn, rainbow
 from jaxrl.nn.value_heads import midpoints, padded_edges
-from jaxrl.replay.q_learning import Batch, critic_of_outputs, objective
+from jaxrl.replay.deep_q import Batch, critic_of_outputs, objective
 from jaxrl.spaces import Box, Dict
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import Masked, ObservationReward, Termination, TimeLimit
@@ -200,7 +200,9 @@ def test_whole_categorical_loss_by_hand(double, allowed, action):
     critic = critic_of_outputs(Table(), SPACE, double, c51.values, c51.loss)
     weights = {"params": {"table": jnp.log(PROBABILITY)}}
     target_weights = {"params": {"table": jnp.log(PROBABILITY).at[1].set(jnp.log(target[0]))}}
-    value, report = objective(weights, target_weights, batch, (0.0, 2.0), (None, None), critic)
+    value, report = objective(
+        weights, batch, critic.ahead(target_weights, batch, (0.0, 2.0), None), (0.0, 2.0), None, critic
+    )
     close(value, 0.5 * cross_entropy(target[0, action], (0.2, 0.4, 0.4)))
     close(report["q_value"], 0.4 + 0.8)
     close(report["priority"], [2 * value - entropy(target[0, action])])

@@ -454,9 +454,9 @@ def test_the_watchdog_speaks_of_a_late_update_only(monkeypatch, capfd):
         pass
     assert capfd.readouterr().err == ""
     with pace.watch(2, 40):
-        time.sleep(0.3)
+        time.sleep(1)  # the watchdog looks up after 0.05 s
     assert "updates 40 to 42 have taken 0 s, 20 times the usual" in capfd.readouterr().err
-    pace.times = [0.02] * 3  # 20 times that is longer than the sleep
+    pace.times = [0.1] * 3  # 20 times that is much longer than the sleep
     with pace.watch(1, 0):
         time.sleep(0.1)
     assert capfd.readouterr().err == ""

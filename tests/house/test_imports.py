@@ -24,7 +24,7 @@ INTEROP = {p for p in CORE if p.parent.name == "interop"}
 HEAVY = {"brax", "gymnasium", "gymnax", "matplotlib", "mujoco", "mujoco_playground", "plotly", "tensorboardX", "wandb"}
 
 
-DRAWING = {"drawing", "scene", "report", "plots"}
+DRAWING = {"drawing", "scene"}
 """Files of a family that make pictures; `render` of an environment imports them when it is called."""
 
 

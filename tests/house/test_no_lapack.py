@@ -66,7 +66,7 @@ def test_the_check_finds(source):
     "source",
     [
         "from jaxrl.nn.networks import orthogonal\northogonal(2.0)",
-        "from jaxrl import networks\nnetworks.orthogonal()",
+        "from jaxrl.nn import networks\nnetworks.orthogonal()",
         "import numpy as np\nnp.linalg.inv(x)",
     ],
 )

@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jaxrl import make
 from jaxrl.algos import ppo, sac
 from jaxrl.host.cli import main
+from jaxrl.host.run_folder import description
 from jaxrl.nn import optim
 from jaxrl.nn.optim import OPTIMIZERS, Optimizer, annealed, clip_by_global_norm, optimizer_of, safe_norm
 from jaxrl.testing.assertions import assert_same_type, assert_strong
@@ -324,13 +325,24 @@ def test_a_learning_rate_does_not_compile_again():
 
 
 @pytest.mark.slow
-def test_sac_has_an_optimiser_for_each_network():
-    config = sac.Config(buffer_size=64, batch_size=8, hidden=(8,), optimizer="muon")
-    algo = sac.make(make("Pendulum-v1")[0], config)
-    state = algo.init(jax.random.key(0), sac.Hyper(learning_starts=0))
+@pytest.mark.parametrize("optimizer", ["muon", optax.adamw(1e-3, weight_decay=0.5)], ids=["name", "transformation"])
+def test_sac_has_an_optimiser_for_each_network_and_adam_for_its_temperature(optimizer):
+    algo = sac.make(make("Pendulum-v1")[0], sac.Config(buffer_size=64, batch_size=8, hidden=(8,)), optimizer=optimizer)
+    state = algo.init(jax.random.key(0), sac.Hyper(learning_starts=0, alpha_learning_rate=0.0, alpha=0.1))
     after, _ = jax.jit(algo.update)(state)
     assert_same_type(state, after, "state before and after")
     assert {name: int(part.count) for name, part in after.optimizer.items()} == dict.fromkeys(state.weights, 1)
+    assert after.weights["log_alpha"] == state.weights["log_alpha"], "its rate is 0, whatever the networks' decay is"
+
+
+def test_an_optimiser_that_the_config_does_not_name_tells_runs_apart():
+    env = make("CartPole-v1")[0]
+    told = [
+        description(ppo.make(env, TINY, optimizer=optimizer), None)
+        for optimizer in (None, "adam", "adamw", optax.sgd(0.1), optax.sgd)
+    ]
+    assert told[0] == told[1]
+    assert len({str(about) for about in told}) == 4
 
 
 def test_an_unknown_name_is_refused_when_the_algorithm_is_made():

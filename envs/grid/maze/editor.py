@@ -4,7 +4,7 @@ The environment of PAIRED's designer: Dennis et al. (2020), "Emergent Complexity
 Environment Design", arXiv:2012.02096, with the sizes and the order of minimax (Jiang et al. 2023, arXiv:2311.12716).
 Use with `algos/curricula/paired.py`, or on its own:
 
-    level = maze_editor.level(state)        # of the state after the last step, before any reset
+    level = editor.level(state)        # of the state after the last step, before any reset
 
 An action is a cell, `x + width y`. There are `num_walls` + 2 steps, of which each places one thing there:
 

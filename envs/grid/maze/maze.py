@@ -26,7 +26,7 @@ Reward: 1 - 0.9 t / max_steps for entering the goal with step t, which ends the 
 was, as in both references), else 0. `max_steps` 250.
 
 Levels: `Maze` draws a new one for each episode; `Maze().as_levels()` is the same task whose params are a `Level`. Their
-shortest ways, checks, text and pictures are in `maze_kit`, those to be tested on in `maze_levels`.
+shortest ways, checks, text and pictures are in `kit.py`, those to be tested on in `levels.py`.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class State:
 
 def heading(direction: Integer[Array, ""]) -> tuple[Int32[Array, ""], Int32[Array, ""]]:
     """The step (dx, dy) to the cell ahead."""
-    dx = jnp.where(direction == 0, 1, 0) - jnp.where(direction == 2, 1, 0)
-    dy = jnp.where(direction == 1, 1, 0) - jnp.where(direction == 3, 1, 0)
+    dx = jnp.int32(direction == 0) - jnp.int32(direction == 2)
+    dy = jnp.int32(direction == 1) - jnp.int32(direction == 3)
     return dx, dy
 
 
@@ -95,7 +95,7 @@ def move(state: State, action: Integer[Array, ""], margin: int) -> tuple[State, 
     at = (state.y + dy + margin) * state.grid.shape[1] + state.x + dx + margin
     ahead = state.grid.reshape(-1).at[at].get(mode="promise_in_bounds")
     walks = (action == FORWARD) & (ahead == EMPTY)
-    turn = jnp.where(action == RIGHT, 1, 0) - jnp.where(action == LEFT, 1, 0)
+    turn = jnp.int32(action == RIGHT) - jnp.int32(action == LEFT)
     after = state.replace(
         x=state.x + jnp.where(walks, dx, 0),
         y=state.y + jnp.where(walks, dy, 0),
@@ -108,7 +108,7 @@ def in_view(state: State, size: int) -> Int32[Array, " cells"]:
     """Where in the flat grid, whose margin is size - 1, the cells of a view are, in the order of `image`."""
     margin, width = size - 1, state.grid.shape[1]
     dx, dy = heading(state.direction)
-    from_left, from_afar = np.divmod(np.arange(size * size), size)
+    from_left, from_afar = np.divmod(np.arange(size * size, dtype=np.int32), size)
     forward, to_right = dx + dy * width, dx * width - dy
     own = (state.y + margin) * width + state.x + margin
     return own + forward * (size - 1 - from_afar) + to_right * (from_left - size // 2)

@@ -12,7 +12,7 @@ cell, or onto a box's, pushing it, if the cell behind is free; walls and the bor
 plus `box_reward` for a box pushed onto a target and minus it for one pushed off, plus `solved_reward` when all boxes
 are on targets, which is the end.
 
-`sokoban_levels` tells how a room is made, and has the level kit.
+`levels.py` tells how a room is made, and has the level kit.
 """
 
 from __future__ import annotations

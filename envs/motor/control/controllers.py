@@ -23,9 +23,9 @@ current on each machine's way (MTPA), or as much negative d current as the volta
 torque and stator flux are both given, `flux_point` has their currents. Both are in `operating_points.py`. A doubly fed
 machine's rotor voltage keeps its flux, so that the stator's currents are free.
 
-Tuning: the magnitude optimum, L/(2 tau) and r/(2 tau);
-or the symmetric one with T_sigma = tau, a = 4 as in gym-electric-motor's gem_controllers, L/(a tau) and L/(a^3 tau^2);
-speed J/(a t_n), J/(a t_n)^2 with t_n = a^2 tau; position 1/(a^2 t_n), a times slower than the speed.
+Tuning: the magnitude optimum, L/(2 tau) and r/(2 tau); or the symmetric one with T_sigma = tau, a = 4 as in
+gym-electric-motor's gem_controllers, L/(a tau) and L/(a^3 tau^2); speed J/(a t_n), J/(a t_n)^2 with t_n = a^2 tau;
+position 1/(a^2 t_n), a times slower than the speed.
 
 Where gym-electric-motor differs: it gives an induction machine l_r/r_r for L (the symmetric optimum does, too, with
 `upstream=True`, else sigma l_s), cuts a voltage vector by the square of its excess, scales by the voltage limit in

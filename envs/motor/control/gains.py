@@ -1,6 +1,6 @@
 """What a controller of drives is set to, by an optimum for its drive, and what it remembers from step to step.
 
-The optima are in `controllers.py`.
+Their formulas are at the top of `controllers.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every machine is: a pytree of its parameters with the functions that `motion.py` and `drive.py` call.
+"""What every machine is: a pytree of its parameters with the functions that `../motion.py` and `../drive.py` call.
 
 A machine's class says which model it is, its leaves are numbers. Quantities are tuples of scalars. Phase quantities are
 what the converter sees; `inputs` are the same voltages on the axes of the differential equation, and a *frame* is what

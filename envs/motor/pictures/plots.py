@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.host.plotting import COLORS
+from jaxrl.canvas import COLORS
 
 from ..converters import LOWER, UPPER, Multi
 from .report import check_names, clock, panels

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from jaxrl.host.plotting import COLORS
+from jaxrl.canvas import COLORS
 
 from ..control.controllers import Controller
 from ..control.outer_loops import signals_wanted

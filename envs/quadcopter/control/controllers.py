@@ -16,7 +16,7 @@
 | `ctbr` | `Setpoint` | gym-pybullet-drones' outer loop for Betaflight: gives `Rates`, not rotor speeds |
 
 Each is in the file of its name, the four loops in `cascade.py`; here they are all under one name. Frames and units are
-those of `dynamics.py`. All but `dslpid` and `mellinger` ask for accelerations and take mass, inertia and rotors from
+those of `../dynamics.py`. All but `dslpid` and `mellinger` ask for accelerations and take mass, inertia and rotors from
 the model, so one set of gains flies every airframe (`lqr_gains` finds the regulator's); those two have gains in units
 of their airframe, and `dslpid_gains` and `mellinger_gains` for others. Every gain is a leaf. A swarm is the same code
 on scalars that have become `(M,)` arrays.

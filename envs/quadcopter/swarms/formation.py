@@ -9,7 +9,7 @@ earns
 
 and a collision (default `collisions="terminate"`) costs `collision_penalty` and ends the episode, as does a drone
 `arena` from its slot or within its radius of the ground. Time limit 10 s. Observation and the options of a swarm:
-`swarm.py`; positions and velocities are relative to the slot's. Actions are velocities (`actions.py`).
+`swarm.py`; positions and velocities are relative to the slot's. Actions are velocities (`control/actions.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Quadcopter-MultiHover-v0: several drones rise to heights of their own, as gym-pybullet-drones' MultiHoverAviary.
 
-Everything is as in `gpd_hover.py`, for each of `num_drones`: drone i starts 0.1588 i m along x and y, to rise by
+Everything is as in `tasks/gpd_hover.py`, for each of `num_drones`: drone i starts 0.1588 i m along x and y, to rise by
 1 / (i + 1) m. Reward: the sum of theirs (a perfect episode of two is worth 968; upstream stops training at 949.5 with
 `one_d_rpm`, else at 920). The episode ends when all their distances together are below 0.1 mm, and is cut when one is
 2 m aside or up, or too tilted. They do not meet; `downwash=True` lets those above press on those below.

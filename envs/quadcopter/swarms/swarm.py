@@ -1,6 +1,6 @@
 """What swarm tasks share: M drones that see, touch and blow on one another.
 
-Every agent has the base class's 18 numbers of itself (`task.py`), then
+Every agent has the base class's 18 numbers of itself (`tasks/task.py`), then
 
 | observation | components | frame, unit |
 |---|---|---|

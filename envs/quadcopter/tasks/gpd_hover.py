@@ -14,10 +14,10 @@ kind it has).
 | the last 15 actions, oldest first | 15 A | 1 |
 
 Actions (`action=`): `rpm_band` (4, the default), `one_d_rpm` (1), `pid` (3), `vel` (4), `one_d_pid` (1); any other of
-`actions.py` too. Every episode starts at rest at the same place. Reward max(0, 2 - |e|^4) of the error e [m] after the
-step. The episode ends within 0.1 mm of the target; it is cut 1.5 m to the side, above 2 m, beyond 0.4 rad of roll or
-pitch, and after 242 steps (8 s, as upstream counts them): a perfect one is worth 484. Upstream stops training at 474
-(`one_d_rpm`) or 467.
+`control/actions.py` too. Every episode starts at rest at the same place. Reward max(0, 2 - |e|^4) of the error e [m]
+after the step. The episode ends within 0.1 mm of the target; it is cut 1.5 m to the side, above 2 m, beyond 0.4 rad of
+roll or pitch, and after 242 steps (8 s, as upstream counts them): a perfect one is worth 484. Upstream stops training
+at 474 (`one_d_rpm`) or 467.
 
 Upstream's action buffer and PID remember the episode before; a reset here knows nothing of it.
 """

@@ -12,7 +12,7 @@ and so does the episode, with `info["slack"]`. Drone, rotors and cable are integ
 
 Observation: the base class's 18 numbers (`task.py`) relative to where the drone is when the load hangs still in the
 goal, the load's position minus the goal [m], n, and dn/dt [1/s] (9), the last action (4). Action: collective thrust and
-body rates (`actions.py`). An episode starts at rest within `start_position` of the goal with a swing of up to
+body rates (`control/actions.py`). An episode starts at rest within `start_position` of the goal with a swing of up to
 `start_swing`. Reward, with e the load's distance to the goal,
 
     exp(-e) - swing |dn/dt|^2 - rates |body rates|^2 - failure [ended]

@@ -13,8 +13,8 @@ drone's hull from the nearest obstacle, of `inside` that from the nearest wall [
 | robustness so far of reaching it and of safety | 2 | m |
 | each obstacle: centre minus position, half a box's sides, radius | 7 each | m |
 
-Actions: velocities (`actions.py`). Reward and end: `stl_task.py`. An obstacle is all points within `radius` of a box of
-sides 2 `half`: a sphere where the box is a point, a box where the radius is zero.
+Actions: velocities (`control/actions.py`). Reward and end: `stl_task.py`. An obstacle is all points within `radius` of
+a box of sides 2 `half`: a sphere where the box is a point, a box where the radius is zero.
 
 Levels: `generate`, `mutate`, `validate`; `ReachAvoid(...).as_levels()` flies a given one. The best robustness of a
 level is not known; it is below the radius of the goal.

@@ -15,10 +15,10 @@ A task writes `start`, `judge` and, where it has them, `target` and `features`. 
 With `noise` the first 18 are measured with normal errors. With `privileged` the observation is a dict
 `{"obs": ..., "privileged": ...}` whose second part, without errors, is these 18, the disturbing force [N] and torque
 [N m], the rotors' speed from -1 to 1, with `gusts` the wind [m/s, world] and with `battery` its charge. Actions:
-`actions.py`.
+`control/actions.py`.
 
-`gusts=True` adds Dryden turbulence (`wind.py`, one for all drones of a task, held for a control step) to the mean wind;
-`battery=True` slows the rotors as the battery sags (`battery.py`). Both are numbers of `params`.
+`gusts=True` adds Dryden turbulence (`../wind.py`, one for all drones of a task, held for a control step) to the mean
+wind; `battery=True` slows the rotors as the battery sags (`../battery.py`). Both are numbers of `params`.
 
 An action that is not finite ends the episode as `info["invalid"]`, and so does a state that overflows; in a swarm that
 says whose it was, and the others fly that step as they would.

@@ -17,7 +17,7 @@ from the nearest wall [m]. Judged at control steps of 0.05 s.
 | the gate after it: centre minus position, and the same | 8 | m, s |
 
 The next gate is the first whose window has not closed; after the last there is the last. Actions: velocities
-(`actions.py`). Reward and end: `stl_task.py`.
+(`control/actions.py`). Reward and end: `stl_task.py`.
 
 Levels: `generate`, `mutate`, `validate`; `TimedGates(...).as_levels()` flies a given one. The best robustness of a
 level is not known; it is below `depth`.

@@ -98,6 +98,7 @@ def test_trajectories_are_gymnasiums(env_id):
         state = np.where(terminated[:, None], data["run_state"][t + 1], state)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("env_id", REFERENCE_IDS)
 def test_float32_steps_stay_close(env_id):
     """What users run, with the fast sine and cosine: single steps from states on real trajectories."""

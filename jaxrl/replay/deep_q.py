@@ -1,6 +1,6 @@
-"""What deep Q-learning algorithms share: epsilon-greedy steps, windows of n of them from the replay, gradient steps on
-those that are due, and a target network. What a network's outputs mean, their target and their loss are in each
-algorithm's file: a `Critic`, a pair of functions.
+"""What deep Q-learning algorithms share: epsilon-greedy steps, windows of n of them from the replay, the gradient steps
+that are due, and a target network. What a network's outputs mean, their target and their loss are in each algorithm's
+file: a `Critic`, three functions.
 
 Where a transition's window holds k rewards, k <= n and smaller only where the episode ends, a `Batch` has
 
@@ -35,10 +35,10 @@ from jaxrl.algorithm import (
 )
 from jaxrl.environment import Environment, is_concrete, pytree, split_observation, visible
 from jaxrl.math import fast_key
-from jaxrl.nn.action_values import QNetwork, best_action, epsilon_at, epsilon_greedy, outputs_of
+from jaxrl.nn.action_values import QNetwork, best_action, check_shape, epsilon_at, epsilon_greedy, outputs_of
 from jaxrl.nn.networks import active_units
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
-from jaxrl.replay.off_policy import gradient_steps_due
+from jaxrl.replay.off_policy import gradient_steps_due, steps_taken
 from jaxrl.replay.ring import Replay
 from jaxrl.replay.sequence import prioritised_sequence, sequence
 from jaxrl.rollout import rollout
@@ -47,15 +47,16 @@ from jaxrl.vectorize import VectorEnv
 
 
 class Critic(NamedTuple):
-    """What makes one algorithm of this family another: two functions of the network's weights.
+    """What makes one algorithm of this family another: functions of the network's weights.
 
     `support` is `(v_min, v_max)` of values that have limits, else (). Keys are for networks that draw something, as
     noise; None without.
     """
 
     values: Callable[..., Any]  # (weights, obs, support, key) -> action values (..., n); without a key the greedy ones
+    ahead: Callable[..., Any]  # (target_weights, batch, support, key) -> what the loss needs of the target network
     loss: Callable[..., Any]
-    """(weights, target_weights, batch, support, (target_key, key)) -> (loss (B,), priority (B,), report of scalars)."""
+    """(weights, batch, ahead, support, key) -> (loss (B,), priority (B,), report of scalars)."""
 
 
 class Policy(NamedTuple):
@@ -182,11 +183,13 @@ def critic_of_outputs(
     def values_of(weights, obs, support, key):
         return values(apply(network, weights, obs, key)[0], support)
 
-    def loss_of(weights, target_weights, batch, support, keys):
-        target_key, key = keys
+    def ahead_of(target_weights, batch, support, key):
+        return apply(network, target_weights, batch.next_obs, key)[0]
+
+    def loss_of(weights, batch, next_outputs, support, key):
         online_key, choice_key = (None, None) if key is None else jax.random.split(key)
         outputs, report = apply(network, weights, batch.obs, online_key)
-        next_outputs = choosing = apply(network, target_weights, batch.next_obs, target_key)[0]
+        choosing = next_outputs
         if double:
             choosing, _ = apply(network, jax.lax.stop_gradient(weights), batch.next_obs, choice_key)
         allowed = split_observation(batch.next_obs, observation_space)[2]
@@ -196,14 +199,14 @@ def critic_of_outputs(
         each, priority = loss(taken, batch.reward, batch.discount, following, support)
         return each, priority, {"q_value": jnp.mean(values(taken, support)), **report}
 
-    return Critic(values_of, loss_of)
+    return Critic(values_of, ahead_of, loss_of)
 
 
 def objective(
-    weights: Any, target_weights: Any, batch: Batch, support: Any, keys: Any, critic: Critic
+    weights: Any, batch: Batch, ahead: Any, support: Any, key: Any, critic: Critic
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """The critic's mean loss of a batch and what to report of it, all scalars but the `priority` of each transition."""
-    each, priority, report = critic.loss(weights, target_weights, batch, support, keys)
+    each, priority, report = critic.loss(weights, batch, ahead, support, key)
     total = jnp.mean(each if batch.weight is None else batch.weight * each)
     return total, {"loss": total, "priority": priority, **report}
 
@@ -307,25 +310,19 @@ class Learner:
         learning = (state.step > hyper.learning_starts) & (size >= config.n_step * config.num_envs)
         due = jnp.where(learning, due, 0)
 
+        def inputs():
+            # The target network stays as it is during an update, so it is asked in one batch.
+            ahead = jax.vmap(self.critic.ahead, (None, 0, None, 0))(state.target_weights, batches, support, keys[0])
+            return batches, ahead, keys[1]
+
         def gradient_step(carry, inputs):
-            def step():
-                flat, optimizer = carry
-                _, batch, keys = inputs
-                grads, report = gradient(unravel(flat), state.target_weights, batch, support, keys, self.critic)
-                flat, optimizer, norm = self.optimizer.descend(
-                    flat, optimizer, grads, learning_rate, hyper.max_grad_norm
-                )
-                return (flat, optimizer), {**report, "grad_norm": norm}
+            flat, optimizer = carry
+            batch, ahead, key = inputs
+            grads, report = gradient(unravel(flat), batch, ahead, support, key, self.critic)
+            flat, optimizer, norm = self.optimizer.descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
+            return (flat, optimizer), {**report, "grad_norm": norm}
 
-            # A single step is the whole of `gradient_steps`, which has its own branch.
-            return step() if config.num_updates == 1 else jax.lax.cond(inputs[0] < due, step, lambda: none(step, carry))
-
-        def gradient_steps():
-            inputs = jnp.arange(config.num_updates), batches, keys
-            return jax.lax.scan(gradient_step, (flat, state.optimizer), inputs)
-
-        before = flat, state.optimizer
-        (flat, optimizer), report = jax.lax.cond(due > 0, gradient_steps, lambda: none(gradient_steps, before))
+        (flat, optimizer), report = steps_taken(due, config.num_updates, (flat, state.optimizer), inputs, gradient_step)
         priority = report.pop("priority")
         if self.replay.update:
             made = jnp.repeat(jnp.arange(config.num_updates) < due, config.batch_size)
@@ -341,6 +338,7 @@ class Learner:
                 rollout.episode_return, rollout.episode_length, transition.terminated | transition.truncated
             ),
             **jax.tree.map(lambda x: jnp.sum(x) / jnp.maximum(due, 1), report),
+            "gradient_steps": due,
             "epsilon": epsilon_at(state.step, hyper),
             "learning_rate": learning_rate,
         }
@@ -362,11 +360,6 @@ class Learner:
         key, *draw_key = jax.random.split(key) if self.draws else (key,)
         q = self.values(policy, obs, draw_key[0] if self.draws else None)
         return epsilon_greedy(q, policy.epsilon, self.allowed(obs)).sample(fast_key(key)), carry
-
-
-def none(steps: Any, carry: Any) -> tuple[Any, Any]:
-    """What `steps()` returns, had it left `carry` as it is and everything to report been zero."""
-    return carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(steps)[1])
 
 
 def algorithm(
@@ -427,11 +420,3 @@ def algorithm_of_outputs(
     outputs = jax.eval_shape(lambda state: apply(network, state.weights, visible(state.obs), None)[0], state)
     check_shape(outputs.shape, (config.num_envs, n) if num_outputs == 1 else (config.num_envs, n, num_outputs))
     return algo
-
-
-def check_shape(shape: tuple[int, ...], needed: tuple[int, ...]) -> None:
-    """Raise ValueError unless a network gives values (or outputs) of the shape `needed`, (N, n, ...)."""
-    if shape != needed:
-        raise ValueError(
-            f"network gives values {shape} for {needed[0]} observations; {Discrete(needed[1])} needs {needed}."
-        )

@@ -1,5 +1,6 @@
 """The Python of the guide runs as it stands, from the top of a page to its end; generated pages are up to date."""
 
+import ast
 import fnmatch
 import re
 import tomllib
@@ -34,6 +35,13 @@ def test_a_page_runs(name, tmp_path, monkeypatch):
     code = page(name)
     assert code
     exec(compile(code, name, "exec"), {"__name__": "page"})
+
+
+@pytest.mark.parametrize("name", ["mdp.md", "../README.md", *PAGES])
+def test_what_a_page_imports_is_there(name):
+    """Of all pages, most of which run in the slow suite only."""
+    imports = [node for node in ast.walk(ast.parse(page(name))) if isinstance(node, ast.Import | ast.ImportFrom)]
+    exec(compile(ast.Module(imports, []), name, "exec"), {})
 
 
 @pytest.mark.parametrize("path", PAGES_WITH_LINKS, ids=lambda p: str(p.relative_to(ROOT)))

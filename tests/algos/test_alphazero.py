@@ -118,6 +118,7 @@ def test_a_search_improves_on_a_random_network(search):
     assert np.mean(after - before) > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_search_picks_the_action_of_backward_induction(search):
     plan, q, _, _ = searched(search)

@@ -142,6 +142,7 @@ def test_learning_from_a_rollout_is_an_update_and_all_weights_learn():
     )
 
 
+@pytest.mark.slow
 def test_the_gradient_is_clipped_by_its_norm():
     _, init, _, _, update = jitted()
     state, metrics = update(init(jax.random.key(2), apg.Hyper(max_grad_norm=1e-3)))

@@ -321,6 +321,7 @@ def test_critic_alone_sees_the_privileged_observation(kind):
     np.testing.assert_array_equal(action, algo.act(algo.policy(last), jax.random.key(0), high, greedy=True)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_parameter_group_learns(kind):
     _, first, second, _, _ = matched(kind)

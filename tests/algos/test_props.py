@@ -91,6 +91,7 @@ def test_the_behaviour_policy_moves_away_from_what_there_is_too_much_of():
     assert not np.any(slope["critic_mlp"]["Dense_0"]["bias"])
 
 
+@pytest.mark.slow
 def test_the_regulariser_is_the_kl_divergence_from_the_policy():
     _, plain, logits = behaviour()
     _, regular, _ = behaviour(props_kl_coef=0.5)
@@ -170,6 +171,7 @@ def test_the_buffer_has_the_last_batches_in_order():
     assert all(np.isfinite(m["sampling_error"]) and m["sampling_error"] > 0 for m in metrics)
 
 
+@pytest.mark.slow
 def test_the_metric_is_that_of_the_buffer_and_the_policy_that_drew_it():
     algo, params, states, metrics = chain()
     network = ActorCritic(Discrete(5), 2, False, SMALL.hidden, SMALL.activation)

@@ -195,6 +195,7 @@ def test_bonuses_go_on_after_an_episode_unless_they_are_episodic():
         close(following[cut], final[cut], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_rdd_learns_from_noise_and_its_bonus_does_not_hold_it():
     *_, plain = chain(bonus="rnd")
     *_, noisy = chain(bonus="rdd")

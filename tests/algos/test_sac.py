@@ -138,6 +138,7 @@ def test_targets_follow_every_gradient_step():
     close(flat(state.target_weights), 0.75 * first + 0.25 * flat(state.weights["critic"]), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "rises"), [(5.0, True), (-50.0, False)])
 def test_temperature_follows_the_target_entropy(target, rises):
     _, init, update = jitted(sac)

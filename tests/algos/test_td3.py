@@ -96,6 +96,7 @@ def test_learning_starts_and_targets_follow(module):
         close(flat(state.target_weights), 0.75 * flat(first.weights) + 0.25 * flat(state.weights), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_actor_waits_its_turn_and_steps_follow_the_replay_ratio():
     state, update = started(td3, replay_ratio=0.25)  # one of two gradient steps an update
     state, _ = update(state)

@@ -183,6 +183,7 @@ PROBABILITY = jnp.array(
 SPACE = Dict({"x": Box(0.0, 1.0, (2,)), "action_mask": Box(0, 1, (2,), jnp.bool_)})
 
 
+@pytest.mark.slow(but_first=2)
 @pytest.mark.parametrize(
     ("double", "allowed", "action"), [(True, [1, 1], 0), (False, [1, 1], 1), (True, [0, 1], 1), (False, [1, 0], 0)]
 )

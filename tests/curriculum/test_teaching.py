@@ -90,6 +90,7 @@ def test_dimensions():
         dimensions_of(lambda params, x: x, 0)
 
 
+@pytest.mark.slow
 def test_memory_keeps_the_latest_valid_rows():
     kept, held = memory(4, 1), []
     rng = np.random.default_rng(0)

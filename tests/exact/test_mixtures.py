@@ -30,6 +30,7 @@ def used(mixture):
     return [np.asarray(leaf)[keep][order] for leaf in (mixture.weight, mixture.mean, mixture.covariance)]
 
 
+@pytest.mark.slow
 def test_factors():
     rng = np.random.default_rng(0)
     a = rng.normal(size=(4, 5, 5))
@@ -104,6 +105,7 @@ def test_greedy_centres_find_separate_blobs():
     assert (np.sort(nearest, 1) == np.arange(3)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [[0, 1], [0, 1, 2]])
 def test_akaike_finds_the_number_of_blobs(which):
     x, _ = blobs(which, 200)

@@ -53,7 +53,7 @@ def scipy_values(mdp, gamma):
     return linprog(np.full(S, 1 / S), A_ub=rows, b_ub=bound, bounds=(None, None), method="highs").x
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.light
 @pytest.mark.parametrize("ends", [0.0, 0.2])
 @pytest.mark.parametrize("gamma", [0.5, 0.97])

@@ -124,6 +124,7 @@ def test_its_sign_is_the_boolean_semantics(description, signal):
     assert np.all(wanted[robustness > 0]) and not np.any(wanted[robustness < 0])
 
 
+@pytest.mark.slow
 @given(descriptions, signals())
 @settings(max_examples=25)
 def test_a_smaller_change_of_the_predicates_leaves_the_verdict(description, signal):

@@ -88,6 +88,7 @@ def test_in_keeps_our_contract():
     check_environment(env, params, num_steps=10)
 
 
+@pytest.mark.slow
 def test_in_gives_braxs_transitions_batched_and_cut():
     brax_env = fast.Fast()
     env, params = from_brax(brax_env, max_steps=4)

@@ -77,7 +77,7 @@ def rectangular(seed, S=2, A=2, choices=2):
     return DenseMDP(*(jnp.asarray(np.stack(x), jnp.float32) for x in zip(*models, strict=True)))
 
 
-@pytest.mark.slow(but_first=2)
+@pytest.mark.slow
 @pytest.mark.light
 @pytest.mark.parametrize("seed", range(6))
 def test_rectangular_sets_against_all_policies(seed):

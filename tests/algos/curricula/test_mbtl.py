@@ -167,6 +167,7 @@ def test_steeper_gaps_bring_sources_closer_to_the_first():
     assert flat.source[0] == 19
 
 
+@pytest.mark.slow
 def test_step_by_step_is_the_selection_and_nothing_recompiles():
     transfer = jax.random.uniform(KEY, (10, 10))
     expected = mbtl.select(transfer, COARSE)

@@ -148,7 +148,7 @@ def error_of(values, labels):
     return sum(((values[labels == c] - values[labels == c].mean()) ** 2).sum() for c in np.unique(labels))
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.light
 @pytest.mark.parametrize("seed", range(5))
 def test_clusters_are_the_best_ones(seed):
@@ -218,6 +218,7 @@ def test_the_best_episodes_are_kept_and_values_may_be_given():
     assert reached[used].min() >= 7  # those that arrive; a random one rarely comes so far in twelve steps
 
 
+@pytest.mark.slow
 def test_a_recurrent_time_limit_ends_an_episode():
     limited = PARAMS.replace(max_steps=jnp.int32(4))
     table = snapshot.take(KEY, RIGHT, (), ENV, limited, CONFIG)

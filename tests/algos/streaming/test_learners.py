@@ -85,6 +85,7 @@ def steps_of(algo, hyper, n, params=None):
 # ---- by hand
 
 
+@pytest.mark.slow
 def test_td_on_a_chain_is_linear_td_lambda():
     """Unbounded and linear, it is TD(lambda) in a table: three episodes against the recursion, then the fixed point."""
     config = stream_td.Config(**RAW, bounded=False)

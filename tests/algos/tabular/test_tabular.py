@@ -99,6 +99,7 @@ def test_traces_of_a_second_visit(kind, twice):
     np.testing.assert_allclose(new, [[0, twice], [0, 0.225]], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_expected_sarsa_bootstraps_from_the_mean_of_its_policy():
     _, init, feed = rollouts(sarsa, RIVER, expected=True)
     hyper = sarsa.Hyper(learning_rate=0.5, gamma=0.9, epsilon_start=0.4, epsilon_end=0.4)
@@ -344,7 +345,7 @@ EXPLORERS = {
 }
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.light
 @pytest.mark.parametrize("name", EXPLORERS)
 def test_explorers_find_the_right_bank(name):

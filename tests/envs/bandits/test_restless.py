@@ -271,6 +271,7 @@ def test_whittle_policy_beats_random_and_resting():
     assert mean["whittle"] > max(mean["random"], mean["rest"]) + 0.1, mean
 
 
+@pytest.mark.slow
 def test_bad_settings_and_params_raise():
     with pytest.raises(ValueError, match="budget=4"):
         restless.RestlessBandit(num_arms=3, budget=4)
@@ -362,6 +363,7 @@ def test_feasible_is_what_exhaustive_search_finds(name):
     assert 0.05 < np.mean(seen) < 0.95
 
 
+@pytest.mark.slow
 def test_packing_with_many_workers_is_exact():
     """Random arms and capacities near the limit, where greedy packing fails."""
     rng = np.random.default_rng(0)

@@ -198,7 +198,7 @@ AROUND = [LEFT, FORWARD, RIGHT, FORWARD, FORWARD]  # up and along the wall to th
 BACK = [RIGHT, RIGHT, FORWARD, LEFT]  # and to where the key was
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("told", "actions", "end"),
     [

@@ -109,6 +109,7 @@ def test_2048_is_the_reference(size):
     np.testing.assert_array_equal(then.terminated[over], True)
 
 
+@pytest.mark.slow
 def test_2048_new_tiles():
     env = game_2048.Game2048()
     params = env.default_params.replace(four_probability=jnp.float32(0.25))
@@ -274,6 +275,7 @@ def test_sokoban_levels_can_be_solved(size, boxes, count, solved):
     assert np.mean(pushes) > 2 * boxes  # not trivial
 
 
+@pytest.mark.slow
 def test_sokoban_mutations_can_be_solved():
     levels = drawn(7, 2, 256)
     changed = jax.device_get(jax.jit(jax.vmap(sokoban.mutate))(keys(256), levels))

@@ -461,6 +461,7 @@ def test_corridors_have_the_goal_in_a_dead_end():
     assert Corridor(size=19).generate(KEY, Corridor(size=19).default_params).wall_map.sum() == 9 * 17 + 8
 
 
+@pytest.mark.slow
 def test_four_rooms_have_a_gap_in_each_wall():
     walls = np.asarray(family(FourRooms()).wall_map)
     for gaps in (~walls[:, 8, :8], ~walls[:, 8, 9:], ~walls[:, :8, 8], ~walls[:, 9:, 8]):

@@ -272,6 +272,7 @@ def test_seaquest_surface():
     assert step("seaquest", down.replace(oxygen=jnp.int32(0)), STAY)[2]
 
 
+@pytest.mark.slow
 def test_seaquest_one_bullet_takes_one_enemy_and_fish_first():
     params = seaquest.Seaquest().default_params
     state = seaquest.start(params).replace(x=jnp.int32(2), y=jnp.int32(4), right=jnp.bool_(True))

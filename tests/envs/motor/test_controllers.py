@@ -202,6 +202,7 @@ def test_rotor_voltages_by_other_ways(settings):
     np.testing.assert_allclose(signals["i_sd"][:, -20:] / 9, -0.4, atol=0.01)
 
 
+@pytest.mark.slow
 def test_one_program_controls_different_machines():
     id = "Cont-CC-PMSM-v0"
     params = jax.tree.map(lambda x: jnp.broadcast_to(x, (N, *jnp.shape(x))), hold(id, -0.3, 0.4))

@@ -453,6 +453,7 @@ def test_the_six_phase_decomposition_has_its_inverse(vector):
     assert abs(sum(phases[:3])) < 1e-9 and abs(sum(phases[3:])) < 1e-9
 
 
+@pytest.mark.slow
 @given(st.integers(0, 9), st.lists(st.floats(-1, 1), min_size=4, max_size=4))
 def test_actions_on_turning_axes_are_what_the_machine_sees(index, action):
     motor = [m for m in tasks.MOTORS if MACHINES[m].dq]

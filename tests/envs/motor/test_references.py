@@ -106,6 +106,7 @@ def test_sub_episodes_last_from_500_to_2000_steps_and_keep_their_numbers(cls):
     assert first.std() == pytest.approx(1500 / math.sqrt(12), rel=0.12)
 
 
+@pytest.mark.slow(but_first=1)
 @pytest.mark.parametrize("cls", WAVES)
 def test_numbers_of_a_wave_have_their_distributions(cls):
     found = waves(cls)

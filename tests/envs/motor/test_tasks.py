@@ -135,7 +135,7 @@ share of the references are jumps, which take a tenth of a second."""
 QUICK = ("Cont-FW-PMSM-v0", "Cont-DTC-PMSM-v0", "Finite-DTC-SCIM-v0", "Cont-PC-PMSM-v0", "Cont-PC-PermExDc-v0")
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("id", [pytest.param(id, marks=() if id in QUICK else pytest.mark.slow) for id in BARS])
 def test_a_classical_controller_solves_what_chance_does_not(id):
     rewards, ends, errors, values = run(id, who=THIRDS)
@@ -239,6 +239,7 @@ def test_stator_flux_obeys_faraday_and_makes_the_torque(machine, state):
     np.testing.assert_allclose(made, machine.torque(state), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_stator_flux_without_any_has_a_finite_derivative():
     env = drive("Cont-CC-SCIM-v0", stator_flux=True)
     params = env.default_params
@@ -404,6 +405,7 @@ def test_a_spread_of_one_is_the_drive_itself_and_a_mutation_is_near():
         assert float(near.machine.r_s) != float(params.machine.r_s)
 
 
+@pytest.mark.slow
 def test_one_controller_follows_all_levels():
     params = jax.tree.map(lambda x: x[1, :N], drawn("Cont-CC-PMSM-v0"))
     references = tuple(held(r, v) for r, v in zip(params.references, (-0.3, 0.3), strict=True))

@@ -367,6 +367,7 @@ def test_falls():
     np.testing.assert_array_equal(ours[clear], [e for e in expected if e is not None])
 
 
+@pytest.mark.slow
 def test_reward_by_hand(step):
     before, after = np.zeros(7, np.float32), np.zeros(7, np.float32)
     before[:3], after[:3] = (5.0, 2.0, 0.1), (5.3, 2.0, -0.3)

@@ -174,6 +174,7 @@ def test_gpd_constants_c01(double, cases):
         np.testing.assert_allclose(arm, case["L"], rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_gpd_cases_c02_to_c06(double, cases):
     table, seen = cases["cases"], cases["gym_pybullet_drones"]
     hover = float(models.CF2X.hover_rpm)

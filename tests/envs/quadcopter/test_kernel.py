@@ -52,7 +52,7 @@ def test_kernel_flies_as_the_scan(name):
         assert not np.array_equal(a, before)
 
 
-@pytest.mark.slow(but_first=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(CASES))
 def test_kernel_lowers_for_a_gpu(name):
     model, drone, command, dt, steps, physics, around = flight(name)

@@ -87,7 +87,7 @@ def test_race():
 # ---- tracks
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", tracks.TRACKS)
 def test_curve_through_a_track(name):
     """Through every centre along its normal, forwards; time derivatives are those of the position."""

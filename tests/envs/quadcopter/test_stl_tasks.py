@@ -172,6 +172,7 @@ def test_rewards_of_a_walk_by_hand():
         np.testing.assert_allclose(last.info["robustness"], 0.3, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_too_early_is_no_visit_and_a_touch_ends_the_episode():
     env = ReachAvoid(obstacles=1).as_levels()
     level = a_level(env)
@@ -225,6 +226,7 @@ def test_generated_and_mutated_reach_avoid_levels_are_valid():
 # ---- gates
 
 
+@pytest.mark.slow
 def test_a_pilot_that_knows_the_gates_is_in_time(gated):
     _, levels, (_, flight) = gated
     end = ends(flight)
@@ -273,6 +275,7 @@ def test_gates_are_visited_in_their_windows_only():
     assert not bool(last.info["success"]) and int(last.info["visited"]) == 1
 
 
+@pytest.mark.slow
 def test_the_next_gate_is_observed():
     env = TimedGates(gates=2)
     levels = env.as_levels()

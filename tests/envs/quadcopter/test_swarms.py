@@ -50,6 +50,7 @@ def test_the_reward_is_of_the_state_after_the_step(task, reward):
     assert not ts.terminated and not ts.truncated
 
 
+@pytest.mark.slow
 def test_who_is_seen():
     env = flock.Flock(num_agents=3, neighbors=1)
     params = env.default_params
@@ -77,7 +78,7 @@ def test_nearest_first():
     np.testing.assert_allclose(seen[:, :, 3], seen[:, :, 0])
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("height", "beside", "force"),
     [(0.5, 0, -0.30335943669061677), (0.5, 0.05, -0.07564334559224163), (1, 0.05, -0.04599919981650316)]
@@ -113,6 +114,7 @@ def test_collisions():
     np.testing.assert_allclose(steps["terminate"].reward, less, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_formation():
     env = formation.Formation(num_agents=3)
     params = env.default_params.replace(start_spread=jnp.array(0.0))

@@ -52,6 +52,7 @@ def test_every_sample_has_the_stationary_variance(flow):
     assert abs(np.corrcoef(flow[60].T) - np.eye(3)).max() < 0.03
 
 
+@pytest.mark.slow
 def test_autocorrelation_is_the_closed_form(flow):
     for lag in (1, 4, 16, 40, 100):
         ratio = 0.05 * lag * TURBULENCE.airspeed / np.array(TURBULENCE.length)
@@ -249,7 +250,7 @@ def test_a_battery_empties_and_a_low_one_lifts_less():
     np.testing.assert_allclose(np.array(after.drone.rpm), np.array(command) * ratio, rtol=0.02)
 
 
-@pytest.mark.slow(but_first=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [lambda **s: MultiHover(num_drones=2, **s), Payload, ReachAvoid, ReachAvoidLevel, TrajectoryTracking]
 )
@@ -267,6 +268,7 @@ def test_every_kind_of_task_has_gusts_and_a_battery(make):
     assert float(ts.state.gust.u) != float(state.gust.u)
 
 
+@pytest.mark.slow
 def test_gradients_reach_the_mean_wind_where_it_is_still(gusty):
     env, params = gusty
     still = params.replace(wind=tuple(map(jnp.float32, (0.0, 0.0, 0.0))))

@@ -226,6 +226,7 @@ def test_levels_are_params():
     assert len(np.unique(np.asarray(vstate.env.walls), axis=0)) > 1
 
 
+@pytest.mark.slow
 def test_bad_levels_and_settings():
     level = proc_maze.generate(KEY, proc_maze.ProcMaze(4).default_params, 4)
     walled = level.replace(walls=jnp.ones((4, 4), bool).at[0, 0].set(False).at[3, 3].set(False))

@@ -44,9 +44,9 @@ def check_environment(
     assert dataclasses.replace(env) == env and hash(dataclasses.replace(env)) == hash(env), "equal settings, equal hash"
     assert_strong(params, "params")
     env.validate(params)
-    reset, step = jax.jit(env.reset), jax.jit(env.step)  # traced once for all that follows
-    _check_types(env, reset, step, params, key)
-    state = _check_episodes(env, reset, step, params, key, num_steps, whole)
+    step = jax.jit(env.step)  # traced once for all that follows
+    _check_types(env, step, params, key)
+    state = _check_episodes(env, step, params, key, num_steps, whole)
     _check_render(env, params, state)
     if whole:
         _check_types_of_float64(env, key)
@@ -69,9 +69,7 @@ class Row(NamedTuple):
     late: Array  # start one step before the time limit
 
 
-def _check_episodes(
-    env: Environment, reset: Any, one_step: Any, params: Any, key: Array, num_steps: int, derivatives: bool
-) -> Any:
+def _check_episodes(env: Environment, one_step: Any, params: Any, key: Array, num_steps: int, derivatives: bool) -> Any:
     """Random episodes, batched over keys and float params in one program. Returns the first row's first state."""
     agents = int(env.num_agents > 1)
     keys = jax.random.split(key, 6).reshape(2, 3)
@@ -86,7 +84,7 @@ def _check_episodes(
     smooth = derivatives and isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating)
 
     def begin(row, params):
-        obs, state = reset(row.reset_key, params)
+        obs, state = env.reset(row.reset_key, params)
         return obs, state.replace(time=jnp.where(row.late, params.max_steps - 1, state.time))
 
     def episode(row, params):
@@ -166,10 +164,10 @@ def _action(env: Environment, key: Array, params: Any) -> Any:
     return space.sample(key) if env.num_agents == 1 else jax.vmap(space.sample)(jax.random.split(key, env.num_agents))
 
 
-def _check_types(env: Environment, reset: Any, step: Any, params: Any, key: Array) -> None:
+def _check_types(env: Environment, step: Any, params: Any, key: Array) -> None:
     """Without running anything: what goes in and out of reset and step."""
     agents = (env.num_agents,) if env.num_agents > 1 else ()
-    obs, state = jax.eval_shape(reset, key, params)
+    obs, state = jax.eval_shape(lambda key: env.reset(key, params), key)  # validated while tracing
     action = jax.eval_shape(lambda key: _action(env, key, params), key)
     ts = jax.eval_shape(step, key, state, action, params)
     assert_strong((obs, state, tuple(ts)), "reset and step")

@@ -92,6 +92,13 @@ Each has its command, settings, intervals and figures in its folder.
 - [RDD](../experiments/rdd_counts/README.md): does an exploration bonus count visits?
 - [planning](../experiments/planning/README.md): MPPI, CEM and iLQR without learning
 - [replay ratio](../experiments/replay_ratio/README.md): gradient steps a step, fixed and driven by active units
+- [curricula on mazes](../experiments/mazes/README.md): seven ways to choose levels, 10 seeds
+- [teachers](../experiments/teachers/README.md): of continuous parameters, beside their authors' code
+- [transfer between contexts](../experiments/mbtl/README.md): on which of 100 contexts to train
+- [start states](../experiments/start_states/README.md): snapshots, reverse curricula, self-paced learning
+- [worst cases](../experiments/robust/README.md): policies for the worst parameters
+- [quadcopters](../experiments/quadcopter/README.md): learners and controllers on the same tasks
+- [rule worlds](../experiments/rule_worlds/README.md): the four million rulesets, what they are like
 """
 
 COLUMNS = ["algorithm", "environment", "steps", "seeds", "mean", "IQM", "95 % interval", "lowest seed", "bar"]

@@ -277,16 +277,16 @@ def _check_batch(env: Environment, params: Any, key: Array, reset: Callable, ste
         alone = step(keys[i], state, jax.tree.map(lambda x, i=i: x[i], action), params)
         row = jax.tree.map(lambda x, i=i: x[i], ((obs, states), tuple(ts)))
         assert_close(row, ((alone_obs, state), tuple(alone)), "vmap over params and keys against a loop")
-    # Some leaves batched and others not: of any two, each is once batched without the other.
-    leaves, treedef = jax.tree.flatten(params)
-    places = [i for i, x in enumerate(leaves) if is_float(x)]
-    for bit in range(max(len(places) - 1, 1).bit_length()):
-        for side in (0, 1):
-            some = {place for order, place in enumerate(places) if order >> bit & 1 == side}
-            mixed = treedef.unflatten([jnp.stack([x] * 3) if i in some else x for i, x in enumerate(leaves)])
-            axis = treedef.unflatten([0 if i in some else None for i in range(len(leaves))])
-            jax.eval_shape(jax.vmap(reset, (0, axis)), keys, mixed)
-            jax.eval_shape(jax.vmap(step, (0, 0, 0, axis)), keys, states, action, mixed)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if is_float(leaf):  # alone: a function that takes one leaf for a number may still take all of them as arrays
+
+            def batched_at(p, x, path=path):
+                return jnp.stack([x] * 3) if p == path else x
+
+            one = jax.tree_util.tree_map_with_path(batched_at, params)
+            axis = jax.tree_util.tree_map_with_path(lambda p, _, path=path: 0 if p == path else None, params)
+            jax.eval_shape(jax.vmap(reset, (0, axis)), keys, one)
+            jax.eval_shape(jax.vmap(step, (0, 0, 0, axis)), keys, states, action, one)
 
 
 def _check_float64(env: Environment, key: Array) -> None:

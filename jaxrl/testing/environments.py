@@ -50,9 +50,9 @@ def check_environment(
     _check_render(env, params, state)
     if whole:
         _check_types_of_float64(env, key)
-        _check_integers(env, params, key)
         counted = Counted(env.step)
         reset, step = jax.jit(env.reset), jax.jit(counted)
+        _check_integers(env, params, key, reset)
         _check_step(env, params, key, reset, step)
         assert counted.traces == 1, f"step was traced {counted.traces} times for arguments of one type"
         _check_batch(env, params, key, reset, step)
@@ -185,12 +185,12 @@ def _check_types(env: Environment, step: Any, params: Any, key: Array) -> None:
             assert x.shape == (), f"info[{name!r}] has shape {x.shape}; reward terms are scalars"
 
 
-def _check_integers(env: Environment, params: Any, key: Array) -> None:
+def _check_integers(env: Environment, params: Any, key: Array, reset: Callable) -> None:
     """Any integer dtype is accepted, also one that cannot be negative."""
     space = env.action_space(params)
     if not (hasattr(space, "dtype") and jnp.issubdtype(space.dtype, jnp.integer)):
         return
-    _, state = jax.jit(env.reset)(key, params)
+    _, state = reset(key, params)
     action = _action(env, key, params)
     wanted = jax.eval_shape(env.step, key, state, action, params)
     if action.shape == ():
@@ -297,7 +297,7 @@ def _check_float64(env: Environment, key: Array) -> None:
         def wide(tree):
             return jax.tree.map(lambda x: x.astype(jnp.float64) if is_float(x) else x, tree)
 
-        narrow_obs, state = env.reset(key, params)
+        narrow_obs, state = jax.jit(env.reset)(key, params)
         state, action = wide(state), wide(_action(env, key, params))
         ts = jax.jit(env.step)(key, state, action, params)
         assert_same_type(state, ts.state, "float64 state after step")

@@ -219,7 +219,14 @@ def test_learns_cartpole(strategy):
 @pytest.mark.parametrize("strategy", ["pgpe", "cma_es", "sep_cma_es"])
 def test_keeps_the_contract(strategy):
     algo = evolution.make(ObservationActionReward(), dataclasses.replace(PROBE, strategy=strategy))
-    check_algorithm(algo, hyper=PROBE_HYPER, num_updates=3)
+    if strategy != "cma_es":
+        check_algorithm(algo, hyper=PROBE_HYPER, num_updates=3)
+        return
+    # Its samples go through the eigenvectors of a covariance, whose signs and bases are free wherever eigenvalues are
+    # close: a rounding changes them, so batched and alone it draws other samples of one distribution. Not of the first
+    # generation, whose covariance is the unit matrix.
+    check_algorithm(algo, hyper=PROBE_HYPER, num_updates=1)
+    check_algorithm(algo, hyper=PROBE_HYPER, num_updates=3, whole=False)
 
 
 @pytest.mark.slow

@@ -143,7 +143,8 @@ def off_policy_value(algo: Any, state: Any, obs: Any) -> Any:
         apply = learner.critic.apply
     if isinstance(space, Discrete):
         q = jnp.min(apply(weights, obs), 0)
-        return jnp.max(jnp.where(obs["action_mask"], q, -jnp.inf) if isinstance(obs, dict) else q, -1)
+        mask = obs.get("action_mask") if isinstance(obs, dict) else None
+        return jnp.max(q if mask is None else jnp.where(mask, q, -jnp.inf), -1)
     action, _ = algo.act(algo.policy(state), jax.random.key(1), obs, greedy=True)
     unit = (action - (space.low + space.high) / 2) / ((space.high - space.low) / 2)
     return apply(weights, obs, unit) if algo.name == "ddpg" else jnp.min(apply(weights, obs, unit), 0)
@@ -175,7 +176,8 @@ SETUPS = {
     "dqn": dqn_setup(),
     "c51": dqn_setup(dict(num_outputs=21), dict(v_min=-6.0, v_max=6.0)),
     "qr_dqn": dqn_setup(dict(num_outputs=8)),
-    "iqn": dqn_setup(dict(num_quantiles=8, num_target_quantiles=8)),
+    # Two layers, tanh: what is multiplied by the embedded fraction must not be 0 where the observation is.
+    "iqn": dqn_setup(dict(num_quantiles=8, num_target_quantiles=8, hidden=(16, 16), activation="tanh")),
     "rainbow": dqn_setup(
         dict(num_outputs=21, activation="tanh"), dict(v_min=-6.0, v_max=6.0, priority_beta=1.0), noisy=True
     ),

@@ -56,7 +56,9 @@ class Config:
     num_target_quantiles: int = 16  # N', drawn for the target network
     num_policy_quantiles: int = 32  # K, over which an action's value is the mean
     num_cosines: int = 64  # of the embedding of a fraction
-    hidden: tuple[int, ...] = (120, 84)  # all but the last before the fraction comes in, that one after it
+    # All but the last before the fraction comes in, that one after it. With one only, the embedded fraction multiplies
+    # the observation itself, and where that is 0 all quantiles are alike.
+    hidden: tuple[int, ...] = (120, 84)
     activation: str = "relu"
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
 

@@ -25,7 +25,7 @@ from jaxrl.testing.assertions import (
     members,
     plain,
 )
-from jaxrl.vectorize import vectorize
+from jaxrl.vectorize import VectorState, vectorize
 
 
 def check_environment(
@@ -52,11 +52,11 @@ def check_environment(
         _check_types_of_float64(env, key)
         counted = Counted(env.step)
         reset, step = jax.jit(env.reset), jax.jit(counted)
-        _check_integers(env, params, key, reset)
+        _check_integers(env, params, key)
         _check_step(env, params, key, reset, step)
         assert counted.traces == 1, f"step was traced {counted.traces} times for arguments of one type"
-        _check_batch(env, params, key, reset, step)
-        _check_rollout(env, params, key, num_steps)
+        states = _check_batch(env, params, key, reset, step)
+        _check_rollout(env, params, key, states, num_steps)
         _check_float64(env, key)
 
 
@@ -185,22 +185,23 @@ def _check_types(env: Environment, step: Any, params: Any, key: Array) -> None:
             assert x.shape == (), f"info[{name!r}] has shape {x.shape}; reward terms are scalars"
 
 
-def _check_integers(env: Environment, params: Any, key: Array, reset: Callable) -> None:
-    """Any integer dtype is accepted, also one that cannot be negative."""
-    space = env.action_space(params)
-    if not (hasattr(space, "dtype") and jnp.issubdtype(space.dtype, jnp.integer)):
+def _is_integer(space: Any) -> bool:
+    return hasattr(space, "dtype") and jnp.issubdtype(space.dtype, jnp.integer)
+
+
+def _check_integers(env: Environment, params: Any, key: Array) -> None:
+    """Any integer dtype is accepted, also one that cannot be negative. What it does then, `_check_batch` looks at."""
+    if not _is_integer(env.action_space(params)):
         return
-    _, state = reset(key, params)
-    action = _action(env, key, params)
+    _, state = jax.eval_shape(env.reset, key, params)
+    action = jax.eval_shape(lambda key: _action(env, key, params), key)
     wanted = jax.eval_shape(env.step, key, state, action, params)
     if action.shape == ():
-        assert_same_type(jax.eval_shape(lambda: env.step(key, state, 0, params)), wanted, "step with an int")
+        with_int = jax.eval_shape(lambda state: env.step(key, state, 0, params), state)
+        assert_same_type(with_int, wanted, "step with an int")
     for dtype in ("int8", "uint8", "int16", "uint32"):
         other = jax.eval_shape(env.step, key, state, jax.ShapeDtypeStruct(action.shape, dtype), params)
         assert_same_type(other, wanted, f"step with a {dtype} action")
-    pair = jax.jit(lambda a, b: (env.step(key, state, a, params), env.step(key, state, b, params)))
-    first, second = pair(action, action.astype(jnp.uint8))
-    chex.assert_trees_all_equal(second, first, custom_message="step with a uint8 action")
 
 
 def _check_step(env: Environment, params: Any, key: Array, reset: Callable, step: Callable) -> None:
@@ -227,29 +228,56 @@ def _check_step(env: Environment, params: Any, key: Array, reset: Callable, step
     step(step_key, ts.state, action, params)
 
 
-def _check_rollout(env: Environment, params: Any, key: Array, num_steps: int) -> None:
-    """A vectorised scan with random actions stays in the spaces and keeps the clock."""
-    agents = int(env.num_agents > 1)
+def _check_batch(env: Environment, params: Any, key: Array, reset: Callable, step: Callable) -> Any:
+    """Three slots with equal params, batched in each float leaf, against each slot alone. Returns their first states.
+
+    Integer actions are unsigned bytes in the batch, so the comparison is one of integer dtypes, too.
+    """
+    axes = jax.tree.map(lambda x: 0 if is_float(x) else None, params)
+    batched = jax.tree.map(lambda x: jnp.stack([x] * 3) if is_float(x) else x, params)
+    keys = jax.random.split(key, 3)
+    obs, states = jax.jit(jax.vmap(env.reset, (0, axes)))(keys, batched)
+    action = jax.vmap(lambda key: _action(env, key, params))(keys)
+    as_bytes = action.astype(jnp.uint8) if _is_integer(env.action_space(params)) else action
+    ts = jax.jit(jax.vmap(env.step, (0, 0, 0, axes)))(keys, states, as_bytes, batched)
+    for i in range(3):
+        alone_obs, state = reset(keys[i], params)
+        alone = step(keys[i], state, jax.tree.map(lambda x, i=i: x[i], action), params)
+        row = jax.tree.map(lambda x, i=i: x[i], ((obs, states), tuple(ts)))
+        assert_close(row, ((alone_obs, state), tuple(alone)), "vmap over params, keys and uint8 actions against a loop")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if is_float(leaf):  # alone: a function that takes one leaf for a number may still take all of them as arrays
+
+            def batched_at(p, x, path=path):
+                return jnp.stack([x] * 3) if p == path else x
+
+            one = jax.tree_util.tree_map_with_path(batched_at, params)
+            axis = jax.tree_util.tree_map_with_path(lambda p, _, path=path: 0 if p == path else None, params)
+            jax.eval_shape(jax.vmap(reset, (0, axis)), keys, one)
+            jax.eval_shape(jax.vmap(step, (0, 0, 0, axis)), keys, states, action, one)
+    return states
+
+
+def _check_rollout(env: Environment, params: Any, key: Array, states: Any, num_steps: int) -> None:
+    """A vectorised scan with random actions from three `states` stays in the spaces and keeps the clock."""
+    agents = (env.num_agents,) if env.num_agents > 1 else ()
     venv = vectorize(env, 3, "dense")
 
     @jax.jit
     def run(key, params):
-        reset_key, run_key = jax.random.split(key)
-        first_obs, first = venv.reset(reset_key, params)
-
         def body(vstate, key):
             act_key, step_key = jax.random.split(key)
             action = jax.vmap(lambda key: _action(env, key, params))(jax.random.split(act_key, 3))
             ts = venv.step(step_key, vstate, action, params)
             return ts.state, (action, vstate.env.time, ts._replace(state=ts.state.env.time))
 
-        _, (action, time, ts) = jax.lax.scan(body, first, jax.random.split(run_key, num_steps))
+        first = VectorState(states, None, jnp.zeros((3, *agents)), None)
+        _, (action, time, ts) = jax.lax.scan(body, first, jax.random.split(key, num_steps))
         observes, acts = env.observation_space(params), env.action_space(params)
         inside = {
-            "first obs": all_in(observes, first_obs, 1 + agents),
-            "obs": all_in(observes, ts.obs, 2 + agents),
-            "final_obs": all_in(observes, ts.info["final_obs"], 2 + agents),
-            "sampled action": all_in(acts, action, 2 + agents),
+            "obs": all_in(observes, ts.obs, 2 + len(agents)),
+            "final_obs": all_in(observes, ts.info["final_obs"], 2 + len(agents)),
+            "sampled action": all_in(acts, action, 2 + len(agents)),
         }
         return inside, time, ts
 
@@ -262,31 +290,6 @@ def _check_rollout(env: Environment, params: Any, key: Array, num_steps: int) ->
         ts.truncated | (np.asarray(time) + 1 < params.max_steps), True, "truncated at max_steps, also when terminated"
     )
     assert np.all(np.isfinite(ts.reward)), "rewards are not finite"
-
-
-def _check_batch(env: Environment, params: Any, key: Array, reset: Callable, step: Callable) -> None:
-    """Three slots with equal params, batched in each float leaf, against each slot alone."""
-    axes = jax.tree.map(lambda x: 0 if is_float(x) else None, params)
-    batched = jax.tree.map(lambda x: jnp.stack([x] * 3) if is_float(x) else x, params)
-    keys = jax.random.split(key, 3)
-    obs, states = jax.jit(jax.vmap(env.reset, (0, axes)))(keys, batched)
-    action = jax.vmap(lambda key: _action(env, key, params))(keys)
-    ts = jax.jit(jax.vmap(env.step, (0, 0, 0, axes)))(keys, states, action, batched)
-    for i in range(3):
-        alone_obs, state = reset(keys[i], params)
-        alone = step(keys[i], state, jax.tree.map(lambda x, i=i: x[i], action), params)
-        row = jax.tree.map(lambda x, i=i: x[i], ((obs, states), tuple(ts)))
-        assert_close(row, ((alone_obs, state), tuple(alone)), "vmap over params and keys against a loop")
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if is_float(leaf):  # alone: a function that takes one leaf for a number may still take all of them as arrays
-
-            def batched_at(p, x, path=path):
-                return jnp.stack([x] * 3) if p == path else x
-
-            one = jax.tree_util.tree_map_with_path(batched_at, params)
-            axis = jax.tree_util.tree_map_with_path(lambda p, _, path=path: 0 if p == path else None, params)
-            jax.eval_shape(jax.vmap(reset, (0, axis)), keys, one)
-            jax.eval_shape(jax.vmap(step, (0, 0, 0, axis)), keys, states, action, one)
 
 
 def _check_float64(env: Environment, key: Array) -> None:

@@ -190,7 +190,8 @@ class Masked(Probe):
     """Four actions; the mask allows the first two (cue -1) or the others. Odd ones earn 1, forbidden ones -10."""
 
     def reward(self, state: ProbeState, action: Any) -> Float[Array, ""]:
-        return jnp.where((action >= 2) == (state.cue > 0), action % 2, -10).astype(state.cue.dtype)
+        allowed = (action >= 2) == (state.cue > 0)
+        return jnp.where(allowed, (action % 2).astype(state.cue.dtype), -10.0)
 
     def observe(self, key: Array, state: ProbeState, params: Any) -> Any:
         return {"obs": jnp.zeros_like(state.cue)[None], "action_mask": (jnp.arange(4) >= 2) == (state.cue > 0)}

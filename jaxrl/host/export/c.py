@@ -327,13 +327,9 @@ def to_c(
     return _header(c, signature, arguments, len(examples), kinds, sizes)
 
 
-def _header(
-    c: _C, signature: Signature, arguments: list[str], count: int, kinds: dict[str, np.dtype], sizes: Counter[str]
-) -> str:
-    """The whole text around the body."""
-    name, guard = c.name, f"{c.name.upper()}_H"
+def _example(signature: Signature, states: list[str]) -> tuple[list[np.ndarray], list[Array]]:
+    """An input and what JAX makes of it: random numbers, and `states` as a first step left them."""
     generator = np.random.default_rng(0)
-    states = [a for a in arguments[:count] if f"next_{a}" in arguments[count:]]
 
     def draw(leaf: Leaf, example: Array) -> np.ndarray:
         if leaf.argument in states or leaf.dtype.kind not in "fb":
@@ -341,13 +337,26 @@ def _header(
         numbers = generator.standard_normal(leaf.shape) if leaf.dtype.kind == "f" else np.ones(leaf.shape)
         return numbers.astype(leaf.dtype)
 
-    sample = {leaf.name: draw(leaf, x) for leaf, x in zip(signature.inputs, signature.examples, strict=True)}
-    call, names = jax.jit(signature.call), [leaf.name for leaf in signature.outputs]
-    for _ in range(2 if states else 1):  # the second step of an episode remembers the first
-        given = list(sample.values())
-        with jax.default_matmul_precision("highest"):  # a GPU's default is less than float32
-            results = dict(zip(names, call(*given), strict=True))
-        sample = {k: np.asarray(results.get(f"next_{k}", x)) for k, x in sample.items()}
+    given = [draw(leaf, x) for leaf, x in zip(signature.inputs, signature.examples, strict=True)]
+    call = jax.jit(signature.call)
+    with jax.default_matmul_precision("highest"):  # a GPU's default is less than float32
+        results = call(*given)
+        if states:  # the second step of an episode remembers the first
+            after = dict(zip([leaf.name for leaf in signature.outputs], results, strict=True))
+            given = [
+                np.asarray(after.get(f"next_{leaf.name}", x)) for leaf, x in zip(signature.inputs, given, strict=True)
+            ]
+            results = call(*given)
+    return given, list(results)
+
+
+def _header(
+    c: _C, signature: Signature, arguments: list[str], count: int, kinds: dict[str, np.dtype], sizes: Counter[str]
+) -> str:
+    """The whole text around the body."""
+    name, guard = c.name, f"{c.name.upper()}_H"
+    states = [a for a in arguments[:count] if f"next_{a}" in arguments[count:]]
+    given, results = _example(signature, states)
 
     def flat(argument: str, leaves: list[Leaf], values: Any) -> np.ndarray:
         parts = [np.ravel(x) for leaf, x in zip(leaves, values, strict=True) if leaf.argument == argument]
@@ -395,7 +404,7 @@ def _header(
         "}",
         "",
         *(array(f"check_{a}", flat(a, signature.inputs, given)) for a in arguments[:count]),
-        *(array(f"check_{a}", flat(a, signature.outputs, results.values())) for a in arguments[count:]),
+        *(array(f"check_{a}", flat(a, signature.outputs, results)) for a in arguments[count:]),
         "",
         f"static inline float {name}_check(void) {{",
         "    float worst = 0;",

@@ -30,7 +30,6 @@ from jaxrl.algorithm import (
     algorithm_of,
     as_vector_env,
     check_at_least_one,
-    episode_metrics,
     spaces_of,
     starting_values,
 )
@@ -41,7 +40,7 @@ from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
-from jaxrl.rollout import rollout, successor_values
+from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -96,8 +95,7 @@ class Rollout(NamedTuple):
     terminated: Array
     truncated: Array
     next_value: Array  # of the true successor, final_obs where truncated
-    episode_return: Array  # valid where terminated | truncated
-    episode_length: Array
+    ends: Ends
 
 
 class Batch(NamedTuple):
@@ -181,13 +179,11 @@ class _A2C:
             terminated=steps.terminated,
             truncated=steps.truncated,
             next_value=successor_values(critic, value, new_state.obs, steps.next_obs, steps.truncated),
-            episode_return=steps.info["episode_return"],
-            episode_length=steps.info["episode_length"],
+            ends=steps.ends,
         )
 
     def learn(self, state: A2CState, rollout: Rollout) -> tuple[A2CState, dict[str, Array]]:
         config, hyper = self.config, state.hyper
-        done = rollout.terminated | rollout.truncated
         advantage = gae(
             rollout.reward,
             rollout.value,
@@ -210,7 +206,7 @@ class _A2C:
             flat, state.optimizer, grads, learning_rate, hyper.max_grad_norm
         )
         metrics = {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, done),
+            **rollout.ends.metrics(),
             **report,
             "explained_variance": 1 - jnp.var(target - rollout.value) / jnp.maximum(jnp.var(target), 1e-8),
             "learning_rate": learning_rate,

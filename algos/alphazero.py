@@ -39,7 +39,6 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
-    episode_metrics,
     spaces_of,
     starting_values,
 )
@@ -49,7 +48,7 @@ from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
-from jaxrl.rollout import successor_values
+from jaxrl.rollout import Ends, ends_of, successor_values
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -134,8 +133,7 @@ class Rollout(NamedTuple):
     terminated: Array
     truncated: Array
     next_value: Array  # of the true successor: the search's, the network's where the rollout or an episode was cut
-    episode_return: Array  # valid where terminated | truncated
-    episode_length: Array
+    ends: Ends
 
 
 class Batch(NamedTuple):
@@ -350,8 +348,7 @@ class _AlphaZero:
             terminated=ts.terminated,
             truncated=ts.truncated,
             next_value=successor_values(critic, plan.value, obs, ts.info["final_obs"], ts.truncated),
-            episode_return=ts.info["episode_return"],
-            episode_length=ts.info["episode_length"],
+            ends=ends_of(ts),
         )
 
     def learn(self, state: AlphaZeroState, rollout: Rollout) -> tuple[AlphaZeroState, dict[str, Array]]:
@@ -381,10 +378,9 @@ class _AlphaZero:
 
         orders = shuffled(shuffle_key, (config.num_epochs, steps))
         (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)
-        done = rollout.terminated | rollout.truncated
         weights = rollout.plan.weights
         metrics = {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, done),
+            **rollout.ends.metrics(),
             **jax.tree.map(jnp.mean, reports),
             "search_value": jnp.mean(rollout.plan.value),
             "search_entropy": -jnp.mean(jnp.sum(weights * jnp.log(jnp.maximum(weights, 1e-30)), -1)),

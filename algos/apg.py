@@ -36,7 +36,6 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
-    episode_metrics,
     spaces_of,
     starting_values,
 )
@@ -46,7 +45,7 @@ from jaxrl.nn.distributions import Normal, num_outputs
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of, polyak
 from jaxrl.returns import lambda_returns
-from jaxrl.rollout import Steps, rollout
+from jaxrl.rollout import Ends, Steps, rollout
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -108,6 +107,10 @@ class Rollout(NamedTuple):
     steps: Steps  # (T, N, ...)
     loss: Array
     grads: Any  # of the loss with respect to the weights that acted
+
+    @property
+    def ends(self) -> Ends:
+        return self.steps.ends
 
 
 def discounts(done: Bool[Array, "T N"], gamma: Float[Array, ""] | float) -> Float[Array, "T N"]:
@@ -228,8 +231,7 @@ class _APG:
         report = {"loss": loss, "grad_norm": norm, "learning_rate": learning_rate}
         if self.config.critic:
             state, report["value_loss"] = self.learn_values(state, steps, begin)
-        statistics = episode_metrics(steps.info["episode_return"], steps.info["episode_length"], steps.done)
-        return state, {**statistics, **report}
+        return state, {**rollout.ends.metrics(), **report}
 
     def learn_values(self, state: APGState, steps: Steps, begin: Array) -> tuple[APGState, Array]:
         """Regression of the critic on lambda-returns, after which the target critic follows."""

@@ -30,13 +30,13 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, episode_metrics, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation, strongly_typed, visible
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import num_outputs, of_space
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
-from jaxrl.rollout import rollout
+from jaxrl.rollout import Ends, rollout
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -129,9 +129,7 @@ class Rollout(NamedTuple):
 
     population: Array  # (P, D)
     fitness: Array  # (P,)
-    episode_return: Array  # (T, N), valid where finished
-    episode_length: Array
-    finished: Array  # ends of the episodes that count
+    ends: Ends  # of the episodes that count
     obs: Any  # (T, N, ...) with Config.normalize_obs, else None
 
 
@@ -252,9 +250,7 @@ class _Evolution:
         return state, Rollout(
             population=population,
             fitness=fitness(steps.reward, steps.done, config.population_size),
-            episode_return=steps.info["episode_return"],
-            episode_length=steps.info["episode_length"],
-            finished=steps.done & counted(steps.done),
+            ends=steps.ends._replace(done=steps.done & counted(steps.done)),
             obs=visible(steps.obs) if config.normalize_obs else None,
         )
 
@@ -268,7 +264,7 @@ class _Evolution:
         search, _ = self.strategy.tell(tell_key, rollout.population, -rollout.fitness, search, params)
         mean = jnp.mean(rollout.fitness)
         metrics = {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, rollout.finished),
+            **rollout.ends.metrics(),
             "loss": -mean,
             "fitness": mean,
             "fitness_best": jnp.max(rollout.fitness),

@@ -28,7 +28,6 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
-    episode_metrics,
     spaces_of,
     starting_values,
 )
@@ -39,7 +38,7 @@ from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
-from jaxrl.rollout import rollout, successor_values
+from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -114,8 +113,7 @@ class Rollout(NamedTuple):
     terminated: Array
     truncated: Array
     next_value: Array  # of the true successor, final_obs where truncated
-    episode_return: Array  # valid where terminated | truncated
-    episode_length: Array
+    ends: Ends
     learn_mask: Array | None = None  # (N,): slots to learn from; None: all
 
 
@@ -251,8 +249,7 @@ class _PPO:
             terminated=steps.terminated,
             truncated=steps.truncated,
             next_value=successor_values(critic, value, new_state.obs, steps.next_obs, steps.truncated),
-            episode_return=steps.info["episode_return"],
-            episode_length=steps.info["episode_length"],
+            ends=steps.ends,
         )
 
     def learn(self, state: PPOState, rollout: Rollout) -> tuple[PPOState, dict[str, Array]]:
@@ -309,7 +306,7 @@ class _PPO:
         carry: Any = (flat, state.optimizer, jnp.bool_(False))
         carry, reports = jax.lax.scan(epoch, carry, orders)
         metrics = {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, done),
+            **rollout.ends.metrics(),
             **jax.tree.map(jnp.mean, reports),
             "explained_variance": 1 - jnp.var(target - rollout.value) / jnp.maximum(jnp.var(target), 1e-8),
             "learning_rate": learning_rate,

@@ -33,7 +33,6 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
-    episode_metrics,
     spaces_of,
     starting_values,
 )
@@ -44,7 +43,7 @@ from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
-from jaxrl.rollout import rollout, successor_values
+from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -212,8 +211,7 @@ class Rollout(NamedTuple):
     terminated: Array
     truncated: Array
     next_value: Array  # of the true successor, final_obs where truncated
-    episode_return: Array  # valid where terminated | truncated
-    episode_length: Array
+    ends: Ends
     learn_mask: Array | None = None  # (N,): slots to learn from; None: all
 
 
@@ -356,8 +354,7 @@ class _PPORNN:
             terminated=steps.terminated,
             truncated=steps.truncated,
             next_value=next_value,
-            episode_return=steps.info["episode_return"],
-            episode_length=steps.info["episode_length"],
+            ends=steps.ends,
         )
 
     def learn(self, state: PPORNNState, rollout: Rollout) -> tuple[PPORNNState, dict[str, Array]]:
@@ -407,7 +404,7 @@ class _PPORNN:
         end: Any
         end, reports = jax.lax.scan(epoch, start, orders)
         metrics = {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, rollout.terminated | rollout.truncated),
+            **rollout.ends.metrics(),
             **jax.tree.map(jnp.mean, reports),
             "explained_variance": 1 - jnp.var(target - rollout.value) / jnp.maximum(jnp.var(target), 1e-8),
             "learning_rate": learning_rate,

@@ -31,7 +31,6 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
-    episode_metrics,
     spaces_of,
     starting_values,
 )
@@ -41,7 +40,7 @@ from jaxrl.nn.action_values import best_action, check_shape, epsilon_at, epsilon
 from jaxrl.nn.networks import MLP, Dense, Encoder, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
-from jaxrl.rollout import rollout, successor_values
+from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -126,8 +125,7 @@ class Rollout(NamedTuple):
     terminated: Array
     truncated: Array
     next_value: Array  # of the true successor, final_obs where truncated
-    episode_return: Array  # valid where terminated | truncated
-    episode_length: Array
+    ends: Ends
 
 
 class Batch(NamedTuple):
@@ -213,8 +211,7 @@ class _PQN:
             terminated=steps.terminated,
             truncated=steps.truncated,
             next_value=successor_values(value_of_best, value, new_state.obs, steps.next_obs, steps.truncated),
-            episode_return=steps.info["episode_return"],
-            episode_length=steps.info["episode_length"],
+            ends=steps.ends,
         )
 
     def learn(self, state: PQNState, rollout: Rollout) -> tuple[PQNState, dict[str, Array]]:
@@ -244,7 +241,7 @@ class _PQN:
         orders = shuffled(shuffle_key, (config.num_epochs, steps))
         (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)
         metrics = {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, ends[0] | ends[1]),
+            **rollout.ends.metrics(),
             **jax.tree.map(jnp.mean, reports),
             "epsilon": epsilon_at(state.step, hyper),
             "learning_rate": learning_rate,

@@ -32,7 +32,6 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
-    episode_metrics,
     spaces_of,
     starting_values,
 )
@@ -43,7 +42,7 @@ from jaxrl.nn.action_values import best_action, check_shape, epsilon_at, epsilon
 from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
-from jaxrl.rollout import rollout, successor_values
+from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -155,8 +154,7 @@ class Rollout(NamedTuple):
     next_value: Array  # of the true successor, final_obs where truncated
     start: Array  # the observation is the first of an episode
     past: Past
-    episode_return: Array  # valid where terminated | truncated
-    episode_length: Array
+    ends: Ends
 
 
 class Batch(NamedTuple):
@@ -273,8 +271,7 @@ class _PQNRNN:
             next_value=next_value,
             start=start,
             past=state.past,
-            episode_return=steps.info["episode_return"],
-            episode_length=steps.info["episode_length"],
+            ends=steps.ends,
         )
 
     def learn(self, state: PQNRNNState, rollout: Rollout) -> tuple[PQNRNNState, dict[str, Array]]:
@@ -305,7 +302,7 @@ class _PQNRNN:
         orders = shuffled(shuffle_key, (config.num_epochs, config.num_envs))
         (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)
         metrics = {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, ends[0] | ends[1]),
+            **rollout.ends.metrics(),
             **jax.tree.map(jnp.mean, reports),
             "epsilon": epsilon_at(state.step, hyper),
             "learning_rate": learning_rate,

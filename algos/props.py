@@ -36,7 +36,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, episode_metrics, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, starting_values
 from jaxrl.algos.ppo import Batch, Policy, loss, mean
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
@@ -45,7 +45,7 @@ from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
-from jaxrl.rollout import rollout, successor_values
+from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -141,8 +141,7 @@ class Rollout(NamedTuple):
     """Time-major, (T, N, ...)."""
 
     transition: Transition
-    episode_return: Array  # valid where terminated | truncated
-    episode_length: Array
+    ends: Ends
     behaviour_kl: Array  # (updates of the behaviour policy,): approx_kl of its last minibatch
     behaviour_steps: Array  # (updates of the behaviour policy,): gradient steps
 
@@ -272,9 +271,7 @@ class _PROPS:
             steps.obs, steps.output, steps.reward, steps.terminated, steps.truncated, steps.next_obs
         )
         zero = jnp.zeros((), jnp.result_type(float))
-        return state, Rollout(
-            transition, steps.info["episode_return"], steps.info["episode_length"], zero, jnp.int32(0)
-        )
+        return state, Rollout(transition, steps.ends, zero, jnp.int32(0))
 
     def behave(
         self, state: PROPSState, buffer: Transition, rows: Bool[Array, " T"]
@@ -334,12 +331,10 @@ class _PROPS:
             return (state, buffer), new._replace(behaviour_kl=approx_kl, behaviour_steps=steps)
 
         buffer = jax.tree.map(lambda x: jnp.roll(x, -config.num_steps, 0), state.buffer)
-        ends = oldest + jnp.arange(0, config.num_steps, config.props_num_steps)
-        (new_state, _), parts = jax.lax.scan(part, (state, buffer), ends)
-        transition, episode_return, episode_length = jax.tree.map(
-            lambda x: x.reshape(config.num_steps, *x.shape[2:]), parts[:3]
-        )
-        return new_state, Rollout(transition, episode_return, episode_length, *parts[3:])
+        upto = oldest + jnp.arange(0, config.num_steps, config.props_num_steps)
+        (new_state, _), parts = jax.lax.scan(part, (state, buffer), upto)
+        transition, ends = jax.tree.map(lambda x: x.reshape(config.num_steps, *x.shape[2:]), parts[:2])
+        return new_state, Rollout(transition, ends, *parts[2:])
 
     def learn(self, state: PROPSState, rollout: Rollout) -> tuple[PROPSState, dict[str, Array]]:
         config, hyper = self.config, state.hyper
@@ -392,7 +387,7 @@ class _PROPS:
         carry: Any = (flat, state.optimizer, jnp.bool_(False))
         carry, reports = jax.lax.scan(epoch, carry, orders)
         metrics = {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, new_done),
+            **rollout.ends.metrics(),
             **jax.tree.map(jnp.mean, reports),
             **self.sampling_error(state, flat, unravel, batch, mask.reshape(-1)),
             "behaviour_kl": jnp.mean(rollout.behaviour_kl),

@@ -33,7 +33,6 @@ from jaxrl.algorithm import (
     algorithm_of,
     as_vector_env,
     check_at_least_one,
-    episode_metrics,
     spaces_of,
     starting_values,
 )
@@ -44,7 +43,7 @@ from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import discounted_returns
-from jaxrl.rollout import rollout, successor_values
+from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -98,8 +97,7 @@ class Rollout(NamedTuple):
     terminated: Array
     truncated: Array
     next_value: Array  # of the true successor, final_obs where truncated
-    episode_return: Array  # valid where terminated | truncated
-    episode_length: Array
+    ends: Ends
 
 
 class Batch(NamedTuple):
@@ -187,8 +185,7 @@ class _Reinforce:
             terminated=steps.terminated,
             truncated=steps.truncated,
             next_value=successor_values(critic, value, new_state.obs, steps.next_obs, steps.truncated),
-            episode_return=steps.info["episode_return"],
-            episode_length=steps.info["episode_length"],
+            ends=steps.ends,
         )
 
     def learn(self, state: ReinforceState, rollout: Rollout) -> tuple[ReinforceState, dict[str, Array]]:
@@ -215,7 +212,7 @@ class _Reinforce:
         some = whole.any()
         flat, optimizer = jax.tree.map(lambda new, old: jnp.where(some, new, old), new, [flat, state.optimizer])
         metrics = {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, done),
+            **rollout.ends.metrics(),
             **report,
             "learning_rate": learning_rate,
         }

@@ -36,7 +36,6 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
-    episode_metrics,
     spaces_of,
     starting_values,
 )
@@ -48,7 +47,7 @@ from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, SQRT2, ActorCritic, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
-from jaxrl.rollout import rollout, successor_values
+from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -144,8 +143,7 @@ class Rollout(NamedTuple):
     next_value: Array  # of the true successor
     int_value: Array
     next_int_value: Array  # of what came next, a reset included unless Config.episodic_bonus
-    episode_return: Array  # valid where terminated | truncated
-    episode_length: Array
+    ends: Ends
 
 
 class Batch(NamedTuple):
@@ -301,8 +299,7 @@ class _RND:
             next_value=next_value,
             int_value=int_value,
             next_int_value=next_int_value,
-            episode_return=steps.info["episode_return"],
-            episode_length=steps.info["episode_length"],
+            ends=steps.ends,
         )
 
     def learn(self, state: RNDState, rollout: Rollout) -> tuple[RNDState, dict[str, Array]]:
@@ -379,7 +376,7 @@ class _RND:
         carry: Any = (flat, state.optimizer)
         carry, reports = jax.lax.scan(epoch, carry, (orders, learns))
         metrics = {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, done),
+            **rollout.ends.metrics(),
             **jax.tree.map(jnp.mean, reports),
             "bonus": jnp.mean(bonus),
             "int_reward": jnp.mean(int_reward),

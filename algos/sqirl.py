@@ -32,7 +32,6 @@ from jaxrl.algorithm import (
     algorithm_of,
     as_vector_env,
     check_at_least_one,
-    episode_metrics,
     spaces_of,
     starting_values,
 )
@@ -40,6 +39,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
+from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -106,9 +106,7 @@ class Step(NamedTuple):
 
 class Rollout(NamedTuple):
     step: Step
-    done: Array
-    episode_return: Array
-    episode_length: Array
+    ends: Ends
 
 
 @pytree
@@ -200,14 +198,13 @@ class _SQIRL:
             done = ts.terminated | ts.truncated
             usable = first & (t >= jnp.minimum(state.phase, T - 1))
             stored = Step(obs, action, ts.reward, ts.info["final_obs"], ts.terminated, ts.reward, usable)
-            report = Rollout(stored, done, ts.info["episode_return"], ts.info["episode_length"])
-            return (ts.obs, ts.state, first & ~done), report
+            return (ts.obs, ts.state, first & ~done), Rollout(stored, ends_of(ts))
 
         obs, env_state = self.venv.reset(reset_key, state.env_params)
         keys = jax.random.split(fast_key(env_key), T)
         inputs = keys, jnp.arange(T), state.weights, random
         (obs, env_state, _), rollout = jax.lax.scan(step, (obs, env_state, jnp.ones(N, bool)), inputs)
-        value = returns_to_go(rollout.step.reward, rollout.done, state.hyper.gamma)
+        value = returns_to_go(rollout.step.reward, rollout.ends.done, state.hyper.gamma)
         rollout = rollout._replace(step=rollout.step._replace(value=value))
         return state.replace(key=key, obs=obs, env_state=env_state, step=state.step + T * N), rollout
 
@@ -245,7 +242,7 @@ class _SQIRL:
             lambda old, new: jnp.where(later.reshape(T, *(1,) * new.ndim), new, old), state.weights, unravel(flat)
         )
         metrics = {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, rollout.done),
+            **rollout.ends.metrics(),
             "loss": jnp.mean(losses),
         }
         phase = jnp.minimum(state.phase + 1, T)

@@ -20,7 +20,7 @@ class Algorithm(NamedTuple):
     """What `make(env, config)` of every algorithm file returns.
 
     States are pytrees with the public fields `key, hyper, env_params, env_state, obs, step` (environment steps done)
-    and `weights`. Metrics are scalars, always with `episode_return` and `episode_length` (means over the episodes that
+    and `weights`. Rollouts say where episodes ended in a field `ends`, `rollout.Ends`. Metrics are scalars, always with `episode_return` and `episode_length` (means over the episodes that
     ended in this update, NaN if none did), `episodes` (how many) and `loss`.
     """
 
@@ -132,16 +132,6 @@ def starting_values(algo_hyper: type, venv: VectorEnv, hyper: Any, env_params: A
     if is_concrete(env_params):
         venv.env.validate(env_params)
     return hyper, env_params
-
-
-def episode_metrics(episode_return: Array, episode_length: Array, finished: Array) -> dict[str, Array]:
-    """The metrics every algorithm reports, from the episode statistics of a rollout, (T, N) each."""
-    episodes = finished.sum()
-
-    def mean(x):
-        return jnp.where(episodes > 0, jnp.where(finished, x, 0).sum() / jnp.maximum(episodes, 1), jnp.nan)
-
-    return {"episode_return": mean(episode_return), "episode_length": mean(episode_length), "episodes": episodes}
 
 
 def check_at_least_one(config: Any, *names: str) -> None:

@@ -17,9 +17,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, episode_metrics, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, starting_values
 from jaxrl.environment import NO_LIMIT, Environment, pytree
 from jaxrl.math import fast_key, fast_split
+from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Discrete
 from jaxrl.vectorize import VectorEnv
 
@@ -67,8 +68,7 @@ class Rollout(NamedTuple):
     key: Array  # for the learner
     memory: Any  # that acted
     experience: Experience  # leaves (N, ...)
-    episode_return: Array
-    episode_length: Array
+    ends: Ends  # (1, N)
     regret: Array  # (N,)
 
 
@@ -109,7 +109,8 @@ class _Online:
         ts = self.venv.step(env_key, state.env_state, action, state.env_params)
         experience = Experience(state.obs, action, ts.reward, ts.info["final_obs"], ts.terminated, ts.truncated)
         regret = ts.info.get("regret", jnp.zeros_like(ts.reward))
-        rollout = Rollout(learn_key, memory, experience, ts.info["episode_return"], ts.info["episode_length"], regret)
+        ends = jax.tree.map(lambda x: x[None], ends_of(ts))
+        rollout = Rollout(learn_key, memory, experience, ends, regret)
         step = state.step + self.venv.num_envs
         return state.replace(key=key, env_state=ts.state, obs=ts.obs, step=step), rollout
 
@@ -129,7 +130,7 @@ class _Online:
         regret = state.regret + jnp.mean(rollout.regret)
         state = state.replace(weights=memory, ended=done[0], regret=regret)
         return state, {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, done),
+            **rollout.ends.metrics(),
             "loss": loss,
             "reward": jnp.mean(experience.reward),
             "regret": jnp.mean(rollout.regret),

@@ -13,6 +13,28 @@ from jaxrl.math import fast_key
 from jaxrl.vectorize import VectorEnv
 
 
+class Ends(NamedTuple):
+    """Where episodes ended in a rollout, (T, N) each: what every algorithm's rollout has as `ends`."""
+
+    done: Array  # of either kind
+    episode_return: Array  # of the episode that ended, valid where done
+    episode_length: Array
+
+    def metrics(self) -> dict[str, Array]:
+        """What every algorithm reports: means over the episodes that ended, NaN if none did, and how many."""
+        episodes = self.done.sum()
+
+        def mean(x):
+            total = jnp.where(self.done, x, 0).sum()
+            return jnp.where(episodes > 0, total / jnp.maximum(episodes, 1), jnp.nan)
+
+        return {
+            "episode_return": mean(self.episode_return),
+            "episode_length": mean(self.episode_length),
+            "episodes": episodes,
+        }
+
+
 class Steps(NamedTuple):
     """What happened, time-major (T, N, ...). What a caller does not read is not computed under jit."""
 
@@ -28,6 +50,16 @@ class Steps(NamedTuple):
     def done(self) -> Array:
         """Where an episode ended, of either kind."""
         return self.terminated | self.truncated
+
+    @property
+    def ends(self) -> Ends:
+        """Of these steps."""
+        return ends_of(self)
+
+
+def ends_of(steps: Any) -> Ends:
+    """Where episodes ended in `Steps`, or in the TimeSteps of a VectorEnv with a leading axis of time."""
+    return Ends(steps.terminated | steps.truncated, steps.info["episode_return"], steps.info["episode_length"])
 
 
 def rollout(

@@ -8,23 +8,13 @@ import numpy as np
 import pytest
 
 from jaxrl import Algorithm, make, pytree, train, vectorize
-from jaxrl.algorithm import as_vector_env, episode_metrics, num_updates, spaces_of, starting_values
+from jaxrl.algorithm import as_vector_env, num_updates, spaces_of, starting_values
 from jaxrl.replay.off_policy import gradient_steps_due
 from jaxrl.spaces import Box, Discrete
 
 
 def close(actual, desired, **tolerance):
     np.testing.assert_allclose(actual, desired, **{"rtol": 1e-6, "atol": 1e-7, **tolerance})
-
-
-def test_episode_metrics():
-    finished = jnp.array([[True, False], [False, True]])
-    metrics = episode_metrics(jnp.array([[3.0, 99.0], [99.0, 5.0]]), jnp.array([[1, 7], [7, 2]]), finished)
-    assert metrics["episode_return"] == 4 and metrics["episode_length"] == 1.5 and metrics["episodes"] == 2
-    none = episode_metrics(jnp.ones((2, 2)), jnp.ones((2, 2), int), jnp.zeros((2, 2), bool))
-    assert np.isnan(none["episode_return"]) and np.isnan(none["episode_length"]) and none["episodes"] == 0
-    infinite = episode_metrics(jnp.array([[jnp.inf, 1.0]]), jnp.ones((1, 2), int), jnp.array([[False, True]]))
-    assert infinite["episode_return"] == 1, "what has not ended does not count"
 
 
 # ---- a training loop of an algorithm that only counts

@@ -23,7 +23,8 @@ from jaxrl import (
     train,
     vectorize,
 )
-from jaxrl.algorithm import episode_metrics, starting_values
+from jaxrl.algorithm import starting_values
+from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.assertions import assert_no_key_reuse, assert_same_type
@@ -595,6 +596,11 @@ class ToyState:
     weights: Any
 
 
+class ToyRollout(NamedTuple):
+    reward: jax.Array  # (4,)
+    ends: Ends  # (1, 4)
+
+
 @dataclasses.dataclass(frozen=True)
 class Toy:
     """Random steps in four environments; the weight follows their mean reward and says how likely action 1 is."""
@@ -611,14 +617,13 @@ class Toy:
         key, act_key, env_key = jax.random.split(state.key, 3)
         action, _ = self.act(state.weights, act_key, state.obs)
         ts = self.venv.step(env_key, state.env_state, action, state.env_params)
-        return state.replace(key=key, obs=ts.obs, env_state=ts.state, step=state.step + 4), ts._replace(state=None)
+        rollout = ToyRollout(ts.reward, jax.tree.map(lambda x: x[None], ends_of(ts)))
+        return state.replace(key=key, obs=ts.obs, env_state=ts.state, step=state.step + 4), rollout
 
     def learn(self, state, rollout):
         error = jnp.mean(rollout.reward) - state.weights["w"]
-        finished = rollout.terminated | rollout.truncated
-        metrics = episode_metrics(rollout.info["episode_return"], rollout.info["episode_length"], finished)
         weights = {"w": state.weights["w"] + state.hyper.learning_rate * error}
-        return state.replace(weights=weights), {**metrics, "loss": error**2}
+        return state.replace(weights=weights), {**rollout.ends.metrics(), "loss": error**2}
 
     def act(self, policy, key, obs, carry=(), greedy=False):
         shape = obs.shape[:-1]
@@ -677,6 +682,7 @@ FAULTS = {
         },
         "collect counts the steps",
     ),
+    "says not where episodes ended": ({"collect": after(lambda old, new, rollout: (new, rollout.reward))}, "no 'ends'"),
     "lacks a metric": ({"learn": after(lambda old, new, m: (new, {"loss": m["loss"]}))}, "no 'episode_return'"),
     "vector metric": ({"learn": after(lambda old, new, m: (new, m | {"q": jnp.zeros(2)}))}, "metrics are scalars"),
     "weak type": (

@@ -7,8 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import make, pytree, vectorize
-from jaxrl.rollout import rollout, successor_values
+from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.testing.assertions import assert_no_key_reuse
+
+
+def test_metrics_are_means_over_the_episodes_that_ended():
+    done = jnp.array([[True, False], [False, True]])
+    metrics = Ends(done, jnp.array([[3.0, 99.0], [99.0, 5.0]]), jnp.array([[1, 7], [7, 2]])).metrics()
+    assert metrics["episode_return"] == 4 and metrics["episode_length"] == 1.5 and metrics["episodes"] == 2
+    none = Ends(jnp.zeros((2, 2), bool), jnp.ones((2, 2)), jnp.ones((2, 2), int)).metrics()
+    assert np.isnan(none["episode_return"]) and np.isnan(none["episode_length"]) and none["episodes"] == 0
+    infinite = Ends(jnp.array([[False, True]]), jnp.array([[jnp.inf, 1.0]]), jnp.ones((1, 2), int)).metrics()
+    assert infinite["episode_return"] == 1, "what has not ended does not count"
 
 
 @pytree

@@ -19,9 +19,8 @@ while `anneal_steps` of the students' hyper counts those of one. The designer's 
 `designer_steps`. Metrics without a prefix are the protagonist's, `level_*` means over levels.
 
 The designer's environment must have `deterministic` transitions and episodes as long as its rollouts: its last states,
-which a vectorised environment resets at once, are found by doing its actions again. Any student fits whose rollouts
-tell `terminated`, `truncated`, `episode_return` and `episode_length`, and any designer whose rollouts have `action`,
-`reward`, `terminated` and `episode_return`, as those of ppo and ppo_rnn.
+which a vectorised environment resets at once, are found by doing its actions again. Any student fits,
+and any designer whose rollouts have `action`, `reward` and `terminated`, as those of ppo and ppo_rnn.
 
 Deviations: levels of which neither student finished an episode reward nothing. JaxUED's regret may be negative, and its
 designer bootstraps from the value after the last step. Students of a kind run as one, vmapped. Use:
@@ -48,6 +47,7 @@ from jaxrl.curriculum.attachment import on_levels, outcomes
 from jaxrl.curriculum.protocol import Outcomes, check_levels, new_levels
 from jaxrl.curriculum.scores import algorithmic_regret
 from jaxrl.environment import pytree, strongly_typed
+from jaxrl.rollout import Ends
 from jaxrl.spaces import environment_action
 
 REWARDS = ("regret", "mean", "population", "minimax")
@@ -145,10 +145,11 @@ def designer_reward(seen: Outcomes, reward: str) -> Float[Array, " N"]:
 
 def rewarded(rollout: Any, reward: Float[Array, " N"]) -> Any:
     """The designer's rollout, each of whose last steps earned this, too; nothing comes after it."""
+    done, returns, lengths = rollout.ends
     return rollout._replace(
         reward=rollout.reward.at[-1].add(reward),
-        episode_return=rollout.episode_return.at[-1].add(reward),
         terminated=rollout.terminated.at[-1].set(True),
+        ends=Ends(done.at[-1].set(True), returns.at[-1].add(reward), lengths),
     )
 
 

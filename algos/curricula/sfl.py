@@ -43,7 +43,7 @@ from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_leve
 from jaxrl.curriculum.scores import l1_value_loss, learnability, max_mc, positive_value_loss
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
-from jaxrl.rollout import rollout
+from jaxrl.rollout import Ends, rollout
 from jaxrl.vectorize import rows_where, vectorize
 
 
@@ -82,12 +82,9 @@ class SFLState:
 
 
 class Seen(NamedTuple):
-    """What a look at N levels leaves, (T, N) each."""
+    """What a look at N levels leaves."""
 
-    terminated: Array
-    truncated: Array
-    episode_return: Array
-    episode_length: Array
+    ends: Ends  # (T, N)
 
 
 def look(student: Algorithm, state: Any, key: Array, levels: Any, num_steps: int) -> Seen:
@@ -106,7 +103,7 @@ def look(student: Algorithm, state: Any, key: Array, levels: Any, num_steps: int
 
     visitor = state.replace(key=run_key, obs=obs, env_state=env_state, env_params=levels)
     steps = rollout(venv, visitor, num_steps, act, student.initial_carry((n,)), ended)[2]
-    return Seen(steps.terminated, steps.truncated, steps.info["episode_return"], steps.info["episode_length"])
+    return Seen(steps.ends)
 
 
 def best(levels: Any, score: Float[Array, " N"], k: int) -> tuple[Any, Float[Array, " k"]]:

@@ -39,7 +39,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Integer
 
-from jaxrl.algorithm import Algorithm, algorithm_of, check_at_least_one, episode_metrics, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, check_at_least_one, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Categorical, invert_cdf, mask_logits
@@ -47,6 +47,7 @@ from jaxrl.nn.networks import Dense, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
 from jaxrl.online import Learner
 from jaxrl.online import make as make_online
+from jaxrl.rollout import Ends
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv, vectorize
 from jaxrl.wrappers import PreviousActionReward, Wrapper
@@ -273,8 +274,7 @@ class Rollout(NamedTuple):
     target: Array  # action to predict
     terminated: Array
     truncated: Array
-    episode_return: Array  # valid where terminated | truncated
-    episode_length: Array
+    ends: Ends
 
 
 def learning_rate_at(step: Int[Array, ""], hyper: Hyper) -> Float[Array, ""]:
@@ -367,14 +367,12 @@ class _DPT:
             return jax.vmap(self.source.learn)(behaviours, played)[0], played
 
         behaviours, played = jax.lax.scan(play, behaviours, length=self.config.num_steps)
-        x, episode_return, episode_length = jax.tree.map(
-            lambda x: x[:, :, 0], (played.experience, played.episode_return, played.episode_length)
-        )
+        x = jax.tree.map(lambda x: x[:, :, 0], played.experience)
         obs = remembered(x.obs, x.action, x.reward, x.terminated | x.truncated, self.network.num_actions)
         target = x.action
         if self.optimal is not None:
             target = jax.vmap(jax.vmap(self.optimal), (None, 0))(levels, obs).astype(target.dtype)
-        rollout = Rollout(obs, target, x.terminated, x.truncated, episode_return, episode_length)
+        rollout = Rollout(obs, target, x.terminated, x.truncated, jax.tree.map(lambda x: x[:, :, 0, 0], played.ends))
         state = state.replace(
             key=key,
             env_state=behaviours.env_state,
@@ -398,9 +396,8 @@ class _DPT:
         flat, optimizer, grad_norm = self.optimizer.descend(
             decayed, state.optimizer, grads, rate, state.hyper.max_grad_norm
         )
-        done = rollout.terminated | rollout.truncated
         return state.replace(weights=unravel(flat), optimizer=optimizer), {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, done),
+            **rollout.ends.metrics(),
             "loss": loss,
             "accuracy": accuracy,
             "grad_norm": grad_norm,

@@ -24,11 +24,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, episode_metrics, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, starting_values
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.networks import encode, encoded_size
+from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Dict, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -226,9 +227,7 @@ class Rollout(NamedTuple):
     weights: Any
     memory: Memory
     report: dict[str, Array]  # (T,)
-    episode_return: Array  # (T, 1), valid where done
-    episode_length: Array
-    done: Array
+    ends: Ends  # (T, 1)
 
 
 class Policy(NamedTuple):
@@ -304,7 +303,7 @@ class _Stream:
             weights=weights,
             memory=Memory(trace, stats, returns, rewards),
         )
-        return state, (report, ts.info["episode_return"], ts.info["episode_length"], ts.terminated | ts.truncated)
+        return state, (report, ends_of(ts))
 
     def collect(self, state: StreamState) -> tuple[StreamState, Rollout]:
         key, step_key = jax.random.split(state.key)
@@ -315,7 +314,7 @@ class _Stream:
 
     def learn(self, state: StreamState, rollout: Rollout) -> tuple[StreamState, dict[str, Array]]:
         metrics = {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, rollout.done),
+            **rollout.ends.metrics(),
             **jax.tree.map(jnp.mean, rollout.report),
         }
         return state.replace(weights=rollout.weights, memory=rollout.memory), metrics

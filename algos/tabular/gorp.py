@@ -25,11 +25,11 @@ from jaxrl.algorithm import (
     algorithm_of,
     as_vector_env,
     check_at_least_one,
-    episode_metrics,
     starting_values,
 )
 from jaxrl.environment import Environment, pytree
 from jaxrl.math import fast_key
+from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Discrete
 from jaxrl.vectorize import VectorEnv, vectorize
 
@@ -74,9 +74,7 @@ class Rollout(NamedTuple):
     """Time-major, (T, N); N = A^k m episodes, those of one sequence next to each other."""
 
     reward: Array
-    done: Array
-    episode_return: Array
-    episode_length: Array
+    ends: Ends
 
 
 def sequences(num_actions: int, depth: int) -> Integer[Array, "n k"]:
@@ -123,8 +121,7 @@ class _GORP:
 
         def step(env_state, inputs):
             ts = self.venv.step(inputs[0], env_state, inputs[1], state.env_params)
-            done, info = ts.terminated | ts.truncated, ts.info
-            return ts.state, (Rollout(ts.reward, done, info["episode_return"], info["episode_length"]), ts.obs)
+            return ts.state, (Rollout(ts.reward, ends_of(ts)), ts.obs)
 
         _, env_state = self.venv.reset(reset_key, state.env_params)
         keys = jax.random.split(fast_key(env_key), T)
@@ -135,12 +132,12 @@ class _GORP:
     def learn(self, state: GORPState, rollout: Rollout) -> tuple[GORPState, dict[str, Array]]:
         plan, T = state.weights, self.config.horizon
         count = self.num_actions**self.config.depth
-        returns = mean_returns(rollout.reward, rollout.done, state.hyper.gamma, count)
+        returns = mean_returns(rollout.reward, rollout.ends.done, state.hyper.gamma, count)
         best = jnp.argmax(returns)
         action = (best // (count // self.num_actions)).astype(jnp.int32)
         actions = plan.actions.at[jnp.where(plan.fixed < T, plan.fixed, T)].set(action, mode="drop")
         metrics = {
-            **episode_metrics(rollout.episode_return, rollout.episode_length, rollout.done),
+            **rollout.ends.metrics(),
             "loss": jnp.zeros_like(returns[0]),
             "best_return": returns[best],
         }

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, PyTree
 
-from jaxrl.algorithm import Algorithm, episode_metrics
+from jaxrl.algorithm import Algorithm
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels
 from jaxrl.curriculum.scores import max_mc
 from jaxrl.environment import is_concrete, pytree, strongly_typed
+from jaxrl.rollout import Ends
 from jaxrl.vectorize import VectorEnv
 
 
@@ -21,31 +22,22 @@ def outcomes(
 ) -> Outcomes:
     """What a rollout (T, N) showed of the level in each slot. Episodes of a return above `success_above` succeed;
     without a `score`, all are -inf."""
-    done = _done(rollout)
+    done, returns, lengths = rollout.ends
     episodes = done.sum(0, dtype=jnp.int32)
 
     def mean(x):
         return jnp.where(done, x, 0).sum(0) / jnp.maximum(episodes, 1)
 
-    best = jnp.max(jnp.where(done, rollout.episode_return, -jnp.inf), axis=0)
+    best = jnp.max(jnp.where(done, returns, -jnp.inf), axis=0)
     seen = Outcomes(
-        episode_return=mean(rollout.episode_return),
-        episode_length=mean(rollout.episode_length),
-        success=mean(rollout.episode_return > success_above),
+        episode_return=mean(returns),
+        episode_length=mean(lengths),
+        success=mean(returns > success_above),
         score=jnp.full(episodes.shape, -jnp.inf),
         max_return=jnp.maximum(batch.max_return, best),
         episodes=episodes,
     )
     return seen if score is None else seen._replace(score=score(rollout, batch, seen, hyper))
-
-
-def _done(rollout: Any) -> Bool[Array, "T N"]:
-    if hasattr(rollout, "done"):  # as off_policy's
-        return rollout.done
-    ends = rollout if hasattr(rollout, "terminated") else getattr(rollout, "transition", None)  # dqn's
-    if ends is None:
-        raise ValueError(f"a curriculum cannot see where episodes end: {type(rollout).__qualname__} does not say it.")
-    return ends.terminated | ends.truncated
 
 
 @pytree
@@ -86,6 +78,11 @@ class AttachedRollout(NamedTuple):
 
     student: Any
     batch: LevelBatch
+
+    @property
+    def ends(self) -> Ends:
+        """The student's."""
+        return self.student.ends
 
 
 def on_levels(venv: VectorEnv, key: Array, state: Any, levels: PyTree) -> Any:
@@ -163,7 +160,7 @@ def attach(
         """In place of the student's `learn`."""
         metrics = jax.eval_shape(student.learn, state, rollout)[1]
         metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
-        return state, {**metrics, **episode_metrics(rollout.episode_return, rollout.episode_length, _done(rollout))}
+        return state, {**metrics, **rollout.ends.metrics()}
 
     def learn_from(state, rollout, learn_mask):
         if score is None:

@@ -42,17 +42,17 @@ def max_mc(rollout: Any, batch: LevelBatch, seen: Outcomes, hyper: Any) -> Float
     May be negative: use it with rank prioritisation. Values must be in units of the return, as they are unless the
     student normalises rewards.
     """
-    return episodic_mean(seen.max_return - rollout.value, rollout.terminated | rollout.truncated)
+    return episodic_mean(seen.max_return - rollout.value, rollout.ends.done)
 
 
 def positive_value_loss(rollout: Any, batch: LevelBatch, seen: Outcomes, hyper: Any) -> Float[Array, " N"]:
     """The positive part of the advantage estimate (Jiang et al. 2021b, "PVL"), as episodic mean."""
-    return episodic_mean(jnp.maximum(_advantage(rollout, hyper), 0), rollout.terminated | rollout.truncated)
+    return episodic_mean(jnp.maximum(_advantage(rollout, hyper), 0), rollout.ends.done)
 
 
 def l1_value_loss(rollout: Any, batch: LevelBatch, seen: Outcomes, hyper: Any) -> Float[Array, " N"]:
     """The size of the advantage estimate (Jiang et al. 2021a, "L1 value loss"), as episodic mean."""
-    return episodic_mean(jnp.abs(_advantage(rollout, hyper)), rollout.terminated | rollout.truncated)
+    return episodic_mean(jnp.abs(_advantage(rollout, hyper)), rollout.ends.done)
 
 
 def _advantage(rollout: Any, hyper: Any) -> Float[Array, "T N"]:

@@ -29,7 +29,6 @@ from jaxrl.algorithm import (
     algorithm_of,
     as_vector_env,
     check_at_least_one,
-    episode_metrics,
     spaces_of,
     starting_values,
 )
@@ -41,7 +40,7 @@ from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, o
 from jaxrl.replay.off_policy import gradient_steps_due, steps_taken
 from jaxrl.replay.ring import Replay
 from jaxrl.replay.sequence import prioritised_sequence, sequence
-from jaxrl.rollout import rollout
+from jaxrl.rollout import Ends, rollout
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -96,8 +95,7 @@ class Rollout(NamedTuple):
     """Time-major, (T, N, ...)."""
 
     transition: Transition
-    episode_return: Array  # valid where terminated | truncated
-    episode_length: Array
+    ends: Ends
 
 
 class Batch(NamedTuple):
@@ -279,7 +277,7 @@ class Learner:
         transition = Transition(
             visible(steps.obs), steps.output, steps.reward, steps.terminated, steps.truncated, visible(steps.next_obs)
         )
-        return state, Rollout(transition, steps.info["episode_return"], steps.info["episode_length"])
+        return state, Rollout(transition, steps.ends)
 
     def batches(self, key: Array, replay: Any, state: State) -> tuple[Batch, Any]:
         """The batches of an update, leaves (num_updates, batch_size, ...), and where priorities of them belong."""
@@ -332,11 +330,8 @@ class Learner:
         period = jnp.maximum(hyper.target_period, 1)
         move = hyper.tau * (state.step // period > (state.step - steps) // period)
         target_weights = jax.tree.map(lambda old, new: (1 - move) * old + move * new, state.target_weights, weights)
-        transition = rollout.transition
         metrics = {
-            **episode_metrics(
-                rollout.episode_return, rollout.episode_length, transition.terminated | transition.truncated
-            ),
+            **rollout.ends.metrics(),
             **jax.tree.map(lambda x: jnp.sum(x) / jnp.maximum(due, 1), report),
             "gradient_steps": due,
             "epsilon": epsilon_at(state.step, hyper),

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from jaxrl.algorithm import check_at_least_one, episode_metrics
+from jaxrl.algorithm import check_at_least_one
 from jaxrl.environment import split_observation, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.networks import MLP, active_units, encode
 from jaxrl.replay.ring import Replay
-from jaxrl.rollout import rollout
+from jaxrl.rollout import Ends, rollout
 from jaxrl.spaces import Discrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -38,9 +38,7 @@ class Rollout(NamedTuple):
     """Time-major, (T, N, ...)."""
 
     transition: Transition
-    done: Array
-    episode_return: Array  # valid where done
-    episode_length: Array
+    ends: Ends
 
 
 class Critic(nn.Module):
@@ -105,7 +103,7 @@ def collect(
 
     state, _, steps = rollout(venv, state, num_steps, explore)
     transition = Transition(steps.obs, steps.output, steps.reward, steps.terminated, steps.next_obs)
-    return state, Rollout(transition, steps.done, steps.info["episode_return"], steps.info["episode_length"])
+    return state, Rollout(transition, steps.ends)
 
 
 def learn(
@@ -139,7 +137,7 @@ def learn(
         due, config.num_updates, carry, lambda: (keys, batches), lambda carry, inputs: gradient_step(carry, *inputs)
     )
     metrics = {
-        **episode_metrics(rollout.episode_return, rollout.episode_length, rollout.done),
+        **rollout.ends.metrics(),
         **jax.tree.map(lambda x: jnp.sum(x) / jnp.maximum(due, 1), reports),
         "gradient_steps": due,
     }

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, train
+from jaxrl.rollout import Ends
 from jaxrl.testing.assertions import (
     all_in,
     assert_close,
@@ -81,7 +82,12 @@ def _check_types(algo: Algorithm, state: Any, key: Array) -> None:
     for name, x in metrics.items():
         assert jnp.shape(x) == (), f"metrics[{name!r}] has shape {jnp.shape(x)}; metrics are scalars"
     assert_strong(metrics, "metrics")
-    assert_same_type(state, jax.eval_shape(algo.collect, state)[0], "state before and after collect")
+    collected, rollout = jax.eval_shape(algo.collect, state)
+    assert_same_type(state, collected, "state before and after collect")
+    ends = getattr(rollout, "ends", None)
+    assert isinstance(ends, Ends), f"the rollout has no 'ends', which say where episodes ended: {type(rollout)}"
+    shapes = {x.shape for x in ends}
+    assert len(shapes) == 1 and ends.done.dtype == jnp.bool_, f"rollout.ends are {ends}, not three of one shape"
 
 
 def _check_parts(algo: Algorithm, state: Any, init: Callable[[], Any]) -> None:

@@ -288,8 +288,8 @@ def test_the_replay_holds_the_rollouts_with_true_successors():
 
     close(items.next_obs, successor(items.obs, items.action), atol=1e-6)
     cut = rollout.transition.truncated
-    np.testing.assert_array_equal(rollout.episode_length[cut], 3)
-    np.testing.assert_array_equal(rollout.episode_return[cut], 3)
+    np.testing.assert_array_equal(rollout.ends.episode_length[cut], 3)
+    np.testing.assert_array_equal(rollout.ends.episode_return[cut], 3)
 
 
 def flat(weights):

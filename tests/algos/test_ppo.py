@@ -453,8 +453,8 @@ def test_rollout_holds_what_it_says():
         final = env.step(jax.random.key(0), x, rollout.action[t, n], params).obs
         close(rollout.next_value[t, n], network().apply(state.weights, final, method="critic"), atol=1e-6)
         assert abs(rollout.next_value[t, n] - follows[t, n]) > 1e-6
-    np.testing.assert_array_equal(rollout.episode_length[cut], 3)
-    np.testing.assert_array_equal(rollout.episode_return[cut], 3)
+    np.testing.assert_array_equal(rollout.ends.episode_length[cut], 3)
+    np.testing.assert_array_equal(rollout.ends.episode_return[cut], 3)
 
 
 def network(config=TINY):

@@ -121,7 +121,7 @@ def test_first_actions_are_uniform_and_the_replay_holds_true_successors():
     after, rollout = collect(state)
     action = rollout.transition.action
     assert abs(action.mean()) < 0.1 and abs(action.std() - 1 / np.sqrt(3)) < 0.05 and abs(action).max() <= 1
-    done = rollout.done
+    done = rollout.ends.done
     assert done[2].all() and done[5].all() and done.sum() == 128 and not rollout.transition.terminated.any()
     # An episode's last successor is not the next one's first observation.
     assert np.any(rollout.transition.next_obs[2] != rollout.transition.obs[3], -1).all()

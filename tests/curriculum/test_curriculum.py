@@ -18,6 +18,7 @@ from jaxrl.curriculum import level_buffer
 from jaxrl.curriculum.level_buffer import LevelBuffer
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
 from jaxrl.environment import pytree
+from jaxrl.rollout import Ends
 
 
 def held(levels, score, max_return, sampled_at, clock=10):
@@ -272,8 +273,11 @@ ROLLOUT = ppo.Rollout(
     reward=jnp.asarray([[0, 0, 0], [0, 0, 0], [2, 0, 0], [5, 0, 1.0]]),
     terminated=jnp.asarray(ENDS).at[0, 0].set(False), truncated=jnp.zeros((4, 3), bool).at[0, 0].set(True),
     next_value=jnp.asarray([[3, 1, 0.5], [3, 1, 0.5], [9, 1, 0.5], [0, 1, 9.0]]),
-    episode_return=jnp.asarray([[0, 7, 7], [7, 7, 7], [2, 7, 7], [5, 7, 1.0]]),
-    episode_length=jnp.asarray([[1, 1, 1], [1, 2, 2], [2, 3, 3], [1, 4, 4]]),
+    ends=Ends(
+        jnp.asarray(ENDS),
+        jnp.asarray([[0, 7, 7], [7, 7, 7], [2, 7, 7], [5, 7, 1.0]]),
+        jnp.asarray([[1, 1, 1], [1, 2, 2], [2, 3, 3], [1, 4, 4]]),
+    ),
 )  # fmt: skip
 HYPER = ppo.Hyper(gamma=0.5, gae_lambda=0.0)
 LEVELS = new_levels({"best": jnp.asarray([3.0, 3.0, 3.0])})

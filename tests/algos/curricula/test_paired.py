@@ -15,6 +15,7 @@ from jaxrl.curriculum.protocol import Outcomes
 from jaxrl.envs.grid.maze import editor as maze_editor
 from jaxrl.envs.grid.maze.editor import MazeEditor
 from jaxrl.returns import gae
+from jaxrl.rollout import Ends
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.algorithms import check_algorithm
 
@@ -151,11 +152,12 @@ def test_rewards_by_hand(reward, expected):
 
 def test_the_reward_comes_with_the_last_step_and_nothing_after_it():
     zeros, no = jnp.zeros((3, 2)), jnp.zeros((3, 2), bool)
-    rollout = ppo.Rollout(zeros, zeros, zeros, zeros, zeros + 0.1, no, no, zeros + 5, zeros, zeros)
+    rollout = ppo.Rollout(zeros, zeros, zeros, zeros, zeros + 0.1, no, no, zeros + 5, Ends(no, zeros, zeros))
     paid = paired.rewarded(rollout, jnp.asarray([1.0, 2.0]))
     np.testing.assert_allclose(paid.reward, [[0.1, 0.1], [0.1, 0.1], [1.1, 2.1]], rtol=1e-6)
-    np.testing.assert_array_equal(paid.episode_return, [[0, 0], [0, 0], [1, 2]])
-    np.testing.assert_array_equal(paid.terminated, [[False] * 2] * 2 + [[True] * 2])
+    np.testing.assert_array_equal(paid.ends.episode_return, [[0, 0], [0, 0], [1, 2]])
+    for ended in (paid.terminated, paid.ends.done):
+        np.testing.assert_array_equal(ended, [[False] * 2] * 2 + [[True] * 2])
 
 
 # ---- what one update does

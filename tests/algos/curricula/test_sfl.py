@@ -217,10 +217,10 @@ def test_a_recurrent_policy_forgets_where_an_episode_ends():
     fake = student._replace(act=act, initial_carry=lambda n: Counting(jnp.ones(n, bool), jnp.zeros(n, jnp.int32)))
     levels = jax.tree.map(lambda x: jnp.broadcast_to(x, 3), CoinParams(jnp.int32(9), jnp.float32(0)))
     seen = jax.jit(lambda key: sfl.look(fake, state, key, levels, 9))(KEY)
-    done = np.asarray(seen.terminated | seen.truncated)
+    done = np.asarray(seen.ends.done)
     np.testing.assert_array_equal(done, np.repeat((np.arange(9) % 3 == 2)[:, None], 3, 1))
-    assert (seen.episode_return[done] == 3).all()  # right at each step, in each episode
-    assert (seen.episode_length[done] == 3).all()
+    assert (seen.ends.episode_return[done] == 3).all()  # right at each step, in each episode
+    assert (seen.ends.episode_length[done] == 3).all()
 
 
 # ---- as an algorithm

@@ -20,8 +20,9 @@ class Algorithm(NamedTuple):
     """What `make(env, config)` of every algorithm file returns.
 
     States are pytrees with the public fields `key, hyper, env_params, env_state, obs, step` (environment steps done)
-    and `weights`. Rollouts say where episodes ended in a field `ends`, `rollout.Ends`. Metrics are scalars, always with `episode_return` and `episode_length` (means over the episodes that
-    ended in this update, NaN if none did), `episodes` (how many) and `loss`.
+    and `weights`. Rollouts say where episodes ended in a field `ends`, `rollout.Ends`. Metrics are scalars, always with
+    `episode_return` and `episode_length` (means over the episodes that ended in this update, NaN if none did),
+    `episodes` (how many) and `loss`.
     """
 
     name: str

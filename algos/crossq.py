@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -189,6 +189,7 @@ class CrossQState:
 class _CrossQ:
     """The static half; its methods are the Algorithm's functions."""
 
+    slots: ClassVar = ("replay",)
     config: Config
     venv: VectorEnv
     actor: nn.Module

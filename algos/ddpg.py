@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -126,6 +126,7 @@ def critic_loss(q: Float[Array, " B"], target: Float[Array, " B"]) -> Float[Arra
 class _DDPG:
     """The static half; its methods are the Algorithm's functions."""
 
+    slots: ClassVar = ("replay",)
     config: Config
     venv: VectorEnv
     actor: nn.Module

@@ -127,9 +127,19 @@ def _as(x: Array, dtype: Any) -> Array:
     return (jnp.round(x) if jnp.issubdtype(dtype, jnp.integer) else x).astype(dtype)
 
 
-def kept(members: Any) -> dict[str, Any]:
-    """What a member keeps when it copies another: its place, and its replay if there is one."""
-    return {name: getattr(members, name) for name in ("key", "env_state", "obs", "replay") if hasattr(members, name)}
+def field(state: Any, path: str) -> Any:
+    """A field of a state, by its dotted path; None where there is no such part."""
+    return functools.reduce(lambda part, name: getattr(part, name, None), path.split("."), state)
+
+
+def with_field(state: Any, path: str, value: Any) -> Any:
+    """The state with this field."""
+    name, _, rest = path.partition(".")
+    return state.replace(**{name: with_field(getattr(state, name), rest, value) if rest else value})
+
+
+def with_fields(state: Any, fields: dict[str, Any]) -> Any:
+    return functools.reduce(lambda state, item: with_field(state, *item), fields.items(), state)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,14 +174,19 @@ class _PBT:
         score = jnp.where(jnp.isfinite(metrics["loss"]), score, -jnp.inf)  # who diverged is replaced
         due = members.step[0] // self.student.steps_per_update % config.interval == 0
         # What stays with a member does not go through the branch: it would be copied, and a replay is large.
-        own = kept(members)
-        state = state.replace(key=key, members=members.replace(**dict.fromkeys(own)), score=score)
+        own = self.kept(members)
+        state = state.replace(key=key, members=with_fields(members, dict.fromkeys(own)), score=score)
         state, copied = jax.lax.cond(due, self.exchange, lambda key, state: (state, jnp.int32(0)), exchange_key, state)
-        state = state.replace(members=state.members.replace(**own))
+        state = state.replace(members=with_fields(state.members, own))
         episodes = metrics.pop("episodes")
         report = {name: jnp.nanmean(x) for name, x in metrics.items()}
         report |= {f"population/{name}": jnp.mean(getattr(members.hyper, name)) for name, _, _ in config.explored}
         return state, {**report, "episodes": episodes.sum(), "best_score": jnp.max(score), "copied": copied}
+
+    def kept(self, members: Any) -> dict[str, Any]:
+        """What a member keeps when it copies another: its key, and what belongs to its environments' slots."""
+        own = {path: field(members, path) for path in ("key", *self.student.slots)}
+        return {path: value for path, value in own.items() if value is not None}
 
     def exchange(self, key: Array, state: PBTState) -> tuple[PBTState, Array]:
         """Copy and explore; `(state, how many were replaced)`."""
@@ -179,13 +194,12 @@ class _PBT:
         source_key, *setting_keys = jax.random.split(key, 1 + len(config.explored))
         source = sources(source_key, state.score, config.replaced)
         copied = source != jnp.arange(config.population)
-        own = kept(members)
-        new = jax.tree.map(lambda x: x[source], members.replace(**dict.fromkeys(own)))
+        new = jax.tree.map(lambda x: x[source], members)
         explored = {
             name: explore(k, getattr(new.hyper, name), copied, low, high, config.factor, config.resample)
             for k, (name, low, high) in zip(setting_keys, config.explored, strict=True)
         }
-        new = new.replace(hyper=new.hyper.replace(**explored), **own)
+        new = new.replace(hyper=new.hyper.replace(**explored))
         return state.replace(members=new, score=state.score[source]), copied.sum(dtype=jnp.int32)
 
     def policy(self, state: PBTState) -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -28,6 +28,7 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
+    restarted,
     spaces_of,
     starting_values,
 )
@@ -196,6 +197,7 @@ def loss(
 class _PPO:
     """The static half; its methods are the Algorithm's functions."""
 
+    slots: ClassVar = ("reward_scaler.returns",)
     config: Config
     venv: VectorEnv
     network: nn.Module
@@ -226,6 +228,13 @@ class _PPO:
             normalizer=normalize.init(first) if self.config.normalize_obs else None,
             reward_scaler=normalize.RewardScaler.init(self.config.num_envs) if self.config.normalize_reward else None,
         )
+
+    def restart(self, state: PPOState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PPOState:
+        """A new episode in the slots of `mask`; what was earned in the one that is cut is no part of its return."""
+        state = restarted(self.venv, state, key, env_params, mask)
+        if state.reward_scaler is None:
+            return state
+        return state.replace(reward_scaler=state.reward_scaler.restarted(mask))
 
     def collect(self, state: PPOState) -> tuple[PPOState, Rollout]:
         def act(key, obs, carry):

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxrl.algorithm import (
     Algorithm,
@@ -33,6 +33,7 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
+    restarted,
     spaces_of,
     starting_values,
 )
@@ -271,6 +272,7 @@ def one_step(tree: Any) -> Any:
 class _PPORNN:
     """The static half; its methods are the Algorithm's functions."""
 
+    slots: ClassVar = ("carry", "past")
     config: Config
     venv: VectorEnv
     network: Any
@@ -312,10 +314,12 @@ class _PPORNN:
             past=Past(hidden, *past),
         )
 
-    def collect(self, state: PPORNNState) -> tuple[PPORNNState, Rollout]:
-        # A level that was put in place of another (`restart`) begins an episode too.
-        first = state.carry._replace(start=state.carry.start | (state.env_state.env.time == 0))
+    def restart(self, state: PPORNNState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PPORNNState:
+        """A new episode in the slots of `mask`, before which nothing is remembered."""
+        state = restarted(self.venv, state, key, env_params, mask)
+        return state.replace(carry=state.carry._replace(start=state.carry.start | mask))
 
+    def collect(self, state: PPORNNState) -> tuple[PPORNNState, Rollout]:
         def act(key, obs, carry):
             hidden, outputs, value = self.network.apply(state.weights, carry.hidden, *one_step((obs, carry.start)))
             pi = self.distribution(outputs, obs)
@@ -330,7 +334,7 @@ class _PPORNN:
             sequence = one_step((obs, carry.start))
             return self.network.apply(state.weights, carry.hidden, *sequence, method="critic")[1][0]
 
-        new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, first, ended)
+        new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, state.carry, ended)
         action, pi, value, start, after = steps.output
         # A final observation is of the episode that it ends: the carry `after` a step is the one before any reset.
         last = Carry(jnp.zeros_like(carry.start), carry.hidden.seen_by_critic)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -32,6 +32,7 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
+    restarted,
     spaces_of,
     starting_values,
 )
@@ -193,6 +194,7 @@ def one_step(tree: Any) -> Any:
 class _PQNRNN:
     """The static half; its methods are the Algorithm's functions."""
 
+    slots: ClassVar = ("carry", "past")
     config: Config
     venv: VectorEnv
     network: Any
@@ -230,10 +232,13 @@ class _PQNRNN:
             past=Past(carry.hidden, *past),
         )
 
+    def restart(self, state: PQNRNNState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PQNRNNState:
+        """A new episode in the slots of `mask`, before which nothing is remembered."""
+        state = restarted(self.venv, state, key, env_params, mask)
+        return state.replace(carry=state.carry._replace(start=state.carry.start | mask))
+
     def collect(self, state: PQNRNNState) -> tuple[PQNRNNState, Rollout]:
         epsilon = epsilon_at(state.step, state.hyper)
-        # A level that was put in place of another (`restart`) begins an episode too.
-        first = state.carry._replace(start=state.carry.start | (state.env_state.env.time == 0))
 
         def act(key, obs, carry):
             q, after = self.values(state.weights, obs, carry)
@@ -248,7 +253,7 @@ class _PQNRNN:
             obs, carry = inputs
             return best_value(self.values(state.weights, obs, carry)[0], self.action_mask(obs))
 
-        new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, first, ended)
+        new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, state.carry, ended)
         action, value, start, after = steps.output
         # A final observation is of the episode that it ends: the carry `after` a step is the one before any reset.
         last = carry._replace(start=jnp.zeros_like(carry.start))

@@ -27,7 +27,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -36,7 +36,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, spaces_of, starting_values
 from jaxrl.algos.ppo import Batch, Policy, loss, mean
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
@@ -222,6 +222,7 @@ def behaviour_loss(
 class _PROPS:
     """The static half; its methods are the Algorithm's functions."""
 
+    slots: ClassVar = ("reward_scaler.returns",)
     config: Config
     venv: VectorEnv
     network: nn.Module
@@ -309,6 +310,13 @@ class _PROPS:
             lambda carry: ~carry[-1] & (carry[0] < len(orders)), minibatch, start
         )
         return state.replace(key=key, behaviour_optimizer=optimizer), unravel(flat), approx_kl, steps
+
+    def restart(self, state: PROPSState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PROPSState:
+        """A new episode in the slots of `mask`; what was earned in the one that is cut is no part of its return."""
+        state = restarted(self.venv, state, key, env_params, mask)
+        if state.reward_scaler is None:
+            return state
+        return state.replace(reward_scaler=state.reward_scaler.restarted(mask))
 
     def collect(self, state: PROPSState) -> tuple[PROPSState, Rollout]:
         config = self.config

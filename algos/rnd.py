@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from jaxrl.algorithm import (
     Algorithm,
@@ -36,6 +36,7 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
+    restarted,
     spaces_of,
     starting_values,
 )
@@ -215,6 +216,7 @@ def loss(
 class _RND:
     """The static half; its methods are the Algorithm's functions."""
 
+    slots: ClassVar = ("bonus_scaler.returns",)
     config: Config
     venv: VectorEnv
     network: nn.Module
@@ -263,6 +265,11 @@ class _RND:
             bonus_normalizer=normalize.init(encoded),
             bonus_scaler=normalize.RewardScaler.init(self.config.num_envs),
         )
+
+    def restart(self, state: RNDState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> RNDState:
+        """A new episode in the slots of `mask`. Bonuses go on, unless they are episodic."""
+        state = restarted(self.venv, state, key, env_params, mask)
+        return state.replace(bonus_scaler=state.bonus_scaler.restarted(mask & self.config.episodic_bonus))
 
     def collect(self, state: RNDState) -> tuple[RNDState, Rollout]:
         weights = state.weights["network"]

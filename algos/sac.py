@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -154,6 +154,7 @@ def default_target_entropy(space: Space) -> float:
 class _SAC:
     """The static half; its methods are the Algorithm's functions."""
 
+    slots: ClassVar = ("replay",)
     config: Config
     venv: VectorEnv
     actor: nn.Module

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -142,6 +142,7 @@ def advantage(q_actor: Float[Array, "K B"], q_others: Float[Array, "K B n"]) -> 
 class _TD3:
     """The static half; its methods are the Algorithm's functions."""
 
+    slots: ClassVar = ("replay",)
     config: Config
     venv: VectorEnv
     actor: nn.Module

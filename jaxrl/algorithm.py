@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from jaxrl import registry
 from jaxrl.environment import Environment, is_concrete, strongly_typed
 from jaxrl.spaces import Box, Space
-from jaxrl.vectorize import VectorEnv, vectorize
+from jaxrl.vectorize import VectorEnv, rows_where, vectorize
+
+SLOTS = ("env_params", "env_state", "obs")
+"""What every state has of its environments."""
 
 
 class Algorithm(NamedTuple):
@@ -36,6 +40,10 @@ class Algorithm(NamedTuple):
     policy: Callable[[Any], Any]  # state -> what is deployed
     initial_carry: Callable[..., Any]  # (batch_shape=()) -> carry; () for feed-forward policies
     act: Callable[..., tuple[Any, Any]]  # (policy, key, obs, carry=(), greedy=False) -> (action, carry)
+    restart: Callable[[Any, Array, Any, Array], Any]  # (state, key, env_params, mask) -> state; see `restarted`
+    slots: tuple[str, ...] = (
+        SLOTS  # fields of the state, dotted, that belong to environments and not to what is learned
+    )
     around: tuple[Any, ...] = ()  # static settings of what was put around it, as a curriculum's
 
     def update(self, state: Any) -> tuple[Any, dict[str, Array]]:
@@ -46,8 +54,9 @@ class Algorithm(NamedTuple):
 def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) -> Algorithm:
     """The Algorithm whose functions are the methods of `learner`, an object of static settings.
 
-    It has `config`, `venv`, `init`, `collect`, `learn`, `policy`, `initial_carry` and `act`; an `optimizer` that its
-    config does not name is part of what tells runs apart.
+    It has `config`, `venv`, `init`, `collect`, `learn`, `policy`, `initial_carry` and `act`; `restart` and `slots` if
+    its state holds more of an episode than `restarted` knows. An `optimizer` that its config does not name is part of
+    what tells runs apart.
     """
     optimizer = getattr(learner, "optimizer", None)
     return Algorithm(
@@ -62,8 +71,22 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
         policy=learner.policy,
         initial_carry=learner.initial_carry,
         act=learner.act,
+        restart=getattr(learner, "restart", functools.partial(restarted, learner.venv)),
+        slots=(*SLOTS, *getattr(learner, "slots", ())),
         around=() if optimizer is None or optimizer.name == learner.config.optimizer else (optimizer,),
     )
+
+
+def restarted(venv: VectorEnv, state: Any, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> Any:
+    """The part of every `restart`: episodes begin now in the slots of `mask`, whatever they were in the middle of.
+
+    Batched `env_params`, levels, replace those of these slots; others hold for all. An algorithm whose state remembers
+    something of an episode (a recurrent carry, a trace, the return so far) has a `restart` that also forgets that.
+    """
+    if venv.batched_params:
+        env_params = rows_where(mask, env_params, state.env_params)
+    obs, env_state = venv.restart(key, state.env_state, env_params, mask)
+    return state.replace(obs=obs, env_state=env_state, env_params=env_params)
 
 
 def num_updates(algo: Algorithm, total_steps: int) -> int:

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, starting_values
 from jaxrl.environment import NO_LIMIT, Environment, pytree
 from jaxrl.math import fast_key, fast_split
 from jaxrl.rollout import Ends, ends_of
@@ -45,6 +45,7 @@ class Learner(NamedTuple):
     at: Callable[[Any, Array], Any] | None = (
         None  # (memory, t) -> memory as it acts t steps into an episode; None: alike
     )
+    restart: Callable[[Any], Any] = lambda memory: memory  # memory -> memory as an episode begins before the last ended
 
 
 @pytree
@@ -97,6 +98,12 @@ class _Online:
         return OnlineState(
             key, hyper, env_params, env_state, obs, jnp.int32(0), memory, jnp.bool_(False), jnp.zeros(())
         )
+
+    def restart(self, state: OnlineState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> OnlineState:
+        """A new episode in the slots of `mask`. The memory is all slots' (and alone where it is of one episode)."""
+        state = restarted(self.venv, state, key, env_params, mask)
+        memory = jax.tree.map(functools.partial(jnp.where, mask[0]), self.learner.restart(state.weights), state.weights)
+        return state.replace(weights=memory, ended=state.ended | mask[0])
 
     def collect(self, state: OnlineState) -> tuple[OnlineState, Rollout]:
         key, act_key, env_key, learn_key, forget_key = fast_split(state.key, 5)

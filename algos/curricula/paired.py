@@ -43,7 +43,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import Algorithm, check_at_least_one
-from jaxrl.curriculum.attachment import on_levels, outcomes
+from jaxrl.curriculum.attachment import outcomes
 from jaxrl.curriculum.protocol import Outcomes, check_levels, new_levels
 from jaxrl.curriculum.scores import algorithmic_regret
 from jaxrl.environment import pytree, strongly_typed
@@ -207,7 +207,7 @@ def make(
         levels = strongly_typed(jax.vmap(level_fn)(finished))
 
         def play(key, state):
-            return student.collect(on_levels(venv, key, state, levels))
+            return student.collect(student.restart(state, key, levels, jnp.ones(venv.num_envs, bool)))
 
         students, rollouts = jax.vmap(play)(jax.random.split(restart_key, many), state.students)
         return PAIREDState(key, students, built), PAIREDRollout(rollouts, made, levels)

@@ -17,14 +17,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, starting_values
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
 from jaxrl.nn import normalize
@@ -206,6 +206,7 @@ class Memory:
     trace: Any  # like the weights
     observations: Any  # statistics; None without Config.normalize_obs
     returns: jax.Array  # discounted sum of the episode's rewards so far
+    start: jax.Array  # whether the next observation is the first of an episode
     rewards: Any  # statistics of `returns`; None without Config.normalize_reward
 
 
@@ -243,6 +244,7 @@ class Policy(NamedTuple):
 class _Stream:
     """The static half; its methods are the Algorithm's functions."""
 
+    slots: ClassVar = ("memory.trace", "memory.returns", "memory.start")
     config: Config
     Hyper: type
     venv: VectorEnv
@@ -262,15 +264,21 @@ class _Stream:
             trace=jax.tree.map(jnp.zeros_like, weights),
             observations=normalize.init(first) if self.config.normalize_obs else None,
             returns=zero,
+            start=jnp.bool_(True),
             rewards=normalize.init(zero) if self.config.normalize_reward else None,
         )
         return StreamState(key, hyper, env_params, env_state, obs, jnp.int32(0), weights, memory)
+
+    def restart(self, state: StreamState, key: Array, env_params: Any, mask: Bool[Array, "1"]) -> StreamState:
+        """A new episode, where `mask`: traces and the return begin again with its first observation."""
+        state = restarted(self.venv, state, key, env_params, mask)
+        return state.replace(memory=state.memory.replace(start=state.memory.start | mask[0]))
 
     def step(self, state: StreamState, key: Array) -> tuple[StreamState, tuple]:
         """Act, see what happens, learn from it."""
         act_key, env_key = jax.random.split(key)
         hyper, memory = state.hyper, state.memory
-        obs, first = jax.tree.map(lambda x: x[0], (state.obs, state.env_state.env.time == 0))
+        obs, first = jax.tree.map(lambda x: x[0], state.obs), memory.start
         raw = features(self.space, obs, self.privileged)
         # The statistics know an episode's first observation from here on, the others since they were a successor.
         stats = memory.observations
@@ -280,7 +288,7 @@ class _Stream:
         action = self.learner.act(state.weights, hyper, state.step, act_key, visible, obs, False)
         ts = self.venv.step(env_key, state.env_state, self.learner.to_env(action)[None], state.env_params)
         reward, terminated = ts.reward[0], ts.terminated[0]
-        returns = jnp.where(first, 0, hyper.gamma * memory.returns) + reward
+        returns, ends = jnp.where(first, 0, hyper.gamma * memory.returns) + reward, ends_of(ts)
         rewards = seen(memory.rewards, returns)
         next_obs = jax.tree.map(lambda x: x[0], ts.info["final_obs"])
         raw = features(self.space, next_obs, self.privileged)
@@ -301,9 +309,9 @@ class _Stream:
             obs=ts.obs,
             step=state.step + 1,
             weights=weights,
-            memory=Memory(trace, stats, returns, rewards),
+            memory=Memory(trace, stats, returns, ends.done[0], rewards),
         )
-        return state, (report, ends_of(ts))
+        return state, (report, ends)
 
     def collect(self, state: StreamState) -> tuple[StreamState, Rollout]:
         key, step_key = jax.random.split(state.key)

@@ -127,8 +127,11 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         _, policy = jax.lax.fori_loop(0, done.astype(jnp.int32), redraw, (key, memory.policy))
         return memory.replace(policy=policy), error**2
 
+    def at(memory: Memory, t: Array) -> Memory:
+        return memory.replace(time=t % H)
+
     return make_online(
-        "psrl", Learner(init, act, learn, lambda memory, t: memory.replace(time=t % H)), config, Hyper, env
+        "psrl", Learner(init, act, learn, at, lambda memory: at(memory, jnp.int32(0))), config, Hyper, env
     )
 
 

@@ -146,6 +146,11 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         explore = jax.random.uniform(explore_key) < epsilon_at(memory.steps, hyper)
         return jnp.where(explore, random, random_argmax(q, tie_key))
 
+    def restart(memory: Memory) -> Memory:
+        """No trace of the steps before, and none of them waits for the next action."""
+        memory = memory.replace(trace=jnp.zeros_like(memory.trace), old=jax.tree.map(jnp.zeros_like, memory.old))
+        return memory if config.expected else memory.replace(step=memory.step.replace(waits=jnp.bool_(False)))
+
     def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
         done, loss = x.terminated | x.truncated, jnp.zeros(())
         if not config.expected:
@@ -173,7 +178,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
             memory = memory.replace(old=jnp.where(done, 0, memory.old))
         return memory, loss
 
-    return make_online("sarsa", Learner(init, act, learn), config, Hyper, env)
+    return make_online("sarsa", Learner(init, act, learn, restart=restart), config, Hyper, env)
 
 
 if __name__ == "__main__":

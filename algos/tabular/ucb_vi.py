@@ -154,8 +154,11 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         )
         return memory.replace(q=plan(memory, hyper, config, done)), error**2
 
+    def at(memory: Memory, t: Array) -> Memory:
+        return memory.replace(time=t % H)
+
     return make_online(
-        "ucb_vi", Learner(init, act, learn, lambda memory, t: memory.replace(time=t % H)), config, Hyper, env
+        "ucb_vi", Learner(init, act, learn, at, lambda memory: at(memory, jnp.int32(0))), config, Hyper, env
     )
 
 

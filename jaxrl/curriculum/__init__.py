@@ -4,7 +4,7 @@
 replay is made of, `teaching` what teachers of continuous parameters share.
 """
 
-from jaxrl.curriculum.attachment import AttachedRollout, AttachedState, attach, on_levels, outcomes
+from jaxrl.curriculum.attachment import AttachedRollout, AttachedState, attach, outcomes
 from jaxrl.curriculum.level_buffer import (
     LevelBuffer,
     best_slots,
@@ -48,7 +48,6 @@ __all__ = [
     "learnability",
     "max_mc",
     "new_levels",
-    "on_levels",
     "oracle_regret",
     "outcomes",
     "positive_value_loss",

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+import numpy as np
+from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels
 from jaxrl.curriculum.scores import max_mc
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.rollout import Ends
-from jaxrl.vectorize import VectorEnv
 
 
 def outcomes(
@@ -85,18 +85,6 @@ class AttachedRollout(NamedTuple):
         return self.student.ends
 
 
-def on_levels(venv: VectorEnv, key: Array, state: Any, levels: PyTree) -> Any:
-    """A student's state, each of whose slots begins an episode on its level, whatever it was in the middle of."""
-    everywhere = jnp.ones(venv.num_envs, bool)
-    obs, env_state = venv.restart(key, state.env_state, levels, everywhere)
-    state = state.replace(obs=obs, env_state=env_state, env_params=levels)
-    scaler = getattr(state, "reward_scaler", None)
-    if scaler is None:
-        return state
-    # What was earned in the episode that is cut here is no part of the next one's return.
-    return state.replace(reward_scaler=scaler.replace(returns=jnp.zeros_like(scaler.returns)))
-
-
 def attach(
     student: Algorithm,
     curriculum: Curriculum,
@@ -127,13 +115,10 @@ def attach(
             "attach: the curriculum chooses each slot's level, so the student needs "
             f"vectorize(env, {venv.num_envs}, batched_params=True) and no level_fn."
         )
-    if getattr(student.config, "n_step", 1) > 1:
-        raise ValueError(
-            f"attach: with n_step={student.config.n_step}, {student.name} would join rewards across a change of level; "
-            "use n_step=1."
-        )
     if curriculum.scored and score is None:
         raise ValueError(f"attach: {curriculum.name} goes by scores of levels, so it needs a score, as max_mc.")
+
+    everywhere = np.ones(venv.num_envs, bool)
 
     def sample(key, cstate):
         batch, cstate = curriculum.sample(key, cstate, venv.num_envs)
@@ -153,7 +138,7 @@ def attach(
     def collect(state):
         key, sample_key, restart_key = jax.random.split(state.key, 3)
         batch, cstate = sample(sample_key, state.curriculum)
-        after, rollout = student.collect(on_levels(venv, restart_key, state.student, batch.params))
+        after, rollout = student.collect(student.restart(state.student, restart_key, batch.params, everywhere))
         return state.replace(key=key, student=after, curriculum=cstate), AttachedRollout(rollout, batch)
 
     def look(state, rollout):

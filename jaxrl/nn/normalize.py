@@ -131,6 +131,10 @@ class RewardScaler:
         returns, history = jax.lax.scan(step, self.returns, (reward, done))
         return RewardScaler(returns, update(self.stats, history, (0, 1)))
 
+    def restarted(self, mask: Bool[Array, " N"]) -> RewardScaler:
+        """Where `mask`, an episode was cut: what was earned in it is no part of the next one's return."""
+        return RewardScaler(jnp.where(mask, 0, self.returns), self.stats)
+
     def scale(self, reward: Float[Array, "..."], clip: float | Float[Array, ""] = 10.0) -> Float[Array, "..."]:
         """Rewards in units of the returns' standard deviation, clipped to +-clip. They are not centred."""
         return jnp.clip(reward * jax.lax.rsqrt(self.stats.moments.var + _EPSILON), -clip, clip)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -29,6 +29,7 @@ from jaxrl.algorithm import (
     algorithm_of,
     as_vector_env,
     check_at_least_one,
+    restarted,
     spaces_of,
     starting_values,
 )
@@ -213,6 +214,7 @@ def objective(
 class Learner:
     """The static half; its methods are the Algorithm's functions."""
 
+    slots: ClassVar = ("replay",)
     config: Any
     hyper: type
     venv: VectorEnv
@@ -258,6 +260,18 @@ class Learner:
             optimizer=self.optimizer.init(weights, hyper.learning_rate),
             replay=self.replay.init(item),
         )
+
+    def restart(self, state: State, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> State:
+        """A new episode in the slots of `mask`: no window runs from the one that is cut into it."""
+        state = restarted(self.venv, state, key, env_params, mask)
+        if self.config.n_step == 1:
+            return state
+        ring = state.replay.ring if self.config.prioritised else state.replay
+        N, items = self.config.num_envs, ring.items
+        rows = (ring.position - N + jnp.arange(N)) % items.truncated.shape[0]  # of each slot's last step
+        cut = items.truncated[rows] | (mask & ~items.terminated[rows])
+        ring = ring.replace(items=items._replace(truncated=items.truncated.at[rows].set(cut)))
+        return state.replace(replay=state.replay.replace(ring=ring) if self.config.prioritised else ring)
 
     def collect(self, state: State) -> tuple[State, Rollout]:
         policy = self.policy(state)

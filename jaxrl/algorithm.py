@@ -41,9 +41,7 @@ class Algorithm(NamedTuple):
     initial_carry: Callable[..., Any]  # (batch_shape=()) -> carry; () for feed-forward policies
     act: Callable[..., tuple[Any, Any]]  # (policy, key, obs, carry=(), greedy=False) -> (action, carry)
     restart: Callable[[Any, Array, Any, Array], Any]  # (state, key, env_params, mask) -> state; see `restarted`
-    slots: tuple[str, ...] = (
-        SLOTS  # fields of the state, dotted, that belong to environments and not to what is learned
-    )
+    slots: tuple[str, ...] = SLOTS  # dotted fields of the state that belong to environments, not to what is learned
     around: tuple[Any, ...] = ()  # static settings of what was put around it, as a curriculum's
 
     def update(self, state: Any) -> tuple[Any, dict[str, Array]]:

@@ -6,9 +6,11 @@ optimiser, statistics and settings (truncation selection); the copied settings a
 it, or, with probability `resample`, drawn anew from their range.
 
 An `Algorithm` around any other; the population is a `vmap` axis of one program. A member's score is the running mean of
-its training returns. Deviations: members copy in step with each other, not asynchronously; what they copy does not
-include environments or a replay memory, so a copy goes on in its own episodes and learns from its own past; settings
-stay within their range. Use:
+its training returns; one whose weights are no numbers any more copies another at once. Deviations: members copy in step
+with each other, not asynchronously; what they copy does not include what the student's `slots` name, its environments,
+what it remembers of an episode and a replay memory, so a copy goes on in its own episodes and learns from its own past
+(around a curriculum, where levels belong to what is known of them, in those that it copied); settings stay within their
+range. Use:
 
     algo = pbt.make(ppo.make(env), pbt.Config(population=16, explored=(("learning_rate", 1e-5, 1e-2),)))
     state, metrics = jaxrl.train(algo, key, total_steps, ppo.Hyper())
@@ -18,15 +20,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, Num
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, Around, around
 from jaxrl.environment import pytree, strongly_typed
+from jaxrl.rollout import Ends
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,46 +61,74 @@ class Config:
         return round(self.quantile * self.population)
 
 
-@pytree
-class PBTState:
-    """The population: leaves of `members` have a leading axis P. `step` counts the steps of all together."""
+@pytree(static=("batched_params",))
+class PBTState(Around):
+    """The population. Public fields are the members' with a leading axis P, but for those that here are of P * N slots.
+
+    `step` counts the steps of all together.
+    """
 
     key: jax.Array
-    members: Any
+    inner: Any  # states of the members, leading axis P
     score: jax.Array  # (P,) running mean of returns, -inf before the first episode
-
-    @property
-    def hyper(self) -> Any:
-        return self.members.hyper
-
-    @property
-    def env_params(self) -> Any:
-        return jax.tree.map(lambda x: x[0], self.members.env_params)
-
-    @property
-    def env_state(self) -> Any:
-        return self.members.env_state
+    batched_params: bool  # each slot has its own; else one for all
 
     @property
     def obs(self) -> Any:
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.members.obs)
+        return joined(self.inner.obs)
+
+    @property
+    def env_state(self) -> Any:
+        return joined(self.inner.env_state)
+
+    @property
+    def env_params(self) -> Any:
+        params = self.inner.env_params
+        return joined(params) if self.batched_params else jax.tree.map(lambda x: x[0], params)
 
     @property
     def step(self) -> Array:
-        return self.members.step.sum(dtype=jnp.int32)
+        return self.inner.step.sum(dtype=jnp.int32)
 
-    @property
-    def weights(self) -> Any:
-        return self.members.weights
+    def replace(self, **changes: Any) -> PBTState:
+        """A copy with fields changed, of the shapes that they are read with."""
+        P = len(self.score)
+        for name in ("obs", "env_state", *["env_params"] * self.batched_params):
+            if name in changes:
+                changes[name] = parted(changes[name], P)
+        if "env_params" in changes and not self.batched_params:
+            changes["env_params"] = jax.tree.map(lambda x: jnp.broadcast_to(x, (P, *x.shape)), changes["env_params"])
+        if "step" in changes:
+            changes["step"] = jnp.full(P, changes["step"] // P)
+        return super().replace(**changes)
 
 
-def sources(key: Key[Array, ""], score: Float[Array, " P"], replaced: int) -> Int[Array, " P"]:
-    """Whom each member copies, itself unless it is among the `replaced` worst and a drawn one of the best is better."""
-    order = jnp.argsort(score)
-    worst, best = order[:replaced], order[-replaced:]
-    drawn = best[jax.random.randint(key, (replaced,), 0, replaced)]
-    drawn = jnp.where(score[drawn] > score[worst], drawn, worst)
-    return jnp.arange(score.shape[0]).at[worst].set(drawn)
+def joined(tree: Any) -> Any:
+    """Leaves (P, N, ...), of the slots of each member, as (P * N, ...)."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
+
+
+def parted(tree: Any, P: int) -> Any:
+    """The inverse of `joined`."""
+    return jax.tree.map(lambda x: x.reshape(P, -1, *x.shape[1:]), tree)
+
+
+def sources(
+    key: Key[Array, ""], score: Float[Array, " P"], replaced: int, due: Bool[Array, ""] | bool = True
+) -> Int[Array, " P"]:
+    """Whom each member copies, itself unless it is among the `replaced` worst and a drawn one of the best is better.
+
+    Where no exchange is due only who diverged (score NaN) copies.
+    """
+    P = score.shape[0]
+    value = jnp.where(jnp.isnan(score), -jnp.inf, score)
+    order = jnp.argsort(value, stable=True)
+    rank = jnp.zeros(P, int).at[order].set(jnp.arange(P))
+    best = order[P - replaced :]
+    drawn = best[jax.random.randint(key, (P,), 0, replaced)]
+    drawn = jnp.where(jnp.isnan(score[drawn]), order[-1], drawn)
+    better = (value[drawn] > value) | (jnp.isnan(score) & ~jnp.isnan(score[drawn]))
+    return jnp.where((((rank < replaced) & due) | jnp.isnan(score)) & better, drawn, jnp.arange(P))
 
 
 def log_uniform(key: Key[Array, ""], low: float, high: float, count: int) -> Float[Array, " P"]:
@@ -128,8 +159,8 @@ def _as(x: Array, dtype: Any) -> Array:
 
 
 def field(state: Any, path: str) -> Any:
-    """A field of a state, by its dotted path; None where there is no such part."""
-    return functools.reduce(lambda part, name: getattr(part, name, None), path.split("."), state)
+    """A field of a state, by its dotted path."""
+    return functools.reduce(getattr, path.split("."), state)
 
 
 def with_field(state: Any, path: str, value: Any) -> Any:
@@ -140,6 +171,26 @@ def with_field(state: Any, path: str, value: Any) -> Any:
 
 def with_fields(state: Any, fields: dict[str, Any]) -> Any:
     return functools.reduce(lambda state, item: with_field(state, *item), fields.items(), state)
+
+
+def with_keys(state: Any, of: Any) -> Any:
+    """The state with all its keys those of another."""
+
+    def own(x, y):
+        return y if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+
+    return jax.tree.map(own, state, of)
+
+
+def finite(weights: Any) -> Bool[Array, " P"]:
+    """Whose weights are numbers."""
+    each = [jnp.isfinite(x).reshape(x.shape[0], -1).all(1) for x in jax.tree.leaves(weights)]
+    return functools.reduce(jnp.logical_and, each)
+
+
+class Rollout(NamedTuple):
+    members: Any  # rollouts, leading axis P
+    ends: Ends  # (T, P * N)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,52 +211,63 @@ class _PBT:
         hyper = jax.tree.map(lambda x: jnp.broadcast_to(x, (config.population,)), hyper).replace(**drawn)
         keys = jax.random.split(member_key, config.population)
         members = jax.vmap(self.student.init, (0, 0, None))(keys, hyper, env_params)
-        return PBTState(key, members, jnp.full(config.population, -jnp.inf, jnp.result_type(float)))
+        score = jnp.full(config.population, -jnp.inf, jnp.result_type(float))
+        return PBTState(key, members, score, self.student.venv.batched_params)
 
-    def collect(self, state: PBTState) -> tuple[PBTState, Any]:
-        members, rollout = jax.vmap(self.student.collect)(state.members)
-        return state.replace(members=members), rollout
+    def collect(self, state: PBTState) -> tuple[PBTState, Rollout]:
+        members, rollout = jax.vmap(self.student.collect)(state.inner)
+        # (P, T, N) as (T, P * N)
+        ends = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1), rollout.ends)
+        return state.replace(inner=members), Rollout(rollout, ends)
 
-    def learn(self, state: PBTState, rollout: Any) -> tuple[PBTState, dict[str, Array]]:
+    def learn(self, state: PBTState, rollout: Rollout) -> tuple[PBTState, dict[str, Array]]:
         config = self.config
         key, exchange_key = jax.random.split(state.key)
-        members, metrics = jax.vmap(self.student.learn)(state.members, rollout)
+        members, metrics = jax.vmap(self.student.learn)(state.inner, rollout.members)
+        fine = finite(members.weights)
         score = running_score(state.score, metrics["episode_return"], config.smoothing)
-        score = jnp.where(jnp.isfinite(metrics["loss"]), score, -jnp.inf)  # who diverged is replaced
+        score = jnp.where(fine, score, jnp.nan)
         due = members.step[0] // self.student.steps_per_update % config.interval == 0
         # What stays with a member does not go through the branch: it would be copied, and a replay is large.
-        own = self.kept(members)
-        state = state.replace(key=key, members=with_fields(members, dict.fromkeys(own)), score=score)
-        state, copied = jax.lax.cond(due, self.exchange, lambda key, state: (state, jnp.int32(0)), exchange_key, state)
-        state = state.replace(members=with_fields(state.members, own))
-        episodes = metrics.pop("episodes")
-        report = {name: jnp.nanmean(x) for name, x in metrics.items()}
+        own = {path: field(members, path) for path in self.student.slots}
+        state = state.replace(key=key, inner=with_fields(members, dict.fromkeys(own)), score=score)
+        state, copied = jax.lax.cond(
+            due | ~fine.all(),
+            self.exchange,
+            lambda key, state, due: (state, jnp.int32(0)),
+            *(exchange_key, state, due),
+        )
+        state = state.replace(inner=with_fields(state.inner, own))
+        report = {name: jnp.nanmean(jnp.where(fine, x, jnp.nan)) for name, x in metrics.items()}
         report |= {f"population/{name}": jnp.mean(getattr(members.hyper, name)) for name, _, _ in config.explored}
-        return state, {**report, "episodes": episodes.sum(), "best_score": jnp.max(score), "copied": copied}
+        best_score = jnp.max(jnp.where(fine, score, -jnp.inf))
+        counts = {"copied": copied, "diverged": jnp.sum(~fine, dtype=jnp.int32)}
+        return state, {**report, **rollout.ends.metrics(), "best_score": best_score, **counts}
 
-    def kept(self, members: Any) -> dict[str, Any]:
-        """What a member keeps when it copies another: its key, and what belongs to its environments' slots."""
-        own = {path: field(members, path) for path in ("key", *self.student.slots)}
-        return {path: value for path, value in own.items() if value is not None}
-
-    def exchange(self, key: Array, state: PBTState) -> tuple[PBTState, Array]:
+    def exchange(self, key: Array, state: PBTState, due: Array) -> tuple[PBTState, Array]:
         """Copy and explore; `(state, how many were replaced)`."""
-        config, members = self.config, state.members
+        config, members = self.config, state.inner
         source_key, *setting_keys = jax.random.split(key, 1 + len(config.explored))
-        source = sources(source_key, state.score, config.replaced)
+        source = sources(source_key, state.score, config.replaced, due)
         copied = source != jnp.arange(config.population)
-        new = jax.tree.map(lambda x: x[source], members)
+        new = with_keys(jax.tree.map(lambda x: x[source], members), members)
         explored = {
             name: explore(k, getattr(new.hyper, name), copied, low, high, config.factor, config.resample)
             for k, (name, low, high) in zip(setting_keys, config.explored, strict=True)
         }
         new = new.replace(hyper=new.hyper.replace(**explored))
-        return state.replace(members=new, score=state.score[source]), copied.sum(dtype=jnp.int32)
+        return state.replace(inner=new, score=state.score[source]), copied.sum(dtype=jnp.int32)
+
+    def restart(self, state: PBTState, key: Array, env_params: Any, mask: Bool[Array, " slots"]) -> PBTState:
+        P, batched = self.config.population, self.student.venv.batched_params
+        params = parted(env_params, P) if batched else env_params
+        restart = jax.vmap(self.student.restart, (0, 0, 0 if batched else None, 0))
+        return state.replace(inner=restart(state.inner, jax.random.split(key, P), params, mask.reshape(P, -1)))
 
     def policy(self, state: PBTState) -> Any:
         """That of the member with the best score."""
-        best = jax.tree.map(lambda x: x[jnp.argmax(state.score)], state.members)
-        return self.student.policy(best)
+        best = jnp.argmax(jnp.where(jnp.isnan(state.score), -jnp.inf, state.score))
+        return self.student.policy(jax.tree.map(lambda x: x[best], state.inner))
 
 
 def running_score(
@@ -227,12 +289,14 @@ def make(student: Algorithm, config: Config) -> Algorithm:
         if name not in fields:
             raise ValueError(f"explored: {student.name} has no setting {name!r}; its Hyper has {', '.join(fields)}.")
     pbt = _PBT(student, config)
-    return student._replace(
-        name=f"{student.name}+pbt",
-        config=(student.config, config),
+    return around(
+        student,
+        "pbt",
+        (config,),
         steps_per_update=config.population * student.steps_per_update,
         init=pbt.init,
         collect=pbt.collect,
         learn=pbt.learn,
         policy=pbt.policy,
+        restart=pbt.restart,
     )

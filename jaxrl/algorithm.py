@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from jaxrl import registry
-from jaxrl.environment import Environment, is_concrete, strongly_typed
+from jaxrl.environment import Environment, Replaceable, is_concrete, strongly_typed
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv, rows_where, vectorize
 
 SLOTS = ("env_params", "env_state", "obs")
 """What every state has of its environments."""
 
+PUBLIC = ("key", "hyper", *SLOTS, "step", "weights")
+"""The fields that every state of an algorithm has."""
+
 
 class Algorithm(NamedTuple):
     """What `make(env, config)` of every algorithm file returns.
 
-    States are pytrees with the public fields `key, hyper, env_params, env_state, obs, step` (environment steps done)
-    and `weights`. Rollouts say where episodes ended in a field `ends`, `rollout.Ends`. Metrics are scalars, always with
-    `episode_return` and `episode_length` (means over the episodes that ended in this update, NaN if none did),
-    `episodes` (how many) and `loss`.
+    States are pytrees with the fields `PUBLIC`, which `replace` changes; `step` is the environment steps done. Rollouts
+    say where episodes ended in a field `ends`, `rollout.Ends`. Metrics are scalars, always with `episode_return` and
+    `episode_length` (means over the episodes that ended in this update, NaN if none did), `episodes` (how many) and
+    `loss`.
     """
 
     name: str
@@ -85,6 +89,47 @@ def restarted(venv: VectorEnv, state: Any, key: Array, env_params: Any, mask: Bo
         env_params = rows_where(mask, env_params, state.env_params)
     obs, env_state = venv.restart(key, state.env_state, env_params, mask)
     return state.replace(obs=obs, env_state=env_state, env_params=env_params)
+
+
+class Around(Replaceable):
+    """A state of what stands around an algorithm: it has that one's state as its field `inner`.
+
+    Public fields that it does not have itself are those of `inner`, to read and to `replace`. Subclasses are pytrees.
+    """
+
+    inner: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name in PUBLIC:
+            return getattr(self.inner, name)
+        raise AttributeError(f"{type(self).__name__} has no field {name!r}.")
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with fields of this state, or public ones of the inner state, changed."""
+        own = {field.name for field in dataclasses.fields(self)}  # pyright: ignore[reportArgumentType]
+        of_inner = {name: changes.pop(name) for name in PUBLIC if name in changes and name not in own}
+        if of_inner:
+            changes["inner"] = changes.get("inner", self.inner).replace(**of_inner)
+        return super().replace(**changes)
+
+
+def around(inner: Algorithm, name: str, settings: tuple[Any, ...], **functions: Any) -> Algorithm:
+    """The Algorithm that stands around `inner`: `functions` are its own, as `init`, whose states are `Around`.
+
+    The policy, `restart` and what belongs to slots are `inner`'s unless given. `settings` are static and tell runs
+    apart, as `config` does, which remains `inner`'s.
+    """
+
+    def restart(state: Any, key: Array, env_params: Any, mask: Array) -> Any:
+        return state.replace(inner=inner.restart(state.inner, key, env_params, mask))
+
+    given = {
+        "policy": lambda state: inner.policy(state.inner),
+        "restart": restart,
+        "slots": tuple(f"inner.{path}" for path in inner.slots),
+        **functions,
+    }
+    return inner._replace(name=f"{inner.name}+{name}", around=(*inner.around, name, *settings), **given)
 
 
 def num_updates(algo: Algorithm, total_steps: int) -> int:

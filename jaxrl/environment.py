@@ -73,7 +73,7 @@ def _pytree(cls: Any, static: tuple[str, ...]) -> Any:
     signature = inspect.signature(cls.__init__)
     shown = [p for name, p in signature.parameters.items() if name not in ("self", "class_of")]
     cls.__signature__ = signature.replace(parameters=shown, return_annotation=inspect.Signature.empty)
-    if "replace" not in vars(cls):
+    if not hasattr(cls, "replace"):
         cls.replace = Replaceable.replace
     # jax rebuilds pytrees around placeholders (object(), axis specs, None), which a run-time type check would refuse.
     cls.__init__.__annotations__ = {}

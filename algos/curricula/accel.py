@@ -28,10 +28,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from jaxrl.algos.curricula import plr
-from jaxrl.curriculum.level_buffer import LevelBuffer, best_slots, buffer_init
+from jaxrl.curriculum.level_buffer import LevelBuffer, buffer_init
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.vectorize import rows_where
@@ -70,14 +70,20 @@ class ACCELState:
     buffer: LevelBuffer
     params: Any  # of the level distribution
     hyper: Hyper
-    replayed: jax.Array  # bool: the last batch was, so the next one is of its children
+    drawn: jax.Array  # (C,) int32, how often the last batch has each slot's level; if any, the next is of its children
 
 
-def parents_of(buffer: LevelBuffer, n: int, config: Config) -> Int[Array, " n"]:
-    """The slots of the parents of n children: of the levels replayed last, those that `config.parents` says."""
-    replayed = (buffer.sampled_at == buffer.clock) & jnp.isfinite(buffer.score)
-    order = {"batch": jnp.zeros_like(buffer.score), "easy": -buffer.score, "hard": buffer.score}[config.parents]
-    return best_slots(jnp.where(replayed, order, -jnp.inf), n if config.parents == "batch" else config.num_parents, n)
+def parents_of(buffer: LevelBuffer, drawn: Int[Array, " C"], n: int, config: Config) -> Int[Array, " n"]:
+    """The slots of the parents of n children: of the levels replayed last, `drawn` times each, those that
+    `config.parents` says, in turn."""
+    times = jnp.where(jnp.isfinite(buffer.score), drawn, 0)
+    rank = {"batch": jnp.zeros_like(buffer.rank), "easy": -buffer.rank, "hard": buffer.rank}[config.parents]
+    order = jnp.lexsort((rank, times == 0))  # the replayed first
+    if config.parents != "batch":
+        few = jnp.arange(times.shape[0]) < config.num_parents
+        times = times.at[order].set(jnp.where(few, jnp.minimum(times[order], 1), 0))
+    each = jnp.repeat(order, times[order], total_repeat_length=n)
+    return each[jnp.arange(n) % jnp.maximum(times.sum(), 1)]
 
 
 def make(
@@ -104,33 +110,37 @@ def make(
         level = jax.eval_shape(level_fn, key, params)
         check_levels("accel: mutate_fn", jax.eval_shape(mutate_fn, key, level), level, "the level function's")
         buffer = buffer_init(level, config.buffer_size, jax.ShapeDtypeStruct((), jnp.int32))
-        return ACCELState(buffer, params, start, jnp.bool_(False))
+        return ACCELState(buffer, params, start, jnp.zeros(config.buffer_size, jnp.int32))
 
     def edited(key: Array, level: Any) -> Any:
         keys = jax.random.split(key, config.num_edits)
         return jax.lax.scan(lambda level, key: (mutate_fn(key, level), None), level, keys)[0]
 
-    def sample(key: Array, state: ACCELState, n: int) -> tuple[LevelBatch, ACCELState]:
+    def sample(key: Array, state: ACCELState, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, ACCELState]:
+        n = len(wanted)
         if config.parallel and n % 3:
             raise ValueError(f"parallel: a batch is new, mutated and replayed in equal parts; {n} is no multiple of 3.")
         key, level_key, edit_key = jax.random.split(key, 3)
         new = jax.vmap(level_fn, (0, None))(jax.random.split(level_key, n), state.params)
-        part = n // 3 if config.parallel else n
-        batch, buffer = plr.choose(key, state.buffer, new, state.hyper, config, part, ~state.replayed)
+        part, replayed = n // 3 if config.parallel else n, state.drawn.any()
+        batch, buffer = plr.choose(key, state.buffer, new, wanted, state.hyper, config, part, ~replayed)
         if config.parallel:
             parents = jnp.full(n, -1).at[part : 2 * part].set(batch.slot[2 * part :])
         else:
-            parents = jnp.where(state.replayed, parents_of(state.buffer, n, config), -1)
+            parents = jnp.where(replayed, parents_of(state.buffer, state.drawn, n, config), -1)
         # Others are edited in vain, but as the levels they are: an edit of an empty slot might never find an end.
         is_child = parents >= 0
         levels = rows_where(is_child, jax.tree.map(lambda x: x[parents], buffer.levels), batch.params)
         children = jax.vmap(edited)(jax.random.split(edit_key, n), levels)
         params = rows_where(is_child, children, levels)
-        replayed = jnp.bool_(False) if config.parallel else (batch.slot >= 0).any()
-        return batch._replace(params=params, parent=parents), state.replace(buffer=buffer, replayed=replayed)
+        drawn = jnp.zeros_like(state.drawn)
+        if not config.parallel:
+            drawn = drawn.at[jnp.where(wanted & (batch.slot >= 0), batch.slot, len(drawn))].add(1, mode="drop")
+        generation = jnp.where(is_child, buffer.extras[parents] + 1, 0)
+        batch = batch._replace(params=params, parent=parents, note=generation)
+        return batch, state.replace(buffer=buffer, drawn=drawn)
 
     def update(key: Array, state: ACCELState, batch: LevelBatch, outcomes: Outcomes) -> ACCELState:
-        generation = jnp.where(batch.parent >= 0, state.buffer.extras[batch.parent] + 1, 0)
-        return state.replace(buffer=plr.learned(state.buffer, batch, outcomes, state.hyper, config, generation))
+        return state.replace(buffer=plr.learned(state.buffer, batch, outcomes, state.hyper, config, batch.note))
 
-    return Curriculum(init, sample, update, "accel", config, scored=True)
+    return Curriculum(init, sample, update, "accel", (level_fn, mutate_fn, config), scored=True)

@@ -29,7 +29,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.curriculum.teaching import dimensions_of, levels_at
@@ -99,7 +99,8 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         none = jnp.zeros((2, D))
         return ADRState(point, point, none, none, strongly_typed(params), start)
 
-    def sample(key: Array, state: ADRState, n: int) -> tuple[LevelBatch, ADRState]:
+    def sample(key: Array, state: ADRState, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, ADRState]:
+        n = len(wanted)
         inside_key, which_key, rare_key = jax.random.split(key, 3)
         x = jax.random.uniform(inside_key, (n, D), minval=state.low, maxval=state.high)
         boundary = jax.random.randint(which_key, (n,), 0, 2 * D)  # d: low of coordinate d, D + d: high

@@ -35,10 +35,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm, check_at_least_one
-from jaxrl.curriculum.attachment import AttachedState
+from jaxrl.algorithm import Algorithm, Around, around, check_at_least_one
 from jaxrl.curriculum.teaching import dimensions_of
 from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
+from jaxrl.rollout import Ends
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +71,24 @@ class Adversary:
     params: Any  # of the environment, of which x changes some
     x: jax.Array  # (P, D)
     hyper: Hyper
+
+
+@pytree
+class AdversarialState(Around):
+    """A student's state and its adversary."""
+
+    key: jax.Array
+    inner: Any
+    adversary: Adversary
+
+
+class Rollout(NamedTuple):
+    student: Any
+    adversary_return: Array  # mean, at the adversary's points before it moved
+
+    @property
+    def ends(self) -> Ends:
+        return self.student.ends
 
 
 class Worst(NamedTuple):
@@ -189,10 +207,10 @@ def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = No
     def init(key, hyper=None, env_params=None):
         key, student_key, x_key, restart_key = jax.random.split(key, 4)
         params = strongly_typed(venv.default_params if env_params is None else env_params)
-        after = student.init(student_key, hyper, params)
         adversary = Adversary(params, jax.random.uniform(x_key, (config.num_adversaries, D)), adversary_hyper)
-        obs, env_state = venv.restart(restart_key, after.env_state, adversary, jnp.ones(venv.num_envs, bool))
-        return AttachedState(key, after.replace(obs=obs, env_state=env_state, env_params=adversary), adversary)
+        inner = student.init(student_key, hyper, params)
+        inner = student.restart(inner, restart_key, adversary, jnp.ones(venv.num_envs, bool))
+        return AdversarialState(key, inner, adversary)
 
     def moved(key, policy, adversary):
         """The adversary after a step, and the mean return at its points before."""
@@ -213,30 +231,17 @@ def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = No
         x = jnp.where(returns[:, 1:] < returns[:, :1], other, x)
         return adversary.replace(x=x), returns[:, 0].mean()
 
-    def ready(state):
-        """After a move: the state before the student acts, its student's, and what the adversary saw."""
-        key, move_key = jax.random.split(state.key)
-        adversary, returns = moved(move_key, student.policy(state.student), state.curriculum)
-        state = state.replace(key=key, curriculum=adversary)
-        return state, state.student.replace(env_params=adversary), {"adversary_return": returns}
-
     def collect(state):
-        state, before, seen = ready(state)
-        after, rollout = student.collect(before)
-        return state.replace(student=after), (rollout, seen)
+        key, move_key = jax.random.split(state.key)
+        adversary, returns = moved(move_key, student.policy(state.inner), state.adversary)
+        inner, rollout = student.collect(state.inner.replace(env_params=adversary))
+        return state.replace(key=key, inner=inner, adversary=adversary), Rollout(rollout, returns)
 
     def learn(state, rollout):
-        after, metrics = student.learn(state.student, rollout[0])
-        return state.replace(student=after), {**metrics, **rollout[1]}
+        inner, metrics = student.learn(state.inner, rollout.student)
+        return state.replace(inner=inner), {**metrics, "adversary_return": rollout.adversary_return}
 
-    return student._replace(
-        name=f"{student.name}+adversary",
-        around=(*student.around, config),
-        init=init,
-        collect=collect,
-        learn=learn,
-        policy=lambda state: student.policy(state.student),
-    )
+    return around(student, "adversary", (config,), init=init, collect=collect, learn=learn)
 
 
 def _check(hyper: Hyper) -> None:

@@ -121,7 +121,8 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         none = mixtures.Mixture(jnp.zeros(K), jnp.zeros((K, d)), jnp.broadcast_to(jnp.eye(d), (K, d, d)))
         return State(memory(config.history, D + 2), none, strongly_typed(params), start)
 
-    def sample(key: Array, state: State, n: int) -> tuple[LevelBatch, State]:
+    def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
+        n = len(wanted)
         random_key, uniform_key, mixture_key = jax.random.split(key, 3)
         random = jax.random.bernoulli(random_key, state.hyper.random_share, (n,))
         random = random | (state.memory.count < config.fit_rate)

@@ -24,7 +24,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.curriculum.teaching import Memory, check_returns, dimensions_of, latest, levels_at, memory, remember, unit
@@ -82,7 +82,8 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         none = mixtures.Mixture(jnp.zeros(K), jnp.zeros((K, d)), jnp.broadcast_to(jnp.eye(d), (K, d, d)))
         return State(memory(config.fit_rate, D + 1), none, strongly_typed(params), start)
 
-    def sample(key: Array, state: State, n: int) -> tuple[LevelBatch, State]:
+    def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
+        n = len(wanted)
         random_key, uniform_key, mixture_key = jax.random.split(key, 3)
         random = jax.random.bernoulli(random_key, state.hyper.random_share, (n,))
         random = random | (state.memory.count < config.fit_rate)

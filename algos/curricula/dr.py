@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
 from jaxrl.environment import strongly_typed
@@ -27,10 +27,11 @@ def make(level_fn: Callable[[Array, Any], Any]) -> Curriculum:
     def init(key: Array, params: Any) -> Any:
         return strongly_typed(params)
 
-    def sample(key: Array, state: Any, n: int) -> tuple[LevelBatch, Any]:
+    def sample(key: Array, state: Any, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, Any]:
+        n = len(wanted)
         return new_levels(jax.vmap(level_fn, (0, None))(jax.random.split(key, n), state)), state
 
     def update(key: Array, state: Any, batch: LevelBatch, outcomes: Outcomes) -> Any:
         return state
 
-    return Curriculum(init, sample, update, "dr")
+    return Curriculum(init, sample, update, "dr", (level_fn,))

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.curriculum.teaching import dimensions_of, levels_at
@@ -65,7 +65,8 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         low = jnp.where(jnp.broadcast_to(start.step, (D,)) >= 0, 0, 1 - start.window)
         return State(low, jnp.zeros(()), jnp.zeros(()), strongly_typed(params), start)
 
-    def sample(key: Array, state: State, n: int) -> tuple[LevelBatch, State]:
+    def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
+        n = len(wanted)
         x = state.low + state.hyper.window * jax.random.uniform(key, (n, D))
         return levels_at(level_fn, state.params, x), state
 

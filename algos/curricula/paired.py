@@ -42,7 +42,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, check_at_least_one
+from jaxrl.algorithm import PUBLIC, Algorithm, Around, around, check_at_least_one
 from jaxrl.curriculum.attachment import outcomes
 from jaxrl.curriculum.protocol import Outcomes, check_levels, new_levels
 from jaxrl.curriculum.scores import algorithmic_regret
@@ -74,48 +74,54 @@ class Config:
 
 
 @pytree
-class PAIREDState:
-    """The public fields of an algorithm's state are the protagonist's, but for `step` and `weights`."""
+class PAIREDState(Around):
+    """The public fields are the protagonist's, but for `step` and `weights`, which are of all."""
 
     key: jax.Array
-    students: Any  # states, leading axis M; the protagonist first
+    inner: Any  # states of the students, leading axis M; the protagonist first
     designer: Any
 
     def student(self, which: int) -> Any:
         """The state of one student: 0 the protagonist, 1 the antagonist. Also of many runs, whose axes come before."""
-        axis = self.students.step.ndim - 1
-        return jax.tree.map(lambda x: jax.lax.index_in_dim(x, which, axis, keepdims=False), self.students)
+        axis = self.inner.step.ndim - 1
+        return jax.tree.map(lambda x: jax.lax.index_in_dim(x, which, axis, keepdims=False), self.inner)
 
-    @property
-    def hyper(self) -> Any:
-        return self.student(0).hyper
-
-    @property
-    def env_params(self) -> Any:
-        """The levels of the last update, leading axis N."""
-        return self.student(0).env_params
-
-    @property
-    def env_state(self) -> Any:
-        return self.student(0).env_state
-
-    @property
-    def obs(self) -> Any:
-        return self.student(0).obs
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.student(0), name) if name in PUBLIC else super().__getattr__(name)
 
     @property
     def step(self) -> Any:
-        return self.students.step.sum(-1, dtype=self.students.step.dtype)
+        return self.inner.step.sum(-1, dtype=self.inner.step.dtype)
 
     @property
     def weights(self) -> Any:
-        return {"students": self.students.weights, "designer": self.designer.weights}
+        return {"students": self.inner.weights, "designer": self.designer.weights}
+
+    def replace(self, **changes: Any) -> PAIREDState:
+        """A copy with fields changed, as they are read: those of a student are the protagonist's."""
+        own = {name: changes.pop(name) for name in ("key", "inner", "designer") if name in changes}
+        state = super().replace(**own)
+        if weights := changes.pop("weights", None):
+            designer = state.designer.replace(weights=weights["designer"])
+            state = state.replace(inner=state.inner.replace(weights=weights["students"]), designer=designer)
+        if "step" in changes:
+            steps = changes.pop("step") // state.inner.step.shape[-1]
+            state = state.replace(inner=state.inner.replace(step=jnp.full_like(state.inner.step, steps)))
+        if changes:
+            first = state.student(0).replace(**changes)
+            state = state.replace(inner=jax.tree.map(lambda x, new: x.at[0].set(new), state.inner, first))
+        return state
 
 
 class PAIREDRollout(NamedTuple):
     students: Any  # rollouts, (M, T, N)
     designer: Any  # (T', N), still without what the students' returns make of it
     levels: Any  # leading axis N
+
+    @property
+    def ends(self) -> Ends:
+        """The protagonist's."""
+        return jax.tree.map(lambda x: x[0], self.students.ends)
 
 
 # ---- the designer's reward
@@ -209,7 +215,7 @@ def make(
         def play(key, state):
             return student.collect(student.restart(state, key, levels, jnp.ones(venv.num_envs, bool)))
 
-        students, rollouts = jax.vmap(play)(jax.random.split(restart_key, many), state.students)
+        students, rollouts = jax.vmap(play)(jax.random.split(restart_key, many), state.inner)
         return PAIREDState(key, students, built), PAIREDRollout(rollouts, made, levels)
 
     def learn(state: PAIREDState, rollout: PAIREDRollout) -> tuple[PAIREDState, dict[str, Array]]:
@@ -219,7 +225,7 @@ def make(
         levels = rollout.levels
         seen = jax.vmap(returns)(rollout.students)
         reward = designer_reward(seen, config.reward)
-        students, metrics = jax.vmap(student.learn)(state.students, rollout.students)
+        students, metrics = jax.vmap(student.learn)(state.inner, rollout.students)
         built, of_designer = designer.learn(state.designer, rewarded(rollout.designer, reward))
         metrics = {
             **{name: x[0] for name, x in metrics.items()},
@@ -232,14 +238,24 @@ def make(
         }
         return PAIREDState(state.key, students, built), metrics
 
-    return student._replace(
-        name=f"{student.name}+paired",
-        around=(*student.around, config, designer.name, designer.config),
+    def restart(state: PAIREDState, key: Array, levels: Any, mask: Array) -> PAIREDState:
+        """Of all students."""
+        keys = jax.random.split(key, many)
+        begun = jax.vmap(student.restart, (0, 0, None, None))(state.inner, keys, levels, mask)
+        return state.replace(inner=begun)
+
+    slots = [f"inner.{path}" for path in student.slots] + [f"designer.{path}" for path in designer.slots]
+    return around(
+        student,
+        "paired",
+        (config, level_fn, designer.name, designer.config, *designer.around),
         steps_per_update=many * student.steps_per_update,
         init=init,
         collect=collect,
         learn=learn,
         policy=lambda state: student.policy(state.student(0)),
+        restart=restart,
+        slots=tuple(slots),
     )
 
 

@@ -9,13 +9,13 @@ from them; parallel: Jiang et al. (2023), "minimax" (arXiv:2311.12716).
     else                                    new levels of the level function; learn unless robust; those that score
                                             better than the least useful ones enter the buffer
 
-A level is kept for the whole rollout, for as many episodes as there are. In parallel, one half of each batch is new and
-the other half replayed, and only the latter is learned from. Replay-or-new is a mask and not a branch, so that it costs
-the same under `vmap`.
+A level is kept for the whole rollout, for as many episodes as there are, and until one has ended. In parallel, one half
+of each batch is new and the other half replayed, and only the latter is learned from. Replay-or-new is a mask and not a
+branch, so that it costs the same under `vmap`.
 
-Deviations from minimax and JaxUED: the levels of a batch are drawn without repetition at once, not one after another
-with growing staleness, and enter the buffer at once (`buffer_insert`). A replayed level of which no episode finished
-keeps its score, as in minimax. Use:
+Deviations from minimax and JaxUED: new levels enter the buffer at once (`buffer_insert`), not one after another, and a
+level that is several times in a batch gets the mean of its scores, not the last. A replayed level of which no episode
+finished keeps its score, as in minimax. Use:
 
     student = ppo.make(vectorize(env, 32, batched_params=True), ppo.Config(num_envs=32))
     algo = jaxrl.curriculum.attach(student, plr.make(level_fn))
@@ -35,6 +35,7 @@ from jaxtyping import Array, Bool
 from jaxrl.curriculum.level_buffer import (
     LevelBuffer,
     buffer_draw,
+    buffer_holds,
     buffer_init,
     buffer_insert,
     buffer_update,
@@ -82,44 +83,46 @@ def choose(
     key: Array,
     buffer: LevelBuffer,
     new: Any,
+    wanted: Bool[Array, " n"],
     hyper: Any,
     config: Config,
     num_replay: int,
     may_replay: Bool[Array, ""] | bool = True,
 ) -> tuple[LevelBatch, LevelBuffer]:
-    """The batch `new`, whose last `num_replay` levels are, if it is a time for that, replaced by ones of the buffer."""
+    """The batch `new`, whose last `num_replay` levels are, if it is a time for that, replaced by ones of the buffer.
+
+    Of these, the ones that are `wanted` are acted on now.
+    """
     batch = new_levels(new)
     n = batch.slot.shape[0]
-    if num_replay > config.buffer_size:
-        raise ValueError(
-            f"buffer_size={config.buffer_size} cannot fill a batch of {num_replay} levels; make it larger."
-        )
     choice_key, slot_key = jax.random.split(key)
     filled = jnp.isfinite(buffer.score).sum()
-    ready = may_replay & (filled >= hyper.min_fill * config.buffer_size) & (filled >= num_replay)
+    ready = may_replay & (filled >= hyper.min_fill * config.buffer_size) & (filled > 0)
     replay = ready if config.parallel else ready & jax.random.bernoulli(choice_key, hyper.replay_prob)
-    weights = buffer_weights(buffer, hyper.temperature, hyper.staleness, config.prioritization)
     of_replay = jnp.arange(n) >= n - num_replay
-    slots = jnp.full(n, -1).at[n - num_replay :].set(buffer_draw(slot_key, weights, num_replay))
-    slots = jnp.where(replay, slots, -1)
-    clock = buffer.clock + 1
-    rows = jnp.where(slots >= 0, slots, config.buffer_size)  # past the end: dropped
+    drawn = wanted & of_replay & replay
+    weighing = hyper.temperature, hyper.staleness, config.prioritization
+    slots, buffer = buffer_draw(slot_key, buffer, drawn, *weighing)
+    slots = jnp.where(of_replay & replay, slots, -1)
     batch = batch._replace(
         params=rows_where(slots >= 0, jax.tree.map(lambda x: x[slots], buffer.levels), new),
         slot=slots,
         learn_mask=of_replay & replay if config.robust else jnp.ones(n, bool),
         max_return=jnp.where(slots >= 0, buffer.max_return[slots], -jnp.inf),
     )
-    sampled_at = buffer.sampled_at.at[rows].set(clock, mode="drop")
-    return batch, buffer.replace(clock=clock, sampled_at=sampled_at)
+    return batch, buffer.replace(clock=buffer.clock + jnp.sum(wanted & ~drawn))
 
 
 def learned(
     buffer: LevelBuffer, batch: LevelBatch, outcomes: Outcomes, hyper: Any, config: Config, extras: Any = ()
 ) -> LevelBuffer:
-    """The buffer after a rollout: new scores of replayed levels, then what is worth it of the others."""
-    buffer = buffer_update(buffer, batch.slot, outcomes.score, outcomes.max_return)
-    score = jnp.where(batch.slot < 0, outcomes.score, -jnp.inf)
+    """The buffer after a rollout: new scores of replayed levels, then what is worth it of the others.
+
+    A replayed level whose slot went to another one meanwhile is one of the others.
+    """
+    slot = jnp.where(buffer_holds(buffer, batch.slot, batch.params), batch.slot, -1)
+    buffer = buffer_update(buffer, slot, outcomes.score, outcomes.max_return)
+    score = jnp.where(slot < 0, outcomes.score, -jnp.inf)
     usefulness = buffer_weights(buffer, hyper.temperature, hyper.staleness, config.prioritization)
     return buffer_insert(buffer, batch.params, score, outcomes.max_return, usefulness, extras)
 
@@ -133,18 +136,20 @@ def make(level_fn: Callable[[Array, Any], Any], config: Config = Config(), hyper
         params = strongly_typed(params)
         return PLRState(buffer_init(jax.eval_shape(level_fn, key, params), config.buffer_size), params, start)
 
-    def sample(key: Array, state: PLRState, n: int) -> tuple[LevelBatch, PLRState]:
+    def sample(key: Array, state: PLRState, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, PLRState]:
+        n = len(wanted)
         if config.parallel and n % 2:
             raise ValueError(f"parallel: half of a batch is replayed, and {n} levels cannot be halved.")
         key, level_key = jax.random.split(key)
         new = jax.vmap(level_fn, (0, None))(jax.random.split(level_key, n), state.params)
-        batch, buffer = choose(key, state.buffer, new, state.hyper, config, n // 2 if config.parallel else n)
+        part = n // 2 if config.parallel else n
+        batch, buffer = choose(key, state.buffer, new, wanted, state.hyper, config, part)
         return batch, state.replace(buffer=buffer)
 
     def update(key: Array, state: PLRState, batch: LevelBatch, outcomes: Outcomes) -> PLRState:
         return state.replace(buffer=learned(state.buffer, batch, outcomes, state.hyper, config))
 
-    return Curriculum(init, sample, update, "plr", config, scored=True)
+    return Curriculum(init, sample, update, "plr", (level_fn, config), scored=True)
 
 
 def check_hyper(hyper: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.curriculum.teaching import dimensions_of, levels_at
@@ -36,7 +36,8 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config = Config()) -> Cu
     def init(key: Array, params: Any) -> State:
         return State(strongly_typed(params))
 
-    def sample(key: Array, state: State, n: int) -> tuple[LevelBatch, State]:
+    def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
+        n = len(wanted)
         return levels_at(level_fn, state.params, jax.random.uniform(key, (n, D))), state
 
     def update(key: Array, state: State, batch: LevelBatch, outcomes: Outcomes) -> State:

@@ -153,7 +153,8 @@ def make(env: Environment, goal_states: Any, config: Config = Config(), hyper: H
         good = empty(config.capacity)
         return State(good.replace(count=jnp.int32(G)), empty(config.history), strongly_typed(params), start)
 
-    def sample(key: Array, state: State, n: int) -> tuple[LevelBatch, State]:
+    def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
+        n = len(wanted)
         if n % R:
             raise ValueError(f"repeats={R}: {n} slots are no multiple of it.")
         good_key, walk_key, old_key, which_key, own_key = jax.random.split(key, 5)
@@ -181,7 +182,7 @@ def make(env: Environment, goal_states: Any, config: Config = Config(), hyper: H
         anew = jax.tree.map(lambda x, y: jnp.where(good.any(), x, y), anew, state.good)
         return state.replace(good=anew, old=_added(state.old, states, good))
 
-    return Curriculum(init, sample, update, "reverse_curriculum", config)
+    return Curriculum(init, sample, update, "reverse_curriculum", config, together=R)
 
 
 def _check(hyper: Hyper) -> None:

@@ -252,7 +252,8 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         )
         return State(tree, strongly_typed(params), start)
 
-    def sample(key: Array, state: State, n: int) -> tuple[LevelBatch, State]:
+    def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
+        n = len(wanted)
         tree, hyper = state.tree, state.hyper
         mode_key, region_key, x_key, noise_key = jax.random.split(key, 4)
         weight = jnp.where(jnp.any(tree.alp > 0), tree.alp, jnp.arange(R) < tree.size)

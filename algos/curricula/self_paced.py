@@ -188,7 +188,8 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         mean, std = jnp.broadcast_to(start.start_mean, (D,)), jnp.broadcast_to(start.start_std, (D,))
         return State(mean, std, memory(config.num_contexts, D + 1), strongly_typed(params), start)
 
-    def sample(key: Array, state: State, n: int) -> tuple[LevelBatch, State]:
+    def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
+        n = len(wanted)
         x = state.mean + state.std * jax.random.normal(key, (n, D))
         return levels_at(level_fn, state.params, jnp.clip(x, 0, 1))._replace(note=x), state
 

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import Algorithm, check_at_least_one
 from jaxrl.curriculum.attachment import AttachedRollout, AttachedState, attach, outcomes
@@ -133,7 +133,7 @@ def make(
     """`student` under SFL over the levels that `level_fn(key, params)` draws. An Algorithm again.
 
     Args:
-        student: on environments with batched params, as `attach` takes; its states must have `replace`.
+        student: on environments with batched params, as `attach` takes.
         score: of a look, `(seen, batch, outcomes, hyper) -> (N,)`, as `learnability` or what `oracle_regret` makes.
         success_above: an episode of higher return succeeds.
 
@@ -153,7 +153,8 @@ def make(
         buffer = buffer_init(jax.eval_shape(level_fn, key, params), config.buffer_size)
         return SFLState(buffer.levels, buffer.score, jnp.int32(0), params, start)
 
-    def sample(key: Array, state: SFLState, n: int) -> tuple[LevelBatch, SFLState]:
+    def sample(key: Array, state: SFLState, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, SFLState]:
+        n = len(wanted)
         level_key, slot_key = jax.random.split(key)
         batch = choose(slot_key, state, draw(level_key, state.params, n))
         return batch, state.replace(rollouts=state.rollouts + 1)
@@ -161,7 +162,7 @@ def make(
     def update(key: Array, state: SFLState, batch: LevelBatch, outcomes: Outcomes) -> SFLState:
         return state
 
-    attached = attach(student, Curriculum(init, sample, update, "sfl", config), score, success_above)
+    attached = attach(student, Curriculum(init, sample, update, "sfl", (level_fn, config)), score, success_above)
 
     def refreshed(key: Array, state: AttachedState) -> SFLState:
         """A new buffer, of the best of new levels as the student sees them now."""
@@ -169,8 +170,8 @@ def make(
         def looked_at(key):
             level_key, look_key = jax.random.split(key)
             levels = draw(level_key, state.curriculum.params, config.chunk)
-            seen: Any = look(student, state.student, look_key, levels, config.num_steps)
-            return levels, outcomes(seen, new_levels(levels), score, state.student.hyper, success_above).score
+            seen: Any = look(student, state.inner, look_key, levels, config.num_steps)
+            return levels, outcomes(seen, new_levels(levels), score, state.inner.hyper, success_above).score
 
         keys = jax.random.split(key, config.num_levels // config.chunk)
         levels, scores = jax.lax.map(looked_at, keys)
@@ -195,7 +196,4 @@ def make(
         }
         return state, metrics
 
-    return attached._replace(
-        collect=collect,
-        learn=learn,
-    )
+    return attached._replace(collect=collect, learn=learn)

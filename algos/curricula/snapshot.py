@@ -206,6 +206,7 @@ def staged(student: Algorithm, snapshot_steps: int) -> Algorithm:
 
     return student._replace(
         name=f"{student.name}+snapshots",
+        around=(*student.around, "snapshots", snapshot_steps),
         init=init,
         collect=lambda state: student.collect(now(state)),
     )
@@ -222,7 +223,8 @@ def make(table: Snapshots, hyper: Hyper | None = None) -> Curriculum:
             raise ValueError(f"snapshot: {type(params).__name__} are no params of a FromStates environment.")
         return State(table, strongly_typed(params), jnp.int32(0), start)
 
-    def sample(key: Array, state: State, n: int) -> tuple[LevelBatch, State]:
+    def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
+        n = len(wanted)
         i = jax.vmap(draw, (0, None))(jax.random.uniform(key, (n,)), state.table.weights)
         level = StartParams(
             env=jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), state.params.env),

@@ -40,7 +40,7 @@ def cycles(cur: Curriculum, size: int, length: int):
 
     def cycle(state, key):
         sample_key, score_key, update_key = jax.random.split(key, 3)
-        batch, state = cur.sample(sample_key, state, BATCH)
+        batch, state = cur.sample(sample_key, state, jnp.ones(BATCH, bool))
         score = jax.random.uniform(score_key, (BATCH,))
         seen = Outcomes(score, score, score, score, score, jnp.ones(BATCH, jnp.int32))
         return cur.update(update_key, state, batch, seen), None

@@ -52,7 +52,7 @@ def curves(name, useless, seeds):
     def episode(carry, key):
         competence, cstate = carry
         sample_key, update_key = jax.random.split(key)
-        batch, cstate = cur.sample(sample_key, cstate, 1)
+        batch, cstate = cur.sample(sample_key, cstate, jnp.ones(1, bool))
         competence, reward = CUBES.episodes(competence, batch.note)
         seen = Outcomes(reward, reward, reward, reward, reward, jnp.ones(1, jnp.int32))
         return (competence, cur.update(update_key, cstate, batch, seen)), None

@@ -7,9 +7,9 @@ replay is made of, `teaching` what teachers of continuous parameters share.
 from jaxrl.curriculum.attachment import AttachedRollout, AttachedState, attach, outcomes
 from jaxrl.curriculum.level_buffer import (
     LevelBuffer,
-    best_slots,
     buffer_draw,
     buffer_find,
+    buffer_holds,
     buffer_init,
     buffer_insert,
     buffer_update,
@@ -35,9 +35,9 @@ __all__ = [
     "Outcomes",
     "algorithmic_regret",
     "attach",
-    "best_slots",
     "buffer_draw",
     "buffer_find",
+    "buffer_holds",
     "buffer_init",
     "buffer_insert",
     "buffer_update",

@@ -7,14 +7,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, Around, around
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels
 from jaxrl.curriculum.scores import max_mc
 from jaxrl.environment import is_concrete, pytree, strongly_typed
+from jaxrl.math import rarely
 from jaxrl.rollout import Ends
+from jaxrl.vectorize import rows_where
 
 
 def outcomes(
@@ -40,37 +41,39 @@ def outcomes(
     return seen if score is None else seen._replace(score=score(rollout, batch, seen, hyper))
 
 
+def nothing_seen(n: int) -> Outcomes:
+    """The outcomes of levels of which no episode ended."""
+    zero, worst = jnp.zeros(n), jnp.full(n, -jnp.inf)
+    return Outcomes(zero, zero, zero, score=worst, max_return=worst, episodes=jnp.zeros(n, jnp.int32))
+
+
+def added(before: Outcomes, now: Outcomes) -> Outcomes:
+    """The outcomes of two rollouts on the same levels. The score is that of the later one in which an episode ended."""
+    episodes = before.episodes + now.episodes
+
+    def mean(x, y):
+        return (x * before.episodes + y * now.episodes) / jnp.maximum(episodes, 1)
+
+    return Outcomes(
+        *map(mean, before[:3], now[:3]),
+        score=jnp.where(now.episodes > 0, now.score, before.score),
+        max_return=jnp.maximum(before.max_return, now.max_return),
+        episodes=episodes,
+    )
+
+
 @pytree
-class AttachedState:
-    """A student's state and its curriculum's. The public fields of an algorithm's state are the student's."""
+class AttachedState(Around):
+    """A student's state, its curriculum's, and the levels that are being played. `inner.step` counts the steps learned
+    from, by which the student anneals; `step` all."""
 
     key: jax.Array
-    student: Any
+    step: jax.Array
+    inner: Any
     curriculum: Any
-
-    @property
-    def hyper(self) -> Any:
-        return self.student.hyper
-
-    @property
-    def env_params(self) -> Any:
-        return self.student.env_params
-
-    @property
-    def env_state(self) -> Any:
-        return self.student.env_state
-
-    @property
-    def obs(self) -> Any:
-        return self.student.obs
-
-    @property
-    def step(self) -> Any:
-        return self.student.step
-
-    @property
-    def weights(self) -> Any:
-        return self.student.weights
+    batch: LevelBatch  # leading axis N
+    seen: Outcomes  # so far, of levels that stay
+    wanted: jax.Array  # (N,) bool: the slot's level is done with
 
 
 class AttachedRollout(NamedTuple):
@@ -91,18 +94,22 @@ def attach(
     score: Callable[..., Array] | None = max_mc,
     success_above: float = 0.0,
 ) -> Algorithm:
-    """`student`, each of whose rollouts starts on the levels that `curriculum` chooses. An Algorithm again.
+    """`student`, on the levels that `curriculum` chooses. An Algorithm again.
 
-    `env_params` given to `init` are the level distribution's. Only episodes that end within a rollout are seen, so
-    rollouts must be as long as episodes; the metric `levels_finished` is the share of levels of which one was. A
-    rollout with nothing to learn from costs no gradients (under `vmap` it does), and leaves the student as it was; its
-    losses are reported as 0.
+    A slot has its level until the first rollout in which an episode ends on it; then the next rollout starts there with
+    another one. So rollouts may be shorter than episodes. The metric `levels_finished` is the share of the slots that
+    were done with their level; means over levels, as `level_score`, are over those, NaN where there was none.
+
+    `env_params` given to `init` are the level distribution's. A rollout with nothing to learn from costs no gradients
+    (under `vmap` it does), and leaves the student as it was, also in the steps by which it anneals; its losses are
+    reported as 0.
 
     Args:
         score: `(rollout, batch, seen, hyper) -> (N,)`, as `max_mc`, `positive_value_loss`, `l1_value_loss`,
             `learnability` and what `oracle_regret` makes, for rollouts with `value`, `next_value` and `learn_mask` (as
-            ppo's). None for curricula that read no score and learn from all levels, as domain randomisation and
-            teachers: then students without values (sac, td3, dqn with n_step 1) may have one, too.
+            ppo's); of an episode longer than a rollout it sees the steps in the last one. None for curricula that read
+            no score and learn from all levels, as domain randomisation and teachers: then students without values (sac,
+            td3, dqn) may have one, too.
         success_above: an episode of higher return succeeds.
 
     Raises ValueError unless the student's environments were vectorised with `batched_params=True`, and without a score
@@ -117,29 +124,44 @@ def attach(
         )
     if curriculum.scored and score is None:
         raise ValueError(f"attach: {curriculum.name} goes by scores of levels, so it needs a score, as max_mc.")
+    if venv.num_envs % curriculum.together:
+        raise ValueError(
+            f"attach: {curriculum.name} gives levels to {curriculum.together} slots together, and "
+            f"{venv.num_envs} are no multiple of it."
+        )
 
-    everywhere = np.ones(venv.num_envs, bool)
+    N = venv.num_envs
+    everywhere = jnp.ones(N, bool)
 
-    def sample(key, cstate):
-        batch, cstate = curriculum.sample(key, cstate, venv.num_envs)
+    def sample(key, cstate, wanted):
+        batch, cstate = curriculum.sample(key, cstate, wanted)
         return batch._replace(params=strongly_typed(batch.params)), cstate
 
     def init(key, hyper=None, env_params=None):
         key, curriculum_key, student_key, check_key = jax.random.split(key, 4)
         cstate = curriculum.init(curriculum_key, venv.env.default_params if env_params is None else env_params)
         # The student begins on the default params, as collect draws the levels on which it acts first.
-        after = student.init(student_key, hyper)
-        levels = jax.eval_shape(sample, key, cstate)[0].params
-        check_levels("attach", levels, after.env_params, f"{venv.num_envs} params of {venv.env.id}")
+        inner = student.init(student_key, hyper)
+        shapes = jax.eval_shape(sample, key, cstate, everywhere)[0]
+        check_levels("attach", shapes.params, inner.env_params, f"{N} params of {venv.env.id}")
         if is_concrete((key, cstate)):
-            venv.env.validate(jax.jit(sample)(check_key, cstate)[0].params)
-        return AttachedState(key, after, cstate)
+            venv.env.validate(jax.jit(sample)(check_key, cstate, everywhere)[0].params)
+        batch = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return AttachedState(key, inner.step, inner, cstate, batch, nothing_seen(N), everywhere)
 
     def collect(state):
         key, sample_key, restart_key = jax.random.split(state.key, 3)
-        batch, cstate = sample(sample_key, state.curriculum)
-        after, rollout = student.collect(student.restart(state.student, restart_key, batch.params, everywhere))
-        return state.replace(key=key, student=after, curriculum=cstate), AttachedRollout(rollout, batch)
+        wanted = state.wanted
+
+        def chosen():
+            batch, cstate = sample(sample_key, state.curriculum, wanted)
+            return rows_where(wanted, batch, state.batch), cstate
+
+        batch, cstate = rarely(wanted.any(), chosen, (state.batch, state.curriculum))
+        inner, rollout = student.collect(student.restart(state.inner, restart_key, batch.params, wanted))
+        step = state.step + student.steps_per_update
+        state = state.replace(key=key, step=step, inner=inner, curriculum=cstate, batch=batch)
+        return state, AttachedRollout(rollout, batch)
 
     def look(state, rollout):
         """In place of the student's `learn`."""
@@ -157,29 +179,40 @@ def attach(
                 "and learning is held back; those of ppo and ppo_rnn have. Curricula that need neither: score=None."
             )
         rollout = rollout._replace(learn_mask=learn_mask)
-        return jax.lax.cond(learn_mask.any(), student.learn, look, state, rollout)
+        inner, metrics = jax.lax.cond(learn_mask.any(), student.learn, look, state, rollout)
+        held_back = student.steps_per_update // N * jnp.sum(~learn_mask, dtype=inner.step.dtype)
+        return inner.replace(step=inner.step - held_back), metrics
 
     def learn(state, rollout):
         key, update_key = jax.random.split(state.key)
         batch = rollout.batch
-        after, metrics = learn_from(state.student, rollout.student, batch.learn_mask)
-        seen = outcomes(rollout.student, batch, score, state.student.hyper, success_above)
-        cstate = curriculum.update(update_key, state.curriculum, batch, seen)
-        known = jnp.isfinite(seen.score)
+        inner, metrics = learn_from(state.inner, rollout.student, batch.learn_mask)
+        now = outcomes(rollout.student, batch, score, state.inner.hyper, success_above)
+        seen = added(state.seen, now)
+        done = jnp.repeat((seen.episodes > 0).reshape(-1, curriculum.together).all(1), curriculum.together)
+        nothing = nothing_seen(N)
+        finished = rows_where(done, seen, nothing)
+        cstate = curriculum.update(update_key, state.curriculum, batch, finished)
+
+        def mean(x, valid):
+            return jnp.where(valid.any(), jnp.where(valid, x, 0).sum() / jnp.maximum(valid.sum(), 1), jnp.nan)
+
         metrics = {
             **metrics,
-            "level_score": jnp.where(known, seen.score, 0).sum() / jnp.maximum(known.sum(), 1),
-            "level_success": seen.success.mean(),
-            "levels_finished": (seen.episodes > 0).mean(),
+            "level_score": mean(finished.score, jnp.isfinite(finished.score)),
+            "level_success": mean(finished.success, done),
+            "levels_finished": done.mean(),
             "levels_replayed": (batch.slot >= 0).mean(),
         }
-        return state.replace(key=key, student=after, curriculum=cstate), metrics
+        rest = {"seen": rows_where(done, nothing, seen), "wanted": done}
+        return state.replace(key=key, inner=inner, curriculum=cstate, **rest), metrics
 
-    return student._replace(
-        name=f"{student.name}+{curriculum.name}",
-        around=(*student.around, curriculum.settings, score, success_above),
+    return around(
+        student,
+        curriculum.name,
+        (curriculum.settings, score, success_above),
         init=init,
         collect=collect,
         learn=learn,
-        policy=lambda state: student.policy(state.student),
+        slots=(),  # levels belong to what the curriculum knows of them
     )

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree, UInt32
+from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 
 from jaxrl.environment import pytree
 
@@ -24,11 +24,11 @@ class LevelBuffer:
     levels: Any  # leading axis C
     score: jax.Array  # (C,)
     max_return: jax.Array  # (C,)
-    sampled_at: jax.Array  # (C,) int32, the clock when last acted on
+    sampled_at: jax.Array  # (C,) int32, the clock when last drawn or acted on
     rank: jax.Array  # (C,) int32, 1 is the highest score; of equal ones the first slot's is better
     hash: jax.Array  # (C,) uint32
     extras: Any  # leading axis C: whatever else is to be known of each
-    clock: jax.Array  # int32, batches drawn
+    clock: jax.Array  # int32, levels handed out
 
 
 def buffer_init(example: PyTree, capacity: int, extras: PyTree = ()) -> LevelBuffer:
@@ -73,35 +73,71 @@ def buffer_weights(
     give) counting as zero. What is zero everywhere counts as equal. Zero for empty slots; the weights sum to one unless
     all are empty.
     """
-    filled = jnp.isfinite(buffer.score)
+    by_score = _normalized(_worth(buffer, temperature, prioritization), buffer)
+    return (1 - staleness) * by_score + staleness * _normalized(_age(buffer, buffer.clock), buffer)
+
+
+def _worth(buffer: LevelBuffer, temperature: Array | float, prioritization: str) -> Float[Array, " C"]:
+    """h^(1/temperature)."""
     if prioritization == "rank":
         h = 1 / buffer.rank.astype(buffer.score.dtype)
     elif prioritization == "proportional":
-        h = jnp.where(filled, jnp.maximum(buffer.score, 0), 0)
+        h = jnp.where(jnp.isfinite(buffer.score), jnp.maximum(buffer.score, 0), 0)
         h = h / jnp.maximum(h.max(), 1e-30)  # the power of a large score would overflow
     else:
         raise ValueError(f"prioritization={prioritization!r}: it is 'rank' or 'proportional'.")
-    by_score = jnp.where(h > 0, jnp.exp(jnp.log(jnp.where(h > 0, h, 1)) / temperature), 0)
-    by_age = (buffer.clock - buffer.sampled_at).astype(by_score.dtype)
-
-    def normalized(weights):
-        weights = jnp.where(filled, weights, 0)
-        weights = jnp.where(weights.sum() > 0, weights, filled)
-        return weights / jnp.maximum(weights.sum(), 1e-30)
-
-    return (1 - staleness) * normalized(by_score) + staleness * normalized(by_age)
+    return jnp.where(h > 0, jnp.exp(jnp.log(jnp.where(h > 0, h, 1)) / temperature), 0)
 
 
-def buffer_draw(key: Array, weights: Float[Array, " C"], n: int) -> Int[Array, " n"]:
-    """`n` slots without repetition, in proportion to `weights` (Gumbel top-k); repeats only where fewer have weight."""
-    log_weights = jnp.where(weights > 0, jnp.log(jnp.where(weights > 0, weights, 1)), -jnp.inf)
-    return best_slots(log_weights + jax.random.gumbel(key, weights.shape, weights.dtype), n, n)
+def _age(buffer: LevelBuffer, clock: Int[Array, ""]) -> Float[Array, " C"]:
+    return (clock - buffer.sampled_at).astype(buffer.score.dtype)
 
 
-def best_slots(value: Float[Array, " C"], k: int, n: int) -> Int[Array, " n"]:
-    """The slots of the `k` highest values above -inf, repeated in their order until there are `n`."""
-    value, slots = jax.lax.top_k(value, min(k, value.shape[0]))
-    return slots[jnp.arange(n) % jnp.maximum(jnp.isfinite(value).sum(), 1)]
+def _normalized(weights: Float[Array, " C"], buffer: LevelBuffer) -> Float[Array, " C"]:
+    """To sum 1 over what is filled; all equal where none has weight."""
+    filled = jnp.isfinite(buffer.score)
+    weights = jnp.where(filled, weights, 0)
+    weights = jnp.where(weights.sum() > 0, weights, filled)
+    return weights / jnp.maximum(weights.sum(), 1e-30)
+
+
+def buffer_draw(
+    key: Array,
+    buffer: LevelBuffer,
+    drawn: Bool[Array, " n"],
+    temperature: Float[Array, ""] | float,
+    staleness: Float[Array, ""] | float,
+    prioritization: str = "rank",
+) -> tuple[Int[Array, " n"], LevelBuffer]:
+    """`(slots, buffer)`: one after another, each by `buffer_weights` as they are then, the same one perhaps again.
+
+    With each the clock ticks, and the age of the level that was drawn is 0. So the best level of a buffer makes up the
+    share of a batch that its weight says, while the oldest is drawn for its age but once. Rows that are not `drawn`
+    leave the buffer as it was.
+    """
+    n = drawn.shape[0]
+    which_key, place_key = jax.random.split(key)
+    aged = jax.random.bernoulli(which_key, staleness, (n,))  # P_replay is a mixture of two distributions
+    place = jax.random.uniform(place_key, (n,), buffer.score.dtype)
+    by_score = _quantiles(_normalized(_worth(buffer, temperature, prioritization), buffer), place)
+
+    def draw(buffer, inputs):
+        drawn, aged, place, best = inputs
+        oldest = _quantiles(_normalized(_age(buffer, buffer.clock), buffer), place)
+        slot = jnp.where(aged, oldest, best)
+        clock = buffer.clock + drawn
+        at = jnp.where(drawn, slot, buffer.score.shape[0])  # past the end: dropped
+        return buffer.replace(clock=clock, sampled_at=buffer.sampled_at.at[at].set(clock, mode="drop")), slot
+
+    buffer, slots = jax.lax.scan(draw, buffer, (drawn, aged, place, by_score))
+    return slots, buffer
+
+
+def _quantiles(weights: Float[Array, " C"], place: Float[Array, "*n"]) -> Int[Array, "*n"]:
+    """The slots at these places in [0, 1) of the distribution; those without weight are never found."""
+    below = jnp.cumsum(weights)
+    last = jnp.max(jnp.where(weights > 0, jnp.arange(weights.shape[0]), 0))
+    return jnp.minimum(jnp.searchsorted(below, place * below[-1], side="right"), last).astype(jnp.int32)
 
 
 def buffer_find(buffer: LevelBuffer, levels: PyTree) -> Int[Array, " n"]:
@@ -112,9 +148,14 @@ def buffer_find(buffer: LevelBuffer, levels: PyTree) -> Int[Array, " n"]:
     words = _words(levels)
     slots = jnp.arange(buffer.hash.shape[0])
     slot = jnp.max(jnp.where(buffer.hash == _hash(words)[:, None], slots, -1), 1)
+    return jnp.where(buffer_holds(buffer, slot, levels), slot, -1)
+
+
+def buffer_holds(buffer: LevelBuffer, slot: Int[Array, " n"], levels: PyTree) -> Bool[Array, " n"]:
+    """Whether these slots hold these levels, bit for bit; slot -1 holds none."""
     held = jax.tree.map(lambda x: x[slot], buffer.levels)
-    equal = jnp.all(_words(held) == words, 1) & jnp.isfinite(buffer.score[slot])
-    return jnp.where((slot >= 0) & equal, slot, -1)
+    equal = jnp.all(_words(held) == _words(levels), 1)
+    return (slot >= 0) & equal & jnp.isfinite(buffer.score[slot])
 
 
 def _words(levels: PyTree) -> UInt32[Array, "n words"]:
@@ -167,13 +208,16 @@ def buffer_update(
 ) -> LevelBuffer:
     """What a rollout showed of levels that the buffer holds; slot -1 is none of them.
 
-    Where the score is not finite (nothing was learned of it), all stays as it was. Of a slot that is named twice the
-    first counts.
+    Where the score is not finite (nothing was learned of it), all stays as it was. A slot that is named several times
+    gets the mean of its scores and the best of its returns.
     """
+    n, C = slot.shape[0], buffer.score.shape[0]
     kept = (slot >= 0) & jnp.isfinite(score)
-    C = buffer.score.shape[0]
-    rows = jnp.where(kept, slot, C + jnp.arange(slot.shape[0]))  # past the end: dropped; no two are equal
-    rows = jnp.where(_first_equal(_words(rows)) < jnp.arange(rows.shape[0]), C, rows)
+    every = jnp.where(kept, slot, C + jnp.arange(n))  # past the end: dropped; no two are equal
+    same = every[:, None] == every
+    score = jnp.where(kept, jnp.sum(same * jnp.where(kept, score, 0), 1) / same.sum(1), -jnp.inf)
+    max_return = jnp.max(jnp.where(same, max_return, -jnp.inf), 1)
+    rows = jnp.where(jnp.argmax(same, 1) < jnp.arange(n), C, every)
     return _scored(buffer, rows, score).replace(
         max_return=buffer.max_return.at[rows].max(max_return, mode="drop"),
         sampled_at=buffer.sampled_at.at[rows].set(buffer.clock, mode="drop"),

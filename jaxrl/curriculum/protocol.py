@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 
 class LevelBatch(NamedTuple):
-    """The levels of one rollout, leading axis n."""
+    """The levels of n slots, leading axis n."""
 
     params: Any  # levels: env params with leading axis n
     slot: Int[Array, " n"]  # where in the buffer it comes from, -1 for a new one
@@ -30,25 +30,31 @@ class LevelBatch(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """What a rollout showed of each level, (n,) each; without a finished episode means are 0 and max_return is -inf."""
+    """What a level's episodes showed, (n,) each; without a finished one means are 0, score and max_return -inf."""
 
     episode_return: Array  # mean over finished episodes
     episode_length: Array  # likewise
     success: Array  # share of finished episodes that succeed
     score: Array  # of the level for training, higher is more useful
-    max_return: Array  # best return ever seen, this rollout included
+    max_return: Array  # best return ever seen, now included
     episodes: Array  # finished episodes, int32
 
 
 class Curriculum(NamedTuple):
-    """`params` are the level distribution's, handed to the level function."""
+    """`params` are the level distribution's, handed to the level function.
+
+    A slot keeps its level until an episode has ended on it. So `sample` makes levels for n slots, of which those in
+    `wanted` get theirs, and to `update` a level comes once, in the rollout where it is done with; `episodes` is 0 in
+    the other rows.
+    """
 
     init: Callable[[Array, Any], Any]  # (key, params) -> cstate
-    sample: Callable[[Array, Any, int], tuple[LevelBatch, Any]]  # (key, cstate, n) -> (batch, cstate)
+    sample: Callable[[Array, Any, Array], tuple[LevelBatch, Any]]  # (key, cstate, wanted (n,)) -> (batch, cstate)
     update: Callable[[Array, Any, LevelBatch, Outcomes], Any]  # (key, cstate, batch, outcomes) -> cstate
     name: str = "curriculum"
     settings: Any = ()  # static ones, which tell runs apart
     scored: bool = False  # it reads scores, or holds levels back from learning
+    together: int = 1  # so many slots in a row get new levels at once, when all of them are done
 
 
 def new_levels(params: PyTree) -> LevelBatch:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, Around, around
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 
 
@@ -48,47 +48,12 @@ class Monitor:
 
 
 @pytree
-class AdaptiveState:
-    """The adapted algorithm's state and the monitor. The public fields of an algorithm's state are the inner one's."""
+class AdaptiveState(Around):
+    """The adapted algorithm's state and the monitor."""
 
     inner: Any
     ratio: Ratio
     monitor: Monitor
-
-    @property
-    def key(self) -> Any:
-        return self.inner.key
-
-    @property
-    def hyper(self) -> Any:
-        return self.inner.hyper
-
-    @property
-    def env_params(self) -> Any:
-        return self.inner.env_params
-
-    @property
-    def env_state(self) -> Any:
-        return self.inner.env_state
-
-    @property
-    def obs(self) -> Any:
-        return self.inner.obs
-
-    @property
-    def step(self) -> Any:
-        return self.inner.step
-
-    @property
-    def weights(self) -> Any:
-        return self.inner.weights
-
-    def replace(self, **changes: Any) -> AdaptiveState:
-        """A copy with fields of this or of the adapted algorithm's state changed."""
-        own = {name: changes.pop(name) for name in ("inner", "ratio", "monitor") if name in changes}
-        if changes:
-            own["inner"] = own.get("inner", self.inner).replace(**changes)
-        return dataclasses.replace(self, **own)  # pyright: ignore[reportArgumentType]
 
 
 def should_switch(mean: Float[Array, ""], previous: Float[Array, ""], gap: Float[Array, ""] | float) -> Bool[Array, ""]:
@@ -165,10 +130,4 @@ def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
         metrics = {**metrics, "replay_ratio": inner.hyper.replay_ratio}
         return with_ratio(state.replace(inner=inner, monitor=monitor)), metrics
 
-    return algo._replace(
-        name=f"{algo.name}+adaptive_replay_ratio",
-        init=init,
-        collect=collect,
-        learn=learn,
-        policy=lambda state: algo.policy(state.inner),
-    )
+    return around(algo, "adaptive_replay_ratio", (unit,), init=init, collect=collect, learn=learn)

@@ -62,7 +62,7 @@ def test_an_exchange_copies_the_learner_and_not_its_place():
     state = state.replace(score=jnp.array([0.0, 1, 2, 3, 5, 6]))
     exchange = algo.learn.__self__.exchange
     new, copied = jax.jit(exchange)(jax.random.key(1), state)
-    old, members = state.members, new.members
+    old, members = state.inner, new.inner
     assert copied == 2 and list(new.score[2:]) == [2, 3, 5, 6]
     for who in (0, 1):
         whom = {5.0: 4, 6.0: 5}[float(new.score[who])]
@@ -93,7 +93,7 @@ def test_no_key_is_used_twice():
     """In what is its own; the checker does not follow keys through a vmapped scan, which the students' rollouts are."""
     algo = made()
     exchange, state = algo.learn.__self__.exchange, algo.init(jax.random.key(5))
-    state = state.replace(members=state.members.replace(key=None))
+    state = state.replace(inner=state.inner.replace(key=None))
     seen = assert_no_key_reuse(lambda key: exchange(key, state)[0].hyper.learning_rate, jax.random.key(6))
     assert np.all(np.isfinite(seen))
 

@@ -35,7 +35,7 @@ def seen(returns, episodes=None):
 
 
 def test_it_begins_at_one_level(cur, start):
-    batch, _ = cur.sample(jax.random.key(1), start, 16)
+    batch, _ = cur.sample(jax.random.key(1), start, jnp.ones(16, bool))
     default = start.params
     np.testing.assert_allclose(batch.params.length, np.full(16, default.length))
     np.testing.assert_allclose(batch.params.mass_pole, np.full(16, default.mass_pole))
@@ -43,7 +43,7 @@ def test_it_begins_at_one_level(cur, start):
 
 
 def test_boundaries_move_when_they_have_enough_returns(cur, start):
-    batch, _ = cur.sample(jax.random.key(1), start, 8)
+    batch, _ = cur.sample(jax.random.key(1), start, jnp.ones(8, bool))
     # Low of 0: too few. High of 0: mean 10, out. Low of 1: mean 2, narrows, but not past the start. High of 1: between.
     on = batch._replace(note=jnp.asarray([0, 0, 2, 2, 2, 1, 1, 1]))
     state = cur.update(jax.random.key(2), start, on, seen([99, 99, 5, 10, 15, 2, 2, 2]))
@@ -72,7 +72,7 @@ def test_a_box_ends_at_the_unit_box(start):
 
 def test_levels_are_of_the_box_and_on_its_boundaries(cur, start):
     state = start.replace(low=jnp.asarray([0.2, 0.4]), high=jnp.asarray([0.6, 0.9]))
-    batch, _ = jax.jit(cur.sample, static_argnums=2)(jax.random.key(3), state, 4000)
+    batch, _ = jax.jit(cur.sample)(jax.random.key(3), state, jnp.ones(4000, bool))
     x = np.stack([batch.params.length / start.params.length, batch.params.mass_pole / start.params.mass_pole], 1) - 0.5
     note = np.asarray(batch.note)
     assert ((x > np.array([0.2, 0.4]) - 1e-5) & (x < np.array([0.6, 0.9]) + 1e-5)).all()

@@ -121,7 +121,7 @@ def test_starts_that_are_kept():
 def test_good_starts_by_hand():
     start = CUR.init(KEY, PARAMS)
     assert start.good.size == 1 and start.old.size == 0
-    batch, _ = CUR.sample(KEY, start, 6)
+    batch, _ = CUR.sample(KEY, start, jnp.ones(6, bool))
     batch = batch._replace(
         params=batch.params.replace(states=jax.tree.map(lambda x: x[:, None], cells(1, 2, 3, 4, 5, 6)))
     )
@@ -142,7 +142,7 @@ def test_good_starts_by_hand():
 def test_batches_are_walks_from_good_starts_and_old_ones():
     cur = reverse.make(STARTS, GOAL, reverse.Config(8, 4, 3, 1), reverse.Hyper(old_share=0.25, own_share=0.2, limit=9))
     start = cur.init(KEY, PARAMS)
-    batch, _ = cur.sample(KEY, start, 2000)
+    batch, _ = cur.sample(KEY, start, jnp.ones(2000, bool))
     index = np.asarray(batch.params.states.index)[:, 0]
     assert index.min() >= LENGTH - 4 and (index < LENGTH - 1).mean() > 0.5
     np.testing.assert_allclose(np.mean(batch.params.share), 0.8, atol=0.03)
@@ -151,7 +151,7 @@ def test_batches_are_walks_from_good_starts_and_old_ones():
         good=start.good.replace(states=cells(*[20] * 8), count=jnp.int32(5)),
         old=start.old.replace(states=cells(1, 2, 3, 4), count=jnp.int32(2)),
     )
-    index = np.asarray(cur.sample(KEY, state, 2000)[0].params.states.index)[:, 0]
+    index = np.asarray(cur.sample(KEY, state, jnp.ones(2000, bool))[0].params.states.index)[:, 0]
     assert set(index) <= {1, 2, *range(17, 24)}
     np.testing.assert_allclose((index <= 2).mean(), 0.25, atol=0.03)
     # Slots that start by themselves say nothing of the state they were given.
@@ -164,10 +164,10 @@ def test_batches_are_walks_from_good_starts_and_old_ones():
 def test_slots_that_share_a_start():
     cur = reverse.make(STARTS, GOAL, reverse.Config(8, 4, 3, repeats=3), reverse.Hyper(low=0.3))
     start = cur.init(KEY, PARAMS)
-    batch, _ = cur.sample(KEY, start, 300)
+    batch, _ = cur.sample(KEY, start, jnp.ones(300, bool))
     index = np.asarray(batch.params.states.index).reshape(100, 3)
     assert (index == index[:, :1]).all() and len(set(index[:, 0])) > 1
-    six, _ = cur.sample(KEY, start, 9)
+    six, _ = cur.sample(KEY, start, jnp.ones(9, bool))
     states = jax.tree.map(lambda x: x[:, None], cells(7, 7, 7, 8, 8, 8, 9, 9, 9))
     share = jnp.array([1.0, 1, 1, 1, 1, 1, 1, 0, 0])
     six = six._replace(params=six.params.replace(states=states, share=share))
@@ -176,12 +176,12 @@ def test_slots_that_share_a_start():
     state = cur.update(KEY, start, six, outcomes)
     assert state.good.size == 1 and state.good.states.index[0] == 8
     with pytest.raises(ValueError, match="repeats=3: 10 slots are no multiple of it"):
-        cur.sample(KEY, start, 10)
+        cur.sample(KEY, start, jnp.ones(10, bool))
 
 
 def cycle(key, state):
     sample_key, update_key = jax.random.split(key)
-    batch, state = CUR.sample(sample_key, state, 6)
+    batch, state = CUR.sample(sample_key, state, jnp.ones(6, bool))
     return CUR.update(update_key, state, batch, seen(batch.params.states.index[:, 0] / LENGTH))
 
 

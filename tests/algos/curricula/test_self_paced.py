@@ -187,7 +187,7 @@ def seen(returns, episodes=None):
 def step(key, state, skill, n=10):
     """A student that can do what is left of its skill."""
     sample_key, update_key = jax.random.split(key)
-    batch, state = CUR.sample(sample_key, state, n)
+    batch, state = CUR.sample(sample_key, state, jnp.ones(n, bool))
     return CUR.update(update_key, state, batch, seen((batch.params.mean(1) < skill).astype(float))), batch
 
 
@@ -223,7 +223,7 @@ def test_a_batch_of_runs_is_the_single_runs():
 
 def test_levels_are_in_the_box_and_notes_where_they_were_drawn():
     state = CUR.init(KEY, ()).replace(mean=jnp.array([0.0, 1.0]), std=jnp.full(2, 0.2))
-    batch, _ = CUR.sample(KEY, state, 512)
+    batch, _ = CUR.sample(KEY, state, jnp.ones(512, bool))
     np.testing.assert_array_equal(batch.params, jnp.clip(batch.note, 0, 1))
     assert (batch.note[:, 0] < 0).any() and (batch.note[:, 1] > 1).any()
     np.testing.assert_allclose(batch.note.mean(0), [0, 1], atol=0.03)
@@ -234,7 +234,7 @@ def test_levels_are_in_the_box_and_notes_where_they_were_drawn():
 @pytest.mark.light
 def test_unfinished_episodes_do_not_count_and_keys_are_used_once():
     start = CUR.init(KEY, ())
-    batch, _ = CUR.sample(KEY, start, 60)
+    batch, _ = CUR.sample(KEY, start, jnp.ones(60, bool))
     after = CUR.update(KEY, start, batch, seen(jnp.ones(60), jnp.zeros(60, jnp.int32)))
     jax.tree.map(np.testing.assert_array_equal, start, after)
     assert_no_key_reuse(lambda key, state: step(key, state, 0.5)[0], jax.random.key(1), start)

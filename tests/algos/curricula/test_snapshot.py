@@ -266,16 +266,16 @@ def test_a_student_off_policy():
 def test_as_a_curriculum():
     cur = snapshot.make(TABLE, snapshot.Hyper(batches=2, limit=5))
     state = cur.init(KEY, STARTS.default_params)
-    batch, after = cur.sample(KEY, state, 4000)
+    batch, after = cur.sample(KEY, state, jnp.ones(4000, bool))
     np.testing.assert_allclose(
         np.bincount(np.asarray(batch.params.states.index)[:, 0], minlength=7)[[0, 3, 6]] / 4000,
         [0.25, 0.25, 0.5],
         atol=0.03,
     )
     assert (np.asarray(batch.params.max_steps) == 5).all()
-    assert_no_key_reuse(lambda key, state: cur.sample(key, state, 3), jax.random.key(1), state)
-    _, after = cur.sample(KEY, after, 8)
-    batch, _ = cur.sample(KEY, after, 8)
+    assert_no_key_reuse(lambda key, state: cur.sample(key, state, jnp.ones(3, bool)), jax.random.key(1), state)
+    _, after = cur.sample(KEY, after, jnp.ones(8, bool))
+    batch, _ = cur.sample(KEY, after, jnp.ones(8, bool))
     assert (np.asarray(batch.params.share) == 0).all() and (np.asarray(batch.params.max_steps) == 30).all()
     config = ppo.Config(num_envs=64, num_steps=4, num_minibatches=1, hidden=(8,))
     algo = curriculum.attach(ppo.make(jaxrl.vectorize(STARTS, 64, batched_params=True), config), cur)

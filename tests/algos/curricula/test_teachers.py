@@ -37,7 +37,7 @@ def seen(returns, episodes=None):
 def step(cur, key, state, n=2):
     """One batch of tasks, on which the return is higher the nearer to the corner at (1, 1)."""
     sample_key, update_key = jax.random.split(key)
-    batch, state = cur.sample(sample_key, state, n)
+    batch, state = cur.sample(sample_key, state, jnp.ones(n, bool))
     return cur.update(update_key, state, batch, seen(batch.note.sum(1) / 2)), batch.note
 
 
@@ -84,7 +84,7 @@ def test_unfinished_episodes_do_not_count(name):
     module, *settings = TEACHERS[name]
     cur = module.make(level_fn, *settings)
     start = cur.init(KEY, ())
-    batch, _ = cur.sample(KEY, start, 25)
+    batch, _ = cur.sample(KEY, start, jnp.ones(25, bool))
     after = cur.update(KEY, start, batch, seen(jnp.ones(25), jnp.zeros(25, jnp.int32)))
     jax.tree.map(np.testing.assert_array_equal, start, after)
 
@@ -97,7 +97,7 @@ def test_dimensions_come_from_the_level_function(name):
     lengths = ranges(params, {"length": (0.2, 3.0), "mass_pole": (0.05, 1.0)})
     module, _, *hyper = TEACHERS[name]
     cur = module.make(lengths, module.Config(), *hyper)
-    batch, _ = cur.sample(KEY, cur.init(KEY, params), 64)
+    batch, _ = cur.sample(KEY, cur.init(KEY, params), jnp.ones(64, bool))
     assert batch.note.shape == (64, 2)
     np.testing.assert_allclose(batch.params.length, 0.2 + 2.8 * batch.note[:, 0], rtol=1e-5)
     with pytest.raises(ValueError, match="dimensions=3: the level function varies 2"):
@@ -129,7 +129,7 @@ def test_learning_progress_is_that_of_one_task_after_another():
         nearest = ((x[:i] - x[i]) ** 2).sum(1).argmin() if i > 5 else None
         expected.append(0 if nearest is None else abs(reward[i] - reward[nearest]))
     state, update = cur.init(KEY, ()), jax.jit(cur.update)
-    batch, _ = cur.sample(KEY, state, 8)
+    batch, _ = cur.sample(KEY, state, jnp.ones(8, bool))
     for i in range(0, 48, 8):
         state = update(KEY, state, batch._replace(note=jnp.asarray(x[i : i + 8])), seen(reward[i : i + 8]))
     np.testing.assert_allclose(state.memory.rows[:48, :2], x)
@@ -140,7 +140,7 @@ def test_learning_progress_is_that_of_one_task_after_another():
 def test_rewards_are_returns_in_their_bounds():
     cur = alp_gmm.make(level_fn, TEACHERS["alp_gmm"][1], alp_gmm.Hyper(return_low=-150.0, return_high=350.0))
     state = cur.init(KEY, ())
-    batch, _ = cur.sample(KEY, state, 4)
+    batch, _ = cur.sample(KEY, state, jnp.ones(4, bool))
     state = cur.update(KEY, state, batch, seen([-200.0, -150.0, 100.0, 400.0]))
     np.testing.assert_allclose(state.memory.rows[:4, 2], [0, 0, 0.5, 1])
 
@@ -156,10 +156,10 @@ def test_alp_gmm_samples_where_progress_is():
     cur = alp_gmm.make(level_fn, *TEACHERS["alp_gmm"][1:])
     state = cur.init(KEY, ())
     state = state.replace(mixture=two_places(jnp.array([[0.1], [0.3], [9.0]]), 3))
-    x = np.asarray(cur.sample(KEY, state, 8000)[0].note)
+    x = np.asarray(cur.sample(KEY, state, jnp.ones(8000, bool))[0].note)
     np.testing.assert_allclose(x.mean(0), 0.5, atol=0.02)  # nothing but random tasks before the first fit
     np.testing.assert_allclose(x.std(0), 12**-0.5, atol=0.01)
-    x = np.asarray(cur.sample(KEY, state.replace(memory=state.memory.replace(count=jnp.int32(20))), 8000)[0].note)
+    x = np.asarray(cur.sample(KEY, state.replace(memory=state.memory.replace(count=jnp.int32(20))), jnp.ones(8000, bool))[0].note)
     at_first, at_second = (np.abs(x - c).max(1) < 0.05 for c in (0.2, 0.8))
     np.testing.assert_allclose(at_first.mean(), 0.2 * 0.1**2 + 0.8 / 4, atol=0.02)
     np.testing.assert_allclose(at_second.mean(), 0.2 * 0.1**2 + 0.8 * 3 / 4, atol=0.02)
@@ -189,7 +189,7 @@ def test_covar_gmm_samples_where_rewards_grow():
     covariance = mixture.covariance.at[:, 2, 3].set(jnp.array([-5e-5, 5e-5, 5e-5]))
     mixture = mixture.replace(covariance=covariance.at[:, 3, 2].set(covariance[:, 2, 3]))
     state = state.replace(mixture=mixture, memory=state.memory.replace(count=jnp.int32(20)))
-    x = np.asarray(cur.sample(KEY, state, 4000)[0].note)
+    x = np.asarray(cur.sample(KEY, state, jnp.ones(4000, bool))[0].note)
     np.testing.assert_allclose((np.abs(x - 0.8).max(1) < 0.05).mean(), 0.2 * 0.1**2 + 0.8, atol=0.02)
 
 
@@ -198,7 +198,7 @@ def test_covar_gmm_fits_tasks_times_and_rewards():
     cur = covar_gmm.make(level_fn, covar_gmm.Config(1, fit_rate=40, smallest=1, largest=1), covar_gmm.Hyper(0.0, 1.0))
     state, x = cur.init(KEY, ()), np.asarray(jax.random.uniform(KEY, (40, 1)))
     reward = np.linspace(0, 1, 40) ** 2
-    batch, _ = cur.sample(KEY, state, 20)
+    batch, _ = cur.sample(KEY, state, jnp.ones(20, bool))
     for part in (slice(0, 20), slice(20, 40)):
         assert not state.mixture.weight.any()
         state = cur.update(KEY, state, batch._replace(note=jnp.asarray(x[part])), seen(reward[part]))
@@ -254,7 +254,7 @@ def test_the_split_with_the_most_different_progress_wins():
 def test_a_leaf_that_cannot_split_forgets_its_oldest_quarter():
     cur = riac.make(level_fn, riac.Config(1, region_size=20), riac.Hyper(0.0, 1.0))
     state = cur.init(KEY, ())
-    batch, _ = cur.sample(KEY, state, 21)
+    batch, _ = cur.sample(KEY, state, jnp.ones(21, bool))
     x = jnp.linspace(0.0, 0.05, 21)[:, None]  # any cut between them leaves less than 1/15 on one side
     state = jax.jit(cur.update)(KEY, state, batch._replace(note=x), seen(jnp.arange(21) / 21))
     tree = state.tree
@@ -270,7 +270,7 @@ def test_the_tree_is_a_partition_and_each_region_knows_its_own():
     x = np.asarray(jax.random.uniform(KEY, (400, 2)))
     reward = np.arange(400) / 400  # tells when
     state, update = cur.init(KEY, ()), jax.jit(cur.update)
-    batch, _ = cur.sample(KEY, state, 8)
+    batch, _ = cur.sample(KEY, state, jnp.ones(8, bool))
     for i in range(0, 400, 8):
         given = batch._replace(note=jnp.asarray(x[i : i + 8]))
         state = update(jax.random.fold_in(KEY, i), state, given, seen(reward[i : i + 8]))
@@ -303,7 +303,7 @@ def test_riac_samples_regions_by_progress_and_mutates_their_worst_task():
         x=state.tree.x.at[1:3, :3].set(jnp.array([[[0.9, 0.5], [0.7, 0.5], [0.6, 0.5]], [[0.05, 0.95]] * 3])),
         reward=state.tree.reward.at[1:3, :3].set(jnp.array([0.5, 0.1, 0.1])),
     )
-    x = np.asarray(cur.sample(KEY, state.replace(tree=tree), 20_000)[0].note)
+    x = np.asarray(cur.sample(KEY, state.replace(tree=tree), jnp.ones(20_000, bool))[0].note)
     assert ((x[:, 0] >= 0) & (x <= 1).all(1)).all()
     worst = (np.abs(x - np.array([0.7, 0.5])) < 0.03).all(1)
     np.testing.assert_allclose(worst.mean(), 0.1 * 0.75 + 0.2 * 0.0036 + 0.7 * 0.75 * 0.0072, atol=0.01)
@@ -321,7 +321,7 @@ def test_the_oracles_window():
     cur = oracle_teacher.make(level_fn, oracle_teacher.Config(2), hyper)
     state = cur.init(KEY, ())
     np.testing.assert_allclose(state.low, [0, 0.75])
-    batch, _ = cur.sample(KEY, state, 2000)
+    batch, _ = cur.sample(KEY, state, jnp.ones(2000, bool))
     x = np.asarray(batch.note) - np.array([0, 0.75])
     assert x.min() >= 0 and x.max() <= 0.25
     np.testing.assert_allclose(x.mean(0), 0.125, atol=0.01)
@@ -342,7 +342,7 @@ def test_the_oracles_window():
 
 def test_random_tasks_fill_the_box():
     cur = random_teacher.make(level_fn, random_teacher.Config(2))
-    batch, _ = cur.sample(KEY, cur.init(KEY, ()), 4000)
+    batch, _ = cur.sample(KEY, cur.init(KEY, ()), jnp.ones(4000, bool))
     counts = np.histogram2d(*np.asarray(batch.note).T, bins=4, range=[[0, 1]] * 2)[0]
     np.testing.assert_allclose(counts, 250, atol=70)
 

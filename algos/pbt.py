@@ -71,7 +71,7 @@ class PBTState(Around):
     key: jax.Array
     inner: Any  # states of the members, leading axis P
     score: jax.Array  # (P,) running mean of returns, -inf before the first episode
-    batched_params: bool  # each slot has its own; else one for all
+    batched_params: bool  # each slot has its own, else each member
 
     @property
     def obs(self) -> Any:
@@ -83,8 +83,7 @@ class PBTState(Around):
 
     @property
     def env_params(self) -> Any:
-        params = self.inner.env_params
-        return joined(params) if self.batched_params else jax.tree.map(lambda x: x[0], params)
+        return joined(self.inner.env_params) if self.batched_params else self.inner.env_params
 
     @property
     def step(self) -> Array:
@@ -96,8 +95,6 @@ class PBTState(Around):
         for name in ("obs", "env_state", *["env_params"] * self.batched_params):
             if name in changes:
                 changes[name] = parted(changes[name], P)
-        if "env_params" in changes and not self.batched_params:
-            changes["env_params"] = jax.tree.map(lambda x: jnp.broadcast_to(x, (P, *x.shape)), changes["env_params"])
         if "step" in changes:
             changes["step"] = jnp.full(P, changes["step"] // P)
         return super().replace(**changes)
@@ -159,8 +156,8 @@ def _as(x: Array, dtype: Any) -> Array:
 
 
 def field(state: Any, path: str) -> Any:
-    """A field of a state, by its dotted path."""
-    return functools.reduce(getattr, path.split("."), state)
+    """A field of a state, by its dotted path; None where the student's config does without."""
+    return functools.reduce(lambda part, name: getattr(part, name, None), path.split("."), state)
 
 
 def with_field(state: Any, path: str, value: Any) -> Any:
@@ -230,6 +227,7 @@ class _PBT:
         due = members.step[0] // self.student.steps_per_update % config.interval == 0
         # What stays with a member does not go through the branch: it would be copied, and a replay is large.
         own = {path: field(members, path) for path in self.student.slots}
+        own = {path: value for path, value in own.items() if value is not None}
         state = state.replace(key=key, inner=with_fields(members, dict.fromkeys(own)), score=score)
         state, copied = jax.lax.cond(
             due | ~fine.all(),
@@ -259,10 +257,10 @@ class _PBT:
         return state.replace(inner=new, score=state.score[source]), copied.sum(dtype=jnp.int32)
 
     def restart(self, state: PBTState, key: Array, env_params: Any, mask: Bool[Array, " slots"]) -> PBTState:
-        P, batched = self.config.population, self.student.venv.batched_params
-        params = parted(env_params, P) if batched else env_params
-        restart = jax.vmap(self.student.restart, (0, 0, 0 if batched else None, 0))
-        return state.replace(inner=restart(state.inner, jax.random.split(key, P), params, mask.reshape(P, -1)))
+        P = self.config.population
+        params = parted(env_params, P) if state.batched_params else env_params
+        keys, mask = jax.random.split(key, P), mask.reshape(P, -1)
+        return state.replace(inner=jax.vmap(self.student.restart)(state.inner, keys, params, mask))
 
     def policy(self, state: PBTState) -> Any:
         """That of the member with the best score."""

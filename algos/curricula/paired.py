@@ -105,11 +105,12 @@ class PAIREDState(Around):
             designer = state.designer.replace(weights=weights["designer"])
             state = state.replace(inner=state.inner.replace(weights=weights["students"]), designer=designer)
         if "step" in changes:
-            steps = changes.pop("step") // state.inner.step.shape[-1]
-            state = state.replace(inner=state.inner.replace(step=jnp.full_like(state.inner.step, steps)))
+            steps = state.inner.step
+            each = jnp.broadcast_to(changes.pop("step")[..., None] // steps.shape[-1], steps.shape)
+            state = state.replace(inner=state.inner.replace(step=each))
         if changes:
-            first = state.student(0).replace(**changes)
-            state = state.replace(inner=jax.tree.map(lambda x, new: x.at[0].set(new), state.inner, first))
+            first, before = state.student(0).replace(**changes), (slice(None),) * (state.inner.step.ndim - 1)
+            state = state.replace(inner=jax.tree.map(lambda x, new: x.at[*before, 0].set(new), state.inner, first))
         return state
 
 
@@ -117,11 +118,7 @@ class PAIREDRollout(NamedTuple):
     students: Any  # rollouts, (M, T, N)
     designer: Any  # (T', N), still without what the students' returns make of it
     levels: Any  # leading axis N
-
-    @property
-    def ends(self) -> Ends:
-        """The protagonist's."""
-        return jax.tree.map(lambda x: x[0], self.students.ends)
+    ends: Ends  # the protagonist's
 
 
 # ---- the designer's reward
@@ -216,7 +213,8 @@ def make(
             return student.collect(student.restart(state, key, levels, jnp.ones(venv.num_envs, bool)))
 
         students, rollouts = jax.vmap(play)(jax.random.split(restart_key, many), state.inner)
-        return PAIREDState(key, students, built), PAIREDRollout(rollouts, made, levels)
+        ends = jax.tree.map(lambda x: x[0], rollouts.ends)
+        return PAIREDState(key, students, built), PAIREDRollout(rollouts, made, levels, ends)
 
     def learn(state: PAIREDState, rollout: PAIREDRollout) -> tuple[PAIREDState, dict[str, Array]]:
         def returns(rollout):

@@ -43,7 +43,8 @@ def outcomes(
 
 def nothing_seen(n: int) -> Outcomes:
     """The outcomes of levels of which no episode ended."""
-    zero, worst = jnp.zeros(n), jnp.full(n, -jnp.inf)
+    zero = jnp.zeros(n)
+    worst = zero - jnp.inf
     return Outcomes(zero, zero, zero, score=worst, max_return=worst, episodes=jnp.zeros(n, jnp.int32))
 
 

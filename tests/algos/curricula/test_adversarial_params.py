@@ -165,9 +165,9 @@ def test_the_adversary_moves_to_the_worst():
     algo = adversarial.make(CONTROL._replace(policy=lambda state: jnp.float32(3.0)), CONFIG, hyper)
     state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 32 * 30, env_params=PARAMS))(KEY)
     # |a - 3 b| is largest at a = 1.2, b = -1. Slopes alone would leave some at a = 0, b = 1.
-    np.testing.assert_allclose(state.curriculum.x, [(1, 0)] * 4, atol=1e-6)
+    np.testing.assert_allclose(state.adversary.x, [(1, 0)] * 4, atol=1e-6)
     assert metrics["adversary_return"][-1] < metrics["adversary_return"][0]
-    jax.tree.map(np.testing.assert_array_equal, state.env_params, state.curriculum)  # episodes are played on it
+    jax.tree.map(np.testing.assert_array_equal, state.env_params, state.adversary)  # episodes are played on it
     played = np.asarray(state.env_state.params.a)
     assert played.shape == (4,) and ((played >= 0) & (played <= 1.2)).all()
 
@@ -184,12 +184,12 @@ def test_students(kind):
     together, metrics = update(state)
     apart, _ = jax.jit(lambda state: algo.learn(*algo.collect(state)))(state)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), apart.weights, together.weights)
-    np.testing.assert_allclose(apart.curriculum.x, together.curriculum.x, atol=1e-4)
+    np.testing.assert_allclose(apart.adversary.x, together.adversary.x, atol=1e-4)
     for _ in range(3):
         together, metrics = update(together)
     assert update._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
     assert np.isfinite(metrics["loss"]) and np.isfinite(metrics["adversary_return"])
-    assert (np.asarray(together.curriculum.x) != np.asarray(state.curriculum.x)).all()
+    assert (np.asarray(together.adversary.x) != np.asarray(state.adversary.x)).all()
 
 
 @pytest.mark.slow
@@ -199,7 +199,7 @@ def test_seeds_together_are_the_single_ones():
 
     def run(key):
         state, _ = jaxrl.train(algo, key, 64, env_params=PARAMS)
-        return state.curriculum.x
+        return state.adversary.x
 
     keys = jax.random.split(KEY, 2)
     np.testing.assert_allclose(jax.jit(jax.vmap(run))(keys)[1], jax.jit(run)(keys[1]), atol=1e-3)

@@ -48,7 +48,7 @@ from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
-from jaxrl.rollout import Ends, ends_of, successor_values
+from jaxrl.rollout import Ends, ends_of, successor_values, ticked
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -340,7 +340,7 @@ class _AlphaZero:
             step, carried, jax.random.split(rollout_key, config.num_steps)
         )
         steps = config.num_steps * config.num_envs
-        state = state.replace(key=key, obs=obs, env_state=env_state, step=state.step + steps)
+        state = state.replace(key=key, obs=obs, env_state=env_state, step=ticked(state.step, steps))
         return state, Rollout(
             obs=seen,
             plan=plan,

@@ -67,6 +67,7 @@ class Config:
     normalize_advantage: bool = True  # per minibatch
     clip_value: bool = True
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    forward_mode: bool = False  # derivatives forwards too (`jax.jvp`), at the speed of a plain scan
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size")
@@ -99,11 +100,12 @@ class RecurrentBody(nn.Module):
     rnn: str
     rnn_size: int
     heads: tuple[tuple[int, float], ...]  # how many outputs of what scale
+    forward_mode: bool = False
 
     @nn.compact
     def __call__(self, hidden: Any, x: Any, start: Any) -> tuple[Any, ...]:
         x = MLP(self.hidden, None, self.activation)(x)
-        hidden, x = Recurrent(self.rnn_size, self.rnn)(hidden, x, start)
+        hidden, x = Recurrent(self.rnn_size, self.rnn, self.forward_mode)(hidden, x, start)
         return hidden, *(Dense(out, kernel_init=orthogonal(scale))(x) for out, scale in self.heads)
 
 
@@ -128,15 +130,16 @@ class RecurrentActorCritic(nn.Module):
     rnn_size: int
     conv: tuple[int, ...] = ()
     shared: bool = False
+    forward_mode: bool = False
 
     def setup(self) -> None:
         body = self.hidden, self.activation, self.rnn, self.rnn_size
         policy, value = (self.num_outputs, 0.01), (1, 1.0)
         self.actor_encoder = Encoder(self.observation_space, self.conv, self.activation)
-        self.actor_body = RecurrentBody(*body, (policy, value) if self.shared else (policy,))
+        self.actor_body = RecurrentBody(*body, (policy, value) if self.shared else (policy,), self.forward_mode)
         if not self.shared:
             self.critic_encoder = Encoder(self.observation_space, self.conv, self.activation, privileged=True)
-            self.critic_body = RecurrentBody(*body, (value,))
+            self.critic_body = RecurrentBody(*body, (value,), self.forward_mode)
         if self.continuous:
             self.log_std = self.param("log_std", nn.initializers.zeros, (self.num_outputs,))
 
@@ -453,7 +456,7 @@ def make(
     continuous = isinstance(action_space, Box)
     if network is None:
         body = config.hidden, config.activation, config.rnn, config.rnn_size, config.conv, config.shared
-        network = RecurrentActorCritic(observation_space, outputs, continuous, *body)
+        network = RecurrentActorCritic(observation_space, outputs, continuous, *body, config.forward_mode)
     ppo = _PPORNN(
         config, venv, network, observation_space, action_space, optimizer_of(optimizer or config.optimizer, eps=1e-5)
     )

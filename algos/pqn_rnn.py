@@ -64,6 +64,7 @@ class Config:
     rnn_size: int = 64
     burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    forward_mode: bool = False  # derivatives forwards too (`jax.jvp`), at the speed of a plain scan
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size")
@@ -100,6 +101,7 @@ class QNetwork(nn.Module):
     rnn: str
     rnn_size: int
     conv: tuple[int, ...] = ()
+    forward_mode: bool = False
 
     def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
         """What is remembered before an episode."""
@@ -110,7 +112,7 @@ class QNetwork(nn.Module):
         """`(hidden, action values)` of observations (T, *batch, ...); `start` (T, *batch): first ones of an episode."""
         x = Encoder(self.observation_space, self.conv, self.activation, layer_norm=self.layer_norm)(obs)
         x = MLP(self.hidden, None, self.activation, layer_norm=self.layer_norm)(x)
-        hidden, x = Recurrent(self.rnn_size, self.rnn)(hidden, x, start)
+        hidden, x = Recurrent(self.rnn_size, self.rnn, self.forward_mode)(hidden, x, start)
         return hidden, Dense(self.num_actions, kernel_init=orthogonal())(x)
 
 
@@ -349,7 +351,7 @@ def make(
     observation_space, action_space = spaces_of("pqn_rnn", venv, Discrete)
     if network is None:
         body = config.hidden, config.activation, config.layer_norm, config.rnn, config.rnn_size, config.conv
-        network = QNetwork(observation_space, action_space.n, *body)
+        network = QNetwork(observation_space, action_space.n, *body, config.forward_mode)
     pqn = _PQNRNN(config, venv, network, observation_space, optimizer_of(optimizer or config.optimizer))
     state = jax.eval_shape(pqn.init, jax.random.key(0))
     shape = jax.eval_shape(lambda s: pqn.values(s.weights, s.obs, s.carry)[0], state).shape

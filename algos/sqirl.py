@@ -39,7 +39,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
-from jaxrl.rollout import Ends, ends_of
+from jaxrl.rollout import Ends, ends_of, ticked
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -206,7 +206,7 @@ class _SQIRL:
         (obs, env_state, _), rollout = jax.lax.scan(step, (obs, env_state, jnp.ones(N, bool)), inputs)
         value = returns_to_go(rollout.step.reward, rollout.ends.done, state.hyper.gamma)
         rollout = rollout._replace(step=rollout.step._replace(value=value))
-        return state.replace(key=key, obs=obs, env_state=env_state, step=state.step + T * N), rollout
+        return state.replace(key=key, obs=obs, env_state=env_state, step=ticked(state.step, T * N)), rollout
 
     def learn(self, state: SQIRLState, rollout: Rollout) -> tuple[SQIRLState, dict[str, Array]]:
         config, hyper, T = self.config, state.hyper, self.config.horizon

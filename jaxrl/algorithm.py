@@ -140,14 +140,16 @@ def num_updates(algo: Algorithm, total_steps: int) -> int:
 
 
 def train(
-    algo: Algorithm, key: Array, total_steps: int, hyper: Any = None, env_params: Any = None
+    algo: Algorithm, key: Array, total_steps: int, hyper: Any = None, env_params: Any = None, remat: bool = False
 ) -> tuple[Any, dict[str, Array]]:
-    """A whole training run as one pure function: `init`, then a scan of `update`. jit it, vmap it.
+    """A whole training run as one pure function: `init`, then a scan of `update`. jit it, vmap it, differentiate it.
 
-    Returns the final state and the metrics, each with a leading axis of updates.
+    Returns the final state and the metrics, each with a leading axis of updates. With `remat` a reverse derivative
+    keeps the states between updates only and computes the updates again: its memory grows by a state an update.
     """
     state = algo.init(key, hyper, env_params)
-    return jax.lax.scan(lambda state, _: algo.update(state), state, length=num_updates(algo, total_steps))
+    update = jax.checkpoint(algo.update) if remat else algo.update
+    return jax.lax.scan(lambda state, _: update(state), state, length=num_updates(algo, total_steps))
 
 
 def as_vector_env(env: Environment | VectorEnv, num_envs: int) -> VectorEnv:

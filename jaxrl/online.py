@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, starting_values
 from jaxrl.environment import NO_LIMIT, Environment, pytree
 from jaxrl.math import fast_key, fast_split
-from jaxrl.rollout import Ends, ends_of
+from jaxrl.rollout import Ends, ends_of, ticked
 from jaxrl.spaces import Discrete
 from jaxrl.vectorize import VectorEnv
 
@@ -118,7 +118,7 @@ class _Online:
         regret = ts.info.get("regret", jnp.zeros_like(ts.reward))
         ends = jax.tree.map(lambda x: x[None], ends_of(ts))
         rollout = Rollout(learn_key, memory, experience, ends, regret)
-        step = state.step + self.venv.num_envs
+        step = ticked(state.step, self.venv.num_envs)
         return state.replace(key=key, env_state=ts.state, obs=ts.obs, step=step), rollout
 
     def learn(self, state: OnlineState, rollout: Rollout) -> tuple[OnlineState, dict[str, Array]]:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.math import fast_key
 from jaxrl.vectorize import VectorEnv
@@ -57,6 +58,13 @@ class Steps(NamedTuple):
         return ends_of(self)
 
 
+def ticked(step: Int[Array, ""], more: int) -> Int[Array, ""]:
+    """The step counter after `more` steps. It stays at the largest int32, 2.1e9: schedules are long over there, and
+    turned negative it would begin them anew."""
+    most = np.iinfo(np.int32).max
+    return jnp.where(step > most - more, most, step + more).astype(step.dtype)
+
+
 def ends_of(steps: Any) -> Ends:
     """Where episodes ended in `Steps`, or in the TimeSteps of a VectorEnv with a leading axis of time."""
     return Ends(steps.terminated | steps.truncated, steps.info["episode_return"], steps.info["episode_length"])
@@ -92,7 +100,7 @@ def rollout(
 
     keys = jax.random.split(fast_key(rollout_key), num_steps)
     (obs, env_state, carry), steps = jax.lax.scan(step, (state.obs, state.env_state, carry), keys)
-    step_count = state.step + num_steps * venv.num_envs
+    step_count = ticked(state.step, num_steps * venv.num_envs)
     return state.replace(key=key, obs=obs, env_state=env_state, step=step_count), carry, steps
 
 

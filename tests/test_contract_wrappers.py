@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jaxrl
 from jaxrl import Environment, Transition, pytree, vectorize
 from jaxrl.algorithm import PUBLIC
 from jaxrl.algos import ddpg, dqn, pbt, ppo
@@ -97,7 +96,9 @@ def off_policy():
 
 def adaptive():
     settings = {**REPLAY, "num_steps": 2, "num_updates": 16}
-    return replay_ratio.adapt(ddpg.make(vectorize(Aim(continuous=True), 4, batched_params=True), ddpg.Config(**settings)))
+    return replay_ratio.adapt(
+        ddpg.make(vectorize(Aim(continuous=True), 4, batched_params=True), ddpg.Config(**settings))
+    )
 
 
 def adversarial():
@@ -137,7 +138,10 @@ WRAPPED = {
     "pbt around an adversary": lambda: pbt.make(adversarial(), POPULATION),
     "dr around a replay ratio": lambda: attach(adaptive(), dr.make(level), score=None),
 }
-HYPER = {"dqn": dqn.Hyper(learning_starts=4, learning_rate=0.01), "ddpg": ddpg.Hyper(learning_starts=4, learning_rate=0.01)}
+HYPER = {
+    "dqn": dqn.Hyper(learning_starts=4, learning_rate=0.01),
+    "ddpg": ddpg.Hyper(learning_starts=4, learning_rate=0.01),
+}
 
 
 @cache

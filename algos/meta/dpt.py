@@ -47,7 +47,7 @@ from jaxrl.nn.networks import Dense, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
 from jaxrl.online import Learner
 from jaxrl.online import make as make_online
-from jaxrl.rollout import Ends
+from jaxrl.rollout import Ends, ticked
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv, vectorize
 from jaxrl.wrappers import PreviousActionReward, Wrapper
@@ -377,7 +377,7 @@ class _DPT:
             key=key,
             env_state=behaviours.env_state,
             obs=self.first(behaviours.obs),
-            step=state.step + self.config.num_envs * self.config.num_steps,
+            step=ticked(state.step, self.config.num_envs * self.config.num_steps),
         )
         return state, rollout
 

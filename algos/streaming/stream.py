@@ -29,7 +29,7 @@ from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key, shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.networks import encode, encoded_size
-from jaxrl.rollout import Ends, ends_of
+from jaxrl.rollout import Ends, ends_of, ticked
 from jaxrl.spaces import Dict, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -307,7 +307,7 @@ class _Stream:
         state = state.replace(
             env_state=ts.state,
             obs=ts.obs,
-            step=state.step + 1,
+            step=ticked(state.step, 1),
             weights=weights,
             memory=Memory(trace, stats, returns, ends.done[0], rewards),
         )

@@ -29,7 +29,7 @@ from jaxrl.algorithm import (
 )
 from jaxrl.environment import Environment, pytree
 from jaxrl.math import fast_key
-from jaxrl.rollout import Ends, ends_of
+from jaxrl.rollout import Ends, ends_of, ticked
 from jaxrl.spaces import Discrete
 from jaxrl.vectorize import VectorEnv, vectorize
 
@@ -127,7 +127,7 @@ class _GORP:
         keys = jax.random.split(fast_key(env_key), T)
         env_state, (rollout, obs) = jax.lax.scan(step, env_state, (keys, actions))
         obs = jax.tree.map(lambda x: x[-1], obs)
-        return state.replace(key=key, env_state=env_state, obs=obs, step=state.step + T * N), rollout
+        return state.replace(key=key, env_state=env_state, obs=obs, step=ticked(state.step, T * N)), rollout
 
     def learn(self, state: GORPState, rollout: Rollout) -> tuple[GORPState, dict[str, Array]]:
         plan, T = state.weights, self.config.horizon

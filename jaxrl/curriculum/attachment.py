@@ -14,7 +14,7 @@ from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_le
 from jaxrl.curriculum.scores import max_mc
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
-from jaxrl.rollout import Ends
+from jaxrl.rollout import Ends, ticked
 from jaxrl.vectorize import rows_where
 
 
@@ -160,7 +160,7 @@ def attach(
 
         batch, cstate = rarely(wanted.any(), chosen, (state.batch, state.curriculum))
         inner, rollout = student.collect(student.restart(state.inner, restart_key, batch.params, wanted))
-        step = state.step + student.steps_per_update
+        step = ticked(state.step, student.steps_per_update)
         state = state.replace(key=key, step=step, inner=inner, curriculum=cstate, batch=batch)
         return state, AttachedRollout(rollout, batch)
 

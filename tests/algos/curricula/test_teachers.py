@@ -159,7 +159,9 @@ def test_alp_gmm_samples_where_progress_is():
     x = np.asarray(cur.sample(KEY, state, jnp.ones(8000, bool))[0].note)
     np.testing.assert_allclose(x.mean(0), 0.5, atol=0.02)  # nothing but random tasks before the first fit
     np.testing.assert_allclose(x.std(0), 12**-0.5, atol=0.01)
-    x = np.asarray(cur.sample(KEY, state.replace(memory=state.memory.replace(count=jnp.int32(20))), jnp.ones(8000, bool))[0].note)
+    x = np.asarray(
+        cur.sample(KEY, state.replace(memory=state.memory.replace(count=jnp.int32(20))), jnp.ones(8000, bool))[0].note
+    )
     at_first, at_second = (np.abs(x - c).max(1) < 0.05 for c in (0.2, 0.8))
     np.testing.assert_allclose(at_first.mean(), 0.2 * 0.1**2 + 0.8 / 4, atol=0.02)
     np.testing.assert_allclose(at_second.mean(), 0.2 * 0.1**2 + 0.8 * 3 / 4, atol=0.02)

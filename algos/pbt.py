@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Num
 
 from jaxrl.algorithm import Algorithm, Around, around
 from jaxrl.environment import pytree, strongly_typed
-from jaxrl.rollout import Ends
+from jaxrl.rollout import Ends, in_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,23 +71,29 @@ class PBTState(Around):
     key: jax.Array
     inner: Any  # states of the members, leading axis P
     score: jax.Array  # (P,) running mean of returns, -inf before the first episode
+    updates: jax.Array  # int32
     batched_params: bool  # each slot has its own, else each member
 
     @property
     def obs(self) -> Any:
-        return joined(self.inner.obs)
+        return self._slots(self.inner.obs)
 
     @property
     def env_state(self) -> Any:
-        return joined(self.inner.env_state)
+        return self._slots(self.inner.env_state)
 
     @property
     def env_params(self) -> Any:
-        return joined(self.inner.env_params) if self.batched_params else self.inner.env_params
+        return self._slots(self.inner.env_params) if self.batched_params else self.inner.env_params
 
     @property
     def step(self) -> Array:
-        return self.inner.step.sum(dtype=jnp.int32)
+        return in_all(self.inner.step)
+
+    def _slots(self, tree: Any) -> Any:
+        """Leaves (P, N, ...) as (P * N, ...); of many populations, whose axes come before, too."""
+        axis = self.inner.step.ndim - 1
+        return jax.tree.map(lambda x: x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :]), tree)
 
     def replace(self, **changes: Any) -> PBTState:
         """A copy with fields changed, of the shapes that they are read with."""
@@ -100,13 +106,8 @@ class PBTState(Around):
         return super().replace(**changes)
 
 
-def joined(tree: Any) -> Any:
-    """Leaves (P, N, ...), of the slots of each member, as (P * N, ...)."""
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
-
-
 def parted(tree: Any, P: int) -> Any:
-    """The inverse of `joined`."""
+    """Leaves (P * N, ...), of the slots of all members, as (P, N, ...)."""
     return jax.tree.map(lambda x: x.reshape(P, -1, *x.shape[1:]), tree)
 
 
@@ -118,14 +119,15 @@ def sources(
     Where no exchange is due only who diverged (score NaN) copies.
     """
     P = score.shape[0]
-    value = jnp.where(jnp.isnan(score), -jnp.inf, score)
+    # Who diverged is worse than who has no return yet.
+    value = jnp.where(jnp.isnan(score), -jnp.inf, jnp.maximum(score, jnp.finfo(score.dtype).min))
     order = jnp.argsort(value, stable=True)
     rank = jnp.zeros(P, int).at[order].set(jnp.arange(P))
     best = order[P - replaced :]
     drawn = best[jax.random.randint(key, (P,), 0, replaced)]
     drawn = jnp.where(jnp.isnan(score[drawn]), order[-1], drawn)
-    better = (value[drawn] > value) | (jnp.isnan(score) & ~jnp.isnan(score[drawn]))
-    return jnp.where((((rank < replaced) & due) | jnp.isnan(score)) & better, drawn, jnp.arange(P))
+    wanting = ((rank < replaced) & due) | jnp.isnan(score)
+    return jnp.where(wanting & (value[drawn] > value), drawn, jnp.arange(P))
 
 
 def log_uniform(key: Key[Array, ""], low: float, high: float, count: int) -> Float[Array, " P"]:
@@ -209,7 +211,7 @@ class _PBT:
         keys = jax.random.split(member_key, config.population)
         members = jax.vmap(self.student.init, (0, 0, None))(keys, hyper, env_params)
         score = jnp.full(config.population, -jnp.inf, jnp.result_type(float))
-        return PBTState(key, members, score, self.student.venv.batched_params)
+        return PBTState(key, members, score, jnp.int32(0), self.student.venv.batched_params)
 
     def collect(self, state: PBTState) -> tuple[PBTState, Rollout]:
         members, rollout = jax.vmap(self.student.collect)(state.inner)
@@ -224,11 +226,12 @@ class _PBT:
         fine = finite(members.weights)
         score = running_score(state.score, metrics["episode_return"], config.smoothing)
         score = jnp.where(fine, score, jnp.nan)
-        due = members.step[0] // self.student.steps_per_update % config.interval == 0
+        updates = state.updates + 1
+        due = updates % config.interval == 0
         # What stays with a member does not go through the branch: it would be copied, and a replay is large.
         own = {path: field(members, path) for path in self.student.slots}
         own = {path: value for path, value in own.items() if value is not None}
-        state = state.replace(key=key, inner=with_fields(members, dict.fromkeys(own)), score=score)
+        state = state.replace(key=key, inner=with_fields(members, dict.fromkeys(own)), score=score, updates=updates)
         state, copied = jax.lax.cond(
             due | ~fine.all(),
             self.exchange,
@@ -258,7 +261,10 @@ class _PBT:
 
     def restart(self, state: PBTState, key: Array, env_params: Any, mask: Bool[Array, " slots"]) -> PBTState:
         P = self.config.population
-        params = parted(env_params, P) if state.batched_params else env_params
+        if state.batched_params:
+            params = parted(env_params, P)
+        else:  # the same for all members, or one each
+            params = jax.tree.map(lambda new, old: jnp.broadcast_to(new, old.shape), env_params, state.inner.env_params)
         keys, mask = jax.random.split(key, P), mask.reshape(P, -1)
         return state.replace(inner=jax.vmap(self.student.restart)(state.inner, keys, params, mask))
 

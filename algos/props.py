@@ -222,7 +222,7 @@ def behaviour_loss(
 class _PROPS:
     """The static half; its methods are the Algorithm's functions."""
 
-    slots: ClassVar = ("reward_scaler.returns",)
+    slots: ClassVar = ("reward_scaler.returns", "buffer", "num_batches")
     config: Config
     venv: VectorEnv
     network: nn.Module
@@ -312,8 +312,12 @@ class _PROPS:
         return state.replace(key=key, behaviour_optimizer=optimizer), unravel(flat), approx_kl, steps
 
     def restart(self, state: PROPSState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PROPSState:
-        """A new episode in the slots of `mask`; what was earned in the one that is cut is no part of its return."""
+        """A new episode in the slots of `mask`; what was earned in the one that is cut is no part of its return, and in the
+        buffer it is a truncated one."""
         state = restarted(self.venv, state, key, env_params, mask)
+        if state.buffer is not None:
+            cut = state.buffer.truncated[-1] | (mask & ~state.buffer.terminated[-1])
+            state = state.replace(buffer=state.buffer._replace(truncated=state.buffer.truncated.at[-1].set(cut)))
         if state.reward_scaler is None:
             return state
         return state.replace(reward_scaler=state.reward_scaler.restarted(mask))

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool
 
 from jaxrl import registry
 from jaxrl.environment import Environment, Replaceable, is_concrete, strongly_typed
+from jaxrl.math import rarely
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv, rows_where, vectorize
 
@@ -48,9 +49,16 @@ class Algorithm(NamedTuple):
     slots: tuple[str, ...] = SLOTS  # dotted fields of the state that belong to environments, not to what is learned
     around: tuple[Any, ...] = ()  # static settings of what was put around it, as a curriculum's
 
-    def update(self, state: Any) -> tuple[Any, dict[str, Array]]:
-        """One iteration, of `steps_per_update` environment steps: `learn` after `collect`."""
-        return self.learn(*self.collect(state))
+    @property
+    def update(self) -> Callable[[Any], tuple[Any, dict[str, Array]]]:
+        """state -> (state, metrics): one iteration, of `steps_per_update` environment steps, `learn` after `collect`."""
+        return _update(self.collect, self.learn)
+
+
+@functools.cache
+def _update(collect: Callable[[Any], Any], learn: Callable[..., Any]) -> Callable[[Any], Any]:
+    """One function for the same two, so that jit knows it again; a bound method is another object at each access."""
+    return lambda state: learn(*collect(state))
 
 
 def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) -> Algorithm:
@@ -82,12 +90,17 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
 def restarted(venv: VectorEnv, state: Any, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> Any:
     """The part of every `restart`: episodes begin now in the slots of `mask`, whatever they were in the middle of.
 
-    Batched `env_params`, levels, replace those of these slots; others hold for all. An algorithm whose state remembers
+    Batched `env_params`, levels, replace those of these slots; others hold for all. Slots that go on see what they saw. An algorithm whose state remembers
     something of an episode (a recurrent carry, a trace, the return so far) has a `restart` that also forgets that.
     """
     if venv.batched_params:
         env_params = rows_where(mask, env_params, state.env_params)
-    obs, env_state = venv.restart(key, state.env_state, env_params, mask)
+
+    def begun() -> tuple[Any, Any]:
+        obs, env_state = venv.restart(key, state.env_state, env_params, mask)
+        return rows_where(mask, obs, state.obs), env_state
+
+    obs, env_state = rarely(mask.any(), begun, (state.obs, state.env_state))
     return state.replace(obs=obs, env_state=env_state, env_params=env_params)
 
 
@@ -100,7 +113,7 @@ class Around(Replaceable):
     inner: Any
 
     def __getattr__(self, name: str) -> Any:
-        if name in PUBLIC:
+        if name in PUBLIC and not hasattr(type(self), name):  # else a property of this class failed
             return getattr(self.inner, name)
         raise AttributeError(f"{type(self).__name__} has no field {name!r}.")
 

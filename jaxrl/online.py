@@ -99,8 +99,13 @@ class _Online:
             key, hyper, env_params, env_state, obs, jnp.int32(0), memory, jnp.bool_(False), jnp.zeros(())
         )
 
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """A memory of this very problem belongs to its slot."""
+        return ("ended", "weights") if self.forget else ("ended",)
+
     def restart(self, state: OnlineState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> OnlineState:
-        """A new episode in the slots of `mask`. The memory is all slots' (and alone where it is of one episode)."""
+        """A new episode in the slots of `mask`. Learners that keep something of an episode play one environment."""
         state = restarted(self.venv, state, key, env_params, mask)
         memory = jax.tree.map(functools.partial(jnp.where, mask[0]), self.learner.restart(state.weights), state.weights)
         return state.replace(weights=memory, ended=state.ended | mask[0])

@@ -65,6 +65,13 @@ def ticked(step: Int[Array, ""], more: int) -> Int[Array, ""]:
     return jnp.where(step > most - more, most, step + more).astype(step.dtype)
 
 
+def in_all(steps: Int[Array, "*runs M"]) -> Int[Array, "*runs"]:
+    """The counter of M learners, which count alike, together; it stays at the largest int32 as theirs do."""
+    each, many = steps[..., 0], steps.shape[-1]
+    most = np.iinfo(np.int32).max
+    return jnp.where(each > most // many, most, each * many).astype(steps.dtype)
+
+
 def ends_of(steps: Any) -> Ends:
     """Where episodes ended in `Steps`, or in the TimeSteps of a VectorEnv with a leading axis of time."""
     return Ends(steps.terminated | steps.truncated, steps.info["episode_return"], steps.info["episode_length"])

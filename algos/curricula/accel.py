@@ -136,11 +136,12 @@ def make(
         drawn = jnp.zeros_like(state.drawn)
         if not config.parallel:
             drawn = drawn.at[jnp.where(wanted & (batch.slot >= 0), batch.slot, len(drawn))].add(1, mode="drop")
-        generation = jnp.where(is_child, buffer.extras[parents] + 1, 0)
+        generation = jnp.where(batch.slot >= 0, buffer.extras[batch.slot], 0)
+        generation = jnp.where(is_child, buffer.extras[parents] + 1, generation)
         batch = batch._replace(params=params, parent=parents, note=generation)
         return batch, state.replace(buffer=buffer, drawn=drawn)
 
     def update(key: Array, state: ACCELState, batch: LevelBatch, outcomes: Outcomes) -> ACCELState:
         return state.replace(buffer=plr.learned(state.buffer, batch, outcomes, state.hyper, config, batch.note))
 
-    return Curriculum(init, sample, update, "accel", (level_fn, mutate_fn, config), scored=True)
+    return Curriculum(init, sample, update, "accel", (level_fn, mutate_fn, config), scored=True, whole_batches=True)

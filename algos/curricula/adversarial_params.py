@@ -79,7 +79,11 @@ class AdversarialState(Around):
 
     key: jax.Array
     inner: Any
-    adversary: Adversary
+
+    @property
+    def adversary(self) -> Adversary:
+        """What episodes are played on."""
+        return self.inner.env_params
 
 
 class Rollout(NamedTuple):
@@ -210,7 +214,7 @@ def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = No
         adversary = Adversary(params, jax.random.uniform(x_key, (config.num_adversaries, D)), adversary_hyper)
         inner = student.init(student_key, hyper, params)
         inner = student.restart(inner, restart_key, adversary, jnp.ones(venv.num_envs, bool))
-        return AdversarialState(key, inner, adversary)
+        return AdversarialState(key, inner)
 
     def moved(key, policy, adversary):
         """The adversary after a step, and the mean return at its points before."""
@@ -235,7 +239,7 @@ def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = No
         key, move_key = jax.random.split(state.key)
         adversary, returns = moved(move_key, student.policy(state.inner), state.adversary)
         inner, rollout = student.collect(state.inner.replace(env_params=adversary))
-        return state.replace(key=key, inner=inner, adversary=adversary), Rollout(rollout, returns)
+        return state.replace(key=key, inner=inner), Rollout(rollout, returns)
 
     def learn(state, rollout):
         inner, metrics = student.learn(state.inner, rollout.student)

@@ -47,7 +47,7 @@ from jaxrl.curriculum.attachment import outcomes
 from jaxrl.curriculum.protocol import Outcomes, check_levels, new_levels
 from jaxrl.curriculum.scores import algorithmic_regret
 from jaxrl.environment import pytree, strongly_typed
-from jaxrl.rollout import Ends
+from jaxrl.rollout import Ends, in_all
 from jaxrl.spaces import environment_action
 
 REWARDS = ("regret", "mean", "population", "minimax")
@@ -91,7 +91,7 @@ class PAIREDState(Around):
 
     @property
     def step(self) -> Any:
-        return self.inner.step.sum(-1, dtype=self.inner.step.dtype)
+        return in_all(self.inner.step)
 
     @property
     def weights(self) -> Any:
@@ -104,6 +104,11 @@ class PAIREDState(Around):
         if weights := changes.pop("weights", None):
             designer = state.designer.replace(weights=weights["designer"])
             state = state.replace(inner=state.inner.replace(weights=weights["students"]), designer=designer)
+        if "hyper" in changes:  # init gives all the same
+            hyper = jax.tree.map(
+                lambda x, new: jnp.broadcast_to(new[..., None], x.shape), state.inner.hyper, changes.pop("hyper")
+            )
+            state = state.replace(inner=state.inner.replace(hyper=hyper))
         if "step" in changes:
             steps = state.inner.step
             each = jnp.broadcast_to(changes.pop("step")[..., None] // steps.shape[-1], steps.shape)

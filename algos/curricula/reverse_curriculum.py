@@ -182,7 +182,7 @@ def make(env: Environment, goal_states: Any, config: Config = Config(), hyper: H
         anew = jax.tree.map(lambda x, y: jnp.where(good.any(), x, y), anew, state.good)
         return state.replace(good=anew, old=_added(state.old, states, good))
 
-    return Curriculum(init, sample, update, "reverse_curriculum", config, together=R)
+    return Curriculum(init, sample, update, "reverse_curriculum", config, whole_batches=True)
 
 
 def _check(hyper: Hyper) -> None:

@@ -157,7 +157,7 @@ def make(
         n = len(wanted)
         level_key, slot_key = jax.random.split(key)
         batch = choose(slot_key, state, draw(level_key, state.params, n))
-        return batch, state.replace(rollouts=state.rollouts + 1)
+        return batch, state
 
     def update(key: Array, state: SFLState, batch: LevelBatch, outcomes: Outcomes) -> SFLState:
         return state
@@ -183,6 +183,7 @@ def make(
         key, refresh_key = jax.random.split(state.key)
         due = state.curriculum.rollouts % config.refresh_every == 0
         cstate = rarely(due, lambda: refreshed(refresh_key, state), state.curriculum)
+        cstate = cstate.replace(rollouts=cstate.rollouts + 1)
         return attached.collect(state.replace(key=key, curriculum=cstate))
 
     def learn(state: AttachedState, rollout: AttachedRollout) -> tuple[AttachedState, dict[str, Array]]:

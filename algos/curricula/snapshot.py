@@ -238,4 +238,4 @@ def make(table: Snapshots, hyper: Hyper | None = None) -> Curriculum:
     def update(key: Array, state: State, batch: LevelBatch, outcomes: Outcomes) -> State:
         return state
 
-    return Curriculum(init, sample, update, "snapshot")
+    return Curriculum(init, sample, update, "snapshot", whole_batches=True)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, Around, around
@@ -125,11 +126,6 @@ def attach(
         )
     if curriculum.scored and score is None:
         raise ValueError(f"attach: {curriculum.name} goes by scores of levels, so it needs a score, as max_mc.")
-    if venv.num_envs % curriculum.together:
-        raise ValueError(
-            f"attach: {curriculum.name} gives levels to {curriculum.together} slots together, and "
-            f"{venv.num_envs} are no multiple of it."
-        )
 
     N = venv.num_envs
     everywhere = jnp.ones(N, bool)
@@ -182,7 +178,8 @@ def attach(
         rollout = rollout._replace(learn_mask=learn_mask)
         inner, metrics = jax.lax.cond(learn_mask.any(), student.learn, look, state, rollout)
         held_back = student.steps_per_update // N * jnp.sum(~learn_mask, dtype=inner.step.dtype)
-        return inner.replace(step=inner.step - held_back), metrics
+        at_end = inner.step == np.iinfo(np.int32).max  # where the counter stays
+        return inner.replace(step=jnp.where(at_end, inner.step, inner.step - held_back)), metrics
 
     def learn(state, rollout):
         key, update_key = jax.random.split(state.key)
@@ -190,7 +187,8 @@ def attach(
         inner, metrics = learn_from(state.inner, rollout.student, batch.learn_mask)
         now = outcomes(rollout.student, batch, score, state.inner.hyper, success_above)
         seen = added(state.seen, now)
-        done = jnp.repeat((seen.episodes > 0).reshape(-1, curriculum.together).all(1), curriculum.together)
+        done = seen.episodes > 0
+        done = jnp.full(N, done.all()) if curriculum.whole_batches else done
         nothing = nothing_seen(N)
         finished = rows_where(done, seen, nothing)
         cstate = curriculum.update(update_key, state.curriculum, batch, finished)
@@ -208,6 +206,12 @@ def attach(
         rest = {"seen": rows_where(done, nothing, seen), "wanted": done}
         return state.replace(key=key, inner=inner, curriculum=cstate, **rest), metrics
 
+    def restart(state, key, env_params, mask):
+        """The curriculum is told nothing of what is played there now: the next rollout has a level of its own choice."""
+        inner = student.restart(state.inner, key, env_params, mask)
+        seen = rows_where(mask, nothing_seen(N), state.seen)
+        return state.replace(inner=inner, seen=seen, wanted=state.wanted | mask)
+
     return around(
         student,
         curriculum.name,
@@ -215,5 +219,6 @@ def attach(
         init=init,
         collect=collect,
         learn=learn,
+        restart=restart,
         slots=(),  # levels belong to what the curriculum knows of them
     )

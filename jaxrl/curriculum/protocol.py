@@ -54,7 +54,7 @@ class Curriculum(NamedTuple):
     name: str = "curriculum"
     settings: Any = ()  # static ones, which tell runs apart
     scored: bool = False  # it reads scores, or holds levels back from learning
-    together: int = 1  # so many slots in a row get new levels at once, when all of them are done
+    whole_batches: bool = False  # all slots get new levels at once, when all are done with theirs
 
 
 def new_levels(params: PyTree) -> LevelBatch:

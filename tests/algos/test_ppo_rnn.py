@@ -99,10 +99,12 @@ def test_nothing_is_remembered_on_a_level_that_was_put_in():
     algo, network, init, collect = cartpole(TINY)
     state, _ = collect(init(jax.random.key(2)))
     slots = jnp.array([True, False, True, False])
-    obs, env_state = algo.venv.restart(jax.random.key(3), state.env_state, state.env_params, slots)
-    _, rollout = collect(state.replace(obs=obs, env_state=env_state))
+    state = algo.restart(state, jax.random.key(3), state.env_params, slots)
+    _, rollout = collect(state)
     np.testing.assert_array_equal(rollout.start[0], slots)
-    fresh = network.apply(state.weights, network.initial_carry((4,)), obs[None], slots[None], method="critic")[1][0]
+    fresh = network.apply(state.weights, network.initial_carry((4,)), state.obs[None], slots[None], method="critic")[1][
+        0
+    ]
     np.testing.assert_array_equal(np.isclose(rollout.value[0], fresh, rtol=1e-5), slots)
 
 

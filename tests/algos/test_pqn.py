@@ -172,8 +172,7 @@ def test_nothing_is_remembered_on_a_level_that_was_put_in():
     algo, init, collect = cartpole(GRU)
     state, _ = collect(init(jax.random.key(2)))
     slots = jnp.array([True, False, True, False])
-    obs, env_state = algo.venv.restart(jax.random.key(3), state.env_state, state.env_params, slots)
-    _, rollout = collect(state.replace(obs=obs, env_state=env_state))
+    _, rollout = collect(algo.restart(state, jax.random.key(3), state.env_params, slots))
     np.testing.assert_array_equal(rollout.start[0], slots)
 
 

@@ -565,7 +565,7 @@ def test_a_recurrent_student_remembers_nothing_of_the_level_before():
     carry = student.carry._replace(start=jnp.zeros(6, bool), hidden=jax.tree.map(lambda x: x + 5, student.carry.hidden))
     env_state = student.env_state.replace(env=student.env_state.env.replace(time=jnp.full(6, 3)))
     student = student.replace(carry=carry, env_state=env_state)
-    _, second = collect(state.replace(student=student))
+    _, second = collect(state.replace(inner=student))
     assert first.student.start[0].all() and second.student.start[0].all()
     for name in ("value", "log_prob", "action", "reward"):
         np.testing.assert_array_equal(getattr(first.student, name), getattr(second.student, name))

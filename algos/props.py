@@ -312,12 +312,13 @@ class _PROPS:
         return state.replace(key=key, behaviour_optimizer=optimizer), unravel(flat), approx_kl, steps
 
     def restart(self, state: PROPSState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PROPSState:
-        """A new episode in the slots of `mask`; what was earned in the one that is cut is no part of its return, and in the
-        buffer it is a truncated one."""
+        """A new episode in the slots of `mask`. In the buffer the one that is cut is a truncated one, and what was earned
+        in it is no part of the new one's return."""
         state = restarted(self.venv, state, key, env_params, mask)
         if state.buffer is not None:
             cut = state.buffer.truncated[-1] | (mask & ~state.buffer.terminated[-1])
-            state = state.replace(buffer=state.buffer._replace(truncated=state.buffer.truncated.at[-1].set(cut)))
+            truncated = state.buffer.truncated.at[-1].set(cut)
+            state = state.replace(buffer=state.buffer._replace(truncated=truncated))
         if state.reward_scaler is None:
             return state
         return state.replace(reward_scaler=state.reward_scaler.restarted(mask))

@@ -51,7 +51,7 @@ class Algorithm(NamedTuple):
 
     @property
     def update(self) -> Callable[[Any], tuple[Any, dict[str, Array]]]:
-        """state -> (state, metrics): one iteration, of `steps_per_update` environment steps, `learn` after `collect`."""
+        """state -> (state, metrics): one iteration of `steps_per_update` steps, `learn` after `collect`."""
         return _update(self.collect, self.learn)
 
 
@@ -90,8 +90,9 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
 def restarted(venv: VectorEnv, state: Any, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> Any:
     """The part of every `restart`: episodes begin now in the slots of `mask`, whatever they were in the middle of.
 
-    Batched `env_params`, levels, replace those of these slots; others hold for all. Slots that go on see what they saw. An algorithm whose state remembers
-    something of an episode (a recurrent carry, a trace, the return so far) has a `restart` that also forgets that.
+    Batched `env_params`, levels, replace those of these slots; others hold for all. Slots that go on see what they saw.
+    An algorithm whose state remembers something of an episode (a recurrent carry, a trace, the return so far) has a
+    `restart` that also forgets that.
     """
     if venv.batched_params:
         env_params = rows_where(mask, env_params, state.env_params)

@@ -404,6 +404,10 @@ class _DPT:
             "learning_rate": rate,
         }
 
+    def restart(self, state: DPTState, key: Array, env_params: Any, mask: Array) -> DPTState:
+        """Nothing to do: every rollout draws new tasks and begins on them."""
+        return state
+
     def policy(self, state: DPTState) -> Any:
         return state.weights
 

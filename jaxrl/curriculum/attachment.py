@@ -207,7 +207,7 @@ def attach(
         return state.replace(key=key, inner=inner, curriculum=cstate, **rest), metrics
 
     def restart(state, key, env_params, mask):
-        """The curriculum is told nothing of what is played there now: the next rollout has a level of its own choice."""
+        """The curriculum is told nothing of what is played there now: the next rollout is on a level of its choice."""
         inner = student.restart(state.inner, key, env_params, mask)
         seen = rows_where(mask, nothing_seen(N), state.seen)
         return state.replace(inner=inner, seen=seen, wanted=state.wanted | mask)

@@ -115,25 +115,48 @@ def buffer_draw(
     share of a batch that its weight says, while the oldest is drawn for its age but once. Rows that are not `drawn`
     leave the buffer as it was.
     """
-    n = drawn.shape[0]
+    n, C = drawn.shape[0], buffer.score.shape[0]
     which_key, place_key = jax.random.split(key)
     aged = jax.random.bernoulli(which_key, staleness, (n,))  # P_replay is a mixture of two distributions
     place = jax.random.uniform(place_key, (n,), buffer.score.dtype)
     by_score = _quantiles(_normalized(_worth(buffer, temperature, prioritization), buffer), place)
+    # Summed once: after k draws the ages below slot i sum to ages[i] + k filled[i], less what the drawn ones lost.
+    filled = jnp.isfinite(buffer.score)
+    ages, ones = (jnp.cumsum(jnp.where(filled, x, 0)) for x in (_age(buffer, buffer.clock), jnp.ones(C)))
 
-    def draw(buffer, inputs):
-        drawn, aged, place, best = inputs
-        oldest = _quantiles(_normalized(_age(buffer, buffer.clock), buffer), place)
+    def draw(carry, inputs):
+        k, slots, lost = carry
+        i, drawn, aged, place, best = inputs
+
+        def below(slot):
+            return ages[slot] + k * ones[slot] - jnp.sum(jnp.where(slots <= slot, lost, 0))
+
+        total = below(C - 1)
+        level = jnp.minimum(place, 1 - 1e-6) * jnp.where(total > 0, total, ones[-1])
+
+        def halve(_, bounds):
+            low, high = bounds  # the first slot above the level is in [low, high]
+            middle = (low + high) // 2
+            above = jnp.where(total > 0, below(middle), ones[middle]) > level
+            return jnp.where(above, low, middle + 1), jnp.where(above, middle, high)
+
+        oldest, _ = jax.lax.fori_loop(0, C.bit_length(), halve, (jnp.int32(0), jnp.int32(C - 1)))
         slot = jnp.where(aged, oldest, best)
-        clock = buffer.clock + drawn
-        at = jnp.where(drawn, slot, buffer.score.shape[0])  # past the end: dropped
-        return buffer.replace(clock=clock, sampled_at=buffer.sampled_at.at[at].set(clock, mode="drop")), slot
+        k = k + drawn
+        # Its age is 0 now: it has lost what it had, and every later draw counts from here.
+        age = buffer.clock - buffer.sampled_at[slot] + k
+        again = slots == slot
+        lost = jnp.where(drawn & again, 0, lost).at[i].set(jnp.where(drawn, age, 0).astype(lost.dtype))
+        slots = slots.at[i].set(jnp.where(drawn, slot, C))
+        return (k, slots, lost), (slot, buffer.clock + k)
 
-    buffer, slots = jax.lax.scan(draw, buffer, (drawn, aged, place, by_score))
-    return slots, buffer
+    start = jnp.int32(0), jnp.full(n, C), jnp.zeros(n, ages.dtype)
+    (k, _, _), (slots, at) = jax.lax.scan(draw, start, (jnp.arange(n), drawn, aged, place, by_score))
+    sampled_at = buffer.sampled_at.at[jnp.where(drawn, slots, C)].max(at, mode="drop")  # past the end: dropped
+    return slots, buffer.replace(clock=buffer.clock + k, sampled_at=sampled_at)
 
 
-def _quantiles(weights: Float[Array, " C"], place: Float[Array, "*n"]) -> Int[Array, "*n"]:
+def _quantiles(weights: Float[Array, " C"], place: Float[Array, " n"]) -> Int[Array, " n"]:
     """The slots at these places in [0, 1) of the distribution; those without weight are never found."""
     below = jnp.cumsum(weights)
     last = jnp.max(jnp.where(weights > 0, jnp.arange(weights.shape[0]), 0))

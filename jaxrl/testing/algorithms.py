@@ -50,6 +50,7 @@ def check_algorithm(
     # Traced once; all that follows takes these traces.
     algo = algo._replace(collect=jax.jit(algo.collect), learn=jax.jit(algo.learn))
     _check_types(algo, state, key)
+    _check_slots(algo, state, key)
     _check_parts(algo, state, lambda: init(key))
     floats = jax.tree.map(is_float, _fields(state)["hyper"])
     assert any(jax.tree.leaves(floats)), "no setting is a float leaf"
@@ -88,6 +89,21 @@ def _check_types(algo: Algorithm, state: Any, key: Array) -> None:
     assert isinstance(ends, Ends), f"the rollout has no 'ends', which say where episodes ended: {type(rollout)}"
     shapes = {x.shape for x in ends}
     assert len(shapes) == 1 and ends.done.dtype == jnp.bool_, f"rollout.ends are {ends}, not three of one shape"
+
+
+def _check_slots(algo: Algorithm, state: Any, key: Array) -> None:
+    """What belongs to slots is in the state, and `restart` keeps its type."""
+    for path in algo.slots:
+        part = state
+        for name in path.split("."):
+            assert hasattr(part, name), f"slots name {path!r}, but {type(part).__name__} has no field {name!r}"
+            part = getattr(part, name)
+            if part is None:  # of a config that does without
+                break
+    n = jax.tree.leaves(_fields(state)["obs"])[0].shape[0]
+    mask = jax.ShapeDtypeStruct((n,), bool)
+    begun = jax.eval_shape(algo.restart, state, key, _fields(state)["env_params"], mask)
+    assert_same_type(state, begun, "state before and after restart")
 
 
 def _check_parts(algo: Algorithm, state: Any, init: Callable[[], Any]) -> None:
@@ -131,9 +147,16 @@ def _check_runs(
     def program(keys):
         many = jax.vmap(run)(keys)
         alone = jax.lax.map(run, keys) if whole else None
-        return many, alone, _actions(algo, jax.tree.map(lambda x: x[0], many[1]))
+        last = jax.tree.map(lambda x: x[0], many[1])
+        return many, alone, _actions(algo, last), _restarts(algo, last)
 
-    many, alone, acted = program(jnp.stack([key, jax.random.key(7)]))
+    many, alone, acted, (last, same, begun) = program(jnp.stack([key, jax.random.key(7)]))
+    chex.assert_trees_all_equal(
+        jax.tree.map(plain, same), jax.tree.map(plain, last), custom_message="restart where no slot is to begin"
+    )
+    chex.assert_trees_all_equal(begun.weights, last.weights, custom_message="weights before and after restart")
+    time = getattr(getattr(begun.env_state, "env", None), "time", None)
+    assert time is None or not np.any(time), f"after a restart of all slots their clocks show {time}"
     if whole:
         for i in range(2):
             row, own = (jax.tree.map(lambda x, i=i: plain(x)[i], tree) for tree in (many, alone))
@@ -154,6 +177,14 @@ def _check_runs(
     for shape, ok in zip(BATCHES, inside, strict=True):
         assert ok, f"act on a batch {shape} leaves its space"
     chex.assert_trees_all_equal(first, second, custom_message="greedy actions with two keys")
+
+
+def _restarts(algo: Algorithm, state: Any) -> tuple[Any, Any, Any]:
+    """The state, after a restart of no slot, and of all."""
+    n = jax.tree.leaves(state.obs)[0].shape[0]
+    key = jax.random.key(3)
+    none, every = (algo.restart(state, key, state.env_params, jnp.full(n, which)) for which in (False, True))
+    return state, none, every
 
 
 def _actions(algo: Algorithm, state: Any) -> tuple[list[Array], Any, Any]:

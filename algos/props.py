@@ -312,8 +312,9 @@ class _PROPS:
         return state.replace(key=key, behaviour_optimizer=optimizer), unravel(flat), approx_kl, steps
 
     def restart(self, state: PROPSState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PROPSState:
-        """A new episode in the slots of `mask`. In the buffer the one that is cut is a truncated one, and what was earned
-        in it is no part of the new one's return."""
+        """A new episode in the slots of `mask`: in the buffer the one that is cut is a truncated one, and what was
+        earned in it is no part of the new one's return.
+        """
         state = restarted(self.venv, state, key, env_params, mask)
         if state.buffer is not None:
             cut = state.buffer.truncated[-1] | (mask & ~state.buffer.terminated[-1])

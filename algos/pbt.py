@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, Num
 
-from jaxrl.algorithm import Algorithm, Around, around
+from jaxrl.algorithm import Algorithm, Around, around, complete, field, names_of, with_fields
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.rollout import Ends, in_all
 
@@ -157,21 +157,6 @@ def _as(x: Array, dtype: Any) -> Array:
     return (jnp.round(x) if jnp.issubdtype(dtype, jnp.integer) else x).astype(dtype)
 
 
-def field(state: Any, path: str) -> Any:
-    """A field of a state, by its dotted path; None where the student's config does without."""
-    return functools.reduce(lambda part, name: getattr(part, name, None), path.split("."), state)
-
-
-def with_field(state: Any, path: str, value: Any) -> Any:
-    """The state with this field."""
-    name, _, rest = path.partition(".")
-    return state.replace(**{name: with_field(getattr(state, name), rest, value) if rest else value})
-
-
-def with_fields(state: Any, fields: dict[str, Any]) -> Any:
-    return functools.reduce(lambda state, item: with_field(state, *item), fields.items(), state)
-
-
 def with_keys(state: Any, of: Any) -> Any:
     """The state with all its keys those of another."""
 
@@ -202,12 +187,13 @@ class _PBT:
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PBTState:
         config = self.config
         key, member_key, *setting_keys = jax.random.split(key, 2 + len(config.explored))
-        hyper = strongly_typed(self.student.hyper() if hyper is None else hyper)
+        hyper = strongly_typed(complete(self.student, hyper))
         drawn = {
-            name: _as(log_uniform(k, low, high, config.population), getattr(hyper, name).dtype)
+            name: _as(log_uniform(k, low, high, config.population), field(hyper, name).dtype)
             for k, (name, low, high) in zip(setting_keys, config.explored, strict=True)
         }
-        hyper = jax.tree.map(lambda x: jnp.broadcast_to(x, (config.population,)), hyper).replace(**drawn)
+        each = jax.tree.map(lambda x: jnp.broadcast_to(x, (config.population, *x.shape)), hyper)
+        hyper = with_fields(each, drawn)
         keys = jax.random.split(member_key, config.population)
         members = jax.vmap(self.student.init, (0, 0, None))(keys, hyper, env_params)
         score = jnp.full(config.population, -jnp.inf, jnp.result_type(float))
@@ -240,7 +226,7 @@ class _PBT:
         )
         state = state.replace(inner=with_fields(state.inner, own))
         report = {name: jnp.nanmean(jnp.where(fine, x, jnp.nan)) for name, x in metrics.items()}
-        report |= {f"population/{name}": jnp.mean(getattr(members.hyper, name)) for name, _, _ in config.explored}
+        report |= {f"population/{name}": jnp.mean(field(members.hyper, name)) for name, _, _ in config.explored}
         best_score = jnp.max(jnp.where(fine, score, -jnp.inf))
         counts = {"copied": copied, "diverged": jnp.sum(~fine, dtype=jnp.int32)}
         return state, {**report, **rollout.ends.metrics(), "best_score": best_score, **counts}
@@ -253,10 +239,10 @@ class _PBT:
         copied = source != jnp.arange(config.population)
         new = with_keys(jax.tree.map(lambda x: x[source], members), members)
         explored = {
-            name: explore(k, getattr(new.hyper, name), copied, low, high, config.factor, config.resample)
+            name: explore(k, field(new.hyper, name), copied, low, high, config.factor, config.resample)
             for k, (name, low, high) in zip(setting_keys, config.explored, strict=True)
         }
-        new = new.replace(hyper=new.hyper.replace(**explored))
+        new = new.replace(hyper=with_fields(new.hyper, explored))
         return state.replace(inner=new, score=state.score[source]), copied.sum(dtype=jnp.int32)
 
     def restart(self, state: PBTState, key: Array, env_params: Any, mask: Bool[Array, " slots"]) -> PBTState:
@@ -288,10 +274,10 @@ def make(student: Algorithm, config: Config) -> Algorithm:
 
     Raises ValueError for an explored setting that the student does not have.
     """
-    fields = [field.name for field in dataclasses.fields(student.hyper)]
+    names = names_of(student.hyper())
     for name, _, _ in config.explored:
-        if name not in fields:
-            raise ValueError(f"explored: {student.name} has no setting {name!r}; its Hyper has {', '.join(fields)}.")
+        if name not in names:
+            raise ValueError(f"explored: {student.name} has no setting {name!r}; its Hyper has {', '.join(names)}.")
     pbt = _PBT(student, config)
     return around(
         student,

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from jaxrl import registry
-from jaxrl.environment import Environment, Replaceable, is_concrete, strongly_typed
+from jaxrl.environment import Environment, Replaceable, is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv, rows_where, vectorize
@@ -36,10 +36,10 @@ class Algorithm(NamedTuple):
 
     name: str
     config: Any  # static settings
-    hyper: Any  # the class of the dynamic settings
+    hyper: Callable[..., Any]  # makes the dynamic settings, from names and values: their class
     venv: VectorEnv
     steps_per_update: int
-    init: Callable[..., Any]  # (key, hyper=None, env_params=None) -> state
+    init: Callable[..., Any]  # (key, hyper=None, env_params=None) -> state, which keeps the settings as `hyper`
     collect: Callable[[Any], tuple[Any, Any]]  # state -> (state, rollout): act in the environments
     learn: Callable[[Any, Any], tuple[Any, dict[str, Array]]]  # (state, rollout) -> (state, metrics)
     policy: Callable[[Any], Any]  # state -> what is deployed
@@ -112,6 +112,14 @@ class Around(Replaceable):
     """
 
     inner: Any
+    SETTINGS: ClassVar[tuple[str, str] | None] = None  # the own ones: their name in `hyper`, their path in the state
+
+    @property
+    def hyper(self) -> Any:
+        """The inner state's, with the own settings as one more field."""
+        name, path = self.SETTINGS or ("", "")
+        own = field(self, path) if path else None
+        return self.inner.hyper if own is None else joined(self.inner.hyper, name, own)
 
     def __getattr__(self, name: str) -> Any:
         if name in PUBLIC and not hasattr(type(self), name):  # else a property of this class failed
@@ -120,6 +128,12 @@ class Around(Replaceable):
 
     def replace(self, **changes: Any) -> Self:
         """A copy with fields of this state, or public ones of the inner state, changed."""
+        if "hyper" in changes and self.SETTINGS is not None:
+            name, path = self.SETTINGS
+            hyper, own_settings = parted(changes.pop("hyper"), name)
+            changed = self.replace(**changes) if changes else self
+            changed = changed.replace(inner=changed.inner.replace(hyper=hyper))
+            return changed if own_settings is None else with_field(changed, path, own_settings)
         own = {field.name for field in dataclasses.fields(self)}  # pyright: ignore[reportArgumentType]
         of_inner = {name: changes.pop(name) for name in PUBLIC if name in changes and name not in own}
         if of_inner:
@@ -144,6 +158,76 @@ def around(inner: Algorithm, name: str, settings: tuple[Any, ...], **functions: 
         **functions,
     }
     return inner._replace(name=f"{inner.name}+{name}", around=(*inner.around, name, *settings), **given)
+
+
+# ---- settings of what stands around an algorithm: one more field of its Hyper
+
+
+@functools.cache
+def _with_one_more(hyper: type, name: str) -> type:
+    body = {"__annotations__": {name: Any}, name: None, "__module__": hyper.__module__, "__doc__": hyper.__doc__}
+    return pytree(type("Hyper", (hyper,), {**body, "__qualname__": hyper.__qualname__, "_own": name}))
+
+
+def with_own(hyper: Callable[..., Any], name: str, own: Any) -> Callable[..., Any]:
+    """`Algorithm.hyper` of what stands around one with `hyper`: it has the settings `own`, too, as the field `name`."""
+    return functools.partial(_with_one_more(type(hyper()), name), **{**getattr(hyper, "keywords", {}), name: own})
+
+
+def joined(hyper: Any, name: str, own: Any) -> Any:
+    """The settings `hyper` with one more field."""
+    values = {field.name: getattr(hyper, field.name) for field in dataclasses.fields(hyper)}
+    return _with_one_more(type(hyper), name)(**values, **{name: own})
+
+
+def parted(hyper: Any, name: str, default: Any = None) -> tuple[Any, Any]:
+    """`(the inner algorithm's, the field name)`. Settings without the field are the inner algorithm's alone, and the
+    other is `default`, whose dtypes it has.
+
+    Raises TypeError for a field of another class than the default.
+    """
+    if getattr(hyper, "_own", None) != name:
+        return hyper, default
+    own, inner = getattr(hyper, name), type(hyper).__bases__[0]
+    if default is not None:
+        if type(own) is not type(default):
+            found, wanted = (f"{type(x).__module__}.{type(x).__qualname__}" for x in (own, default))
+            raise TypeError(f"hyper.{name} is a {found}, not a {wanted}.")
+        own = jax.tree.map(lambda x, like: jnp.asarray(x, jnp.result_type(like)), own, default)
+    return inner(**{field.name: getattr(hyper, field.name) for field in dataclasses.fields(inner)}), own
+
+
+def complete(algo: Algorithm, hyper: Any) -> Any:
+    """All settings of `algo`: those of `hyper`, if any, and the default ones of what stands around its algorithm."""
+    if hyper is None:
+        return algo.hyper()
+    return algo.hyper(**{field.name: getattr(hyper, field.name) for field in dataclasses.fields(hyper)})
+
+
+# ---- fields of states and settings by their dotted names
+
+
+def field(tree: Any, path: str) -> Any:
+    """A field by its dotted path; None where there is none."""
+    return functools.reduce(lambda part, name: getattr(part, name, None), path.split("."), tree)
+
+
+def with_field(tree: Any, path: str, value: Any) -> Any:
+    """The tree with this field."""
+    name, _, rest = path.partition(".")
+    return tree.replace(**{name: with_field(getattr(tree, name), rest, value) if rest else value})
+
+
+def with_fields(tree: Any, fields: Mapping[str, Any]) -> Any:
+    """The tree with these fields, by their dotted paths."""
+    return functools.reduce(lambda tree, item: with_field(tree, *item), fields.items(), tree)
+
+
+def names_of(tree: Any) -> list[str]:
+    """The dotted names of all leaves."""
+    return [
+        jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree_util.tree_leaves_with_path(tree)
+    ]
 
 
 def num_updates(algo: Algorithm, total_steps: int) -> int:
@@ -209,12 +293,20 @@ def starting_values(algo_hyper: type, venv: VectorEnv, hyper: Any, env_params: A
         raise TypeError(
             f"hyper is a {type(hyper).__qualname__} of {type(hyper).__module__}, not this algorithm's Hyper."
         )
-    # learning_rate=1 is a float and anneal_steps=1e6 an integer: another dtype would compile again.
-    hyper = jax.tree.map(lambda default, x: jnp.asarray(x, default.dtype), defaults, hyper)
+    values = {name.name: getattr(hyper, name.name) for name in dataclasses.fields(hyper)}
+    hyper = hyper.replace(**{name: _like(x, getattr(defaults, name)) for name, x in values.items()})
     env_params = strongly_typed(venv.default_params if env_params is None else env_params)
     if is_concrete(env_params):
         venv.env.validate(env_params)
     return hyper, env_params
+
+
+def _like(x: Any, default: Any) -> Any:
+    """A setting in the dtype of its default; one whose default is None, as a learned rule, may be any pytree."""
+    if default is None:
+        return strongly_typed(x)
+    # learning_rate=1 is a float and anneal_steps=1e6 an integer: another dtype would compile again.
+    return jax.tree.map(lambda like, x: jnp.asarray(x, like.dtype), default, x)
 
 
 def check_at_least_one(config: Any, *names: str) -> None:

@@ -169,6 +169,10 @@ class Environment:
     def validate(self, params: Any) -> None:
         """Raise ValueError for parameters that make no sense. Host only; leaves may be batched."""
 
+    def describe(self, params: Any) -> dict[str, Array]:
+        """Scalars that tell a level from others in the log of a curriculum, as the walls of a maze. Pure."""
+        return {}
+
     def render(self, state: Any, params: Any) -> np.ndarray:
         """An RGB picture of one state, uint8 (height, width, 3). Host only; NotImplementedError where there is none."""
         raise NotImplementedError(f"{self.id or type(self).__name__} has no render")

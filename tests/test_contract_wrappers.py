@@ -91,7 +91,7 @@ def under_plr():
 
 def off_policy():
     """A rollout is one step, an episode three."""
-    return attach(dqn.make(LEVELS, dqn.Config(n_step=2, **REPLAY)), dr.make(level), score=None)
+    return attach(dqn.make(LEVELS, dqn.Config(n_step=2, **REPLAY)), dr.make(level))
 
 
 def adaptive():
@@ -124,7 +124,7 @@ WRAPPED = {
     "plr": under_plr,
     "dr, off policy": off_policy,
     "accel": lambda: attach(STUDENT, accel.make(level, mutate, accel.Config(8, num_edits=2, robust=False))),
-    "sfl": lambda: sfl.make(STUDENT, level, sfl.Config(4, 8, 6, 4, 2)),
+    "sfl": lambda: attach(STUDENT, sfl.make(level, sfl.Config(4, 8, 6, 4, 2))),
     "paired": designed,
     "adversary": adversarial,
     "snapshots": lambda: snapshot.staged(ppo.make(STARTS, ppo.Config(**SIZE)), 64),
@@ -136,7 +136,7 @@ WRAPPED = {
     "pbt around sfl": lambda: pbt.make(WRAPPED["sfl"](), POPULATION),
     "pbt around paired": lambda: pbt.make(designed(), POPULATION),
     "pbt around an adversary": lambda: pbt.make(adversarial(), POPULATION),
-    "dr around a replay ratio": lambda: attach(adaptive(), dr.make(level), score=None),
+    "dr around a replay ratio": lambda: attach(adaptive(), dr.make(level)),
 }
 HYPER = {
     "dqn": dqn.Hyper(learning_starts=4, learning_rate=0.01),

@@ -33,6 +33,7 @@ from jaxtyping import Array, Bool, Int
 from jaxrl.algos.curricula import plr
 from jaxrl.curriculum.level_buffer import LevelBuffer, buffer_init
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels
+from jaxrl.curriculum.scores import max_mc
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.vectorize import rows_where
 
@@ -91,8 +92,10 @@ def make(
     mutate_fn: Callable[[Array, Any], Any] | None,
     config: Config = Config(),
     hyper: Hyper | None = None,
+    score: Callable[..., Array] = max_mc,
 ) -> Curriculum:
-    """ACCEL over the levels that `level_fn(key, params)` draws and their edits, `mutate_fn(key, level)` each.
+    """ACCEL over the levels that `level_fn(key, params)` draws and their edits, `mutate_fn(key, level)` each, by
+    a score of `jaxrl.curriculum`.
 
     Raises ValueError for settings that cannot be and without a `mutate_fn`, and in `init` for one that makes something
     else than levels.
@@ -102,15 +105,16 @@ def make(
             f"accel: mutate_fn={mutate_fn!r} is no function (key, level) -> level. For an environment without "
             "`mutate`, write one, or use plr."
         )
-    start = strongly_typed(Hyper() if hyper is None else hyper)
-    plr.check_hyper(start)
+    defaults = strongly_typed(Hyper() if hyper is None else hyper)
+    plr.check_hyper(defaults)
 
-    def init(key: Array, params: Any) -> ACCELState:
+    def init(key: Array, hyper: Hyper, params: Any) -> ACCELState:
+        plr.check_hyper(hyper)
         params = strongly_typed(params)
         level = jax.eval_shape(level_fn, key, params)
         check_levels("accel: mutate_fn", jax.eval_shape(mutate_fn, key, level), level, "the level function's")
         buffer = buffer_init(level, config.buffer_size, jax.ShapeDtypeStruct((), jnp.int32))
-        return ACCELState(buffer, params, start, jnp.zeros(config.buffer_size, jnp.int32))
+        return ACCELState(buffer, params, hyper, jnp.zeros(config.buffer_size, jnp.int32))
 
     def edited(key: Array, level: Any) -> Any:
         keys = jax.random.split(key, config.num_edits)
@@ -144,4 +148,10 @@ def make(
     def update(key: Array, state: ACCELState, batch: LevelBatch, outcomes: Outcomes) -> ACCELState:
         return state.replace(buffer=plr.learned(state.buffer, batch, outcomes, state.hyper, config, batch.note))
 
-    return Curriculum(init, sample, update, "accel", (level_fn, mutate_fn, config), scored=True, whole_batches=True)
+    def metrics(state: ACCELState) -> dict[str, Array]:
+        filled = jnp.isfinite(state.buffer.score)
+        generations = jnp.where(filled, state.buffer.extras, 0).sum() / jnp.maximum(filled.sum(), 1)
+        return {**plr.report(state), "generation": generations}
+
+    settings = (level_fn, mutate_fn, config)
+    return Curriculum(init, sample, update, "accel", settings, defaults, score, metrics, whole_batches=True)

@@ -90,14 +90,15 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
 
     Raises ValueError for settings that cannot be.
     """
-    start = strongly_typed(hyper)
+    defaults = strongly_typed(hyper)
     D = dimensions_of(level_fn, config.dimensions)
-    _check(start, D)
+    _check(defaults, D)
 
-    def init(key: Array, params: Any) -> ADRState:
-        point = jnp.broadcast_to(start.start, (D,))
+    def init(key: Array, hyper: Hyper, params: Any) -> ADRState:
+        _check(hyper, D)
+        point = jnp.broadcast_to(hyper.start, (D,))
         none = jnp.zeros((2, D))
-        return ADRState(point, point, none, none, strongly_typed(params), start)
+        return ADRState(point, point, none, none, strongly_typed(params), hyper)
 
     def sample(key: Array, state: ADRState, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, ADRState]:
         n = len(wanted)
@@ -121,7 +122,9 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         total = add(state.total, outcomes.episode_return)
         return moved(state.replace(total=total, count=add(state.count, finished.astype(total.dtype))))
 
-    return Curriculum(init, sample, update, "adr", (level_fn, config))
+    return Curriculum(
+        init, sample, update, "adr", (level_fn, config), defaults, metrics=lambda state: {"entropy": entropy(state)}
+    )
 
 
 def _check(hyper: Hyper, D: int) -> None:

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm, Around, around, check_at_least_one
+from jaxrl.algorithm import Algorithm, Around, around, check_at_least_one, parted, with_own
 from jaxrl.curriculum.teaching import dimensions_of
 from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
 from jaxrl.rollout import Ends
@@ -79,6 +79,7 @@ class AdversarialState(Around):
 
     key: jax.Array
     inner: Any
+    SETTINGS = ("adversary", "inner.env_params.hyper")
 
     @property
     def adversary(self) -> Adversary:
@@ -193,7 +194,7 @@ def worst_params(
 
 
 def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = None) -> Algorithm:
-    """`student` against an adversary who moves its parameters. An Algorithm again.
+    """`student` against an adversary who moves its parameters. An Algorithm again, with a `Hyper` as `hyper.adversary`.
 
     Raises ValueError unless the student's environments draw their levels by `Drawn`, and for settings that cannot be.
     """
@@ -205,13 +206,15 @@ def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = No
         )
     level_fn = venv.level_fn.level_fn
     D = dimensions_of(level_fn, config.dimensions)
-    adversary_hyper = strongly_typed(Hyper() if hyper is None else hyper)
-    _check(adversary_hyper)
+    defaults = strongly_typed(Hyper() if hyper is None else hyper)
+    _check(defaults)
 
     def init(key, hyper=None, env_params=None):
+        hyper, own = parted(hyper, "adversary", defaults)
+        _check(own)
         key, student_key, x_key, restart_key = jax.random.split(key, 4)
         params = strongly_typed(venv.default_params if env_params is None else env_params)
-        adversary = Adversary(params, jax.random.uniform(x_key, (config.num_adversaries, D)), adversary_hyper)
+        adversary = Adversary(params, jax.random.uniform(x_key, (config.num_adversaries, D)), own)
         inner = student.init(student_key, hyper, params)
         inner = student.restart(inner, restart_key, adversary, jnp.ones(venv.num_envs, bool))
         return AdversarialState(key, inner)
@@ -245,7 +248,10 @@ def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = No
         inner, metrics = student.learn(state.inner, rollout.student)
         return state.replace(inner=inner), {**metrics, "adversary_return": rollout.adversary_return}
 
-    return around(student, "adversary", (config,), init=init, collect=collect, learn=learn)
+    hyper_of_both = with_own(student.hyper, "adversary", defaults)
+    return around(
+        student, "adversary", (config, level_fn), hyper=hyper_of_both, init=init, collect=collect, learn=learn
+    )
 
 
 def _check(hyper: Hyper) -> None:

@@ -20,7 +20,7 @@ Results: experiments/teachers. Use:
     level_fn = jaxrl.curriculum.teaching.ranges(env_params, {"length": (0.2, 3.0), "mass_pole": (0.05, 1.0)})
     student = ppo.make(vectorize(env, 32, batched_params=True), ppo.Config(num_envs=32))
     teacher = alp_gmm.make(level_fn, alp_gmm.Config(), alp_gmm.Hyper(return_low=0.0, return_high=500.0))
-    algo = jaxrl.curriculum.attach(student, teacher, score=None)
+    algo = jaxrl.curriculum.attach(student, teacher)
 """
 
 from __future__ import annotations
@@ -112,14 +112,15 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
 
     Raises ValueError for settings that cannot be.
     """
-    start = strongly_typed(hyper)
-    check_returns(start)
+    defaults = strongly_typed(hyper)
+    check_returns(defaults)
     D = dimensions_of(level_fn, config.dimensions)
 
-    def init(key: Array, params: Any) -> State:
+    def init(key: Array, hyper: Hyper, params: Any) -> State:
+        check_returns(hyper)
         K, d = config.largest, D + 1
         none = mixtures.Mixture(jnp.zeros(K), jnp.zeros((K, d)), jnp.broadcast_to(jnp.eye(d), (K, d, d)))
-        return State(memory(config.history, D + 2), none, strongly_typed(params), start)
+        return State(memory(config.history, D + 2), none, strongly_typed(params), hyper)
 
     def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
         n = len(wanted)
@@ -145,4 +146,4 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         due = after.count // config.fit_rate > past.count // config.fit_rate
         return state.replace(memory=after, mixture=rarely(due, fitted, state.mixture))
 
-    return Curriculum(init, sample, update, "alp_gmm", (level_fn, config))
+    return Curriculum(init, sample, update, "alp_gmm", (level_fn, config), defaults)

@@ -72,15 +72,16 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
 
     Raises ValueError for settings that cannot be.
     """
-    start = strongly_typed(hyper)
-    check_returns(start)
+    defaults = strongly_typed(hyper)
+    check_returns(defaults)
     D = dimensions_of(level_fn, config.dimensions)
     time = jnp.arange(config.fit_rate)[:, None] / config.fit_rate
 
-    def init(key: Array, params: Any) -> State:
+    def init(key: Array, hyper: Hyper, params: Any) -> State:
+        check_returns(hyper)
         K, d = config.largest, D + 2
         none = mixtures.Mixture(jnp.zeros(K), jnp.zeros((K, d)), jnp.broadcast_to(jnp.eye(d), (K, d, d)))
-        return State(memory(config.fit_rate, D + 1), none, strongly_typed(params), start)
+        return State(memory(config.fit_rate, D + 1), none, strongly_typed(params), hyper)
 
     def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
         n = len(wanted)
@@ -105,4 +106,4 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         due = after.count // config.fit_rate > past.count // config.fit_rate
         return state.replace(memory=after, mixture=rarely(due, fitted, state.mixture))
 
-    return Curriculum(init, sample, update, "covar_gmm", (level_fn, config))
+    return Curriculum(init, sample, update, "covar_gmm", (level_fn, config), defaults)

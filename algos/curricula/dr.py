@@ -21,10 +21,13 @@ from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_leve
 from jaxrl.environment import strongly_typed
 
 
-def make(level_fn: Callable[[Array, Any], Any]) -> Curriculum:
-    """The levels that `level_fn(key, params)` draws. The state is `params`, the level distribution's."""
+def make(level_fn: Callable[[Array, Any], Any], score: Callable[..., Array] | None = None) -> Curriculum:
+    """The levels that `level_fn(key, params)` draws. The state is `params`, the level distribution's.
 
-    def init(key: Array, params: Any) -> Any:
+    A `score` of them is reported and nothing else.
+    """
+
+    def init(key: Array, hyper: None, params: Any) -> Any:
         return strongly_typed(params)
 
     def sample(key: Array, state: Any, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, Any]:
@@ -34,4 +37,4 @@ def make(level_fn: Callable[[Array, Any], Any]) -> Curriculum:
     def update(key: Array, state: Any, batch: LevelBatch, outcomes: Outcomes) -> Any:
         return state
 
-    return Curriculum(init, sample, update, "dr", (level_fn,))
+    return Curriculum(init, sample, update, "dr", (level_fn,), score=score)

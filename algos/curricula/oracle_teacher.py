@@ -57,13 +57,14 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
 
     Raises ValueError for settings that cannot be.
     """
-    start = strongly_typed(hyper.replace(step=jnp.asarray(hyper.step)))
+    defaults = strongly_typed(hyper.replace(step=jnp.asarray(hyper.step)))
     D = dimensions_of(level_fn, config.dimensions)
-    _check(start, D)
+    _check(defaults, D)
 
-    def init(key: Array, params: Any) -> State:
-        low = jnp.where(jnp.broadcast_to(start.step, (D,)) >= 0, 0, 1 - start.window)
-        return State(low, jnp.zeros(()), jnp.zeros(()), strongly_typed(params), start)
+    def init(key: Array, hyper: Hyper, params: Any) -> State:
+        _check(hyper, D)
+        low = jnp.where(jnp.broadcast_to(hyper.step, (D,)) >= 0, 0, 1 - hyper.window)
+        return State(low, jnp.zeros(()), jnp.zeros(()), strongly_typed(params), hyper)
 
     def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
         n = len(wanted)
@@ -79,7 +80,15 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         low = jnp.where(moves, jnp.clip(state.low + hyper.step, 0, 1 - hyper.window), state.low)
         return state.replace(low=low, total=jnp.where(full, 0, total), count=jnp.where(full, 0, count))
 
-    return Curriculum(init, sample, update, "oracle_teacher", (level_fn, config))
+    return Curriculum(
+        init,
+        sample,
+        update,
+        "oracle_teacher",
+        (level_fn, config),
+        defaults,
+        metrics=lambda state: {"window": state.low.mean()},
+    )
 
 
 def _check(hyper: Hyper, D: int) -> None:

@@ -42,7 +42,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import PUBLIC, Algorithm, Around, around, check_at_least_one
+from jaxrl.algorithm import PUBLIC, Algorithm, Around, around, check_at_least_one, complete, joined, parted, with_own
 from jaxrl.curriculum.attachment import outcomes
 from jaxrl.curriculum.protocol import Outcomes, check_levels, new_levels
 from jaxrl.curriculum.scores import algorithmic_regret
@@ -90,6 +90,10 @@ class PAIREDState(Around):
         return getattr(self.student(0), name) if name in PUBLIC else super().__getattr__(name)
 
     @property
+    def hyper(self) -> Any:
+        return joined(self.student(0).hyper, "designer", self.designer.hyper)
+
+    @property
     def step(self) -> Any:
         return in_all(self.inner.step)
 
@@ -105,10 +109,13 @@ class PAIREDState(Around):
             designer = state.designer.replace(weights=weights["designer"])
             state = state.replace(inner=state.inner.replace(weights=weights["students"]), designer=designer)
         if "hyper" in changes:  # init gives all the same
+            first, designers = parted(changes.pop("hyper"), "designer", state.designer.hyper)
+            axis = state.inner.step.ndim - 1
             hyper = jax.tree.map(
-                lambda x, new: jnp.broadcast_to(new[..., None], x.shape), state.inner.hyper, changes.pop("hyper")
+                lambda x, new: jnp.broadcast_to(jnp.expand_dims(new, axis), x.shape), state.inner.hyper, first
             )
-            state = state.replace(inner=state.inner.replace(hyper=hyper))
+            designer = state.designer.replace(hyper=designers)
+            state = state.replace(inner=state.inner.replace(hyper=hyper), designer=designer)
         if "step" in changes:
             steps = state.inner.step
             each = jnp.broadcast_to(changes.pop("step")[..., None] // steps.shape[-1], steps.shape)
@@ -188,7 +195,7 @@ def make(
         student: on environments with batched params.
         designer: on an environment that builds a level in each episode, with as many slots as the student.
         level_fn: the level of a state after the last step, as `editor.level`.
-        designer_hyper: dynamic settings of the designer; those of `train` are the students'.
+        designer_hyper: dynamic settings of the designer, unless `init` is given others as `hyper.designer`.
 
     `env_params` given to `init` are those of the designer's environment.
 
@@ -196,10 +203,12 @@ def make(
     """
     venv, design, many = student.venv, designer.venv, config.num_students
     _check(student, designer)
+    defaults = strongly_typed(complete(designer, designer_hyper))
 
     def init(key: Array, hyper: Any = None, env_params: Any = None) -> PAIREDState:
         key, student_key, designer_key = jax.random.split(key, 3)
-        begun = designer.init(designer_key, designer_hyper, env_params)
+        hyper, of_designer = parted(hyper, "designer", defaults)
+        begun = designer.init(designer_key, of_designer, env_params)
         students = jax.vmap(lambda key: student.init(key, hyper))(jax.random.split(student_key, many))
         state = PAIREDState(key, students, begun)
         levels = jax.eval_shape(lambda state: strongly_typed(jax.vmap(level_fn)(state)), begun.env_state.env)
@@ -253,6 +262,7 @@ def make(
         "paired",
         (config, level_fn, designer.name, designer.config, *designer.around),
         steps_per_update=many * student.steps_per_update,
+        hyper=with_own(student.hyper, "designer", defaults),
         init=init,
         collect=collect,
         learn=learn,

@@ -42,6 +42,7 @@ from jaxrl.curriculum.level_buffer import (
     buffer_weights,
 )
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
+from jaxrl.curriculum.scores import max_mc
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.vectorize import rows_where
 
@@ -127,14 +128,35 @@ def learned(
     return buffer_insert(buffer, batch.params, score, outcomes.max_return, usefulness, extras)
 
 
-def make(level_fn: Callable[[Array, Any], Any], config: Config = Config(), hyper: Hyper | None = None) -> Curriculum:
-    """PLR over the levels that `level_fn(key, params)` draws. Raises ValueError for settings that cannot be."""
-    start = strongly_typed(Hyper() if hyper is None else hyper)
-    check_hyper(start)
+def report(state: Any) -> dict[str, Array]:
+    """What the buffer holds: its filled share, the mean score and how many levels ago one was drawn or made."""
+    buffer = state.buffer
+    filled = jnp.isfinite(buffer.score)
 
-    def init(key: Array, params: Any) -> PLRState:
+    def mean(x):
+        return jnp.where(filled.any(), jnp.where(filled, x, 0).sum() / jnp.maximum(filled.sum(), 1), jnp.nan)
+
+    age = (buffer.clock - buffer.sampled_at).astype(buffer.score.dtype)
+    return {"buffer_filled": filled.mean(), "buffer_score": mean(buffer.score), "buffer_age": mean(age)}
+
+
+def make(
+    level_fn: Callable[[Array, Any], Any],
+    config: Config = Config(),
+    hyper: Hyper | None = None,
+    score: Callable[..., Array] = max_mc,
+) -> Curriculum:
+    """PLR over the levels that `level_fn(key, params)` draws, by a score of `jaxrl.curriculum`.
+
+    Raises ValueError for settings that cannot be.
+    """
+    defaults = strongly_typed(Hyper() if hyper is None else hyper)
+    check_hyper(defaults)
+
+    def init(key: Array, hyper: Hyper, params: Any) -> PLRState:
+        check_hyper(hyper)
         params = strongly_typed(params)
-        return PLRState(buffer_init(jax.eval_shape(level_fn, key, params), config.buffer_size), params, start)
+        return PLRState(buffer_init(jax.eval_shape(level_fn, key, params), config.buffer_size), params, hyper)
 
     def sample(key: Array, state: PLRState, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, PLRState]:
         n = len(wanted)
@@ -149,7 +171,7 @@ def make(level_fn: Callable[[Array, Any], Any], config: Config = Config(), hyper
     def update(key: Array, state: PLRState, batch: LevelBatch, outcomes: Outcomes) -> PLRState:
         return state.replace(buffer=learned(state.buffer, batch, outcomes, state.hyper, config))
 
-    return Curriculum(init, sample, update, "plr", (level_fn, config), scored=True)
+    return Curriculum(init, sample, update, "plr", (level_fn, config), defaults, score, report)
 
 
 def check_hyper(hyper: Any) -> None:

@@ -33,7 +33,7 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config = Config()) -> Cu
     """Uniform over the levels `level_fn(params, x)`, x (D,) in the unit box."""
     D = dimensions_of(level_fn, config.dimensions)
 
-    def init(key: Array, params: Any) -> State:
+    def init(key: Array, hyper: None, params: Any) -> State:
         return State(strongly_typed(params))
 
     def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:

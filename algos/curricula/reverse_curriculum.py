@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.algorithm import check_at_least_one
-from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
+from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, digest, new_levels
 from jaxrl.environment import NO_LIMIT, Environment, is_concrete, pytree, strongly_typed
 from jaxrl.vectorize import rows_where
 from jaxrl.wrappers import FromStates, StartParams
@@ -139,19 +139,20 @@ def make(env: Environment, goal_states: Any, config: Config = Config(), hyper: H
     goal_states = strongly_typed(goal_states)
     if is_concrete(goal_states):
         env.validate(env.starting(env.env.default_params, goal_states))
-    start = strongly_typed(Hyper() if hyper is None else hyper)
-    _check(start)
+    defaults = strongly_typed(Hyper() if hyper is None else hyper)
+    _check(defaults)
     G, R = len(jax.tree.leaves(goal_states)[0]), config.repeats
 
     def empty(capacity: int) -> Starts:
         i = jnp.arange(capacity) % G
         return Starts(jax.tree.map(lambda x: x[i], goal_states), jnp.int32(0))
 
-    def init(key: Array, params: Any) -> State:
+    def init(key: Array, hyper: Hyper, params: Any) -> State:
+        _check(hyper)
         if not isinstance(params, StartParams):
             raise ValueError(f"reverse_curriculum: {type(params).__name__} are no params of a FromStates environment.")
         good = empty(config.capacity)
-        return State(good.replace(count=jnp.int32(G)), empty(config.history), strongly_typed(params), start)
+        return State(good.replace(count=jnp.int32(G)), empty(config.history), strongly_typed(params), hyper)
 
     def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
         n = len(wanted)
@@ -182,7 +183,13 @@ def make(env: Environment, goal_states: Any, config: Config = Config(), hyper: H
         anew = jax.tree.map(lambda x, y: jnp.where(good.any(), x, y), anew, state.good)
         return state.replace(good=anew, old=_added(state.old, states, good))
 
-    return Curriculum(init, sample, update, "reverse_curriculum", config, whole_batches=True)
+    def metrics(state: State) -> dict[str, Array]:
+        return {"good_starts": state.good.count, "old_starts": state.old.count}
+
+    settings = env, digest(goal_states), config
+    return Curriculum(
+        init, sample, update, "reverse_curriculum", settings, defaults, metrics=metrics, whole_batches=True
+    )
 
 
 def _check(hyper: Hyper) -> None:

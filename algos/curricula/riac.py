@@ -232,12 +232,13 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
 
     Raises ValueError for settings that cannot be.
     """
-    start = strongly_typed(hyper)
-    _check(start)
+    defaults = strongly_typed(hyper)
+    _check(defaults)
     D = dimensions_of(level_fn, config.dimensions)
     R, W = config.max_regions, config.region_size + 1
 
-    def init(key: Array, params: Any) -> State:
+    def init(key: Array, hyper: Hyper, params: Any) -> State:
+        _check(hyper)
         none, empty = jnp.zeros(R), jnp.zeros(R, jnp.int32)
         tree = Tree(
             low=jnp.zeros((R, D)),
@@ -250,7 +251,7 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
             held=empty,
             size=jnp.int32(1),
         )
-        return State(tree, strongly_typed(params), start)
+        return State(tree, strongly_typed(params), hyper)
 
     def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
         n = len(wanted)
@@ -290,7 +291,9 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         tree, _ = jax.lax.scan(one, state.tree, episodes)
         return state.replace(tree=refresh(tree, visited(tree, batch.note, outcomes.episodes > 0)))
 
-    return Curriculum(init, sample, update, "riac", (level_fn, config))
+    return Curriculum(
+        init, sample, update, "riac", (level_fn, config), defaults, metrics=lambda state: {"regions": state.tree.size}
+    )
 
 
 def _check(hyper: Hyper) -> None:

@@ -180,13 +180,14 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
 
     Raises ValueError for settings that cannot be.
     """
-    start = strongly_typed(hyper)
+    defaults = strongly_typed(hyper)
     D = dimensions_of(level_fn, config.dimensions)
-    _check(start, D)
+    _check(defaults, D)
 
-    def init(key: Array, params: Any) -> State:
-        mean, std = jnp.broadcast_to(start.start_mean, (D,)), jnp.broadcast_to(start.start_std, (D,))
-        return State(mean, std, memory(config.num_contexts, D + 1), strongly_typed(params), start)
+    def init(key: Array, hyper: Hyper, params: Any) -> State:
+        _check(hyper, D)
+        mean, std = jnp.broadcast_to(hyper.start_mean, (D,)), jnp.broadcast_to(hyper.start_std, (D,))
+        return State(mean, std, memory(config.num_contexts, D + 1), strongly_typed(params), hyper)
 
     def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
         n = len(wanted)
@@ -206,7 +207,10 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         # What the old distribution drew says nothing of the new one's tasks.
         return state.replace(mean=mean, std=std, memory=seen.replace(count=jnp.where(due, 0, seen.count)))
 
-    return Curriculum(init, sample, update, "self_paced", (level_fn, config))
+    def metrics(state: State) -> dict[str, Array]:
+        return {"kl_to_target": kl(state.mean, state.std, state.hyper.target_mean, state.hyper.target_std)}
+
+    return Curriculum(init, sample, update, "self_paced", (level_fn, config), defaults, metrics=metrics)
 
 
 def _check(hyper: Hyper, D: int) -> None:

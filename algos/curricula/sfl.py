@@ -22,29 +22,27 @@ and 1 - p are equally good to the last bit. Under `vmap` all runs look when one 
 
     env = make("Maze-v0")[0].as_levels()
     student = ppo_rnn.make(vectorize(env, 256, batched_params=True), ppo_rnn.Config(num_envs=256, num_steps=256))
-    algo = sfl.make(student, make("Maze-v0")[0].generate)
+    algo = jaxrl.curriculum.attach(student, sfl.make(make("Maze-v0")[0].generate))
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, check_at_least_one
-from jaxrl.curriculum.attachment import AttachedRollout, AttachedState, attach, outcomes
+from jaxrl.algorithm import check_at_least_one
 from jaxrl.curriculum.level_buffer import buffer_init
-from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
+from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Look, Outcomes, new_levels
 from jaxrl.curriculum.scores import l1_value_loss, learnability, max_mc, positive_value_loss
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
-from jaxrl.rollout import Ends, rollout
-from jaxrl.vectorize import rows_where, vectorize
+from jaxrl.vectorize import rows_where
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,31 +79,6 @@ class SFLState:
     hyper: Hyper
 
 
-class Seen(NamedTuple):
-    """What a look at N levels leaves."""
-
-    ends: Ends  # (T, N)
-
-
-def look(student: Algorithm, state: Any, key: Array, levels: Any, num_steps: int) -> Seen:
-    """`num_steps` steps of the student's policy, as it is in `state`, on each of N levels, restarting on the same."""
-    n = jax.tree.leaves(levels)[0].shape[0]
-    venv, policy = vectorize(student.venv.env, n, batched_params=True), student.policy(state)
-    reset_key, run_key = jax.random.split(key)
-    obs, env_state = venv.reset(reset_key, levels)
-
-    def act(key, obs, carry):
-        action, carry = student.act(policy, key, obs, carry)
-        return action, (), carry
-
-    def ended(carry, done):
-        return carry._replace(start=done) if carry else ()
-
-    visitor = state.replace(key=run_key, obs=obs, env_state=env_state, env_params=levels)
-    steps = rollout(venv, visitor, num_steps, act, student.initial_carry((n,)), ended)[2]
-    return Seen(steps.ends)
-
-
 def best(levels: Any, score: Float[Array, " N"], k: int) -> tuple[Any, Float[Array, " k"]]:
     """The `k` levels of the highest score, the highest first, and their scores."""
     score, rows = jax.lax.top_k(score, k)
@@ -123,78 +96,68 @@ def choose(key: Array, state: SFLState, new: Any) -> LevelBatch:
 
 
 def make(
-    student: Algorithm,
     level_fn: Callable[[Array, Any], Any],
     config: Config = Config(),
     hyper: Hyper | None = None,
     score: Callable[..., Array] = learnability,
-    success_above: float = 0.0,
-) -> Algorithm:
-    """`student` under SFL over the levels that `level_fn(key, params)` draws. An Algorithm again.
+) -> Curriculum:
+    """SFL over the levels that `level_fn(key, params)` draws.
 
     Args:
-        student: on environments with batched params, as `attach` takes.
         score: of a look, `(seen, batch, outcomes, hyper) -> (N,)`, as `learnability` or what `oracle_regret` makes.
-        success_above: an episode of higher return succeeds.
 
-    Raises ValueError as `attach` does, and for settings that cannot be.
+    Raises ValueError for settings that cannot be.
     """
-    start = strongly_typed(Hyper() if hyper is None else hyper)
-    if is_concrete(start) and not np.all((np.asarray(start.replay_share) >= 0) & (np.asarray(start.replay_share) <= 1)):
-        raise ValueError(f"replay_share={start.replay_share}: it must be in [0, 1].")
+    defaults = strongly_typed(Hyper() if hyper is None else hyper)
+    _check(defaults)
     if score in (max_mc, positive_value_loss, l1_value_loss):
         raise ValueError("sfl: a look has no values, by which this score goes; use learnability or an oracle_regret.")
 
     def draw(key: Array, params: Any, n: int) -> Any:
         return strongly_typed(jax.vmap(level_fn, (0, None))(jax.random.split(key, n), params))
 
-    def init(key: Array, params: Any) -> SFLState:
+    def init(key: Array, hyper: Hyper, params: Any) -> SFLState:
+        _check(hyper)
         params = strongly_typed(params)
         buffer = buffer_init(jax.eval_shape(level_fn, key, params), config.buffer_size)
-        return SFLState(buffer.levels, buffer.score, jnp.int32(0), params, start)
+        return SFLState(buffer.levels, buffer.score, jnp.int32(0), params, hyper)
+
+    def refresh(key: Array, state: SFLState, look: Look) -> SFLState:
+        """A new buffer where it is due, of the best of new levels as the student sees them now."""
+
+        def looked_at(key):
+            level_key, look_key = jax.random.split(key)
+            levels = draw(level_key, state.params, config.chunk)
+            return levels, look(look_key, levels, config.num_steps).score
+
+        def refreshed():
+            levels, scores = jax.lax.map(looked_at, jax.random.split(key, config.num_levels // config.chunk))
+            levels = jax.tree.map(lambda x: x.reshape(config.num_levels, *x.shape[2:]), levels)
+            return best(levels, scores.reshape(-1), config.buffer_size)
+
+        due = state.rollouts % config.refresh_every == 0
+        levels, scores = rarely(due, refreshed, (state.levels, state.score))
+        return state.replace(levels=levels, score=scores, rollouts=state.rollouts + 1)
 
     def sample(key: Array, state: SFLState, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, SFLState]:
-        n = len(wanted)
         level_key, slot_key = jax.random.split(key)
-        batch = choose(slot_key, state, draw(level_key, state.params, n))
-        return batch, state
+        return choose(slot_key, state, draw(level_key, state.params, len(wanted))), state
 
     def update(key: Array, state: SFLState, batch: LevelBatch, outcomes: Outcomes) -> SFLState:
         return state
 
-    attached = attach(student, Curriculum(init, sample, update, "sfl", (level_fn, config)), score, success_above)
-
-    def refreshed(key: Array, state: AttachedState) -> SFLState:
-        """A new buffer, of the best of new levels as the student sees them now."""
-
-        def looked_at(key):
-            level_key, look_key = jax.random.split(key)
-            levels = draw(level_key, state.curriculum.params, config.chunk)
-            seen: Any = look(student, state.inner, look_key, levels, config.num_steps)
-            return levels, outcomes(seen, new_levels(levels), score, state.inner.hyper, success_above).score
-
-        keys = jax.random.split(key, config.num_levels // config.chunk)
-        levels, scores = jax.lax.map(looked_at, keys)
-        levels = jax.tree.map(lambda x: x.reshape(config.num_levels, *x.shape[2:]), levels)
-        levels, scores = best(levels, scores.reshape(-1), config.buffer_size)
-        return state.curriculum.replace(levels=levels, score=scores)
-
-    def collect(state: AttachedState) -> tuple[AttachedState, AttachedRollout]:
-        key, refresh_key = jax.random.split(state.key)
-        due = state.curriculum.rollouts % config.refresh_every == 0
-        cstate = rarely(due, lambda: refreshed(refresh_key, state), state.curriculum)
-        cstate = cstate.replace(rollouts=cstate.rollouts + 1)
-        return attached.collect(state.replace(key=key, curriculum=cstate))
-
-    def learn(state: AttachedState, rollout: AttachedRollout) -> tuple[AttachedState, dict[str, Array]]:
-        state, metrics = attached.learn(state, rollout)
-        known = jnp.isfinite(state.curriculum.score)
-        looked = (state.curriculum.rollouts - 1) % config.refresh_every == 0
-        metrics = {
-            **metrics,
-            "buffer_score": jnp.where(known, state.curriculum.score, 0).sum() / jnp.maximum(known.sum(), 1),
+    def metrics(state: SFLState) -> dict[str, Array]:
+        known = jnp.isfinite(state.score)
+        looked = (state.rollouts - 1) % config.refresh_every == 0
+        return {
+            "buffer_filled": known.mean(),
+            "buffer_score": jnp.where(known, state.score, 0).sum() / jnp.maximum(known.sum(), 1),
             "refresh_steps": jnp.where(looked, jnp.int32(config.num_levels * config.num_steps), 0),
         }
-        return state, metrics
 
-    return attached._replace(collect=collect, learn=learn)
+    return Curriculum(init, sample, update, "sfl", (level_fn, config), defaults, score, metrics, refresh)
+
+
+def _check(hyper: Hyper) -> None:
+    if is_concrete(hyper) and not np.all((np.asarray(hyper.replay_share) >= 0) & (np.asarray(hyper.replay_share) <= 1)):
+        raise ValueError(f"replay_share={hyper.replay_share}: it must be in [0, 1].")

@@ -37,7 +37,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.algorithm import Algorithm, check_at_least_one
-from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
+from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, digest, new_levels
 from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
 from jaxrl.exact.mdp import draw
 from jaxrl.wrappers import FromStates, StartParams
@@ -214,14 +214,14 @@ def staged(student: Algorithm, snapshot_steps: int) -> Algorithm:
 
 def make(table: Snapshots, hyper: Hyper | None = None) -> Curriculum:
     """Snapshots as a curriculum, for environments `FromStates`. Raises ValueError for settings that cannot be."""
-    start = strongly_typed(Hyper() if hyper is None else hyper)
-    if is_concrete(start) and (np.any(np.asarray(start.batches) < 0) or np.any(np.asarray(start.limit) < 1)):
-        raise ValueError(f"batches={start.batches} must not be below 0, limit={start.limit} must be at least 1.")
+    defaults = strongly_typed(Hyper() if hyper is None else hyper)
+    _check(defaults)
 
-    def init(key: Array, params: Any) -> State:
+    def init(key: Array, hyper: Hyper, params: Any) -> State:
+        _check(hyper)
         if not isinstance(params, StartParams):
             raise ValueError(f"snapshot: {type(params).__name__} are no params of a FromStates environment.")
-        return State(table, strongly_typed(params), jnp.int32(0), start)
+        return State(table, strongly_typed(params), jnp.int32(0), hyper)
 
     def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
         n = len(wanted)
@@ -238,4 +238,9 @@ def make(table: Snapshots, hyper: Hyper | None = None) -> Curriculum:
     def update(key: Array, state: State, batch: LevelBatch, outcomes: Outcomes) -> State:
         return state
 
-    return Curriculum(init, sample, update, "snapshot", whole_batches=True)
+    return Curriculum(init, sample, update, "snapshot", digest(table), defaults, whole_batches=True)
+
+
+def _check(hyper: Hyper) -> None:
+    if is_concrete(hyper) and (np.any(np.asarray(hyper.batches) < 0) or np.any(np.asarray(hyper.limit) < 1)):
+        raise ValueError(f"batches={hyper.batches} must not be below 0, limit={hyper.limit} must be at least 1.")

@@ -69,7 +69,7 @@ def algorithm(method: str, setting: Setting, updates: int) -> tuple[Any, Any, An
         config = plr.Config(size, robust=method != "plr", parallel=method == "plr_parallel")
         return attach(student, plr.make(ENV.generate, config, plr.Hyper(**replay))), hyper, PARAMS
     if method == "sfl":
-        return sfl.make(student, ENV.generate, setting.look), hyper, PARAMS
+        return attach(student, sfl.make(ENV.generate, setting.look)), hyper, PARAMS
     if method == "paired":
         editor, editor_params = jaxrl.make("MazeEditor-v0")
         designer = ppo_rnn.make(editor, setting.designer)

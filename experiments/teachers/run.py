@@ -63,7 +63,9 @@ def curves(name, useless, seeds):
 
     def run(key):
         init_key, key = jax.random.split(key)
-        return jax.lax.scan(block, (CUBES.initial(), cur.init(init_key, ())), jax.random.split(key, POINTS))[1]
+        return jax.lax.scan(block, (CUBES.initial(), cur.init(init_key, cur.hyper, ())), jax.random.split(key, POINTS))[
+            1
+        ]
 
     keys, begin = jax.random.split(jax.random.key(0), seeds), time.process_time()
     program = jax.jit(jax.vmap(run)).lower(keys).compile()

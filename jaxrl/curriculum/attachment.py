@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm, Around, around
-from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels
-from jaxrl.curriculum.scores import max_mc
+from jaxrl.algorithm import Algorithm, Around, around, parted, with_own
+from jaxrl.curriculum import looking
+from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels, new_levels
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
 from jaxrl.rollout import Ends, ticked
@@ -72,10 +72,12 @@ class AttachedState(Around):
     key: jax.Array
     step: jax.Array
     inner: Any
-    curriculum: Any
+    curriculum: Any  # with its settings as `hyper`, if it has any; then these are `hyper.curriculum`, too
     batch: LevelBatch  # leading axis N
     seen: Outcomes  # so far, of levels that stay
     wanted: jax.Array  # (N,) bool: the slot's level is done with
+
+    SETTINGS = ("curriculum", "curriculum.hyper")
 
 
 class AttachedRollout(NamedTuple):
@@ -90,33 +92,28 @@ class AttachedRollout(NamedTuple):
         return self.student.ends
 
 
-def attach(
-    student: Algorithm,
-    curriculum: Curriculum,
-    score: Callable[..., Array] | None = max_mc,
-    success_above: float = 0.0,
-) -> Algorithm:
+def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.0) -> Algorithm:
     """`student`, on the levels that `curriculum` chooses. An Algorithm again.
 
     A slot has its level until the first rollout in which an episode ends on it; then the next rollout starts there with
     another one. So rollouts may be shorter than episodes. The metric `levels_finished` is the share of the slots that
     were done with their level; means over levels, as `level_score`, are over those, NaN where there was none.
 
-    `env_params` given to `init` are the level distribution's. A rollout with nothing to learn from costs no gradients
-    (under `vmap` it does), and leaves the student as it was, also in the steps by which it anneals; its losses are
-    reported as 0.
+    `env_params` given to `init` are the level distribution's; `hyper` are the student's settings and, as `curriculum`,
+    those of the curriculum, which has its own where the student's alone are given. A rollout with nothing to learn from
+    costs no gradients (under `vmap` it does), and leaves the student as it was, also in the steps by which it anneals;
+    its losses are reported as 0.
+
+    A curriculum with a score of levels takes students whose rollouts have `value`, `next_value` and `learn_mask`, as
+    ppo's; of an episode longer than a rollout the score sees the steps in the last one. Without one, as domain
+    randomisation and teachers, it learns from all levels, and students without values (sac, td3, dqn) may have it, too.
 
     Args:
-        score: `(rollout, batch, seen, hyper) -> (N,)`, as `max_mc`, `positive_value_loss`, `l1_value_loss`,
-            `learnability` and what `oracle_regret` makes, for rollouts with `value`, `next_value` and `learn_mask` (as
-            ppo's); of an episode longer than a rollout it sees the steps in the last one. None for curricula that read
-            no score and learn from all levels, as domain randomisation and teachers: then students without values (sac,
-            td3, dqn) may have one, too.
         success_above: an episode of higher return succeeds.
 
-    Raises ValueError unless the student's environments were vectorised with `batched_params=True`, and without a score
-    for a curriculum that reads it; in `init` for levels that are no params of the environments or, outside of
-    transformations, that they refuse; in `learn` for rollouts that lack what scores need.
+    Raises ValueError unless the student's environments were vectorised with `batched_params=True`; in `init` for levels
+    that are no params of the environments or, outside of transformations, that they refuse; in `learn` for rollouts
+    that lack what scores need.
     """
     venv = student.venv
     if not venv.batched_params or venv.level_fn is not None:
@@ -124,10 +121,9 @@ def attach(
             "attach: the curriculum chooses each slot's level, so the student needs "
             f"vectorize(env, {venv.num_envs}, batched_params=True) and no level_fn."
         )
-    if curriculum.scored and score is None:
-        raise ValueError(f"attach: {curriculum.name} goes by scores of levels, so it needs a score, as max_mc.")
-
-    N = venv.num_envs
+    score, N, hyper_of_both = curriculum.score, venv.num_envs, student.hyper
+    if curriculum.hyper is not None:
+        hyper_of_both = with_own(student.hyper, "curriculum", curriculum.hyper)
     everywhere = jnp.ones(N, bool)
 
     def sample(key, cstate, wanted):
@@ -136,7 +132,8 @@ def attach(
 
     def init(key, hyper=None, env_params=None):
         key, curriculum_key, student_key, check_key = jax.random.split(key, 4)
-        cstate = curriculum.init(curriculum_key, venv.env.default_params if env_params is None else env_params)
+        hyper, own = parted(hyper, "curriculum", curriculum.hyper)
+        cstate = curriculum.init(curriculum_key, own, venv.env.default_params if env_params is None else env_params)
         # The student begins on the default params, as collect draws the levels on which it acts first.
         inner = student.init(student_key, hyper)
         shapes = jax.eval_shape(sample, key, cstate, everywhere)[0]
@@ -146,21 +143,33 @@ def attach(
         batch = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         return AttachedState(key, inner.step, inner, cstate, batch, nothing_seen(N), everywhere)
 
+    def look_of(state):
+        """How the student of `state` does on levels that it does not learn from."""
+
+        def look(key, levels, num_steps):
+            rollout: Any = looking.look(student, state.inner, key, levels, num_steps)
+            return outcomes(rollout, new_levels(levels), score, state.inner.hyper, success_above)
+
+        return look
+
     def collect(state):
         key, sample_key, restart_key = jax.random.split(state.key, 3)
-        wanted = state.wanted
+        wanted, before = state.wanted, state.curriculum
+        if curriculum.refresh is not None:
+            key, refresh_key = jax.random.split(key)
+            before = curriculum.refresh(refresh_key, before, look_of(state))
 
         def chosen():
-            batch, cstate = sample(sample_key, state.curriculum, wanted)
+            batch, cstate = sample(sample_key, before, wanted)
             return rows_where(wanted, batch, state.batch), cstate
 
-        batch, cstate = rarely(wanted.any(), chosen, (state.batch, state.curriculum))
+        batch, cstate = rarely(wanted.any(), chosen, (state.batch, before))
         inner, rollout = student.collect(student.restart(state.inner, restart_key, batch.params, wanted))
         step = ticked(state.step, student.steps_per_update)
         state = state.replace(key=key, step=step, inner=inner, curriculum=cstate, batch=batch)
         return state, AttachedRollout(rollout, batch)
 
-    def look(state, rollout):
+    def only_looked(state, rollout):
         """In place of the student's `learn`."""
         metrics = jax.eval_shape(student.learn, state, rollout)[1]
         metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
@@ -173,13 +182,18 @@ def attach(
         if missing:
             raise ValueError(
                 f"attach: rollouts of {student.name} have no {', '.join(sorted(missing))}, by which levels are scored "
-                "and learning is held back; those of ppo and ppo_rnn have. Curricula that need neither: score=None."
+                "and learning is held back; those of ppo and ppo_rnn have. Curricula without a score, as dr and "
+                "teachers, need neither."
             )
         rollout = rollout._replace(learn_mask=learn_mask)
-        inner, metrics = jax.lax.cond(learn_mask.any(), student.learn, look, state, rollout)
+        inner, metrics = jax.lax.cond(learn_mask.any(), student.learn, only_looked, state, rollout)
         held_back = student.steps_per_update // N * jnp.sum(~learn_mask, dtype=inner.step.dtype)
         at_end = inner.step == np.iinfo(np.int32).max  # where the counter stays
         return inner.replace(step=jnp.where(at_end, inner.step, inner.step - held_back)), metrics
+
+    def described(batch):
+        """What the environment tells of levels, as a maze's walls: means over those of this rollout."""
+        return {f"level/{name}": x.mean() for name, x in jax.vmap(venv.env.describe)(batch.params).items()}
 
     def learn(state, rollout):
         key, update_key = jax.random.split(state.key)
@@ -202,6 +216,8 @@ def attach(
             "level_success": mean(finished.success, done),
             "levels_finished": done.mean(),
             "levels_replayed": (batch.slot >= 0).mean(),
+            **described(batch),
+            **curriculum.metrics(cstate),
         }
         rest = {"seen": rows_where(done, nothing, seen), "wanted": done}
         return state.replace(key=key, inner=inner, curriculum=cstate, **rest), metrics
@@ -216,6 +232,7 @@ def attach(
         student,
         curriculum.name,
         (curriculum.settings, score, success_above),
+        hyper=hyper_of_both,
         init=init,
         collect=collect,
         learn=learn,

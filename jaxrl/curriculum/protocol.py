@@ -10,12 +10,16 @@ have them. Both insert one level after another with a sort of the whole buffer f
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from jaxrl.environment import is_concrete
 
 
 class LevelBatch(NamedTuple):
@@ -40,20 +44,29 @@ class Outcomes(NamedTuple):
     episodes: Array  # finished episodes, int32
 
 
+Look = Callable[[Array, Any, int], Outcomes]
+"""`look(key, levels, num_steps)`: what the student, as it is now, does in so many steps on levels with leading axis n.
+It does not learn from them."""
+
+
 class Curriculum(NamedTuple):
-    """`params` are the level distribution's, handed to the level function.
+    """`params` are the level distribution's, handed to the level function. `hyper` are a curriculum's dynamic settings,
+    which its state keeps as `hyper`; they reach `init` as the student's do, through `Algorithm.init`.
 
     A slot keeps its level until an episode has ended on it. So `sample` makes levels for n slots, of which those in
     `wanted` get theirs, and to `update` a level comes once, in the rollout where it is done with; `episodes` is 0 in
     the other rows.
     """
 
-    init: Callable[[Array, Any], Any]  # (key, params) -> cstate
+    init: Callable[[Array, Any, Any], Any]  # (key, hyper, params) -> cstate
     sample: Callable[[Array, Any, Array], tuple[LevelBatch, Any]]  # (key, cstate, wanted (n,)) -> (batch, cstate)
     update: Callable[[Array, Any, LevelBatch, Outcomes], Any]  # (key, cstate, batch, outcomes) -> cstate
     name: str = "curriculum"
     settings: Any = ()  # static ones, which tell runs apart
-    scored: bool = False  # it reads scores, or holds levels back from learning
+    hyper: Any = None  # the dynamic ones that `init` gets unless others are given; None: it has none
+    score: Callable[..., Array] | None = None  # of levels, (rollout, batch, seen, hyper) -> (n,), see `max_mc`
+    metrics: Callable[[Any], dict[str, Array]] = lambda cstate: {}  # cstate -> scalars for the log, after `update`
+    refresh: Callable[[Array, Any, Look], Any] | None = None  # (key, cstate, look) -> cstate, before each rollout
     whole_batches: bool = False  # all slots get new levels at once, when all are done with theirs
 
 
@@ -62,6 +75,14 @@ def new_levels(params: PyTree) -> LevelBatch:
     n = jax.tree.leaves(params)[0].shape[0]
     nowhere = jnp.full(n, -1)
     return LevelBatch(params, nowhere, jnp.ones(n, bool), nowhere, jnp.full(n, -jnp.inf))
+
+
+def digest(tree: PyTree) -> str:
+    """A few letters that tell values of a pytree apart from others, for `settings`; empty while they are traced."""
+    if not is_concrete(tree):
+        return ""
+    leaves = [(str(path), np.asarray(x).tobytes()) for path, x in jax.tree_util.tree_leaves_with_path(tree)]
+    return hashlib.sha256(repr(leaves).encode()).hexdigest()[:16]
 
 
 def check_levels(maker: str, levels: PyTree, expected: PyTree, of: str) -> None:

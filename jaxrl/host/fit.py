@@ -67,7 +67,7 @@ def fit(
     """Train `algo` for `total_steps` environment steps a seed, from the host.
 
     Args:
-        hyper: leaves are scalars, or have a leading axis of seeds.
+        hyper: leaves are of the shapes of the default ones, or have a leading axis of seeds.
         num_seeds: train that many at once, as one program; None for a single run without the axis.
         eval_every: steps between evaluations (and one at the end); None for none. Of `eval_episodes` full episodes of
             `eval_env` (default: the task) on `eval_env_params` (default: its own), capped at `eval_max_steps`, greedy

@@ -6,7 +6,6 @@ checkpoints and resume are those of a run. What would not fit into memory is spl
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import math
@@ -21,14 +20,14 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, complete, names_of, with_fields
 from jaxrl.environment import Environment
 from jaxrl.host.fit import DivergenceError, fit
 from jaxrl.host.run_folder import RunFolder, write_json
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 Point = dict[str, int | float]
-"""Names of `Hyper` fields and their values in one run."""
+"""Names of `Hyper` fields, dotted where one is inside another as `curriculum.replay_prob`, and values in one run."""
 
 SHARE = 0.8
 """Of the free memory, what a sweep may plan with."""
@@ -126,8 +125,8 @@ def sweep(
         raise ValueError(f"num_seeds={num_seeds}, at_once={at_once}: they must be at least 1.")
     if not points:
         raise ValueError("A sweep needs at least one point.")
-    hyper = algo.hyper() if hyper is None else hyper
-    fields = [field.name for field in dataclasses.fields(hyper)]
+    hyper = complete(algo, hyper)
+    fields = names_of(hyper)
     for name in {name: None for point in points for name in point if name not in fields}:
         raise ValueError(f"{algo.name} has no setting {name!r}; its Hyper has {', '.join(fields)}.")
     for point in points:
@@ -161,7 +160,7 @@ def sweep(
                 algo,
                 keys[np.array([seed for _, seed in chunk])],
                 total_steps,
-                hyper=hyper.replace(**varied),
+                hyper=with_fields(hyper, varied),
                 env_params=env_params,
                 num_seeds=len(chunk),
                 eval_every=total_steps,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, complete
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.host.run_folder import description, tree_values
 
@@ -30,20 +30,25 @@ class Program:
 
     def __init__(self, algo: Algorithm, key: Array, num_seeds: int | None, hyper: Any, env_params: Any) -> None:
         self.algo, self.num_seeds, self.env_params = algo, num_seeds, env_params
-        self.hyper = strongly_typed(algo.hyper() if hyper is None else hyper)
+        self.hyper = strongly_typed(complete(algo, hyper))
         self.keys = key if num_seeds is None or key.ndim else jax.random.split(key, num_seeds)
         shape = () if num_seeds is None else (num_seeds,)
         if self.keys.shape != shape:
             raise ValueError(f"key has shape {key.shape}; num_seeds={num_seeds} needs one key, or shape {shape}.")
+        # What has no default of its own, as a learned rule, is shared by all seeds.
+        defaults = {path: x.shape for path, x in jax.tree_util.tree_leaves_with_path(strongly_typed(algo.hyper()))}
+        batched = jax.tree_util.tree_map_with_path(lambda p, x: x.shape != defaults.get(p, x.shape), self.hyper)
         for path, x in jax.tree_util.tree_leaves_with_path(self.hyper):
-            name = jax.tree_util.keystr(path)
-            if x.ndim and num_seeds is None:
+            name, alone = jax.tree_util.keystr(path), defaults.get(path, x.shape)
+            if x.shape != alone and num_seeds is None:
                 raise ValueError(
                     f"hyper{name} is batched, but this is a single run: say num_seeds, or jax.vmap(train)."
                 )
-            if x.ndim and x.shape != shape:
-                raise ValueError(f"hyper{name} has shape {x.shape}; num_seeds={num_seeds} needs () or {shape}.")
-        self.axes = jax.tree.map(lambda x: 0 if x.ndim else None, self.hyper)
+            if x.shape not in (alone, shape + alone):
+                raise ValueError(
+                    f"hyper{name} has shape {x.shape}; num_seeds={num_seeds} needs {alone} or {shape + alone}."
+                )
+        self.axes = jax.tree.map(lambda each: 0 if each else None, batched)
         self.init = jax.jit(self._init)  # traced once, for shapes and start
         state = jax.eval_shape(self.init, self.keys, self.hyper)
         self.names = ["loss", *(jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(state.weights))]

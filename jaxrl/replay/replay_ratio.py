@@ -13,7 +13,6 @@ is an Algorithm again: train, fit, sweep and resume work unchanged. The paper's 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -22,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, Around, around
+from jaxrl.algorithm import Algorithm, Around, around, names_of, parted, with_own
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 
 
@@ -52,8 +51,9 @@ class AdaptiveState(Around):
     """The adapted algorithm's state and the monitor."""
 
     inner: Any
-    ratio: Ratio
+    ratio: Ratio  # as `hyper.ratio`, too
     monitor: Monitor
+    SETTINGS = ("ratio", "ratio")
 
 
 def should_switch(mean: Float[Array, ""], previous: Float[Array, ""], gap: Float[Array, ""] | float) -> Bool[Array, ""]:
@@ -82,9 +82,8 @@ def observe(monitor: Monitor, ratio: Ratio, active_units: Array, learnt: Array, 
 def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
     """`algo` with a replay ratio that adapts. Equal arguments give the same functions.
 
-    `init(key, hyper, env_params, ratio=None)` takes the leaves `Ratio` too; they may also be replaced in the state. The
-    metrics gain `replay_ratio`. `init` raises ValueError when `algo.config.num_updates` gradient steps an update do not
-    allow the `high` ratio.
+    Its `hyper` has one more field, `ratio`, a `Ratio`. The metrics gain `replay_ratio`. `init` raises ValueError when
+    `algo.config.num_updates` gradient steps an update do not allow the `high` ratio.
 
     `unit`, "episodes" or "steps" of the environments, is what a window counts.
 
@@ -92,7 +91,7 @@ def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
     """
     if unit not in ("episodes", "steps"):
         raise ValueError(f"unit={unit!r}: a window counts 'episodes' or 'steps'.")
-    names = [field.name for field in dataclasses.fields(algo.hyper)]
+    names = names_of(algo.hyper())
     if "replay_ratio" not in names:
         raise ValueError(f"{algo.name} has no Hyper.replay_ratio to adapt; its settings are {', '.join(names)}.")
     metrics = jax.eval_shape(lambda key: algo.update(algo.init(key))[1], jax.random.key(0))
@@ -102,10 +101,12 @@ def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
     def with_ratio(state):
         hyper, ratio = state.inner.hyper, state.ratio
         value = jnp.where(state.monitor.switched, ratio.high, ratio.low).astype(hyper.replay_ratio.dtype)
-        return state.replace(hyper=hyper.replace(replay_ratio=value))
+        return state.replace(inner=state.inner.replace(hyper=hyper.replace(replay_ratio=value)))
 
-    def init(key, hyper=None, env_params=None, ratio=None):
-        ratio = strongly_typed(Ratio() if ratio is None else ratio)
+    defaults = strongly_typed(Ratio())
+
+    def init(key, hyper=None, env_params=None):
+        hyper, ratio = parted(hyper, "ratio", defaults)
         needed = ratio.high * algo.steps_per_update
         if is_concrete(needed) and np.any(algo.config.num_updates < np.asarray(needed)):
             raise ValueError(
@@ -130,4 +131,5 @@ def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
         metrics = {**metrics, "replay_ratio": inner.hyper.replay_ratio}
         return with_ratio(state.replace(inner=inner, monitor=monitor)), metrics
 
-    return around(algo, "adaptive_replay_ratio", (unit,), init=init, collect=collect, learn=learn)
+    functions = dict(init=init, collect=collect, learn=learn)
+    return around(algo, "adaptive_replay_ratio", (unit,), hyper=with_own(algo.hyper, "ratio", defaults), **functions)

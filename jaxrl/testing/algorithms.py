@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm, train
+from jaxrl.algorithm import Algorithm, complete, train
 from jaxrl.rollout import Ends
 from jaxrl.testing.assertions import (
     all_in,
@@ -54,7 +54,7 @@ def check_algorithm(
     _check_parts(algo, state, lambda: init(key))
     floats = jax.tree.map(is_float, _fields(state)["hyper"])
     assert any(jax.tree.leaves(floats)), "no setting is a float leaf"
-    concrete = algo.hyper() if hyper is None else hyper
+    concrete = complete(algo, hyper)
     axes = jax.tree.map(lambda is_float: 0 if is_float else None, floats)
     grid = jax.tree.map(lambda x, is_float: jnp.stack([x, x]) if is_float else x, concrete, floats)
     one_update = algo.steps_per_update
@@ -72,7 +72,7 @@ def _check_types(algo: Algorithm, state: Any, key: Array) -> None:
     fields = _fields(state)
     missing = [name for name in STATE_FIELDS if name not in fields]
     assert not missing, f"the state has no field {missing}"
-    assert isinstance(fields["hyper"], algo.hyper), f"state.hyper is a {type(fields['hyper'])}, not algo.hyper"
+    assert type(fields["hyper"]) is type(algo.hyper()), f"state.hyper is a {type(fields['hyper'])}, not algo.hyper"
     assert fields["step"].dtype == jnp.int32, f"step starts at {fields['step']}, not at an int32 zero"
     assert_strong(state, "state")
     assert_stock_keys(state, key, "state")

@@ -124,5 +124,8 @@ class StickyActions(Remembering):
         if not np.all((probability >= 0) & (probability <= 1)):
             raise ValueError(f"StickyActions: probability={probability} must be from 0 to 1.")
 
+    def describe(self, params: StickyParams) -> dict[str, Array]:
+        return self.env.describe(params.env)
+
     def render(self, state: WrapperState, params: StickyParams) -> np.ndarray:
         return self.env.render(state.env, params.env)

@@ -90,6 +90,9 @@ class Wrapper(Environment):
     def validate(self, params: Any) -> None:
         self.env.validate(params)
 
+    def describe(self, params: Any) -> dict[str, Array]:
+        return self.env.describe(params)
+
     def render(self, state: Any, params: Any) -> np.ndarray:
         return self.env.render(state, params)
 

@@ -81,6 +81,9 @@ class FromStates(Wrapper):
     def action_space(self, params: StartParams) -> Space:
         return self.env.action_space(params.env)
 
+    def describe(self, params: StartParams) -> dict[str, Array]:
+        return self.env.describe(params.env)
+
     def validate(self, params: StartParams) -> None:
         """Raises ValueError also for states that are none of `env`'s, and weights or a share that cannot be."""
         self.env.validate(params.env)

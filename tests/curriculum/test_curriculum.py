@@ -423,7 +423,7 @@ def test_robust_plr_learns_from_replayed_levels_only(robust_plr):
 def test_replay_updates_score_and_keeps_the_best_return():
     cur = plr.make(cartpole_level, plr.Config(buffer_size=5))
     _, params = jaxrl.make("CartPole-v1")
-    state = cur.init(jax.random.key(0), params)
+    state = cur.init(jax.random.key(0), cur.hyper, params)
     levels = jax.tree.map(lambda x: jnp.arange(5, dtype=x.dtype), params)
     state = state.replace(buffer=held(levels, BUFFER.score, BUFFER.max_return, BUFFER.sampled_at))
     batch = LevelBatch(
@@ -461,7 +461,7 @@ def test_parallel_plr_replays_half_of_each_batch():
     level_fn, params, seen = numbers()
     for robust in (True, False):
         cur = plr.make(level_fn, plr.Config(buffer_size=8, robust=robust, parallel=True))
-        state = cur.init(jax.random.key(0), params)
+        state = cur.init(jax.random.key(0), cur.hyper, params)
         sample, update = jax.jit(cur.sample), jax.jit(cur.update)
         for i in range(6):
             before = state.buffer
@@ -481,7 +481,7 @@ def test_parallel_plr_replays_half_of_each_batch():
 def test_domain_randomisation_learns_from_new_levels():
     level_fn, params, seen = numbers()
     cur = dr.make(level_fn)
-    state = cur.init(jax.random.key(0), {"low": 2.0})
+    state = cur.init(jax.random.key(0), cur.hyper, {"low": 2.0})
     batch, state = cur.sample(jax.random.key(1), state, jnp.ones(5, bool))
     assert batch.learn_mask.all() and (batch.slot == -1).all() and (batch.max_return == -np.inf).all()
     assert len(set(batch.params["x"].tolist())) == 5 and (batch.params["x"] >= 2).all()
@@ -493,7 +493,7 @@ def test_students_without_values_under_a_curriculum_that_reads_no_score():
     env, params = jaxrl.make("CartPole-v1")
     venv = jaxrl.vectorize(env, 4, batched_params=True)
     config = dqn.Config(num_envs=4, num_steps=16, buffer_size=128, batch_size=8, num_updates=2, hidden=(8,))
-    algo = curriculum.attach(dqn.make(venv, config), dr.make(cartpole_level), score=None)
+    algo = curriculum.attach(dqn.make(venv, config), dr.make(cartpole_level))
     short = params.replace(max_steps=6)
     state = jax.jit(algo.init)(jax.random.key(0), dqn.Hyper(learning_starts=0), short)
     update, before = jax.jit(algo.update), state.weights
@@ -508,7 +508,7 @@ def test_students_without_values_under_a_curriculum_that_reads_no_score():
 @pytest.mark.slow
 def test_what_was_earned_in_a_cut_episode_is_no_part_of_the_next_return():
     """A return that went on over 16 steps of reward 1 would be 16 at gamma 1; each level starts from nothing."""
-    algo = curriculum.attach(cartpole_student(num_steps=4, normalize_reward=True), dr.make(cartpole_level), score=None)
+    algo = curriculum.attach(cartpole_student(num_steps=4, normalize_reward=True), dr.make(cartpole_level))
     state = jax.jit(algo.init)(jax.random.key(0), ppo.Hyper(gamma=1.0))
     update = jax.jit(algo.update)
     for _ in range(4):
@@ -574,8 +574,8 @@ def test_a_recurrent_student_remembers_nothing_of_the_level_before():
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", [False, True])
 def test_plr_trains_a_recurrent_student_on_mazes(parallel):
-    cur = plr.make(maze_level, plr.Config(buffer_size=12, parallel=parallel))
-    algo = curriculum.attach(maze_student(), cur, curriculum.positive_value_loss)
+    cur = plr.make(maze_level, plr.Config(buffer_size=12, parallel=parallel), score=curriculum.positive_value_loss)
+    algo = curriculum.attach(maze_student(), cur)
     params = jaxrl.make("Maze-v0")[1].replace(max_steps=jnp.int32(3), walls=jnp.int32(3))
     train = jax.jit(lambda key, params: jaxrl.train(algo, key, 12 * algo.steps_per_update, None, params))
     state, metrics = train(jax.random.key(0), params)
@@ -605,8 +605,6 @@ def test_errors_name_the_remedy():
         plr.make(cartpole_level, hyper=plr.Hyper(staleness=1.5))
     with pytest.raises(ValueError, match="temperature=0.0"):
         plr.make(cartpole_level, hyper=plr.Hyper(temperature=0.0))
-    with pytest.raises(ValueError, match="plr goes by scores of levels"):
-        curriculum.attach(cartpole_student(), plr.make(cartpole_level), score=None)
     blind = dqn.make(jaxrl.vectorize(env, 10, batched_params=True), dqn.Config(num_envs=10))
     attached = curriculum.attach(blind, plr.make(cartpole_level, plr.Config(buffer_size=10)))
     with pytest.raises(ValueError, match="rollouts of dqn have no learn_mask, next_value, value.*ppo_rnn"):

@@ -301,6 +301,10 @@ class MazeTask(Environment):
                 raise ValueError(f"{self.id}: the level's wall_map is {found}, the task's {self.shape}.")
             validate(params, self.must_be_solvable)
 
+    def describe(self, params: Any) -> dict[str, Array]:
+        """How many `walls` a maze has."""
+        return {"walls": params.wall_map.sum(dtype=jnp.int32)} if isinstance(params, Level) else {}
+
     def render(self, state: State, params: Any) -> np.ndarray:
         (height, width), margin = self.shape, self.view_size - 1
         kinds = np.asarray(state.grid)[margin : margin + height, margin : margin + width]

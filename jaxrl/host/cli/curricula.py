@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 from typing import Any, Literal
 
@@ -73,15 +74,13 @@ def under_curriculum(recipe: dict[str, Any], module: Any, config: Any, env: Any,
     level_fn = env.generate if box is None else drawn
     settings = [config_of(method, recipe["config"])] if "config" in recipe else []
     settings += [method.Hyper(**recipe["hyper"])] if "hyper" in recipe else []
-    if name == "sfl":
-        return method.make(student, level_fn, *settings, success_above=choice["success_above"])
     if name == "accel":
         settings.insert(0, getattr(task, "mutate", None))
-    chosen = method.make(box if chooses == "points" else level_fn, *settings)
-    if choice["score"] and not chosen.scored:
+    score = {"score": getattr(curriculum, choice["score"])} if choice["score"] else {}
+    if score and "score" not in inspect.signature(method.make).parameters:
         raise ValueError(f"--curriculum.score {choice['score']}: {name} reads no score; plr and accel do.")
-    score = getattr(curriculum, choice["score"] or "max_mc") if chosen.scored else None
-    return curriculum.attach(student, chosen, score, choice["success_above"])
+    chosen = method.make(box if chooses == "points" else level_fn, *settings, **score)
+    return curriculum.attach(student, chosen, choice["success_above"])
 
 
 def _range(word: str) -> tuple[str, tuple[float, float]]:

@@ -34,7 +34,7 @@ def run(config, hyper, n, count):
     """`(batch, buffer when sampled, buffer after)` of some batches, and how often each function was compiled."""
     cur = accel.make(level_fn, mutate_fn, config, hyper)
     sample, update = jax.jit(cur.sample), jax.jit(cur.update)
-    state, made = jax.jit(cur.init)(jax.random.key(0), PARAMS), []
+    state, made = jax.jit(cur.init)(jax.random.key(0), cur.hyper, PARAMS), []
     for i in range(count):
         before = state.buffer
         batch, state = sample(jax.random.key(i), state, jnp.ones(n, bool))
@@ -126,7 +126,7 @@ def test_parallel_batches_are_new_mutated_and_replayed():
             assert (batch.params["edits"] == 0).all()
     cur = accel.make(level_fn, mutate_fn, accel.Config(buffer_size=8, parallel=True))
     with pytest.raises(ValueError, match="parallel: .* equal parts; 7 is no multiple of 3"):
-        cur.sample(jax.random.key(0), cur.init(jax.random.key(0), PARAMS), jnp.ones(7, bool))
+        cur.sample(jax.random.key(0), cur.init(jax.random.key(0), cur.hyper, PARAMS), jnp.ones(7, bool))
 
 
 # ---- around a student
@@ -144,7 +144,7 @@ def test_nothing_is_learned_from_children():
     venv = jaxrl.vectorize(jaxrl.make("CartPole-v1")[0], 4, batched_params=True)
     student = ppo.make(venv, ppo.Config(num_envs=4, num_steps=32, num_epochs=1, num_minibatches=2, hidden=(8,)))
     algo = curriculum.attach(
-        student, accel.make(pole, longer, accel.Config(buffer_size=12, num_edits=2), ALWAYS), curriculum.l1_value_loss
+        student, accel.make(pole, longer, accel.Config(buffer_size=12, num_edits=2), ALWAYS, curriculum.l1_value_loss)
     )
     collect, learn, state = jax.jit(algo.collect), jax.jit(algo.learn), jax.jit(algo.init)(jax.random.key(0))
     kinds = []
@@ -166,8 +166,8 @@ def test_it_trains_a_recurrent_student_on_mazes():
     env = task.as_levels()
     config = ppo_rnn.Config(num_envs=4, num_steps=6, num_epochs=1, num_minibatches=1, hidden=(8,), rnn_size=8)
     student = ppo_rnn.make(jaxrl.vectorize(env, 4, batched_params=True), config)
-    cur = accel.make(task.generate, env.mutate, accel.Config(buffer_size=12), ALWAYS)
-    algo = curriculum.attach(student, cur, curriculum.positive_value_loss)
+    cur = accel.make(task.generate, env.mutate, accel.Config(buffer_size=12), ALWAYS, curriculum.positive_value_loss)
+    algo = curriculum.attach(student, cur)
     params = params.replace(max_steps=jnp.int32(3), walls=jnp.int32(0))
     train = jax.jit(lambda key: jaxrl.train(algo, key, 12 * algo.steps_per_update, None, params))
     state, metrics = train(jax.random.key(0))
@@ -206,5 +206,5 @@ def test_refuses_what_is_no_mutation():
         accel.make(level_fn, mutate_fn, hyper=accel.Hyper(replay_prob=2.0))
     wider = accel.make(lambda key, params: params, lambda key, level: level.replace(length=jnp.ones(3)))
     with pytest.raises(ValueError, match=r"accel: mutate_fn: .length of its levels is float32 \(3,\); that of the"):
-        wider.init(jax.random.key(0), params)
+        wider.init(jax.random.key(0), wider.hyper, params)
     assert issubclass(accel.Config, plr.Config)

@@ -25,7 +25,7 @@ def cur():
 
 @pytest.fixture(scope="module")
 def start(cur):
-    return cur.init(jax.random.key(0), jaxrl.make("CartPole-v1")[1])
+    return cur.init(jax.random.key(0), cur.hyper, jaxrl.make("CartPole-v1")[1])
 
 
 def seen(returns, episodes=None):

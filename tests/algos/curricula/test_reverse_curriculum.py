@@ -141,7 +141,7 @@ def test_good_starts_by_hand():
 @pytest.mark.light
 def test_batches_are_walks_from_good_starts_and_old_ones():
     cur = reverse.make(STARTS, GOAL, reverse.Config(8, 4, 3, 1), reverse.Hyper(old_share=0.25, own_share=0.2, limit=9))
-    start = cur.init(KEY, PARAMS)
+    start = cur.init(KEY, cur.hyper, PARAMS)
     batch, _ = cur.sample(KEY, start, jnp.ones(2000, bool))
     index = np.asarray(batch.params.states.index)[:, 0]
     assert index.min() >= LENGTH - 4 and (index < LENGTH - 1).mean() > 0.5
@@ -163,7 +163,7 @@ def test_batches_are_walks_from_good_starts_and_old_ones():
 @pytest.mark.light
 def test_slots_that_share_a_start():
     cur = reverse.make(STARTS, GOAL, reverse.Config(8, 4, 3, repeats=3), reverse.Hyper(low=0.3))
-    start = cur.init(KEY, PARAMS)
+    start = cur.init(KEY, cur.hyper, PARAMS)
     batch, _ = cur.sample(KEY, start, jnp.ones(300, bool))
     index = np.asarray(batch.params.states.index).reshape(100, 3)
     assert (index == index[:, :1]).all() and len(set(index[:, 0])) > 1

@@ -194,7 +194,7 @@ def step(key, state, skill, n=10):
 def run(key, skills):
     return jax.lax.scan(
         lambda state, inputs: (step(inputs[0], state, inputs[1])[0], state.mean),
-        CUR.init(key, ()),
+        CUR.init(key, CUR.hyper, ()),
         (jax.random.split(key, len(skills)), skills),
     )
 
@@ -222,7 +222,7 @@ def test_a_batch_of_runs_is_the_single_runs():
 
 
 def test_levels_are_in_the_box_and_notes_where_they_were_drawn():
-    state = CUR.init(KEY, ()).replace(mean=jnp.array([0.0, 1.0]), std=jnp.full(2, 0.2))
+    state = CUR.init(KEY, CUR.hyper, ()).replace(mean=jnp.array([0.0, 1.0]), std=jnp.full(2, 0.2))
     batch, _ = CUR.sample(KEY, state, jnp.ones(512, bool))
     np.testing.assert_array_equal(batch.params, jnp.clip(batch.note, 0, 1))
     assert (batch.note[:, 0] < 0).any() and (batch.note[:, 1] > 1).any()
@@ -233,7 +233,7 @@ def test_levels_are_in_the_box_and_notes_where_they_were_drawn():
 @pytest.mark.slow
 @pytest.mark.light
 def test_unfinished_episodes_do_not_count_and_keys_are_used_once():
-    start = CUR.init(KEY, ())
+    start = CUR.init(KEY, CUR.hyper, ())
     batch, _ = CUR.sample(KEY, start, jnp.ones(60, bool))
     after = CUR.update(KEY, start, batch, seen(jnp.ones(60), jnp.zeros(60, jnp.int32)))
     jax.tree.map(np.testing.assert_array_equal, start, after)

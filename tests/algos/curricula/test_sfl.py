@@ -12,6 +12,7 @@ import jaxrl
 from jaxrl import Environment, Transition, curriculum, pytree
 from jaxrl.algos import ppo, ppo_rnn
 from jaxrl.algos.curricula import sfl
+from jaxrl.curriculum.looking import look
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.assertions import assert_no_key_reuse
@@ -70,7 +71,7 @@ def student_of(env=Coin(), num_envs=4, num_steps=8, **changes):
 
 @pytest.fixture(scope="module")
 def algo():
-    return sfl.make(student_of(), coin, SMALL)
+    return curriculum.attach(student_of(), sfl.make(coin, SMALL))
 
 
 def looks_of(looks):
@@ -92,7 +93,7 @@ def looks_of(looks):
 @pytest.mark.light
 def test_the_buffer_is_the_most_learnable_of_what_was_looked_at():
     looks = []
-    algo = sfl.make(student_of(), coin, SMALL, score=looks_of(looks))
+    algo = curriculum.attach(student_of(), sfl.make(coin, SMALL, score=looks_of(looks)))
     state, _ = jax.jit(algo.collect)(jax.jit(algo.init)(KEY))
     jax.effects_barrier()
     bias, success, episodes, score = (np.concatenate(x) for x in zip(*looks, strict=True))
@@ -185,7 +186,7 @@ def test_a_look_leaves_the_student_as_it_was(algo):
 @pytest.mark.slow
 @pytest.mark.light
 def test_levels_without_a_finished_episode_stay_out():
-    algo = sfl.make(student_of(), coin, dataclasses.replace(SMALL, num_steps=1))
+    algo = curriculum.attach(student_of(), sfl.make(coin, dataclasses.replace(SMALL, num_steps=1)))
     state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 4 * algo.steps_per_update))(KEY)
     assert (state.curriculum.score == -np.inf).all()
     assert not metrics["levels_replayed"].any() and not metrics["buffer_score"].any()
@@ -216,7 +217,7 @@ def test_a_recurrent_policy_forgets_where_an_episode_ends():
     state = jax.jit(student.init)(KEY)
     fake = student._replace(act=act, initial_carry=lambda n: Counting(jnp.ones(n, bool), jnp.zeros(n, jnp.int32)))
     levels = jax.tree.map(lambda x: jnp.broadcast_to(x, 3), CoinParams(jnp.int32(9), jnp.float32(0)))
-    seen = jax.jit(lambda key: sfl.look(fake, state, key, levels, 9))(KEY)
+    seen = jax.jit(lambda key: look(fake, state, key, levels, 9))(KEY)
     done = np.asarray(seen.ends.done)
     np.testing.assert_array_equal(done, np.repeat((np.arange(9) % 3 == 2)[:, None], 3, 1))
     assert (seen.ends.episode_return[done] == 3).all()  # right at each step, in each episode
@@ -259,7 +260,8 @@ def test_it_trains_a_recurrent_student_on_mazes():
     env = task.as_levels()
     config = ppo_rnn.Config(num_envs=4, num_steps=6, num_epochs=1, num_minibatches=1, hidden=(8,), rnn_size=8)
     student = ppo_rnn.make(jaxrl.vectorize(env, 4, batched_params=True), config)
-    algo = sfl.make(student, task.generate, sfl.Config(buffer_size=8, num_levels=32, num_steps=30, chunk=16))
+    config = sfl.Config(buffer_size=8, num_levels=32, num_steps=30, chunk=16)
+    algo = curriculum.attach(student, sfl.make(task.generate, config))
     params = params.replace(max_steps=jnp.int32(6), walls=jnp.int32(3))
     train = jax.jit(lambda key: jaxrl.train(algo, key, 4 * algo.steps_per_update, None, params))
     state, metrics = train(KEY)
@@ -291,15 +293,16 @@ def test_refuses_settings(settings, says):
 @pytest.mark.light
 def test_refuses_a_share_that_is_none_and_students_without_levels():
     with pytest.raises(ValueError, match=r"replay_share=1.5.*in \[0, 1\]"):
-        sfl.make(student_of(), coin, SMALL, sfl.Hyper(replay_share=1.5))
+        sfl.make(coin, SMALL, sfl.Hyper(replay_share=1.5))
     plain = ppo.make(jaxrl.vectorize(Coin(), 4), ppo.Config(num_envs=4, num_steps=8))
     with pytest.raises(ValueError, match="a look has no values"):
-        sfl.make(student_of(), coin, SMALL, score=curriculum.max_mc)
+        sfl.make(coin, SMALL, score=curriculum.max_mc)
     with pytest.raises(ValueError, match="batched_params=True"):
-        sfl.make(plain, coin, SMALL)
-    algo = sfl.make(student_of(), lambda key, params: params.replace(bias=jnp.ones(3)), SMALL)
+        curriculum.attach(plain, sfl.make(coin, SMALL))
+    wide = sfl.make(lambda key, params: params.replace(bias=jnp.ones(3)), SMALL)
+    algo = curriculum.attach(student_of(), wide)
     with pytest.raises(ValueError, match="bias of its levels"):
         algo.init(KEY)
-    huge = sfl.make(student_of(), coin, sfl.Config(2**40, 2**40, 10, 2**20))
+    huge = curriculum.attach(student_of(), sfl.make(coin, sfl.Config(2**40, 2**40, 10, 2**20)))
     with pytest.raises(ValueError, match="capacity=1099511627776"):
         huge.init(KEY)

@@ -265,7 +265,7 @@ def test_a_student_off_policy():
 @pytest.mark.light
 def test_as_a_curriculum():
     cur = snapshot.make(TABLE, snapshot.Hyper(batches=2, limit=5))
-    state = cur.init(KEY, STARTS.default_params)
+    state = cur.init(KEY, cur.hyper, STARTS.default_params)
     batch, after = cur.sample(KEY, state, jnp.ones(4000, bool))
     np.testing.assert_allclose(
         np.bincount(np.asarray(batch.params.states.index)[:, 0], minlength=7)[[0, 3, 6]] / 4000,
@@ -308,4 +308,4 @@ def test_impossible_settings():
     with pytest.raises(ValueError, match="limit=0 must be at least 1"):
         snapshot.make(TABLE, snapshot.Hyper(limit=0))
     with pytest.raises(ValueError, match="CorridorParams are no params of a FromStates"):
-        snapshot.make(TABLE).init(KEY, PARAMS)
+        snapshot.make(TABLE).init(KEY, snapshot.Hyper(), PARAMS)

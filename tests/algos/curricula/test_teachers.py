@@ -42,7 +42,9 @@ def step(cur, key, state, n=2):
 
 
 def run(cur, key, steps=30):
-    return jax.lax.scan(lambda state, key: step(cur, key, state), cur.init(key, ()), jax.random.split(key, steps))
+    return jax.lax.scan(
+        lambda state, key: step(cur, key, state), cur.init(key, cur.hyper, ()), jax.random.split(key, steps)
+    )
 
 
 # ---- what all keep
@@ -83,7 +85,7 @@ def test_keys_and_compilations(name):
 def test_unfinished_episodes_do_not_count(name):
     module, *settings = TEACHERS[name]
     cur = module.make(level_fn, *settings)
-    start = cur.init(KEY, ())
+    start = cur.init(KEY, cur.hyper, ())
     batch, _ = cur.sample(KEY, start, jnp.ones(25, bool))
     after = cur.update(KEY, start, batch, seen(jnp.ones(25), jnp.zeros(25, jnp.int32)))
     jax.tree.map(np.testing.assert_array_equal, start, after)
@@ -97,7 +99,7 @@ def test_dimensions_come_from_the_level_function(name):
     lengths = ranges(params, {"length": (0.2, 3.0), "mass_pole": (0.05, 1.0)})
     module, _, *hyper = TEACHERS[name]
     cur = module.make(lengths, module.Config(), *hyper)
-    batch, _ = cur.sample(KEY, cur.init(KEY, params), jnp.ones(64, bool))
+    batch, _ = cur.sample(KEY, cur.init(KEY, cur.hyper, params), jnp.ones(64, bool))
     assert batch.note.shape == (64, 2)
     np.testing.assert_allclose(batch.params.length, 0.2 + 2.8 * batch.note[:, 0], rtol=1e-5)
     with pytest.raises(ValueError, match="dimensions=3: the level function varies 2"):
@@ -128,7 +130,7 @@ def test_learning_progress_is_that_of_one_task_after_another():
     for i in range(48):
         nearest = ((x[:i] - x[i]) ** 2).sum(1).argmin() if i > 5 else None
         expected.append(0 if nearest is None else abs(reward[i] - reward[nearest]))
-    state, update = cur.init(KEY, ()), jax.jit(cur.update)
+    state, update = cur.init(KEY, cur.hyper, ()), jax.jit(cur.update)
     batch, _ = cur.sample(KEY, state, jnp.ones(8, bool))
     for i in range(0, 48, 8):
         state = update(KEY, state, batch._replace(note=jnp.asarray(x[i : i + 8])), seen(reward[i : i + 8]))
@@ -139,7 +141,7 @@ def test_learning_progress_is_that_of_one_task_after_another():
 @pytest.mark.slow
 def test_rewards_are_returns_in_their_bounds():
     cur = alp_gmm.make(level_fn, TEACHERS["alp_gmm"][1], alp_gmm.Hyper(return_low=-150.0, return_high=350.0))
-    state = cur.init(KEY, ())
+    state = cur.init(KEY, cur.hyper, ())
     batch, _ = cur.sample(KEY, state, jnp.ones(4, bool))
     state = cur.update(KEY, state, batch, seen([-200.0, -150.0, 100.0, 400.0]))
     np.testing.assert_allclose(state.memory.rows[:4, 2], [0, 0, 0.5, 1])
@@ -154,7 +156,7 @@ def two_places(utility, d):
 @pytest.mark.slow
 def test_alp_gmm_samples_where_progress_is():
     cur = alp_gmm.make(level_fn, *TEACHERS["alp_gmm"][1:])
-    state = cur.init(KEY, ())
+    state = cur.init(KEY, cur.hyper, ())
     state = state.replace(mixture=two_places(jnp.array([[0.1], [0.3], [9.0]]), 3))
     x = np.asarray(cur.sample(KEY, state, jnp.ones(8000, bool))[0].note)
     np.testing.assert_allclose(x.mean(0), 0.5, atol=0.02)  # nothing but random tasks before the first fit
@@ -171,7 +173,7 @@ def test_alp_gmm_samples_where_progress_is():
 @pytest.mark.light
 def test_fits_fall_due_every_fit_rate_episodes():
     cur = alp_gmm.make(level_fn, *TEACHERS["alp_gmm"][1:])
-    state, fitted = cur.init(KEY, ()), []
+    state, fitted = cur.init(KEY, cur.hyper, ()), []
     advance = jax.jit(lambda key, state: step(cur, key, state, 8)[0])
     for i in range(6):
         before, state = state, advance(jax.random.fold_in(KEY, i), state)
@@ -186,7 +188,7 @@ def test_fits_fall_due_every_fit_rate_episodes():
 @pytest.mark.light
 def test_covar_gmm_samples_where_rewards_grow():
     cur = covar_gmm.make(level_fn, *TEACHERS["covar_gmm"][1:])
-    state = cur.init(KEY, ())
+    state = cur.init(KEY, cur.hyper, ())
     mixture = two_places(jnp.full((3, 2), 0.5), 4)
     covariance = mixture.covariance.at[:, 2, 3].set(jnp.array([-5e-5, 5e-5, 5e-5]))
     mixture = mixture.replace(covariance=covariance.at[:, 3, 2].set(covariance[:, 2, 3]))
@@ -198,7 +200,7 @@ def test_covar_gmm_samples_where_rewards_grow():
 @pytest.mark.slow
 def test_covar_gmm_fits_tasks_times_and_rewards():
     cur = covar_gmm.make(level_fn, covar_gmm.Config(1, fit_rate=40, smallest=1, largest=1), covar_gmm.Hyper(0.0, 1.0))
-    state, x = cur.init(KEY, ()), np.asarray(jax.random.uniform(KEY, (40, 1)))
+    state, x = cur.init(KEY, cur.hyper, ()), np.asarray(jax.random.uniform(KEY, (40, 1)))
     reward = np.linspace(0, 1, 40) ** 2
     batch, _ = cur.sample(KEY, state, jnp.ones(20, bool))
     for part in (slice(0, 20), slice(20, 40)):
@@ -255,7 +257,7 @@ def test_the_split_with_the_most_different_progress_wins():
 @pytest.mark.slow
 def test_a_leaf_that_cannot_split_forgets_its_oldest_quarter():
     cur = riac.make(level_fn, riac.Config(1, region_size=20), riac.Hyper(0.0, 1.0))
-    state = cur.init(KEY, ())
+    state = cur.init(KEY, cur.hyper, ())
     batch, _ = cur.sample(KEY, state, jnp.ones(21, bool))
     x = jnp.linspace(0.0, 0.05, 21)[:, None]  # any cut between them leaves less than 1/15 on one side
     state = jax.jit(cur.update)(KEY, state, batch._replace(note=x), seen(jnp.arange(21) / 21))
@@ -271,7 +273,7 @@ def test_the_tree_is_a_partition_and_each_region_knows_its_own():
     cur = riac.make(level_fn, config, riac.Hyper(0.0, 1.0))
     x = np.asarray(jax.random.uniform(KEY, (400, 2)))
     reward = np.arange(400) / 400  # tells when
-    state, update = cur.init(KEY, ()), jax.jit(cur.update)
+    state, update = cur.init(KEY, cur.hyper, ()), jax.jit(cur.update)
     batch, _ = cur.sample(KEY, state, jnp.ones(8, bool))
     for i in range(0, 400, 8):
         given = batch._replace(note=jnp.asarray(x[i : i + 8]))
@@ -295,7 +297,7 @@ def test_the_tree_is_a_partition_and_each_region_knows_its_own():
 @pytest.mark.slow
 def test_riac_samples_regions_by_progress_and_mutates_their_worst_task():
     cur = riac.make(level_fn, TEACHERS["riac"][1], riac.Hyper(0.0, 1.0, mutation=0.01))
-    state = cur.init(KEY, ())
+    state = cur.init(KEY, cur.hyper, ())
     tree = state.tree.replace(
         low=state.tree.low.at[1, 0].set(0.5).at[2, 1].set(0.9),
         high=state.tree.high.at[2].set(jnp.array([0.1, 1.0])),
@@ -321,7 +323,7 @@ def test_riac_samples_regions_by_progress_and_mutates_their_worst_task():
 def test_the_oracles_window():
     hyper = oracle_teacher.Hyper(threshold=5.0, step=(0.5, -0.3), window=0.25, num_returns=4.0)
     cur = oracle_teacher.make(level_fn, oracle_teacher.Config(2), hyper)
-    state = cur.init(KEY, ())
+    state = cur.init(KEY, cur.hyper, ())
     np.testing.assert_allclose(state.low, [0, 0.75])
     batch, _ = cur.sample(KEY, state, jnp.ones(2000, bool))
     x = np.asarray(batch.note) - np.array([0, 0.75])
@@ -344,7 +346,7 @@ def test_the_oracles_window():
 
 def test_random_tasks_fill_the_box():
     cur = random_teacher.make(level_fn, random_teacher.Config(2))
-    batch, _ = cur.sample(KEY, cur.init(KEY, ()), jnp.ones(4000, bool))
+    batch, _ = cur.sample(KEY, cur.init(KEY, cur.hyper, ()), jnp.ones(4000, bool))
     counts = np.histogram2d(*np.asarray(batch.note).T, bins=4, range=[[0, 1]] * 2)[0]
     np.testing.assert_allclose(counts, 250, atol=70)
 

@@ -199,8 +199,11 @@ def parted(hyper: Any, name: str, default: Any = None) -> tuple[Any, Any]:
 
 def complete(algo: Algorithm, hyper: Any) -> Any:
     """All settings of `algo`: those of `hyper`, if any, and the default ones of what stands around its algorithm."""
+    defaults = algo.hyper()
     if hyper is None:
-        return algo.hyper()
+        return defaults
+    if not issubclass(type(defaults), type(hyper)):
+        return hyper  # another algorithm's, which `init` will refuse
     return algo.hyper(**{field.name: getattr(hyper, field.name) for field in dataclasses.fields(hyper)})
 
 

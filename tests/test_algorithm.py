@@ -9,6 +9,7 @@ import pytest
 
 from jaxrl import Algorithm, make, pytree, train, vectorize
 from jaxrl.algorithm import as_vector_env, num_updates, spaces_of, starting_values
+from jaxrl.host.training_program import Program
 from jaxrl.replay.off_policy import gradient_steps_due
 from jaxrl.spaces import Box, Discrete
 
@@ -30,6 +31,7 @@ class CounterState(NamedTuple):
     key: Any
     total: Any
     step: Any
+    weights: Any = ()
 
 
 def counter(steps_per_update=8):
@@ -56,6 +58,7 @@ def counter(steps_per_update=8):
         policy=lambda state: None,
         initial_carry=lambda shape=(): (),
         act=lambda policy, key, obs, carry=(), greedy=False: (jnp.int32(0), carry),
+        restart=lambda state, key, env_params, mask: state,
     )
 
 
@@ -107,6 +110,39 @@ def test_starting_values_fill_in_defaults_and_strengthen():
         starting_values(CounterHyper, venv, 3, None)
     with pytest.raises(ValueError, match="length"):
         starting_values(CounterHyper, venv, None, params.replace(length=-1.0))
+
+
+@pytree
+class RuleHyper:
+    rate: jax.Array = 0.5
+    rule: Any = None
+
+
+def test_a_rule_beside_the_numbers_is_passed_differentiated_and_vmapped():
+    """A setting whose default is None may be any pytree, as a learned update rule is."""
+    plain = counter()
+
+    def init(key, hyper=None, env_params=None):
+        hyper, _ = starting_values(RuleHyper, plain.venv, hyper, env_params)
+        return CounterState(key, (jnp.float32(0), hyper), jnp.int32(0))
+
+    def learn(state, rollout):
+        total, hyper = state.total
+        total = total + hyper.rate * hyper.rule["w"] @ hyper.rule["v"]
+        return state._replace(total=(total, hyper)), {"total": total}
+
+    algo = plain._replace(hyper=RuleHyper, init=init, learn=learn)
+    rule = {"w": jnp.array([1.0, 2.0]), "v": np.array([3, 4], np.float32)}
+
+    def end(rule):
+        return train(algo, jax.random.key(0), 16, RuleHyper(rule=rule))[1]["total"][-1]
+
+    value, slope = jax.value_and_grad(end)(rule)
+    assert value == 11
+    np.testing.assert_array_equal(slope["w"], [3, 4])
+    np.testing.assert_array_equal(jax.vmap(end)(jax.tree.map(lambda x: jnp.stack([x, 2 * x]), rule)), [11, 44])
+    program = Program(algo, jax.random.key(0), 3, RuleHyper(rate=jnp.arange(3.0), rule=rule), None)
+    assert program.axes.rate == 0 and program.axes.rule == {"w": None, "v": None}
 
 
 def test_as_vector_env():

@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 
 from jaxrl import Environment, Transition, pytree, vectorize
-from jaxrl.algorithm import PUBLIC
+from jaxrl.algorithm import PUBLIC, names_of
 from jaxrl.algos import ddpg, dqn, pbt, ppo
 from jaxrl.algos.curricula import accel, adversarial_params, dr, paired, plr, sfl, snapshot
 from jaxrl.curriculum import attach
 from jaxrl.curriculum.teaching import Ranges
+from jaxrl.environment import strongly_typed
 from jaxrl.host.fit import fit
 from jaxrl.host.sweep import grid, sweep
 from jaxrl.replay import replay_ratio
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.algorithms import check_algorithm
+from jaxrl.testing.assertions import is_float
 from jaxrl.wrappers import FromStates
 
 KEY = jax.random.key(0)
@@ -196,10 +198,28 @@ def test_it_is_fitted_resumed_and_swept(name, tmp_path):
     fit(algo, KEY, 2 * steps, out=tmp_path / "run", **settings)
     resumed = fit(algo, KEY, 4 * steps, out=tmp_path / "run", resume=True, **settings)
     jax.tree.map(np.testing.assert_array_equal, resumed.state.weights, whole.state.weights)
-    if "pbt" not in name:  # which has the settings of its members
-        rates = grid({"learning_rate": [1e-3, 1e-2]})
-        settings = dict(num_seeds=1, eval_episodes=4, eval_max_steps=4, env_params=params, progress=False)
-        assert len(sweep(algo, KEY, 2 * steps, rates, **settings)) == 2
+    # A setting of its own, if it has any, else one that members of a population do not draw.
+    own = [path for path in names_of(algo.hyper()) if "." in path]
+    points = grid({own[-1] if own else "gamma": [0.5, 0.9]})
+    settings = dict(num_seeds=1, eval_episodes=4, eval_max_steps=4, env_params=params, progress=False)
+    assert len(sweep(algo, KEY, 2 * steps, points, **settings)) == 2
+
+
+@every_wrapper
+def test_its_settings_travel_through_init(name):
+    """Those of what stands around, too: `init` gets them, the state shows them, a state is given others."""
+    algo, _, params = wrapped(name)
+    given = jax.tree.map(lambda x: 0.9 * x if is_float(x) else x, strongly_typed(algo.hyper()))
+
+    def run(key):
+        state = algo.init(key, given, params)
+        return state.hyper, state.replace(hyper=jax.tree.map(lambda x: x + 1, state.hyper)).hyper
+
+    kept, changed = jax.eval_shape(run, KEY) if "pbt" in name else jax.jit(run)(KEY)
+    assert type(kept) is type(changed) is type(given) and names_of(kept) == names_of(changed) == names_of(given)
+    if "pbt" not in name:
+        jax.tree.map(np.testing.assert_array_equal, kept, given)
+        jax.tree.map(np.testing.assert_array_equal, changed, jax.tree.map(lambda x: x + 1, given))
 
 
 @pytest.mark.slow(but_first=2)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
+import hashlib
+import inspect
 import json
 import math
 import os
@@ -153,9 +156,33 @@ def description(algo: Any, num_seeds: int | None) -> dict[str, Any]:
     }
 
 
-def _text(x: Any) -> str:
-    """Its repr, without addresses, which differ between processes."""
+def _text(x: Any, within: tuple[Any, ...] = ()) -> str:
+    """Its repr, without addresses, which differ between processes; functions by what tells them apart."""
+    if isinstance(x, tuple | list):
+        return f"({', '.join(_text(item, within) for item in x)})"
+    if isinstance(x, functools.partial):
+        return f"partial{_text((x.func, *x.args, *sorted(x.keywords.items())), within)}"
+    if inspect.ismethod(x):
+        return f"{_text(x.__self__, within)}.{x.__name__}"
+    if inspect.isfunction(x):
+        name = f"{x.__module__}.{x.__qualname__}"
+        # Lambdas and local functions share their names: their code and what they close over is in it, too.
+        return f"{name}#{_digest(x, (*within, x))}" if "<" in name and x not in within else name
     return re.sub(r" at 0x[0-9a-f]+", "", repr(x))
+
+
+def _digest(fn: Any, within: tuple[Any, ...]) -> str:
+    def code(c: Any) -> Any:
+        return c.co_code.hex(), c.co_names, [code(x) if inspect.iscode(x) else repr(x) for x in c.co_consts]
+
+    def value(cell: Any) -> str:
+        try:
+            return _text(cell.cell_contents, within)
+        except ValueError:  # not assigned yet
+            return ""
+
+    closed = [value(cell) for cell in fn.__closure__ or ()]
+    return hashlib.sha256(repr((code(fn.__code__), _text(fn.__defaults__), closed)).encode()).hexdigest()[:8]
 
 
 def environment_of_run() -> dict[str, Any]:

@@ -57,20 +57,20 @@ def test_running_score():
 @pytest.mark.slow
 @pytest.mark.light
 def test_an_exchange_copies_the_learner_and_not_its_place():
-    algo = made()
-    state = jax.jit(algo.init)(jax.random.key(0))
-    state = state.replace(score=jnp.array([0.0, 1, 2, 3, 5, 6]))
-    exchange = algo.learn.__self__.exchange
-    new, copied = jax.jit(exchange)(jax.random.key(1), state)
-    old, members = state.inner, new.inner
-    assert copied == 2 and list(new.score[2:]) == [2, 3, 5, 6]
+    algo = made(interval=1)
+    state, rollout = jax.jit(algo.collect)(jax.jit(algo.init)(jax.random.key(0)))
+    scores = [0.0, 100, 200, 300, 500, 600]
+    new, metrics = jax.jit(algo.learn)(state.replace(score=jnp.array(scores)), rollout)
+    before, members = state.inner, new.inner
+    assert metrics["copied"] == 2 and len({float(x) for x in new.score[2:]}) == 4
     for who in (0, 1):
-        whom = {5.0: 4, 6.0: 5}[float(new.score[who])]
-        for before, after in ((old.weights, members.weights), (old.optimizer, members.optimizer)):
-            jax.tree.map(lambda x, y, a=who, b=whom: np.testing.assert_array_equal(y[a], x[b]), before, after)
-        assert members.hyper.learning_rate[who] != old.hyper.learning_rate[whom]
-    np.testing.assert_array_equal(members.obs, old.obs)
-    np.testing.assert_array_equal(jax.random.key_data(members.key), jax.random.key_data(old.key))
+        whom = 4 if new.score[who] == new.score[4] else 5
+        for copies in (members.weights, members.optimizer):
+            jax.tree.map(lambda x, a=who, b=whom: np.testing.assert_array_equal(x[a], x[b]), copies)
+        assert members.hyper.learning_rate[who] != members.hyper.learning_rate[whom]
+    np.testing.assert_array_equal(members.obs, before.obs)
+    keys = jax.random.key_data(members.key)
+    assert len({tuple(key) for key in keys.tolist()}) == 6
 
 
 @pytest.mark.slow
@@ -94,7 +94,9 @@ def test_no_key_is_used_twice():
     algo = made()
     exchange, state = algo.learn.__self__.exchange, algo.init(jax.random.key(5))
     state = state.replace(inner=state.inner.replace(key=None))
-    seen = assert_no_key_reuse(lambda key: exchange(key, state)[0].hyper.learning_rate, jax.random.key(6))
+    seen = assert_no_key_reuse(
+        lambda key: exchange(key, state, jnp.bool_(True))[0].hyper.learning_rate, jax.random.key(6)
+    )
     assert np.all(np.isfinite(seen))
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.host import checkpoint
 from jaxrl.host.checkpoint import CheckpointError
-from jaxrl.host.run_folder import description, tree_values
+from jaxrl.host.run_folder import _text, description, tree_values
 
 CONFIG = ppo.Config(num_envs=2, num_steps=8, hidden=(8,), num_epochs=1, num_minibatches=1)
 SMALL = {"key": jax.random.key(0), "x": jnp.arange(3.0)}
@@ -191,6 +192,25 @@ def test_another_algorithm_config_or_hyper_is_refused(tmp_path, algo, states):
     assert "config.hidden is [8] there, [16] here" in refusal(tmp_path, states[0], about(wider))
     assert "hyper.gamma is 0.99 there, 0.5 here" in refusal(tmp_path, states[0], about(algo, gamma=0.5))
     assert "num_seeds is None there, 3 here" in refusal(tmp_path, states[1], about(algo, 3))
+
+
+def test_functions_are_told_apart_but_not_by_their_addresses():
+    def scaled(factor):
+        return lambda key, params: (params, factor)
+
+    class Task:
+        def __repr__(self):
+            return "Task()"
+
+        def level(self, key):
+            return key
+
+    first, again, other = scaled(1.0), scaled(1.0), scaled(2.0)
+    assert _text(first) == _text(again) != _text(other)
+    assert _text(lambda key: key) != _text(lambda key: -key)
+    assert _text(partial(first, 3)) == _text(partial(again, 3)) != _text(partial(again, 4))
+    assert _text((Task().level, scaled)).startswith("(Task().level, tests.")
+    assert _text(jaxrl.fit) == "jaxrl.host.fit.fit"
 
 
 def test_a_description_may_hold_nan(tmp_path):

@@ -227,7 +227,7 @@ def test_steps_and_metrics(algo):
     for i in range(1, 4):
         state, metrics = update(state)
         assert int(state.step) == i * algo.steps_per_update == i * 2 * 4 * N
-        assert state.students.step.tolist() == [i * 4 * N] * 2 and int(state.designer.step) == i * 2 * N
+        assert state.inner.step.tolist() == [i * 4 * N] * 2 and int(state.designer.step) == i * 2 * N
     assert update._cache_size() == 1
     assert int(metrics["designer_steps"]) == 2 * N
     assert all(np.isfinite(x) for x in metrics.values())
@@ -263,7 +263,7 @@ def opinionated(state, which, action):
         x = x.at[which].set(0)
         return x.at[which, action].set(20.0) if x.shape[1:] == (3,) else x  # the bias of the logits
 
-    return state.replace(students=state.students.replace(weights=jax.tree.map(leaf, state.students.weights)))
+    return state.replace(inner=state.inner.replace(weights=jax.tree.map(leaf, state.inner.weights)))
 
 
 @pytest.mark.slow
@@ -290,7 +290,7 @@ def test_the_designer_learns_what_its_reward_asks_for(reward):
 def test_a_population_of_three():
     algo = made("population", 3)
     state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 2 * algo.steps_per_update))(KEY)
-    assert state.students.step.shape == (3,) and algo.steps_per_update == 3 * 4 * N
+    assert state.inner.step.shape == (3,) and algo.steps_per_update == 3 * 4 * N
     assert np.isfinite(metrics["loss"]).all() and (metrics["designer_reward"] >= 0).all()
 
 
@@ -310,7 +310,7 @@ def test_each_agent_has_keys_of_its_own(algo):
     state, found = jax.jit(algo.init)(KEY), []
     update = jax.jit(algo.update)
     for _ in range(3):
-        for key in (state.key, *state.students.key, state.designer.key):
+        for key in (state.key, *state.inner.key, state.designer.key):
             found.append(tuple(jax.random.key_data(key).tolist()))
         state, _ = update(state)
     assert len(set(found)) == len(found) == 12

@@ -277,7 +277,7 @@ def test_as_a_curriculum():
     _, after = cur.sample(KEY, after, jnp.ones(8, bool))
     batch, _ = cur.sample(KEY, after, jnp.ones(8, bool))
     assert (np.asarray(batch.params.share) == 0).all() and (np.asarray(batch.params.max_steps) == 30).all()
-    config = ppo.Config(num_envs=64, num_steps=4, num_minibatches=1, hidden=(8,))
+    config = ppo.Config(num_envs=64, num_steps=6, num_minibatches=1, hidden=(8,))
     algo = curriculum.attach(ppo.make(jaxrl.vectorize(STARTS, 64, batched_params=True), config), cur)
 
     def update(state, _):
@@ -285,8 +285,9 @@ def test_as_a_curriculum():
         state, metrics = algo.learn(state, rollout)
         return state, (rollout.student.obs[0], metrics["loss"])
 
-    firsts, losses = jax.jit(lambda key: jax.lax.scan(update, algo.init(key), length=4))(KEY)[1]
-    assert [set(np.asarray(x).tolist()) for x in firsts] == [{0, 3, 6}] * 2 + [{0}] * 2
+    firsts, losses = jax.jit(lambda key: jax.lax.scan(update, algo.init(key), length=3))(KEY)[1]
+    # Episodes from snapshots last 5 steps, so that each rollout of 6 ends one, and the next starts anew.
+    assert [set(np.asarray(x).tolist()) for x in firsts] == [{0, 3, 6}] * 2 + [{0}]
     assert np.isfinite(losses).all()
 
 

@@ -299,6 +299,7 @@ class _AlphaZero:
     observation_space: Space
     search: _Search
     optimizer: Optimizer
+    deployed = "search"
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> AlphaZeroState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)

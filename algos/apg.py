@@ -153,6 +153,7 @@ class _APG:
     observation_space: Space
     action_space: Box
     optimizer: Optimizer
+    deployed = "greedy"
 
     def distribution(self, weights: Any, obs: Any) -> Normal:
         outputs: Any = self.network.apply(weights, obs, method="actor")

@@ -199,6 +199,7 @@ class _CrossQ:
     replay: Replay
     optimizer: Optimizer
     alpha_optimizer: Optimizer  # as in SAC
+    deployed = "greedy"
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> CrossQState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)

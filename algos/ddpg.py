@@ -135,6 +135,7 @@ class _DDPG:
     action_space: Space
     replay: Replay
     optimizer: Optimizer
+    deployed = "greedy"
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> DDPGState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)

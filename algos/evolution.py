@@ -179,6 +179,7 @@ class _Evolution:
     strategy: Any  # evosax's
     ask: Any  # the strategy's
     optimizer: Optimizer  # which it has, if it has any
+    deployed = "greedy"
 
     def action(self, weights: Any, obs: Any, normalizer: Any) -> Array:
         view = obs if normalizer is None else normalize.normalize(normalizer, obs)

@@ -166,6 +166,7 @@ class _PQN:
     network: Any
     observation_space: Space
     optimizer: Optimizer
+    deployed = "greedy"
 
     def action_mask(self, obs: Any) -> Bool[Array, "..."] | None:
         return split_observation(obs, self.observation_space)[2]

@@ -202,6 +202,7 @@ class _PQNRNN:
     network: Any
     observation_space: Space
     optimizer: Optimizer
+    deployed = "greedy"
 
     def action_mask(self, obs: Any) -> Bool[Array, "..."] | None:
         return split_observation(obs, self.observation_space)[2]

@@ -164,6 +164,7 @@ class _SAC:
     replay: Replay
     optimizer: Optimizer
     alpha_optimizer: Optimizer  # Adam, whatever the networks' is: one number, which decay would pull to 1
+    deployed = "greedy"
 
     @property
     def discrete(self) -> bool:

@@ -157,6 +157,7 @@ class _SQIRL:
     network: nn.Module
     num_actions: int
     optimizer: Optimizer
+    deployed = "greedy"
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> SQIRLState:
         T, N = self.config.horizon, self.config.num_envs

@@ -151,6 +151,7 @@ class _TD3:
     action_space: Space
     replay: Replay
     optimizer: Optimizer
+    deployed = "greedy"
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> TD3State:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)

@@ -46,6 +46,8 @@ class Algorithm(NamedTuple):
     initial_carry: Callable[..., Any]  # (batch_shape=()) -> carry; () for feed-forward policies
     act: Callable[..., tuple[Any, Any]]  # (policy, key, obs, carry=(), greedy=False) -> (action, carry)
     restart: Callable[[Any, Array, Any, Array], Any]  # (state, key, env_params, mask) -> state; see `restarted`
+    deployed: str = "sampled"  # how the policy acts where nobody says otherwise: "sampled", "greedy" or by "search"
+    search: Callable[..., Any] | None = None  # (policy, key, env_state, obs, env_params, greedy) -> plan, its `action`
     slots: tuple[str, ...] = SLOTS  # dotted fields of the state that belong to environments, not to what is learned
     around: tuple[Any, ...] = ()  # static settings of what was put around it, as a curriculum's
 
@@ -65,7 +67,8 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
     """The Algorithm whose functions are the methods of `learner`, an object of static settings.
 
     It has `config`, `venv`, `init`, `collect`, `learn`, `policy`, `initial_carry` and `act`; `restart` and `slots` if
-    its state holds more of an episode than `restarted` knows. An `optimizer` that its config does not name is part of
+    its state holds more of an episode than `restarted` knows; `deployed` unless its policy is deployed as it acts in
+    training, and `search` where that is one. An `optimizer` that its config does not name is part of
     what tells runs apart.
     """
     optimizer = getattr(learner, "optimizer", None)
@@ -82,9 +85,16 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
         initial_carry=learner.initial_carry,
         act=learner.act,
         restart=getattr(learner, "restart", functools.partial(restarted, learner.venv)),
+        deployed=getattr(learner, "deployed", "sampled"),
+        search=getattr(learner, "search", None),
         slots=(*SLOTS, *getattr(learner, "slots", ())),
         around=() if optimizer is None or optimizer.name == learner.config.optimizer else (optimizer,),
     )
+
+
+def deployment(algo: Algorithm, greedy: bool | None) -> str:
+    """How a policy acts: "greedy", "sampled" or by "search". None: as `algo` is deployed."""
+    return algo.deployed if greedy is None else "greedy" if greedy else "sampled"
 
 
 def restarted(venv: VectorEnv, state: Any, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> Any:

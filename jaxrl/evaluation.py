@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, deployment
 from jaxrl.environment import NO_LIMIT, Environment, is_concrete, strongly_typed
 from jaxrl.math import fast_key
 
@@ -22,6 +23,30 @@ class EpisodeStats(NamedTuple):
     finished: Array  # False: cut by the step cap of the evaluation
 
 
+def actor(algo: Algorithm, env: Environment, greedy: bool | None = None) -> Callable[..., tuple[Any, Any]]:
+    """How policies of `algo` act in `env`: `(policy, key, env_state, obs, env_params, carry) -> (action, carry)`.
+
+    Leaves have a leading axis B but for those of the params.
+
+    Raises ValueError if a search is to act in another environment than the one it steps.
+    """
+    by = deployment(algo, greedy)
+    if by != "search":
+        return lambda policy, key, env_state, obs, env_params, carry: algo.act(
+            policy, key, obs, carry, greedy=by == "greedy"
+        )
+    if env != algo.venv.env:
+        raise ValueError(
+            f"{algo.name} searches in {algo.venv.env.id} and cannot in {env.id}: with greedy=True or False its network "
+            "acts alone."
+        )
+    search: Any = algo.search
+    return lambda policy, key, env_state, obs, env_params, carry: (
+        search(policy, key, env_state, obs, env_params, greedy=True).action,
+        carry,
+    )
+
+
 def evaluate(
     algo: Algorithm,
     policy: Any,
@@ -30,22 +55,25 @@ def evaluate(
     key: Array,
     num_episodes: int = 128,
     max_steps: int | None = None,
-    greedy: bool = False,
+    greedy: bool | None = None,
 ) -> EpisodeStats:
     """`num_episodes` episodes of `policy`, one a slot, so that short ones do not count for more. Pure: jit and vmap it.
 
     Args:
         max_steps: cap on the length, for tasks without a time limit or policies that never end. Default: the task's
             own.
-        greedy: deploy the mode of the policy instead of sampling.
+        greedy: whether the policy acts by its mode or by its samples. Default: as the algorithm is deployed, which is
+            `algo.deployed`; one that searches does so, without noise, by the environment's own states.
 
-    Raises ValueError when neither the task nor the caller limits the length, or a number is below 1.
+    Raises ValueError when neither the task nor the caller limits the length, a number is below 1, or a search is to act
+    in another environment than the one it steps.
     """
     for name, value in (("num_episodes", num_episodes), ("max_steps", max_steps)):
         if value is not None and value < 1:
             raise ValueError(f"{name}={value}: it must be at least 1.")
     if max_steps is None and is_concrete(env_params) and np.max(np.asarray(env_params.max_steps)) == NO_LIMIT:
         raise ValueError(f"{env.id} has no time limit: give evaluate a max_steps.")
+    act = actor(algo, env, greedy)
     env_params = strongly_typed(env_params)
     cap = jnp.int32(NO_LIMIT if max_steps is None else max_steps)
     reset_key, run_key = jax.random.split(fast_key(key))
@@ -64,7 +92,7 @@ def evaluate(
 
     def step(run):
         key, act_key, env_key = jax.random.split(run.key, 3)
-        action, carry = algo.act(policy, act_key, run.obs, run.carry, greedy=greedy)
+        action, carry = act(policy, act_key, run.state, run.obs, env_params, run.carry)
         env_keys = jax.random.split(env_key, num_episodes)
         ts = jax.vmap(env.step, (0, 0, 0, None))(env_keys, run.state, action, env_params)
         on = ~run.stats.finished

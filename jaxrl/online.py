@@ -89,6 +89,7 @@ class _Online:
     Hyper: type
     venv: VectorEnv
     forget: bool
+    deployed = "greedy"
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> OnlineState:
         hyper, env_params = starting_values(self.Hyper, self.venv, hyper, env_params)

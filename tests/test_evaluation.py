@@ -1,5 +1,7 @@
 """Full episodes against a plain loop, and the statistics against brute force."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,10 @@ import pytest
 
 import jaxrl
 from jaxrl.algorithm import Algorithm
+from jaxrl.algos import a2c, alphazero, ddpg, dqn, iqn, ppo, ppo_rnn, pqn, sac
+from jaxrl.algos.curricula import dr
+from jaxrl.algos.streaming import stream_ac, stream_q
+from jaxrl.curriculum import attach
 from jaxrl.environment import NO_LIMIT
 from jaxrl.evaluation import evaluate
 from jaxrl.host.statistics import bootstrap_interval, iqm
@@ -18,7 +24,7 @@ EPISODES = 5
 def fake(act, initial_carry=lambda batch_shape=(): ()):
     """An algorithm as far as deployment goes."""
     nothing = Algorithm(*[None] * len(Algorithm._fields))
-    return nothing._replace(act=act, initial_carry=initial_carry)
+    return nothing._replace(act=act, initial_carry=initial_carry, deployed="sampled")
 
 
 def lean(policy, key, obs, carry=(), greedy=False):
@@ -175,3 +181,47 @@ def test_interval_redraws_runs_within_each_task():
     tied = np.repeat(np.random.default_rng(2).integers(0, 2, (30, 1)), 8, axis=1).astype(float)
     low, high = bootstrap_interval(tied, np.mean)
     assert high - low < 2 * 1.96 * tied.std() / np.sqrt(30 * 8) * 1.2
+
+
+# ---- how a policy acts where nobody says
+
+
+def test_policies_act_as_their_algorithm_is_deployed(tasks):
+    """An epsilon-greedy agent is not judged by its exploration, and whoever searches does so in evaluations, too."""
+    env, params = jaxrl.make("CartPole-v1")
+
+    def returns(algo, greedy=None):
+        return evaluate(algo, POLICY, env, params, jax.random.key(3), EPISODES, 60, greedy).returns
+
+    sampled, mode = returns(LEAN, False), returns(LEAN, True)
+    assert (sampled < mode).any()
+    np.testing.assert_array_equal(returns(LEAN), sampled)
+    np.testing.assert_array_equal(returns(LEAN._replace(deployed="greedy")), mode)
+
+    class Plan(NamedTuple):
+        action: jax.Array
+
+    def search(policy, key, env_state, obs, env_params, greedy):
+        assert greedy and env_params is not None
+        upright = env_state.theta + 0.3 * env_state.theta_dot > 0  # of the state, not of what is seen of it
+        return Plan(upright.astype(jnp.int32))
+
+    searching = LEAN._replace(deployed="search", search=search, venv=jaxrl.vectorize(env, 1))
+    np.testing.assert_array_equal(returns(searching), mode)
+    np.testing.assert_array_equal(returns(searching, False), sampled)
+    other = StickyActions(env)
+    with pytest.raises(ValueError, match="searches in CartPole-v1 and cannot in CartPole-v1: with greedy="):
+        evaluate(searching, POLICY, other, other.default_params, jax.random.key(3), EPISODES, 60)
+
+
+def test_each_kind_of_algorithm_says_how_it_is_deployed():
+    env = jaxrl.make("CartPole-v1")[0]
+    for module, deployed in (
+        (ppo, "sampled"), (ppo_rnn, "sampled"), (a2c, "sampled"), (dqn, "greedy"), (iqn, "greedy"), (pqn, "greedy"),
+        (sac, "greedy"), (stream_q, "greedy"), (stream_ac, "sampled"),
+    ):  # fmt: skip
+        assert module.make(env).deployed == deployed, module.__name__
+    assert ddpg.make(jaxrl.make("Pendulum-v1")[0]).deployed == "greedy"
+    assert alphazero.make(jaxrl.make("Catch-bsuite")[0]).deployed == "search"
+    levels = jaxrl.vectorize(env, dqn.Config().num_envs, batched_params=True)
+    assert attach(dqn.make(levels), dr.make(lambda key, params: params)).deployed == "greedy"

@@ -197,6 +197,7 @@ class Learner(NamedTuple):
     # (weights, trace, hyper, Transition) -> (weights, trace, scalars to report)
     learn: Callable[..., tuple[Any, Any, dict[str, Array]]]
     to_env: Callable[[Array], Array] = lambda action: action  # from the learner's actions to the environment's
+    deployed: str = "greedy"  # as `Algorithm.deployed`
 
 
 @pytree
@@ -332,6 +333,10 @@ class _Stream:
         if stats is not None:
             stats = stats.replace(moments=jax.tree.map(lambda x: x[..., :visible], stats.moments))
         return Policy(state.weights, stats, state.hyper, state.step)
+
+    @property
+    def deployed(self) -> str:
+        return self.learner.deployed
 
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
         return ()

@@ -142,7 +142,7 @@ def make(
             )
         return new, traces, report
 
-    learner = Learner(init, act, learn, action_space.from_unit if continuous else lambda action: action)
+    learner = Learner(init, act, learn, action_space.from_unit if continuous else lambda action: action, "sampled")
     return streaming.make("stream_ac", learner, config, Hyper, env, observation_space, privileged=True)
 
 

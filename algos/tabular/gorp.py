@@ -99,6 +99,7 @@ class _GORP:
     config: Config
     venv: VectorEnv
     num_actions: int
+    deployed = "greedy"
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> GORPState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)

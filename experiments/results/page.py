@@ -19,7 +19,7 @@ class Row(NamedTuple):
     env: str
     bar: float
     published: str = ""
-    greedy: bool = True  # evaluated by the mode of the policy
+    greedy: bool | None = None  # evaluated by the mode of the policy; None: as the algorithm is deployed
     config: dict[str, Any] = {}  # beside the tuned ones
     hyper: dict[str, Any] = {}
     params: dict[str, Any] = {}  # of the environment, where they are not its default
@@ -31,10 +31,10 @@ HL_GAUSS = {"critic": "hl_gauss", "double": False}
 # gymnax's MinAtar, on which PQN's and others' results were made: no sticky actions, and a limit.
 GYMNAX = {"sticky_action_prob": 0.0, "max_steps": 1000}
 ROWS = {
-    "ppo/CartPole-v1": Row("ppo", "CartPole-v1", 490, "CleanRL 490.0 ± 6.1", greedy=False),
-    "ppo/Acrobot-v1": Row("ppo", "Acrobot-v1", -87, "CleanRL -86.4 ± 1.3", greedy=False),
-    "ppo/Pendulum-v1": Row("ppo", "Pendulum-v1", -170, greedy=False),
-    "ppo/MountainCarContinuous-v0": Row("ppo", "MountainCarContinuous-v0", 90, greedy=False),
+    "ppo/CartPole-v1": Row("ppo", "CartPole-v1", 490, "CleanRL 490.0 ± 6.1"),
+    "ppo/Acrobot-v1": Row("ppo", "Acrobot-v1", -87, "CleanRL -86.4 ± 1.3"),
+    "ppo/Pendulum-v1": Row("ppo", "Pendulum-v1", -170),
+    "ppo/MountainCarContinuous-v0": Row("ppo", "MountainCarContinuous-v0", 90),
     "dqn/CartPole-v1": Row("dqn", "CartPole-v1", 488, "CleanRL 488.7 ± 16.1"),
     "dqn/Acrobot-v1": Row("dqn", "Acrobot-v1", -90, "CleanRL -91.5 ± 7.2"),
     "dqn hl_gauss/CartPole-v1": Row("dqn", "CartPole-v1", 485, config=HL_GAUSS, tuned="c51"),
@@ -51,13 +51,13 @@ ROWS = {
     "ddpg/Pendulum-v1": Row("ddpg", "Pendulum-v1", -160),
     "crossq/Pendulum-v1": Row("crossq", "Pendulum-v1", -160),
     "apg/Pendulum-v1": Row("apg", "Pendulum-v1", -170),
-    "rnd/MountainCar-v0": Row("rnd", "MountainCar-v0", -170, greedy=False),
-    "rnd rdd/MountainCar-v0": Row("rnd", "MountainCar-v0", -170, config={"bonus": "rdd"}, greedy=False),
+    "rnd/MountainCar-v0": Row("rnd", "MountainCar-v0", -170),
+    "rnd rdd/MountainCar-v0": Row("rnd", "MountainCar-v0", -170, config={"bonus": "rdd"}),
     "iqn/CartPole-v1": Row("iqn", "CartPole-v1", 485),
     "evolution/CartPole-v1": Row("evolution", "CartPole-v1", 485),
-    "alphazero/CartPole-v1": Row("alphazero", "CartPole-v1", 485),
-    "a2c/CartPole-v1": Row("a2c", "CartPole-v1", 485),
-    "reinforce/CartPole-v1": Row("reinforce", "CartPole-v1", 485),
+    "alphazero/CartPole-v1": Row("alphazero", "CartPole-v1", 485, greedy=True),
+    "a2c/CartPole-v1": Row("a2c", "CartPole-v1", 485, greedy=True),
+    "reinforce/CartPole-v1": Row("reinforce", "CartPole-v1", 485, greedy=True),
     "pqn/Asterix-MinAtar": Row("pqn", "Asterix-MinAtar", 15, "gymnax's PPO 15", params=GYMNAX),
     "pqn/Breakout-MinAtar": Row("pqn", "Breakout-MinAtar", 28, "gymnax's PPO 28", params=GYMNAX),
     "pqn/Freeway-MinAtar": Row("pqn", "Freeway-MinAtar", 58, "gymnax's PPO 58", params={**GYMNAX, "max_steps": 2500}),
@@ -110,8 +110,10 @@ def page(results: dict[str, dict], episodes: int) -> None:
     lines = [
         "# Results",
         "",
-        f"Mean return of {episodes} full episodes of the final policy, greedy but for ppo's and rnd's, which are "
-        "sampled. Settings: `jaxrl/tuned.toml`. Interval: 95 % bootstrap of the IQM over seeds. Made by "
+        f"Mean return of {episodes} full episodes of the final policy, as each algorithm is deployed "
+        "(`Algorithm.deployed`: greedy, but samples for ppo and rnd), and greedy for a2c, reinforce and alphazero's "
+        "network. Others' published numbers are often training returns, with exploration. Settings: "
+        "`jaxrl/tuned.toml`. Interval: 95 % bootstrap of the IQM over seeds. Made by "
         "`python experiments/results/run.py` (`make results`).",
         "",
         "| " + " | ".join(COLUMNS) + " |",

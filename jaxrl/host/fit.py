@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm, num_updates
+from jaxrl.algorithm import Algorithm, deployment, num_updates
 from jaxrl.environment import Environment
 from jaxrl.evaluation import evaluate
 from jaxrl.host import checkpoint
@@ -52,7 +52,7 @@ def fit(
     eval_env: Environment | None = None,
     eval_env_params: Any = None,
     eval_max_steps: int | None = None,
-    eval_greedy: bool = False,
+    eval_greedy: bool | None = None,
     out: str | Path | None = None,
     checkpoint_every: int | None = None,
     keep: int = 3,
@@ -70,8 +70,9 @@ def fit(
         hyper: leaves are of the shapes of the default ones, or have a leading axis of seeds.
         num_seeds: train that many at once, as one program; None for a single run without the axis.
         eval_every: steps between evaluations (and one at the end); None for none. Of `eval_episodes` full episodes of
-            `eval_env` (default: the task) on `eval_env_params` (default: its own), capped at `eval_max_steps`, greedy
-            or sampled.
+            `eval_env` (default: the task) on `eval_env_params` (default: those of the training if they are the task's,
+            not a distribution's, else its own), capped at `eval_max_steps`; greedy, sampled, or (None) as the algorithm
+            is deployed.
         out: the run folder; None writes nothing. `docs/run_folder.md` describes it.
         checkpoint_every: steps between checkpoints; default a tenth of the run. `keep`: how many stay.
         log_every: updates averaged into one logged row; default makes about a thousand rows.
@@ -107,12 +108,15 @@ def fit(
     eval_gap = in_updates(eval_every, updates)
     save_gap = in_updates(checkpoint_every, max(updates // 10, 1))
     program = Program(algo, key, num_seeds, hyper, env_params)
+    if eval_env is None and eval_env_params is None and _of_task(algo, env_params):
+        eval_env_params = env_params
     evaluator = _Evaluator(algo, num_seeds, eval_episodes, eval_env, eval_env_params, eval_max_steps, eval_greedy)
     if eval_every is not None:
         evaluator.check(program.shapes()[0])
     identity = program.identity()
     settings = {**identity, "total_steps": total_steps, **environment_of_run()}
-    settings |= {"eval_every": eval_every, "eval_episodes": eval_episodes, "eval_greedy": eval_greedy, **(extra or {})}
+    settings |= {"eval_every": eval_every, "eval_episodes": eval_episodes, "eval_policy": deployment(algo, eval_greedy)}
+    settings |= extra or {}
     folder = None if out is None else RunFolder(out)
     done, carry = 0, None
     if folder is not None:
@@ -173,6 +177,15 @@ def load(
     return done, carry[0]
 
 
+def _of_task(algo: Algorithm, env_params: Any) -> bool:
+    """Whether params are some of the environment, one for all episodes."""
+
+    def shapes(params):
+        return jax.tree.structure(params), [np.shape(x) for x in jax.tree.leaves(params)]
+
+    return env_params is not None and shapes(env_params) == shapes(algo.venv.env.default_params)
+
+
 class _Evaluator:
     """Full episodes of the current policies."""
 
@@ -184,7 +197,7 @@ class _Evaluator:
         env: Environment | None,
         env_params: Any,
         max_steps: int | None,
-        greedy: bool,
+        greedy: bool | None,
     ):
         env = algo.venv.env if env is None else env
         env_params = env.default_params if env_params is None else env_params

@@ -99,7 +99,7 @@ def sweep(
     eval_episodes: int = 128,
     eval_env: Environment | None = None,
     eval_max_steps: int | None = None,
-    eval_greedy: bool = False,
+    eval_greedy: bool | None = None,
     out: str | Path | None = None,
     at_once: int | None = None,
     resume: bool = False,

@@ -215,6 +215,7 @@ class Learner:
     """The static half; its methods are the Algorithm's functions."""
 
     slots: ClassVar = ("replay",)
+    deployed: ClassVar = "greedy"
     config: Any
     hyper: type
     venv: VectorEnv

@@ -74,6 +74,8 @@ def _check_types(algo: Algorithm, state: Any, key: Array) -> None:
     assert not missing, f"the state has no field {missing}"
     assert type(fields["hyper"]) is type(algo.hyper()), f"state.hyper is a {type(fields['hyper'])}, not algo.hyper"
     assert fields["step"].dtype == jnp.int32, f"step starts at {fields['step']}, not at an int32 zero"
+    deployed = algo.deployed in ("sampled", "greedy") or (algo.deployed == "search" and algo.search is not None)
+    assert deployed, f"deployed={algo.deployed!r} is neither 'sampled', 'greedy' nor, with a search, 'search'"
     assert_strong(state, "state")
     assert_stock_keys(state, key, "state")
     new, metrics = jax.eval_shape(algo.update, state)

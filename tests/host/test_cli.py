@@ -159,7 +159,7 @@ def test_resume_goes_on_bit_for_bit(run, tmp_path):
 
 
 def test_eval(run):
-    out = good(f"eval {run[0]} --episodes 2 --max-steps 6 --greedy --seed 1")
+    out = good(f"eval {run[0]} --episodes 2 --max-steps 6 --act greedy --seed 1")
     assert "seed 0: return 6.00, length 6.0" in out and "seed 1: return 6.00" in out
     assert "return 6.00 (IQM 6.00" in out and "over 2 full episodes a seed" in out
 
@@ -211,7 +211,7 @@ def test_several_agents_are_slots_of_one_policy(tmp_path):
     shutil.rmtree(max((folder / "checkpoints").iterdir(), key=lambda path: path.stat().st_mtime))
     good(f"resume {folder} --no-progress")
     assert contents(folder)[Path("metrics.jsonl")] == before[Path("metrics.jsonl")]
-    assert "length 6.0" in good(f"eval {folder} --episodes 2 --greedy")
+    assert "length 6.0" in good(f"eval {folder} --episodes 2 --act greedy")
     header = Path(good(f"export {folder}").strip()).read_text()
     env, params = jaxrl.make("Quadcopter-Flock-v0", num_agents=2)
     assert f"#define POLICY_OBS_SIZE {env.observation_space(params).shape[0]}" in header
@@ -325,7 +325,11 @@ def test_curricula_are_built_from_words(monkeypatch, words):
         ("ppo CartPole-v1 --curriculum dr --curriculum.ranges length=1", "length=1: it is written NAME=LOW:HIGH"),
         ("ppo CartPole-v1 --curriculum dr --curriculum.ranges lenth=1:2", "did you mean 'length'"),
         (f"{SHORT} --curriculum accel --curriculum.ranges length=1:2", "mutate_fn=None"),
-        (f"{SHORT} --curriculum dr --curriculum.ranges length=1:2 --curriculum.score max_mc", "dr reads no score"),
+        (
+            f"{SHORT} --curriculum adr --curriculum.hyper.widen-at 9 --curriculum.ranges length=1:2 "
+            "--curriculum.score max_mc",
+            "adr reads no score",
+        ),
         ("ppo CartPole-v1 --curriculum dr --curriculum.ranges length=-1:2", "length=-1.0 must be positive"),
         ("stream_ac CartPole-v1 --curriculum dr --curriculum.ranges length=1:2", "config.num_envs"),
     ],

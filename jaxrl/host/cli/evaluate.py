@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from jaxrl.host.cli.experiment import load_run, read_recipe
-from jaxrl.host.cli.flags import parse, positional
+from jaxrl.host.cli.flags import WORDS, Act, greedy_of, parse, positional
 
 
 def evaluate_command(args: list[str]) -> int:
@@ -19,13 +19,14 @@ def evaluate_command(args: list[str]) -> int:
         seed: int = 0
         max_steps: int | None = None
         """Cap on the length of an episode."""
-        greedy: bool = False
-        """The policy's mode instead of a sample."""
+        act: Act | None = None
+        """How the policy acts. Default: as the algorithm is deployed, which the result says."""
 
     flags = parse(Eval, args, "jaxrl eval", "Full episodes of each seed's policy.")
     import jax
     import numpy as np
 
+    from jaxrl.algorithm import deployment
     from jaxrl.evaluation import evaluate
 
     recipe = read_recipe(flags.run)
@@ -33,14 +34,15 @@ def evaluate_command(args: list[str]) -> int:
 
     def returns(state, key):
         policy = algo.policy(state)
-        return evaluate(algo, policy, task, params, key, flags.episodes, flags.max_steps, flags.greedy)
+        return evaluate(algo, policy, task, params, key, flags.episodes, flags.max_steps, greedy_of(flags.act))
 
     keys = jax.random.split(jax.random.key(flags.seed), recipe["run"]["seeds"])
     stats = jax.jit(jax.vmap(returns))(state, keys)
     mean = np.asarray(stats.returns.mean(1))
     for seed, (value, length) in enumerate(zip(mean, np.asarray(stats.lengths.mean(1)), strict=True)):
         print(f"seed {seed}: return {value:.2f}, length {length:.1f}")
-    print(f"return {summary(mean)} over {flags.episodes} full episodes a seed")
+    how = deployment(algo, greedy_of(flags.act))
+    print(f"return {summary(mean)} over {flags.episodes} full episodes a seed, {WORDS[how]}")
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from jaxrl.host.cli.experiment import load_run, read_recipe
-from jaxrl.host.cli.flags import parse, positional
+from jaxrl.host.cli.flags import WORDS, parse, positional
 
 
 def export_command(args: list[str]) -> int:
@@ -35,4 +35,6 @@ def export_command(args: list[str]) -> int:
     policy = jax.tree.map(lambda x: x[flags.seed], algo.policy(state))
     output = flags.output or flags.run / f"{flags.name}{FORMATS[flags.format]}"
     print(export(algo, policy, output, flags.format, flags.name))
+    if algo.deployed != "greedy":
+        print(f"the mode of a policy that acts {WORDS[algo.deployed]}; `jaxrl eval {flags.run} --act greedy` judges it")
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 USAGE = """usage: jaxrl COMMAND ...
 
@@ -21,6 +21,17 @@ USAGE = """usage: jaxrl COMMAND ...
 
 `jaxrl COMMAND --help` lists a command's flags; for train and sweep, name the algorithm and environment first.
 `--curriculum NAME` lets a curriculum choose the levels: jaxrl train ppo_rnn Maze-v0 --curriculum plr"""
+
+
+Act = Literal["greedy", "sampled"]
+
+WORDS = {"greedy": "greedily", "sampled": "by samples", "search": "by search"}
+"""How a policy acts, `Algorithm.deployed`."""
+
+
+def greedy_of(act: Act | None) -> bool | None:
+    """`--act` as `evaluate` takes it."""
+    return None if act is None else act == "greedy"
 
 
 class UsageError(Exception):

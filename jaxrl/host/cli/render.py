@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from jaxrl.host.cli.experiment import load_run, read_recipe
-from jaxrl.host.cli.flags import parse, positional
+from jaxrl.host.cli.flags import Act, greedy_of, parse, positional
 
 
 def render(args: list[str]) -> int:
@@ -22,19 +22,23 @@ def render(args: list[str]) -> int:
         """Which of the run's seeds."""
         max_steps: int | None = None
         """Steps at most. Default: one episode, 500 at most."""
-        greedy: bool = False
+        act: Act | None = None
+        """How the policy acts. Default: as the algorithm is deployed, which the result says."""
 
     flags = parse(Render, args, "jaxrl render", "One episode of the trained policy.")
     out = flags.out or flags.run / "media" / "policy.gif"
-    print(render_run(read_recipe(flags.run), flags.run, out, flags.seed, flags.max_steps, flags.greedy))
+    print(render_run(read_recipe(flags.run), flags.run, out, flags.seed, flags.max_steps, greedy_of(flags.act)))
     return 0
 
 
-def render_run(recipe: dict[str, Any], folder: Path, out: Path, seed: int, max_steps: int | None, greedy: bool) -> Path:
+def render_run(
+    recipe: dict[str, Any], folder: Path, out: Path, seed: int, max_steps: int | None, greedy: bool | None
+) -> Path:
     """One episode of the policy of a run's `seed`, of at most `max_steps` (500 by default); returns `out`."""
     import jax
     import numpy as np
 
+    from jaxrl.evaluation import actor
     from jaxrl.host.render import render_states, save
 
     algo, state, env, params = load_run(recipe, folder)
@@ -43,18 +47,21 @@ def render_run(recipe: dict[str, Any], folder: Path, out: Path, seed: int, max_s
     policy = jax.tree.map(lambda x: x[seed], algo.policy(state))
     steps = int(np.minimum(params.max_steps, max_steps or 500))
 
+    act = actor(algo, env, greedy)
+
     def step(loop, key):
         obs, state, carry = loop
         act_key, env_key = jax.random.split(key)
-        action, carry = algo.act(policy, act_key, obs, carry, greedy=greedy)
-        ts = env.step(env_key, state, action, params)
+        one = jax.tree.map(lambda x: x[None], (state, obs))
+        action, carry = act(policy, act_key, *one, params, carry)
+        ts = env.step(env_key, state, jax.tree.map(lambda x: x[0], action), params)
         return (ts.obs, ts.state, carry), (state, ts.terminated | ts.truncated)
 
     @jax.jit
     def episode(key):
         reset_key, run_key = jax.random.split(key)
         obs, first = env.reset(reset_key, params)
-        return jax.lax.scan(step, (obs, first, algo.initial_carry()), jax.random.split(run_key, steps))[1]
+        return jax.lax.scan(step, (obs, first, algo.initial_carry((1,))), jax.random.split(run_key, steps))[1]
 
     states, done = episode(jax.random.key(seed))
     length = int(np.argmax(done)) + 1 if np.any(done) else steps

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from jaxrl.host.cli.experiment import build, experiment
-from jaxrl.host.cli.flags import UsageError
+from jaxrl.host.cli.flags import Act, UsageError, greedy_of
 
 
 @dataclasses.dataclass
@@ -26,8 +26,8 @@ class SweepFlags:
     eval_episodes: int = 128
     eval_max_steps: int | None = None
     """Cap on an evaluation's episodes; needed where the task has no time limit."""
-    greedy: bool = False
-    """Evaluate the policy's mode instead of sampling from it."""
+    act: Act | None = None
+    """How the policy acts. Default: as the algorithm is deployed, which the result says."""
     at_once: int | None = None
     """Runs in one program. Default: as many as fit the free memory."""
     overwrite: bool = False
@@ -68,7 +68,7 @@ def sweep_command(args: list[str]) -> int:
         eval_episodes=run.eval_episodes,
         eval_env=task,
         eval_max_steps=run.eval_max_steps,
-        eval_greedy=run.greedy,
+        eval_greedy=greedy_of(run.act),
         out=out,
         at_once=run.at_once,
         resume=run.resume,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from jaxrl.host.cli.evaluate import summary
 from jaxrl.host.cli.experiment import build, experiment, read_recipe
-from jaxrl.host.cli.flags import parse, positional
+from jaxrl.host.cli.flags import WORDS, Act, greedy_of, parse, positional
 from jaxrl.host.cli.render import render_run
 
 
@@ -30,8 +30,8 @@ class TrainFlags:
     eval_episodes: int = 128
     eval_max_steps: int | None = None
     """Cap on an evaluation's episodes; needed where the task has no time limit."""
-    greedy: bool = False
-    """Evaluate the policy's mode instead of sampling from it."""
+    act: Act | None = None
+    """How the policy acts. Default: as the algorithm is deployed, which the result says."""
     checkpoint_every: int | None = None
     """Steps between checkpoints. Default: a tenth of the run."""
     keep: int = 3
@@ -73,6 +73,7 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
     import jax
     import numpy as np
 
+    from jaxrl.algorithm import deployment
     from jaxrl.host.fit import fit
 
     algo, hyper, task, params = build(recipe)
@@ -91,7 +92,7 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
         eval_env=task,
         eval_env_params=params,
         eval_max_steps=run["eval_max_steps"],
-        eval_greedy=run["greedy"],
+        eval_greedy=greedy_of(run["act"]),
         out=out,
         checkpoint_every=run["checkpoint_every"],
         keep=run["keep"],
@@ -108,11 +109,12 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
         print(f"seed {seed}: {what}; its last good state was kept")
     if result.evaluations:
         returns = np.atleast_1d(result.evaluations[-1]["return"])
-        print(f"return {summary(returns)} over {run['eval_episodes']} full episodes a seed")
+        how = WORDS[deployment(algo, greedy_of(run["act"]))]
+        print(f"return {summary(returns)} over {run['eval_episodes']} full episodes a seed, {how}")
     print(f"run folder {out}")
     from jaxrl.host.plotting import plot
 
     print(f"curve      {plot([out], out / 'media' / 'curve.png')}")
     if run["video"]:
-        print(f"video      {render_run(recipe, out, out / 'media' / 'policy.gif', 0, None, False)}")
+        print(f"video      {render_run(recipe, out, out / 'media' / 'policy.gif', 0, None, greedy_of(run['act']))}")
     return 0

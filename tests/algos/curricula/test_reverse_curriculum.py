@@ -119,7 +119,7 @@ def test_starts_that_are_kept():
 @pytest.mark.slow
 @pytest.mark.light
 def test_good_starts_by_hand():
-    start = CUR.init(KEY, PARAMS)
+    start = CUR.init(KEY, CUR.hyper, PARAMS)
     assert start.good.size == 1 and start.old.size == 0
     batch, _ = CUR.sample(KEY, start, jnp.ones(6, bool))
     batch = batch._replace(
@@ -245,4 +245,4 @@ def test_impossible_environments_and_states():
     with pytest.raises(ValueError, match="repeats=0"):
         reverse.Config(repeats=0)
     with pytest.raises(ValueError, match="CorridorParams are no params of a FromStates"):
-        CUR.init(KEY, ENV.default_params)
+        CUR.init(KEY, CUR.hyper, ENV.default_params)

@@ -242,7 +242,7 @@ def test_unfinished_episodes_do_not_count_and_keys_are_used_once():
 
 def test_one_compilation():
     again = jax.jit(lambda key, state: step(key, state, 0.5)[0])
-    state = jax.jit(CUR.init)(KEY, ())
+    state = jax.jit(CUR.init)(KEY, CUR.hyper, ())
     for i in range(12):
         state = again(jax.random.fold_in(KEY, i), state)
     assert again._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]

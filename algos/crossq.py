@@ -203,6 +203,7 @@ class _CrossQ:
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> CrossQState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        off_policy.check_ratio(hyper, self.config)
         key, actor_key, critic_key, reset_key = jax.random.split(key, 4)
         obs, env_state = self.venv.reset(reset_key, env_params)
         item = off_policy.example(obs, self.action_space)
@@ -283,12 +284,11 @@ class _CrossQ:
                 log_alpha = self.alpha_optimizer.descend(
                     flat["log_alpha"], optimizer["log_alpha"], grads, hyper.alpha_learning_rate, hyper.max_grad_norm
                 )
-                # Counted `delay` times, for the report is a mean over all gradient steps.
-                return actor[:2], log_alpha[:2], delay * loss, delay * entropy
+                return actor[:2], log_alpha[:2], loss, entropy
 
             def wait():
-                zero = jnp.zeros_like(report["loss"])
-                return *((flat[name], optimizer[name]) for name in ("actor", "log_alpha")), zero, zero
+                nothing = jnp.full_like(report["loss"], jnp.nan)
+                return *((flat[name], optimizer[name]) for name in ("actor", "log_alpha")), nothing, nothing
 
             turn = critic_optimizer.count % delay == 0
             actor, log_alpha, report["actor_loss"], report["entropy"] = jax.lax.cond(turn, improve, wait)

@@ -139,6 +139,7 @@ class _DDPG:
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> DDPGState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        off_policy.check_ratio(hyper, self.config)
         key, actor_key, critic_key, reset_key = jax.random.split(key, 4)
         obs, env_state = self.venv.reset(reset_key, env_params)
         item = off_policy.example(obs, self.action_space)

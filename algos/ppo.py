@@ -32,7 +32,7 @@ from jaxrl.algorithm import (
     spaces_of,
     starting_values,
 )
-from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key, shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
@@ -206,7 +206,7 @@ class _PPO:
     optimizer: Optimizer
 
     def distribution(self, weights: Any, obs: Any, normalizer: Any) -> Distribution:
-        outputs: Any = self.network.apply(weights, _view(normalizer, obs), method="actor")
+        outputs: Any = self.network.apply(weights, normalize.normalize(normalizer, obs), method="actor")
         return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PPOState:
@@ -243,7 +243,7 @@ class _PPO:
             return environment_action(self.action_space, action), (action, pi), carry
 
         def critic(obs):
-            return self.network.apply(state.weights, _view(state.normalizer, obs), method="critic")
+            return self.network.apply(state.weights, normalize.normalize(state.normalizer, obs), method="critic")
 
         new_state, _, steps = rollout(self.venv, state, self.config.num_steps, act)
         action, pi = steps.output
@@ -281,7 +281,7 @@ class _PPO:
         target = advantage + rollout.value
         mask = rollout.learn_mask
         mask = None if mask is None else jnp.broadcast_to(mask, reward.shape)
-        obs = _view(state.normalizer, rollout.obs)
+        obs = normalize.normalize(state.normalizer, rollout.obs)
         batch = Batch(obs, rollout.action, rollout.log_prob, rollout.value, advantage, target, mask)
         steps = config.num_steps * config.num_envs
         batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
@@ -329,18 +329,14 @@ class _PPO:
         return state, metrics
 
     def policy(self, state: PPOState) -> Policy:
-        return Policy(state.weights, state.normalizer)
+        return Policy(state.weights, normalize.visible(state.normalizer))
 
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
         return ()
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        pi = self.distribution(policy.weights, obs, policy.normalizer)
+        pi = self.distribution(policy.weights, visible(obs), policy.normalizer)
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
-
-
-def _view(normalizer: Any, obs: Any) -> Any:
-    return obs if normalizer is None else normalize.normalize(normalizer, obs)
 
 
 @functools.cache

@@ -38,7 +38,7 @@ from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, spaces_of, starting_values
 from jaxrl.algos.ppo import Batch, Policy, loss, mean
-from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key, shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
@@ -231,7 +231,7 @@ class _PROPS:
     optimizer: Optimizer
 
     def distribution(self, weights: Any, obs: Any, normalizer: Any) -> Distribution:
-        outputs: Any = self.network.apply(weights, _view(normalizer, obs), method="actor")
+        outputs: Any = self.network.apply(weights, normalize.normalize(normalizer, obs), method="actor")
         return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PROPSState:
@@ -282,7 +282,7 @@ class _PROPS:
         key, order_key = jax.random.split(state.key)
         target = self.distribution(state.weights, buffer.obs, state.normalizer)
         mask = jnp.broadcast_to(rows[:, None], buffer.reward.shape)
-        batch = BehaviourBatch(_view(state.normalizer, buffer.obs), buffer.action, target, mask)
+        batch = BehaviourBatch(normalize.normalize(state.normalizer, buffer.obs), buffer.action, target, mask)
         # Reverse-mode differentiation cannot pass a loop of unknown length; it need not, as actions are data.
         batch, weights, hyper, optimizer = jax.lax.stop_gradient(
             (_flat(batch), state.weights, state.hyper, state.behaviour_optimizer)
@@ -365,13 +365,13 @@ class _PROPS:
             reward = normalize.RewardScaler.scale(scaler, reward)
 
         def critic(obs):
-            return self.network.apply(state.weights, _view(state.normalizer, obs), method="critic")
+            return self.network.apply(state.weights, normalize.normalize(state.normalizer, obs), method="critic")
 
         value: Any = critic(buffer.obs)
         next_value = successor_values(critic, value, state.obs, buffer.next_obs, buffer.truncated)
         advantage = gae(reward, value, next_value, buffer.terminated, buffer.truncated, hyper.gamma, hyper.gae_lambda)
         log_prob = self.distribution(state.weights, buffer.obs, state.normalizer).log_prob(buffer.action)
-        obs = _view(state.normalizer, buffer.obs)
+        obs = normalize.normalize(state.normalizer, buffer.obs)
         batch = _flat(Batch(obs, buffer.action, log_prob, value, advantage, advantage + value, mask))
         flat, unravel = ravel_pytree(state.weights)
         learning_rate = annealed(
@@ -442,18 +442,14 @@ class _PROPS:
         return {"sampling_error": error}
 
     def policy(self, state: PROPSState) -> Policy:
-        return Policy(state.weights, state.normalizer)
+        return Policy(state.weights, normalize.visible(state.normalizer))
 
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
         return ()
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        pi = self.distribution(policy.weights, obs, policy.normalizer)
+        pi = self.distribution(policy.weights, visible(obs), policy.normalizer)
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
-
-
-def _view(normalizer: Any, obs: Any) -> Any:
-    return obs if normalizer is None else normalize.normalize(normalizer, obs)
 
 
 def _flat(batch: Any) -> Any:

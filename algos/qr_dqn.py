@@ -45,7 +45,7 @@ class Config:
     num_outputs: int = 51  # quantiles
     prioritised: bool = False  # replay by the priorities of Hyper, not uniformly
     dueling: bool = False  # the default network's head: a state value plus centred advantages
-    noisy: bool = False  # the default network explores by noise on its weights; set epsilon to 0 then
+    noisy: bool = False  # the default network explores by noise on its weights, and not at random
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (120, 84)
     activation: str = "relu"

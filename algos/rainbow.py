@@ -53,7 +53,7 @@ class Config:
     num_outputs: int = 51  # atoms
     prioritised: bool = True  # replay by the priorities of Hyper, not uniformly
     dueling: bool = True  # the default network's head: a state value plus centred advantages
-    noisy: bool = True  # the default network explores by noise on its weights; without it set epsilon
+    noisy: bool = True  # the default network explores by noise on its weights; without it set epsilon_start
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (120, 84)
     activation: str = "relu"

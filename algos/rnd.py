@@ -41,7 +41,7 @@ from jaxrl.algorithm import (
     starting_values,
 )
 from jaxrl.algos.ppo import Policy, normalized, policy_loss, value_loss
-from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key, shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
@@ -236,7 +236,7 @@ class _RND:
         return encode(self.observation_space, obs, privileged=True)
 
     def distribution(self, weights: Any, obs: Any, normalizer: Any) -> Distribution:
-        outputs: Any = self.network.apply(weights, _view(normalizer, obs), method="actor")
+        outputs: Any = self.network.apply(weights, normalize.normalize(normalizer, obs), method="actor")
         return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> RNDState:
@@ -280,7 +280,7 @@ class _RND:
             return environment_action(self.action_space, action), (action, pi), carry
 
         def critic(method, obs):
-            return self.network.apply(weights, _view(state.normalizer, obs), method=method)
+            return self.network.apply(weights, normalize.normalize(state.normalizer, obs), method=method)
 
         new_state, _, steps = rollout(self.venv, state, self.config.num_steps, act)
         action, pi = steps.output
@@ -339,7 +339,7 @@ class _RND:
             hyper.gae_lambda,
         )
         batch = Batch(
-            obs=_view(state.normalizer, rollout.obs),
+            obs=normalize.normalize(state.normalizer, rollout.obs),
             action=rollout.action,
             log_prob=rollout.log_prob,
             advantage=hyper.ext_coef * advantage + hyper.int_coef * int_advantage,
@@ -403,18 +403,14 @@ class _RND:
         return state, metrics
 
     def policy(self, state: RNDState) -> Policy:
-        return Policy(state.weights["network"], state.normalizer)
+        return Policy(state.weights["network"], normalize.visible(state.normalizer))
 
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
         return ()
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        pi = self.distribution(policy.weights, obs, policy.normalizer)
+        pi = self.distribution(policy.weights, visible(obs), policy.normalizer)
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
-
-
-def _view(normalizer: Any, obs: Any) -> Any:
-    return obs if normalizer is None else normalize.normalize(normalizer, obs)
 
 
 @functools.cache

@@ -145,9 +145,12 @@ def alpha_loss(
     return log_alpha * jax.lax.stop_gradient(entropy - target_entropy)
 
 
-def default_target_entropy(space: Space) -> float:
-    """-A in units of a Box of A dimensions (Haarnoja et al. 2018, table 1), 0.89 log n of n actions."""
-    return 0.89 * math.log(space.n) if isinstance(space, Discrete) else -float(space.shape[0])
+def default_target_entropy(space: Space, action_mask: Array | None = None) -> Float[Array, ""] | float:
+    """-A in units of a Box of A dimensions (Haarnoja et al. 2018, table 1), 0.89 log n of n actions, or of those that
+    masks (B, n) allow, on average: of the others no policy has any entropy."""
+    if not isinstance(space, Discrete):
+        return -float(space.shape[0])
+    return 0.89 * (math.log(space.n) if action_mask is None else jnp.mean(jnp.log(action_mask.sum(-1))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +175,7 @@ class _SAC:
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> SACState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        off_policy.check_ratio(hyper, self.config)
         key, actor_key, critic_key, reset_key = jax.random.split(key, 4)
         obs, env_state = self.venv.reset(reset_key, env_params)
         item = off_policy.example(obs, self.action_space)
@@ -216,6 +220,11 @@ class _SAC:
         q, _ = critics(self.critic, critic_weights, obs, action)
         return soft_value(q, log_prob, alpha), -jnp.mean(log_prob)
 
+    def target_entropy(self, hyper: Hyper, obs: Any) -> Float[Array, ""]:
+        mask = split_observation(obs, self.observation_space)[2]
+        default = jnp.asarray(default_target_entropy(self.action_space, mask), hyper.target_entropy.dtype)
+        return jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, default)
+
     def collect(self, state: SACState) -> tuple[SACState, Rollout]:
         def act(key, obs):
             return self.distribution(state.weights["actor"], obs).sample(key)
@@ -226,8 +235,6 @@ class _SAC:
 
     def learn(self, state: SACState, rollout: Rollout) -> tuple[SACState, dict[str, Array]]:
         hyper = state.hyper
-        default = jnp.asarray(default_target_entropy(self.action_space), hyper.target_entropy.dtype)
-        target_entropy = jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, default)
         flat, unravel = flatten(state.weights)
         target, unravel_target = ravel_pytree(state.target_weights)
 
@@ -246,7 +253,7 @@ class _SAC:
             actor, optimizer["actor"], _ = self.optimizer.descend(
                 flat["actor"], optimizer["actor"], grads, hyper.learning_rate, hyper.max_grad_norm
             )
-            grads = jax.grad(alpha_loss)(weights["log_alpha"], entropy, target_entropy)
+            grads = jax.grad(alpha_loss)(weights["log_alpha"], entropy, self.target_entropy(hyper, batch.obs))
             log_alpha, optimizer["log_alpha"], _ = self.alpha_optimizer.descend(
                 flat["log_alpha"], optimizer["log_alpha"], grads, hyper.alpha_learning_rate, hyper.max_grad_norm
             )

@@ -155,6 +155,7 @@ class _TD3:
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> TD3State:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        off_policy.check_ratio(hyper, self.config)
         key, actor_key, critic_key, reset_key = jax.random.split(key, 4)
         obs, env_state = self.venv.reset(reset_key, env_params)
         item = off_policy.example(obs, self.action_space)
@@ -207,16 +208,11 @@ class _TD3:
                 critic_weights = unravel({**flat, "critic": critic})["critic"]
                 loss, grads = jax.value_and_grad(self.actor_loss)(weights["actor"], critic_weights, batch)
                 actor, actor_optimizer, _ = self.optimizer.descend(flat["actor"], optimizer["actor"], grads, *learning)
-                # Counted `delay` times, for the report is a mean over all gradient steps.
-                return (
-                    actor,
-                    polyak(target, {"actor": actor, "critic": critic}, hyper.tau),
-                    actor_optimizer,
-                    delay * loss,
-                )
+                target_after = polyak(target, {"actor": actor, "critic": critic}, hyper.tau)
+                return actor, target_after, actor_optimizer, loss
 
             def wait():
-                return flat["actor"], target, optimizer["actor"], jnp.zeros_like(report["loss"])
+                return flat["actor"], target, optimizer["actor"], jnp.full_like(report["loss"], jnp.nan)
 
             turn = critic_optimizer.count % delay == 0
             actor, target, actor_optimizer, report["actor_loss"] = jax.lax.cond(turn, improve, wait)

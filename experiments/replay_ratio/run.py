@@ -44,7 +44,7 @@ def measure(variant: str, layer_norm: bool, seeds: int, total_steps: int) -> dic
     hyper = td3.Hyper(learning_rate=1e-3, replay_ratio=float("inf") if variant == "adaptive" else float(variant))
     if variant == "adaptive":
         algo = replay_ratio.adapt(algo)
-        inner, algo = algo, algo._replace(init=lambda key, *rest: inner.init(key, *rest, ADAPTIVE))
+        hyper = algo.hyper(learning_rate=1e-3, ratio=ADAPTIVE)
 
     def run(key):
         train_key, eval_key = jax.random.split(key)

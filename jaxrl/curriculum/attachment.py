@@ -102,7 +102,7 @@ def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.
     `env_params` given to `init` are the level distribution's; `hyper` are the student's settings and, as `curriculum`,
     those of the curriculum, which has its own where the student's alone are given. A rollout with nothing to learn from
     costs no gradients (under `vmap` it does), and leaves the student as it was, also in the steps by which it anneals;
-    its losses are reported as 0.
+    its losses are then NaN and the metric `learned` is 0.
 
     A curriculum with a score of levels takes students whose rollouts have `value`, `next_value` and `learn_mask`, as
     ppo's; of an episode longer than a rollout the score sees the steps in the last one. Without one, as domain
@@ -172,8 +172,11 @@ def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.
     def only_looked(state, rollout):
         """In place of the student's `learn`."""
         metrics = jax.eval_shape(student.learn, state, rollout)[1]
-        metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
-        return state, {**metrics, **rollout.ends.metrics()}
+
+        def nothing(x):
+            return jnp.full(x.shape, jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else 0, x.dtype)
+
+        return state, {**jax.tree.map(nothing, metrics), **rollout.ends.metrics()}
 
     def learn_from(state, rollout, learn_mask):
         if score is None:
@@ -189,6 +192,7 @@ def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.
         inner, metrics = jax.lax.cond(learn_mask.any(), student.learn, only_looked, state, rollout)
         held_back = student.steps_per_update // N * jnp.sum(~learn_mask, dtype=inner.step.dtype)
         at_end = inner.step == np.iinfo(np.int32).max  # where the counter stays
+        metrics = {**metrics, "learned": learn_mask.any().astype(jnp.int32)}
         return inner.replace(step=jnp.where(at_end, inner.step, inner.step - held_back)), metrics
 
     def described(batch):

@@ -9,6 +9,16 @@ import numpy as np
 
 from jaxrl.host.run_folder import Logger, RunFolder, read_rows
 
+OF_EPISODES = ("episode_return", "episode_length")
+
+
+def _mean(x: np.ndarray, count: np.ndarray | None) -> np.ndarray:
+    """The mean over the updates (K, ...) that know it, each weighing as much as what was counted in it."""
+    if count is None:
+        return np.asarray(np.nanmean(x, axis=0))
+    weights = np.where(np.isnan(x), 0, count)
+    return np.asarray(np.where(np.isnan(x), 0, x * weights).sum(0) / weights.sum(0))
+
 
 class History:
     """Rows as they are logged: the mean over `log_every` updates, per seed. Starts with what the folder holds."""
@@ -48,8 +58,9 @@ class History:
     def _write(self, update: int) -> None:
         with warnings.catch_warnings():  # no episode ended: the mean of nothing is NaN, as it should be
             warnings.simplefilter("ignore", RuntimeWarning)
-            means = {k: np.nanmean([p[k] for p in self.pending], axis=0) for k in self.pending[0]}
-        means["episodes"] = np.sum([p["episodes"] for p in self.pending], axis=0)
+            rows = {k: np.array([p[k] for p in self.pending], float) for k in self.pending[0]}
+            means = {k: _mean(x, rows["episodes"] if k in OF_EPISODES else None) for k, x in rows.items()}
+        means["episodes"] = rows["episodes"].sum(0)
         self.pending.clear()
         if not np.isnan(means["episode_return"]).all():
             self.recent_return = means["episode_return"]

@@ -105,6 +105,8 @@ class Program:
             state, watch, rows = loop
             state, metrics = self.algo.update(state)
             finite = jnp.stack([jnp.isfinite(x).all() for x in (metrics["loss"], *jax.tree.leaves(state.weights))])
+            for name in ("gradient_steps", "learned"):  # where there was nothing to learn from, the loss is NaN
+                finite = finite.at[0].set(finite[0] | (metrics.get(name, 1) == 0))
             new = (watch.update < 0) & ~finite.all()
             watch = Watch(jnp.where(new, first + i, watch.update), jnp.where(new, ~finite, watch.leaves))
             return state, watch, {k: rows[k].at[i].set(x) for k, x in metrics.items()}

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from jaxrl import environment
 from jaxrl.environment import pytree
 
 _MAX_COUNT = 2**30
@@ -91,17 +92,25 @@ def update(stats: Statistics, batch: PyTree, axes: tuple[int, ...] = (0,)) -> St
     return Statistics(count, jax.tree.map(merge, batch, stats.moments))
 
 
-def normalize(stats: Statistics, x: PyTree, clip: float | Float[Array, ""] = 10.0) -> PyTree:
+def visible(stats: Statistics | None) -> Statistics | None:
+    """The statistics of an observation without its privileged part, which is absent at deployment."""
+    return None if stats is None else stats.replace(moments=environment.visible(stats.moments))
+
+
+def normalize(stats: Statistics | None, x: PyTree, clip: float | Float[Array, ""] = 10.0) -> PyTree:
     """Observations with any leading batch axes, centred, divided by their standard deviation and clipped to +-clip.
 
-    Leaves that are not floating-point (masks, discrete observations) pass unchanged.
+    Leaves that are not floating-point (masks, discrete observations) pass unchanged, and so does everything while
+    nothing has been seen, or where there are no statistics.
     """
+    if stats is None:
+        return x
 
     def leaf(x: Array, m: Moments | None) -> Array:
         if m is None:
             return x
         z = ((x - m.mean) - m.mean_rest) * jax.lax.rsqrt(m.var + _EPSILON)
-        return jnp.clip(z, -clip, clip).astype(x.dtype)
+        return jnp.where(stats.count > 0, jnp.clip(z, -clip, clip), x).astype(x.dtype)
 
     return jax.tree.map(leaf, x, stats.moments)
 

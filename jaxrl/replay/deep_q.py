@@ -38,7 +38,7 @@ from jaxrl.math import fast_key
 from jaxrl.nn.action_values import QNetwork, best_action, check_shape, epsilon_at, epsilon_greedy, outputs_of
 from jaxrl.nn.networks import active_units
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
-from jaxrl.replay.off_policy import gradient_steps_due, steps_taken
+from jaxrl.replay.off_policy import check_ratio, gradient_steps_due, steps_taken
 from jaxrl.replay.ring import Replay
 from jaxrl.replay.sequence import prioritised_sequence, sequence
 from jaxrl.rollout import Ends, rollout
@@ -196,7 +196,12 @@ def critic_of_outputs(
         taken = outputs_of(outputs, batch.action)
         following = jax.lax.stop_gradient(outputs_of(next_outputs, next_action))
         each, priority = loss(taken, batch.reward, batch.discount, following, support)
-        return each, priority, {"q_value": jnp.mean(values(taken, support)), **report}
+        report = {"q_value": jnp.mean(values(taken, support)), **report}
+        if support:
+            mean = batch.reward + batch.discount * values(following, support)
+            # Of these the loss takes the nearest end: v_min and v_max are too narrow, or the values run away.
+            report["clipped_targets"] = jnp.mean((mean < support[0]) | (mean > support[1]), dtype=mean.dtype)
+        return each, priority, report
 
     return Critic(values_of, ahead_of, loss_of)
 
@@ -227,6 +232,11 @@ class Learner:
     bounded: bool  # whether values lie between hyper.v_min and hyper.v_max
     optimizer: Optimizer
 
+    def epsilon(self, state: State) -> Array:
+        """How often actions are random: where the weights are noisy that explores alone (Fortunato et al. 2018)."""
+        now = epsilon_at(state.step, state.hyper)
+        return jnp.zeros_like(now) if getattr(self.config, "noisy", False) else now
+
     def support(self, hyper: Any) -> Any:
         return (hyper.v_min, hyper.v_max) if self.bounded else ()
 
@@ -240,6 +250,7 @@ class Learner:
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
         hyper, env_params = starting_values(self.hyper, self.venv, hyper, env_params)
+        check_ratio(hyper, self.config)
         if self.bounded and is_concrete(hyper) and np.any(hyper.v_min >= hyper.v_max):
             raise ValueError(f"v_min={hyper.v_min}, v_max={hyper.v_max}: v_min must be below v_max.")
         key, weights_key, reset_key = jax.random.split(key, 3)
@@ -339,7 +350,8 @@ class Learner:
         priority = report.pop("priority")
         if self.replay.update:
             made = jnp.repeat(jnp.arange(config.num_updates) < due, config.batch_size)
-            priority = jnp.maximum(priority.reshape(-1), 0) + 1e-6  # a divergence near 0 may be rounded below it
+            # A divergence near 0 may be rounded below it.
+            priority = jnp.where(made, jnp.maximum(priority.reshape(-1), 0) + 1e-6, 1)
             replay = self.replay.update(replay, indices.reshape(-1), priority, hyper.priority_alpha, made)
         weights = unravel(flat)
         period = jnp.maximum(hyper.target_period, 1)
@@ -347,9 +359,9 @@ class Learner:
         target_weights = jax.tree.map(lambda old, new: (1 - move) * old + move * new, state.target_weights, weights)
         metrics = {
             **rollout.ends.metrics(),
-            **jax.tree.map(lambda x: jnp.sum(x) / jnp.maximum(due, 1), report),
+            **jax.tree.map(jnp.nanmean, report),
             "gradient_steps": due,
-            "epsilon": epsilon_at(state.step, hyper),
+            "epsilon": self.epsilon(state),
             "learning_rate": learning_rate,
         }
         state = state.replace(
@@ -358,7 +370,7 @@ class Learner:
         return state, metrics
 
     def policy(self, state: State) -> Policy:
-        return Policy(state.weights, epsilon_at(state.step, state.hyper), self.support(state.hyper))
+        return Policy(state.weights, self.epsilon(state), self.support(state.hyper))
 
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
         return ()

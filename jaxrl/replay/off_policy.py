@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from jaxrl.algorithm import check_at_least_one
-from jaxrl.environment import split_observation, visible
+from jaxrl.environment import is_concrete, split_observation, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.networks import MLP, active_units, encode
@@ -121,7 +122,7 @@ def learn(
         gradient_step: `(carry, key, batch) -> (carry, report)`, `batch` being transitions (batch_size, ...).
 
     Of `state`, `key` and `replay` advance; `hyper.learning_starts` and `hyper.replay_ratio` are read. Reports are means
-    over the steps that were taken, zero where there was none; `gradient_steps` says how many there were.
+    over the steps that were taken, NaN where there was none; `gradient_steps` says how many there were.
     """
     key, sample_key, step_key = jax.random.split(state.key, 3)
     memory = replay.add(state.replay, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout.transition))
@@ -138,7 +139,7 @@ def learn(
     )
     metrics = {
         **rollout.ends.metrics(),
-        **jax.tree.map(lambda x: jnp.sum(x) / jnp.maximum(due, 1), reports),
+        **jax.tree.map(jnp.nanmean, reports),
         "gradient_steps": due,
     }
     return state.replace(key=key, replay=memory), carry, metrics
@@ -151,7 +152,7 @@ def steps_taken(
     inputs: Callable[[], PyTree],
     gradient_step: Callable[[PyTree, Any], tuple[PyTree, dict[str, Array]]],
 ) -> tuple[PyTree, dict[str, Array]]:
-    """The first `due` of `num_updates` gradient steps: what they carry on, and their reports, zero for the others.
+    """The first `due` of `num_updates` gradient steps: what they carry on, and their reports, NaN for the others.
 
     `inputs()`, leading axis `num_updates`, are those of each step; they are made only where any is due.
     """
@@ -169,7 +170,7 @@ def steps_taken(
         return jax.lax.scan(step, carry, (jnp.arange(num_updates), inputs()))
 
     def nothing(shapes):
-        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
 
     return jax.lax.cond(due > 0, taken, lambda: (carry, nothing(jax.eval_shape(taken)[1])))
 
@@ -209,6 +210,22 @@ def check_outputs(
             f"the networks give actions {action.shape} and values {q.shape} for {action_shape[0]} observations; "
             f"{space} needs {action_shape} and {q_shape}."
         )
+
+
+def check_ratio(hyper: Any, config: Any) -> None:
+    """Raise ValueError for a replay ratio that asks for more gradient steps an update than `config.num_updates`.
+
+    Looks at concrete ones only. An infinite one asks for all.
+    """
+    steps = config.num_envs * config.num_steps
+    if is_concrete(hyper.replay_ratio):
+        ratio = np.asarray(hyper.replay_ratio)
+        needed = np.ceil(np.where(np.isfinite(ratio), ratio, 0) * steps - 1e-6)
+        if np.any(needed > config.num_updates):
+            raise ValueError(
+                f"replay_ratio={hyper.replay_ratio}: with num_envs * num_steps = {steps} steps an update it "
+                f"needs num_updates={int(np.max(needed))}, which is {config.num_updates}."
+            )
 
 
 def gradient_steps_due(

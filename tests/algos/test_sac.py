@@ -10,7 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from jaxrl import make
-from jaxrl.algos import crossq, sac
+from jaxrl.algos import crossq, ddpg, dqn, sac, td3
 from jaxrl.environment import strongly_typed
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.algorithms import check_algorithm
@@ -24,6 +24,37 @@ START = dict(learning_starts=4, learning_rate=1e-2, alpha_learning_rate=1e-2)
 
 def close(actual, desired, **tolerance):
     np.testing.assert_allclose(actual, desired, **{"rtol": 1e-6, "atol": 1e-7, **tolerance})
+
+
+# ---- what is reported
+
+
+@pytest.mark.parametrize("module", [sac, crossq])
+def test_updates_without_a_gradient_step_report_nothing(module):
+    """Zeros would make the mean of a row, as `fit` logs it, that of something else: alpha 0.25 in place of 1."""
+    config = module.Config(**{**(WIDE if module is crossq else SIZES), "num_updates": 1})
+    algo = module.make(ObservationActionReward("box"), config)
+    update = jax.jit(algo.update)
+    state = algo.init(jax.random.key(0), module.Hyper(learning_starts=0, replay_ratio=0.125))
+    rows = []
+    for _ in range(4):
+        state, metrics = update(state)
+        rows.append(metrics)
+    steps = [int(row["gradient_steps"]) for row in rows]
+    assert steps == [0, 1, 0, 1]
+    for name in ("loss", "alpha", "q_value", "grad_norm"):
+        np.testing.assert_array_equal(np.isfinite([row[name] for row in rows]), np.array(steps) > 0, name)
+    assert all(0.9 < row["alpha"] < 1.1 for row in rows[1::2])
+
+
+@pytest.mark.parametrize("module", [sac, crossq, td3, ddpg, dqn])
+def test_a_replay_ratio_that_the_updates_cannot_hold_is_refused(module):
+    env = ObservationActionReward("discrete" if module is dqn else "box")
+    algo = module.make(env, module.Config(num_envs=2, num_steps=2, num_updates=2, buffer_size=32))
+    for fine in (0.5, 0.1, np.inf):
+        jax.eval_shape(lambda fine=fine: algo.init(jax.random.key(0), module.Hyper(replay_ratio=fine)))
+    with pytest.raises(ValueError, match=r"replay_ratio=4.0: with .* = 4 steps an update it needs num_updates=16, .* 2"):
+        algo.init(jax.random.key(0), module.Hyper(replay_ratio=4))
 
 
 # ---- targets and losses
@@ -57,6 +88,18 @@ def test_targets_and_losses_by_hand(module):
 def test_default_target_entropy():
     assert sac.default_target_entropy(Box(-1.0, 1.0, (3,))) == -3
     assert sac.default_target_entropy(Discrete(4)) == pytest.approx(0.89 * np.log(4))
+    allowed = jnp.array([[True, True, False, False], [True, False, False, False], [True, True, True, True]])
+    close(sac.default_target_entropy(Discrete(4), allowed), 0.89 * (np.log(2) + 0 + np.log(4)) / 3)
+
+
+def test_the_temperature_of_masked_actions_has_an_end():
+    """Of four actions two are allowed: no policy has the entropy 0.89 log 4, which alpha would chase for ever."""
+    algo = sac.make(Masked(), sac.Config(**SIZES))
+    state = jax.jit(algo.init)(jax.random.key(0), sac.Hyper(learning_starts=0))
+    obs = jax.tree.map(lambda x: x[None], {"obs": jnp.zeros(1), "action_mask": jnp.arange(4) < 2})
+    target = algo.learn.__self__.target_entropy(state.hyper, obs)
+    close(target, 0.89 * np.log(2))
+    close(algo.learn.__self__.target_entropy(state.hyper.replace(target_entropy=jnp.float32(0.3)), obs), 0.3)
 
 
 def test_renormalisation_by_hand():

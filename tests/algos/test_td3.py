@@ -106,7 +106,7 @@ def test_the_actor_waits_its_turn_and_steps_follow_the_replay_ratio():
         assert state.optimizer["actor"].count == count // 2
         assert np.any(flat(before.weights["actor"]) != flat(state.weights["actor"])) == (count == 2)
         assert np.any(flat(before.target_weights) != flat(state.target_weights)) == (count == 2)
-        assert (metrics["actor_loss"] != 0) == (count == 2)
+        assert np.isfinite(metrics["actor_loss"]) == (count == 2)  # not a number where it waits, and no zero
 
 
 @pytest.mark.slow

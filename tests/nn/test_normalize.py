@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxrl.algos import ppo, props, rnd
 from jaxrl.nn import normalize
 from jaxrl.nn.normalize import RewardScaler
+from jaxrl.testing.probes import Privileged
 
 KEY = jax.random.key(0)
 update = jax.jit(normalize.update, static_argnums=2)
@@ -122,3 +124,24 @@ def test_gradient_through_the_scaler_is_finite_twice():
 
     for order in (jax.grad(total, (0, 1)), jax.grad(jax.grad(total))):
         assert all(np.isfinite(g).all() for g in jax.tree.leaves(jax.jit(order)(0.9, reward)))
+
+
+def test_nothing_seen_changes_nothing():
+    """Of the first rollout nothing is known: clipping it to 10 would show a network of positions in metres a wall."""
+    x = jnp.array([250.0, -40.0, 3.0])
+    stats = normalize.init(x)
+    np.testing.assert_array_equal(normalize.normalize(stats, x), x)
+    np.testing.assert_array_equal(normalize.normalize(None, x), x)
+    seen = update(stats, jnp.stack([x - 1, x + 1]), (0,))
+    np.testing.assert_allclose(normalize.normalize(seen, x + 100), 10)
+
+
+@pytest.mark.parametrize("module", [ppo, rnd, props])
+def test_what_is_deployed_needs_no_privileged_part(module):
+    config = dict(num_envs=4, num_steps=4, num_epochs=1, num_minibatches=1, hidden=(8,), normalize_obs=True)
+    algo = module.make(Privileged(), module.Config(**config))
+    state, _ = algo.update(algo.init(KEY))
+    policy, obs = algo.policy(state), {**state.obs}
+    whole, _ = algo.act(policy, KEY, obs)
+    obs.pop("privileged")
+    np.testing.assert_array_equal(algo.act(policy, KEY, obs)[0], whole)

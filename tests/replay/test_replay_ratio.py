@@ -65,9 +65,9 @@ def adapted():
 @pytest.mark.light
 def test_gradient_steps_follow_the_ratio():
     _, algo = adapted()
-    hyper = ddpg.Hyper(learning_starts=2, learning_rate=1e-2)
+    hyper = algo.hyper(learning_starts=2, learning_rate=1e-2, ratio=Ratio(window=4, gap=10.0))
     update = jax.jit(algo.update)
-    state = algo.init(jax.random.key(0), hyper, None, Ratio(window=4, gap=10.0))
+    state = algo.init(jax.random.key(0), hyper)
     rows = []
     for _ in range(7):
         state, metrics = update(state)
@@ -90,7 +90,7 @@ def test_keeps_the_contract():
 def test_its_settings_are_leaves():
     _, algo = adapted()
     ratios = Ratio(low=jnp.array([0.5, 1.0]), high=jnp.full(2, 2.0), gap=jnp.zeros(2), window=jnp.array([4, 4]))
-    state = jax.vmap(lambda r: algo.init(jax.random.key(0), None, None, r))(ratios)
+    state = jax.vmap(lambda r: algo.init(jax.random.key(0), algo.hyper(ratio=r)))(ratios)
     np.testing.assert_array_equal(state.hyper.replay_ratio, [0.5, 1.0])
 
 
@@ -106,7 +106,7 @@ def test_impossible_requests_are_refused():
     one = replay_ratio.adapt(ddpg.make(ObservationActionReward("box"), ddpg.Config(hidden=(8,))))
     with pytest.raises(ValueError, match=r"num_updates=1.*needs at least 2"):
         one.init(jax.random.key(0))
-    one.init(jax.random.key(0), None, None, replay_ratio.Ratio(low=0.25, high=1.0))
+    one.init(jax.random.key(0), one.hyper(ratio=replay_ratio.Ratio(low=0.25, high=1.0)))
 
     def silent(state, rollout):
         state, metrics = inner.learn(state, rollout)

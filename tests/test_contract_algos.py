@@ -23,7 +23,7 @@ from jaxrl import (
     train,
     vectorize,
 )
-from jaxrl.algorithm import starting_values
+from jaxrl.algorithm import restarted, starting_values
 from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.testing.algorithms import check_algorithm
@@ -625,6 +625,9 @@ class Toy:
         weights = {"w": state.weights["w"] + state.hyper.learning_rate * error}
         return state.replace(weights=weights), {**rollout.ends.metrics(), "loss": error**2}
 
+    def restart(self, state, key, env_params, mask):
+        return restarted(self.venv, state, key, env_params, mask)
+
     def act(self, policy, key, obs, carry=(), greedy=False):
         shape = obs.shape[:-1]
         greedy_action = jnp.broadcast_to(policy["w"] > 0, shape).astype(jnp.int32)
@@ -645,6 +648,7 @@ def toy(**changes):
         lambda s: s.weights,
         lambda s=(): (),
         t.act,
+        t.restart,
     )
     return whole._replace(**{name: wrap(getattr(whole, name)) for name, wrap in changes.items()})
 

@@ -49,7 +49,7 @@ from jaxrl.online import Learner
 from jaxrl.online import make as make_online
 from jaxrl.rollout import Ends, ticked
 from jaxrl.spaces import Discrete, Space
-from jaxrl.vectorize import VectorEnv, vectorize
+from jaxrl.vectorize import VectorEnv, rows_where, vectorize
 from jaxrl.wrappers import PreviousActionReward, Wrapper
 
 
@@ -405,8 +405,11 @@ class _DPT:
         }
 
     def restart(self, state: DPTState, key: Array, env_params: Any, mask: Array) -> DPTState:
-        """Nothing to do: every rollout draws new tasks and begins on them."""
-        return state
+        """New tasks in the slots of `mask`, as every rollout draws them before it begins."""
+        _, behaviours = self.draw(key, env_params)
+        fresh = behaviours.env_state, self.first(behaviours.obs)
+        env_state, obs = rows_where(mask, fresh, (state.env_state, state.obs))
+        return state.replace(env_state=env_state, obs=obs, env_params=env_params)
 
     def policy(self, state: DPTState) -> Any:
         return state.weights

@@ -53,7 +53,9 @@ def test_a_replay_ratio_that_the_updates_cannot_hold_is_refused(module):
     algo = module.make(env, module.Config(num_envs=2, num_steps=2, num_updates=2, buffer_size=32))
     for fine in (0.5, 0.1, np.inf):
         jax.eval_shape(lambda fine=fine: algo.init(jax.random.key(0), module.Hyper(replay_ratio=fine)))
-    with pytest.raises(ValueError, match=r"replay_ratio=4.0: with .* = 4 steps an update it needs num_updates=16, .* 2"):
+    with pytest.raises(
+        ValueError, match=r"replay_ratio=4.0: with .* = 4 steps an update it needs num_updates=16, .* 2"
+    ):
         algo.init(jax.random.key(0), module.Hyper(replay_ratio=4))
 
 

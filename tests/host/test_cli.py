@@ -165,8 +165,9 @@ def test_eval(run):
 
 
 def test_export(run):
-    name = good(f"export {run[0]} --seed 1").strip()
+    name, says = good(f"export {run[0]} --seed 1").splitlines()
     assert name.endswith("policy.h") and "policy_check" in Path(name).read_text()
+    assert says.startswith("the mode of a policy that acts by samples; `jaxrl eval") and "--act greedy" in says
     assert "the run has seeds 0 to 1" in bad(f"export {run[0]} --seed 2")
 
 

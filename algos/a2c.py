@@ -16,7 +16,6 @@ their final observation; continuous policies act in units of the action box. Res
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -30,6 +29,7 @@ from jaxrl.algorithm import (
     algorithm_of,
     as_vector_env,
     check_at_least_one,
+    shared,
     spaces_of,
     starting_values,
 )
@@ -224,7 +224,7 @@ class _A2C:
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

@@ -39,6 +39,7 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
+    shared,
     spaces_of,
     starting_values,
 )
@@ -430,7 +431,7 @@ def searcher(env: Environment | VectorEnv, config: Config = Config(), network: n
     return _parts(env, config, network)[0]
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

@@ -21,7 +21,6 @@ Results: `docs/results.md`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -36,6 +35,7 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
+    shared,
     spaces_of,
     starting_values,
 )
@@ -273,7 +273,7 @@ class _APG:
         return self.action(pi.mode() if greedy else pi.sample(fast_key(key))), carry
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

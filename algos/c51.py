@@ -18,7 +18,6 @@ Deviations: those of `dqn.py`; Adam's epsilon and the clipping of gradients are 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import flax.linen as nn
@@ -26,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.nn.value_heads import cross_entropy, entropy, expected_value, two_hot
@@ -115,7 +114,7 @@ def loss(
     return each, each - entropy(target)
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

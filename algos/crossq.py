@@ -17,7 +17,6 @@ normalisation in the actor; actions in units of the box; several environments ma
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -25,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, shared, spaces_of, starting_values
 from jaxrl.algos.sac import LOG_STD_MAX, LOG_STD_MIN, alpha_loss, critic_loss, soft_value, td_target
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key
@@ -349,7 +348,7 @@ class _CrossQ:
         return self.action_space.from_unit(action), carry
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

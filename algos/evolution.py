@@ -19,7 +19,6 @@ normalisation (the observations may be normalised by running statistics); action
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, shared, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation, strongly_typed, visible
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import num_outputs, of_space
@@ -305,7 +304,7 @@ def _evosax_strategy(config: Config, weights: Any, optimizer: Optimizer) -> Any:
         return strategy(config.population_size, np.zeros(len(flat), np.float32), **settings)
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

@@ -21,7 +21,6 @@ environment its own; values are risk-neutral (no distortion of the fractions).
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import flax.linen as nn
@@ -29,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, spaces_of
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
 from jaxrl.algos.qr_dqn import fractions, quantile_huber
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.nn.action_values import best_action, check_shape, outputs_of
@@ -173,7 +172,7 @@ def critic(config: Config, network: nn.Module, observation_space: Space) -> Crit
     return Critic(values, ahead, loss_of)
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

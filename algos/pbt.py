@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, Num
 
-from jaxrl.algorithm import Algorithm, Around, around, complete, field, names_of, with_fields
+from jaxrl.algorithm import Algorithm, Around, around, complete, field, names_of, shared, with_fields
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.rollout import Ends, in_all
 
@@ -268,7 +268,7 @@ def running_score(
     return jnp.where(jnp.isnan(episode_return), score, new)
 
 
-@functools.cache
+@shared
 def make(student: Algorithm, config: Config) -> Algorithm:
     """A population of `student`s. Its `Hyper` is the student's: what is not explored is the same for all members.
 

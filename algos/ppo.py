@@ -29,6 +29,7 @@ from jaxrl.algorithm import (
     check_at_least_one,
     check_minibatches,
     restarted,
+    shared,
     spaces_of,
     starting_values,
 )
@@ -339,7 +340,7 @@ class _PPO:
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

@@ -18,7 +18,6 @@ time limits are not deaths. Results: `docs/results.md`, `experiments/memory/`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -34,6 +33,7 @@ from jaxrl.algorithm import (
     check_at_least_one,
     check_minibatches,
     restarted,
+    shared,
     spaces_of,
     starting_values,
 )
@@ -433,7 +433,7 @@ class _PPORNN:
         return environment_action(self.action_space, action), Carry(jnp.zeros_like(carry.start), hidden)
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

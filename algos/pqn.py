@@ -16,7 +16,6 @@ orthogonal weights. Results: `docs/results.md`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -31,6 +30,7 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
+    shared,
     spaces_of,
     starting_values,
 )
@@ -262,7 +262,7 @@ class _PQN:
         return epsilon_greedy(q, policy.epsilon, self.action_mask(obs)).sample(fast_key(key)), carry
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

@@ -17,7 +17,6 @@ collected; the last step of a rollout is learned from too; the network does not 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -33,6 +32,7 @@ from jaxrl.algorithm import (
     check_at_least_one,
     check_minibatches,
     restarted,
+    shared,
     spaces_of,
     starting_values,
 )
@@ -332,7 +332,7 @@ class _PQNRNN:
         return epsilon_greedy(q, policy.epsilon, self.action_mask(obs)).sample(fast_key(key)), carry
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

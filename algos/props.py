@@ -36,7 +36,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, shared, spaces_of, starting_values
 from jaxrl.algos.ppo import Batch, Policy, loss, mean
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key, shuffled
@@ -457,7 +457,7 @@ def _flat(batch: Any) -> Any:
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

@@ -16,7 +16,6 @@ paper has 200 on Atari: in classic control returns vary little, and the loss cos
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import flax.linen as nn
@@ -24,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.replay.deep_q import algorithm_of_outputs, check_num_outputs, check_sizes
@@ -116,7 +115,7 @@ def loss(
     return each, each
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

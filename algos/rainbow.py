@@ -26,12 +26,11 @@ bias becomes full, to the length of the run.
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import flax.linen as nn
 import jax
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.algos import c51
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike
@@ -86,7 +85,7 @@ class Hyper:
     priority_steps: jax.Array = 500_000  # steps until the correction is full; 0: it stays as it is
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

@@ -19,7 +19,6 @@ the rollout. It differs from `a2c.py` by the return and the mask. Results: `docs
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -33,6 +32,7 @@ from jaxrl.algorithm import (
     algorithm_of,
     as_vector_env,
     check_at_least_one,
+    shared,
     spaces_of,
     starting_values,
 )
@@ -229,7 +229,7 @@ class _Reinforce:
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

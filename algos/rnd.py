@@ -37,6 +37,7 @@ from jaxrl.algorithm import (
     check_at_least_one,
     check_minibatches,
     restarted,
+    shared,
     spaces_of,
     starting_values,
 )
@@ -413,7 +414,7 @@ class _RND:
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

@@ -18,7 +18,6 @@ where Christodoulou's 0.98 log n hardly lets the policy prefer anything. Results
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import Any, ClassVar, NamedTuple
 
@@ -28,7 +27,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, shared, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Categorical, TanhNormal, mask_logits
@@ -308,7 +307,7 @@ class _SAC:
         return environment_action(self.action_space, action), carry
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

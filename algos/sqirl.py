@@ -18,7 +18,6 @@ Episodes longer than T count as ended there, without a bootstrap. Results: `expe
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -32,6 +31,7 @@ from jaxrl.algorithm import (
     algorithm_of,
     as_vector_env,
     check_at_least_one,
+    shared,
     spaces_of,
     starting_values,
 )
@@ -268,7 +268,7 @@ class _SQIRL:
         return action, carry + 1
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

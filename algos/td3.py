@@ -20,7 +20,6 @@ the actor; several environments may step together; a replay ratio other than one
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -28,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, shared, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP, encode
@@ -270,7 +269,7 @@ class _TD3:
         return self.action_space.from_unit(action), carry
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,9 @@ from jaxrl.environment import Environment, Replaceable, is_concrete, pytree, str
 from jaxrl.math import rarely
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv, rows_where, vectorize
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 SLOTS = ("env_params", "env_state", "obs")
 """What every state has of its environments."""
@@ -61,6 +65,22 @@ class Algorithm(NamedTuple):
 def _update(collect: Callable[[Any], Any], learn: Callable[..., Any]) -> Callable[[Any], Any]:
     """One function for the same two, so that jit knows it again; a bound method is another object at each access."""
     return lambda state: learn(*collect(state))
+
+
+def shared(make: Callable[P, R]) -> Callable[P, R]:
+    """A cached `make`: equal arguments give the same functions, and so share what jax compiled for them.
+
+    Unlike with `functools.cache` alone, arguments are equal however they are given: left out, in order or by name.
+    """
+    signature, cached = inspect.signature(make), functools.cache(make)
+
+    @functools.wraps(make)
+    def made(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return cached(*bound.args, **bound.kwargs)
+
+    return made
 
 
 def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) -> Algorithm:

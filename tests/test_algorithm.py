@@ -9,6 +9,8 @@ import pytest
 
 from jaxrl import Algorithm, make, pytree, train, vectorize
 from jaxrl.algorithm import as_vector_env, num_updates, spaces_of, starting_values
+from jaxrl.algos import dqn, ppo
+from jaxrl.algos.tabular import q_learning
 from jaxrl.host.training_program import Program
 from jaxrl.replay.off_policy import gradient_steps_due
 from jaxrl.spaces import Box, Discrete
@@ -143,6 +145,18 @@ def test_a_rule_beside_the_numbers_is_passed_differentiated_and_vmapped():
     np.testing.assert_array_equal(jax.vmap(end)(jax.tree.map(lambda x: jnp.stack([x, 2 * x]), rule)), [11, 44])
     program = Program(algo, jax.random.key(0), 3, RuleHyper(rate=jnp.arange(3.0), rule=rule), None)
     assert program.axes.rate == 0 and program.axes.rule == {"w": None, "v": None}
+
+
+def test_arguments_left_out_given_in_order_or_by_name_make_the_same_functions():
+    env = make("CartPole-v1")[0]
+    for module in (ppo, dqn, q_learning):
+        if module is q_learning:
+            env = make("RiverSwim-v0")[0]
+        first = module.make(env)
+        assert module.make(env, module.Config()) is first
+        assert module.make(env, config=module.Config()) is first and module.make(env=env) is first
+        assert module.make(env, module.Config(num_envs=5)) is not first
+    assert ppo.make.__name__ == "make" and ppo.make.__doc__.startswith("PPO on `env`")
 
 
 def test_as_vector_env():

@@ -14,14 +14,13 @@ means decide whatever the range of rewards. Results: `docs/results.md`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.online import Experience, Learner, num_arms, random_argmax
 from jaxrl.online import make as make_online
@@ -57,7 +56,7 @@ def decreasing_epsilon(t: Float[Array, ""], K: int, c: Array, gap: Array) -> Flo
     return jnp.minimum(1, c * K / (gap**2 * t))
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """An epsilon-greedy player of `env`'s arms. Equal arguments share one jit cache.
 

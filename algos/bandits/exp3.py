@@ -15,7 +15,6 @@ sqrt(log K / (2 K T)) (Neu's theorem 1). `scale` divides the rewards. Results: `
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import Any, Literal
 
@@ -23,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.online import Experience, Learner, num_arms
 from jaxrl.online import make as make_online
@@ -79,7 +78,7 @@ def log_weight_step(
     return gamma * reward / (p * K) if estimator == "exp3" else -2 * gamma * (1 - reward) / (p + gamma)
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """An exponential-weights player of `env`'s arms. Equal arguments share one jit cache.
 

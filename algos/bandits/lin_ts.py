@@ -20,14 +20,13 @@ Results: `docs/results.md`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.online import Experience, Learner, num_arms
 from jaxrl.online import make as make_online
@@ -76,7 +75,7 @@ def add_sample(root: Float[Array, "d d"], x: Float[Array, " d"]) -> Float[Array,
     return root - jnp.outer(root @ w, w / (1 + s + jnp.sqrt(1 + s)))
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A linear Thompson sampler of `env`, whose observations are features (K, d). Equal arguments share one jit cache.
 

@@ -20,14 +20,13 @@ Results: `docs/results.md`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.online import Experience, Learner, num_arms, random_argmax
 from jaxrl.online import make as make_online
@@ -91,7 +90,7 @@ def oful_radius(log_det: Float[Array, ""], hyper: Hyper) -> Float[Array, ""]:
     return width + jnp.sqrt(hyper.regularisation) * hyper.theta_norm
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A LinUCB player of `env`, whose observations are features (K, d). Equal arguments share one jit cache.
 

@@ -13,14 +13,13 @@ are discount = 1 - sqrt(C / T) / 4 and window = 2 sqrt(T log(T) / C) (both for B
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.online import Experience, Learner, num_arms, random_argmax
 from jaxrl.online import make as make_online
@@ -68,7 +67,7 @@ def index(pulls: Float[Array, " K"], total: Float[Array, " K"], log_time: Float[
     return jnp.where(tried, total / n + width * jnp.sqrt(log_time / n), jnp.inf)
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A forgetful upper-confidence-bound player of `env`'s arms. Equal arguments share one jit cache.
 

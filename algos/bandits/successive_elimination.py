@@ -14,14 +14,13 @@ survivor of the highest mean. The bound is for rewards in [0, 1]; `scale` divide
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.online import Experience, Learner, num_arms
 from jaxrl.online import make as make_online
@@ -56,7 +55,7 @@ def confidence(t: Float[Array, ""], K: int, delta: Float[Array, ""]) -> Float[Ar
     return jnp.sqrt(jnp.log(5 * K * t**2 / delta) / t)
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A player of `env`'s arms by elimination. Equal arguments share one jit cache.
 

@@ -16,7 +16,6 @@ samples". `posterior`:
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import Any, Literal
 
@@ -24,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.online import Experience, Learner, num_arms
 from jaxrl.online import make as make_online
@@ -94,7 +93,7 @@ def gamma_draw(key: Array, shape: Float[Array, " n"]) -> Float[Array, " n"]:
     return jax.lax.while_loop(lambda carry: ~jnp.all(carry[2]), attempt, start)[1][:n]
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A Thompson sampler of `env`'s arms. Equal arguments share one jit cache.
 

@@ -16,14 +16,13 @@ sub-Gaussian noise of standard deviation `scale / 2`). Results: `docs/results.md
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.math import fence
 from jaxrl.online import Experience, Learner, num_arms, random_argmax
@@ -106,7 +105,7 @@ def kl_bound(mean: Float[Array, " K"], pulls: Float[Array, " K"], t: Float[Array
     return mean + excess
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """An upper-confidence-bound player of `env`'s arms. Equal arguments share one jit cache.
 

@@ -12,14 +12,13 @@ observations and actions are MultiDiscrete: the arms' states, zeros and ones. Re
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.exact.whittle import whittle_action, whittle_index
 from jaxrl.online import Experience, Learner
@@ -47,7 +46,7 @@ class Hyper:
     discount: jax.Array = 0.95  # of the subsidy problem that defines the index
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """The index policy on a restless bandit. Equal arguments share one jit cache.
 

@@ -39,7 +39,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Integer
 
-from jaxrl.algorithm import Algorithm, algorithm_of, check_at_least_one, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, check_at_least_one, shared, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Categorical, invert_cdf, mask_logits
@@ -428,7 +428,7 @@ class _DPT:
         return Categorical(logits).sample(fast_key(key)), carry
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

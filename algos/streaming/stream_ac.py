@@ -19,7 +19,6 @@ side; one width of 128 by default, where theirs is 32 for discrete actions. Resu
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import flax.linen as nn
@@ -27,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm, spaces_of
+from jaxrl.algorithm import Algorithm, shared, spaces_of
 from jaxrl.algos.streaming import stream as streaming
 from jaxrl.algos.streaming.stream import Learner, StreamMLP, Transition, obgd, td_error
 from jaxrl.environment import Environment, pytree, split_observation
@@ -69,7 +68,7 @@ def policy_objective(
     return pi.log_prob(action) + ent_coef * jnp.sign(delta) * pi.entropy()
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

@@ -18,7 +18,6 @@ Results: `experiments/streaming/`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from typing import Any
 
@@ -28,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer, PyTree
 
-from jaxrl.algorithm import Algorithm, spaces_of
+from jaxrl.algorithm import Algorithm, shared, spaces_of
 from jaxrl.algos.streaming import stream as streaming
 from jaxrl.algos.streaming.stream import Learner, StreamMLP, Transition, obgd, td_error
 from jaxrl.environment import Environment, pytree, split_observation
@@ -82,7 +81,7 @@ def cut(trace: PyTree, q: Float[Array, " n"], action: Integer[Array, ""]) -> PyT
     return jax.tree.map(lambda e: jnp.where(action == jnp.argmax(q), e, 0), trace)
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
     """Stream Q(lambda) on `env`. Equal arguments give the same functions, so they share one jit cache.
 

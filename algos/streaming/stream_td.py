@@ -16,7 +16,6 @@ Results: `experiments/streaming/`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm, spaces_of
+from jaxrl.algorithm import Algorithm, shared, spaces_of
 from jaxrl.algos.streaming import stream as streaming
 from jaxrl.algos.streaming.stream import (
     Learner,
@@ -61,7 +60,7 @@ class Hyper:
     trace_decay: jax.Array = 0.8  # lambda
 
 
-@functools.cache
+@shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),

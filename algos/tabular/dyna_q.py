@@ -17,14 +17,13 @@ stochastic one each plan uses the latest sample. Exploration is that of `q_learn
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.online import Experience, Learner, discrete_sizes, random_argmax
 from jaxrl.online import make as make_online
@@ -100,7 +99,7 @@ def plan(memory: Memory, hyper: Hyper, key: Array, planning_steps: int, untried:
     return jax.lax.scan(step, memory.q, jax.random.uniform(key, (planning_steps, 2)))[0]
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """Dyna-Q on `env`. Equal arguments give the same functions, so they share one jit cache.
 

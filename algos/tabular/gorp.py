@@ -13,7 +13,6 @@ as it is. What is deployed has no eyes: its carry counts the steps. Results: `ex
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +24,7 @@ from jaxrl.algorithm import (
     algorithm_of,
     as_vector_env,
     check_at_least_one,
+    shared,
     starting_values,
 )
 from jaxrl.environment import Environment, pytree
@@ -158,7 +158,7 @@ class _GORP:
         return jnp.where(carry < policy.fixed, planned, random), carry + 1
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """GORP on `env`. Equal arguments give the same functions, so they share one jit cache.
 

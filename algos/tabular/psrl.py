@@ -18,14 +18,13 @@ An episode longer than H is one of several here. Results: `docs/results.md`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.exact.mdp import DenseMDP
 from jaxrl.exact.solvers import backward_induction
@@ -91,7 +90,7 @@ def sample_mdp(key: Array, memory: Memory, hyper: Hyper) -> DenseMDP:
     return DenseMDP(transition[..., :S], reward, jnp.zeros(S))
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """PSRL on `env`. Equal arguments give the same functions, so they share one jit cache.
 

@@ -13,14 +13,13 @@ size is max(alpha, n(s, a)^-w), which converges for w in (1/2, 1] and alpha 0. R
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.online import Experience, Learner, discrete_sizes, random_argmax
 from jaxrl.online import make as make_online
@@ -62,7 +61,7 @@ def target(
     return reward + gamma * jnp.where(terminated, 0, next_q[jnp.argmax(chooser)])
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """Q-learning on `env`. Equal arguments give the same functions, so they share one jit cache.
 

@@ -12,14 +12,13 @@ Results: `docs/results.md`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.exact.mdp import DenseMDP
 from jaxrl.exact.solvers import value_iteration
@@ -62,7 +61,7 @@ def optimistic(count: Float[Array, "S A S1"], reward: Float[Array, "S A"], hyper
     return DenseMDP(transition, jnp.where(known, reward, hyper.max_reward), jnp.zeros(S))
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """R-max on `env`. Equal arguments give the same functions, so they share one jit cache.
 

@@ -22,14 +22,13 @@ Exploration and step sizes are those of `q_learning`. Results: `docs/results.md`
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.online import Experience, Learner, discrete_sizes, random_argmax
 from jaxrl.online import make as make_online
@@ -123,7 +122,7 @@ def backup(
     return memory.replace(q=memory.q + alpha * delta * trace, trace=trace, count=count), delta
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """SARSA(lambda) on `env`. Equal arguments give the same functions, so they share one jit cache.
 

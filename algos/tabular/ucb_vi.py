@@ -21,14 +21,13 @@ longer ones are planned anew every H steps. Results: `docs/results.md`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm
+from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.exact.mdp import DenseMDP
 from jaxrl.exact.solvers import bellman
@@ -122,7 +121,7 @@ def plan(memory: Memory, hyper: Hyper, config: Config, needed: Array) -> Float[A
     return q
 
 
-@functools.cache
+@shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """UCB-VI on `env`. Equal arguments give the same functions, so they share one jit cache.
 

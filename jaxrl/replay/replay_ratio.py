@@ -13,7 +13,6 @@ is an Algorithm again: train, fit, sweep and resume work unchanged. The paper's 
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
@@ -21,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, Around, around, names_of, parted, with_own
+from jaxrl.algorithm import Algorithm, Around, around, names_of, parted, shared, with_own
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 
 
@@ -78,7 +77,7 @@ def observe(monitor: Monitor, ratio: Ratio, active_units: Array, learnt: Array, 
     )
 
 
-@functools.cache
+@shared
 def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
     """`algo` with a replay ratio that adapts. Equal arguments give the same functions.
 

@@ -78,6 +78,12 @@ def _check_types(algo: Algorithm, state: Any, key: Array) -> None:
     assert deployed, f"deployed={algo.deployed!r} is neither 'sampled', 'greedy' nor, with a search, 'search'"
     assert_strong(state, "state")
     assert_stock_keys(state, key, "state")
+    collected, rollout = jax.eval_shape(algo.collect, state)
+    assert_same_type(state, collected, "state before and after collect")
+    ends = jax.eval_shape(lambda rollout: getattr(rollout, "ends", None), rollout)  # it may compute
+    assert isinstance(ends, Ends), f"the rollout has no 'ends', which say where episodes ended: {type(rollout)}"
+    shapes = {x.shape for x in ends}
+    assert len(shapes) == 1 and ends.done.dtype == jnp.bool_, f"rollout.ends are {ends}, not three of one shape"
     new, metrics = jax.eval_shape(algo.update, state)
     assert_same_type(state, new, "state before and after update")
     for name in METRICS:
@@ -85,12 +91,6 @@ def _check_types(algo: Algorithm, state: Any, key: Array) -> None:
     for name, x in metrics.items():
         assert jnp.shape(x) == (), f"metrics[{name!r}] has shape {jnp.shape(x)}; metrics are scalars"
     assert_strong(metrics, "metrics")
-    collected, rollout = jax.eval_shape(algo.collect, state)
-    assert_same_type(state, collected, "state before and after collect")
-    ends = jax.eval_shape(lambda rollout: getattr(rollout, "ends", None), rollout)  # it may compute
-    assert isinstance(ends, Ends), f"the rollout has no 'ends', which say where episodes ended: {type(rollout)}"
-    shapes = {x.shape for x in ends}
-    assert len(shapes) == 1 and ends.done.dtype == jnp.bool_, f"rollout.ends are {ends}, not three of one shape"
 
 
 def _check_slots(algo: Algorithm, state: Any, key: Array) -> None:

@@ -257,7 +257,8 @@ def test_a_student_off_policy():
     table = snapshot.Snapshots(hanging, jnp.zeros(2), jnp.zeros(2, jnp.int32), jnp.full(2, 0.5))
     config = sac.Config(num_envs=2, num_steps=4, batch_size=8, buffer_size=64, hidden=(8,))
     algo = snapshot.staged(sac.make(starts, config), 16)
-    state, metrics = jaxrl.train(algo, KEY, 32, env_params=snapshot.params_of(starts, params, table))
+    start = sac.Hyper(learning_starts=4), snapshot.params_of(starts, params, table)
+    state, metrics = jaxrl.train(algo, KEY, 32, *start)
     assert np.isfinite(np.asarray(metrics["loss"])[-1])
 
 

@@ -18,6 +18,7 @@ from PIL import Image
 
 import jaxrl
 from jaxrl import registry
+from jaxrl.environment import NO_LIMIT
 from jaxrl.host import cli
 from jaxrl.host.cli import experiment, flags, render, train
 
@@ -162,6 +163,21 @@ def test_eval(run):
     out = good(f"eval {run[0]} --episodes 2 --max-steps 6 --act greedy --seed 1")
     assert "seed 0: return 6.00, length 6.0" in out and "seed 1: return 6.00" in out
     assert "return 6.00 (IQM 6.00" in out and "over 2 full episodes a seed" in out
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_a_task_without_a_time_limit_is_trained_and_judged_all_the_same(tmp_path):
+    """A hundred ids have none; evaluations then have a cap, which `eval` reads from the run."""
+    short = f"--total-steps 32 {TINY} --params.max-steps {NO_LIMIT} --eval-episodes 2 --no-progress"
+    words = f"train ppo CartPole-v1 {short} --out {tmp_path / 'x'}"
+    status, out, err = run_command(words)
+    assert status == 0 and "cut after 1000 steps (--eval-max-steps" in err and "return" in out
+    assert json.loads((tmp_path / "x" / "config.json").read_text())["recipe"]["run"]["eval_max_steps"] == 1000
+    assert "full episodes a seed, by samples" in good(f"eval {tmp_path / 'x'} --episodes 2")
+    status, _, err = run_command(f"{words[:-1]}y --eval-max-steps 5")
+    assert status == 0 and "cut after" not in err
+    assert "length 5.0" in good(f"eval {tmp_path / 'y'} --episodes 2")
 
 
 def test_export(run):

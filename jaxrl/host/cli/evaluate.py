@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
-from jaxrl.host.cli.experiment import load_run, read_recipe
+from jaxrl.host.cli.experiment import episode_cap, load_run, read_recipe
 from jaxrl.host.cli.flags import WORDS, Act, greedy_of, parse, positional
 
 
@@ -18,7 +18,7 @@ def evaluate_command(args: list[str]) -> int:
         episodes: int = 128
         seed: int = 0
         max_steps: int | None = None
-        """Cap on the length of an episode."""
+        """Cap on the length of an episode. Default: that of the run's own evaluations."""
         act: Act | None = None
         """How the policy acts. Default: as the algorithm is deployed, which the result says."""
 
@@ -32,9 +32,11 @@ def evaluate_command(args: list[str]) -> int:
     recipe = read_recipe(flags.run)
     algo, state, task, params = load_run(recipe, flags.run)
 
+    cap = flags.max_steps or episode_cap(params, recipe["run"]["eval_max_steps"])
+
     def returns(state, key):
         policy = algo.policy(state)
-        return evaluate(algo, policy, task, params, key, flags.episodes, flags.max_steps, greedy_of(flags.act))
+        return evaluate(algo, policy, task, params, key, flags.episodes, cap, greedy_of(flags.act))
 
     keys = jax.random.split(jax.random.key(flags.seed), recipe["run"]["seeds"])
     stats = jax.jit(jax.vmap(returns))(state, keys)

@@ -106,6 +106,26 @@ def _slots(env: Any, num_envs: int) -> Any:
     return agents_as_slots(vectorize(env, count))
 
 
+ENDLESS = 1000
+"""Steps of an evaluation's episode where neither the task nor the user limits it."""
+
+
+def episode_cap(params: Any, given: int | None) -> int | None:
+    """`--eval-max-steps`, or for a task without a time limit `ENDLESS`, which is said."""
+    import numpy as np
+
+    from jaxrl.environment import NO_LIMIT
+
+    if given is None and np.max(np.asarray(params.max_steps)) == NO_LIMIT:
+        print(
+            f"the task has no time limit: episodes of evaluations are cut after {ENDLESS} steps (--eval-max-steps, or "
+            "--params.max-steps for training, too)",
+            file=sys.stderr,
+        )
+        return ENDLESS
+    return given
+
+
 def load_run(recipe: dict[str, Any], folder: Path) -> tuple[Any, Any, Any, Any]:
     """`(algo, state, task, params)` of a run's newest whole checkpoint. Raises CheckpointError without one."""
     from jaxrl.host.fit import load

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from pathlib import Path
 
-from jaxrl.host.cli.experiment import build, experiment
+from jaxrl.host.cli.experiment import build, episode_cap, experiment
 from jaxrl.host.cli.flags import Act, UsageError, greedy_of
 
 
@@ -25,7 +25,7 @@ class SweepFlags:
     """Environment steps a run. Default: the tuned table's, else 500000."""
     eval_episodes: int = 128
     eval_max_steps: int | None = None
-    """Cap on an evaluation's episodes; needed where the task has no time limit."""
+    """Cap on an evaluation's episodes. Default: the task's time limit, else 1000."""
     act: Act | None = None
     """How the policy acts. Default: as the algorithm is deployed, which the result says."""
     at_once: int | None = None
@@ -67,7 +67,7 @@ def sweep_command(args: list[str]) -> int:
         num_seeds=run.seeds,
         eval_episodes=run.eval_episodes,
         eval_env=task,
-        eval_max_steps=run.eval_max_steps,
+        eval_max_steps=episode_cap(params, run.eval_max_steps),
         eval_greedy=greedy_of(run.act),
         out=out,
         at_once=run.at_once,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from jaxrl.host.cli.evaluate import summary
-from jaxrl.host.cli.experiment import build, experiment, read_recipe
+from jaxrl.host.cli.experiment import build, episode_cap, experiment, read_recipe
 from jaxrl.host.cli.flags import WORDS, Act, greedy_of, parse, positional
 from jaxrl.host.cli.render import render_run
 
@@ -29,7 +29,7 @@ class TrainFlags:
     """Steps between evaluations. Default: a tenth of the run; 0: none."""
     eval_episodes: int = 128
     eval_max_steps: int | None = None
-    """Cap on an evaluation's episodes; needed where the task has no time limit."""
+    """Cap on an evaluation's episodes. Default: the task's time limit, else 1000."""
     act: Act | None = None
     """How the policy acts. Default: as the algorithm is deployed, which the result says."""
     checkpoint_every: int | None = None
@@ -78,6 +78,7 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
 
     algo, hyper, task, params = build(recipe)
     run = recipe["run"]
+    run["eval_max_steps"] = episode_cap(params, run["eval_max_steps"])
     total = run["total_steps"]
     eval_every = max(1, total // 10) if run["eval_every"] is None else (run["eval_every"] or None)
     result = fit(

@@ -545,6 +545,8 @@ def test_traces_on_every_kind_of_action(name, action):
 @pytest.mark.parametrize("name, action", KINDS)
 def test_two_updates_on_every_kind_of_environment(name, action, obs):
     algo, hyper = made_for(name, action, obs)
+    if hasattr(hyper, "learning_starts"):
+        hyper = hyper.replace(learning_starts=0)
     traces = []
 
     @jax.jit

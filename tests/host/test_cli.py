@@ -181,7 +181,8 @@ def test_a_task_without_a_time_limit_is_trained_and_judged_all_the_same(tmp_path
 
 
 def test_export(run):
-    name, says = good(f"export {run[0]} --seed 1").splitlines()
+    _, name, says = run_command(f"export {run[0]} --seed 1")
+    name = name.strip()
     assert name.endswith("policy.h") and "policy_check" in Path(name).read_text()
     assert says.startswith("the mode of a policy that acts by samples; `jaxrl eval") and "--act greedy" in says
     assert "the run has seeds 0 to 1" in bad(f"export {run[0]} --seed 2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -36,5 +37,6 @@ def export_command(args: list[str]) -> int:
     output = flags.output or flags.run / f"{flags.name}{FORMATS[flags.format]}"
     print(export(algo, policy, output, flags.format, flags.name))
     if algo.deployed != "greedy":
-        print(f"the mode of a policy that acts {WORDS[algo.deployed]}; `jaxrl eval {flags.run} --act greedy` judges it")
+        how = f"the mode of a policy that acts {WORDS[algo.deployed]}"
+        print(f"{how}; `jaxrl eval {flags.run} --act greedy` judges it", file=sys.stderr)
     return 0

@@ -71,7 +71,7 @@ def test_a_batch_of_runs_is_the_single_runs(name):
 def test_keys_and_compilations(name):
     module, *settings = TEACHERS[name]
     cur = module.make(level_fn, *settings)
-    state = jax.jit(cur.init)(KEY, ())
+    state = jax.jit(cur.init)(KEY, cur.hyper, ())
     # A key of its own: the checker remembers which were used.
     assert_no_key_reuse(lambda key, state: step(cur, key, state), jax.random.key(1), state)
     again = jax.jit(lambda key, state: step(cur, key, state)[0])

@@ -13,6 +13,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
@@ -369,6 +370,10 @@ def _is_image(space: Space) -> bool:
     return isinstance(space, Box) and len(space.shape) == 3
 
 
+def _are_pixels(space: Space) -> bool:
+    return isinstance(space, Box) and space.dtype == jnp.uint8 and bool(np.all(np.asarray(space.high) == 255))
+
+
 class ActorCritic(nn.Module):
     """Two separate MLPs, the default network of on-policy methods. Bring your own with the same methods."""
 
@@ -413,7 +418,8 @@ def active_units(intermediates: PyTree) -> Float[Array, ""]:
 def encode(space: Space, obs: PyTree[Shaped[Array, "..."]], privileged: bool = False) -> Array:
     """One vector (..., F) of an observation of `space` with any leading batch shape, F being `encoded_size`.
 
-    Boxes are flattened (integers become float32), Discrete and MultiDiscrete one-hot; a Dict goes in the order of its
+    Boxes are flattened, Discrete and MultiDiscrete one-hot. Integers become float32: pixels, uint8 of 0..255, are divided
+    by 255, as Mnih et al. (2015) do, and others, as MiniGrid's codes, stay what they are. A Dict goes in the order of its
     sorted names. Of a top-level Dict `action_mask` is left out, and `privileged` unless asked for.
     """
     parts = [_vector(s, x) for s, x in zip(_parts(space, privileged), _parts(space, privileged, obs), strict=True)]
@@ -457,5 +463,6 @@ def _vector(space: Space, x: Array) -> Array:
         one_hots = [jax.nn.one_hot(x[..., i], n, dtype=jnp.float32) for i, n in enumerate(space.nvec)]
         return jnp.concatenate(one_hots, -1)
     x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.float32)
+    x = x / 255 if _are_pixels(space) else x
     batch = x.shape[: x.ndim - len(space.shape)]
     return x if len(space.shape) == 1 else x.reshape(*batch, _size(space))

@@ -11,6 +11,7 @@ import pytest
 
 from jaxrl import spaces
 from jaxrl.nn.networks import (
+    ActorCritic,
     CNN,
     MLP,
     Dense,
@@ -306,12 +307,13 @@ def example():
 
 
 def test_encode_by_hand():
-    expected = [0.25, 0, 0, 1, 1, 2, 3, 4, 0.5, -0.5]
-    np.testing.assert_array_equal(encode(SPACE, example(), privileged=False), expected)
-    np.testing.assert_array_equal(encode(SPACE, example(), True), expected[:8] + [7, 8, 9] + expected[8:])
+    pixels = list(np.float32([1, 2, 3, 4]) / 255)
+    expected = [0.25, 0, 0, 1, *pixels, 0.5, -0.5]
+    np.testing.assert_allclose(encode(SPACE, example(), privileged=False), expected, rtol=1e-6)
+    np.testing.assert_allclose(encode(SPACE, example(), True), expected[:8] + [7, 8, 9] + expected[8:], rtol=1e-6)
     assert encoded_size(SPACE) == 10 and encoded_size(SPACE, privileged=True) == 13
     deployed = {k: v for k, v in example().items() if k not in ("privileged", "action_mask")}
-    np.testing.assert_array_equal(encode(SPACE, deployed), expected)
+    np.testing.assert_allclose(encode(SPACE, deployed), expected, rtol=1e-6)
 
 
 def test_encode_batches():
@@ -325,6 +327,23 @@ def test_encode_batches():
 def test_encode_of_a_plain_vector_is_the_vector():
     x = jnp.ones((2, 3))
     assert encode(spaces.Box(-1.0, 1.0, (3,)), x) is x
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("conv", [(), (3,)])
+def test_pixels_reach_every_network_as_their_share_of_255(conv):
+    pixels = jax.random.randint(KEY, (5, 4, 4, 3), 0, 256).astype(jnp.uint8)
+    spaces_of = spaces.Box(0, 255, (4, 4, 3), jnp.uint8), spaces.Box(0.0, 1.0, (4, 4, 3))
+    of_pixels, of_shares = (ActorCritic(space, 2, False, (8,), "tanh", conv) for space in spaces_of)
+    outputs, weights = of_pixels.init_with_output(KEY, pixels)
+    shares = of_shares.apply(weights, pixels / jnp.float32(255))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), outputs, shares)
+
+
+def test_codes_and_counts_are_encoded_as_they_are():
+    for space in spaces.Box(0, 10, (3,), jnp.uint8), spaces.Box(0, 255, (3,), jnp.int32):
+        np.testing.assert_array_equal(encode(space, jnp.array([0, 7, 10], space.dtype)), [0, 7, 10])
 
 
 def test_encode_of_single_spaces():

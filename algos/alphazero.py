@@ -69,6 +69,7 @@ class Config:
     hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
     activation: str = "tanh"
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         if self.search not in ("gumbel", "puct"):
@@ -453,9 +454,8 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     search, num_actions = _parts(env, config, network)
-    alphazero = _AlphaZero(
-        config, venv, search.network, search.observation_space, search, optimizer_of(optimizer or config.optimizer)
-    )
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    alphazero = _AlphaZero(config, venv, search.network, search.observation_space, search, chosen)
     state = jax.eval_shape(alphazero.init, jax.random.key(0))
     head, value = jax.eval_shape(lambda s: search.network.apply(s.weights, s.obs), state)
     if head.shape != (config.num_envs, num_actions) or value.shape != (config.num_envs,):

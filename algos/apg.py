@@ -62,6 +62,7 @@ class Config:
     hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
     activation: str = "elu"  # smooth ones: their derivative is what is learnt from
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches")
@@ -294,7 +295,8 @@ def make(
     outputs = num_outputs(action_space)
     if network is None:
         network = ActorCritic(observation_space, outputs, True, config.hidden, config.activation)
-    apg = _APG(config, venv, network, observation_space, action_space, optimizer_of(optimizer or config.optimizer))
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    apg = _APG(config, venv, network, observation_space, action_space, chosen)
     state = jax.eval_shape(apg.init, jax.random.key(0))
     shape = jax.eval_shape(lambda s: apg.distribution(s.weights, s.obs).mean, state).shape
     if shape != (config.num_envs, outputs):

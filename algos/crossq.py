@@ -55,6 +55,7 @@ class Config:
     momentum: float = 0.99  # of the running statistics of batch renormalisation
     warmup: int = 100_000  # gradient steps of plain batch normalisation before its limits on r and d apply
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         off_policy.check_config(self)
@@ -374,7 +375,7 @@ def make(
         actor = Actor(observation_space, action_space.shape[0], config.hidden, config.activation)
     if critic is None:
         critic = Critic(observation_space, config.critic_hidden, config.activation, config.momentum, config.warmup)
-    optimizers = optimizer_of(optimizer or config.optimizer, b1=config.b1), optimizer_of("adam")
+    optimizers = optimizer_of(optimizer or config.optimizer, b1=config.b1, eps=config.adam_eps), optimizer_of("adam")
     replay = uniform(config.buffer_size)
     crossq = _CrossQ(config, venv, actor, critic, observation_space, action_space, replay, *optimizers)
     off_policy.check_outputs(action_space, crossq.outputs, (config.num_envs, *action_space.shape), (2, config.num_envs))

@@ -48,6 +48,7 @@ class Config:
     activation: str = "relu"
     layer_norm: bool = False  # in the critic
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         off_policy.check_config(self)
@@ -257,16 +258,8 @@ def make(
     if critic is None:
         critic = Critic(observation_space, config.hidden, config.activation, config.layer_norm)
     replay = uniform(config.buffer_size)
-    ddpg = _DDPG(
-        config,
-        venv,
-        actor,
-        critic,
-        observation_space,
-        action_space,
-        replay,
-        optimizer_of(optimizer or config.optimizer),
-    )
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    ddpg = _DDPG(config, venv, actor, critic, observation_space, action_space, replay, chosen)
     off_policy.check_outputs(action_space, ddpg.outputs, (config.num_envs, *action_space.shape), (config.num_envs,))
     return algorithm_of("ddpg", ddpg, Hyper, config.num_envs * config.num_steps)
 

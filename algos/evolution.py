@@ -60,6 +60,7 @@ class Config:
     activation: str = "tanh"
     normalize_obs: bool = False
     optimizer: str = "adam"  # of the mean, by its gradient; a name of optim.OPTIMIZERS; open_es and pgpe
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     @property
     def num_envs(self) -> int:
@@ -342,7 +343,7 @@ def make(
         )
     if optimizer is not None and config.strategy not in WITH_GRADIENT:
         raise ValueError(f"optimizer: {config.strategy} has no gradient; {' and '.join(WITH_GRADIENT)} have.")
-    chosen = optimizer_of(optimizer or config.optimizer)
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     strategy = _evosax_strategy(config, weights, chosen)
     # Its eigendecomposition is LAPACK's, of which two batched calls at a time can hang a CPU: under vmap one by one.
     ask = jax.custom_batching.sequential_vmap(strategy.ask) if config.strategy == "cma_es" else strategy.ask

@@ -62,6 +62,7 @@ class Config:
     clip_value: bool = True
     stop_on_kl: bool = False  # no more gradient steps on a rollout once approx_kl exceeds hyper.target_kl
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-5  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches")
@@ -362,9 +363,8 @@ def make(
     continuous = isinstance(action_space, Box)
     if network is None:
         network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation, config.conv)
-    ppo = _PPO(
-        config, venv, network, observation_space, action_space, optimizer_of(optimizer or config.optimizer, eps=1e-5)
-    )
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    ppo = _PPO(config, venv, network, observation_space, action_space, chosen)
     state = jax.eval_shape(ppo.init, jax.random.key(0))
     head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
     head_shape = (head[0] if continuous else head).shape

@@ -67,6 +67,7 @@ class Config:
     normalize_advantage: bool = True  # per minibatch
     clip_value: bool = True
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-5  # added to the denominator of Adam and its kin
     forward_mode: bool = False  # derivatives forwards too (`jax.jvp`), at the speed of a plain scan
 
     def __post_init__(self) -> None:
@@ -457,9 +458,8 @@ def make(
     if network is None:
         body = config.hidden, config.activation, config.rnn, config.rnn_size, config.conv, config.shared
         network = RecurrentActorCritic(observation_space, outputs, continuous, *body, config.forward_mode)
-    ppo = _PPORNN(
-        config, venv, network, observation_space, action_space, optimizer_of(optimizer or config.optimizer, eps=1e-5)
-    )
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    ppo = _PPORNN(config, venv, network, observation_space, action_space, chosen)
     state = jax.eval_shape(ppo.init, jax.random.key(0))
     _, head, value = jax.eval_shape(
         lambda s: network.apply(s.weights, s.carry.hidden, *one_step((s.obs, s.carry.start))), state

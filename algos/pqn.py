@@ -58,6 +58,7 @@ class Config:
     activation: str = "relu"
     layer_norm: bool = True  # before every activation
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches")
@@ -283,7 +284,8 @@ def make(
     if network is None:
         body = config.hidden, config.activation, config.layer_norm, config.conv
         network = QNetwork(observation_space, action_space.n, *body)
-    pqn = _PQN(config, venv, network, observation_space, optimizer_of(optimizer or config.optimizer))
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    pqn = _PQN(config, venv, network, observation_space, chosen)
     state = jax.eval_shape(pqn.init, jax.random.key(0))
     shape = jax.eval_shape(lambda s: pqn.values(s.weights, s.obs), state).shape
     check_shape(shape, (config.num_envs, action_space.n))

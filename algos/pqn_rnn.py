@@ -64,6 +64,7 @@ class Config:
     rnn_size: int = 64
     burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
     forward_mode: bool = False  # derivatives forwards too (`jax.jvp`), at the speed of a plain scan
 
     def __post_init__(self) -> None:
@@ -353,7 +354,8 @@ def make(
     if network is None:
         body = config.hidden, config.activation, config.layer_norm, config.rnn, config.rnn_size, config.conv
         network = QNetwork(observation_space, action_space.n, *body, config.forward_mode)
-    pqn = _PQNRNN(config, venv, network, observation_space, optimizer_of(optimizer or config.optimizer))
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    pqn = _PQNRNN(config, venv, network, observation_space, chosen)
     state = jax.eval_shape(pqn.init, jax.random.key(0))
     shape = jax.eval_shape(lambda s: pqn.values(s.weights, s.obs, s.carry)[0], state).shape
     check_shape(shape, (config.num_envs, action_space.n))

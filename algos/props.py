@@ -71,6 +71,7 @@ class Config:
     clip_value: bool = True
     stop_on_kl: bool = True  # no more gradient steps on a buffer once approx_kl exceeds hyper.target_kl
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-5  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         least = {"props_num_epochs": 0, "fit_steps": 0}
@@ -479,9 +480,8 @@ def make(
     continuous = isinstance(action_space, Box)
     if network is None:
         network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation)
-    props = _PROPS(
-        config, venv, network, observation_space, action_space, optimizer_of(optimizer or config.optimizer, eps=1e-5)
-    )
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    props = _PROPS(config, venv, network, observation_space, action_space, chosen)
     state = jax.eval_shape(props.init, jax.random.key(0))
     head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
     head_shape = (head[0] if continuous else head).shape

@@ -49,6 +49,7 @@ class Config:
     hidden: tuple[int, ...] = (120, 84)
     activation: str = "relu"
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         check_sizes(self)

@@ -73,6 +73,7 @@ class Config:
     predictor_hidden: tuple[int, ...] = (64, 64, 64)  # of the predictor, which has to be the larger one
     num_features: int = 64  # outputs of both
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-5  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "num_features")
@@ -436,9 +437,8 @@ def make(
     continuous = isinstance(action_space, Box)
     if network is None:
         network = TwoCritics(observation_space, outputs, continuous, config.hidden, config.activation)
-    rnd = _RND(
-        config, venv, network, observation_space, action_space, optimizer_of(optimizer or config.optimizer, eps=1e-5)
-    )
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    rnd = _RND(config, venv, network, observation_space, action_space, chosen)
     state = jax.eval_shape(rnd.init, jax.random.key(0))
     head, *values = jax.eval_shape(lambda s: network.apply(s.weights["network"], s.obs), state)
     head_shape, shapes = (head[0] if continuous else head).shape, [x.shape for x in values]

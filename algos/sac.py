@@ -55,6 +55,7 @@ class Config:
     activation: str = "relu"
     layer_norm: bool = False  # in the critics
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         off_policy.check_config(self)
@@ -343,7 +344,7 @@ def make(
         observation_space,
         action_space,
         uniform(config.buffer_size),
-        optimizer_of(optimizer or config.optimizer),
+        optimizer_of(optimizer or config.optimizer, eps=config.adam_eps),
         optimizer_of("adam"),
     )
     shapes = ((actions,), (actions,)) if actions else (action_space.shape, ())

@@ -56,6 +56,7 @@ class Config:
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "relu"
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "horizon", "depth", "num_gradient_steps", "batch_size")
@@ -288,7 +289,7 @@ def make(
     observations, space = spaces_of("sqirl", venv, Discrete)
     if network is None:
         network = QNetwork(observations, space.n, config.depth, config.hidden, config.activation)
-    sqirl = _SQIRL(config, venv, network, space.n, optimizer_of(optimizer or config.optimizer))
+    sqirl = _SQIRL(config, venv, network, space.n, optimizer_of(optimizer or config.optimizer, eps=config.adam_eps))
     return algorithm_of("sqirl", sqirl, Hyper, config.num_envs * config.horizon)
 
 

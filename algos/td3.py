@@ -54,6 +54,7 @@ class Config:
     layer_norm: bool = False  # in the critics
     baseline: bool = False  # optimism about the actor's action against others, not about the batch's
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         off_policy.check_config(self)
@@ -294,16 +295,8 @@ def make(
     if critic is None:
         critic = Critic(observation_space, config.hidden, config.activation, config.layer_norm)
     replay = uniform(config.buffer_size)
-    td3 = _TD3(
-        config,
-        venv,
-        actor,
-        critic,
-        observation_space,
-        action_space,
-        replay,
-        optimizer_of(optimizer or config.optimizer),
-    )
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    td3 = _TD3(config, venv, actor, critic, observation_space, action_space, replay, chosen)
     off_policy.check_outputs(action_space, td3.outputs, (config.num_envs, *action_space.shape), (2, config.num_envs))
     return algorithm_of("td3", td3, Hyper, config.num_envs * config.num_steps)
 

@@ -66,6 +66,7 @@ class Config:
     layers: int = 4
     heads: int = 4  # several let a softmax pick out one action each, whose mean reward it then has
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS; Hyper.weight_decay makes Adam AdamW, and adamw decay twice
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "width", "hidden", "layers", "heads")
@@ -463,7 +464,7 @@ def make(
     if source.venv.env != inner or source.venv.num_envs != 1 or source.venv.level_fn is not None:
         raise ValueError(f"{source.name} plays {source.venv}; a source plays one {inner} and draws no levels itself.")
     network = Transformer(action_space.n, config.width, config.hidden, config.layers, config.heads, config.attention)
-    chosen = optimizer_of(optimizer or config.optimizer)
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     dpt = _DPT(config, venv, network, observation_space, source, optimal, chosen)
     return algorithm_of("dpt", dpt, Hyper, config.num_envs * config.num_steps)
 

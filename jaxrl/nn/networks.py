@@ -418,9 +418,9 @@ def active_units(intermediates: PyTree) -> Float[Array, ""]:
 def encode(space: Space, obs: PyTree[Shaped[Array, "..."]], privileged: bool = False) -> Array:
     """One vector (..., F) of an observation of `space` with any leading batch shape, F being `encoded_size`.
 
-    Boxes are flattened, Discrete and MultiDiscrete one-hot. Integers become float32: pixels, uint8 of 0..255, are divided
-    by 255, as Mnih et al. (2015) do, and others, as MiniGrid's codes, stay what they are. A Dict goes in the order of its
-    sorted names. Of a top-level Dict `action_mask` is left out, and `privileged` unless asked for.
+    Boxes are flattened, Discrete and MultiDiscrete one-hot. Integers become float32: pixels, uint8 of 0..255, are
+    divided by 255, as Mnih et al. (2015) do, and others, as MiniGrid's codes, stay what they are. A Dict goes in the
+    order of its sorted names. Of a top-level Dict `action_mask` is left out, and `privileged` unless asked for.
     """
     parts = [_vector(s, x) for s, x in zip(_parts(space, privileged), _parts(space, privileged, obs), strict=True)]
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, -1)

@@ -407,7 +407,7 @@ def algorithm(
     """
     kind = prioritised_sequence if config.prioritised else sequence
     replay = kind(config.buffer_size, config.num_envs, config.n_step)
-    chosen = optimizer_of(optimizer or config.optimizer)
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     learner = Learner(config, hyper, venv, observation_space, critic, init_weights, replay, draws, bounded, chosen)
     return algorithm_of(name, learner, hyper, config.num_envs * config.num_steps)
 

@@ -11,9 +11,9 @@ import pytest
 
 from jaxrl import spaces
 from jaxrl.nn.networks import (
-    ActorCritic,
     CNN,
     MLP,
+    ActorCritic,
     Dense,
     Encoder,
     Ensemble,

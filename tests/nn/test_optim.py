@@ -12,7 +12,7 @@ import pytest
 import tyro
 from jax.flatten_util import ravel_pytree
 
-from jaxrl import make
+from jaxrl import make, registry
 from jaxrl.algos import ppo, sac
 from jaxrl.host.cli import main
 from jaxrl.host.run_folder import description
@@ -301,14 +301,39 @@ def test_ppo_takes_an_optimiser(config, optimizer):
 
 
 @pytest.mark.slow
-def test_ppo_by_default_is_optax_adam_with_ppos_eps():
-    """On the whole of a rollout in one step, against the loss by hand."""
+@pytest.mark.parametrize("eps", [1e-5, 0.1])
+def test_ppo_by_name_is_optax_adam_with_the_configs_eps(eps):
+    """On the whole of a rollout in one step, against the loss by hand. 1e-5 is the default."""
     env = make("CartPole-v1")[0]
+    config = TINY if eps == 1e-5 else dataclasses.replace(TINY, adam_eps=eps)
     runs = [
         jax.jit(algo.update)(algo.init(jax.random.key(0)))[0]
-        for algo in (ppo.make(env, TINY), ppo.make(env, TINY, optimizer=lambda lr: optax.adam(lr, eps=1e-5)))
+        for algo in (ppo.make(env, config), ppo.make(env, TINY, optimizer=lambda lr: optax.adam(lr, eps=eps)))
     ]
     chex.assert_trees_all_close(runs[0].weights, runs[1].weights, rtol=1e-6, atol=1e-7)
+
+
+WITH_ADAM = [name for name in registry.list_algos() if hasattr(registry.get_algo(name).Config, "adam_eps")]
+
+
+def test_every_algorithm_with_optimisers_by_name_has_adams_eps():
+    assert WITH_ADAM == [name for name in registry.list_algos() if hasattr(registry.get_algo(name).Config, "optimizer")]
+    as_ppos = {"a2c", "ppo", "ppo_rnn", "props", "reinforce", "rnd"}
+    for name in WITH_ADAM:
+        assert registry.get_algo(name).Config.adam_eps == (1e-5 if name in as_ppos else 1e-8), name
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("name", WITH_ADAM)
+def test_adams_eps_reaches_the_optimiser(name):
+    module = registry.get_algo(name)
+    env = make("Pendulum-v1" if registry.algo_actions(name) == ("Box",) else "CartPole-v1")[0]
+    settings = {"num_steps": 4, "num_minibatches": 1, "buffer_size": 10000, "strategy": "open_es", "label": "behaviour"}
+    known = {field.name for field in dataclasses.fields(module.Config)}
+    config = module.Config(adam_eps=0.125, **{name: x for name, x in settings.items() if name in known})
+    optimizer = module.make(env, config).init.__self__.optimizer
+    assert dict(optimizer.settings)["eps"] == 0.125
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ their final observation; continuous policies act in units of the action box. Res
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -114,7 +115,14 @@ def policy_loss(log_prob: Float[Array, " B"], advantage: Float[Array, " B"]) -> 
 
 
 def loss(
-    weights: Any, batch: Batch, hyper: Hyper, config: Config, network: nn.Module, observation_space: Space, space: Space
+    weights: Any,
+    batch: Batch,
+    hyper: Hyper,
+    config: Config,
+    network: nn.Module,
+    observation_space: Space,
+    space: Space,
+    policy_loss: Callable[..., Array] = policy_loss,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """The whole objective of one rollout and what to report of it."""
     outputs: Any = network.apply(weights, batch.obs, method="actor")
@@ -138,6 +146,7 @@ class _A2C:
     observation_space: Space
     action_space: Space
     optimizer: Optimizer
+    loss: Callable[..., Any] | None = None  # in place of `loss`
 
     def distribution(self, weights: Any, obs: Any) -> Distribution:
         outputs: Any = self.network.apply(weights, obs, method="actor")
@@ -200,7 +209,7 @@ class _A2C:
         batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
         flat, unravel = ravel_pytree(state.weights)
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        grads, report = jax.grad(loss, has_aux=True)(
+        grads, report = jax.grad(self.loss or loss, has_aux=True)(
             state.weights, batch, hyper, config, self.network, self.observation_space, self.action_space
         )
         flat, optimizer, report["grad_norm"] = self.optimizer.descend(
@@ -231,6 +240,7 @@ def make(
     config: Config = Config(),
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
+    loss: Callable[..., Any] | None = None,
 ) -> Algorithm:
     """A2C on `env`. Equal arguments give the same functions, so they share one jit cache.
 
@@ -238,6 +248,8 @@ def make(
         network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
+        loss: a function with the arguments and results of `loss` in this file, in its place; as `partial(loss,
+            policy_loss=...)`.
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
@@ -248,7 +260,7 @@ def make(
     if network is None:
         network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    a2c = _A2C(config, venv, network, observation_space, action_space, chosen)
+    a2c = _A2C(config, venv, network, observation_space, action_space, chosen, loss)
     state = jax.eval_shape(a2c.init, jax.random.key(0))
     head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
     head_shape = (head[0] if continuous else head).shape

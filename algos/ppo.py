@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -173,11 +174,19 @@ def normalized(advantage: Float[Array, " B"], mask: Bool[Array, " B"] | None = N
 
 
 def loss(
-    weights: Any, batch: Batch, hyper: Any, config: Any, network: nn.Module, observation_space: Space, space: Space
+    weights: Any,
+    batch: Batch,
+    hyper: Any,
+    config: Any,
+    network: nn.Module,
+    observation_space: Space,
+    space: Space,
+    policy_loss: Callable[..., Array] = policy_loss,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """The whole objective of one minibatch (Schulman et al. 2017, eq. 9, negated) and what to report of it.
 
-    `hyper` and `config` are those above or another algorithm's with the fields that are read here.
+    `hyper` and `config` are those above or another algorithm's with the fields that are read here. Another
+    `policy_loss` takes the arguments of the one above.
     """
     outputs: Any = network.apply(weights, batch.obs, method="actor")
     value: Any = network.apply(weights, batch.obs, method="critic")
@@ -206,6 +215,7 @@ class _PPO:
     observation_space: Space
     action_space: Space
     optimizer: Optimizer
+    loss: Callable[..., Any] | None = None  # in place of `loss`
 
     def distribution(self, weights: Any, obs: Any, normalizer: Any) -> Distribution:
         outputs: Any = self.network.apply(weights, normalize.normalize(normalizer, obs), method="actor")
@@ -289,7 +299,7 @@ class _PPO:
         batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
         flat, unravel = ravel_pytree(state.weights)
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient = jax.grad(loss, has_aux=True)
+        gradient = jax.grad(self.loss or loss, has_aux=True)
 
         def minibatch(carry, batch):
             flat, optimizer, stopped = carry
@@ -347,6 +357,7 @@ def make(
     config: Config = Config(),
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
+    loss: Callable[..., Any] | None = None,
 ) -> Algorithm:
     """PPO on `env`. Equal arguments give the same functions, so they share one jit cache.
 
@@ -354,6 +365,8 @@ def make(
         network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
+        loss: a function with the arguments and results of `loss` in this file, in its place; as `partial(loss,
+            policy_loss=...)`.
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
@@ -364,7 +377,7 @@ def make(
     if network is None:
         network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation, config.conv)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    ppo = _PPO(config, venv, network, observation_space, action_space, chosen)
+    ppo = _PPO(config, venv, network, observation_space, action_space, chosen, loss)
     state = jax.eval_shape(ppo.init, jax.random.key(0))
     head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
     head_shape = (head[0] if continuous else head).shape

@@ -18,6 +18,7 @@ time limits are not deaths. Results: `docs/results.md`, `experiments/memory/`.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -244,7 +245,14 @@ def burnt_in(weights: Any, past: Past, network: nn.Module) -> Hidden:
 
 
 def loss(
-    weights: Any, batch: Batch, hyper: Hyper, config: Config, network: nn.Module, observation_space: Space, space: Space
+    weights: Any,
+    batch: Batch,
+    hyper: Hyper,
+    config: Config,
+    network: nn.Module,
+    observation_space: Space,
+    space: Space,
+    policy_loss: Callable[..., Array] = policy_loss,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """The whole objective of one minibatch (Schulman et al. 2017, eq. 9, negated) and what to report of it."""
     past = batch.past._replace(hidden=jax.tree.map(lambda h: h[0], batch.past.hidden))
@@ -283,6 +291,7 @@ class _PPORNN:
     observation_space: Space
     action_space: Space
     optimizer: Optimizer
+    loss: Callable[..., Any] | None = None  # in place of `loss`
 
     def distribution(self, outputs: Any, obs: Any) -> Distribution:
         """The policy of an actor's outputs for one step's observations (*batch, ...), still with a time axis."""
@@ -387,7 +396,7 @@ class _PPORNN:
         flat, unravel = ravel_pytree(state.weights)
         steps = config.num_steps * config.num_envs
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient = jax.grad(loss, has_aux=True)
+        gradient = jax.grad(self.loss or loss, has_aux=True)
 
         def minibatch(carry, batch):
             flat, optimizer = carry
@@ -440,6 +449,7 @@ def make(
     config: Config = Config(),
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
+    loss: Callable[..., Any] | None = None,
 ) -> Algorithm:
     """Recurrent PPO on `env`. Equal arguments give the same functions, so they share one jit cache.
 
@@ -448,6 +458,8 @@ def make(
             `RecurrentActorCritic`; and `shared`, if it is True.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
+        loss: a function with the arguments and results of `loss` in this file, in its place; as `partial(loss,
+            policy_loss=...)`.
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
@@ -459,7 +471,7 @@ def make(
         body = config.hidden, config.activation, config.rnn, config.rnn_size, config.conv, config.shared
         network = RecurrentActorCritic(observation_space, outputs, continuous, *body, config.forward_mode)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    ppo = _PPORNN(config, venv, network, observation_space, action_space, chosen)
+    ppo = _PPORNN(config, venv, network, observation_space, action_space, chosen, loss)
     state = jax.eval_shape(ppo.init, jax.random.key(0))
     _, head, value = jax.eval_shape(
         lambda s: network.apply(s.weights, s.carry.hidden, *one_step((s.obs, s.carry.start))), state

@@ -88,10 +88,12 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
 
     It has `config`, `venv`, `init`, `collect`, `learn`, `policy`, `initial_carry` and `act`; `restart` and `slots` if
     its state holds more of an episode than `restarted` knows; `deployed` unless its policy is deployed as it acts in
-    training, and `search` where that is one. An `optimizer` that its config does not name is part of
-    what tells runs apart.
+    training, and `search` where that is one. An `optimizer` that its config does not name, and a `loss` in
+    place of its own, are part of what tells runs apart.
     """
     optimizer = getattr(learner, "optimizer", None)
+    named = optimizer is None or optimizer.name == learner.config.optimizer
+    given = None if named else optimizer, getattr(learner, "loss", None)
     return Algorithm(
         name=name,
         config=learner.config,
@@ -108,7 +110,7 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
         deployed=getattr(learner, "deployed", "sampled"),
         search=getattr(learner, "search", None),
         slots=(*SLOTS, *getattr(learner, "slots", ())),
-        around=() if optimizer is None or optimizer.name == learner.config.optimizer else (optimizer,),
+        around=tuple(x for x in given if x is not None),
     )
 
 

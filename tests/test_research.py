@@ -1,6 +1,7 @@
-"""Proof that the shapes carry research: nested sweeps as one program, and derivatives through training."""
+"""Proof that the shapes carry research: nested sweeps as one program, another loss, derivatives through training."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 from jaxrl import Environment, Transition, make, pytree, train
-from jaxrl.algos import ppo
+from jaxrl.algos import a2c, ppo, ppo_rnn
 from jaxrl.environment import NO_LIMIT, strongly_typed
 from jaxrl.evaluation import evaluate
+from jaxrl.host.run_folder import description
 from jaxrl.spaces import Box, Discrete
 
 
@@ -42,6 +44,30 @@ def test_seeds_by_learning_rates_by_pole_lengths_in_one_program():
     single = jax.jit(run)
     np.testing.assert_allclose(returns[1, 0, 2], single(keys[1], rates[0], lengths[2]), rtol=1e-5)
     np.testing.assert_allclose(returns[0, 1, 0], single(keys[0], rates[1], lengths[0]), rtol=1e-5)
+
+
+def nothing(log_prob, *others):
+    """A policy loss that teaches nothing."""
+    return 0 * log_prob.sum()
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("module", [ppo, ppo_rnn, a2c], ids=lambda module: module.__name__.rpartition(".")[2])
+def test_another_loss_is_what_learns_and_makes_another_run(module):
+    env = make("CartPole-v1")[0]
+    tiny = {"num_envs": 2, "num_steps": 4, "num_epochs": 1, "num_minibatches": 1, "hidden": (4,), "rnn_size": 4}
+    known = {field.name for field in dataclasses.fields(module.Config)}
+    config = module.Config(**{name: x for name, x in tiny.items() if name in known})
+    algo = module.make(env, config, loss=functools.partial(module.loss, policy_loss=nothing))
+    before = algo.init(jax.random.key(0), module.Hyper(ent_coef=0.0, learning_rate=0.1))
+    after, metrics = jax.jit(algo.update)(before)
+    moved = jax.tree.map(lambda old, new: bool(jnp.any(old != new)), before.weights["params"], after.weights["params"])
+    assert metrics["policy_loss"] == 0
+    assert not any(x for name, part in moved.items() if "actor" in name for x in jax.tree.leaves(part)), moved
+    assert any(x for name, part in moved.items() if "critic" in name for x in jax.tree.leaves(part)), moved
+    again = module.make(env, config, loss=functools.partial(module.loss, policy_loss=nothing))
+    assert description(algo, None) == description(again, None) != description(module.make(env, config), None)
 
 
 HYPER = {"learning_rate": 3e-3, "gamma": 0.9, "gae_lambda": 0.8, "ent_coef": 0.02}

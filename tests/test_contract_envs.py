@@ -66,6 +66,11 @@ class GoodState:
     x: jax.Array
 
 
+@pytree
+class KeyedState(GoodState):
+    key: jax.Array
+
+
 @dataclasses.dataclass(frozen=True)
 class Good(Environment):
     id: str = dataclasses.field(default="Good", kw_only=True)
@@ -160,6 +165,28 @@ class Faults:
             out = super().transition(key, state, action, params)
             return out._replace(reward=jnp.sqrt(jnp.abs(action[0] - action[0])))
 
+    class InfiniteGradientOfAParameter(Good):
+        def transition(self, key, state, action, params):
+            out = super().transition(key, state, action, params)
+            return out._replace(reward=out.reward + jnp.sqrt(0 * params.gain))
+
+    class KeyTwice(Good):
+        def transition(self, key, state, action, params):
+            out = super().transition(key, state, action, params)
+            return out._replace(reward=jax.random.uniform(key))
+
+    class KeyTwiceAtReset(Good):
+        def initial(self, key, params):
+            return GoodState(jnp.int32(0), jax.random.uniform(key) * jax.random.uniform(fast_key(key)))
+
+    class KeptKey(Good):
+        def initial(self, key, params):
+            return KeyedState(jnp.int32(0), jax.random.uniform(key), jax.random.fold_in(key, 1))
+
+        def transition(self, key, state, action, params):
+            x = jax.random.uniform(state.key)
+            return Transition(state.replace(x=x), x, jnp.bool_(False), jnp.bool_(False), {})
+
     class ForeignKey(Good):
         def initial(self, key, params):
             return GoodState(jnp.int32(0), fast_key(key))
@@ -204,7 +231,11 @@ FAULTS = {
     "NotDeterministic": (AssertionError, "the key matters"),
     "BranchOnParams": (Exception, "Concretization|traced array"),
     "Single": (AssertionError, "float64 state"),
-    "InfiniteGradient": (AssertionError, "the derivative"),
+    "InfiniteGradient": (AssertionError, "the derivative.*with respect to the action is not finite"),
+    "InfiniteGradientOfAParameter": (AssertionError, "the derivative.*with respect to params.gain is not finite"),
+    "KeyTwice": (AssertionError, "step, after reset, consumes a key twice"),
+    "KeyTwiceAtReset": (AssertionError, "^reset consumes a key twice"),
+    "KeptKey": (AssertionError, "step, after reset, consumes a key twice"),
     "ForeignKey": (AssertionError, "store the user's kind of key"),
     "SignedActionsOnly": (AssertionError, "uint8 action"),
     "WrongPicture": (AssertionError, "render gives"),

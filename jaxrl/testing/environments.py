@@ -18,6 +18,7 @@ from jaxrl.testing.assertions import (
     Counted,
     all_in,
     assert_close,
+    assert_no_key_reuse,
     assert_same_type,
     assert_stock_keys,
     assert_strong,
@@ -34,9 +35,9 @@ def check_environment(
     """Raise AssertionError, saying what and where, unless `env` keeps the contract of `jaxrl.environment`.
 
     Structures, types and strong typing; members of spaces; clock and time limit; batched params; determinism: from
-    traces and one compiled program. The `whole` contract has a dozen more: finite derivatives of float actions and
-    params, jit against none, one slot alone against a batch of them, the vectorised environment, one compilation,
-    dynamics in float64.
+    traces and one compiled program. The `whole` contract has a dozen more: each key is consumed once, finite
+    derivatives with respect to float actions and params, jit against none, one slot alone against a batch of them, the
+    vectorised environment, one compilation, dynamics in float64.
     """
     params = env.default_params if params is None else params
     key = jax.random.key(0) if key is None else key
@@ -46,6 +47,8 @@ def check_environment(
     env.validate(params)
     step = jax.jit(env.step)  # traced once for all that follows
     _check_types(env, step, params, key)
+    if whole:
+        _check_keys(env, params, key)
     state = _check_episodes(env, step, params, key, num_steps, whole)
     _check_render(env, params, state)
     if whole:
@@ -116,7 +119,11 @@ def _check_episodes(env: Environment, one_step: Any, params: Any, key: Array, nu
             return jnp.sum(jax.lax.scan(body, state, (jax.random.split(row.step_key, 10), actions))[1])
 
         actions = jax.vmap(lambda key: _action(env, key, params))(jax.random.split(row.act_key, 10))
-        return jax.grad(total, (0, 1))(actions, [x for x in jax.tree.leaves(params) if is_float(x)])
+        named = {
+            jax.tree_util.keystr(path): x for path, x in jax.tree_util.tree_leaves_with_path(params) if is_float(x)
+        }
+        by_action, by_float = jax.grad(total, (0, 1))(actions, list(named.values()))
+        return {"the action": by_action} | {f"params{name}": x for name, x in zip(named, by_float, strict=True)}
 
     @jax.jit
     def program(rows, batched):
@@ -153,8 +160,8 @@ def _check_episodes(env: Environment, one_step: Any, params: Any, key: Array, nu
     if env.noiseless:
         assert_close(seen, ts.obs, "noiseless=True, but the key of observe matters")
     if slopes is not None:
-        for path, x in jax.tree_util.tree_leaves_with_path(slopes):
-            assert np.all(np.isfinite(x)), f"the derivative {jax.tree_util.keystr(path)} (actions, float params) is {x}"
+        for name, x in slopes.items():
+            assert np.all(np.isfinite(x)), f"the derivative of ten rewards with respect to {name} is not finite: {x}"
     return jax.tree.map(lambda x: x[0], first)
 
 
@@ -183,6 +190,23 @@ def _check_types(env: Environment, step: Any, params: Any, key: Array) -> None:
     for name, x in ts.info.items():
         if name.startswith("reward/"):
             assert x.shape == (), f"info[{name!r}] has shape {x.shape}; reward terms are scalars"
+
+
+def _check_keys(env: Environment, params: Any, key: Array) -> None:
+    """Each key is consumed once; those in the state, too, so there are two steps. From traces."""
+
+    def two_steps(key):
+        reset_key, *keys = jax.random.split(key, 5)
+        _, state = env.reset(reset_key, params)
+        for act_key, step_key in zip(keys[:2], keys[2:], strict=True):
+            state = env.step(step_key, state, _action(env, act_key, params), params).state
+        return state.time
+
+    for what, fn in (("reset", lambda key: env.reset(key, params)[1].time), ("step, after reset,", two_steps)):
+        try:
+            jax.eval_shape(lambda key, fn=fn: assert_no_key_reuse(fn, key), key)
+        except jax.errors.KeyReuseError as error:
+            raise AssertionError(f"{what} consumes a key twice: split it (jax.random.split). {error}") from error
 
 
 def _is_integer(space: Any) -> bool:

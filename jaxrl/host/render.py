@@ -22,17 +22,19 @@ def render_states(env: Any, states: Any, params: Any) -> list[UInt8[np.ndarray, 
     return [env.render(jax.tree.map(lambda x, t=t: x[t], states), params) for t in range(length)]
 
 
-def save(path: str | Path, frames: Iterable[np.ndarray], fps: int | float = 30) -> Path:
+def save(path: str | Path, frames: Iterable[np.ndarray], fps: int | float = 30, hold: float = 0.0) -> Path:
     """Write frames as the file's suffix says: `.gif`, `.mp4`, or `.png` (a contact sheet). Returns the path.
+
+    The last frame of a film stays `hold` seconds longer.
 
     Raises ValueError for another suffix, no frames, or frames that are not uint8 RGB of one shape; ImportError, with
     the command that helps, for an MP4 without an encoder; OSError where the file cannot be written.
     """
     path, frames = Path(path), checked_frames(frames)
     if path.suffix == ".gif":
-        _save_gif(path, frames, fps)
+        _save_gif(path, frames, fps, hold)
     elif path.suffix == ".mp4":
-        _save_mp4(path, frames, fps)
+        _save_mp4(path, [*frames, *[frames[-1]] * round(hold * fps)], fps)
     elif path.suffix == ".png":
         from PIL import Image
 
@@ -42,15 +44,16 @@ def save(path: str | Path, frames: Iterable[np.ndarray], fps: int | float = 30) 
     return path
 
 
-def _save_gif(path: Path, frames: list[np.ndarray], fps: int | float) -> None:
+def _save_gif(path: Path, frames: list[np.ndarray], fps: int | float, hold: float) -> None:
     from PIL import Image
 
     # One palette for all frames, from a sample of them: a palette a frame flickers, and costs most of the file.
     palette = Image.fromarray(contact_sheet(frames)).quantize(64)
     images = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     # GIF counts time in hundredths of a second, and players slow anything below two of them down.
-    duration = max(20, round(100 / fps) * 10)
-    images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0, optimize=False)
+    frame = max(20, round(100 / fps) * 10)
+    durations = [frame] * (len(images) - 1) + [frame + round(100 * hold) * 10]
+    images[0].save(path, save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False)
 
 
 def _save_mp4(path: Path, frames: list[np.ndarray], fps: int | float) -> None:

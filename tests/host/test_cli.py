@@ -190,7 +190,7 @@ def test_export(run):
 
 def test_render(run):
     name = good(f"render {run[0]} --max-steps 5 --seed 1").strip()
-    assert name == str(run[0] / "media" / "policy.gif") and picture(name)[0] == 5
+    assert name == str(run[0] / "media" / "policy.gif") and picture(name)[0] == 6
     sheet = good(f"render {run[0]} --max-steps 5 --out sheet.png").strip()
     assert sheet == "sheet.png" and len(np.unique(picture(sheet)[1].reshape(-1, 3), axis=0)) > 3
 
@@ -224,7 +224,7 @@ def test_several_agents_are_slots_of_one_policy(tmp_path):
         "mean\n"
     ) * err.count("\n")
     with Image.open(folder / "media" / "policy.gif") as video:
-        assert video.n_frames == 6 and video.info["duration"] == 20  # 48 control steps a second
+        assert video.n_frames == 7 and video.info["duration"] == 20  # 48 control steps a second
     before = contents(folder)
     shutil.rmtree(max((folder / "checkpoints").iterdir(), key=lambda path: path.stat().st_mtime))
     good(f"resume {folder} --no-progress")

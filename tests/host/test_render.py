@@ -1,13 +1,21 @@
 """Canvas and files: what is drawn is where it should be, what is written can be read back."""
 
+import dataclasses
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
+from jaxrl import Environment, Transition, make, pytree
+from jaxrl.algos import ppo
 from jaxrl.canvas import BLUE, GREEN, RED, WHITE, Canvas, contact_sheet
+from jaxrl.environment import NO_LIMIT
+from jaxrl.host.cli import render as cli_render
 from jaxrl.host.render import render_states, save
+from jaxrl.spaces import Box, Discrete
 
 
 def test_canvas_coordinates():
@@ -64,6 +72,73 @@ def test_gif_round_trip(tmp_path):
             np.testing.assert_allclose(np.asarray(gif.convert("RGB"), float), frame, atol=8)
 
 
+@pytest.mark.parametrize("hold", [0.0, 0.5])
+def test_the_last_frame_of_a_gif_is_held(tmp_path, hold):
+    with Image.open(save(tmp_path / "run.gif", frames(), 25, hold)) as gif:
+        durations = []
+        for i in range(gif.n_frames):
+            gif.seek(i)
+            durations.append(gif.info["duration"])
+    assert durations == [40] * 5 + [40 + 1000 * hold]
+
+
+@pytree
+class CounterParams:
+    max_steps: jax.Array = NO_LIMIT
+    length: jax.Array = 3
+
+
+@pytree
+class CounterState:
+    time: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Counter(Environment):
+    """Ends after `length` steps; its picture is as bright as it has steps behind it."""
+
+    Params = CounterParams
+
+    def initial(self, key, params):
+        return CounterState(jnp.int32(0))
+
+    def transition(self, key, state, action, params):
+        return Transition(state, jnp.zeros(()), state.time + 1 >= params.length, jnp.bool_(False), {})
+
+    def observe(self, key, state, params):
+        return jnp.zeros(1)
+
+    def observation_space(self, params):
+        return Box(0.0, 1.0, (1,))
+
+    def action_space(self, params):
+        return Discrete(2)
+
+    def render(self, state, params):
+        return np.full((4, 4, 3), 20 * state.time, np.uint8)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("cap", [None, 5])
+def test_a_film_ends_with_the_state_in_which_the_episode_ended(tmp_path, monkeypatch, cap):
+    """Every second state is shown, and the last one whether or not it is one of these; a cap is an end, too."""
+    env = Counter(id="Counter")
+    algo = ppo.make(env, ppo.Config(num_envs=1, num_steps=1, num_minibatches=1, hidden=()))
+    state = jax.vmap(algo.init)(jax.random.split(jax.random.key(0), 1))
+    params = env.default_params.replace(length=jnp.int32(7 if cap is None else 100))
+    monkeypatch.setattr(cli_render, "load_run", lambda recipe, folder: (algo, state, env, params))
+    monkeypatch.setattr(cli_render, "playback", lambda env, params: (2, 10.0))
+    path = cli_render.render_run({"run": {"seeds": 1}}, tmp_path, tmp_path / "film.gif", 0, cap, None)
+    shades = []
+    with Image.open(path) as film:
+        for i in range(film.n_frames):
+            film.seek(i)
+            shades.append(int(np.asarray(film.convert("RGB")).mean()) / 20)
+    wanted = [0, 2, 4, 6, 7] if cap is None else [0, 2, 4, 5]
+    np.testing.assert_allclose(shades, wanted, atol=0.2)
+
+
 def test_contact_sheet(tmp_path):
     sheet = contact_sheet(frames(), columns=4)
     assert sheet.shape == (2 * 21, 4 * 33, 3)
@@ -109,16 +184,13 @@ def test_mp4(tmp_path):
     path = save(tmp_path / "x.mp4", frames(), fps=10)
     count, seconds = ffmpeg.count_frames_and_secs(path)
     assert count == 6 and seconds == pytest.approx(0.6)
+    assert ffmpeg.count_frames_and_secs(save(path, frames(), fps=10, hold=0.5))[0] == 11
     with pytest.raises(OSError, match="the MP4 encoder failed"):
         save(tmp_path / "no" / "folder.mp4", frames(), fps=10)
 
 
 def test_render_states():
-    import jax
-
-    import jaxrl
-
-    env, params = jaxrl.make("Pendulum-v1")
+    env, params = make("Pendulum-v1")
     _, states = jax.vmap(env.reset, (0, None))(jax.random.split(jax.random.key(0), 3), params)
     pictures = render_states(env, states, params)
     assert len(pictures) == 3 and (pictures[0] != pictures[1]).any()

@@ -38,7 +38,6 @@ def render_run(
     import jax
     import numpy as np
 
-    from jaxrl.evaluation import actor
     from jaxrl.host.render import render_states, save
 
     algo, state, env, params = load_run(recipe, folder)
@@ -46,6 +45,21 @@ def render_run(
         raise ValueError(f"--seed {seed}: the run has seeds 0 to {recipe['run']['seeds'] - 1}.")
     policy = jax.tree.map(lambda x: x[seed], algo.policy(state))
     steps = int(np.minimum(params.max_steps, max_steps or 500))
+    states = played(algo, policy, env, params, jax.random.key(seed), steps, greedy)
+    length = len(states.time) - 1
+    out.parent.mkdir(parents=True, exist_ok=True)
+    every, fps = playback(env, params)
+    shown = [*range(0, length, every), length]  # how it ended is always seen
+    return save(out, render_states(env, jax.tree.map(lambda x: x[np.asarray(shown)], states), params), fps, hold=0.5)
+
+
+def played(algo: Any, policy: Any, env: Any, params: Any, key: Any, steps: int, greedy: bool | None) -> Any:
+    """The states of one episode of at most so many steps, from the first to the one in which it ended, stacked."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from jaxrl.evaluation import actor
 
     act = actor(algo, env, greedy)
 
@@ -55,20 +69,18 @@ def render_run(
         one = jax.tree.map(lambda x: x[None], (state, obs))
         action, carry = act(policy, act_key, *one, params, carry)
         ts = env.step(env_key, state, jax.tree.map(lambda x: x[0], action), params)
-        return (ts.obs, ts.state, carry), (state, ts.terminated | ts.truncated)
+        return (ts.obs, ts.state, carry), (ts.state, ts.terminated | ts.truncated)
 
     @jax.jit
     def episode(key):
         reset_key, run_key = jax.random.split(key)
         obs, first = env.reset(reset_key, params)
-        return jax.lax.scan(step, (obs, first, algo.initial_carry((1,))), jax.random.split(run_key, steps))[1]
+        _, (after, done) = jax.lax.scan(step, (obs, first, algo.initial_carry((1,))), jax.random.split(run_key, steps))
+        return jax.tree.map(lambda x, y: jnp.concatenate([x[None], y]), first, after), done
 
-    states, done = episode(jax.random.key(seed))
+    states, done = episode(key)
     length = int(np.argmax(done)) + 1 if np.any(done) else steps
-    states = jax.tree.map(lambda x: np.asarray(x)[:length], states)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    every, fps = playback(env, params)
-    return save(out, render_states(env, jax.tree.map(lambda x: x[::every], states), params), fps=fps)
+    return jax.tree.map(lambda x: x[: length + 1], states)
 
 
 def playback(env: Any, params: Any) -> tuple[int, float]:

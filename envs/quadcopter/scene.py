@@ -15,13 +15,16 @@ AZIMUTH, ELEVATION = math.radians(-60), math.radians(28)  # from where it is see
 
 
 class Scene:
-    """A picture in world coordinates [m], `span` wide about `center`, over a floor at z = 0. Host only."""
+    """A picture in world coordinates [m], `span` wide about `center`, with a scale. Host only.
 
-    def __init__(self, center: Sequence[float], span: float, floor: float | None = 0.0) -> None:
-        self.span, self.floor = span, floor or 0.0
+    `floor` is the height of a grid, ground or not: where nothing else is seen, it shows what is level and what moves.
+    """
+
+    def __init__(self, center: Sequence[float], span: float, floor: float = 0.0) -> None:
+        self.span, self.floor = span, floor
         self.canvas = Canvas(480, 400, span=span, center=self.project(center))
-        if floor is not None:
-            self._grid(center, floor)
+        self._grid(center, floor)
+        self._scale(self.project(center))
 
     def project(self, point: Any) -> tuple[float, float]:
         """Where a point of the world is in the picture's plane."""
@@ -37,6 +40,15 @@ class Scene:
         for d in np.arange(-half, half + step / 2, step):
             self.path([(x + d, y - half, floor), (x + d, y + half, floor)], PALE, 0.3)
             self.path([(x - half, y + d, floor), (x + half, y + d, floor)], PALE, 0.3)
+
+    def _scale(self, center: tuple[float, float]) -> None:
+        """A bar of 1, 2 or 5 times a power of ten in the lower left corner: lengths across the picture are true."""
+        power = 10.0 ** math.floor(math.log10(self.span / 5))
+        length = max(n * power for n in (1, 2, 5) if n * power <= self.span / 5)
+        x, y, tick = center[0] - 0.47 * self.span, center[1] - 0.385 * self.span, 0.01 * self.span
+        for line in ([(x, y), (x + length, y)], *([(end, y - tick), (end, y + tick)] for end in (x, x + length))):
+            self.canvas.line(line, self.span / 250, INK)
+        self.canvas.text((x + length + 0.02 * self.span, y), f"{length:g} m", INK, 13)
 
     def path(self, points: Iterable[Any], color: Color = INK, width: float = 1.0) -> None:
         """A polyline; widths are in 1/200 of the span."""
@@ -63,8 +75,9 @@ class Scene:
         """All of a `Drone` of scalars or of (M,) arrays; arms are drawn long enough to be seen."""
         position = np.stack([np.atleast_1d(x) for x in swarm.position], -1)
         quaternion = np.stack([np.atleast_1d(x) for x in swarm.quaternion], -1)
+        arm = self.span / (30 if len(position) == 1 else 45)
         for i, (p, q) in enumerate(zip(position, quaternion, strict=True)):
-            self.drone(p, q, self.span / 45, BLUE if i == 0 and len(position) > 1 else INK)
+            self.drone(p, q, arm, BLUE if i == 0 and len(position) > 1 else INK)
 
     def image(self) -> UInt8[np.ndarray, "height width 3"]:
         """The finished picture."""

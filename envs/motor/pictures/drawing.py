@@ -8,21 +8,22 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, Canvas
+from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, Canvas, Color
 
 from ..machines.transforms import clarke
+from .units import unit
 
 
 def draw_drive(env: Any, state: Any, params: Any) -> UInt8[np.ndarray, "height width 3"]:
-    """Bars from -limit to limit (red beyond it), references as green lines; of machines with an angle also the stator's
-    plane with rotor (grey), current (blue) and voltage (orange)."""
+    """Bars from -limit to limit (red beyond it) with values in SI units, references as green lines; of machines with an
+    angle also the stator's plane with rotor (grey), current (blue) and voltage (orange)."""
     values = {name: float(x) for name, x in env.normalised(state.plant, state.noise, params).items()}
-    units = {name: float(x) for name, x in env.signals(state.plant, params).items()}
+    in_units = {name: float(x) for name, x in env.signals(state.plant, params).items()}
     targets = env.targets(state.references, params)
     wanted = {name: float(x) for name, x in zip(env.referenced, targets, strict=True)}
     names = [n for n in env.names(params) if n in values]
     row, plane = 0.1, params.machine.has_angle
-    height = max(row * (len(names) + 2.5), 1.6 if plane else 0.0)
+    height = max(row * (len(names) + 3.5), 1.9 if plane else 0.0)
     left = -1.9 if plane else 0.0
     canvas = Canvas(
         720 if plane else 460,
@@ -30,12 +31,12 @@ def draw_drive(env: Any, state: Any, params: Any) -> UInt8[np.ndarray, "height w
         span=3.7 if plane else 1.8,
         center=((left + 1.8) / 2, -height / 2),
     )
-    center, half = 1.1, 0.6
+    center, half = 1.17, 0.55
     for i, name in enumerate(names):
         y = -row * (i + 1.8)
         canvas.rectangle((center - half, y - 0.3 * row), (center + half, y + 0.3 * row), PALE)
         value = values[name] if math.isfinite(values[name]) else 0.0
-        shown = max(-1.15, min(1.15, value))
+        shown = max(-1.1, min(1.1, value))
         colour = RED if abs(value) > 1 else BLUE
         canvas.rectangle(
             (center + half * min(shown, 0), y - 0.25 * row), (center + half * max(shown, 0), y + 0.25 * row), colour
@@ -44,11 +45,23 @@ def draw_drive(env: Any, state: Any, params: Any) -> UInt8[np.ndarray, "height w
         if name in wanted:
             x = center + half * wanted[name]
             canvas.line([(x, y - 0.45 * row), (x, y + 0.45 * row)], 0.02, GREEN)
-        canvas.text((0.02, y), f"{name} {units[name]:.4g}", INK, 12)
+        canvas.text((0.02, y), f"{name} {in_units[name]:.4g} {unit(name)}", INK, 12)
+    bars = [("of the limit", BLUE), ("beyond it", RED), ("reference", GREEN)]
+    _legend(canvas, (0.02, 0.1 - height), bars if wanted else bars[:2])
     if plane:
         _vectors(canvas, env, state, params, (-0.95, -height / 2), 0.7)
+        vectors = [("rotor", GREY), ("current", BLUE), ("voltage", ORANGE)]
+        _legend(canvas, (left + 0.25, 0.1 - height), [*vectors, ("circle: limits", PALE)])
     canvas.caption(f"{env.id}   t = {int(state.time) * float(params.tau) * 1e3:.2f} ms")
     return canvas.image()
+
+
+def _legend(canvas: Canvas, at: tuple[float, float], entries: list[tuple[str, Color]]) -> None:
+    x, y = at
+    for text, color in entries:
+        canvas.rectangle((x, y - 0.025), (x + 0.06, y + 0.025), color)
+        canvas.text((x + 0.08, y), text, INK, 11)
+        x += 0.16 + 0.032 * len(text)
 
 
 def _vectors(canvas: Canvas, env: Any, state: Any, params: Any, origin: tuple[float, float], size: float) -> None:

@@ -165,8 +165,7 @@ class Swarm(QuadcopterTask):
         scene = Scene(center=(0.0, 0.0, 0.8), span=4.0)
         for point in self.marks(state, params):
             scene.mark(point)
-        scene.drones(state.drone)
-        return scene.image()
+        return self.picture(scene, state, params)
 
     def marks(self, state: State, params: Any) -> list[Any]:
         """Points [m] that a picture shows."""

@@ -246,8 +246,7 @@ class GateRacing(QuadcopterTask):
 
         scene = Scene((0.0, 0.0, 2.5), 20.0)
         draw_gates(scene, params.track, int(state.goal.gate))
-        scene.drones(state.drone)
-        return scene.image()
+        return self.picture(scene, state, params)
 
 
 def draw_gates(scene: Any, track: Track, upcoming: int | None = None) -> None:

@@ -100,5 +100,4 @@ class GpdHover(QuadcopterTask):
         scene = Scene((0.0, 0.0, 1.0), 3.0)
         for target in np.stack([np.asarray(x) for x in params.target]).reshape(-1, 3):
             scene.mark(target)
-        scene.drones(state.drone)
-        return scene.image()
+        return self.picture(scene, state, params)

@@ -142,7 +142,6 @@ class Hover(QuadcopterTask):
         from ..scene import Scene
 
         target = tuple(float(x) for x in params.target)
-        scene = Scene(target, 1.6, None)
+        scene = Scene(target, 1.6, target[2] - float(params.arena))
         scene.mark(target)
-        scene.drones(state.drone)
-        return scene.image()
+        return self.picture(scene, state, params)

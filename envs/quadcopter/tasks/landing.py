@@ -98,5 +98,4 @@ class Landing(QuadcopterTask):
         angle = np.linspace(0, 2 * np.pi, 33)
         ring = float(params.pad_radius) * np.stack([np.cos(angle), np.sin(angle), 0 * angle], -1)
         scene.path(ring + np.array([float(x) for x in params.pad]))
-        scene.drones(state.drone)
-        return scene.image()
+        return self.picture(scene, state, params)

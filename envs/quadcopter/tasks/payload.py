@@ -255,5 +255,4 @@ class Payload(QuadcopterTask):
         hanging = load(state.drone, params.cable)[0]
         scene.path([state.drone.position, hanging], INK, 0.6)
         scene.mark(hanging, ORANGE)
-        scene.drones(state.drone)
-        return scene.image()
+        return self.picture(scene, state, params)

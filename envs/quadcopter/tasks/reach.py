@@ -95,5 +95,4 @@ class Reach(QuadcopterTask):
 
         scene = Scene((0.0, 0.0, 1.0), 4.0)
         scene.mark(state.goal)
-        scene.drones(state.drone)
-        return scene.image()
+        return self.picture(scene, state, params)

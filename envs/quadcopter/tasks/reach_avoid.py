@@ -273,8 +273,7 @@ class ReachAvoid(SpecifiedTask):
                 draw_ball(scene, center, radius, GREY)
             else:
                 draw_box(scene, center, half, GREY)
-        scene.drones(state.drone)
-        return scene.image()
+        return self.picture(scene, state, params)
 
 
 @dataclasses.dataclass(frozen=True)

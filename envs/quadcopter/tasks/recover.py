@@ -97,5 +97,4 @@ class Recover(QuadcopterTask):
 
         x, y, z = (float(a) for a in state.drone.position)
         scene = Scene((x, y, max(1.0, z)), 4.0)
-        scene.drones(state.drone)
-        return scene.image()
+        return self.picture(scene, state, params)

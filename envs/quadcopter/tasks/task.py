@@ -304,6 +304,15 @@ class QuadcopterTask(Environment):
     def action_space(self, params: Any) -> Box:
         return Box(-1.0, 1.0, (actions.SIZES[self.action],))
 
+    def picture(self, scene: Any, state: State, params: Any) -> np.ndarray:
+        """`scene` with all drones, the time and, of one drone, where it is. Host only."""
+        scene.drones(state.drone)
+        where = (
+            "" if self.num_agents > 1 else "   at ({:.2f}, {:.2f}, {:.2f}) m".format(*map(float, state.drone.position))
+        )
+        scene.canvas.caption(f"t = {int(state.time) * self.substeps * float(params.dt):.2f} s{where}")
+        return scene.image()
+
     def validate(self, params: Any) -> None:
         checks.check_model(params.model, self.id)
         blown = self.gusts or bool(np.any(np.asarray(params.wind) != 0))

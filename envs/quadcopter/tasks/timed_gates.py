@@ -278,8 +278,7 @@ class TimedGates(SpecifiedTask):
             ]
             done = float(state.goal.visits[k]) > 0
             scene.path(corners, GREEN if done else GREY if closed[k] else INK, 1.5)
-        scene.drones(state.drone)
-        return scene.image()
+        return self.picture(scene, state, params)
 
 
 @dataclasses.dataclass(frozen=True)

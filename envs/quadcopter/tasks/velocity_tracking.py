@@ -139,8 +139,7 @@ class VelocityTracking(QuadcopterTask):
         from ..scene import Scene
 
         position = [float(x) for x in state.drone.position]
-        scene = Scene(position, 4.0, None)
+        scene = Scene(position, 4.0, math.floor(position[2]) - 1.0)
         ahead = [x + float(v) for x, v in zip(position, self.reference(state, params), strict=True)]
         scene.path([position, ahead], GREEN, 2.0)
-        scene.drones(state.drone)
-        return scene.image()
+        return self.picture(scene, state, params)

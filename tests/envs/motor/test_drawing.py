@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import jaxrl
+from jaxrl.canvas import Canvas
 from jaxrl.envs.motor import tasks
 from jaxrl.envs.motor.control import controllers
 from jaxrl.envs.motor.drive import MotorDrive
 from jaxrl.envs.motor.machines.pmsm import flux_maps
 from jaxrl.envs.motor.pictures import plots, report, torque_speed
+from jaxrl.envs.motor.pictures.units import unit
 from jaxrl.envs.motor.simulate import simulate
 
 
@@ -45,10 +47,25 @@ def test_references_are_those_that_judged(pmsm):
         report.record(env, params, controllers.make(env), jax.random.key(0), 0)
 
 
+@pytest.mark.parametrize("id", ["Cont-CC-PMSM-v0", "Cont-SC-PermExDc-v0"])
+def test_a_picture_of_a_drive_has_units_and_a_legend(id, monkeypatch):
+    env, params = jaxrl.make(id)
+    _, state = jax.jit(env.reset)(jax.random.key(0), params)
+    told = []
+    monkeypatch.setattr(Canvas, "text", lambda self, at, text, *rest: told.append(text))
+    env.render(state, params)
+    values = [text.split(" ", 2) for text in told if text.split()[0] in env.names(params)]
+    assert {name: of for name, _, of in values} == {name: unit(name) for name in env.names(params)}
+    legend = ["of the limit", "beyond it", "reference"]
+    assert [text for text in told if text.split()[0] not in env.names(params)] == legend + (
+        ["rotor", "current", "voltage", "circle: limits"] if "PMSM" in id else []
+    )
+
+
 def test_units():
     expected = {"i_sd": "A", "i_sq*": "A", "u_sup": "V", "omega": "rad/s", "torque": "N m", "psi_s": "V s"}
     expected |= {"psi_angle": "rad", "epsilon": "rad", "l_e_prime": "H", "r_s": "ohm", "reward": "", "cos(epsilon)": ""}
-    assert {name: report.unit(name) for name in expected} == expected
+    assert {name: unit(name) for name in expected} == expected
 
 
 def searched(machine, omega, i_max, u_max, points):

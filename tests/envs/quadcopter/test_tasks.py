@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxrl
+from jaxrl.canvas import Canvas
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.quadcopter import dynamics, models, rotations
 from jaxrl.envs.quadcopter.control import actions, controllers
@@ -419,6 +420,20 @@ def test_pictures(task):
     params = env.default_params
     frame = env.render(start(env, params)[1], params)
     assert frame.dtype == np.uint8 and frame.shape == (400, 480, 3) and len(np.unique(frame.reshape(-1, 3), axis=0)) > 3
+
+
+def test_a_picture_tells_time_place_and_scale(monkeypatch):
+    told = []
+    monkeypatch.setattr(Canvas, "text", lambda self, at, text, *rest: told.append(text))
+    monkeypatch.setattr(Canvas, "caption", lambda self, text: told.append(text))
+    env = Hover(substeps=2, noise=False)
+    params = env.default_params
+    drone = at_rest(params.model, (0.25, -0.5, 1.0))
+    state = start(env, params)[1].replace(time=jnp.int32(7), drone=drone)
+    picture = env.render(state, params)
+    assert told == ["0.2 m", "t = 0.14 s   at (0.25, -0.50, 1.00) m"]
+    bar = np.all(picture[-50:, :120] < 80, -1).any(0)
+    assert bar.sum() == pytest.approx(0.2 * 480 / 1.6, abs=3), "a 480th of the span is a pixel"
 
 
 # ---- each task

@@ -75,6 +75,26 @@ def test_an_exchange_copies_the_learner_and_not_its_place():
 
 @pytest.mark.slow
 @pytest.mark.light
+def test_a_member_that_diverged_is_replaced_at_once_and_stops_nobody():
+    algo = made(interval=1000)
+    state = jax.jit(algo.init)(jax.random.key(0))
+    broken = jax.tree.map(lambda x: x.at[2].set(jnp.nan), state.weights)
+    update = jax.jit(algo.update)
+    well, _ = update(state)
+    after, metrics = update(state.replace(weights=broken))
+    assert metrics["diverged"] == 1 == metrics["copied"] and np.isfinite(metrics["loss"])
+    others = np.array([0, 1, 3, 4, 5])
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[others], y[others]), after.weights, well.weights)
+    copies = [all(np.all(x[2] == x[i]) for x in jax.tree.leaves(after.weights)) for i in others]
+    assert sum(copies) == 1 and all(
+        np.isfinite(x).all() for x in jax.tree.leaves((after.weights, after.inner.optimizer))
+    )
+    again, metrics = update(after)
+    assert metrics["diverged"] == 0 == metrics["copied"] and np.isfinite(again.score).all()
+
+
+@pytest.mark.slow
+@pytest.mark.light
 def test_first_settings_fill_the_range():
     state = made(population=40).init(jax.random.key(0), ppo.Hyper(gamma=0.5))
     rate = np.log10(state.hyper.learning_rate)

@@ -508,13 +508,82 @@ def test_students_without_values_under_a_curriculum_that_reads_no_score():
 
 @pytest.mark.slow
 def test_what_was_earned_in_a_cut_episode_is_no_part_of_the_next_return():
-    """A return that went on over 16 steps of reward 1 would be 16 at gamma 1; each level starts from nothing."""
+    """With gamma 1 and rewards of 1 the return so far is the clock. Episodes of 6 steps end in the second rollout of 4,
+    and the two steps that follow in it belong to a level that is done with."""
     algo = curriculum.attach(cartpole_student(num_steps=4, normalize_reward=True), dr.make(cartpole_level))
-    state = jax.jit(algo.init)(jax.random.key(0), ppo.Hyper(gamma=1.0))
+    short = jaxrl.make("CartPole-v1")[1].replace(max_steps=6)
+    state = jax.jit(algo.init)(jax.random.key(0), ppo.Hyper(gamma=1.0), short)
     update = jax.jit(algo.update)
-    for _ in range(4):
+    for clock in (4, 2, 4, 2, 4):
         state, _ = update(state)
-    np.testing.assert_allclose(state.inner.reward_scaler.returns, 4)  # no pole falls within 4 steps
+        np.testing.assert_array_equal(state.env_state.env.time, clock)
+        np.testing.assert_allclose(state.inner.reward_scaler.returns, clock)
+
+
+LENGTHS = jnp.array([3, 5, 7, 9])
+
+
+def with_lengths(params):
+    """Four levels whose episodes last so long, with poles that do not fall in this time."""
+    many = jax.tree.map(lambda x: jnp.stack([x] * 4), params.replace(length=jnp.float32(3.0)))
+    return many.replace(max_steps=LENGTHS.astype(jnp.int32))
+
+
+def told(whole_batches):
+    """A curriculum that always has the same levels; its state is them and what `update` was told last."""
+
+    def init(key, hyper, params):
+        return {"levels": with_lengths(params), "told": curriculum.attachment.nothing_seen(4)}
+
+    def sample(key, state, wanted):
+        return new_levels(state["levels"]), state
+
+    def update(key, state, batch, seen):
+        return {**state, "told": seen}
+
+    return curriculum.Curriculum(init, sample, update, "told", whole_batches=whole_batches)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("whole_batches", [False, True])
+def test_outcomes_add_up_over_rollouts_until_the_level_is_done_with(whole_batches):
+    """Rollouts of 4 steps on levels of 3, 5, 7 and 9. A curriculum of whole batches is told of all of them, in the
+    rollout in which the longest ends; else of each when it ends, and the level begins anew."""
+    algo = curriculum.attach(cartpole_student(num_steps=4), told(whole_batches))
+    state = jax.jit(algo.init)(jax.random.key(0))
+    update = jax.jit(algo.update)
+    if whole_batches:
+        expected = [[0, 0, 0, 0], [0, 0, 0, 0], [4, 2, 1, 1], [0, 0, 0, 0]]
+    else:
+        expected = [[1, 0, 0, 0], [1, 1, 1, 0], [1, 0, 0, 1], [1, 1, 1, 0]]
+    for episodes in expected:
+        state, metrics = update(state)
+        seen = state.curriculum["told"]
+        np.testing.assert_array_equal(seen.episodes, episodes)
+        ended = np.array(episodes) > 0
+        np.testing.assert_array_equal(state.wanted, ended)
+        np.testing.assert_allclose(metrics["levels_finished"], ended.mean())
+        for mean in (seen.episode_return, seen.episode_length):
+            np.testing.assert_allclose(mean, np.where(ended, LENGTHS, 0), rtol=1e-6)
+        np.testing.assert_allclose(seen.max_return, np.where(ended, LENGTHS, -np.inf))
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_a_student_of_one_step_a_rollout_ends_its_episodes():
+    venv = jaxrl.vectorize(jaxrl.make("CartPole-v1")[0], 4, batched_params=True)
+    config = dqn.Config(num_envs=4, num_steps=1, buffer_size=128, batch_size=8, num_updates=1, hidden=(4,), n_step=1)
+    algo = curriculum.attach(dqn.make(venv, config), told(False))
+    state = jax.jit(algo.init)(jax.random.key(0), dqn.Hyper(learning_starts=0))
+    update = jax.jit(algo.update)
+    for step in range(1, 16):
+        state, metrics = update(state)
+        ends = step % np.asarray(LENGTHS) == 0
+        np.testing.assert_array_equal(state.curriculum["told"].episodes, ends)
+        assert metrics["episodes"] == ends.sum()
+        if ends.any():
+            np.testing.assert_allclose(metrics["episode_length"], np.asarray(LENGTHS)[ends].mean())
 
 
 @pytest.mark.slow
@@ -589,6 +658,28 @@ def test_plr_trains_a_recurrent_student_on_mazes(parallel):
         assert 0 < metrics["levels_replayed"].mean() < 1
     assert learned.any()
     assert np.isfinite(state.curriculum.buffer.score).all()  # episodes of three steps: all are scored
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_robust_plr_trains_a_recurrent_student_whose_rollouts_are_shorter_than_episodes():
+    cur = plr.make(maze_level, plr.Config(buffer_size=12), score=curriculum.positive_value_loss)
+    algo = curriculum.attach(maze_student(num_steps=6), cur)
+    params = jaxrl.make("Maze-v0")[1].replace(max_steps=jnp.int32(15), walls=jnp.int32(3))
+
+    @jax.jit
+    def train(key):
+        first = algo.init(key, None, params)
+        return first, *jax.lax.scan(lambda state, _: algo.update(state), first, length=60)
+
+    first, state, metrics = train(jax.random.key(0))
+    learned = np.asarray(metrics["learned"]) == 1
+    np.testing.assert_array_equal(np.isfinite(metrics["loss"]), learned)
+    assert 0 < learned.mean() < 1 and largest_change(first.weights, state.weights) > 0
+    # An episode of 15 steps ends in its third rollout, if not before.
+    finished = np.asarray(metrics["levels_finished"])
+    assert np.all(finished[0::3] + finished[1::3] + finished[2::3] >= 0.5) and finished.mean() < 0.7
+    assert np.isfinite(state.curriculum.buffer.score).all()
 
 
 # ---- bad input

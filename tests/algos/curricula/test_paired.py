@@ -190,7 +190,7 @@ def test_regret_reaches_the_designers_advantage_at_the_right_step():
     (paid,) = calls
     np.testing.assert_allclose(paid.reward, [np.zeros(N), regret], atol=1e-6)
     np.testing.assert_array_equal(paid.terminated, [[False] * N, [True] * N])
-    np.testing.assert_allclose(paid.episode_return[-1], regret, atol=1e-6)
+    np.testing.assert_allclose(paid.ends.episode_return[-1], regret, atol=1e-6)
     ends, zero = (jnp.asarray(paid.terminated), jnp.asarray(paid.truncated)), jnp.zeros((2, N))
     advantage = gae(jnp.asarray(paid.reward), zero, zero, *ends, 0.9, 0.5)
     np.testing.assert_allclose(advantage, [0.45 * regret, regret], atol=1e-6)

@@ -187,7 +187,7 @@ def cycle(key, state):
 
 @pytest.mark.slow
 def test_keys_compilations_and_batches_of_runs():
-    state = jax.jit(CUR.init)(KEY, PARAMS)
+    state = jax.jit(CUR.init)(KEY, CUR.hyper, PARAMS)
     assert_no_key_reuse(cycle, jax.random.key(1), state)
     again, states = jax.jit(cycle), [state] * 3
     keys = jax.random.split(KEY, 3)

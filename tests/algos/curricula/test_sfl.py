@@ -260,7 +260,7 @@ def test_it_trains_a_recurrent_student_on_mazes():
     env = task.as_levels()
     config = ppo_rnn.Config(num_envs=4, num_steps=6, num_epochs=1, num_minibatches=1, hidden=(8,), rnn_size=8)
     student = ppo_rnn.make(jaxrl.vectorize(env, 4, batched_params=True), config)
-    config = sfl.Config(buffer_size=8, num_levels=32, num_steps=30, chunk=16)
+    config = sfl.Config(buffer_size=8, num_levels=64, num_steps=30, chunk=16)
     algo = curriculum.attach(student, sfl.make(task.generate, config))
     params = params.replace(max_steps=jnp.int32(6), walls=jnp.int32(3))
     train = jax.jit(lambda key: jaxrl.train(algo, key, 4 * algo.steps_per_update, None, params))

@@ -221,6 +221,25 @@ def test_two_ctrl_c_stop_at_once(algo, tmp_path, one_by_one):
     assert checkpoint.steps(tmp_path / "checkpoints") == [4]
 
 
+def test_a_folder_that_is_being_written_is_refused(algo, tmp_path, never_compiles):
+    with RunFolder(tmp_path).locked():
+        for how in ({}, {"resume": True}, {"overwrite": True}):
+            with pytest.raises(RunFolderError, match="is being written by another process"):
+                fit(algo, KEY, STEPS, out=tmp_path, progress=False, **how)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_run_made_longer_is_the_one_asked_for_so_many_steps_from_the_start(algo, whole, tmp_path):
+    fit(algo, KEY, 8 * 16, out=tmp_path, **RUN)
+    assert json.loads((tmp_path / "config.json").read_text())["total_steps"] == 8 * 16
+    assert_same_run(fit(algo, KEY, STEPS, out=tmp_path, **RUN, resume=True), whole[0])
+    assert logs(tmp_path) == logs(whole[1])
+    assert json.loads((tmp_path / "config.json").read_text())["total_steps"] == STEPS
+    with pytest.raises(ValueError, match=f"total_steps=16: .* is at step {STEPS} already"):
+        fit(algo, KEY, 16, out=tmp_path, **RUN, resume=True)
+
+
 @pytest.mark.slow
 @pytest.mark.light
 def test_resuming_a_finished_run_changes_nothing(algo, whole, tmp_path):
@@ -512,6 +531,9 @@ def never_compiles(monkeypatch):
         ({"num_seeds": 2, "hyper": ppo.Hyper(gamma=jnp.ones(3))}, r"hyper\.gamma has shape \(3,\); num_seeds=2 needs"),
         ({"key": jax.random.split(KEY, 3)}, r"key has shape \(3,\)"),
         ({"total_steps": 0}, "total_steps=0"),
+        ({"total_steps": 2**31 * 16}, "that is 2147483648 updates; at most 2147483647 are counted"),
+        ({"hyper": ppo.Hyper(gamma=1.5)}, r"hyper\.gamma=1\.5: it must be between 0 and 1"),
+        ({"hyper": ppo.Hyper(anneal_steps=5_000_000_000)}, r"hyper\.anneal_steps=5000000000: .* at most 2147483647"),
     ],
 )
 def test_impossible_arguments_lose_nothing(algo, whole, never_compiles, bad, message):
@@ -520,6 +542,11 @@ def test_impossible_arguments_lose_nothing(algo, whole, never_compiles, bad, mes
     with pytest.raises(ValueError, match=message):
         fit(algo, arguments.pop("key"), arguments.pop("total_steps"), **arguments)
     assert {p: p.read_bytes() for p in whole[1].rglob("*") if p.is_file()} == before
+
+
+def test_steps_beyond_the_counter_are_told(algo):
+    with pytest.warns(UserWarning, match="stands still from 2147483647 on"), pytest.raises(ValueError, match="keep=0"):
+        fit(algo, KEY, 5_000_000_000, keep=0, progress=False)
 
 
 def test_a_logger_that_is_not_installed(algo, whole, never_compiles, monkeypatch):

@@ -219,8 +219,10 @@ class Environment:
 
 def check_params(env: Environment, params: Any) -> None:
     """Raise ValueError for concrete params that no episode can have (what every task has, then `validate`)."""
-    if np.min(params.max_steps) < 1:
-        raise ValueError(f"{env.id}: max_steps={np.min(params.max_steps)}: an episode has at least one step.")
+    with jax.ensure_compile_time_eval():  # it may be computed from concrete params, in a trace of something else
+        shortest = int(np.min(np.asarray(params.max_steps)))
+    if shortest < 1:
+        raise ValueError(f"{env.id}: max_steps={shortest}: an episode has at least one step.")
     env.validate(params)
 
 

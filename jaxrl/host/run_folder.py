@@ -147,13 +147,18 @@ class RunFolder:
                 raise ValueError("no object")
             return config
         except (OSError, ValueError) as error:
-            if runs := sorted(path.name for path in self.path.glob("runs-*") if (self.path / "plan.json").exists()):
-                raise RunFolderError(
-                    f"{self.path} is a sweep's folder, of the runs in {', '.join(runs)}: name one of these to plot it; "
-                    f"`jaxrl sweep` with the same words, `--out {self.path}` and `--resume` goes on with all; "
-                    "table.md compares them, and `jaxrl train` with a row's settings makes a run to evaluate."
-                ) from error
+            self.refuse_sweep()
             raise RunFolderError(f"{self.path} holds no run: it has no readable config.json.") from error
+
+    def refuse_sweep(self) -> None:
+        """Raise RunFolderError, which says what would do, for the folder of a sweep."""
+        if (self.path / "plan.json").exists():
+            runs = sorted(path.name for path in self.path.glob("runs-*"))
+            raise RunFolderError(
+                f"{self.path} is a sweep's folder, of the runs in {', '.join(runs)}: name one of these "
+                f"to plot it; `jaxrl sweep` with the same words, `--out {self.path}` and `--resume` goes on with all; "
+                "table.md compares them, and `jaxrl train` with a row's settings makes a run to evaluate."
+            )
 
     def truncate(self, update: int) -> None:
         """Forget what was logged after `update`, so that a resumed run has no row twice; warns where rows up to it are

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -479,6 +480,30 @@ def test_the_watchdog_speaks_of_a_late_update_only(monkeypatch, capfd):
     with pace.watch(1, 0):
         time.sleep(0.1)
     assert capfd.readouterr().err == ""
+
+
+def test_without_a_terminal_progress_is_lines(algo, capsys):
+    """`jaxrl train > log`: a line every tenth of the run and no other, unless a tenth takes long."""
+    known = SimpleNamespace(recent_return=np.array([3.0]))
+    with progress.Display(True, 200, 0, algo) as display:
+        display.compiling()
+        display.compiled(1.5)
+        for done in range(1, 201):
+            display.advanced(done, known, {}, done * 0.1)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["ppo CartPole-v1: compiling", "ppo CartPole-v1: compiled in 1.5 s"] and len(lines) == 12
+    assert (
+        lines[2] == ("ppo CartPole-v1: 320 steps, update 20 of 200: return 3.0, 0k steps/s, compiled in 1.5 s")
+        and "update 200 of 200" in lines[-1]
+    )
+
+
+def test_a_tenth_that_takes_long_has_lines_too(algo, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_PER_LINE", 0.0)
+    with progress.Display(True, 1000, 0, algo) as display:
+        for done in (1, 2, 3):
+            display.advanced(done, SimpleNamespace(recent_return=None), {}, 1.0)
+    assert len(capsys.readouterr().out.splitlines()) == 3
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +21,7 @@ from jaxrl.algos.curricula import plr
 from jaxrl.host import checkpoint, progress, training_program
 from jaxrl.host.checkpoint import CheckpointError
 from jaxrl.host.fit import DivergenceError, fit, load
+from jaxrl.host.history import History
 from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows
 
 CONFIG = ppo.Config(num_envs=2, num_steps=8, hidden=(8,), num_epochs=1, num_minibatches=1)
@@ -484,7 +484,8 @@ def test_the_watchdog_speaks_of_a_late_update_only(monkeypatch, capfd):
 
 def test_without_a_terminal_progress_is_lines(algo, capsys):
     """`jaxrl train > log`: a line every tenth of the run and no other, unless a tenth takes long."""
-    known = SimpleNamespace(recent_return=np.array([3.0]))
+    known = History(None, (), {}, None, 1, 16)
+    known.recent_return = np.array(3.0)
     with progress.Display(True, 200, 0, algo) as display:
         display.compiling()
         display.compiled(1.5)
@@ -502,7 +503,7 @@ def test_a_tenth_that_takes_long_has_lines_too(algo, capsys, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS_PER_LINE", 0.0)
     with progress.Display(True, 1000, 0, algo) as display:
         for done in (1, 2, 3):
-            display.advanced(done, SimpleNamespace(recent_return=None), {}, 1.0)
+            display.advanced(done, History(None, (), {}, None, 1, 16), {}, 1.0)
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 

@@ -11,10 +11,11 @@ from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool
 
 from jaxrl import registry
-from jaxrl.environment import Environment, Replaceable, is_concrete, pytree, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, Replaceable, check_params, is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv, rows_where, vectorize
@@ -328,12 +329,29 @@ def starting_values(algo_hyper: type, venv: VectorEnv, hyper: Any, env_params: A
         raise TypeError(
             f"hyper is a {type(hyper).__qualname__} of {type(hyper).__module__}, not this algorithm's Hyper."
         )
+    check_hyper(hyper)
     values = {name.name: getattr(hyper, name.name) for name in dataclasses.fields(hyper)}
     hyper = hyper.replace(**{name: _like(x, getattr(defaults, name)) for name, x in values.items()})
     env_params = strongly_typed(venv.default_params if env_params is None else env_params)
     if is_concrete(env_params):
-        venv.env.validate(env_params)
+        check_params(venv.env, env_params)
     return hyper, env_params
+
+
+WITHIN_ONE = ("gamma", "int_gamma", "gae_lambda", "q_lambda", "td_lambda", "discount")
+"""Fields of a Hyper that weigh what comes later by their powers."""
+
+
+def check_hyper(hyper: Any) -> None:
+    """Raise ValueError for a discount outside [0, 1] and an integer beyond int32. Traced values are let pass."""
+    for name in (f.name for f in dataclasses.fields(hyper)):
+        value = getattr(hyper, name)
+        if isinstance(value, int) and abs(value) > NO_LIMIT:
+            raise ValueError(f"hyper.{name}={value}: integers are kept in 32 bits, at most {NO_LIMIT}.")
+        if name in WITHIN_ONE and is_concrete(value):
+            outside = [x for x in np.ravel(np.asarray(value, float)) if not 0 <= x <= 1]
+            for x in outside[:1]:
+                raise ValueError(f"hyper.{name}={x:g}: it must be between 0 and 1.")
 
 
 def _like(x: Any, default: Any) -> Any:

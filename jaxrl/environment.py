@@ -81,19 +81,23 @@ def _pytree(cls: Any, static: tuple[str, ...]) -> Any:
 
 
 def strongly_typed(tree: PyTree) -> PyTree:
-    """Every leaf as a jax array with a strong dtype: floats in the default precision, python integers as int32.
+    """Every leaf as a jax array with a strong dtype: floats in the default precision, python integers as int32, which
+    raises ValueError for larger ones.
 
     Python scalars and weakly typed arrays compile again when a strongly typed one follows.
     """
 
-    def leaf(x):
+    def leaf(path, x):
         if isinstance(x, bool):
             return jnp.asarray(x, bool)
         if isinstance(x, int):
+            if abs(x) > NO_LIMIT:
+                name = jax.tree_util.keystr(path, simple=True, separator=".")
+                raise ValueError(f"{name}={x}: integers are kept in 32 bits, at most {NO_LIMIT}.")
             return jnp.asarray(x, jnp.int32)
         return jnp.asarray(x, jnp.result_type(float)) if isinstance(x, float) else jnp.asarray(x, jnp.asarray(x).dtype)
 
-    return jax.tree.map(leaf, tree)
+    return jax.tree_util.tree_map_with_path(leaf, tree)
 
 
 def is_concrete(tree: PyTree) -> bool:
@@ -192,7 +196,7 @@ class Environment:
     def reset(self, key: Array, params: Any) -> tuple[Any, Any]:
         """Start an episode: `(obs, state)`. Raises ValueError (from `validate`) for unusable concrete params."""
         if is_concrete(params):
-            self.validate(params)
+            check_params(self, params)
         initial_key, observe_key = (key, key) if self.deterministic else jax.random.split(key)
         state = self.initial(initial_key, params)
         return self.observe(observe_key, state, params), state
@@ -211,6 +215,15 @@ class Environment:
             state = fence(state)
         truncated = truncated | (state.time >= params.max_steps)
         return TimeStep(self.observe(observe_key, state, params), state, reward, terminated, truncated, info)
+
+
+def check_params(env: Environment, params: Any) -> None:
+    """Raise ValueError for concrete params that no episode can have (what every task has, then `validate`)."""
+    with jax.ensure_compile_time_eval():  # it may be computed from concrete params, in a trace of something else
+        shortest = int(np.min(np.asarray(params.max_steps)))
+    if shortest < 1:
+        raise ValueError(f"{env.id}: max_steps={shortest}: an episode has at least one step.")
+    env.validate(params)
 
 
 def check_action(env: Environment, action: Any, params: Any) -> None:

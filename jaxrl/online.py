@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxrl import registry
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, starting_values
 from jaxrl.environment import NO_LIMIT, Environment, pytree
 from jaxrl.math import fast_key, fast_split
 from jaxrl.rollout import Ends, ends_of, ticked
-from jaxrl.spaces import Discrete
+from jaxrl.spaces import Box, Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
 
@@ -209,12 +211,28 @@ def discrete_sizes(name: str, env: Environment | VectorEnv) -> tuple[int, int]:
 
 
 def num_arms(name: str, env: Environment | VectorEnv) -> int:
-    """The number of actions of a bandit. Raises ValueError where they are not Discrete."""
+    """The number of arms of a bandit, a task whose dynamics no action changes. Raises ValueError for another task, or
+    actions that are not Discrete.
+    """
     env = env.env if isinstance(env, VectorEnv) else env
     space = env.action_space(env.default_params)
     if not isinstance(space, Discrete):
         raise ValueError(f"{name} chooses among Discrete arms, {env.id} has {space}.")
+    if not _of_bandit(env.observation_space(env.default_params), space.n):
+        hint = ", ".join(registry.algos_for(space))
+        raise ValueError(
+            f"{name} plays bandits (`jaxrl envs bandit`), whose observation says nothing or has a row of features for "
+            f"each arm; {env.id} has states. These act there: {hint}."
+        )
     return space.n
+
+
+def _of_bandit(obs: Space, arms: int) -> bool:
+    if isinstance(obs, Discrete):
+        return obs.n == 1
+    if not isinstance(obs, Box):
+        return False
+    return bool(np.all(obs.low == obs.high)) or (len(obs.shape) == 2 and obs.shape[0] == arms)
 
 
 def random_argmax(x: Float[Array, " n"], key: Array) -> Int[Array, ""]:

@@ -36,7 +36,7 @@ def save(folder: str | Path, step: int, state: PyTree, description: dict[str, An
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    final, partial = folder / f"{step:012d}", folder / f".{step:012d}.partial"
+    final, partial = path_of(folder, step), folder / f".{step:012d}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     _checkpointer().save((partial / "arrays").absolute(), _as_list(state))
@@ -54,14 +54,19 @@ def save(folder: str | Path, step: int, state: PyTree, description: dict[str, An
     _flush_folder(folder)
     kept = [s for s in steps(folder) if s <= step][-keep:]
     for other in set(steps(folder)) - set(kept):
-        shutil.rmtree(folder / f"{other:012d}", ignore_errors=True)
+        shutil.rmtree(path_of(folder, other), ignore_errors=True)
     return final
 
 
 def steps(folder: str | Path) -> list[int]:
     """The steps of which there is a checkpoint, ascending."""
     folder = Path(folder)
-    return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit() and p.is_dir()) if folder.is_dir() else []
+    return sorted(int(p.name) for p in folder.glob("[0-9]" * 12) if p.is_dir())
+
+
+def path_of(folder: str | Path, step: int) -> Path:
+    """Where the checkpoint of a step is."""
+    return Path(folder) / f"{step:012d}"
 
 
 def restore(folder: str | Path, target: PyTree, description: dict[str, Any]) -> tuple[int, PyTree]:
@@ -74,7 +79,7 @@ def restore(folder: str | Path, target: PyTree, description: dict[str, Any]) -> 
         target: the state's structure, as `jax.eval_shape` gives it.
     """
     for step in reversed(steps(folder)):
-        path = Path(folder) / f"{step:012d}"
+        path = path_of(folder, step)
         try:
             manifest = read_manifest(path)
         except CheckpointError as error:
@@ -101,13 +106,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _compare(path: Path, manifest: dict[str, Any], target: PyTree, description: dict[str, Any]) -> None:
-    there, here = _flat(manifest["description"]), _flat(json.loads(json.dumps(description)))
-    for name in sorted({*there, *here}):
-        if json.dumps(there.get(name)) != json.dumps(here.get(name)):  # as text, where NaN equals NaN
-            raise CheckpointError(
-                f"Checkpoint {path} is of another run: {name} is {there.get(name)!r} there, {here.get(name)!r} here. "
-                "Use the settings it was made with, or another run folder."
-            )
+    if differs := difference(manifest["description"], description):
+        raise CheckpointError(
+            f"Checkpoint {path} is of another run: {differs}. Use the settings it was made with, or another run folder."
+        )
     there, here = manifest["leaves"], _leaves(target)
     for name in [*there, *(n for n in here if n not in there)]:
         if there.get(name) != here.get(name):
@@ -115,6 +117,15 @@ def _compare(path: Path, manifest: dict[str, Any], target: PyTree, description: 
                 f"Checkpoint {path} does not fit: leaf {name} is {there.get(name)} there, {here.get(name)} here. "
                 "Use the settings it was made with, or another run folder."
             )
+
+
+def difference(there: dict[str, Any], here: dict[str, Any]) -> str | None:
+    """Where two descriptions differ first, in words."""
+    there, here = _flat(json.loads(json.dumps(there))), _flat(json.loads(json.dumps(here)))
+    for name in sorted({*there, *here}):
+        if json.dumps(there.get(name)) != json.dumps(here.get(name)):  # as text, where NaN equals NaN
+            return f"{name} is {there.get(name)!r} there, {here.get(name)!r} here"
+    return None
 
 
 def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:

@@ -7,6 +7,8 @@ versions). What it logs is in `history`; how long a call takes, what is shown an
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, deployment, num_updates
-from jaxrl.environment import Environment
+from jaxrl.environment import NO_LIMIT, Environment
 from jaxrl.evaluation import evaluate
 from jaxrl.host import checkpoint
 from jaxrl.host.history import History
@@ -77,15 +79,25 @@ def fit(
         checkpoint_every: steps between checkpoints; default a tenth of the run. `keep`: how many stay.
         log_every: updates averaged into one logged row; default makes about a thousand rows.
         loggers: "tensorboard", "wandb", beside the JSONL and CSV that are always written.
-        resume: go on from the newest whole checkpoint in `out`, or start if there is none.
+        resume: go on from the newest whole checkpoint in `out`, or start if there is none. A larger `total_steps` makes
+            the run longer: its state is that of a run asked for so many from the start.
+        overwrite: replace a run in `out`: the files that jaxrl wrote there, no others.
         on_progress: called after each compiled call with the updates done and the last row.
         extra: JSON values to keep in config.json.
 
     Raises:
         DivergenceError: a single run met NaN or infinity (of several seeds, the ones that did are frozen and reported).
-        RunFolderError, CheckpointError, ValueError: bad input, before any training.
+        RunFolderError, CheckpointError, ValueError: bad input, or another process writes `out`; before any training.
     """
     updates = num_updates(algo, total_steps)
+    if updates > NO_LIMIT:
+        raise ValueError(f"total_steps={total_steps}: that is {updates} updates; at most {NO_LIMIT} are counted.")
+    if updates * algo.steps_per_update > NO_LIMIT:
+        warnings.warn(
+            f"total_steps={total_steps}: what a state counts in steps (schedules, warm-ups) stands still from "
+            f"{NO_LIMIT} on; logged steps are right.",
+            stacklevel=2,
+        )
     counts = {
         "num_seeds": num_seeds,
         "eval_every": eval_every,
@@ -118,51 +130,65 @@ def fit(
     settings |= {"eval_every": eval_every, "eval_episodes": eval_episodes, "eval_policy": deployment(algo, eval_greedy)}
     settings |= extra or {}
     folder = None if out is None else RunFolder(out)
-    done, carry = 0, None
-    if folder is not None:
-        folder.create(settings, resume=resume, overwrite=overwrite)
-        if resume and checkpoint.steps(folder.checkpoints):
-            done, carry = checkpoint.restore(folder.checkpoints, program.shapes(), identity)
-        else:
-            write_json(folder.config, settings)  # what is resumed before its first checkpoint may have been another run
-        folder.truncate(done)
-    history = History(folder, loggers, settings, num_seeds, log_every, algo.steps_per_update)
-    carry = program.start() if carry is None else carry
-    saved = done if done else None
-    with Display(progress, updates, done, algo) as display, interruptible() as interrupted, history:
-        display.compiling()
-        display.compiled(program.compile(carry))
-        pace = Pace()
-        while done < updates and not (interrupted.is_set() and done % log_every == 0):  # no row is cut in two
-            gaps = (eval_gap, save_gap, log_every) if interrupted.is_set() else (eval_gap, save_gap)
-            boundary = min(updates, *((done // gap + 1) * gap for gap in gaps))
-            count = min(boundary - done, pace.updates())
-            with pace.watch(count, done):
-                carry, rows = program.call(carry, done, count)
-                rows = {name: np.asarray(x)[:count] for name, x in rows.items()}
-            done += count
-            problems = program.diverged(carry)
-            history.add(done - count, program.without_diverged(carry, done - count, rows), last=done == updates)
-            if problems and (num_seeds is None or len(problems) == num_seeds):
-                display.message("; ".join(f"seed {seed}: {what}" for seed, what in problems.items()))
-                kept = f" The last good checkpoint is at update {saved}." if saved else " No checkpoint had been made."
-                raise DivergenceError(next(iter(problems.values())) + "." + kept)
-            if (done % eval_gap == 0 or done == updates) and eval_every is not None:
-                history.evaluated(done, evaluator(carry[0], done))
-            if folder is not None and (done % save_gap == 0 or done == updates):
+    with contextlib.nullcontext() if folder is None else folder.locked():
+        done, carry = 0, None
+        if folder is not None:
+            folder.create(settings, resume=resume, overwrite=overwrite)
+            if resume and checkpoint.steps(folder.checkpoints):
+                done, carry = checkpoint.restore(folder.checkpoints, program.shapes(), identity)
+                kept = folder.read_config()
+                if done > updates:
+                    raise ValueError(
+                        f"total_steps={total_steps}: {out} is at step {done * algo.steps_per_update} already."
+                    )
+                if kept.get("total_steps") != total_steps:  # the run is made longer
+                    write_json(folder.config, {**kept, "total_steps": total_steps, **(extra or {})})
+            else:
+                write_json(
+                    folder.config, settings
+                )  # what is resumed before its first checkpoint may have been another run
+            folder.truncate(done)
+        history = History(folder, loggers, settings, num_seeds, log_every, algo.steps_per_update)
+        carry = program.start() if carry is None else carry
+        saved = done if done else None
+        with Display(progress, updates, done, algo) as display, interruptible() as interrupted, history:
+            display.compiling()
+            display.compiled(program.compile(carry))
+            pace = Pace()
+            while done < updates and not (interrupted.is_set() and done % log_every == 0):  # no row is cut in two
+                gaps = (eval_gap, save_gap, log_every) if interrupted.is_set() else (eval_gap, save_gap)
+                boundary = min(updates, *((done // gap + 1) * gap for gap in gaps))
+                count = min(boundary - done, pace.updates())
+                with pace.watch(count, done):
+                    carry, rows = program.call(carry, done, count)
+                    rows = {name: np.asarray(x)[:count] for name, x in rows.items()}
+                done += count
+                problems = program.diverged(carry)
+                history.add(done - count, program.without_diverged(carry, done - count, rows), last=done == updates)
+                if problems and (num_seeds is None or len(problems) == num_seeds):
+                    display.message("; ".join(f"seed {seed}: {what}" for seed, what in problems.items()))
+                    kept = (
+                        f" The last good checkpoint is at update {saved}." if saved else " No checkpoint had been made."
+                    )
+                    raise DivergenceError(next(iter(problems.values())) + "." + kept)
+                if (done % eval_gap == 0 or done == updates) and eval_every is not None:
+                    history.evaluated(done, evaluator(carry[0], done))
+                if folder is not None and (done % save_gap == 0 or done == updates):
+                    checkpoint.save(folder.checkpoints, done, carry, identity, keep)
+                    saved = done
+                display.advanced(done, history, problems, pace.seconds)
+                if on_progress is not None:
+                    on_progress(done, history.last)
+            if folder is not None and done and saved != done:  # interrupted
                 checkpoint.save(folder.checkpoints, done, carry, identity, keep)
-                saved = done
-            display.advanced(done, history, problems, pace.seconds)
-            if on_progress is not None:
-                on_progress(done, history.last)
-        if folder is not None and done and saved != done:  # interrupted
-            checkpoint.save(folder.checkpoints, done, carry, identity, keep)
-    result = FitResult(carry[0], history.metrics(), history.evaluations, program.diverged(carry), done < updates)
-    if folder is not None:
-        ended = {"diverged": result.diverged, "interrupted": result.interrupted}
-        steps = done * algo.steps_per_update
-        write_json(folder.summary, {"updates": done, "steps": steps, **display.times(), **history.summary(), **ended})
-    return result
+        result = FitResult(carry[0], history.metrics(), history.evaluations, program.diverged(carry), done < updates)
+        if folder is not None:
+            ended = {"diverged": result.diverged, "interrupted": result.interrupted}
+            steps = done * algo.steps_per_update
+            write_json(
+                folder.summary, {"updates": done, "steps": steps, **display.times(), **history.summary(), **ended}
+            )
+        return result
 
 
 def load(

@@ -21,6 +21,7 @@ def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarra
     """
     rows = read_rows(RunFolder(folder).metrics)
     if not rows:
+        RunFolder(folder).refuse_sweep()
         raise RunFolderError(f"{folder} has no metrics yet.")
     if metric not in rows[-1]:
         names = ", ".join(k for k in rows[-1] if k not in ("update", "step"))

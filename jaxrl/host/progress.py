@@ -1,4 +1,4 @@
-"""What passes while `fit` runs: how many updates a call makes, Ctrl-C, the progress bar."""
+"""What passes while `fit` runs: how many updates a call makes, Ctrl-C, the progress bar or lines."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from jaxrl.host import training_program
 from jaxrl.host.history import History
 
 SECONDS_PER_CALL = 0.5  # how often the display moves
+LINES, SECONDS_PER_LINE = 10, 60.0  # where there is no terminal: a line every tenth of the run, or minute
 WATCHDOG_SECONDS = 5.0  # shorter calls are not worth a complaint
 
 
@@ -82,7 +83,7 @@ def interruptible() -> Iterator[threading.Event]:
 
 @dataclasses.dataclass
 class Display:
-    """The progress bar, and the clock behind it."""
+    """The progress bar, or lines where the output is no terminal, and the clock behind it."""
 
     shown: bool
     updates: int
@@ -92,7 +93,12 @@ class Display:
     def __enter__(self) -> Display:
         self.compile_seconds, self.run_seconds, self.at = 0.0, 0.0, self.start
         self.bar: Any = None
+        self.lines, self.said, self.said_at = False, self.start, time.perf_counter()
         if self.shown:
+            from rich import get_console
+
+            self.lines = not (get_console().is_terminal or get_console().is_jupyter)
+        if self.shown and not self.lines:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
             from rich.table import Column
 
@@ -107,8 +113,7 @@ class Display:
                 TextColumn("{task.fields[note]}", table_column=Column()),
             )
             self.bar.start()
-            name = f"{self.algo.name} {self.algo.venv.env.id}"
-            self.task = self.bar.add_task(name, total=self.updates, completed=self.start, note="")
+            self.task = self.bar.add_task(self._name(), total=self.updates, completed=self.start, note="")
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -136,8 +141,21 @@ class Display:
     def message(self, text: str) -> None:
         if self.bar is not None:
             self.bar.console.print(text)
+        elif self.lines:
+            print(text, flush=True)
+
+    def _name(self) -> str:
+        return f"{self.algo.name} {self.algo.venv.env.id}"
 
     def _note(self, note: str, done: int | None = None) -> None:
+        now = time.perf_counter()
+        due = done is None or done == self.updates or LINES * done // self.updates > LINES * self.said // self.updates
+        if self.lines and (due or now - self.said_at > SECONDS_PER_LINE):
+            if done is not None:
+                self.said = done
+                note = f"{done * self.algo.steps_per_update:,} steps, update {done} of {self.updates}: {note}"
+            self.said_at = now
+            print(f"{self._name()}: {note}", flush=True)
         if self.bar is not None:
             self.bar.update(self.task, note=note, **({} if done is None else {"completed": done}))
 

@@ -5,8 +5,10 @@ config.json, metrics.jsonl, metrics.csv, evaluations.jsonl, summary.json, checkp
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
+import errno
 import functools
 import hashlib
 import inspect
@@ -18,11 +20,20 @@ import re
 import shutil
 import subprocess
 import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+
+from jaxrl.host import checkpoint
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 
 class RunFolderError(Exception):
@@ -33,6 +44,8 @@ class RunFolder:
     """Paths and append-only logs of a run."""
 
     def __init__(self, path: str | Path) -> None:
+        if path == "":
+            raise ValueError('out="": name a folder.')
         self.path = Path(path)
         self.config = self.path / "config.json"
         self.metrics = self.path / "metrics.jsonl"
@@ -43,44 +56,143 @@ class RunFolder:
         self.media = self.path / "media"
         self.tensorboard = self.path / "tensorboard"
 
-    def create(self, config: dict[str, Any], *, resume: bool = False, overwrite: bool = False) -> None:
-        """Make the folder and write its config. Raises RunFolderError if it exists (say `resume` or `overwrite`) or
-        cannot be written.
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder, which is made if need be, against other processes.
+
+        The lock is the operating system's, on the folder itself: it leaves no file and ends with the process, however
+        that ends. Where there is none (Windows, some network file systems) nothing is held. Raises RunFolderError when
+        another holds it, or the folder cannot be made.
         """
-        try:
+        with contextlib.ExitStack() as stack:
+            with _as_folder_errors(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                if fcntl is not None:
+                    handle = os.open(self.path, os.O_RDONLY)
+                    stack.callback(os.close, handle)  # which releases it
+                    try:
+                        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except BlockingIOError as error:
+                        message = f"{self.path} is being written by another process: let it end, or name another."
+                        raise RunFolderError(message) from error
+                    except OSError as error:
+                        if error.errno not in (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EBADF, errno.EINVAL):
+                            raise
+            yield
+
+    def create(self, config: dict[str, Any], *, resume: bool = False, overwrite: bool = False) -> None:
+        """Make the folder and write its config. One in which nothing was trained is taken as if it were new.
+
+        Raises RunFolderError if it holds a run (say `resume` or `overwrite`), something of another program under a name
+        of a run's files, or cannot be written.
+        """
+        with _as_folder_errors(self.path):
+            self._check_own()
             if self.config.exists() and not resume:
-                if not overwrite:
+                if not overwrite and self._trained():
                     raise RunFolderError(f"{self.path} holds a run already: resume it, overwrite it, or name another.")
-                for file in (self.config, self.metrics, self.table, self.evaluations, self.summary):
-                    file.unlink(missing_ok=True)
-                shutil.rmtree(self.checkpoints, ignore_errors=True)
-                shutil.rmtree(self.media, ignore_errors=True)
-                shutil.rmtree(self.tensorboard, ignore_errors=True)
+                self.clear()
             self.path.mkdir(parents=True, exist_ok=True)
             probe = self.path / ".writable"
             probe.touch()
             probe.unlink()
             if not self.config.exists():
                 write_json(self.config, config)
-        except OSError as error:
-            raise RunFolderError(f"Cannot write to {self.path} ({error.strerror}): choose another folder.") from error
+
+    def _check_own(self) -> None:
+        """Raise RunFolderError for files that no run of ours wrote: it writes its config first, and removes it last."""
+        if self.config.exists():
+            try:
+                own = {"algorithm", "env", "hyper"} <= self.read_config().keys()
+            except RunFolderError:
+                own = False
+            if not own:
+                raise RunFolderError(f"{self.config} is damaged, or not jaxrl's: name another folder.")
+            return
+        there = [file for file in (self.metrics, self.table, self.evaluations, self.summary) if file.exists()]
+        if checkpoint.steps(self.checkpoints):
+            there.append(self.checkpoints)
+        for file in there:
+            raise RunFolderError(f"{file} is of no run of jaxrl (no config.json beside it): name another folder.")
+
+    def _trained(self) -> bool:
+        return bool(checkpoint.steps(self.checkpoints) or read_rows(self.metrics) or read_rows(self.evaluations))
+
+    def clear(self) -> None:
+        """Remove what jaxrl wrote, by name, and no other file."""
+        for step in checkpoint.steps(self.checkpoints):
+            shutil.rmtree(checkpoint.path_of(self.checkpoints, step), ignore_errors=True)
+        for partial in self.checkpoints.glob(".*.partial"):
+            shutil.rmtree(partial, ignore_errors=True)
+        own = [
+            self.metrics,
+            self.table,
+            self.evaluations,
+            self.summary,
+            *self.tensorboard.glob("events.out.tfevents.*"),
+        ]
+        own += [self.path / f"policy.{kind}" for kind in ("h", "onnx", "stablehlo")]
+        own += [self.media / name for name in ("curve.png", "policy.gif")]
+        for file in (*own, self.config):
+            file.unlink(missing_ok=True)
+        for folder in (self.checkpoints, self.media, self.tensorboard):
+            with contextlib.suppress(OSError):  # not there, or with files of others
+                folder.rmdir()
 
     def read_config(self) -> dict[str, Any]:
         """The config of an existing run. Raises RunFolderError where there is none."""
         try:
-            return json.loads(self.config.read_text())
+            config = json.loads(self.config.read_text())
+            if not isinstance(config, dict):
+                raise ValueError("no object")
+            return config
         except (OSError, ValueError) as error:
+            self.refuse_sweep()
             raise RunFolderError(f"{self.path} holds no run: it has no readable config.json.") from error
 
+    def refuse_sweep(self) -> None:
+        """Raise RunFolderError, which says what would do, for the folder of a sweep."""
+        if (self.path / "plan.json").exists():
+            runs = sorted(path.name for path in self.path.glob("runs-*"))
+            raise RunFolderError(
+                f"{self.path} is a sweep's folder, of the runs in {', '.join(runs)}: name one of these "
+                f"to plot it; `jaxrl sweep` with the same words, `--out {self.path}` and `--resume` goes on with all; "
+                "table.md compares them, and `jaxrl train` with a row's settings makes a run to evaluate."
+            )
+
     def truncate(self, update: int) -> None:
-        """Forget what was logged after `update`, so that a resumed run has no row twice."""
+        """Forget what was logged after `update`, so that a resumed run has no row twice; warns where rows up to it are
+        missing.
+        """
         for file in (self.metrics, self.evaluations):
             rows = [row for row in read_rows(file) if row["update"] <= update]
             _write(file, "".join(json.dumps(row) + "\n" for row in rows))
+            last = rows[-1]["update"] if rows else 0
+            if file == self.metrics and last < update:
+                warnings.warn(
+                    f"{file} ends at update {last} and the checkpoint is at {update}: the rows between are "
+                    "missing, and curves will have a gap.",
+                    stacklevel=2,
+                )
         if self.table.exists():
             lines = self.table.read_text().splitlines(keepends=True)
-            whole = [line for line in lines[1:] if line.endswith("\n") and int(line.split(",", 1)[0]) <= update]
+            whole = [line for line in lines[1:] if line.endswith("\n") and _update_of(line, self.table) <= update]
             _write(self.table, "".join(lines[:1] + whole if whole else []))
+
+
+def _update_of(line: str, table: Path) -> int:
+    try:
+        return int(line.split(",", 1)[0])
+    except ValueError as error:
+        raise RunFolderError(f"{table}: {line.strip()[:60]!r} is no row. Remove the line, or the file.") from error
+
+
+@contextlib.contextmanager
+def _as_folder_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(f"Cannot write to {path} ({error.strerror}): choose another folder.") from error
 
 
 class Logger:
@@ -221,11 +333,24 @@ def tree_values(tree: Any) -> dict[str, Any]:
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL file; a last line that a kill cut short is left out."""
+    """The rows of a JSONL file; a last line that a kill cut short is left out.
+
+    Raises RunFolderError, with file and line, for one that is no row.
+    """
     if not file.exists():
         return []
-    lines = file.read_text().splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    lines = file.read_text(errors="replace").splitlines(keepends=True)
+    return [_row(line, file, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
+
+
+def _row(line: str, file: Path, number: int) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+        if not isinstance(row, dict) or not {"update", "step"} <= row.keys():
+            raise ValueError("it has no update and step")
+        return row
+    except ValueError as error:
+        raise RunFolderError(f"{file}, line {number} is no row ({error}): remove it, or bring it back.") from error
 
 
 def write_json(file: Path, value: Any) -> None:

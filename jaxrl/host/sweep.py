@@ -6,11 +6,11 @@ checkpoints and resume are those of a run. What would not fit into memory is spl
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,9 +21,10 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, complete, names_of, with_fields
-from jaxrl.environment import Environment
+from jaxrl.environment import Environment, strongly_typed
+from jaxrl.host import checkpoint
 from jaxrl.host.fit import DivergenceError, fit
-from jaxrl.host.run_folder import RunFolder, write_json
+from jaxrl.host.run_folder import RunFolder, description, tree_values, write_json
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 Point = dict[str, int | float]
@@ -118,8 +119,8 @@ def sweep(
         at_once: runs in one program; default: as many as fit the free memory, which a device out of memory halves.
         resume: finished programs in `out` are read, not run again; an unfinished one goes on.
 
-    Raises ValueError for a field that `Hyper` lacks, points of different fields, no points, or a single run that
-    exceeds the memory.
+    Raises ValueError for a field that `Hyper` lacks, points of different fields, no points, a single run that exceeds
+    the memory, or to resume another sweep; RunFolderError where another process writes `out`.
     """
     if num_seeds < 1 or (at_once is not None and at_once < 1):
         raise ValueError(f"num_seeds={num_seeds}, at_once={at_once}: they must be at least 1.")
@@ -135,65 +136,76 @@ def sweep(
     runs = [(point, seed) for point in points for seed in range(num_seeds)]
     keys = jax.random.split(key, num_seeds)
     plan = None if out is None else Path(out) / "plan.json"
-    if plan is not None and resume and plan.exists():
-        programs = [tuple(bounds) for bounds in json.loads(plan.read_text())["programs"]]
-    else:
-        size = _runs_at_once(len(runs), bytes_a_run(algo, hyper, env_params)) if at_once is None else at_once
-        programs = _programs(0, len(runs), size)
-    returns: list[float] = []
-    while len(returns) < len(runs):
-        if plan is not None:
-            plan.parent.mkdir(parents=True, exist_ok=True)
-            settings = [{**point, "seed": seed} for point, seed in runs]
-            write_json(plan, {"programs": programs, "total_steps": total_steps, "runs": settings})
-        first, end = next(bounds for bounds in programs if bounds[0] == len(returns))
-        chunk = runs[first:end]
-        folder = None if out is None else RunFolder(Path(out) / f"runs-{first:04d}-{end - 1:04d}")
-        if resume and folder is not None and folder.summary.exists():
-            finished = json.loads(folder.summary.read_text())
-            if not finished["interrupted"]:
-                returns += _with_diverged(finished["evaluation"], finished["diverged"])
+    settings = {
+        "total_steps": total_steps,
+        "runs": {str(i): {**point, "seed": seed} for i, (point, seed) in enumerate(runs)},
+        "description": {**description(algo, None), "hyper": tree_values(strongly_typed(hyper))},
+    }
+    with contextlib.nullcontext() if out is None else RunFolder(out).locked():
+        if plan is not None and resume and plan.exists():
+            kept = json.loads(plan.read_text())
+            programs = [tuple(bounds) for bounds in kept.pop("programs")]
+            if differs := checkpoint.difference(kept, settings):
+                raise ValueError(
+                    f"{out} holds another sweep: {differs}. Go on with the same settings, or name another folder."
+                )
+        else:
+            size = _runs_at_once(len(runs), bytes_a_run(algo, hyper, env_params)) if at_once is None else at_once
+            programs = _programs(0, len(runs), size)
+        returns: list[float] = []
+        while len(returns) < len(runs):
+            if plan is not None:
+                write_json(plan, {"programs": programs, **settings})
+            first, end = next(bounds for bounds in programs if bounds[0] == len(returns))
+            chunk = runs[first:end]
+            folder = None if out is None else RunFolder(Path(out) / f"runs-{first:04d}-{end - 1:04d}")
+            if resume and folder is not None and folder.summary.exists():
+                finished = json.loads(folder.summary.read_text())
+                if not finished["interrupted"]:
+                    returns += _with_diverged(finished["evaluation"], finished["diverged"])
+                    continue
+            varied = {name: np.array([point[name] for point, _ in chunk]) for name in points[0]}
+            try:
+                result = fit(
+                    algo,
+                    keys[np.array([seed for _, seed in chunk])],
+                    total_steps,
+                    hyper=with_fields(hyper, varied),
+                    env_params=env_params,
+                    num_seeds=len(chunk),
+                    eval_every=total_steps,
+                    eval_episodes=eval_episodes,
+                    eval_env=eval_env,
+                    eval_env_params=env_params,
+                    eval_max_steps=eval_max_steps,
+                    eval_greedy=eval_greedy,
+                    out=None if folder is None else folder.path,
+                    resume=resume,
+                    overwrite=overwrite,
+                    progress=progress,
+                    extra=extra,
+                )
+            except DivergenceError as error:
+                if folder is not None:  # so that resuming does not try again
+                    diverged = {str(i): str(error) for i in range(len(chunk))}
+                    summary = {"interrupted": False, "evaluation": [0.0] * len(chunk), "diverged": diverged}
+                    write_json(folder.summary, summary)
+                returns += [math.nan] * len(chunk)
                 continue
-        varied = {name: np.array([point[name] for point, _ in chunk]) for name in points[0]}
-        try:
-            result = fit(
-                algo,
-                keys[np.array([seed for _, seed in chunk])],
-                total_steps,
-                hyper=with_fields(hyper, varied),
-                env_params=env_params,
-                num_seeds=len(chunk),
-                eval_every=total_steps,
-                eval_episodes=eval_episodes,
-                eval_env=eval_env,
-                eval_env_params=env_params,
-                eval_max_steps=eval_max_steps,
-                eval_greedy=eval_greedy,
-                out=None if folder is None else folder.path,
-                resume=resume,
-                overwrite=overwrite,
-                progress=progress,
-                extra=extra,
-            )
-        except DivergenceError as error:
-            if folder is not None:  # so that resuming does not try again
-                diverged = {str(i): str(error) for i in range(len(chunk))}
-                summary = {"interrupted": False, "evaluation": [0.0] * len(chunk), "diverged": diverged}
-                write_json(folder.summary, summary)
-            returns += [math.nan] * len(chunk)
-            continue
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error) or len(chunk) == 1:
-                raise
-            size = len(chunk) // 2
-            programs = [*(bounds for bounds in programs if bounds[1] <= first), *_programs(first, len(runs), size)]
-            if folder is not None:
-                shutil.rmtree(folder.path, ignore_errors=True)
-            print(f"{len(chunk)} runs exceed the device's memory; going on with {size} at once.", file=sys.stderr)
-            continue
-        if result.interrupted:
-            raise KeyboardInterrupt
-        returns += _with_diverged(result.evaluations[-1]["return"], result.diverged)
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error) or len(chunk) == 1:
+                    raise
+                size = len(chunk) // 2
+                programs = [*(bounds for bounds in programs if bounds[1] <= first), *_programs(first, len(runs), size)]
+                if folder is not None:
+                    folder.clear()
+                    with contextlib.suppress(OSError):  # not made yet, or with files of others
+                        folder.path.rmdir()
+                print(f"{len(chunk)} runs exceed the device's memory; going on with {size} at once.", file=sys.stderr)
+                continue
+            if result.interrupted:
+                raise KeyboardInterrupt
+            returns += _with_diverged(result.evaluations[-1]["return"], result.diverged)
     return np.array(returns).reshape(len(points), num_seeds)
 
 

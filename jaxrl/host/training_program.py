@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm, complete
+from jaxrl.algorithm import Algorithm, check_hyper, complete
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.host.run_folder import description, tree_values
 
@@ -30,7 +30,9 @@ class Program:
 
     def __init__(self, algo: Algorithm, key: Array, num_seeds: int | None, hyper: Any, env_params: Any) -> None:
         self.algo, self.num_seeds, self.env_params = algo, num_seeds, env_params
-        self.hyper = strongly_typed(complete(algo, hyper))
+        hyper = complete(algo, hyper)
+        check_hyper(hyper)  # `init` sees it traced
+        self.hyper = strongly_typed(hyper)
         self.keys = key if num_seeds is None or key.ndim else jax.random.split(key, num_seeds)
         shape = () if num_seeds is None else (num_seeds,)
         if self.keys.shape != shape:

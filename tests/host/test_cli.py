@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import io
 import json
 import os
@@ -17,10 +18,11 @@ import pytest
 from PIL import Image
 
 import jaxrl
-from jaxrl import registry
+from jaxrl import registry, spaces
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host import cli
-from jaxrl.host.cli import experiment, flags, render, train
+from jaxrl.host import sweep as sweeping
+from jaxrl.host.cli import bench, command, experiment, flags, render, train
 
 TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
 SHORT = f"ppo CartPole-v1 {TINY} --params.max-steps 8"
@@ -366,6 +368,26 @@ def test_bench():
     assert re.fullmatch(r"CartPole-v1 +\d+\.\d\d M steps/s +compile \d+\.\d s\n", out)
 
 
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Discrete(3), spaces.Discrete(300), spaces.Box(-2.0, 1.0, (2,)), spaces.Box(0, 3, (2,), np.int32)],
+)
+def test_random_actions_are_of_the_space_and_cover_it(space):
+    actions = np.asarray(bench.random_actions(jax.random.key(0), space, 4000))
+    sample = space.sample(jax.random.key(0))
+    assert actions.shape == (4000, *space.shape) and actions.dtype == sample.dtype
+    low, high = (0, space.n - 1) if isinstance(space, spaces.Discrete) else (space.low, space.high)
+    assert actions.min() >= low and actions.max() <= high
+    middle, spread = (low + high) / 2, high - low
+    np.testing.assert_allclose(actions.mean(0), middle, atol=0.03 * spread)
+    np.testing.assert_allclose([actions.min(), actions.max()], [low, high], atol=0.01 * spread)
+
+
+def test_version_and_help():
+    assert re.fullmatch(r"jaxrl \d+\.\d+\S*\n", good("--version"))
+    assert good("help") == good("--help") and good("help plot") == good("plot --help")
+
+
 @pytest.mark.parametrize("command", ["--help", "-h", "train --help", "train ppo --help"])
 def test_help_names_every_command(command):
     out = good(command)
@@ -429,6 +451,14 @@ def test_the_algorithm_file_is_a_command(monkeypatch, capsys):
         ("train ppo CartPole-v1 --eval-episodes -1", r"eval_episodes=-1"),
         ("train ppo CartPole-v1 --checkpoint-every -1", r"checkpoint_every=-1"),
         ("train ppo CartPole-v1 --log wandb", r"pip install wandb"),
+        ("train ppo CartPole-v1 --hyper.gamma 1.5", r"hyper\.gamma=1\.5: it must be between 0 and 1"),
+        ("train ppo CartPole-v1 --hyper.anneal-steps 5e9", r"hyper\.anneal_steps=5000000000: .* at most 2147483647"),
+        ("train ppo CartPole-v1 --params.max-steps 0", r"CartPole-v1: max_steps=0: an episode has at least one step"),
+        ("train ppo CartPole-v1 --params.max-steps 5e9", r"max_steps=5000000000: .* at most 2147483647"),
+        ("train ucb CartPole-v1", r"ucb plays bandits .* CartPole-v1 has states.*dqn"),
+        ("train exp3 Catch-bsuite", r"exp3 plays bandits .* Catch-bsuite has states"),
+        ("render x --max-steps -5", r"--max-steps -5: it must be at least 1"),
+        ("eval x --max-steps 0", r"--max-steps 0: it must be at least 1"),
         ("bench CartPol-v1", r"Unknown environment 'CartPol-v1'"),
         ("eval nowhere", r"nowhere holds no run"),
         ("resume nowhere", r"nowhere holds no run"),
@@ -457,6 +487,8 @@ def test_bad_input(command, message, monkeypatch, tmp_path):
         ("train ppo CartPole-v1 --config.num-envs -2", "num_envs=-2: it must be at least 1"),
         ("train ppo CartPole-v1 --sede 3", r"--sede\b.*--seed"),
         ("train ppo CartPole-v1 --seeds many", "--seeds.*'many'"),
+        ("train ppo CartPole-v1 --out=", "a word is empty"),
+        ("train ppo CartPole-v1 --total-steps 1e-3", "--total-steps.*'?1e-3'?"),
         ("train ppo CartPole-v1 --hyper.gama 3", "--hyper.gama.*--hyper.gamma"),
     ],
 )
@@ -489,8 +521,8 @@ def test_missing_foreign_and_damaged_checkpoints(run, tmp_path):
     config = json.loads((copy / "config.json").read_text())
     config["recipe"]["config"]["hidden"] = [16]
     (copy / "config.json").write_text(json.dumps(config))
-    for command in ("eval", "resume"):
-        assert "config.hidden is [8] there, [16] here" in bad(f"{command} {copy}")
+    for word in ("eval", "resume"):
+        assert "config.hidden is [8] there, [16] here" in bad(f"{word} {copy}")
     del config["recipe"]
     (copy / "config.json").write_text(json.dumps(config))
     assert "was not made by `jaxrl train`" in bad(f"resume {copy}")
@@ -500,6 +532,112 @@ def test_missing_foreign_and_damaged_checkpoints(run, tmp_path):
     (copy / "config.json").write_text("{")
     assert "no readable config.json" in bad(f"resume {copy}")
     assert (copy / "metrics.jsonl").read_bytes() == (run[0] / "metrics.jsonl").read_bytes()
+
+
+def test_an_empty_word_is_an_unset_variable(capsys):
+    assert cli.main(["train", "ppo", "CartPole-v1", "--out", ""]) == 2
+    assert "is a variable of the shell not set?" in capsys.readouterr().err and not Path("config.json").exists()
+
+
+def caused(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (MemoryError(), "out of memory: fewer --seeds"),
+        (MemoryError("Unable to allocate 4 GiB for an array"), "out of memory"),
+        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nallocating 9 bytes"), "out of memory"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "the disk is full: make room, then `jaxrl resume`"),
+        (caused(KeyError("orbax"), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))), "the disk is full"),
+        (RuntimeError("RESOURCE_EXHAUSTED: write failed: [OS error 28: No space left on device]"), "the disk is full"),
+        (ValueError("two\nlines"), "two lines"),
+    ],
+)
+def test_an_error_is_one_sentence(error, says, monkeypatch):
+    monkeypatch.setitem(command.COMMANDS, "plot", lambda args: (_ for _ in ()).throw(error))
+    assert bad("plot x").startswith(f"jaxrl: {says}")
+
+
+def test_an_error_of_our_own_keeps_its_traceback(monkeypatch):
+    monkeypatch.setitem(command.COMMANDS, "plot", lambda args: {}["missing"])
+    with pytest.raises(KeyError):
+        run_command("plot x")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(monkeypatch):
+    """`jaxrl algos | head`."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert cli.main(["algos"]) == 0
+
+
+def test_a_sweep_that_is_stopped_says_how_to_go_on(monkeypatch, capsys, tmp_path):
+    def stopped(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweeping, "sweep", stopped)
+    words = f"sweep ppo CartPole-v1 {TINY} --hyper.gamma 0.9 0.99 --out {tmp_path}"
+    assert cli.main(words.split()) == 130
+    assert f"Go on with the same words, --out {tmp_path} and --resume." in capsys.readouterr().out
+
+
+def test_a_sweeps_folder_is_no_run_and_says_so(tmp_path):
+    (tmp_path / "plan.json").write_text("{}")
+    (tmp_path / "runs-0000-0003").mkdir()
+    for word in ("resume", "plot", "eval", "render"):
+        assert "is a sweep's folder, of the runs in runs-0000-0003" in bad(f"{word} {tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [
+        ("1e6", "1000000"),
+        ("1.5E+3", "1500"),
+        ("--total-steps=2e5", "--total-steps=200000"),
+        *((word, word) for word in ("1e-4", "2.55e1", "3", "0.5", "e6", "--hyper.learning-rate=1e-3", "runs/1e6")),
+    ],
+)
+def test_whole_numbers_are_written_out(word, written):
+    assert flags._written_out(word) == written
+
+
+def test_steps_with_an_exponent(monkeypatch):
+    recipes = []
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    good("train ppo CartPole-v1 --total-steps 1e5 --hyper.anneal-steps 1e6 --hyper.learning-rate 1e1")
+    assert recipes[0]["run"]["total_steps"] == 100_000 and recipes[0]["hyper"]["anneal_steps"] == 1_000_000
+    assert recipes[0]["hyper"]["learning_rate"] == 10.0
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_a_run_is_made_longer(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run[0], copy)
+    assert "--total-steps 95: the run is to have 96 already" in bad(f"resume {copy} --total-steps 95")
+    good(f"resume {copy} --total-steps 192 --no-progress")
+    long = tmp_path / "long"
+    good(f"{TRAIN.replace('96', '192', 1)} --hyper.learning-rate 0.002 --seed 3 --out {long}")
+    one, other = (jax.tree.leaves(experiment.load_run(experiment.read_recipe(f), f)[1]) for f in (copy, long))
+    assert all(bool((a == b).all()) for a, b in zip(one, other, strict=True))
+    assert contents(copy)[Path("metrics.jsonl")] == contents(long)[Path("metrics.jsonl")]
+    good(f"resume {copy} --no-progress")  # to the new total
+    assert json.loads((copy / "summary.json").read_text())["steps"] == 192
+
+
+def test_a_learning_rate_that_ends_before_the_run_is_told(run, monkeypatch):
+    recipe = experiment.read_recipe(run[0])
+    recipe["run"]["total_steps"], recipe["hyper"]["anneal_steps"] = 96, 64
+    monkeypatch.setattr("jaxrl.host.fit.fit", lambda *a, **k: (_ for _ in ()).throw(ValueError("far enough")))
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), pytest.raises(ValueError, match="far enough"):
+        train.run_fit(recipe, run[0], resume=True)
+    assert "the learning rate ends at step 64 of 96" in said.getvalue()
 
 
 def test_debug_shows_where():

@@ -21,6 +21,7 @@ from jaxrl.algos.curricula import plr
 from jaxrl.host import checkpoint, progress, training_program
 from jaxrl.host.checkpoint import CheckpointError
 from jaxrl.host.fit import DivergenceError, fit, load
+from jaxrl.host.history import History
 from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows
 
 CONFIG = ppo.Config(num_envs=2, num_steps=8, hidden=(8,), num_epochs=1, num_minibatches=1)
@@ -219,6 +220,25 @@ def test_two_ctrl_c_stop_at_once(algo, tmp_path, one_by_one):
     finally:
         signal.signal(signal.SIGINT, before)
     assert checkpoint.steps(tmp_path / "checkpoints") == [4]
+
+
+def test_a_folder_that_is_being_written_is_refused(algo, tmp_path, never_compiles):
+    with RunFolder(tmp_path).locked():
+        for how in ({}, {"resume": True}, {"overwrite": True}):
+            with pytest.raises(RunFolderError, match="is being written by another process"):
+                fit(algo, KEY, STEPS, out=tmp_path, progress=False, **how)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_run_made_longer_is_the_one_asked_for_so_many_steps_from_the_start(algo, whole, tmp_path):
+    fit(algo, KEY, 8 * 16, out=tmp_path, **RUN)
+    assert json.loads((tmp_path / "config.json").read_text())["total_steps"] == 8 * 16
+    assert_same_run(fit(algo, KEY, STEPS, out=tmp_path, **RUN, resume=True), whole[0])
+    assert logs(tmp_path) == logs(whole[1])
+    assert json.loads((tmp_path / "config.json").read_text())["total_steps"] == STEPS
+    with pytest.raises(ValueError, match=f"total_steps=16: .* is at step {STEPS} already"):
+        fit(algo, KEY, 16, out=tmp_path, **RUN, resume=True)
 
 
 @pytest.mark.slow
@@ -461,6 +481,31 @@ def test_the_watchdog_speaks_of_a_late_update_only(monkeypatch, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_without_a_terminal_progress_is_lines(algo, capsys):
+    """`jaxrl train > log`: a line every tenth of the run and no other, unless a tenth takes long."""
+    known = History(None, (), {}, None, 1, 16)
+    known.recent_return = np.array(3.0)
+    with progress.Display(True, 200, 0, algo) as display:
+        display.compiling()
+        display.compiled(1.5)
+        for done in range(1, 201):
+            display.advanced(done, known, {}, done * 0.1)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["ppo CartPole-v1: compiling", "ppo CartPole-v1: compiled in 1.5 s"] and len(lines) == 12
+    assert (
+        lines[2] == ("ppo CartPole-v1: 320 steps, update 20 of 200: return 3.0, 0k steps/s, compiled in 1.5 s")
+        and "update 200 of 200" in lines[-1]
+    )
+
+
+def test_a_tenth_that_takes_long_has_lines_too(algo, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_PER_LINE", 0.0)
+    with progress.Display(True, 1000, 0, algo) as display:
+        for done in (1, 2, 3):
+            display.advanced(done, History(None, (), {}, None, 1, 16), {}, 1.0)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
 @pytest.mark.slow
 def test_the_display_shows_progress_return_and_speed(algo, capsys):
     fit(algo, KEY, STEPS, num_seeds=2)
@@ -511,6 +556,9 @@ def never_compiles(monkeypatch):
         ({"num_seeds": 2, "hyper": ppo.Hyper(gamma=jnp.ones(3))}, r"hyper\.gamma has shape \(3,\); num_seeds=2 needs"),
         ({"key": jax.random.split(KEY, 3)}, r"key has shape \(3,\)"),
         ({"total_steps": 0}, "total_steps=0"),
+        ({"total_steps": 2**31 * 16}, "that is 2147483648 updates; at most 2147483647 are counted"),
+        ({"hyper": ppo.Hyper(gamma=1.5)}, r"hyper\.gamma=1\.5: it must be between 0 and 1"),
+        ({"hyper": ppo.Hyper(anneal_steps=5_000_000_000)}, r"hyper\.anneal_steps=5000000000: .* at most 2147483647"),
     ],
 )
 def test_impossible_arguments_lose_nothing(algo, whole, never_compiles, bad, message):
@@ -519,6 +567,11 @@ def test_impossible_arguments_lose_nothing(algo, whole, never_compiles, bad, mes
     with pytest.raises(ValueError, match=message):
         fit(algo, arguments.pop("key"), arguments.pop("total_steps"), **arguments)
     assert {p: p.read_bytes() for p in whole[1].rglob("*") if p.is_file()} == before
+
+
+def test_steps_beyond_the_counter_are_told(algo):
+    with pytest.warns(UserWarning, match="stands still from 2147483647 on"), pytest.raises(ValueError, match="keep=0"):
+        fit(algo, KEY, 5_000_000_000, keep=0, progress=False)
 
 
 def test_a_logger_that_is_not_installed(algo, whole, never_compiles, monkeypatch):

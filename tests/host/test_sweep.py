@@ -12,6 +12,7 @@ from jaxrl.algos import ppo
 from jaxrl.host import sweep as sweeping
 from jaxrl.host.fit import fit
 from jaxrl.host.plotting import heat_map
+from jaxrl.host.run_folder import RunFolder, RunFolderError
 from jaxrl.host.sweep import bytes_a_run, grid, random_points, sweep, table
 
 CONFIG = ppo.Config(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,))
@@ -123,6 +124,28 @@ def out_of_memory_once(fit):
         return fit(*args, out=out, **kwargs)
 
     return fails_first
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"points": grid({"learning_rate": [1e-3, 7.0]})}, r"runs\.\d+\.learning_rate is .* there, 7.0 here"),
+        ({"points": grid({**RATES, "gamma": [0.9]})}, r"runs\.0\.gamma is None there, 0\.9 here"),
+        ({"total_steps": 128}, "total_steps is 64 there, 128 here"),
+        ({"hyper": ppo.Hyper(ent_coef=0.5)}, r"description\.hyper\.ent_coef is .* there, 0\.5 here"),
+    ],
+)
+def test_another_sweep_is_not_gone_on_with(algo, done, monkeypatch, change, says):
+    monkeypatch.setattr(sweeping, "fit", lambda *a, **k: pytest.fail("it trained"))
+    arguments = {"total_steps": 64, "points": grid(RATES), **SETTINGS, **change}
+    with pytest.raises(ValueError, match=f"{done[1]} holds another sweep: {says}"):
+        sweep(algo, KEY, arguments.pop("total_steps"), arguments.pop("points"), out=done[1], resume=True, **arguments)
+
+
+def test_one_process_sweeps_in_a_folder(algo, tmp_path):
+    with RunFolder(tmp_path).locked(), pytest.raises(RunFolderError, match="is being written by another process"):
+        sweep(algo, KEY, 64, grid(RATES), out=tmp_path, **SETTINGS)
+    assert not list(tmp_path.iterdir())
 
 
 def test_resume_reads_what_is_finished(algo, done, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -23,17 +24,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in args
     args = [a for a in args if a != "--debug"]
+    if args[:1] == ["help"]:
+        args = [*args[1:], "--help"]
     if not args or args[0] in ("-h", "--help"):
         print(USAGE)
         return 0 if args else 2
+    if args[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"jaxrl {version('jaxrl')}")
+        return 0
     try:
+        if any(not a or (a.startswith("--") and a.endswith("=")) for a in args):
+            raise UsageError("a word is empty: is a variable of the shell not set?")
         if args[0] not in COMMANDS:
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             raise UsageError(f"unknown command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         cache_compilations()
-        return COMMANDS[args[0]](args[1:]) or 0
+        status = COMMANDS[args[0]](args[1:]) or 0
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # who reads has seen enough, as `head`; nothing more is to be written, also at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         return 130
     except SystemExit as stop:  # tyro has explained itself
@@ -42,15 +57,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"jaxrl: {error}\n\n{USAGE}", file=sys.stderr)
         return 2
     except Exception as error:
-        if debug or not isinstance(error, _expected_errors()):
+        said = explained(error)
+        if debug or said is None:
             raise
-        print(f"jaxrl: {error}", file=sys.stderr)
+        print(f"jaxrl: {said}", file=sys.stderr)
         return 1
+
+
+def explained(error: BaseException) -> str | None:
+    """One sentence for an error that users can mend; None for others, whose traceback helps more."""
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    texts = [str(link) for link in chain]
+    if any(getattr(link, "errno", None) == errno.ENOSPC for link in chain) or any(NO_SPACE in text for text in texts):
+        return "the disk is full: make room, then `jaxrl resume` goes on from the newest whole checkpoint."
+    if any(
+        isinstance(link, MemoryError) or "RESOURCE_EXHAUSTED" in text for link, text in zip(chain, texts, strict=True)
+    ):
+        return "out of memory: fewer --seeds or --config.num-envs, or a smaller --config.buffer-size or num-steps."
+    return " ".join(str(error).split()) if isinstance(error, _expected_errors()) else None
 
 
 def train_file(file: str) -> None:
     """What an algorithm's file does when it is run: `python algos/ppo.py ...` is `jaxrl train ppo ...`."""
     sys.exit(main(["train", Path(file).stem, *sys.argv[1:]]))
+
+
+NO_SPACE = os.strerror(errno.ENOSPC)
 
 
 def _expected_errors() -> tuple[type[Exception], ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from jaxrl.host.cli.experiment import episode_cap, load_run, read_recipe
-from jaxrl.host.cli.flags import WORDS, Act, greedy_of, parse, positional
+from jaxrl.host.cli.flags import WORDS, Act, at_least_one, greedy_of, parse, positional
 
 
 def evaluate_command(args: list[str]) -> int:
@@ -23,6 +23,7 @@ def evaluate_command(args: list[str]) -> int:
         """How the policy acts. Default: as the algorithm is deployed, which the result says."""
 
     flags = parse(Eval, args, "jaxrl eval", "Full episodes of each seed's policy.")
+    at_least_one("--max-steps", flags.max_steps)
     import jax
     import numpy as np
 

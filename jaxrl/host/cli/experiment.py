@@ -71,12 +71,12 @@ def build(recipe: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     import jax
 
     from jaxrl import registry
-    from jaxrl.environment import strongly_typed
+    from jaxrl.environment import check_params, strongly_typed
 
     module = registry.get_algo(recipe["algo"])
     env, default = registry.make(recipe["env_id"], **recipe["env_settings"])
     params = strongly_typed(default.replace(**recipe["params"]))
-    env.validate(params)
+    check_params(env, params)
     config = config_of(module, recipe["config"])
     hyper = module.Hyper(**recipe["hyper"])
     if "curriculum" in recipe:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 USAGE = """usage: jaxrl COMMAND ...
@@ -18,6 +20,7 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl envs [PATTERN]     registered environments
   jaxrl algos              algorithms
   jaxrl bench [ENV...]     random-action steps per second on this machine
+  jaxrl help, --version
 
 `jaxrl COMMAND --help` lists a command's flags; for train and sweep, name the algorithm and environment first.
 `--curriculum NAME` lets a curriculum choose the levels: jaxrl train ppo_rnn Maze-v0 --curriculum plr"""
@@ -32,6 +35,12 @@ WORDS = {"greedy": "greedily", "sampled": "by samples", "search": "by search"}
 def greedy_of(act: Act | None) -> bool | None:
     """`--act` as `evaluate` takes it."""
     return None if act is None else act == "greedy"
+
+
+def at_least_one(flag: str, value: int | None) -> None:
+    """Raise ValueError for a count below one."""
+    if value is not None and value < 1:
+        raise ValueError(f"{flag} {value}: it must be at least 1.")
 
 
 class UsageError(Exception):
@@ -53,7 +62,15 @@ def parse(cls: Any, args: list[str], prog: str, description: str) -> Any:
     """What the words say, as a `cls`. Prints help or what is wrong with them and raises SystemExit."""
     import tyro
 
-    return tyro.cli(cls, args=args, prog=prog, description=description)
+    return tyro.cli(cls, args=[_written_out(word) for word in args], prog=prog, description=description)
+
+
+def _written_out(word: str) -> str:
+    """`1e6` as `1000000`, so that it is a number of steps, too; what is no whole number stays."""
+    name, equals, value = word.rpartition("=")
+    if not re.fullmatch(r"\d+(\.\d*)?[eE]\+?\d{1,2}", value) or (number := Decimal(value)) % 1:
+        return word
+    return f"{name}{equals}{int(number)}"
 
 
 def positional() -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from jaxrl.host.cli.experiment import load_run, read_recipe
-from jaxrl.host.cli.flags import Act, greedy_of, parse, positional
+from jaxrl.host.cli.flags import Act, at_least_one, greedy_of, parse, positional
 
 
 def render(args: list[str]) -> int:
@@ -26,6 +26,7 @@ def render(args: list[str]) -> int:
         """How the policy acts. Default: as the algorithm is deployed, which the result says."""
 
     flags = parse(Render, args, "jaxrl render", "One episode of the trained policy.")
+    at_least_one("--max-steps", flags.max_steps)
     out = flags.out or flags.run / "media" / "policy.gif"
     print(render_run(read_recipe(flags.run), flags.run, out, flags.seed, flags.max_steps, greedy_of(flags.act)))
     return 0

@@ -57,24 +57,28 @@ def sweep_command(args: list[str]) -> int:
     out = run.out or Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     algo, hyper, task, params = build(recipe)
     points = random_points(varied, run.random, run.seed) if run.random else grid(varied)
-    returns = sweep(
-        algo,
-        jax.random.key(run.seed),
-        total,
-        points,
-        hyper=hyper,
-        env_params=params,
-        num_seeds=run.seeds,
-        eval_episodes=run.eval_episodes,
-        eval_env=task,
-        eval_max_steps=episode_cap(params, run.eval_max_steps),
-        eval_greedy=greedy_of(run.act),
-        out=out,
-        at_once=run.at_once,
-        resume=run.resume,
-        overwrite=run.overwrite,
-        progress=run.progress,
-    )
+    try:
+        returns = sweep(
+            algo,
+            jax.random.key(run.seed),
+            total,
+            points,
+            hyper=hyper,
+            env_params=params,
+            num_seeds=run.seeds,
+            eval_episodes=run.eval_episodes,
+            eval_env=task,
+            eval_max_steps=episode_cap(params, run.eval_max_steps),
+            eval_greedy=greedy_of(run.act),
+            out=out,
+            at_once=run.at_once,
+            resume=run.resume,
+            overwrite=run.overwrite,
+            progress=run.progress,
+        )
+    except KeyboardInterrupt:
+        print(f"Interrupted; what was done is saved. Go on with the same words, --out {out} and --resume.")
+        raise
     rows = [{**point, "returns": scores.tolist()} for point, scores in zip(points, returns, strict=True)]
     write_json(out / "sweep.json", {"recipe": recipe, "points": rows})
     text = table(points, returns)

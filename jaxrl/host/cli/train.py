@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -60,11 +61,21 @@ def resume(args: list[str]) -> int:
     class Resume:
         run: Annotated[Path, positional()]
         """Run folder."""
+        total_steps: int | None = None
+        """Make the run longer, to so many steps a seed: as one asked for so many at once, with the same settings.
+        --hyper.anneal-steps is one of these: where the learning rate was to end, it stays."""
         progress: bool = True
 
     flags = parse(Resume, args, "jaxrl resume", "Go on with a run from its newest whole checkpoint.")
     recipe = read_recipe(flags.run)
-    recipe["run"]["progress"] = flags.progress
+    run = recipe["run"]
+    run["progress"] = flags.progress
+    if flags.total_steps is not None:
+        if flags.total_steps < run["total_steps"]:
+            raise ValueError(f"--total-steps {flags.total_steps}: the run is to have {run['total_steps']} already.")
+        if run["eval_every"] is None:
+            run["eval_every"] = max(1, run["total_steps"] // 10)  # as often as so far
+        run["total_steps"] = flags.total_steps
     return run_fit(recipe, flags.run, resume=True)
 
 
@@ -80,6 +91,8 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
     run = recipe["run"]
     run["eval_max_steps"] = episode_cap(params, run["eval_max_steps"])
     total = run["total_steps"]
+    if 0 < getattr(hyper, "anneal_steps", 0) < total:
+        print(f"the learning rate ends at step {hyper.anneal_steps} of {total} (--hyper.anneal-steps)", file=sys.stderr)
     eval_every = max(1, total // 10) if run["eval_every"] is None else (run["eval_every"] or None)
     result = fit(
         algo,

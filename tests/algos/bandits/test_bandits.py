@@ -23,6 +23,7 @@ from jaxrl.algos.bandits import (
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.bandits.linear import ContextualLinearBandit
 from jaxrl.envs.bandits.stochastic import BernoulliBandit
+from jaxrl.envs.classic.cartpole import CartPole
 
 
 def close(actual, desired, **tolerance):
@@ -123,6 +124,10 @@ def unchecked(cls, **fields):
         (lambda: lin_ucb.make(bernoulli(3)), "lin_ucb needs observations of shape"),
         (lambda: lin_ts.make(bernoulli(3)), "lin_ts needs observations of shape"),
         (lambda: ucb.make(bernoulli(3), ucb.Config(num_envs=2)), "num_envs=2"),
+        *(
+            (lambda module=module: module.make(CartPole()), "plays bandits .* CartPole.* has states. .*: .*dqn.*ppo")
+            for module in (ucb, exp3, thompson, epsilon_greedy, successive_elimination, nonstationary_ucb)
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(make, message):

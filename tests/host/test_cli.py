@@ -21,6 +21,7 @@ from jaxrl import registry
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host import cli
 from jaxrl.host.cli import experiment, flags, render, train
+from jaxrl.host.recipe import build
 
 TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
 SHORT = f"ppo CartPole-v1 {TINY} --params.max-steps 8"
@@ -123,8 +124,8 @@ def test_parameters_that_are_truth_values_or_switched_off(monkeypatch):
     good("train ppo Quadcopter-Hover-v0 --params.dt 0.02")
     game, flight = (recipe["params"] for recipe in recipes)
     assert game["ramping"] is False and flight["dt"] == 0.02 and "battery" not in flight
-    env, params = jaxrl.make("Quadcopter-Hover-v0")
-    assert params.battery is None and experiment.build(recipes[1])[3].battery is None
+    _, params = jaxrl.make("Quadcopter-Hover-v0")
+    assert params.battery is None and build(recipes[1])[3].battery is None
 
 
 def test_every_tuned_setting_exists():
@@ -255,6 +256,79 @@ def test_plot(run):
     assert np.ptp(picture("two.png")[1]) > 200
 
 
+# ---- what is the user's own
+
+TANK = """
+import dataclasses
+import jaxrl
+from jaxrl.envs.classic import cartpole
+
+@dataclasses.dataclass(frozen=True)
+class Tank(cartpole.CartPole):
+    pass
+
+jaxrl.register("Tank-v0", Tank)
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A folder with an environment and an algorithm of the user's, as `python -m` would find them."""
+    package = tmp_path / "own_things"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "tanks.py").write_text(TANK)
+    shutil.copy(Path(jaxrl.__file__).parent / "algos" / "ppo.py", package / "learner.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield package
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("own_things", "tanks", "learner")]:
+        del sys.modules[name]
+    registry.environments().pop("Tank-v0", None)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_own_things_are_trained_judged_and_gone_on_with(own, tmp_path):
+    short = f"--total-steps 32 --checkpoint-every 16 {TINY} --params.max-steps 8 {EVALUATION}"
+    assert "return" in good(f"train own_things.learner own_things.tanks:Tank-v0 {short} --out {tmp_path}/run")
+    kept = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert kept["recipe"]["env_id"] == "own_things.tanks:Tank-v0" and kept["env"] == "Tank-v0"
+    assert build(kept["recipe"])[0].init.__module__ == "own_things.learner"
+    before = contents(tmp_path / "run")
+    shutil.rmtree(max((tmp_path / "run" / "checkpoints").iterdir()))
+    good(f"resume {tmp_path}/run --no-progress")
+    assert contents(tmp_path / "run")[Path("metrics.jsonl")] == before[Path("metrics.jsonl")]
+    assert "length" in good(f"eval {tmp_path}/run --episodes 2 --max-steps 5")
+    assert Path(good(f"export {tmp_path}/run").strip()).exists()
+    assert Path(good(f"render {tmp_path}/run --max-steps 3").strip()).exists()
+
+
+def test_own_things_by_class_and_by_file(own, monkeypatch):
+    recipes = []
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append((recipe, out)) or 0)
+    good(f"train own_things/learner.py own_things/tanks.py:Tank {TINY}")
+    recipe, out = recipes[0]
+    assert str(out).startswith("runs/learner-Tank-") and Path(recipe["algo"]).is_absolute()
+    monkeypatch.chdir("/")  # files are found from anywhere
+    algo, _, task, _ = build(json.loads(json.dumps(recipe)))
+    assert algo.init.__module__ == "learner" and type(task).__module__ == "tanks" and task.id == "CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("own_things.nothing CartPole-v1", "there is no module 'own_things.nothing', installed or in"),
+        ("nothing.at.all CartPole-v1", "there is no module 'nothing', installed or in"),
+        ("own_things.tanks CartPole-v1", "own_things.tanks has no Config and no Hyper and no make: an algorithm is"),
+        ("own_things/no.py CartPole-v1", "no.py': there is no such file"),
+        ("ppo own_things.tanks:Tnk-v0", "own_things.tanks has no class or function 'Tnk-v0' and registers no such id"),
+    ],
+)
+def test_own_things_that_are_not_there(own, words, says):
+    assert says in bad(f"train {words} --total-steps 32")
+
+
 # ---- the lists, the help, the entries
 
 
@@ -294,7 +368,7 @@ def test_a_run_under_level_replay_goes_on_and_is_evaluated_on_the_task(tmp_path)
     good(f"train ppo {small} {levels} --total-steps 64 --out {folder}")
     recipe = json.loads((folder / "config.json").read_text())["recipe"]
     assert recipe["curriculum"]["name"] == "plr" and recipe["curriculum"]["hyper"]["staleness"] == 0.5
-    algo, _, task, params = experiment.build(recipe)
+    algo, _, task, params = build(recipe)
     assert not task.levels and algo.venv.env.levels and algo.name == "ppo+plr" and params.walls == 5
     assert "return" in good(f"eval {folder} --episodes 2 --max-steps 8")
     assert "run folder" in good(f"resume {folder} --no-progress")
@@ -328,7 +402,7 @@ def test_curricula_are_built_from_words(monkeypatch, words):
     monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
     env = "CartPole-v1" if "ranges" in words else "Maze-v0"
     good(f"train ppo {env} --curriculum={words} {TINY}")
-    algo, hyper, _, params = experiment.build(json.loads(json.dumps(recipes[0])))
+    algo, hyper, _, params = build(json.loads(json.dumps(recipes[0])))
     state = jax.eval_shape(algo.init, jax.random.key(0), hyper, params)
     assert {"level_success", "levels_finished"} <= jax.eval_shape(algo.update, state)[1].keys()
 
@@ -493,7 +567,7 @@ def test_missing_foreign_and_damaged_checkpoints(run, tmp_path):
         assert "config.hidden is [8] there, [16] here" in bad(f"{command} {copy}")
     del config["recipe"]
     (copy / "config.json").write_text(json.dumps(config))
-    assert "was not made by `jaxrl train`" in bad(f"resume {copy}")
+    assert "is read by the Python program that made it alone: it keeps no recipe" in bad(f"resume {copy}")
     shutil.copy(run[0] / "config.json", copy / "config.json")
     shutil.rmtree(copy / "checkpoints")
     assert "No usable checkpoint" in bad(f"eval {copy}")

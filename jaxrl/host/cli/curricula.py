@@ -7,7 +7,7 @@ import inspect
 import sys
 from typing import Any, Literal
 
-from jaxrl.host.cli.flags import config_of, flat, numbers
+from jaxrl.host.cli.flags import flat, numbers
 
 
 @dataclasses.dataclass
@@ -45,6 +45,7 @@ def under_curriculum(recipe: dict[str, Any], module: Any, config: Any, env: Any,
 
     from jaxrl import curriculum, registry
     from jaxrl.curriculum.teaching import ranges
+    from jaxrl.host.recipe import hashable
     from jaxrl.vectorize import vectorize
 
     name, choice = recipe["name"], recipe["choice"]
@@ -72,7 +73,7 @@ def under_curriculum(recipe: dict[str, Any], module: Any, config: Any, env: Any,
         return box(params, jax.random.uniform(key, (box.dimensions,)))
 
     level_fn = env.generate if box is None else drawn
-    settings = [config_of(method, recipe["config"])] if "config" in recipe else []
+    settings = [method.Config(**hashable(recipe["config"]))] if "config" in recipe else []
     settings += [method.Hyper(**recipe["hyper"])] if "hyper" in recipe else []
     if name == "accel":
         settings.insert(0, getattr(task, "mutate", None))

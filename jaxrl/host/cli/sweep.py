@@ -6,7 +6,7 @@ import dataclasses
 import time
 from pathlib import Path
 
-from jaxrl.host.cli.experiment import build, episode_cap, experiment
+from jaxrl.host.cli.experiment import episode_cap, experiment, folder_name
 from jaxrl.host.cli.flags import Act, UsageError, greedy_of
 
 
@@ -43,6 +43,7 @@ def sweep_command(args: list[str]) -> int:
     import jax
 
     from jaxrl.host.plotting import heat_map
+    from jaxrl.host.recipe import build
     from jaxrl.host.run_folder import write_json
     from jaxrl.host.sweep import grid, random_points, sweep, table
 
@@ -53,7 +54,7 @@ def sweep_command(args: list[str]) -> int:
     if not varied:
         raise UsageError("sweep needs a setting with several values, as in --hyper.learning-rate 1e-4 3e-4 1e-3.")
     recipe["hyper"] = {name: options[0] for name, options in values.items()}
-    name, total = f"{recipe['algo']}-{recipe['env_id']}", recipe["total_steps"]
+    name, total = folder_name(recipe), recipe["total_steps"]
     out = run.out or Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     algo, hyper, task, params = build(recipe)
     points = random_points(varied, run.random, run.seed) if run.random else grid(varied)

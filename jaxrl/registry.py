@@ -57,7 +57,7 @@ def _curricula() -> dict[str, tuple[str, str]]:
     return importlib.import_module("jaxrl.algos.ids").CURRICULA
 
 
-def make(id: str, **settings: Any) -> tuple[Any, Any]:
+def make(id: str, /, **settings: Any) -> tuple[Any, Any]:
     """`(env, params)` of an id: the static environment and its default, strongly typed parameters.
 
     The id is a registered one, or `module:name` or `file.py:name`, where the name is a class or a function that makes

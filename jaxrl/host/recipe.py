@@ -133,15 +133,17 @@ def _environment(env: Environment) -> tuple[str, dict[str, Any]]:
     cls, entry = type(env), registry.environments().get(env.id)
     ours = entry is not None and isinstance(entry.target, str) and entry.target.startswith("jaxrl.")
     id = env.id if ours else f"{_importable(cls)}:{cls.__qualname__}"
+    other = NoRecipeError(f"its environment, a {cls.__name__}, is not what make({id!r}) makes: wrapped, or another one.")
     try:
         default = registry.make(id)[0]
+        if type(default) is not cls:
+            raise other
         fields = [f.name for f in dataclasses.fields(env) if f.init and not (ours and f.name == "id")]
-        settings = {f: getattr(env, f) for f in fields if getattr(env, f) != getattr(default, f, None)}
-        same = registry.make(id, **settings)[0] == env
+        settings = {f: getattr(env, f) for f in fields if getattr(env, f) != getattr(default, f)}
+        if registry.make(id, **settings)[0] != env:
+            raise other
     except (TypeError, ValueError) as error:
         raise NoRecipeError(f"its environment cannot be made by name ({error})") from error
-    if not same:
-        raise NoRecipeError(f"its environment, a {cls.__name__}, is not what make({id!r}) makes: wrapped, or renamed.")
     return id, settings
 
 

@@ -18,10 +18,14 @@ from PIL import Image
 
 import jaxrl
 from jaxrl import registry
+from jaxrl.algos import pbt, ppo
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host import cli
 from jaxrl.host.cli import experiment, flags, render, train
-from jaxrl.host.recipe import build
+from jaxrl.host.fit import fit
+from jaxrl.host.recipe import NoRecipeError, build, recipe_of
+from jaxrl.nn.networks import ActorCritic
+from jaxrl.wrappers import FlattenObservation
 
 TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
 SHORT = f"ppo CartPole-v1 {TINY} --params.max-steps 8"
@@ -304,6 +308,63 @@ def test_own_things_are_trained_judged_and_gone_on_with(own, tmp_path):
     assert Path(good(f"render {tmp_path}/run --max-steps 3").strip()).exists()
 
 
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("num_seeds", [None, 2])
+def test_what_fit_made_is_read_by_the_commands(own, tmp_path, num_seeds):
+    """Names and numbers of what was trained are kept, so that nobody needs the program that did it."""
+    sys.path.insert(0, str(tmp_path))  # as of a script there
+    import own_things.learner as learner  # pyright: ignore[reportMissingImports]
+    import own_things.tanks as tanks  # pyright: ignore[reportMissingImports]
+
+    env = tanks.Tank(id="Tank-v7")
+    config = learner.Config(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,))
+    params = env.default_params.replace(length=0.7, max_steps=jax.numpy.int32(9))
+    given = dict(hyper=learner.Hyper(learning_rate=3e-3), env_params=params, num_seeds=num_seeds, checkpoint_every=16)
+    algo = learner.make(env, config)
+    result = fit(algo, jax.random.key(4), 48, out="run", eval_every=32, eval_episodes=2, progress=False, **given)
+    kept = json.loads(Path("run/config.json").read_text())
+    assert kept.get("no_recipe") is None
+    again, hyper, task, restored = build(kept["recipe"])
+    assert again == algo and task == env and hyper.learning_rate == np.float32(3e-3)
+    assert restored.length == np.float32(0.7) and restored.max_steps == 9
+    before = contents("run")
+    shutil.rmtree(max(Path("run/checkpoints").iterdir()))
+    good("resume run --no-progress")
+    assert contents("run")[Path("metrics.jsonl")] == before[Path("metrics.jsonl")]
+    weights = experiment.load_run(experiment.read_recipe(Path("run")), Path("run"))[1].weights
+    for x, y in zip(jax.tree.leaves(result.state.weights), jax.tree.leaves(weights), strict=True):
+        assert (x == y).all()
+    assert "length 5.0" in good("eval run --episodes 2 --max-steps 5")
+    assert Path(good("export run").strip()).exists() and Path(good("render run --max-steps 3").strip()).exists()
+
+
+def test_what_names_and_numbers_do_not_say_has_no_recipe():
+    """Each is refused with what it leaves out; nothing is guessed."""
+    env, params = jaxrl.make("CartPole-v1")
+    config = ppo.Config(num_envs=2, num_steps=8, num_minibatches=1, hidden=(8,))
+    algo = ppo.make(env, config)
+    assert recipe_of(algo, ppo.Hyper(), None, {})["algo"] == "ppo"
+    assert recipe_of(ppo.make(jaxrl.vectorize(env, 2), config), ppo.Hyper(), params, {})["params"] == {}
+
+    @dataclasses.dataclass(frozen=True)
+    class Local(type(env)):
+        pass
+
+    network = ActorCritic(env.observation_space(params), 2, False, (16,), "tanh")
+    for other, says in (
+        (ppo.make(jaxrl.vectorize(env, 2, reset="dense"), config), "vectorised in a way of its own"),
+        (ppo.make(env, config, network), "a network of its own"),
+        (ppo.make(Local(id="Mine-v3"), config), "defined inside something else"),
+        (ppo.make(FlattenObservation(env), config), "wrapped"),
+        (pbt.make(algo, pbt.Config((("gamma", 0.9, 0.99),), population=4)), "something stands around"),
+    ):
+        with pytest.raises(NoRecipeError, match=says):
+            recipe_of(other, ppo.Hyper(), None, {})
+    with pytest.raises(NoRecipeError, match="env_params are built otherwise"):
+        recipe_of(algo, ppo.Hyper(), jaxrl.make("Pendulum-v1")[1], {})
+
+
 def test_own_things_by_class_and_by_file(own, monkeypatch):
     recipes = []
     monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append((recipe, out)) or 0)
@@ -462,6 +523,20 @@ def test_help_of_train_has_every_setting():
     for flag in flags:
         assert flag.replace("_", "-") in out, flag
     assert "default: 8" in out  # the tuned num_envs
+
+
+def test_parameters_inside_others_have_flags_and_units(monkeypatch):
+    recipes = []
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    words = "ppo Cont-CC-PMSM-v0 --params.max-steps 9"
+    good(f"train {words} --params.machine.l-d 0.01 --params.gamma 0.5")
+    recipe = json.loads(json.dumps(recipes[0]))
+    assert recipe["params"]["machine.l_d"] == 0.01
+    _, _, _, params = build(recipe)
+    assert params.machine.l_d == np.float32(0.01) and params.gamma == 0.5
+    out = good(f"train {words} --help")
+    assert re.search(r"--params.machine.l-d FLOAT\s+│?\s*H", out.replace("│", " ")), out[:9000]
+    assert "s, the control step" in out and "--hyper.gamma" in out
 
 
 def test_what_an_environment_fixes_is_no_setting():

@@ -117,7 +117,7 @@ def get_algo(name: str) -> ModuleType:
 
 
 def get_curriculum(name: str) -> tuple[ModuleType, str]:
-    """The module of a curriculum, and whether it chooses "levels" or "points" of a box. Raises ValueError as above."""
+    """The module of a curriculum, and whether it chooses "levels", "points" or "starts". Raises ValueError as above."""
     module, chooses = _lookup(name, _curricula(), "curriculum")
     return importlib.import_module(f"jaxrl.algos.{module}"), chooses
 
@@ -146,6 +146,15 @@ def lasting(word: str) -> str:
     """The word as it holds in any folder: files by their whole path."""
     file, colon, name = word.rpartition(":") if ":" in word else (word, "", "")
     return f"{Path(file).resolve()}{colon}{name}" if file.endswith(".py") else word
+
+
+def own_function(word: str) -> Callable[..., Any]:
+    """The function `module:name` or `file.py:name`. Raises ValueError where there is none."""
+    source, _, name = word.rpartition(":")
+    found = getattr(_own_module(source), name, None) if source else None
+    if not callable(found):
+        raise ValueError(f"{word!r} is no function: it is named MODULE:NAME or FILE.py:NAME.")
+    return found
 
 
 def _own_algorithm(word: str) -> Any:

@@ -133,7 +133,9 @@ def _environment(env: Environment) -> tuple[str, dict[str, Any]]:
     cls, entry = type(env), registry.environments().get(env.id)
     ours = entry is not None and isinstance(entry.target, str) and entry.target.startswith("jaxrl.")
     id = env.id if ours else f"{_importable(cls)}:{cls.__qualname__}"
-    other = NoRecipeError(f"its environment, a {cls.__name__}, is not what make({id!r}) makes: wrapped, or another one.")
+    other = NoRecipeError(
+        f"its environment, a {cls.__name__}, is not what make({id!r}) makes: wrapped, or another one."
+    )
     try:
         default = registry.make(id)[0]
         if type(default) is not cls:

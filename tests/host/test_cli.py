@@ -435,6 +435,53 @@ def test_a_run_under_level_replay_goes_on_and_is_evaluated_on_the_task(tmp_path)
     assert "run folder" in good(f"resume {folder} --no-progress")
 
 
+GOALS = """
+import jax
+import jax.numpy as jnp
+
+def upright(env, params):
+    return jax.tree.map(lambda x: jnp.zeros_like(x)[None], env.initial(jax.random.key(0), params))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize(
+    ("name", "env", "words"),
+    [
+        ("adversarial_params", "Pendulum-v1", "--curriculum.ranges mass=0.5:2 --curriculum.config.num-steps 4"),
+        ("paired", "Maze-v0", "--env.height 3 --env.width 3 --params.walls 2"),
+        ("reverse_curriculum", "CartPole-v1", "--curriculum.goals goals.py:upright --curriculum.config.repeats 1"),
+        ("snapshot", "CartPole-v1", "--curriculum.teacher {run} --curriculum.config.max-steps 20"),
+    ],
+)
+def test_curricula_that_are_built_otherwise(run, name, env, words, tmp_path, monkeypatch):
+    """Their files say what they are built from; a run of each is judged on the task and goes on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("goals.py").write_text(GOALS)
+    short = f"--total-steps 48 --checkpoint-every 16 {TINY} --params.max-steps 6 {EVALUATION}"
+    good(f"train ppo {env} --curriculum {name} {words.format(run=run[0])} {short} --out run")
+    before = contents("run")
+    assert json.loads(before[Path("config.json")])["algorithm"] == "ppo+" + name.replace("adversarial_params", "adversary")
+    shutil.rmtree(max(Path("run/checkpoints").iterdir()))
+    good("resume run --no-progress")
+    assert contents("run")[Path("metrics.jsonl")] == before[Path("metrics.jsonl")]
+    assert "length" in good("eval run --episodes 2 --max-steps 5")
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_settings_of_a_curriculum_are_swept(tmp_path):
+    small = f"Maze-v0 --env.height 5 --env.width 5 --params.walls 5 --params.max-steps 8 {TINY}"
+    words = "--curriculum plr --curriculum.config.buffer-size 8 --curriculum.hyper.replay-prob 0.2 0.5"
+    short = "--seeds 1 --total-steps 32 --eval-episodes 2 --no-progress"
+    said = good(f"sweep ppo {small} {words} --hyper.gamma 0.9 0.99 {short} --out {tmp_path}/s")
+    assert said.startswith("| gamma | curriculum.replay_prob | mean |") and said.count("\n") == 8
+    kept = json.loads((tmp_path / "s" / "sweep.json").read_text())
+    assert [p["curriculum.replay_prob"] for p in kept["points"]] == [0.2, 0.5] * 2
+
+
 @pytest.mark.slow
 def test_a_student_off_policy_under_a_teacher(tmp_path):
     teacher = "--curriculum alp_gmm --curriculum.ranges length=0.5:1.5 mass=0.5:2"
@@ -478,10 +525,13 @@ def test_curricula_are_built_from_words(monkeypatch, words):
         ("ppo CartPole-v1 --curriculum dr --curriculum.ranges length=1", "length=1: it is written NAME=LOW:HIGH"),
         ("ppo CartPole-v1 --curriculum dr --curriculum.ranges lenth=1:2", "did you mean 'length'"),
         (f"{SHORT} --curriculum accel --curriculum.ranges length=1:2", "mutate_fn=None"),
+        (f"{SHORT} --curriculum paired", "paired: CartPole-v1 has no `editor`"),
+        (f"{SHORT} --curriculum snapshot", "snapshot needs --curriculum.teacher"),
+        (f"{SHORT} --curriculum reverse_curriculum --curriculum.goals nothing", "'nothing' is no function"),
         (
             f"{SHORT} --curriculum adr --curriculum.hyper.widen-at 9 --curriculum.ranges length=1:2 "
             "--curriculum.score max_mc",
-            "adr reads no score",
+            "adr reads no score.",
         ),
         ("ppo CartPole-v1 --curriculum dr --curriculum.ranges length=-1:2", "length=-1.0 must be positive"),
         ("stream_ac CartPole-v1 --curriculum dr --curriculum.ranges length=1:2", "config.num_envs"),

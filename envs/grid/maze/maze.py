@@ -32,6 +32,7 @@ shortest ways, checks, text and pictures are in `kit.py`, those to be tested on 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Self
 
 import jax
@@ -334,6 +335,13 @@ class Maze(MazeTask):
 
     def generate(self, key: Array, params: Params) -> Level:
         return generate(key, params, self.height, self.width, self.solvable)
+
+    def editor(self) -> tuple[Environment, Callable[[Any], Level]]:
+        """`(environment, level of its last state)`: where a designer builds mazes of this size."""
+        from .editor import MazeEditor, level
+
+        walls = min(60, self.height * self.width - 2)
+        return MazeEditor(height=self.height, width=self.width, num_walls=walls), level
 
     def validate(self, params: Params | Level) -> None:
         super().validate(params)

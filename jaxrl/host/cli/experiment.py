@@ -43,7 +43,7 @@ def experiment(command: str, args: list[str], flags: type, several: bool = False
             numbers("hyper", hyper, several),
             numbers("params", params),
             settings_of("env", env),
-            *([] if curriculum is None else [curriculum_flags(curriculum)]),
+            *([] if curriculum is None else [curriculum_flags(curriculum, several)]),
         ],
         kw_only=True,
     )

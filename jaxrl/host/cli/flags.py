@@ -136,4 +136,3 @@ def settings_of(name: str, env: Any) -> tuple[str, type, Any]:
     ]
     cls = dataclasses.make_dataclass(name.capitalize(), fields)
     return name, cls, dataclasses.field(default_factory=cls)
-

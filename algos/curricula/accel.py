@@ -30,6 +30,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from jaxrl.algorithm import Algorithm
 from jaxrl.algos.curricula import plr
 from jaxrl.curriculum.level_buffer import LevelBuffer, buffer_init
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels

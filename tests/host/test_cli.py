@@ -10,6 +10,7 @@ import runpy
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -320,7 +321,8 @@ def test_what_fit_made_is_read_by_the_commands(own, tmp_path, num_seeds):
     env = tanks.Tank(id="Tank-v7")
     config = learner.Config(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,))
     params = env.default_params.replace(length=0.7, max_steps=jax.numpy.int32(9))
-    given = dict(hyper=learner.Hyper(learning_rate=3e-3), env_params=params, num_seeds=num_seeds, checkpoint_every=16)
+    given: dict[str, Any] = dict(num_seeds=num_seeds, checkpoint_every=16, env_params=params)
+    given["hyper"] = learner.Hyper(learning_rate=3e-3)
     algo = learner.make(env, config)
     result = fit(algo, jax.random.key(4), 48, out="run", eval_every=32, eval_episodes=2, progress=False, **given)
     kept = json.loads(Path("run/config.json").read_text())
@@ -412,10 +414,11 @@ def test_envs():
 
 
 def test_algos():
-    algos, curricula = (part.splitlines() for part in good("algos").split("\n\n"))
+    algos, curricula, python = (part.splitlines() for part in good("algos").split("\n\n"))
     assert [line.split()[0] for line in algos] == jaxrl.list_algos()
     assert [line.split()[0] for line in curricula[1:]] == registry.list_curricula()
-    assert all(len(line.split()) > 2 for line in (*algos, *curricula))
+    assert {line.split()[0] for line in python[1:]} == {"pbt", "iwocs", "mbtl"}
+    assert all(len(line.split()) > 2 for line in (*algos, *curricula, *python))
 
 
 # ---- curricula
@@ -463,7 +466,9 @@ def test_curricula_that_are_built_otherwise(run, name, env, words, tmp_path, mon
     short = f"--total-steps 48 --checkpoint-every 16 {TINY} --params.max-steps 6 {EVALUATION}"
     good(f"train ppo {env} --curriculum {name} {words.format(run=run[0])} {short} --out run")
     before = contents("run")
-    assert json.loads(before[Path("config.json")])["algorithm"] == "ppo+" + name.replace("adversarial_params", "adversary")
+    assert json.loads(before[Path("config.json")])["algorithm"] == "ppo+" + name.replace(
+        "adversarial_params", "adversary"
+    )
     shutil.rmtree(max(Path("run/checkpoints").iterdir()))
     good("resume run --no-progress")
     assert contents("run")[Path("metrics.jsonl")] == before[Path("metrics.jsonl")]

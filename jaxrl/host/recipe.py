@@ -1,4 +1,4 @@
-"""What a run was made of, as JSON, and the algorithm that is made of it again.
+"""What a run was made of, as JSON, and the algorithm and the trained state that are made of it again.
 
 A recipe has names and numbers: `algo` and `env_id` as the registry takes them, `env_settings`, `config`, and `hyper`
 and `params` by the dotted names of their leaves (those left out are the defaults); `run` has what `fit` was given;
@@ -8,9 +8,11 @@ and `params` by the dotted names of their leaves (those left out are the default
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,7 +21,9 @@ import numpy as np
 from jaxrl import registry
 from jaxrl.algorithm import Algorithm, names_of
 from jaxrl.environment import Environment, strongly_typed
-from jaxrl.host.run_folder import tree_values
+from jaxrl.host import checkpoint
+from jaxrl.host.run_folder import RunFolder, RunFolderError, tree_values
+from jaxrl.host.training_program import Program
 from jaxrl.vectorize import VectorEnv, vectorize
 
 # ---- from a recipe to functions
@@ -36,9 +40,7 @@ def build(recipe: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     config = module.Config(**hashable(recipe["config"]))
     hyper = placed(module.Hyper(), recipe["hyper"])
     if "curriculum" in recipe:
-        from jaxrl.host.cli.curricula import under_curriculum
-
-        return under_curriculum(recipe["curriculum"], module, config, env, params), hyper, env, params
+        return _under_curriculum(recipe["curriculum"], module, config, env, params), hyper, env, params
     fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
     algo = module.make(_slots(env, config.num_envs) if fold else env, config)
     if fold and jax.tree.leaves(algo.initial_carry()):
@@ -83,6 +85,84 @@ def _slots(env: Environment, num_envs: int) -> VectorEnv:
         file=sys.stderr,
     )
     return agents_as_slots(vectorize(env, count))
+
+
+def load_run(recipe: dict[str, Any], folder: Path) -> tuple[Any, Any, Any, Any]:
+    """`(algo, state, task, params)` of a run's newest whole checkpoint; the state has an axis of seeds, also of one.
+
+    Raises CheckpointError without one.
+    """
+    algo, hyper, task, params = build(recipe)
+    seeds = recipe["run"]["num_seeds"]
+    program = Program(algo, jax.random.key(0), seeds, hyper, params)
+    _, (state, _) = checkpoint.restore(RunFolder(folder).checkpoints, program.shapes(), program.identity())
+    return algo, jax.tree.map(lambda x: x[None], state) if seeds is None else state, task, params
+
+
+def read_recipe(folder: Path) -> dict[str, Any]:
+    """What `experiment` made of the words that started a run, or `fit` of its arguments, and `run.seeds`, how many.
+
+    Raises RunFolderError where none is kept, and says why.
+    """
+    config = RunFolder(folder).read_config()
+    recipe = config.get("recipe")
+    if recipe is None:
+        why = config.get("no_recipe", "it keeps no recipe.")
+        raise RunFolderError(f"{folder} is read by the Python program that made it alone: {why}")
+    run = recipe["run"]
+    run.setdefault("num_seeds", run.get("seeds"))  # None: one run without an axis of seeds
+    run["seeds"] = run["num_seeds"] or 1
+    return recipe
+
+
+def _under_curriculum(recipe: dict[str, Any], module: Any, config: Any, env: Any, params: Any) -> Any:
+    """The algorithm of `module` as a curriculum's student."""
+    import jax.numpy as jnp
+
+    from jaxrl import curriculum
+    from jaxrl.curriculum.task import Task
+    from jaxrl.curriculum.teaching import ranges
+
+    name, choice = recipe["name"], recipe["choice"]
+    method, chooses = registry.get_curriculum(name)
+    if env.num_agents > 1 or not hasattr(config, "num_envs"):
+        raise ValueError("--curriculum: a student plays one agent in each of config.num_envs environments.")
+    box = ranges(params, dict(map(_range, choice["ranges"]))) if choice["ranges"] else None
+    if box is not None:
+        for corner in (0.0, 1.0):
+            env.validate(box(params, jnp.full(box.dimensions, corner)))
+
+    def given(flag):
+        if choice.get(flag) is None:
+            raise ValueError(f"{name} needs --curriculum.{flag}.")
+        return registry.own_function(choice[flag]) if flag == "goals" else _policy(Path(choice[flag]))
+
+    task = Task(env, params, config, module.make, box, choice["success_above"], given)
+    settings = [method.Config(**hashable(recipe["config"]))] if "config" in recipe else []
+    settings += [method.Hyper(**recipe["hyper"])] if "hyper" in recipe else []
+    built = getattr(method, "for_task", method.make)
+    score = {"score": getattr(curriculum, choice["score"])} if choice["score"] else {}
+    if score and "score" not in inspect.signature(built).parameters:
+        raise ValueError(f"--curriculum.score {choice['score']}: {name} reads no score.")
+    if built is not method.make:
+        return built(task, *settings, **score)
+    return task.attach(built(task.points if chooses == "points" else task.level_fn, *settings, **score))
+
+
+def _policy(folder: Path) -> tuple[Any, Any]:
+    """`(algorithm, policy)` of the first seed of a run."""
+    algo, state, _, _ = load_run(read_recipe(folder), folder)
+    return algo, algo.policy(jax.tree.map(lambda x: x[0], state))
+
+
+def _range(word: str) -> tuple[str, tuple[float, float]]:
+    """`name=low:high`."""
+    name, _, bounds = word.partition("=")
+    try:
+        low, high = map(float, bounds.split(":"))
+    except ValueError:
+        raise ValueError(f"--curriculum.ranges {word}: it is written NAME=LOW:HIGH, as in length=0.2:3.0") from None
+    return name, (low, high)
 
 
 # ---- from functions to a recipe

@@ -22,9 +22,9 @@ from jaxrl import registry
 from jaxrl.algos import pbt, ppo
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host import cli
-from jaxrl.host.cli import experiment, flags, render, train
+from jaxrl.host.cli import flags, render, train
 from jaxrl.host.fit import fit
-from jaxrl.host.recipe import NoRecipeError, build, recipe_of
+from jaxrl.host.recipe import NoRecipeError, build, load_run, read_recipe, recipe_of
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.wrappers import FlattenObservation
 
@@ -158,9 +158,7 @@ def test_resume_goes_on_bit_for_bit(run, tmp_path):
     after = contents(copy)
     for name in ("metrics.jsonl", "metrics.csv", "evaluations.jsonl", "config.json"):
         assert after[Path(name)] == before[Path(name)], name
-    one, other = (
-        jax.tree.leaves(experiment.load_run(experiment.read_recipe(folder), folder)[1]) for folder in (run[0], copy)
-    )
+    one, other = (jax.tree.leaves(load_run(read_recipe(folder), folder)[1]) for folder in (run[0], copy))
     for a, b in zip(one, other, strict=True):
         assert a.dtype == b.dtype and bool((a == b).all())
 
@@ -334,7 +332,7 @@ def test_what_fit_made_is_read_by_the_commands(own, tmp_path, num_seeds):
     shutil.rmtree(max(Path("run/checkpoints").iterdir()))
     good("resume run --no-progress")
     assert contents("run")[Path("metrics.jsonl")] == before[Path("metrics.jsonl")]
-    weights = experiment.load_run(experiment.read_recipe(Path("run")), Path("run"))[1].weights
+    weights = load_run(read_recipe(Path("run")), Path("run"))[1].weights
     for x, y in zip(jax.tree.leaves(result.state.weights), jax.tree.leaves(weights), strict=True):
         assert (x == y).all()
     assert "length 5.0" in good("eval run --episodes 2 --max-steps 5")

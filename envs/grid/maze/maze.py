@@ -40,6 +40,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, Integer, UInt8, UInt32
 
+from jaxrl import registry
 from jaxrl.environment import Environment, Transition, pytree, strongly_typed
 from jaxrl.math import below, choose, fence
 from jaxrl.spaces import Box, Dict, Discrete
@@ -338,10 +339,9 @@ class Maze(MazeTask):
 
     def editor(self) -> tuple[Environment, Callable[[Any], Level]]:
         """`(environment, level of its last state)`: where a designer builds mazes of this size."""
-        from .editor import MazeEditor, level
-
         walls = min(60, self.height * self.width - 2)
-        return MazeEditor(height=self.height, width=self.width, num_walls=walls), level
+        env, _ = registry.make("MazeEditor-v0", height=self.height, width=self.width, num_walls=walls)
+        return env, env.level
 
     def validate(self, params: Params | Level) -> None:
         super().validate(params)

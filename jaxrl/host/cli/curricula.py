@@ -1,9 +1,8 @@
-"""`--curriculum NAME`: its flags, and the algorithm as a curriculum's student."""
+"""The flags of `--curriculum NAME`."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,58 +44,3 @@ def curriculum_flags(name: str, several: bool = False) -> tuple[str, type, Any]:
         needed = [f.name for f in dataclasses.fields(module.Hyper) if f.default is dataclasses.MISSING]
         fields.append(numbers("hyper", module.Hyper(**dict.fromkeys(needed, 0.0)), several, needed))
     return "curriculum", dataclasses.make_dataclass("Curriculum", fields, kw_only=True), dataclasses.field()
-
-
-def under_curriculum(recipe: dict[str, Any], module: Any, config: Any, env: Any, params: Any) -> Any:
-    """The algorithm of `module` as a curriculum's student."""
-    import jax.numpy as jnp
-
-    from jaxrl import curriculum
-    from jaxrl.curriculum.task import Task
-    from jaxrl.curriculum.teaching import ranges
-    from jaxrl.host.recipe import hashable
-
-    name, choice = recipe["name"], recipe["choice"]
-    method, chooses = registry.get_curriculum(name)
-    if env.num_agents > 1 or not hasattr(config, "num_envs"):
-        raise ValueError("--curriculum: a student plays one agent in each of config.num_envs environments.")
-    box = ranges(params, dict(map(_range, choice["ranges"]))) if choice["ranges"] else None
-    if box is not None:
-        for corner in (0.0, 1.0):
-            env.validate(box(params, jnp.full(box.dimensions, corner)))
-
-    def given(flag):
-        if choice.get(flag) is None:
-            raise ValueError(f"{name} needs --curriculum.{flag}.")
-        return registry.own_function(choice[flag]) if flag == "goals" else _policy(Path(choice[flag]))
-
-    task = Task(env, params, config, module.make, box, choice["success_above"], given)
-    settings = [method.Config(**hashable(recipe["config"]))] if "config" in recipe else []
-    settings += [method.Hyper(**recipe["hyper"])] if "hyper" in recipe else []
-    built = getattr(method, "for_task", method.make)
-    score = {"score": getattr(curriculum, choice["score"])} if choice["score"] else {}
-    if score and "score" not in inspect.signature(built).parameters:
-        raise ValueError(f"--curriculum.score {choice['score']}: {name} reads no score.")
-    if built is not method.make:
-        return built(task, *settings, **score)
-    return task.attach(built(task.points if chooses == "points" else task.level_fn, *settings, **score))
-
-
-def _policy(folder: Path) -> tuple[Any, Any]:
-    """`(algorithm, policy)` of the first seed of a run."""
-    import jax
-
-    from jaxrl.host.cli.experiment import load_run, read_recipe
-
-    algo, state, _, _ = load_run(read_recipe(folder), folder)
-    return algo, algo.policy(jax.tree.map(lambda x: x[0], state))
-
-
-def _range(word: str) -> tuple[str, tuple[float, float]]:
-    """`name=low:high`."""
-    name, _, bounds = word.partition("=")
-    try:
-        low, high = map(float, bounds.split(":"))
-    except ValueError:
-        raise ValueError(f"--curriculum.ranges {word}: it is written NAME=LOW:HIGH, as in length=0.2:3.0") from None
-    return name, (low, high)

@@ -1,10 +1,9 @@
-"""From words to a recipe (JSON, kept in the run folder), and from a run folder back to a trained state."""
+"""From words to a recipe (JSON, kept in the run folder), and what tasks without an end need."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from pathlib import Path
 from typing import Any
 
 from jaxrl.host.cli.curricula import curriculum_flags
@@ -90,37 +89,3 @@ def folder_name(recipe: dict[str, Any]) -> str:
 
     names = [re.sub(r"\.py$", "", str(recipe[key])) for key in ("algo", "env_id")]
     return "-".join(re.split(r"[:/]", name)[-1] for name in names)
-
-
-def load_run(recipe: dict[str, Any], folder: Path) -> tuple[Any, Any, Any, Any]:
-    """`(algo, state, task, params)` of a run's newest whole checkpoint; the state has an axis of seeds, also of one.
-
-    Raises CheckpointError without one.
-    """
-    import jax
-
-    from jaxrl.host.fit import load
-    from jaxrl.host.recipe import build
-
-    algo, hyper, task, params = build(recipe)
-    seeds = recipe["run"]["num_seeds"]
-    _, state = load(algo, folder, hyper=hyper, env_params=params, num_seeds=seeds)
-    return algo, jax.tree.map(lambda x: x[None], state) if seeds is None else state, task, params
-
-
-def read_recipe(folder: Path) -> dict[str, Any]:
-    """What `experiment` made of the words that started a run, or `fit` of its arguments, and `run.seeds`, how many.
-
-    Raises RunFolderError where none is kept, and says why.
-    """
-    from jaxrl.host.run_folder import RunFolder, RunFolderError
-
-    config = RunFolder(folder).read_config()
-    recipe = config.get("recipe")
-    if recipe is None:
-        why = config.get("no_recipe", "it keeps no recipe.")
-        raise RunFolderError(f"{folder} is read by the Python program that made it alone: {why}")
-    run = recipe["run"]
-    run.setdefault("num_seeds", run.get("seeds"))  # None: one run without an axis of seeds
-    run["seeds"] = run["num_seeds"] or 1
-    return recipe

@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
-from jaxrl.host.cli.experiment import load_run, read_recipe
 from jaxrl.host.cli.flags import Act, greedy_of, parse, positional
 
 
@@ -27,6 +26,8 @@ def render(args: list[str]) -> int:
 
     flags = parse(Render, args, "jaxrl render", "One episode of the trained policy.")
     out = flags.out or flags.run / "media" / "policy.gif"
+    from jaxrl.host.recipe import read_recipe
+
     print(render_run(read_recipe(flags.run), flags.run, out, flags.seed, flags.max_steps, greedy_of(flags.act)))
     return 0
 
@@ -39,6 +40,7 @@ def render_run(
     import numpy as np
 
     from jaxrl.evaluation import actor
+    from jaxrl.host.recipe import load_run
     from jaxrl.host.render import render_states, save
 
     algo, state, env, params = load_run(recipe, folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from jaxrl.host.cli.evaluate import summary
-from jaxrl.host.cli.experiment import episode_cap, experiment, folder_name, read_recipe
+from jaxrl.host.cli.experiment import episode_cap, experiment, folder_name
 from jaxrl.host.cli.flags import WORDS, Act, greedy_of, parse, positional
 from jaxrl.host.cli.render import render_run
 
@@ -63,6 +63,8 @@ def resume(args: list[str]) -> int:
         progress: bool = True
 
     flags = parse(Resume, args, "jaxrl resume", "Go on with a run from its newest whole checkpoint.")
+    from jaxrl.host.recipe import read_recipe
+
     recipe = read_recipe(flags.run)
     recipe["run"]["progress"] = flags.progress
     return run_fit(recipe, flags.run, resume=True)

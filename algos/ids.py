@@ -50,15 +50,19 @@ ALGORITHMS: dict[str, tuple[str, tuple[str, ...]]] = {
 CURRICULA: dict[str, tuple[str, str]] = {
     "accel": ("curricula.accel", "levels"),
     "adr": ("curricula.adr", "points"),
+    "adversarial_params": ("curricula.adversarial_params", "points"),
     "alp_gmm": ("curricula.alp_gmm", "points"),
     "covar_gmm": ("curricula.covar_gmm", "points"),
     "dr": ("curricula.dr", "levels"),
     "oracle_teacher": ("curricula.oracle_teacher", "points"),
+    "paired": ("curricula.paired", "levels"),
     "plr": ("curricula.plr", "levels"),
     "random_teacher": ("curricula.random_teacher", "points"),
+    "reverse_curriculum": ("curricula.reverse_curriculum", "starts"),
     "riac": ("curricula.riac", "points"),
     "self_paced": ("curricula.self_paced", "points"),
     "sfl": ("curricula.sfl", "levels"),
+    "snapshot": ("curricula.snapshot", "starts"),
 }
-"""Module of what `--curriculum NAME` puts around a student, and what it chooses: "levels" that a function draws, or
-"points" of a box of parameters."""
+"""Module of what `--curriculum NAME` puts around a student, and what it chooses: "levels" that a function draws or a
+designer builds, "points" of a box of parameters, or "starts", states in which episodes begin."""

@@ -3,6 +3,9 @@
 Each family of environments keeps its ids in its own folder, `jaxrl/envs/<family>/ids.py`; algorithms and curricula keep
 theirs in `jaxrl/algos/ids.py`. All of them are tables of names: the first look-up reads them, and only `make`,
 `get_algo` and `get_curriculum` import what they name.
+
+What is yours needs no table: `make("my.module:Tank")` and `get_algo("my.module")` import it by its name, also from the
+current folder; `my/tank.py:Tank` and `my/learner.py` by its file.
 """
 
 from __future__ import annotations
@@ -12,8 +15,11 @@ import difflib
 import fnmatch
 import functools
 import importlib
+import os
 import pkgutil
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -51,13 +57,20 @@ def _curricula() -> dict[str, tuple[str, str]]:
     return importlib.import_module("jaxrl.algos.ids").CURRICULA
 
 
-def make(id: str, **settings: Any) -> tuple[Any, Any]:
-    """`(env, params)` of a registered id: the static environment and its default, strongly typed parameters.
+def make(id: str, /, **settings: Any) -> tuple[Any, Any]:
+    """`(env, params)` of an id: the static environment and its default, strongly typed parameters.
 
-    `settings` are the environment's static settings. Raises ValueError for an unknown id (naming the nearest) or
-    setting.
+    The id is a registered one, or `module:name` or `file.py:name`, where the name is a class or a function that makes
+    an environment, or an id that the module registers. `settings` are the environment's static settings, of a class
+    of yours `id`, too. Raises ValueError for an unknown id (naming the nearest), module or setting.
     """
-    entry = _lookup(id, environments(), "environment")
+    own = _own_environment(id) if ":" in id and id not in environments() else None
+    if isinstance(own, str):
+        return make(own, **settings)
+    if own is not None:
+        entry, id = Entry(own, {}), settings.pop("id", getattr(own, "id", "") or id)
+    else:
+        entry = _lookup(id, environments(), "environment")
     cls: Any = _load(entry.target) if isinstance(entry.target, str) else entry.target
     is_class = dataclasses.is_dataclass(cls)  # a factory function takes what it takes
     allowed = [f.name for f in dataclasses.fields(cls) if f.init and f.name != "id"] if is_class else list(settings)
@@ -94,13 +107,17 @@ def list_curricula() -> list[str]:
 
 
 def get_algo(name: str) -> ModuleType:
-    """The module of an algorithm. Raises ValueError for an unknown name (naming the nearest)."""
+    """The module of an algorithm by its name; or yours as `module`, `module:name` or `file.py`, which has `Config`,
+    `Hyper` and `make` as ours have. Raises ValueError for an unknown name (naming the nearest).
+    """
+    if name not in _algorithms() and is_own(name):
+        return _own_algorithm(name)
     module, _ = _lookup(name, _algorithms(), "algorithm")
     return importlib.import_module(f"jaxrl.algos.{module}")
 
 
 def get_curriculum(name: str) -> tuple[ModuleType, str]:
-    """The module of a curriculum, and whether it chooses "levels" or "points" of a box. Raises ValueError as above."""
+    """The module of a curriculum, and whether it chooses "levels", "points" or "starts". Raises ValueError as above."""
     module, chooses = _lookup(name, _curricula(), "curriculum")
     return importlib.import_module(f"jaxrl.algos.{module}"), chooses
 
@@ -114,6 +131,74 @@ def algos_for(action_space: Any) -> list[str]:
     """Names of the general algorithms that act in spaces of this kind, sorted."""
     kinds = {cls.__name__ for cls in type(action_space).__mro__}
     return sorted(name for name, (_, spaces) in _algorithms().items() if kinds & set(spaces))
+
+
+# ---- what is yours
+
+
+def is_own(word: str) -> bool:
+    """Whether this names a module or a file, and nothing of a table."""
+    in_folder = word.isidentifier() and (Path(f"{word}.py").exists() or Path(word, "__init__.py").exists())
+    return any(c in word for c in ":./") or in_folder
+
+
+def lasting(word: str) -> str:
+    """The word as it holds in any folder: files by their whole path."""
+    file, colon, name = word.rpartition(":") if ":" in word else (word, "", "")
+    return f"{Path(file).resolve()}{colon}{name}" if file.endswith(".py") else word
+
+
+def own_function(word: str) -> Callable[..., Any]:
+    """The function `module:name` or `file.py:name`. Raises ValueError where there is none."""
+    source, _, name = word.rpartition(":")
+    found = getattr(_own_module(source), name, None) if source else None
+    if not callable(found):
+        raise ValueError(f"{word!r} is no function: it is named MODULE:NAME or FILE.py:NAME.")
+    return found
+
+
+def _own_algorithm(word: str) -> Any:
+    source, _, name = word.partition(":")
+    found: Any = _own_module(source)
+    if name:
+        found = getattr(found, name, None) or _own_module(f"{source}.{name}")
+    lacking = [part for part in ("Config", "Hyper", "make") if not hasattr(found, part)]
+    if lacking:
+        raise ValueError(f"{word} has no {' and no '.join(lacking)}: an algorithm is written as jaxrl/algos/ppo.py is.")
+    return found
+
+
+def _own_environment(word: str) -> str | Callable[..., Any]:
+    """What makes the environment, or its id where that is registered now."""
+    source, _, name = word.rpartition(":")
+    found = getattr(_own_module(source), name, None)
+    if callable(found):
+        return found
+    if name in environments():
+        return name
+    raise ValueError(f"{source} has no class or function {name!r} and registers no such id.")
+
+
+def _own_module(word: str) -> ModuleType:
+    """The module of this name or file, imported as `python -m` or `python file.py` would find it."""
+    file = Path(word)
+    if word.endswith(".py"):
+        if not file.exists():
+            raise ValueError(f"{word!r}: there is no such file.")
+        folder, name = str(file.resolve().parent), file.stem
+    else:
+        folder, name = os.getcwd(), word
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # it is there, and imports what is not
+        raise ValueError(f"{word!r}: there is no module {error.name!r}, installed or in {folder}.") from None
+    if word.endswith(".py") and Path(module.__file__ or "").resolve() != file.resolve():
+        raise ValueError(f"{word!r}: another module is named {name!r} already ({module.__file__}); rename the file.")
+    return module
 
 
 def _load(target: str) -> Any:

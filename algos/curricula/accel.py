@@ -30,10 +30,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from jaxrl.algorithm import Algorithm
 from jaxrl.algos.curricula import plr
 from jaxrl.curriculum.level_buffer import LevelBuffer, buffer_init
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels
 from jaxrl.curriculum.scores import max_mc
+from jaxrl.curriculum.task import Task
+from jaxrl.curriculum.teaching import drawing
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.vectorize import rows_where
 
@@ -100,6 +103,7 @@ def make(
     Raises ValueError for settings that cannot be and without a `mutate_fn`, and in `init` for one that makes something
     else than levels.
     """
+    level_fn = drawing(level_fn)
     if not callable(mutate_fn):
         raise ValueError(
             f"accel: mutate_fn={mutate_fn!r} is no function (key, level) -> level. For an environment without "
@@ -155,3 +159,8 @@ def make(
 
     settings = (level_fn, mutate_fn, config)
     return Curriculum(init, sample, update, "accel", settings, defaults, score, metrics, whole_batches=True)
+
+
+def for_task(task: Task, config: Config, hyper: Hyper, score: Callable[..., Array] = max_mc) -> Algorithm:
+    """`--curriculum accel`: the edits are the environment's own."""
+    return task.attach(make(task.level_fn, getattr(task.levels, "mutate", None), config, hyper, score))

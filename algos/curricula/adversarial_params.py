@@ -36,9 +36,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, Around, around, check_at_least_one, parted, with_own
+from jaxrl.curriculum.task import Task
 from jaxrl.curriculum.teaching import dimensions_of
 from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
 from jaxrl.rollout import Ends
+from jaxrl.vectorize import vectorize
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,3 +264,9 @@ def _check(hyper: Hyper) -> None:
     share = np.asarray(hyper.uniform_share)
     if not np.all((share >= 0) & (share <= 1)):
         raise ValueError(f"uniform_share={share}: it must be in [0, 1].")
+
+
+def for_task(task: Task, config: Config, hyper: Hyper) -> Algorithm:
+    """`--curriculum adversarial_params`: its box is the one of the ranges."""
+    venv = vectorize(task.env, task.config.num_envs, level_fn=Drawn(task.points))
+    return make(task.learner(venv, task.config), config, hyper)

@@ -18,6 +18,7 @@ import jax
 from jaxtyping import Array, Bool
 
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
+from jaxrl.curriculum.teaching import drawing
 from jaxrl.environment import strongly_typed
 
 
@@ -26,6 +27,7 @@ def make(level_fn: Callable[[Array, Any], Any], score: Callable[..., Array] | No
 
     A `score` of them is reported and nothing else.
     """
+    level_fn = drawing(level_fn)
 
     def init(key: Array, hyper: None, params: Any) -> Any:
         return strongly_typed(params)

@@ -46,9 +46,11 @@ from jaxrl.algorithm import PUBLIC, Algorithm, Around, around, check_at_least_on
 from jaxrl.curriculum.attachment import outcomes
 from jaxrl.curriculum.protocol import Outcomes, check_levels, new_levels
 from jaxrl.curriculum.scores import algorithmic_regret
+from jaxrl.curriculum.task import Task, with_params_of
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.rollout import Ends, in_all
 from jaxrl.spaces import environment_action
+from jaxrl.vectorize import vectorize
 
 REWARDS = ("regret", "mean", "population", "minimax")
 
@@ -270,6 +272,20 @@ def make(
         restart=restart,
         slots=tuple(slots),
     )
+
+
+def for_task(task: Task, config: Config) -> Algorithm:
+    """`--curriculum paired`: levels are built in the environment's own `editor()`, by a designer of the student's kind.
+
+    Raises ValueError for an environment without one, and for ranges, which no designer reads.
+    """
+    if task.box is not None or not hasattr(task.env, "editor"):
+        raise ValueError(f"paired: {task.env.id} has no `editor` in which a designer builds levels; mazes have.")
+    editor, level_fn = task.env.editor()  # pyright: ignore[reportAttributeAccessIssue]
+    designer = task.learner(editor, dataclasses.replace(task.config, num_steps=editor.num_steps))
+    venv = vectorize(task.levels, task.config.num_envs, batched_params=True)
+    algo = make(task.learner(venv, task.config), designer, level_fn, config)
+    return with_params_of(algo, lambda params: editor.default_params)
 
 
 def _check(student: Algorithm, designer: Algorithm) -> None:

@@ -43,6 +43,7 @@ from jaxrl.curriculum.level_buffer import (
 )
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
 from jaxrl.curriculum.scores import max_mc
+from jaxrl.curriculum.teaching import drawing
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.vectorize import rows_where
 
@@ -150,6 +151,7 @@ def make(
 
     Raises ValueError for settings that cannot be.
     """
+    level_fn = drawing(level_fn)
     defaults = strongly_typed(Hyper() if hyper is None else hyper)
     check_hyper(defaults)
 

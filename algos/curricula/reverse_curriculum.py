@@ -32,8 +32,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrl.algorithm import check_at_least_one
+from jaxrl.algorithm import Algorithm, check_at_least_one
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, digest, new_levels
+from jaxrl.curriculum.task import Task
 from jaxrl.environment import NO_LIMIT, Environment, is_concrete, pytree, strongly_typed
 from jaxrl.vectorize import rows_where
 from jaxrl.wrappers import FromStates, StartParams
@@ -204,3 +205,9 @@ def _check(hyper: Hyper) -> None:
             raise ValueError(f"{name}={share}: it must be in [0, 1].")
     if np.any(np.asarray(hyper.limit) < 1):
         raise ValueError(f"limit={hyper.limit}: it must be at least 1.")
+
+
+def for_task(task: Task, config: Config, hyper: Hyper) -> Algorithm:
+    """`--curriculum reverse_curriculum`: the states at the goal are what `--curriculum.goals` gives."""
+    starts, goal_states = FromStates(task.env), task.given("goals")(task.env, task.params)
+    return task.attach(make(starts, goal_states, config, hyper), starts, lambda p: starts.starting(p, goal_states))

@@ -40,6 +40,7 @@ from jaxrl.algorithm import check_at_least_one
 from jaxrl.curriculum.level_buffer import buffer_init
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Look, Outcomes, new_levels
 from jaxrl.curriculum.scores import l1_value_loss, learnability, max_mc, positive_value_loss
+from jaxrl.curriculum.teaching import drawing
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
 from jaxrl.vectorize import rows_where
@@ -108,6 +109,7 @@ def make(
 
     Raises ValueError for settings that cannot be.
     """
+    level_fn = drawing(level_fn)
     defaults = strongly_typed(Hyper() if hyper is None else hyper)
     _check(defaults)
     if score in (max_mc, positive_value_loss, l1_value_loss):

@@ -38,6 +38,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.algorithm import Algorithm, check_at_least_one
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, digest, new_levels
+from jaxrl.curriculum.task import Task
 from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
 from jaxrl.exact.mdp import draw
 from jaxrl.wrappers import FromStates, StartParams
@@ -244,3 +245,10 @@ def make(table: Snapshots, hyper: Hyper | None = None) -> Curriculum:
 def _check(hyper: Hyper) -> None:
     if is_concrete(hyper) and (np.any(np.asarray(hyper.batches) < 0) or np.any(np.asarray(hyper.limit) < 1)):
         raise ValueError(f"batches={hyper.batches} must not be below 0, limit={hyper.limit} must be at least 1.")
+
+
+def for_task(task: Task, config: Config, hyper: Hyper) -> Algorithm:
+    """`--curriculum snapshot`: of the policy in the run folder `--curriculum.teacher`."""
+    starts, (teacher, policy) = FromStates(task.env), task.given("teacher")
+    table = take(jax.random.key(0), teacher, policy, task.env, task.params, config)
+    return task.attach(make(table, hyper), starts, lambda params: params_of(starts, params, table))

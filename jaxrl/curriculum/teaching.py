@@ -1,6 +1,8 @@
 """What teachers of continuous parameters share: levels from named ranges, what they remember, what they hand out.
 
-A teacher chooses points x (D,) of the unit box; a level function `level_fn(params, x)` makes env params of them.
+A teacher chooses points x (D,) of the unit box; a level function `level_fn(params, x)` makes env params of them. What
+draws levels without a teacher, `dr`, `plr`, `accel`, `sfl` and `vectorize`, takes a `level_fn(key, params)`; of ranges
+it is `Ranges.draw`, which the four take for the ranges themselves (`drawing`).
 """
 
 from __future__ import annotations
@@ -46,6 +48,15 @@ class Ranges:
             leaves[i] = value.reshape(jnp.shape(leaves[i])).astype(jnp.result_type(leaves[i]))
             begin += len(low)
         return jax.tree.unflatten(structure, leaves)
+
+    def draw(self, key: Array, params: Any) -> Any:
+        """`params` as a level at a uniform x."""
+        return self(params, jax.random.uniform(key, (self.dimensions,)))
+
+
+def drawing(level_fn: Callable[..., Any]) -> Callable[[Array, Any], Any]:
+    """`level_fn(key, params)`, also of `Ranges`: uniform in them."""
+    return level_fn.draw if isinstance(level_fn, Ranges) else level_fn
 
 
 def ranges(params: PyTree, bounds: Mapping[str, tuple[Any, Any]]) -> Ranges:

@@ -129,6 +129,10 @@ def fit(
     settings = {**identity, "total_steps": total_steps, **environment_of_run()}
     settings |= {"eval_every": eval_every, "eval_episodes": eval_episodes, "eval_policy": deployment(algo, eval_greedy)}
     settings |= extra or {}
+    if out is not None and "recipe" not in settings:
+        run = {**counts, "total_steps": total_steps, "log": loggers, "key": _key_data(key), "progress": progress}
+        run |= {"eval_every": eval_every or 0, "act": {None: None, True: "greedy", False: "sampled"}[eval_greedy]}
+        settings |= _recipe(program, eval_env, eval_env_params, run)
     folder = None if out is None else RunFolder(out)
     with contextlib.nullcontext() if folder is None else folder.locked():
         done, carry = 0, None
@@ -201,6 +205,24 @@ def load(
     program = Program(algo, jax.random.key(0), num_seeds, hyper, env_params)
     done, carry = checkpoint.restore(RunFolder(folder).checkpoints, program.shapes(), program.identity())
     return done, carry[0]
+
+
+def _recipe(program: Program, eval_env: Any, eval_env_params: Any, run: dict[str, Any]) -> dict[str, Any]:
+    """`recipe`, of which the command line builds the run again, or `no_recipe`, why it cannot."""
+    from jaxrl.host.recipe import NoRecipeError, recipe_of
+
+    try:
+        if eval_env not in (None, program.algo.venv.env):
+            raise NoRecipeError("it was evaluated on another environment.")
+        if eval_env_params is not None and eval_env_params is not program.env_params:
+            raise NoRecipeError("it was evaluated on other params than it was trained on.")
+        return {"recipe": recipe_of(program.algo, program.hyper, program.env_params, run)}
+    except NoRecipeError as error:
+        return {"no_recipe": str(error)}
+
+
+def _key_data(key: Array) -> dict[str, Any]:
+    return {"impl": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()}
 
 
 def _of_task(algo: Algorithm, env_params: Any) -> bool:

@@ -129,3 +129,18 @@ def test_rarely_computes_only_when_any_needs_it():
     twice = jax.vmap(jax.vmap(choose))(jnp.array([[False, True]]), jnp.ones((1, 2)))
     np.testing.assert_array_equal(twice, [[1, 2]])
     assert choose(jnp.bool_(True), 3.0) == 6
+
+
+def test_ranges_are_drawn_from_where_no_teacher_chooses():
+    """dr, plr, accel and sfl take a level function of (key, params): of ranges, their `draw`."""
+    from jaxrl.algos.curricula import accel, dr, plr, sfl
+
+    params = {"length": jnp.float32(1.0), "mass": jnp.float32(2.0)}
+    box = ranges(params, {"length": (3.0, 4.0)})
+    level = box.draw(jax.random.key(0), params)
+    assert 3 <= level["length"] <= 4 and level["mass"] == 2
+    curriculum = dr.make(box)
+    batch, _ = curriculum.sample(jax.random.key(1), params, jnp.ones(16, bool))
+    assert batch.params["length"].min() >= 3 and np.ptp(batch.params["length"]) > 0.3
+    for cur in (plr.make(box), accel.make(box, lambda key, level: level), sfl.make(box)):
+        assert cur.settings[0] == dr.make(box).settings[0]

@@ -11,6 +11,7 @@ import runpy
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,10 +20,15 @@ from PIL import Image
 
 import jaxrl
 from jaxrl import registry, spaces
+from jaxrl.algos import pbt, ppo
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host import cli
 from jaxrl.host import sweep as sweeping
-from jaxrl.host.cli import bench, command, experiment, flags, render, train
+from jaxrl.host.cli import bench, command, flags, render, train
+from jaxrl.host.fit import fit
+from jaxrl.host.recipe import NoRecipeError, build, load_run, read_recipe, recipe_of
+from jaxrl.nn.networks import ActorCritic
+from jaxrl.wrappers import FlattenObservation
 
 TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
 SHORT = f"ppo CartPole-v1 {TINY} --params.max-steps 8"
@@ -125,8 +131,8 @@ def test_parameters_that_are_truth_values_or_switched_off(monkeypatch):
     good("train ppo Quadcopter-Hover-v0 --params.dt 0.02")
     game, flight = (recipe["params"] for recipe in recipes)
     assert game["ramping"] is False and flight["dt"] == 0.02 and "battery" not in flight
-    env, params = jaxrl.make("Quadcopter-Hover-v0")
-    assert params.battery is None and experiment.build(recipes[1])[3].battery is None
+    _, params = jaxrl.make("Quadcopter-Hover-v0")
+    assert params.battery is None and build(recipes[1])[3].battery is None
 
 
 def test_every_tuned_setting_exists():
@@ -154,9 +160,7 @@ def test_resume_goes_on_bit_for_bit(run, tmp_path):
     after = contents(copy)
     for name in ("metrics.jsonl", "metrics.csv", "evaluations.jsonl", "config.json"):
         assert after[Path(name)] == before[Path(name)], name
-    one, other = (
-        jax.tree.leaves(experiment.load_run(experiment.read_recipe(folder), folder)[1]) for folder in (run[0], copy)
-    )
+    one, other = (jax.tree.leaves(load_run(read_recipe(folder), folder)[1]) for folder in (run[0], copy))
     for a, b in zip(one, other, strict=True):
         assert a.dtype == b.dtype and bool((a == b).all())
 
@@ -257,6 +261,137 @@ def test_plot(run):
     assert np.ptp(picture("two.png")[1]) > 200
 
 
+# ---- what is the user's own
+
+TANK = """
+import dataclasses
+import jaxrl
+from jaxrl.envs.classic import cartpole
+
+@dataclasses.dataclass(frozen=True)
+class Tank(cartpole.CartPole):
+    pass
+
+jaxrl.register("Tank-v0", Tank)
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A folder with an environment and an algorithm of the user's, as `python -m` would find them."""
+    package = tmp_path / "own_things"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "tanks.py").write_text(TANK)
+    shutil.copy(Path(jaxrl.__file__).parent / "algos" / "ppo.py", package / "learner.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield package
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("own_things", "tanks", "learner")]:
+        del sys.modules[name]
+    registry.environments().pop("Tank-v0", None)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_own_things_are_trained_judged_and_gone_on_with(own, tmp_path):
+    short = f"--total-steps 32 --checkpoint-every 16 {TINY} --params.max-steps 8 {EVALUATION}"
+    assert "return" in good(f"train own_things.learner own_things.tanks:Tank-v0 {short} --out {tmp_path}/run")
+    kept = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert kept["recipe"]["env_id"] == "own_things.tanks:Tank-v0" and kept["env"] == "Tank-v0"
+    assert build(kept["recipe"])[0].init.__module__ == "own_things.learner"
+    before = contents(tmp_path / "run")
+    shutil.rmtree(max((tmp_path / "run" / "checkpoints").iterdir()))
+    good(f"resume {tmp_path}/run --no-progress")
+    assert contents(tmp_path / "run")[Path("metrics.jsonl")] == before[Path("metrics.jsonl")]
+    assert "length" in good(f"eval {tmp_path}/run --episodes 2 --max-steps 5")
+    assert Path(good(f"export {tmp_path}/run").strip()).exists()
+    assert Path(good(f"render {tmp_path}/run --max-steps 3").strip()).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("num_seeds", [None, 2])
+def test_what_fit_made_is_read_by_the_commands(own, tmp_path, num_seeds):
+    """Names and numbers of what was trained are kept, so that nobody needs the program that did it."""
+    sys.path.insert(0, str(tmp_path))  # as of a script there
+    import own_things.learner as learner  # pyright: ignore[reportMissingImports]
+    import own_things.tanks as tanks  # pyright: ignore[reportMissingImports]
+
+    env = tanks.Tank(id="Tank-v7")
+    config = learner.Config(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,))
+    params = env.default_params.replace(length=0.7, max_steps=jax.numpy.int32(9))
+    given: dict[str, Any] = dict(num_seeds=num_seeds, checkpoint_every=16, env_params=params)
+    given["hyper"] = learner.Hyper(learning_rate=3e-3)
+    algo = learner.make(env, config)
+    result = fit(algo, jax.random.key(4), 48, out="run", eval_every=32, eval_episodes=2, progress=False, **given)
+    kept = json.loads(Path("run/config.json").read_text())
+    assert kept.get("no_recipe") is None
+    again, hyper, task, restored = build(kept["recipe"])
+    assert again == algo and task == env and hyper.learning_rate == np.float32(3e-3)
+    assert restored.length == np.float32(0.7) and restored.max_steps == 9
+    before = contents("run")
+    shutil.rmtree(max(Path("run/checkpoints").iterdir()))
+    good("resume run --no-progress")
+    assert contents("run")[Path("metrics.jsonl")] == before[Path("metrics.jsonl")]
+    weights = load_run(read_recipe(Path("run")), Path("run"))[1].weights
+    for x, y in zip(jax.tree.leaves(result.state.weights), jax.tree.leaves(weights), strict=True):
+        assert (x == y).all()
+    assert "length 5.0" in good("eval run --episodes 2 --max-steps 5")
+    assert Path(good("export run").strip()).exists() and Path(good("render run --max-steps 3").strip()).exists()
+
+
+def test_what_names_and_numbers_do_not_say_has_no_recipe():
+    """Each is refused with what it leaves out; nothing is guessed."""
+    env, params = jaxrl.make("CartPole-v1")
+    config = ppo.Config(num_envs=2, num_steps=8, num_minibatches=1, hidden=(8,))
+    algo = ppo.make(env, config)
+    assert recipe_of(algo, ppo.Hyper(), None, {})["algo"] == "ppo"
+    assert recipe_of(ppo.make(jaxrl.vectorize(env, 2), config), ppo.Hyper(), params, {})["params"] == {}
+
+    @dataclasses.dataclass(frozen=True)
+    class Local(type(env)):
+        pass
+
+    network = ActorCritic(env.observation_space(params), 2, False, (16,), "tanh")
+    for other, says in (
+        (ppo.make(jaxrl.vectorize(env, 2, reset="dense"), config), "vectorised in a way of its own"),
+        (ppo.make(env, config, network), "a network of its own"),
+        (ppo.make(Local(id="Mine-v3"), config), "defined inside something else"),
+        (ppo.make(FlattenObservation(env), config), "wrapped"),
+        (pbt.make(algo, pbt.Config((("gamma", 0.9, 0.99),), population=4)), "something stands around"),
+    ):
+        with pytest.raises(NoRecipeError, match=says):
+            recipe_of(other, ppo.Hyper(), None, {})
+    with pytest.raises(NoRecipeError, match="env_params are built otherwise"):
+        recipe_of(algo, ppo.Hyper(), jaxrl.make("Pendulum-v1")[1], {})
+
+
+def test_own_things_by_class_and_by_file(own, monkeypatch):
+    recipes = []
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append((recipe, out)) or 0)
+    good(f"train own_things/learner.py own_things/tanks.py:Tank {TINY}")
+    recipe, out = recipes[0]
+    assert str(out).startswith("runs/learner-Tank-") and Path(recipe["algo"]).is_absolute()
+    monkeypatch.chdir("/")  # files are found from anywhere
+    algo, _, task, _ = build(json.loads(json.dumps(recipe)))
+    assert algo.init.__module__ == "learner" and type(task).__module__ == "tanks" and task.id == "CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("own_things.nothing CartPole-v1", "there is no module 'own_things.nothing', installed or in"),
+        ("nothing.at.all CartPole-v1", "there is no module 'nothing', installed or in"),
+        ("own_things.tanks CartPole-v1", "own_things.tanks has no Config and no Hyper and no make: an algorithm is"),
+        ("own_things/no.py CartPole-v1", "no.py': there is no such file"),
+        ("ppo own_things.tanks:Tnk-v0", "own_things.tanks has no class or function 'Tnk-v0' and registers no such id"),
+    ],
+)
+def test_own_things_that_are_not_there(own, words, says):
+    assert says in bad(f"train {words} --total-steps 32")
+
+
 # ---- the lists, the help, the entries
 
 
@@ -279,10 +414,11 @@ def test_envs():
 
 
 def test_algos():
-    algos, curricula = (part.splitlines() for part in good("algos").split("\n\n"))
+    algos, curricula, python = (part.splitlines() for part in good("algos").split("\n\n"))
     assert [line.split()[0] for line in algos] == jaxrl.list_algos()
     assert [line.split()[0] for line in curricula[1:]] == registry.list_curricula()
-    assert all(len(line.split()) > 2 for line in (*algos, *curricula))
+    assert {line.split()[0] for line in python[1:]} == {"pbt", "iwocs", "mbtl"}
+    assert all(len(line.split()) > 2 for line in (*algos, *curricula, *python))
 
 
 # ---- curricula
@@ -296,10 +432,59 @@ def test_a_run_under_level_replay_goes_on_and_is_evaluated_on_the_task(tmp_path)
     good(f"train ppo {small} {levels} --total-steps 64 --out {folder}")
     recipe = json.loads((folder / "config.json").read_text())["recipe"]
     assert recipe["curriculum"]["name"] == "plr" and recipe["curriculum"]["hyper"]["staleness"] == 0.5
-    algo, _, task, params = experiment.build(recipe)
+    algo, _, task, params = build(recipe)
     assert not task.levels and algo.venv.env.levels and algo.name == "ppo+plr" and params.walls == 5
     assert "return" in good(f"eval {folder} --episodes 2 --max-steps 8")
     assert "run folder" in good(f"resume {folder} --no-progress")
+
+
+GOALS = """
+import jax
+import jax.numpy as jnp
+
+def upright(env, params):
+    return jax.tree.map(lambda x: jnp.zeros_like(x)[None], env.initial(jax.random.key(0), params))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize(
+    ("name", "env", "words"),
+    [
+        ("adversarial_params", "Pendulum-v1", "--curriculum.ranges mass=0.5:2 --curriculum.config.num-steps 4"),
+        ("paired", "Maze-v0", "--env.height 3 --env.width 3 --params.walls 2"),
+        ("reverse_curriculum", "CartPole-v1", "--curriculum.goals goals.py:upright --curriculum.config.repeats 1"),
+        ("snapshot", "CartPole-v1", "--curriculum.teacher {run} --curriculum.config.max-steps 20"),
+    ],
+)
+def test_curricula_that_are_built_otherwise(run, name, env, words, tmp_path, monkeypatch):
+    """Their files say what they are built from; a run of each is judged on the task and goes on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("goals.py").write_text(GOALS)
+    short = f"--total-steps 48 --checkpoint-every 16 {TINY} --params.max-steps 6 {EVALUATION}"
+    good(f"train ppo {env} --curriculum {name} {words.format(run=run[0])} {short} --out run")
+    before = contents("run")
+    assert json.loads(before[Path("config.json")])["algorithm"] == "ppo+" + name.replace(
+        "adversarial_params", "adversary"
+    )
+    shutil.rmtree(max(Path("run/checkpoints").iterdir()))
+    good("resume run --no-progress")
+    assert contents("run")[Path("metrics.jsonl")] == before[Path("metrics.jsonl")]
+    assert "length" in good("eval run --episodes 2 --max-steps 5")
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_settings_of_a_curriculum_are_swept(tmp_path):
+    small = f"Maze-v0 --env.height 5 --env.width 5 --params.walls 5 --params.max-steps 8 {TINY}"
+    words = "--curriculum plr --curriculum.config.buffer-size 8 --curriculum.hyper.replay-prob 0.2 0.5"
+    short = "--seeds 1 --total-steps 32 --eval-episodes 2 --no-progress"
+    said = good(f"sweep ppo {small} {words} --hyper.gamma 0.9 0.99 {short} --out {tmp_path}/s")
+    assert said.startswith("| gamma | curriculum.replay_prob | mean |") and said.count("\n") == 8
+    kept = json.loads((tmp_path / "s" / "sweep.json").read_text())
+    assert [p["curriculum.replay_prob"] for p in kept["points"]] == [0.2, 0.5] * 2
 
 
 @pytest.mark.slow
@@ -330,7 +515,7 @@ def test_curricula_are_built_from_words(monkeypatch, words):
     monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
     env = "CartPole-v1" if "ranges" in words else "Maze-v0"
     good(f"train ppo {env} --curriculum={words} {TINY}")
-    algo, hyper, _, params = experiment.build(json.loads(json.dumps(recipes[0])))
+    algo, hyper, _, params = build(json.loads(json.dumps(recipes[0])))
     state = jax.eval_shape(algo.init, jax.random.key(0), hyper, params)
     assert {"level_success", "levels_finished"} <= jax.eval_shape(algo.update, state)[1].keys()
 
@@ -345,10 +530,13 @@ def test_curricula_are_built_from_words(monkeypatch, words):
         ("ppo CartPole-v1 --curriculum dr --curriculum.ranges length=1", "length=1: it is written NAME=LOW:HIGH"),
         ("ppo CartPole-v1 --curriculum dr --curriculum.ranges lenth=1:2", "did you mean 'length'"),
         (f"{SHORT} --curriculum accel --curriculum.ranges length=1:2", "mutate_fn=None"),
+        (f"{SHORT} --curriculum paired", "paired: CartPole-v1 has no `editor`"),
+        (f"{SHORT} --curriculum snapshot", "snapshot needs --curriculum.teacher"),
+        (f"{SHORT} --curriculum reverse_curriculum --curriculum.goals nothing", "'nothing' is no function"),
         (
             f"{SHORT} --curriculum adr --curriculum.hyper.widen-at 9 --curriculum.ranges length=1:2 "
             "--curriculum.score max_mc",
-            "adr reads no score",
+            "adr reads no score.",
         ),
         ("ppo CartPole-v1 --curriculum dr --curriculum.ranges length=-1:2", "length=-1.0 must be positive"),
         ("stream_ac CartPole-v1 --curriculum dr --curriculum.ranges length=1:2", "config.num_envs"),
@@ -410,6 +598,20 @@ def test_help_of_train_has_every_setting():
     for flag in flags:
         assert flag.replace("_", "-") in out, flag
     assert "default: 8" in out  # the tuned num_envs
+
+
+def test_parameters_inside_others_have_flags_and_units(monkeypatch):
+    recipes = []
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    words = "ppo Cont-CC-PMSM-v0 --params.max-steps 9"
+    good(f"train {words} --params.machine.l-d 0.01 --params.gamma 0.5")
+    recipe = json.loads(json.dumps(recipes[0]))
+    assert recipe["params"]["machine.l_d"] == 0.01
+    _, _, _, params = build(recipe)
+    assert params.machine.l_d == np.float32(0.01) and params.gamma == 0.5
+    out = good(f"train {words} --help")
+    assert re.search(r"--params.machine.l-d FLOAT\s+│?\s*H", out.replace("│", " ")), out[:9000]
+    assert "s, the control step" in out and "--hyper.gamma" in out
 
 
 def test_what_an_environment_fixes_is_no_setting():
@@ -525,7 +727,7 @@ def test_missing_foreign_and_damaged_checkpoints(run, tmp_path):
         assert "config.hidden is [8] there, [16] here" in bad(f"{word} {copy}")
     del config["recipe"]
     (copy / "config.json").write_text(json.dumps(config))
-    assert "was not made by `jaxrl train`" in bad(f"resume {copy}")
+    assert "is read by the Python program that made it alone: it keeps no recipe" in bad(f"resume {copy}")
     shutil.copy(run[0] / "config.json", copy / "config.json")
     shutil.rmtree(copy / "checkpoints")
     assert "No usable checkpoint" in bad(f"eval {copy}")
@@ -623,7 +825,7 @@ def test_a_run_is_made_longer(run, tmp_path):
     good(f"resume {copy} --total-steps 192 --no-progress")
     long = tmp_path / "long"
     good(f"{TRAIN.replace('96', '192', 1)} --hyper.learning-rate 0.002 --seed 3 --out {long}")
-    one, other = (jax.tree.leaves(experiment.load_run(experiment.read_recipe(f), f)[1]) for f in (copy, long))
+    one, other = (jax.tree.leaves(load_run(read_recipe(f), f)[1]) for f in (copy, long))
     assert all(bool((a == b).all()) for a, b in zip(one, other, strict=True))
     assert contents(copy)[Path("metrics.jsonl")] == contents(long)[Path("metrics.jsonl")]
     good(f"resume {copy} --no-progress")  # to the new total
@@ -631,7 +833,7 @@ def test_a_run_is_made_longer(run, tmp_path):
 
 
 def test_a_learning_rate_that_ends_before_the_run_is_told(run, monkeypatch):
-    recipe = experiment.read_recipe(run[0])
+    recipe = read_recipe(run[0])
     recipe["run"]["total_steps"], recipe["hyper"]["anneal_steps"] = 96, 64
     monkeypatch.setattr("jaxrl.host.fit.fit", lambda *a, **k: (_ for _ in ()).throw(ValueError("far enough")))
     said = io.StringIO()

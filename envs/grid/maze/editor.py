@@ -118,6 +118,7 @@ class MazeEditor(Environment):
     goal_first: bool = False  # place goal and agent before the walls
 
     Params = Params
+    level = staticmethod(level)
     deterministic = True
     reset_share = 1.0  # all episodes are of one length, so that all slots restart at once
 

@@ -32,6 +32,7 @@ shortest ways, checks, text and pictures are in `kit.py`, those to be tested on 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Self
 
 import jax
@@ -39,6 +40,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, Integer, UInt8, UInt32
 
+from jaxrl import registry
 from jaxrl.environment import Environment, Transition, pytree, strongly_typed
 from jaxrl.math import below, choose, fence
 from jaxrl.spaces import Box, Dict, Discrete
@@ -334,6 +336,12 @@ class Maze(MazeTask):
 
     def generate(self, key: Array, params: Params) -> Level:
         return generate(key, params, self.height, self.width, self.solvable)
+
+    def editor(self) -> tuple[Environment, Callable[[Any], Level]]:
+        """`(environment, level of its last state)`: where a designer builds mazes of this size."""
+        walls = min(60, self.height * self.width - 2)
+        env, _ = registry.make("MazeEditor-v0", height=self.height, width=self.width, num_walls=walls)
+        return env, env.level
 
     def validate(self, params: Params | Level) -> None:
         super().validate(params)

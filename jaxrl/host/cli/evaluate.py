@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
-from jaxrl.host.cli.experiment import episode_cap, load_run, read_recipe
+from jaxrl.host.cli.experiment import episode_cap
 from jaxrl.host.cli.flags import WORDS, Act, at_least_one, greedy_of, parse, positional
 
 
@@ -29,6 +29,7 @@ def evaluate_command(args: list[str]) -> int:
 
     from jaxrl.algorithm import deployment
     from jaxrl.evaluation import evaluate
+    from jaxrl.host.recipe import load_run, read_recipe
 
     recipe = read_recipe(flags.run)
     algo, state, task, params = load_run(recipe, flags.run)

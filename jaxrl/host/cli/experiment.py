@@ -1,14 +1,13 @@
-"""From words to a recipe (JSON, kept in the run folder), from a recipe to functions, and back to a trained state."""
+"""From words to a recipe (JSON, kept in the run folder), and what tasks without an end need."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from pathlib import Path
 from typing import Any
 
-from jaxrl.host.cli.curricula import curriculum_flags, under_curriculum
-from jaxrl.host.cli.flags import USAGE, UsageError, config_of, flat, named, numbers, parse, settings_of
+from jaxrl.host.cli.curricula import curriculum_flags
+from jaxrl.host.cli.flags import USAGE, UsageError, flat, flattened, named, numbers, parse, settings_of
 
 
 def experiment(command: str, args: list[str], flags: type, several: bool = False) -> tuple[Any, dict[str, Any]]:
@@ -25,7 +24,7 @@ def experiment(command: str, args: list[str], flags: type, several: bool = False
             print(USAGE)
             raise SystemExit(0)
         raise UsageError(f"{command} needs an algorithm and an environment.")
-    algo_name, env_id = words
+    algo_name, env_id = map(registry.lasting, words)
     if algo_name in registry.list_curricula():
         raise ValueError(
             f"{algo_name} chooses a student's levels: jaxrl {command} ppo {env_id} --curriculum {algo_name}"
@@ -43,7 +42,7 @@ def experiment(command: str, args: list[str], flags: type, several: bool = False
             numbers("hyper", hyper, several),
             numbers("params", params),
             settings_of("env", env),
-            *([] if curriculum is None else [curriculum_flags(curriculum)]),
+            *([] if curriculum is None else [curriculum_flags(curriculum, several)]),
         ],
         kw_only=True,
     )
@@ -55,55 +54,13 @@ def experiment(command: str, args: list[str], flags: type, several: bool = False
         "env_id": env_id,
         "env_settings": dataclasses.asdict(parsed.env),
         "config": dataclasses.asdict(parsed.config),
-        "hyper": dataclasses.asdict(parsed.hyper),
-        "params": dataclasses.asdict(parsed.params),
+        "hyper": flattened(dataclasses.asdict(parsed.hyper)),
+        "params": flattened(dataclasses.asdict(parsed.params)),
         "total_steps": total,
     }
     if curriculum is not None:
         recipe["curriculum"] = {"name": curriculum, **dataclasses.asdict(parsed.curriculum)}
     return parsed, recipe
-
-
-def build(recipe: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
-    """`(algo, hyper, task, params)`; fields that are arrays come back as what they were, several agents as slots of
-    one. The task is the environment of the evaluations: under a curriculum that of the id, not the one of its levels.
-    """
-    import jax
-
-    from jaxrl import registry
-    from jaxrl.environment import check_params, strongly_typed
-
-    module = registry.get_algo(recipe["algo"])
-    env, default = registry.make(recipe["env_id"], **recipe["env_settings"])
-    params = strongly_typed(default.replace(**recipe["params"]))
-    check_params(env, params)
-    config = config_of(module, recipe["config"])
-    hyper = module.Hyper(**recipe["hyper"])
-    if "curriculum" in recipe:
-        return under_curriculum(recipe["curriculum"], module, config, env, params), hyper, env, params
-    fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
-    algo = module.make(_slots(env, config.num_envs) if fold else env, config)
-    if fold and jax.tree.leaves(algo.initial_carry()):
-        raise ValueError(f"{env.id} has several agents; {algo.name} remembers, and learns from one agent only.")
-    return algo, hyper, algo.venv.env, params
-
-
-def _slots(env: Any, num_envs: int) -> Any:
-    """`agents_as_slots` of as many environments as make `num_envs` slots."""
-    from jaxrl.vectorize import vectorize
-    from jaxrl.wrappers import agents_as_slots
-
-    agents = env.num_agents
-    count, rest = divmod(num_envs, agents)
-    if rest:
-        near = agents * max(1, round(num_envs / agents))
-        raise ValueError(f"num_envs={num_envs}: each of the {agents} agents of {env.id} is a slot; {near} would do.")
-    print(
-        f"{env.id}: one policy for its {agents} agents, each of them a slot (num_envs={num_envs}: {count} x {agents}); "
-        "a return is their mean",
-        file=sys.stderr,
-    )
-    return agents_as_slots(vectorize(env, count))
 
 
 ENDLESS = 1000
@@ -126,20 +83,9 @@ def episode_cap(params: Any, given: int | None) -> int | None:
     return given
 
 
-def load_run(recipe: dict[str, Any], folder: Path) -> tuple[Any, Any, Any, Any]:
-    """`(algo, state, task, params)` of a run's newest whole checkpoint. Raises CheckpointError without one."""
-    from jaxrl.host.fit import load
+def folder_name(recipe: dict[str, Any]) -> str:
+    """`<algo>-<env>`; of what is yours the last part of its name."""
+    import re
 
-    algo, hyper, task, params = build(recipe)
-    _, state = load(algo, folder, hyper=hyper, env_params=params, num_seeds=recipe["run"]["seeds"])
-    return algo, state, task, params
-
-
-def read_recipe(folder: Path) -> dict[str, Any]:
-    """What `experiment` made of the words that started a run. Raises RunFolderError where none are kept."""
-    from jaxrl.host.run_folder import RunFolder, RunFolderError
-
-    recipe = RunFolder(folder).read_config().get("recipe")
-    if recipe is None:
-        raise RunFolderError(f"{folder} was not made by `jaxrl train`: use the Python program that made it.")
-    return recipe
+    names = [re.sub(r"\.py$", "", str(recipe[key])) for key in ("algo", "env_id")]
+    return "-".join(re.split(r"[:/]", name)[-1] for name in names)

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from jaxrl.host.cli.experiment import load_run, read_recipe
 from jaxrl.host.cli.flags import WORDS, parse, positional
 
 
@@ -28,6 +27,7 @@ def export_command(args: list[str]) -> int:
     import jax
 
     from jaxrl.host.export import FORMATS, export
+    from jaxrl.host.recipe import load_run, read_recipe
 
     recipe = read_recipe(flags.run)
     algo, state, _, _ = load_run(recipe, flags.run)

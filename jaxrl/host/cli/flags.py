@@ -88,24 +88,59 @@ def flat(cls: type) -> Any:
 
 
 def numbers(name: str, tree: Any, several: bool = False, needed: Sequence[str] = ()) -> tuple[str, type, Any]:
-    """A dataclass field of the scalar leaves of a pytree dataclass, for typed flags `--<name>.<leaf>`.
+    """A dataclass field of the scalar leaves of a pytree dataclass, for typed flags `--<name>.<leaf>`, also of the
+    dataclasses in it: `--<name>.<part>.<leaf>`. The help of each is the comment at its field.
 
     With `several`, each takes any number of values. Those `needed` have no default.
     """
     import numpy as np
+    import tyro
 
-    fields = []
+    fields, said = [], comments_of(type(tree))
     for field in dataclasses.fields(tree):
-        value = np.asarray(getattr(tree, field.name))
+        part = getattr(tree, field.name)
+        if dataclasses.is_dataclass(part):
+            inside = numbers(field.name, part, several)
+            if dataclasses.fields(inside[1]):
+                fields.append(inside)
+            continue
+        if not np.isscalar(part) and not hasattr(part, "dtype"):
+            continue  # None, where something is switched off, or a tuple
+        value = np.asarray(part)
         kind = {"b": bool, "i": int, "u": int, "f": float}.get(value.dtype.kind)
-        if kind is not None and value.ndim == 0:  # None, where something is switched off, is no number
+        if kind is not None and value.ndim == 0:
             # float32 0.1 is shown, and stored, as 0.1
             shown = float(str(value)) if kind is float else kind(value)
             wanted = (tuple[kind, ...], (shown,)) if several else (kind, shown)
             default = dataclasses.MISSING if field.name in needed else wanted[1]
-            fields.append((field.name, wanted[0], dataclasses.field(default=default)))
+            about = Annotated[wanted[0], tyro.conf.arg(help=said.get(field.name))]
+            fields.append((field.name, about, dataclasses.field(default=default)))
     cls = dataclasses.make_dataclass(name.capitalize(), fields, kw_only=True)
     return name, cls, dataclasses.field() if needed else dataclasses.field(default_factory=cls)
+
+
+def comments_of(cls: type) -> dict[str, str]:
+    """`name: type  # comment` of the fields of a dataclass and of what it derives from: units, mostly."""
+    import inspect
+    import re
+
+    found = {}
+    for base in reversed(cls.__mro__[:-1]):
+        try:
+            source = inspect.getsource(base)
+        except (OSError, TypeError):  # made while the program runs
+            continue
+        found |= re.findall(r"^    (\w+): [^#\n]*# (.+)$", source, re.MULTILINE)
+    return found
+
+
+def flattened(values: dict[str, Any]) -> dict[str, Any]:
+    """Values of nested dicts by their dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        inside = flattened(value) if isinstance(value, dict) else {"": value}
+        flat |= {f"{name}.{rest}" if rest else name: x for rest, x in inside.items()}
+    return flat
 
 
 def settings_of(name: str, env: Any) -> tuple[str, type, Any]:
@@ -118,8 +153,3 @@ def settings_of(name: str, env: Any) -> tuple[str, type, Any]:
     ]
     cls = dataclasses.make_dataclass(name.capitalize(), fields)
     return name, cls, dataclasses.field(default_factory=cls)
-
-
-def config_of(module: Any, values: dict[str, Any]) -> Any:
-    """A Config of what JSON made of one: its tuples are lists there."""
-    return module.Config(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import sys
+from types import ModuleType
 
 
 def envs(args: list[str]) -> int:
@@ -21,8 +24,28 @@ def algos(args: list[str]) -> int:
     from jaxrl import registry
 
     for name in registry.list_algos():
-        print(f"{name:14} {(registry.get_algo(name).__doc__ or '').splitlines()[0]}")
+        print(f"{name:14} {_about(registry.get_algo(name))}")
     print("\n--curriculum, around one that learns on batched params:")
     for name in registry.list_curricula():
-        print(f"{name:14} {(registry.get_curriculum(name)[0].__doc__ or '').splitlines()[0]}")
+        print(f"{name:18} {_about(registry.get_curriculum(name)[0])}")
+    print("\nFrom Python, with `make` or `solve` of their files:")
+    for module in unnamed():
+        print(f"{module.__name__.rpartition('.')[2]:14} {_about(module)}")
     return 0
+
+
+def unnamed() -> list[ModuleType]:
+    """The modules of algorithms and curricula that no command takes."""
+    from jaxrl import registry
+
+    named = {registry.get_algo(name) for name in registry.list_algos()}
+    named |= {registry.get_curriculum(name)[0] for name in registry.list_curricula()}
+    found = []
+    for package in map(importlib.import_module, ("jaxrl.algos", "jaxrl.algos.curricula")):
+        names = [m.name for m in pkgutil.iter_modules(package.__path__, f"{package.__name__}.") if not m.ispkg]
+        found += [module for module in map(importlib.import_module, names) if module not in named]
+    return [module for module in found if not module.__name__.endswith(".ids")]
+
+
+def _about(module: ModuleType) -> str:
+    return (module.__doc__ or "").splitlines()[0]

@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
-from jaxrl.host.cli.experiment import load_run, read_recipe
 from jaxrl.host.cli.flags import Act, at_least_one, greedy_of, parse, positional
 
 
@@ -28,6 +27,8 @@ def render(args: list[str]) -> int:
     flags = parse(Render, args, "jaxrl render", "One episode of the trained policy.")
     at_least_one("--max-steps", flags.max_steps)
     out = flags.out or flags.run / "media" / "policy.gif"
+    from jaxrl.host.recipe import read_recipe
+
     print(render_run(read_recipe(flags.run), flags.run, out, flags.seed, flags.max_steps, greedy_of(flags.act)))
     return 0
 
@@ -39,6 +40,7 @@ def render_run(
     import jax
     import numpy as np
 
+    from jaxrl.host.recipe import load_run
     from jaxrl.host.render import render_states, save
 
     algo, state, env, params = load_run(recipe, folder)

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from pathlib import Path
 
-from jaxrl.host.cli.experiment import build, episode_cap, experiment
+from jaxrl.host.cli.experiment import episode_cap, experiment, folder_name
 from jaxrl.host.cli.flags import Act, UsageError, greedy_of
 
 
@@ -43,19 +43,26 @@ def sweep_command(args: list[str]) -> int:
     import jax
 
     from jaxrl.host.plotting import heat_map
+    from jaxrl.host.recipe import build
     from jaxrl.host.run_folder import write_json
     from jaxrl.host.sweep import grid, random_points, sweep, table
 
     parsed, recipe = experiment("sweep", args, SweepFlags, several=True)
     run: SweepFlags = parsed.run
-    values = {name: list(dict.fromkeys(options)) for name, options in recipe["hyper"].items()}
-    varied = {name: options for name, options in values.items() if len(options) > 1}
+    hypers = {"": recipe} | ({"curriculum": recipe["curriculum"]} if "curriculum" in recipe else {})
+    varied = {}
+    for whose, part in hypers.items():
+        values = {name: list(dict.fromkeys(options)) for name, options in part.get("hyper", {}).items()}
+        varied |= {(whose, name): options for name, options in values.items() if len(options) > 1}
+        if values:
+            part["hyper"] = {name: options[0] for name, options in values.items()}
     if not varied:
         raise UsageError("sweep needs a setting with several values, as in --hyper.learning-rate 1e-4 3e-4 1e-3.")
-    recipe["hyper"] = {name: options[0] for name, options in values.items()}
-    name, total = f"{recipe['algo']}-{recipe['env_id']}", recipe["total_steps"]
+    name, total = folder_name(recipe), recipe["total_steps"]
     out = run.out or Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     algo, hyper, task, params = build(recipe)
+    own = getattr(algo.hyper(), "_own", "")  # the field of its settings, where something stands around the algorithm
+    varied = {f"{own}.{name}" if whose else name: options for (whose, name), options in varied.items()}
     points = random_points(varied, run.random, run.seed) if run.random else grid(varied)
     try:
         returns = sweep(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from jaxrl.host.cli.evaluate import summary
-from jaxrl.host.cli.experiment import build, episode_cap, experiment, read_recipe
+from jaxrl.host.cli.experiment import episode_cap, experiment, folder_name
 from jaxrl.host.cli.flags import WORDS, Act, greedy_of, parse, positional
 from jaxrl.host.cli.render import render_run
 
@@ -51,7 +51,7 @@ class TrainFlags:
 def train(args: list[str]) -> int:
     parsed, recipe = experiment("train", args, TrainFlags)
     run: TrainFlags = parsed.run
-    out = run.out or Path("runs") / f"{recipe['algo']}-{recipe['env_id']}-{time.strftime('%Y%m%d-%H%M%S')}"
+    out = run.out or Path("runs") / f"{folder_name(recipe)}-{time.strftime('%Y%m%d-%H%M%S')}"
     recipe["run"] = {**dataclasses.asdict(run), "out": str(out), "total_steps": recipe.pop("total_steps")}
     return run_fit(recipe, out, resume=False)
 
@@ -67,6 +67,8 @@ def resume(args: list[str]) -> int:
         progress: bool = True
 
     flags = parse(Resume, args, "jaxrl resume", "Go on with a run from its newest whole checkpoint.")
+    from jaxrl.host.recipe import read_recipe
+
     recipe = read_recipe(flags.run)
     run = recipe["run"]
     run["progress"] = flags.progress
@@ -79,6 +81,13 @@ def resume(args: list[str]) -> int:
     return run_fit(recipe, flags.run, resume=True)
 
 
+def key_data(kept: dict[str, Any]) -> dict[str, Any]:
+    """A key that `fit` kept, as `wrap_key_data` takes it."""
+    import numpy as np
+
+    return {"key_bits_array": np.asarray(kept["data"], np.uint32), "impl": kept["impl"]}
+
+
 def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
     """Train what a recipe says, into a run folder; returns the exit status."""
     import jax
@@ -86,6 +95,7 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
 
     from jaxrl.algorithm import deployment
     from jaxrl.host.fit import fit
+    from jaxrl.host.recipe import build
 
     algo, hyper, task, params = build(recipe)
     run = recipe["run"]
@@ -94,13 +104,14 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
     if 0 < getattr(hyper, "anneal_steps", 0) < total:
         print(f"the learning rate ends at step {hyper.anneal_steps} of {total} (--hyper.anneal-steps)", file=sys.stderr)
     eval_every = max(1, total // 10) if run["eval_every"] is None else (run["eval_every"] or None)
+    key = jax.random.key(run["seed"]) if "seed" in run else jax.random.wrap_key_data(**key_data(run["key"]))
     result = fit(
         algo,
-        jax.random.key(run["seed"]),
+        key,
         total,
         hyper=hyper,
         env_params=params,
-        num_seeds=run["seeds"],
+        num_seeds=run.get("num_seeds", run["seeds"]),
         eval_every=eval_every,
         eval_episodes=run["eval_episodes"],
         eval_env=task,
@@ -110,9 +121,10 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
         out=out,
         checkpoint_every=run["checkpoint_every"],
         keep=run["keep"],
+        log_every=run.get("log_every"),
         loggers=tuple(run["log"]),
         resume=resume,
-        overwrite=run["overwrite"] and not resume,
+        overwrite=run.get("overwrite", False) and not resume,
         progress=run["progress"],
         extra={"recipe": recipe},
     )
@@ -129,6 +141,6 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
     from jaxrl.host.plotting import plot
 
     print(f"curve      {plot([out], out / 'media' / 'curve.png')}")
-    if run["video"]:
+    if run.get("video"):
         print(f"video      {render_run(recipe, out, out / 'media' / 'policy.gif', 0, None, greedy_of(run['act']))}")
     return 0

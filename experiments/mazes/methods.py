@@ -8,6 +8,7 @@ import jaxrl
 from jaxrl.algos import ppo_rnn
 from jaxrl.algos.curricula import accel, dr, paired, plr, sfl
 from jaxrl.curriculum.attachment import attach
+from jaxrl.curriculum.scores import learnability, max_mc
 from jaxrl.envs.grid.maze import editor as maze_editor
 
 ENV, PARAMS = jaxrl.make("Maze-v0")
@@ -58,16 +59,20 @@ def algorithm(method: str, setting: Setting, updates: int) -> tuple[Any, Any, An
     hyper = setting.hyper
     if setting is PUBLISHED:
         hyper = hyper.replace(anneal_steps=updates * setting.config.num_envs * setting.config.num_steps)
+    if method == "dr":  # a maze an episode
+        return ppo_rnn.make(ENV, setting.config, setting.network), hyper, PARAMS
     env = ENV.as_levels()
     venv = jaxrl.vectorize(env, setting.config.num_envs, batched_params=True)
     student = ppo_rnn.make(venv, setting.config, setting.network)
-    replay = dict(replay_prob=0.5, min_fill=0.25, staleness=0.3)
     size = setting.buffer_size
-    if method == "dr":
+    score = learnability if method.endswith("_learnability") else max_mc
+    if method == "dr_rollout":
         return attach(student, dr.make(ENV.generate)), hyper, PARAMS
-    if method in ("plr", "plr_robust", "plr_parallel"):
+    if method.startswith("plr"):
         config = plr.Config(size, robust=method != "plr", parallel=method == "plr_parallel")
-        return attach(student, plr.make(ENV.generate, config, plr.Hyper(**replay))), hyper, PARAMS
+        # minimax's are 0.3 and 0.5 for the parallel one
+        replay = plr.Hyper(replay_prob=0.5, min_fill=0.25, temperature=0.3, staleness=0.5 if config.parallel else 0.3)
+        return attach(student, plr.make(ENV.generate, config, replay, score=score)), hyper, PARAMS
     if method == "sfl":
         return attach(student, sfl.make(ENV.generate, setting.look)), hyper, PARAMS
     if method == "paired":
@@ -76,8 +81,20 @@ def algorithm(method: str, setting: Setting, updates: int) -> tuple[Any, Any, An
         steps = setting.designer.num_envs * setting.designer.num_steps
         of_designer = hyper.replace(ent_coef=0.05, anneal_steps=(hyper.anneal_steps > 0) * updates * steps)
         return paired.make(student, designer, maze_editor.level, designer_hyper=of_designer), hyper, editor_params
-    grow = accel.make(ENV.generate, env.mutate, accel.Config(size), accel.Hyper(replay_prob=0.8, min_fill=0.25))
+    replay = accel.Hyper(replay_prob=0.8, min_fill=0.25, temperature=0.3, staleness=0.5)
+    grow = accel.make(ENV.generate, env.mutate, accel.Config(size), replay, score=score)
     return attach(student, grow), hyper, PARAMS.replace(walls=0)
 
 
-METHODS = ("dr", "plr", "plr_robust", "plr_parallel", "accel", "sfl", "paired")
+METHODS = (
+    "dr",
+    "dr_rollout",
+    "plr",
+    "plr_robust",
+    "plr_learnability",
+    "plr_parallel",
+    "accel",
+    "accel_learnability",
+    "sfl",
+    "paired",
+)

@@ -1,8 +1,9 @@
-"""The table and the figure of README.md, from results.json.
+"""The tables and the figure of README.md, from results.json.
 
-python experiments/mazes/picture.py
+python experiments/mazes/picture.py [--updates 300]
 """
 
+import argparse
 import json
 from pathlib import Path
 
@@ -14,76 +15,90 @@ from jaxrl.host.statistics import bootstrap_interval, iqm
 
 FILE = Path(__file__).with_name("results.json")
 TITLES = {
-    "dr": "domain randomisation",
+    "dr": "DR, a maze an episode",
+    "dr_rollout": "DR, a maze a rollout",
     "plr": "PLR",
     "plr_robust": "robust PLR",
     "plr_parallel": "parallel robust PLR",
+    "plr_learnability": "robust PLR, learnability",
     "accel": "ACCEL",
+    "accel_learnability": "ACCEL, learnability",
     "sfl": "SFL",
     "paired": "PAIRED",
 }
-RANDOM = 1000
-PALETTE = (*COLORS, "#b7791f")
+OTHERS = ("Maze2", "LargeCorridor", "PerfectMazeMedium")  # as github.com/facebookresearch/dcd #3 calls them
+PUBLISHED = {"ACCEL 1, its paper": (0.93, 0.94, 0.88), "ACCEL 2, its paper": (1.0, 1.0, 0.93)}
+PALETTE = (*COLORS, "#b7791f", "#5f6b7a", "#8c564b", "#111111")
 
 
-def random_solved(row):
-    """Which of the random mazes each seed solved, (seeds, RANDOM)."""
-    bits = np.frombuffer(bytes.fromhex(row["random"]), np.uint8).reshape(len(row["holdouts"]), -1)
-    return np.unpackbits(bits, axis=1)[:, :RANDOM]
+def shown(x):
+    """IQM over seeds and its 95 % interval."""
+    x = np.asarray(x, float)
+    return "{:.2f} ({:.2f} to {:.2f})".format(iqm(x), *bootstrap_interval(x))
 
 
-def cvar(solved, alpha=0.1):
-    """What is solved of the worst share `alpha` of the levels, chosen by half of the seeds and judged by the others."""
-    halves = solved[::2].mean(0), solved[1::2].mean(0)
-    n = max(1, int(alpha * solved.shape[1]))
-    return np.mean([judge[np.argsort(chooser)[:n]].mean() for chooser, judge in (halves, halves[::-1])])
+def judged(seeds, at):
+    """What all seeds solved where the budget `at`, "steps" or "updates", was used up, as cells of the table."""
+    rows = [row[at] for row in seeds.values()]
+    shares = [np.mean(r["holdouts"]) for r in rows], [r["random"] for r in rows], [r["worst"] for r in rows]
+    return [shown(share) for share in shares]
 
 
-def table(report):
-    print("| method | hold-outs | random | worst 10 % of them | steps | minutes, CPU and wall |")
-    print("|---" * 6 + "|")
-    for name in sorted(report, key=lambda name: list(TITLES).index(name.split("/")[0])):
-        row = report[name]
-        cells = [TITLES.get(name, name)]
-        for shares in (np.mean(row["holdouts"], 1), random_solved(row).mean(1)):
-            cells.append("{:.2f} ({:.2f} to {:.2f})".format(iqm(shares), *bootstrap_interval(shares)))
-        cells.append(f"{cvar(random_solved(row)):.2f}")
-        seconds = row["seconds"]
-        minutes = f"{seconds['cpu'] / 60:.0f}, {(seconds['compile'] + seconds['run']) / 60:.0f}"
-        print(f"| {' | '.join(cells)} | {row['steps']:,} | {minutes} |")
+def made(seeds, at, what):
+    return np.mean([row[at][what] for row in seeds.values()])
+
+
+def tables(report):
+    head = ["method", "seeds"]
+    head += ["updates at equal steps", "hold-outs", "random", "worst 10 %"]
+    head += ["steps at equal updates", "hold-outs", "random", "worst 10 %", "CPU min. a seed"]
+    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
+    for name, seeds in report.items():
+        cells = [TITLES[name], str(len(seeds))]
+        cells += [f"{made(seeds, 'steps', 'updates'):.0f}", *judged(seeds, "steps")]
+        cells += [f"{made(seeds, 'updates', 'steps') / 1e6:.1f} M", *judged(seeds, "updates")]
+        cells.append(f"{np.mean([row['seconds']['cpu'] for row in seeds.values()]) / 60:.1f}")
+        print(f"| {' | '.join(cells)} |")
+    print(f"\n{'solved of 100 episodes a seed':28}" + "".join(f"{name:>26}" for name in OTHERS))
+    for name, row in PUBLISHED.items():
+        print(f"{name:28}" + "".join(f"{x:26.2f}" for x in row))
+    for name, seeds in report.items():
+        solved = np.array([row["updates"]["others"] for row in seeds.values()])
+        print(f"{TITLES[name]:28}" + "".join(f"{shown(x):>26}" for x in solved.T))
 
 
 def draw(report, out):
-    """Left: hold-outs solved along the way. Right: each hold-out at the end, by method."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 3.8), layout="constrained", width_ratios=(1, 1.2))
-    names = [name for name in TITLES if name in report]
-    for name, color in zip(names, PALETTE, strict=False):
-        curve = np.array(report[name]["curve"])  # seeds, points
-        updates = 300 * np.arange(1, curve.shape[1] + 1) / curve.shape[1]
-        bands = np.array([bootstrap_interval(point) for point in curve.T])
-        left.plot(updates, [iqm(point) for point in curve.T], color=color, linewidth=1.8, label=TITLES[name])
-        left.fill_between(updates, *bands.T, color=color, alpha=0.12, linewidth=0)
-    left.set(xlabel="updates", ylabel="share of the hold-outs solved", ylim=(0, None))
-    left.legend(frameon=False, fontsize=8)
-    from jaxrl.envs.grid.maze.levels import HOLDOUTS
+    """Hold-outs solved along the way by updates and by steps; how many walls the mazes have that are played."""
+    figure, axes = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
+    for (name, seeds), color in zip(report.items(), PALETTE[: len(report)], strict=True):
+        curves = [row["curve"] for row in seeds.values()]
 
-    mazes = list(HOLDOUTS)
-    width = 0.8 / len(names)
-    for i, (name, color) in enumerate(zip(names, PALETTE, strict=False)):
-        place = np.arange(len(mazes)) + (i - (len(names) - 1) / 2) * width
-        right.bar(place, np.mean(report[name]["holdouts"], 0), width, color=color)
-    right.set_xticks(range(len(mazes)), mazes, rotation=25, ha="right", fontsize=8)
-    right.set(ylabel="share of attempts, mean of seeds")
-    for axis in (left, right):
+        def mean(what, curves=curves):
+            return np.mean([[point[what] for point in curve] for curve in curves], 0)
+
+        line = {"color": color, "linewidth": 1.8, "label": TITLES[name]}
+        axes[0].plot(mean("updates"), mean("holdouts"), **line)
+        axes[1].plot(mean("steps") / 1e6, mean("holdouts"), **line)
+        if np.isfinite(mean("walls")).any():
+            axes[2].plot(mean("updates"), mean("walls"), **line)
+    for axis, label in zip(axes, ("gradient updates", "environment steps, millions", "gradient updates"), strict=True):
+        axis.set(xlabel=label, ylabel="share of the hold-outs solved", ylim=(0, None))
         axis.spines[["top", "right"]].set_visible(False)
+    axes[2].set(ylabel="walls of the mazes played")
+    axes[0].legend(frameon=False, fontsize=7)
     figure.savefig(out, dpi=150)
+    plt.close(figure)
 
 
-def main() -> None:
-    report = json.loads(FILE.read_text())
-    table(report)
-    draw({name: row for name, row in report.items() if name in TITLES}, FILE.with_suffix(".png"))
+def main(updates: int = 300) -> None:
+    everything = json.loads(FILE.read_text())
+    report = {name: everything[f"{name}/{updates}"] for name in TITLES if f"{name}/{updates}" in everything}
+    tables(report)
+    if report:
+        draw(report, FILE.with_suffix(".png"))
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--updates", type=int, default=300)
+    main(parser.parse_args().updates)

@@ -5,7 +5,7 @@ What is imported here needs only jax and numpy; flax, optax, orbax and the rest 
 
 from jaxrl import curriculum
 from jaxrl.algorithm import Algorithm, train
-from jaxrl.environment import Environment, TimeStep, Transition, pytree
+from jaxrl.environment import Environment, Hints, TimeStep, Transition, pytree
 from jaxrl.evaluation import evaluate
 from jaxrl.host.fit import fit
 from jaxrl.registry import get_algo, list_algos, list_envs, make, register
@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Algorithm",
     "Environment",
+    "Hints",
     "TimeStep",
     "Transition",
     "VectorEnv",

@@ -126,6 +126,22 @@ class Transition(NamedTuple):
     info: dict[str, Any]
 
 
+class Hints(NamedTuple):
+    """What an environment promises about itself, and how it is stepped fastest."""
+
+    deterministic: bool = False
+    """`transition` and `observe` ignore their keys: the vectorised step then spends no random bits on them."""
+    noiseless: bool = False
+    """`observe` ignores its key, whatever `transition` does: the vectorised step observes after the reset alone."""
+    reset: str = "sparse"
+    """The auto-reset that suits it; `vectorize(reset=...)` overrides."""
+    reset_share: float = 1 / 16
+    """The share of all slots that a `sparse` reset starts at once: some more than restart at a step as a rule."""
+    fenced: bool = True
+    """`step` materialises the new state before it is observed (`jaxrl.math.fence`); off where that costs more than
+    computing the state anew for each entry of the observation."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Environment:
     """Base class. Subclasses are frozen dataclasses of static settings, hashable, with `Params` and `State` pytrees.
@@ -136,17 +152,8 @@ class Environment:
     id: str = dataclasses.field(default="", kw_only=True)
 
     Params: ClassVar[Any]
-    deterministic: ClassVar[bool] = False
-    """`transition` and `observe` ignore their keys: the vectorised step then spends no random bits on them."""
-    noiseless: ClassVar[bool] = False
-    """`observe` ignores its key, whatever `transition` does: the vectorised step observes after the reset alone."""
-    reset_strategy: ClassVar[str] = "sparse"
-    """The auto-reset that suits this environment; `vectorize(reset=...)` overrides."""
-    reset_share: ClassVar[float] = 1 / 16
-    """The share of all slots that a `sparse` reset starts at once: some more than restart at a step as a rule."""
-    fenced: ClassVar[bool] = True
-    """`step` materialises the new state before it is observed (`jaxrl.math.fence`); off where that costs more than
-    computing the state anew for each entry of the observation."""
+    hints: ClassVar[Hints] = Hints()
+    """What makes it faster and changes nothing else; a subclass changes its parent's by `hints._replace(...)`."""
 
     # ---- what an author writes
 
@@ -197,7 +204,7 @@ class Environment:
         """Start an episode: `(obs, state)`. Raises ValueError (from `validate`) for unusable concrete params."""
         if is_concrete(params):
             check_params(self, params)
-        initial_key, observe_key = (key, key) if self.deterministic else jax.random.split(key)
+        initial_key, observe_key = (key, key) if self.hints.deterministic else jax.random.split(key)
         state = self.initial(initial_key, params)
         return self.observe(observe_key, state, params), state
 
@@ -208,10 +215,10 @@ class Environment:
         """
         check_action(self, action, params)
         action = jax.tree.map(jnp.asarray, action)
-        transition_key, observe_key = (key, key) if self.deterministic else jax.random.split(key)
+        transition_key, observe_key = (key, key) if self.hints.deterministic else jax.random.split(key)
         state, reward, terminated, truncated, info = self.transition(transition_key, state, action, params)
         state = state.replace(time=state.time + 1)
-        if self.fenced:
+        if self.hints.fenced:
             state = fence(state)
         truncated = truncated | (state.time >= params.max_steps)
         return TimeStep(self.observe(observe_key, state, params), state, reward, terminated, truncated, info)

@@ -71,7 +71,7 @@ class VectorEnv:
         slot_params, axis = (params, 0 if self.batched_params else None)
         if self.level_fn is not None:
             slot_params, axis = vstate.params, 0
-        if self.env.deterministic:  # the key reaches nobody, so it may serve the reset
+        if self.env.hints.deterministic:  # the key reaches nobody, so it may serve the reset
             reset_key = key
             ts = jax.vmap(self.env.step, (None, 0, 0, axis))(key, vstate.env, action, slot_params)
         else:
@@ -83,7 +83,7 @@ class VectorEnv:
         episode_return = vstate.episode_return + ts.reward
         # Where the key does not matter, we observe after the restart: its loop then carries states alone, and on a CPU
         # copying observations through it costs more than making them twice.
-        noiseless = self.env.deterministic or self.env.noiseless
+        noiseless = self.env.hints.deterministic or self.env.hints.noiseless
         carried_obs = None if noiseless else ts.obs
         current = (carried_obs, ts.state, vstate.params)
         (obs, state, level), pool = self._restart(reset_key, finished, current, params, vstate.pool)
@@ -173,7 +173,7 @@ def vectorize(
 
     Raises ValueError for an impossible combination.
     """
-    reset = reset or env.reset_strategy
+    reset = reset or env.hints.reset
     if num_envs < 1:
         raise ValueError(f"num_envs={num_envs}: it must be at least 1.")
     if reset not in RESETS:
@@ -182,7 +182,7 @@ def vectorize(
         raise ValueError(
             "reset='pool' shares starts between slots, batched_params gives each its own level: use 'sparse'."
         )
-    chunk = chunk if chunk is not None else (1 if reset == "pool" else math.ceil(num_envs * env.reset_share))
+    chunk = chunk if chunk is not None else (1 if reset == "pool" else math.ceil(num_envs * env.hints.reset_share))
     pool_size = pool_size if pool_size is not None else (max(1024, 2 * num_envs) if reset == "pool" else 0)
     if not 1 <= chunk <= (pool_size if reset == "pool" else num_envs):
         raise ValueError(f"chunk={chunk}: it must be from 1 to {pool_size if reset == 'pool' else num_envs}.")

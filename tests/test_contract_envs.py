@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl import Environment, Transition, list_envs, make, pytree, registry
+from jaxrl.environment import Hints
 from jaxrl.math import fast_key
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.assertions import assert_no_key_reuse
@@ -147,7 +148,7 @@ class Faults:
             return 3 + state.x[None]
 
     class NotDeterministic(Good):
-        deterministic = True
+        hints = Hints(deterministic=True)
 
     class BranchOnParams(Good):
         def transition(self, key, state, action, params):

@@ -14,7 +14,7 @@ from jaxrl.algos import ddpg, dqn, pbt, ppo
 from jaxrl.algos.curricula import accel, adversarial_params, dr, paired, plr, sfl, snapshot
 from jaxrl.curriculum import attach
 from jaxrl.curriculum.teaching import Ranges
-from jaxrl.environment import strongly_typed
+from jaxrl.environment import Hints, strongly_typed
 from jaxrl.host.fit import fit
 from jaxrl.host.sweep import grid, sweep
 from jaxrl.replay import replay_ratio
@@ -46,7 +46,7 @@ class Aim(Environment):
     id: str = dataclasses.field(default="Aim", kw_only=True)
     continuous: bool = False
     Params = AimParams
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key, params):
         return Shots(jnp.int32(0), jnp.float32(0))

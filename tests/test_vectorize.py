@@ -489,7 +489,7 @@ def test_equal_arguments_make_equal_and_hashable_values():
     env = Drift()
     assert vectorize(env, 4) == vectorize(Drift(), 4) and hash(vectorize(env, 4)) == hash(vectorize(Drift(), 4))
     assert vectorize(env, 4) != vectorize(env, 5)
-    assert vectorize(env, 4).reset_strategy == env.reset_strategy
+    assert vectorize(env, 4).reset_strategy == env.hints.reset
     assert vectorize(env, 4, "dense").reset_strategy == "dense"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl import Environment, Transition, make, pytree, vectorize
-from jaxrl.environment import strongly_typed
+from jaxrl.environment import Hints, strongly_typed
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from jaxrl.wrappers import (
     ActionHistory,
@@ -49,8 +49,8 @@ class Counter(Environment):
     Params = CounterParams
 
     @property
-    def deterministic(self):
-        return not self.noise
+    def hints(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Hints(deterministic=not self.noise)
 
     @property
     def num_agents(self):
@@ -125,10 +125,10 @@ def test_identity_hash_and_forwarding():
     assert hash(FrameStack(env, 2)) == hash(FrameStack(Counter(), 2))
     assert FrameStack(env, 2) != FrameStack(env, 3)
     wrapped = PreviousActionReward(StickyActions(RescaleAction(Counter(agents=2))))
-    assert (wrapped.id, wrapped.num_agents, wrapped.deterministic) == ("Counter", 2, False)
-    assert FrameStack(env).deterministic and not FrameStack(Counter(noise=True)).deterministic
+    assert (wrapped.id, wrapped.num_agents, wrapped.hints.deterministic) == ("Counter", 2, False)
+    assert FrameStack(env).hints.deterministic and not FrameStack(Counter(noise=True)).hints.deterministic
     assert FrameStack(env, id="mine").id == "mine"
-    assert FrameStack(make("CartPole-v1")[0]).reset_strategy == "sparse"
+    assert FrameStack(make("CartPole-v1")[0]).hints.reset == "sparse"
 
 
 def test_one_clock_at_any_depth():

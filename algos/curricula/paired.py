@@ -301,7 +301,7 @@ def _check(student: Algorithm, designer: Algorithm) -> None:
     if venv.num_envs != design.num_envs:
         raise ValueError(f"paired: the student plays {venv.num_envs} levels and the designer makes {design.num_envs}.")
     env = design.env
-    if not env.deterministic:
+    if not env.hints.deterministic:
         raise ValueError(f"paired: steps of {env.id} are random, deterministic=False, and cannot be done again.")
     num_steps, params = designer.steps_per_update // design.num_envs, env.default_params
 

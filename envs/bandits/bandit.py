@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.environment import Environment, pytree
+from jaxrl.environment import Environment, Hints, pytree
 from jaxrl.spaces import Discrete, Space
 
 
@@ -28,8 +28,7 @@ class Bandit(Environment):
     """Base class: a subclass adds `Params`, `default_params` and `transition`."""
 
     arms: int = 10
-    reset_strategy = "dense"  # a reset costs nothing
-    fenced = False
+    hints = Hints(reset="dense", fenced=False)  # a reset costs nothing
 
     def __post_init__(self) -> None:
         if self.arms < 2:

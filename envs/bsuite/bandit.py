@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree, strongly_typed
 from jaxrl.spaces import Box, Discrete
 
 
@@ -49,8 +49,7 @@ class Bandit(Environment):
     num_actions: int = 11
     id: str = dataclasses.field(default="Bandit-bsuite", kw_only=True)
     Params = Params
-    deterministic = True
-    reset_strategy = "dense"
+    hints = Hints(deterministic=True, reset="dense")
 
     @property
     def default_params(self) -> Params:

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree
 from jaxrl.math import sincos, wrap
 from jaxrl.spaces import Box, Discrete
 
@@ -94,7 +94,7 @@ def features(state: State, params: Params) -> Float[Array, "6"]:
 class CartPole(Environment):
     id: str = dataclasses.field(default="CartPole-bsuite", kw_only=True)
     Params = Params
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key: Array, params: Params) -> State:
         return first_state(key, 0.0, params)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree
 from jaxrl.spaces import Box, Discrete
 
 
@@ -40,8 +40,7 @@ class Catch(Environment):
     columns: int = 5
     id: str = dataclasses.field(default="Catch-bsuite", kw_only=True)
     Params = Params
-    deterministic = True
-    reset_strategy = "dense"  # one random word a slot: 1.3 to 1.4 times as fast as sparse
+    hints = Hints(deterministic=True, reset="dense")  # one random word a slot: 1.3 to 1.4 times as fast as sparse
 
     def __post_init__(self) -> None:
         if self.rows < 2 or self.columns < 1:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl.environment import NO_LIMIT, Transition, pytree, strongly_typed
+from jaxrl.environment import NO_LIMIT, Hints, Transition, pytree, strongly_typed
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment
 from jaxrl.spaces import Box, Discrete
 
@@ -74,8 +74,7 @@ class DeepSea(TabularEnvironment):
     observation: str = "grid"
     id: str = dataclasses.field(default="DeepSea-bsuite", kw_only=True)
     Params = Params
-    deterministic = True
-    reset_strategy = "dense"
+    hints = Hints(deterministic=True, reset="dense")
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -147,7 +146,7 @@ class DeepSea(TabularEnvironment):
 class DeepSeaStochastic(DeepSea):
     id: str = dataclasses.field(default="DeepSeaStochastic-bsuite", kw_only=True)
     Params = StochasticParams
-    deterministic = False
+    hints = DeepSea.hints._replace(deterministic=False)
 
     @property
     def default_params(self) -> StochasticParams:

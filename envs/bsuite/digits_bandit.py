@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree, strongly_typed
 from jaxrl.spaces import Box, Discrete
 
 SIZE = 12
@@ -60,8 +60,7 @@ class State:
 class DigitsBandit(Environment):
     id: str = dataclasses.field(default="DigitsBandit-bsuite", kw_only=True)
     Params = Params
-    deterministic = True
-    reset_strategy = "dense"
+    hints = Hints(deterministic=True, reset="dense")
 
     @property
     def default_params(self) -> Params:

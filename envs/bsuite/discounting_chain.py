@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree, strongly_typed
 from jaxrl.spaces import Box, Discrete
 
 NUM_CHAINS = 5
@@ -43,9 +43,7 @@ def bsuite_rewards(mapping_seed: int) -> np.ndarray:
 class DiscountingChain(Environment):
     id: str = dataclasses.field(default="DiscountingChain-bsuite", kw_only=True)
     Params = Params
-    deterministic = True
-    reset_strategy = "dense"
-    fenced = False
+    hints = Hints(deterministic=True, reset="dense", fenced=False)
 
     @property
     def default_params(self) -> Params:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree, strongly_typed
 from jaxrl.spaces import Box, Discrete
 
 
@@ -41,7 +41,7 @@ class MemoryLength(Environment):
     num_bits: int = 1
     id: str = dataclasses.field(default="MemoryLength-bsuite", kw_only=True)
     Params = Params
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def __post_init__(self) -> None:
         if self.num_bits < 1:
@@ -89,7 +89,7 @@ class MemorySize(MemoryLength):
 
     num_bits: int = 10
     id: str = dataclasses.field(default="MemorySize-bsuite", kw_only=True)
-    reset_strategy = "dense"  # every third step is a reset
+    hints = MemoryLength.hints._replace(reset="dense")  # every third step is a reset
 
     @property
     def default_params(self) -> Params:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree
 from jaxrl.math import sincos
 from jaxrl.spaces import Box, Discrete
 
@@ -55,7 +55,7 @@ def dynamics(state: State, action: Integer[Array, ""], params: Params) -> State:
 class MountainCar(Environment):
     id: str = dataclasses.field(default="MountainCar-bsuite", kw_only=True)
     Params = Params
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key: Array, params: Params) -> State:
         position = jax.random.uniform(key, (), params.first_low.dtype, params.first_low, params.first_high)

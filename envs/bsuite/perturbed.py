@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.environment import Transition, pytree, strongly_typed
+from jaxrl.environment import Hints, Transition, pytree, strongly_typed
 from jaxrl.spaces import Space
 from jaxrl.wrappers import Wrapper
 
@@ -35,7 +35,10 @@ class PerturbedReward(Wrapper):
     """`env` with `(reward + noise_scale * normal) * reward_scale` as its reward."""
 
     Params = Params
-    deterministic = False
+
+    @property
+    def hints(self) -> Hints:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.hints._replace(deterministic=False)
 
     @property
     def default_params(self) -> Params:
@@ -45,7 +48,7 @@ class PerturbedReward(Wrapper):
         return self.env.initial(key, params.env)
 
     def transition(self, key: Array, state: Any, action: Any, params: Params) -> Transition:
-        noise_key, env_key = (key, key) if self.env.deterministic else jax.random.split(key)
+        noise_key, env_key = (key, key) if self.env.hints.deterministic else jax.random.split(key)
         out = self.env.transition(env_key, state, action, params.env)
         noise = params.noise_scale * jax.random.normal(noise_key, jnp.shape(out.reward), out.reward.dtype)
         reward = (out.reward + noise) * params.reward_scale

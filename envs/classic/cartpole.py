@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.math import sincos
 from jaxrl.spaces import Box, Discrete
 
@@ -80,7 +80,7 @@ def out_of_bounds(state: State, params: Params) -> Array:
 class CartPole(Environment):
     id: str = dataclasses.field(default="CartPole-v1", kw_only=True)
     Params = Params
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key: Array, params: Params) -> State:
         x, x_dot, theta, theta_dot = jax.random.uniform(key, (4,), minval=-0.05, maxval=0.05)

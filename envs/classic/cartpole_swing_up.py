@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxrl.environment import Environment, Transition, require_non_negative, require_positive
+from jaxrl.environment import Environment, Hints, Transition, require_non_negative, require_positive
 from jaxrl.math import sincos
 from jaxrl.spaces import Box
 
@@ -51,7 +51,7 @@ def reward(state: State, params: Params) -> Float[Array, ""]:
 class CartPoleSwingUp(Environment):
     id: str = dataclasses.field(default="CartPoleSwingUp-v0", kw_only=True)
     Params = Params
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key: Array, params: Params) -> State:
         x, x_dot, theta, theta_dot = jax.random.uniform(key, (4,), minval=-0.05, maxval=0.05)

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxrl.environment import Environment, Transition, pytree, require_non_negative, require_positive
+from jaxrl.environment import Environment, Hints, Transition, pytree, require_non_negative, require_positive
 from jaxrl.math import sincos
 from jaxrl.spaces import Box
 
@@ -102,7 +102,7 @@ class DoublePendulum(Environment):
     actuation: str = "elbow"
     id: str = dataclasses.field(default="DoublePendulum-v0", kw_only=True)
     Params = Params
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def __post_init__(self) -> None:
         if self.actuation not in ACTUATIONS:

@@ -21,7 +21,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl.environment import Environment, Transition, pytree, require_non_negative, require_order, require_positive
+from jaxrl.environment import (
+    Environment,
+    Hints,
+    Transition,
+    pytree,
+    require_non_negative,
+    require_order,
+    require_positive,
+)
 from jaxrl.math import sincos
 from jaxrl.spaces import Box, Discrete
 
@@ -83,7 +91,7 @@ def initial(key: Array) -> State:
 class MountainCar(Environment):
     id: str = dataclasses.field(default="MountainCar-v0", kw_only=True)
     Params = Params
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key: Array, params: Params) -> State:
         return initial(key)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.environment import Environment, Transition, pytree, require_non_negative
+from jaxrl.environment import Environment, Hints, Transition, pytree, require_non_negative
 from jaxrl.spaces import Box
 
 from . import mountain_car
@@ -41,7 +41,7 @@ def reward(terminated: Bool[Array, ""], throttle: Float[Array, ""], params: Para
 class MountainCarContinuous(Environment):
     id: str = dataclasses.field(default="MountainCarContinuous-v0", kw_only=True)
     Params = Params
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key: Array, params: Params) -> State:
         return mountain_car.initial(key)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxrl.environment import Environment, Transition, pytree, require_non_negative, require_positive
+from jaxrl.environment import Environment, Hints, Transition, pytree, require_non_negative, require_positive
 from jaxrl.math import sincos, wrap
 from jaxrl.spaces import Box
 
@@ -70,7 +70,7 @@ def energy(state: State, params: Params) -> Float[Array, ""]:
 class Pendulum(Environment):
     id: str = dataclasses.field(default="Pendulum-v1", kw_only=True)
     Params = Params
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key: Array, params: Params) -> State:
         theta, theta_dot = jax.random.uniform(key, (2,), minval=-1.0)

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.environment import Environment, Transition, pytree, require_non_negative, require_positive
+from jaxrl.environment import Environment, Hints, Transition, pytree, require_non_negative, require_positive
 from jaxrl.spaces import Box
 
 
@@ -89,7 +89,7 @@ def success(state: State) -> Bool[Array, ""]:
 class PointMass(Environment):
     id: str = dataclasses.field(default="PointMass-v0", kw_only=True)
     Params = Params
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key: Array, params: Params) -> State:
         x, y, goal_x, goal_y = jax.random.uniform(key, (4,), minval=-1.0) * params.start

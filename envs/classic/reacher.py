@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxrl.environment import Environment, Transition, pytree, require_non_negative, require_positive
+from jaxrl.environment import Environment, Hints, Transition, pytree, require_non_negative, require_positive
 from jaxrl.math import sincos
 from jaxrl.spaces import Box
 
@@ -110,7 +110,7 @@ def reward_terms(gap: Float[Array, ""], command: Float[Array, "2"], params: Para
 class Reacher(Environment):
     id: str = dataclasses.field(default="Reacher-v0", kw_only=True)
     Params = Params
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key: Array, params: Params) -> State:
         draw = jax.random.uniform(key, (6,))

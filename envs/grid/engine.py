@@ -38,7 +38,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, Integer, UInt32
 
-from jaxrl.environment import Environment, Transition, strongly_typed
+from jaxrl.environment import Environment, Hints, Transition, strongly_typed
 from jaxrl.math import below, choose, random_words
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 
@@ -254,8 +254,7 @@ class GridTask(Environment):
     view_size: int = dataclasses.field(default=7, kw_only=True)
     levels: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
 
-    deterministic = True
-    reset_share = 1 / 64
+    hints = Hints(deterministic=True, reset_share=1 / 64)
     see_through_walls: ClassVar[bool] = False
     missions: ClassVar[tuple[int, ...]] = (1,)
     """How many values each number of the mission has."""

@@ -48,7 +48,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, strongly_typed
 from jaxrl.math import fence, random_words
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 
@@ -62,7 +62,7 @@ class MotorDrive(Environment):
     """Static settings. What is None is the task's default."""
 
     Params = Params
-    noiseless = True
+    hints = Hints(noiseless=True)
 
     motor: str = "PMSM"
     task: str = "CC"  # current, torque (TC) or speed control (SC), and FW, DTC, PC

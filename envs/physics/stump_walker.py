@@ -36,7 +36,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from jaxrl.environment import Environment, Transition, pytree, require_non_negative, require_positive
+from jaxrl.environment import Environment, Hints, Transition, pytree, require_non_negative, require_positive
 from jaxrl.math import fence, sincos
 from jaxrl.spaces import Box
 
@@ -152,7 +152,7 @@ class StumpWalker(Environment):
     iterations: int = 6
     id: str = dataclasses.field(default="StumpWalker-v0", kw_only=True)
     Params = Params
-    noiseless = True
+    hints = Hints(noiseless=True)
 
     def __post_init__(self) -> None:
         for name, least in (("substeps", 2), ("iterations", 1)):

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from jaxrl.environment import pytree, strongly_typed
+from jaxrl.environment import Hints, pytree, strongly_typed
 from jaxrl.wrappers import Wrapper
 
 
@@ -26,7 +26,10 @@ class NoisyReward(Wrapper):
     """Adds U(-eta/2, eta/2) to each reward: the best policy stays what it is."""
 
     Params = NoisyParams
-    deterministic = False
+
+    @property
+    def hints(self) -> Hints:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.hints._replace(deterministic=False)
 
     @property
     def default_params(self):

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import Environment, Transition, pytree
+from jaxrl.environment import Hints
 from jaxrl.spaces import Box
 
 MAP = """
@@ -48,7 +49,7 @@ class State:
 class PointMaze(Environment):
     id: str = dataclasses.field(default="PointMaze", kw_only=True)
     Params = Params
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key, params):
         return State(jnp.int32(0), jnp.asarray(START, jnp.result_type(float)))

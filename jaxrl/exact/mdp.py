@@ -292,7 +292,7 @@ def explore(
     dynamics that read the clock without `clock`.
     """
     space = env.action_space(params)
-    if not env.deterministic or not isinstance(space, Discrete):
+    if not env.hints.deterministic or not isinstance(space, Discrete):
         raise ValueError(
             f"{env.id}: explore needs a deterministic environment with Discrete actions; tabulate takes "
             "stochastic ones that list their outcomes."

@@ -97,7 +97,7 @@ def _check_episodes(env: Environment, one_step: Any, params: Any, key: Array, nu
             state, running = carry
             action = _action(env, keys[1], params)
             ts = one_step(keys[0], state, action, params)
-            seen = env.observe(jax.random.fold_in(keys[0], 1), ts.state, params) if env.noiseless else ts.obs
+            seen = env.observe(jax.random.fold_in(keys[0], 1), ts.state, params) if env.hints.noiseless else ts.obs
             ended = ts.terminated | ts.truncated
             # Whoever goes on after the end is on her own: what follows is not looked at.
             return (ts.state, running & ~ended), (running, action, ts._replace(state=ts.state.time), seen)
@@ -155,9 +155,9 @@ def _check_episodes(env: Environment, one_step: Any, params: Any, key: Array, nu
     assert np.all(np.isfinite(ts.reward) | ~running.reshape(*running.shape, *(1,) * agents)), "rewards are not finite"
     rows_of = [jax.tree.map(lambda x, i=i: plain(x)[i], tuple(out[:1]) + tuple(out[3:5])) for i in range(3)]
     chex.assert_trees_all_equal(rows_of[1], rows_of[0], custom_message="an episode twice with the same keys")
-    if env.deterministic:
+    if env.hints.deterministic:
         chex.assert_trees_all_equal(rows_of[2], rows_of[0], custom_message="deterministic=True, but the key matters")
-    if env.noiseless:
+    if env.hints.noiseless:
         assert_close(seen, ts.obs, "noiseless=True, but the key of observe matters")
     if slopes is not None:
         for name, x in slopes.items():
@@ -239,11 +239,11 @@ def _check_step(env: Environment, params: Any, key: Array, reset: Callable, step
     chex.assert_trees_all_equal(
         step(step_key, state, action, params), ts, custom_message="step twice with the same arguments"
     )
-    if env.deterministic:
+    if env.hints.deterministic:
         chex.assert_trees_all_equal(
             step(other_key, state, action, params), ts, custom_message="deterministic=True, but the key matters"
         )
-    if env.noiseless:
+    if env.hints.noiseless:
         seen = jax.jit(env.observe)(other_key, ts.state, params)
         assert_close(seen, ts.obs, "noiseless=True, but the key of observe matters")
     assert int(state.time) == 0 and int(ts.state.time) == 1, "the clock starts at 0 and counts steps"

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 
@@ -46,7 +46,7 @@ class Probe(Environment):
     id: str = dataclasses.field(default="", kw_only=True)
 
     Params = ProbeParams
-    reset_strategy = "dense"
+    hints = Hints(reset="dense")
 
     def __post_init__(self) -> None:
         if self.kind not in ("discrete", "box", "multi_discrete"):

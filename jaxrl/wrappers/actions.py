@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxrl.environment import Environment, Transition, pytree, strongly_typed
+from jaxrl.environment import Environment, Hints, Transition, pytree, strongly_typed
 from jaxrl.spaces import Box, Space
 from jaxrl.wrappers.base import Remembering, Wrapper, WrapperState
 
@@ -86,7 +86,10 @@ class StickyActions(Remembering):
     """
 
     Params = StickyParams
-    deterministic = False
+
+    @property
+    def hints(self) -> Hints:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.hints._replace(deterministic=False)
 
     @property
     def default_params(self) -> StickyParams:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.spaces import Space
 
 
@@ -45,24 +45,8 @@ class Wrapper(Environment):
         return self.env.Params
 
     @property
-    def deterministic(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.deterministic
-
-    @property
-    def noiseless(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.noiseless
-
-    @property
-    def reset_strategy(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.reset_strategy
-
-    @property
-    def fenced(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.fenced
-
-    @property
-    def reset_share(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.reset_share
+    def hints(self) -> Hints:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.hints
 
     @property
     def num_agents(self) -> int:

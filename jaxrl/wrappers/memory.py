@@ -34,7 +34,7 @@ class FrameStack(Remembering):
             raise ValueError(f"FrameStack: {self.id} observes {space}; stack the entries of a Dict instead.")
 
     def initial(self, key: Array, params: Any) -> WrapperState:
-        initial_key, observe_key = (key, key) if self.env.deterministic else jax.random.split(key)
+        initial_key, observe_key = (key, key) if self.env.hints.deterministic else jax.random.split(key)
         state = self.env.initial(initial_key, params)
 
         def repeat(space, frame):
@@ -44,7 +44,7 @@ class FrameStack(Remembering):
         return WrapperState(state, _map(repeat, self.env.observation_space(params), frame))
 
     def transition(self, key: Array, state: WrapperState, action: Any, params: Any) -> Transition:
-        env_key, observe_key = (key, key) if self.env.deterministic else jax.random.split(key)
+        env_key, observe_key = (key, key) if self.env.hints.deterministic else jax.random.split(key)
         out = self.env.transition(env_key, state.env, action, params)
         # What is seen next, with the clock as `step` will set it.
         frame = self.env.observe(observe_key, out.state.replace(time=out.state.time + 1), params)

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl import Environment, Transition, make, pytree, train, vectorize
 from jaxrl.algos import ppo
-from jaxrl.environment import NO_LIMIT, strongly_typed
+from jaxrl.environment import NO_LIMIT, Hints, strongly_typed
 from jaxrl.nn.distributions import num_outputs
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from jaxrl.testing.assertions import assert_no_key_reuse
@@ -127,7 +127,7 @@ class Chain(Environment):
 
     id: str = dataclasses.field(default="Chain", kw_only=True)
     Params = ChainParams
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key, params):
         return ChainState(jnp.int32(0))

@@ -9,6 +9,7 @@ import pytest
 
 import jaxrl
 from jaxrl import Environment, Transition, pytree
+from jaxrl.environment import Hints
 from jaxrl.envs.tabular.chains.river_swim import RiverSwim
 from jaxrl.exact.mdp import (
     MDP,
@@ -129,7 +130,7 @@ class Corridor(TabularEnvironment):
 
     num_states: int = 7
     num_actions: int = 2
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     @pytree
     class Params:
@@ -167,7 +168,7 @@ class LightsState:
 class Lights(Environment):
     """Not tabular: three lamps, an action toggles one, all on ends it. Two starts."""
 
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     @pytree
     class Params:

@@ -11,6 +11,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from jaxrl import Environment, Transition, make, pytree, vectorize
+from jaxrl.environment import Hints
 from jaxrl.interop.gymnasium import to_gymnasium, to_gymnasium_vector
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from jaxrl.testing.probes import ObservationActionReward
@@ -35,7 +36,7 @@ class Line(Environment):
 
     id: str = dataclasses.field(default="Line/plain-v0", kw_only=True)
     Params = LineParams
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key, params):
         return LineState(jnp.int32(0), jnp.float32(0))

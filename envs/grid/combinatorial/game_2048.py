@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Integer
 
 from jaxrl.canvas import GREY, INK, PALE, WHITE, Canvas
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree
 from jaxrl.math import choose
 from jaxrl.spaces import Box, Dict, Discrete
 
@@ -97,8 +97,7 @@ class Game2048(Environment):
     size: int = 4
 
     Params = Params
-    noiseless = True
-    fenced = False
+    hints = Hints(noiseless=True, fenced=False)
 
     def __post_init__(self) -> None:
         if not 2 <= self.size <= 5:  # a tile on 6 x 6 could be 2^37

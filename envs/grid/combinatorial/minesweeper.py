@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Integer
 
 from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, WHITE, Canvas
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree, strongly_typed
 from jaxrl.math import choose
 from jaxrl.spaces import Box, Dict, Discrete
 
@@ -104,7 +104,7 @@ class Board(Environment):
     rows: int = 10
     columns: int = 10
 
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def __post_init__(self) -> None:
         for name in ("rows", "columns"):
@@ -186,7 +186,7 @@ class MinesweeperLevel(Board):
 
     id: str = dataclasses.field(default="MinesweeperLevel-v0", kw_only=True)
     Params = Level
-    reset_strategy = "dense"
+    hints = Board.hints._replace(reset="dense")
 
     @property
     def default_params(self) -> Level:

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.canvas import GREEN, INK, PALE, RED, WHITE, Canvas
-from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.math import below, choose, random_words
 from jaxrl.spaces import Box, Dict, Discrete
 
@@ -86,8 +86,7 @@ class Snake(Environment):
     columns: int = 12
 
     Params = Params
-    noiseless = True
-    fenced = False
+    hints = Hints(noiseless=True, fenced=False)
 
     def __post_init__(self) -> None:
         for name in ("rows", "columns"):

@@ -32,7 +32,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, WHITE, Canvas
-from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.spaces import Box, Discrete
 
 from ..sampling import distinct
@@ -199,9 +199,7 @@ class GridWorld(Environment):
     observation: str = ""
 
     Params = Level
-    reset_strategy = "sparse"
-    noiseless = True
-    fenced = False
+    hints = Hints(reset="sparse", noiseless=True, fenced=False)
 
     def __post_init__(self) -> None:
         distribution(self.family, self.max_grid, self.max_objects, self.num_types)  # its own errors are clear

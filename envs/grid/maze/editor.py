@@ -41,7 +41,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Integer, UInt32
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree
 from jaxrl.math import below, choose
 from jaxrl.spaces import Box, Dict, Discrete
 
@@ -119,8 +119,8 @@ class MazeEditor(Environment):
 
     Params = Params
     level = staticmethod(level)
-    deterministic = True
-    reset_share = 1.0  # all episodes are of one length, so that all slots restart at once
+    # All episodes are of one length, so that all slots restart at once.
+    hints = Hints(deterministic=True, reset_share=1.0)
 
     def __post_init__(self) -> None:
         cells = self.height * self.width

@@ -41,7 +41,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int32, Integer, UInt8, UInt32
 
 from jaxrl import registry
-from jaxrl.environment import Environment, Transition, pytree, strongly_typed
+from jaxrl.environment import Environment, Hints, Transition, pytree, strongly_typed
 from jaxrl.math import below, choose, fence
 from jaxrl.spaces import Box, Dict, Discrete
 
@@ -202,9 +202,7 @@ class MazeTask(Environment):
     view_size: int = dataclasses.field(default=5, kw_only=True)
     levels: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
 
-    deterministic = True
-    fenced = False
-    reset_share = 1 / 64
+    hints = Hints(deterministic=True, fenced=False, reset_share=1 / 64)
 
     @property
     def shape(self) -> tuple[int, int]:

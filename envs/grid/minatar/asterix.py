@@ -157,7 +157,7 @@ class Asterix(MinAtar):
     Params = Params
     minimal = (0, 1, 2, 3, 4)
     channels = {"player": (86, 180, 233), "enemy": (213, 62, 79), "trail": (84, 88, 110), "gold": (240, 200, 60)}
-    reset_strategy = "dense"  # every episode starts alike
+    hints = MinAtar.hints._replace(reset="dense")  # every episode starts alike
 
     def initial(self, key: Array, params: Params) -> State:
         return start(params)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Integer, UInt32
 
-from jaxrl.environment import Environment
+from jaxrl.environment import Environment, Hints
 from jaxrl.math import fence
 from jaxrl.spaces import Box, Discrete
 
@@ -33,7 +33,7 @@ class MinAtar(Environment):
 
     minimal_actions: bool = True
 
-    noiseless = True
+    hints = Hints(noiseless=True)
 
     minimal: ClassVar[tuple[int, ...]]
     """The actions that do something, among 0 stay, 1 left, 2 up, 3 right, 4 down, 5 fire."""

@@ -375,8 +375,8 @@ class Seaquest(MinAtar):
         "diver_gauge": (250, 220, 90),
         "diver": (250, 220, 90),
     }
-    reset_strategy = "dense"
-    fenced = False  # `unpack` fences what the observation is made of: once is enough here
+    # `unpack` fences what the observation is made of: once is enough here.
+    hints = MinAtar.hints._replace(reset="dense", fenced=False)
 
     def __post_init__(self) -> None:
         for name in ("max_enemies", "max_divers", "max_bullets"):

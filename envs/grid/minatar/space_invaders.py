@@ -175,7 +175,7 @@ class SpaceInvaders(MinAtar):
         "friendly_bullet": (250, 250, 250),
         "enemy_bullet": (240, 170, 60),
     }
-    reset_strategy = "dense"  # every episode starts alike
+    hints = MinAtar.hints._replace(reset="dense")  # every episode starts alike
 
     def initial(self, key: Array, params: Params) -> State:
         return start(params)

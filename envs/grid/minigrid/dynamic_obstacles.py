@@ -58,8 +58,7 @@ class DynamicObstacles(GridTask):
     num_obstacles: int = 4
     random_start: bool = False
 
-    deterministic = False
-    noiseless = True
+    hints = GridTask.hints._replace(deterministic=False, noiseless=True)
     see_through_walls = True
 
     def __post_init__(self) -> None:

@@ -44,7 +44,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Integer, PyTree, UInt32
 
-from jaxrl.environment import Environment, Transition, pytree, strongly_typed
+from jaxrl.environment import Environment, Hints, Transition, pytree, strongly_typed
 from jaxrl.math import fast_key, random_words
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 
@@ -332,7 +332,7 @@ class RuleWorld(Environment):
     view_size: int = dataclasses.field(default=5, kw_only=True)
     levels: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
 
-    deterministic = True  # but for the reset: the seed of the next trial is in the state
+    hints = Hints(deterministic=True)  # but for the reset: the seed of the next trial is in the state
 
     def __post_init__(self) -> None:
         if self.layout not in LAYOUTS:

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Integer
 
 from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, Canvas
-from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.spaces import Box, Discrete
 
 from .levels import Level, Params, default_level, generate, mutate, parse, to_text, validate
@@ -92,8 +92,7 @@ class Room(Environment):
     rows: int = 10
     columns: int = 10
 
-    deterministic = True
-    fenced = False
+    hints = Hints(deterministic=True, fenced=False)
 
     def __post_init__(self) -> None:
         for name in ("rows", "columns"):
@@ -149,7 +148,8 @@ class Sokoban(Room):
     pulls: int = 80
 
     Params = Params
-    reset_share = 1 / 128  # a room costs hundreds of steps, and an episode is about as long as the time limit
+    # A room costs hundreds of steps, and an episode is about as long as the time limit.
+    hints = Room.hints._replace(reset_share=1 / 128)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,7 +178,7 @@ class SokobanLevel(Room):
 
     id: str = dataclasses.field(default="SokobanLevel-v0", kw_only=True)
     Params = Level
-    reset_strategy = "dense"
+    hints = Room.hints._replace(reset="dense")
 
     @property
     def default_params(self) -> Level:

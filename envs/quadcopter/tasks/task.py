@@ -34,7 +34,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from jaxrl.environment import Environment, Transition, pytree, require_non_negative, require_positive, strongly_typed
+from jaxrl.environment import (
+    Environment,
+    Hints,
+    Transition,
+    pytree,
+    require_non_negative,
+    require_positive,
+    strongly_typed,
+)
 from jaxrl.math import fence, rough_normals
 from jaxrl.spaces import Box, Dict
 
@@ -84,9 +92,6 @@ class QuadcopterTask(Environment):
     """Static settings of every task; a task's own come after."""
 
     Params = FlightParams
-    reset_strategy = "sparse"
-    fenced = False  # `fly` has done so
-
     physics: Physics = dynamics.L2F
     action: str = "rpm"
     substeps: int = 1  # physics steps a control step
@@ -145,12 +150,9 @@ class QuadcopterTask(Environment):
         )
 
     @property
-    def deterministic(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return not (self.noise or self.gusts)
-
-    @property
-    def noiseless(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return not self.noise
+    def hints(self) -> Hints:  # pyright: ignore[reportIncompatibleVariableOverride]
+        # `fly` has fenced the state
+        return Hints(deterministic=not (self.noise or self.gusts), noiseless=not self.noise, fenced=False)
 
     @property
     def agents(self) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Integer
 
-from jaxrl.environment import pytree
+from jaxrl.environment import Hints, pytree
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment
 
 from ..checks import require_probability
@@ -38,7 +38,7 @@ class Chain(TabularEnvironment):
     num_states: int = 5
     num_actions: int = dataclasses.field(default=2, init=False)
     Params = Params
-    reset_strategy = "dense"
+    hints = Hints(reset="dense")
 
     def outcomes(self, state: Integer[Array, ""], action: Integer[Array, ""], params: Params) -> Outcomes:
         last = self.num_states - 1

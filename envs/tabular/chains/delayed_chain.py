@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer, Key, Shaped
 
-from jaxrl.environment import NO_LIMIT, pytree, strongly_typed
+from jaxrl.environment import NO_LIMIT, Hints, pytree, strongly_typed
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState, certain
 from jaxrl.spaces import Box, Discrete
 
@@ -51,15 +51,14 @@ class DelayedChain(TabularEnvironment):
     distractor_bits: int = 0
     num_actions: int = dataclasses.field(default=2, init=False)
     Params = Params
-    reset_strategy = "dense"
 
     @property
     def num_states(self) -> int:
         return 2 * self.max_length + 1
 
     @property
-    def deterministic(self) -> bool:
-        return not (self.noisy or self.distractor_bits)
+    def hints(self) -> Hints:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Hints(deterministic=not (self.noisy or self.distractor_bits), reset="dense")
 
     @property
     def default_params(self) -> Params:

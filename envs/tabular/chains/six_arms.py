@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Integer
 
-from jaxrl.environment import pytree
+from jaxrl.environment import Hints, pytree
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment
 
 from ..checks import require_probability, require_shape
@@ -42,7 +42,7 @@ class SixArms(TabularEnvironment):
     num_states: int = dataclasses.field(default=7, init=False)
     num_actions: int = dataclasses.field(default=6, init=False)
     Params = Params
-    reset_strategy = "dense"
+    hints = Hints(reset="dense")
 
     @property
     def default_params(self) -> Params:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.environment import pytree, strongly_typed
+from jaxrl.environment import Hints, pytree, strongly_typed
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState, certain
 
 
@@ -36,8 +36,7 @@ class TwoSidedChain(TabularEnvironment):
     num_states: int = 7
     num_actions: int = dataclasses.field(default=2, init=False)
     Params = Params
-    deterministic = True
-    reset_strategy = "dense"
+    hints = Hints(deterministic=True, reset="dense")
 
     @property
     def default_params(self) -> Params:

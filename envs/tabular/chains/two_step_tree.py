@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Integer
 
-from jaxrl.environment import NO_LIMIT, pytree
+from jaxrl.environment import NO_LIMIT, Hints, pytree
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, certain
 
 from ..checks import require_shape
@@ -33,8 +33,7 @@ class TwoStepTree(TabularEnvironment):
     num_states: int = dataclasses.field(default=7, init=False)
     num_actions: int = dataclasses.field(default=2, init=False)
     Params = Params
-    deterministic = True
-    reset_strategy = "dense"
+    hints = Hints(deterministic=True, reset="dense")
 
     @property
     def default_params(self) -> Params:

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float, Integer
 
 from jaxrl.canvas import GREEN, ORANGE, PALE, WHITE, Canvas
-from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.math import sincos
 from jaxrl.spaces import Box, Discrete
 
@@ -56,7 +56,7 @@ class Discrete2D(Environment):
     id: str = dataclasses.field(default="Discrete2D-v0", kw_only=True)
     num_actions: int = 100
     Params = Params
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key: Array, params: Params) -> State:
         # Of four draws the first that is not at the goal: at the default radius all four are with probability 1e-11.

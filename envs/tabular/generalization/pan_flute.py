@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Integer
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree, strongly_typed
 from jaxrl.exact.mdp import MDP
 from jaxrl.spaces import Box, Discrete
 
@@ -83,7 +83,7 @@ class PanFlute(Environment):
     num_pipes: int = 5
     id: str = dataclasses.field(default="PanFlute-v0", kw_only=True)
     Params = Params
-    reset_strategy = "dense"
+    hints = Hints(reset="dense")
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_pipes <= 100:

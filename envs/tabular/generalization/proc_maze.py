@@ -266,7 +266,7 @@ class MazeLevel(GridTask):
 
     id: str = dataclasses.field(default="MazeLevel-v0", kw_only=True)
     Params = Level
-    reset_strategy = "dense"
+    hints = GridTask.hints._replace(reset="dense")
 
     @property
     def default_params(self) -> Level:

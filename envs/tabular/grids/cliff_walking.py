@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Integer
 
 from jaxrl.canvas import GREEN, INK
-from jaxrl.environment import NO_LIMIT, pytree
+from jaxrl.environment import NO_LIMIT, Hints, pytree
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState
 
 from ..checks import require_probability
@@ -44,15 +44,14 @@ class CliffWalking(TabularEnvironment):
     slippery: bool = False
     num_actions: int = dataclasses.field(default=4, init=False)
     Params = Params
-    reset_strategy = "dense"
 
     @property
     def num_states(self) -> int:
         return self.rows * self.columns
 
     @property
-    def deterministic(self) -> bool:
-        return not self.slippery
+    def hints(self) -> Hints:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Hints(deterministic=not self.slippery, reset="dense")
 
     def outcomes(self, state: Integer[Array, ""], action: Integer[Array, ""], params: Params) -> Outcomes:
         way, probability = slip(action, params.success_rate) if self.slippery else (action[None], jnp.ones(1))

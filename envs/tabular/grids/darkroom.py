@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Integer, Key
 
 from jaxrl.canvas import GREEN
-from jaxrl.environment import pytree
+from jaxrl.environment import Hints, pytree
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState, certain
 
 from ..checks import require_index, require_shape
@@ -42,8 +42,7 @@ class Darkroom(TabularEnvironment):
     size: int = 10
     num_actions: int = dataclasses.field(default=5, init=False)
     Params = Params
-    deterministic = True
-    reset_strategy = "dense"
+    hints = Hints(deterministic=True, reset="dense")
 
     @property
     def num_states(self) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, Key
 
 from jaxrl.canvas import BLUE, GREEN, PALE, WHITE
-from jaxrl.environment import pytree, strongly_typed
+from jaxrl.environment import Hints, pytree, strongly_typed
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState, tabulate
 from jaxrl.exact.solvers import value_iteration
 
@@ -95,8 +95,8 @@ class FrozenLake(TabularEnvironment):
         return self.rows * self.columns
 
     @property
-    def deterministic(self) -> bool:
-        return not self.slippery
+    def hints(self) -> Hints:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Hints(deterministic=not self.slippery)
 
     @property
     def default_params(self) -> Params:

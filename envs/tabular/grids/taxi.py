@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.canvas import BLUE, GREEN, INK, RED, Color
-from jaxrl.environment import pytree
+from jaxrl.environment import Hints, pytree
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState
 from jaxrl.spaces import Discrete
 
@@ -97,8 +97,8 @@ class Taxi(TabularEnvironment):
         return 1000 if self.fickle else 500
 
     @property
-    def deterministic(self) -> bool:
-        return not (self.rainy or self.fickle)
+    def hints(self) -> Hints:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Hints(deterministic=not (self.rainy or self.fickle))
 
     @property
     def default_params(self) -> Params:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Integer
 
 from jaxrl.canvas import BLUE, GREEN
-from jaxrl.environment import pytree, strongly_typed
+from jaxrl.environment import Hints, pytree, strongly_typed
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState, certain
 
 from .drawing import draw_grid
@@ -39,8 +39,7 @@ class TwoGoalGrid(TabularEnvironment):
     size: int = 5
     num_actions: int = dataclasses.field(default=4, init=False)
     Params = Params
-    deterministic = True
-    reset_strategy = "dense"
+    hints = Hints(deterministic=True, reset="dense")
 
     @property
     def num_states(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Integer
 
 from jaxrl.canvas import GREEN, PALE, WHITE
-from jaxrl.environment import NO_LIMIT, pytree
+from jaxrl.environment import NO_LIMIT, Hints, pytree
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState, certain
 
 from ..checks import require_index, require_shape
@@ -41,8 +41,7 @@ class WindyGridworld(TabularEnvironment):
     num_states: int = dataclasses.field(default=ROWS * COLUMNS, init=False)
     num_actions: int = dataclasses.field(default=4, init=False)
     Params = Params
-    deterministic = True
-    reset_strategy = "dense"
+    hints = Hints(deterministic=True, reset="dense")
 
     @property
     def default_params(self) -> Params:

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Integer
 
 from jaxrl.canvas import GREEN, INK, PALE, WHITE
-from jaxrl.environment import NO_LIMIT, pytree
+from jaxrl.environment import NO_LIMIT, Hints, pytree
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState
 
 from ..checks import require_probability, require_shape
@@ -53,7 +53,7 @@ class WindyWalk(TabularEnvironment):
     columns: int = 20
     num_actions: int = dataclasses.field(default=4, init=False)
     Params = Params
-    reset_strategy = "dense"
+    hints = Hints(reset="dense")
 
     @property
     def num_states(self) -> int:

@@ -10,7 +10,7 @@ from jaxrl import Environment, Transition
 from jaxrl.algos import apg, ppo
 from jaxrl.algos.curricula import adversarial_params as adversarial
 from jaxrl.curriculum.teaching import ranges
-from jaxrl.environment import pytree, strongly_typed
+from jaxrl.environment import Hints, pytree, strongly_typed
 from jaxrl.spaces import Box
 from jaxrl.testing.assertions import assert_no_key_reuse
 
@@ -34,7 +34,7 @@ class Linear(Environment):
     """x' = a x + b u from x = 1, reward -x^2 of the state before."""
 
     Params = LinearParams
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key, params):
         return LinearState(jnp.int32(0), jnp.ones(()))

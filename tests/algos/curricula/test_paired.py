@@ -12,6 +12,7 @@ from jaxrl import Environment, Transition, pytree
 from jaxrl.algos import ppo, ppo_rnn
 from jaxrl.algos.curricula import paired
 from jaxrl.curriculum.protocol import Outcomes
+from jaxrl.environment import Hints
 from jaxrl.envs.grid.maze import editor as maze_editor
 from jaxrl.envs.grid.maze.editor import MazeEditor
 from jaxrl.returns import gae
@@ -39,7 +40,7 @@ class Guess(Environment):
 
     id: str = dataclasses.field(default="Guess", kw_only=True)
     Params = GuessParams
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key, params):
         return Clock(jnp.int32(0))
@@ -74,7 +75,7 @@ class Pick(Environment):
 
     id: str = dataclasses.field(default="Pick", kw_only=True)
     Params = PickParams
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key, params):
         return PickState(jnp.int32(0), jnp.int32(-1))
@@ -380,7 +381,7 @@ def test_refuses_settings(settings, says):
 def test_refuses_what_does_not_fit():
     @dataclasses.dataclass(frozen=True)
     class Random(Pick):
-        deterministic = False
+        hints = Pick.hints._replace(deterministic=False)
 
     plain = ppo.make(Guess(), ppo.Config(**TINY, num_steps=4))
     batched = ppo.make(jaxrl.vectorize(Pick(), N, batched_params=True), ppo.Config(**TINY, num_steps=2))

@@ -12,7 +12,7 @@ from jaxrl import Environment, Transition, curriculum
 from jaxrl.algos import ppo
 from jaxrl.algos.curricula import reverse_curriculum as reverse
 from jaxrl.curriculum.protocol import Outcomes
-from jaxrl.environment import pytree
+from jaxrl.environment import Hints, pytree
 from jaxrl.exact.mdp import TabularEnvironment, TabularState, certain
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.assertions import assert_no_key_reuse
@@ -32,7 +32,7 @@ class Corridor(TabularEnvironment):
 
     num_states, num_actions = LENGTH, 2
     Params = CorridorParams
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def outcomes(self, state, action, params):
         to = jnp.clip(state + 2 * action - 1, 0, LENGTH - 1)
@@ -51,7 +51,7 @@ class Fenced(Environment):
 
     id: str = dataclasses.field(default="Fenced", kw_only=True)
     Params = CorridorParams
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def initial(self, key, params):
         return FencedState(jnp.int32(0), jnp.int32(0))

@@ -11,7 +11,7 @@ import jaxrl
 from jaxrl import curriculum
 from jaxrl.algos import ppo, sac
 from jaxrl.algos.curricula import snapshot
-from jaxrl.environment import pytree
+from jaxrl.environment import Hints, pytree
 from jaxrl.exact.mdp import TabularEnvironment, TabularState, certain
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.environments import check_environment
@@ -30,7 +30,7 @@ class Corridor(TabularEnvironment):
 
     num_states, num_actions = 10, 2
     Params = CorridorParams
-    deterministic = True
+    hints = Hints(deterministic=True)
 
     def outcomes(self, state, action, params):
         to = jnp.clip(state + 2 * action - 1, 0, 9)
@@ -77,7 +77,7 @@ def test_any_state_may_be_a_start(id):
     again, begun = starts.reset(KEY, starts.starting(params, jax.tree.map(lambda x: x[None], state)))
     assert begun.time == 0 and state.time == 3
     jax.tree.map(np.testing.assert_array_equal, begun, state.replace(time=jnp.zeros_like(state.time)))
-    if env.noiseless or env.deterministic:
+    if env.hints.noiseless or env.hints.deterministic:
         jax.tree.map(np.testing.assert_allclose, again, obs)
     action = env.action_space(params).sample(KEY)
     there = starts.step(KEY, begun, action, starts.starting(params, jax.tree.map(lambda x: x[None], state)))

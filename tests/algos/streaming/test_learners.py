@@ -11,7 +11,7 @@ import pytest
 
 from jaxrl import make, train
 from jaxrl.algos.streaming import stream_ac, stream_q, stream_td
-from jaxrl.environment import Environment, Transition, pytree
+from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.nn.distributions import Categorical
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.algorithms import check_algorithm
@@ -52,8 +52,7 @@ class Walk(Environment):
     """States 0, 1, 2 in a row, seen one-hot; each step goes on, the third ends with reward 1. Actions do nothing."""
 
     Params = WalkParams
-    reset_strategy = "dense"
-    deterministic = True
+    hints = Hints(reset="dense", deterministic=True)
 
     def initial(self, key, params):
         return WalkState(jnp.int32(0), jnp.int32(0))

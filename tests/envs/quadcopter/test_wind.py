@@ -219,7 +219,7 @@ def test_gusts_turn_with_the_wind_and_are_stepped_by_the_task(gusty):
     assert along.std() == pytest.approx(1, rel=0.05)
     np.testing.assert_allclose(seen - [3, 4, 0], along[:, None] * [0.6, 0.8, 0], atol=1e-5)
     walk = np.asarray(flown(env, params).gust.u)
-    assert not env.deterministic
+    assert not env.hints.deterministic
     assert len(np.unique(walk)) == len(walk)
     rate = 5 * 0.002 * float(params.turbulence.airspeed / params.turbulence.length[0])
     assert np.diff(walk).std() == pytest.approx(math.sqrt(2 * rate), rel=0.3)

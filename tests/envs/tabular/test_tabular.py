@@ -63,7 +63,7 @@ def table(env):
 
 
 def name(env):
-    return f"{type(env).__name__}-{'stochastic' if not env.deterministic else 'deterministic'}"
+    return f"{type(env).__name__}-{'stochastic' if not env.hints.deterministic else 'deterministic'}"
 
 
 # ---- tables
@@ -74,7 +74,7 @@ def name(env):
 def test_tables_are_distributions(env):
     mdp = table(env)
     assert mdp.probability.shape[:2] == (env.num_states, env.num_actions)
-    assert env.deterministic == (mdp.probability.shape[2] == 1)
+    assert env.hints.deterministic == (mdp.probability.shape[2] == 1)
     np.testing.assert_allclose(mdp.probability.sum(-1), 1, atol=1e-6)
     np.testing.assert_allclose(mdp.initial.sum(), 1, atol=1e-6)
     assert mdp.probability.min() >= 0 and mdp.initial.min() >= 0
@@ -88,9 +88,9 @@ def test_simulation_agrees_with_the_table(env):
     params, mdp = env.default_params, table(env)
     rng = np.random.default_rng(0)
     pairs = rng.permutation(env.num_states * env.num_actions)
-    pairs = pairs if env.deterministic else pairs[:200]
+    pairs = pairs if env.hints.deterministic else pairs[:200]
     states, actions = np.divmod(pairs, env.num_actions)
-    n = 1 if env.deterministic else 500
+    n = 1 if env.hints.deterministic else 500
 
     @jax.jit
     def simulate(key):

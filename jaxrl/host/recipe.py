@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxrl import registry
 from jaxrl.algorithm import Algorithm, names_of
-from jaxrl.environment import NO_LIMIT, Environment, check_params, strongly_typed
+from jaxrl.environment import Environment, check_params, require_int32, strongly_typed
 from jaxrl.host import checkpoint
 from jaxrl.host.run_folder import RunFolder, RunFolderError, tree_values
 from jaxrl.host.training_program import Program
@@ -69,8 +69,8 @@ def placed(tree: Any, values: Mapping[str, Any], within: str = "") -> Any:
     leaves, structure = jax.tree.flatten(tree)
     for i, (name, leaf) in enumerate(zip(names, leaves, strict=True)):
         if name in values:
-            if jax.numpy.issubdtype(leaf.dtype, jax.numpy.integer) and np.any(np.abs(values[name]) > NO_LIMIT):
-                raise ValueError(f"{within}{name}={values[name]}: integers are kept in 32 bits, at most {NO_LIMIT}.")
+            if jax.numpy.issubdtype(leaf.dtype, jax.numpy.integer):
+                require_int32(within + name, values[name])
             leaves[i] = jax.numpy.asarray(np.asarray(values[name], leaf.dtype))
     return jax.tree.unflatten(structure, leaves)
 

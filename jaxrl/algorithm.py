@@ -15,7 +15,15 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from jaxrl import registry
-from jaxrl.environment import NO_LIMIT, Environment, Replaceable, check_params, is_concrete, pytree, strongly_typed
+from jaxrl.environment import (
+    Environment,
+    Replaceable,
+    check_params,
+    is_concrete,
+    pytree,
+    require_int32,
+    strongly_typed,
+)
 from jaxrl.math import rarely
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv, rows_where, vectorize
@@ -346,8 +354,8 @@ def check_hyper(hyper: Any) -> None:
     """Raise ValueError for a discount outside [0, 1] and an integer beyond int32. Traced values are let pass."""
     for name in (f.name for f in dataclasses.fields(hyper)):
         value = getattr(hyper, name)
-        if isinstance(value, int) and abs(value) > NO_LIMIT:
-            raise ValueError(f"hyper.{name}={value}: integers are kept in 32 bits, at most {NO_LIMIT}.")
+        if isinstance(value, int):
+            require_int32(f"hyper.{name}", value)
         if name in WITHIN_ONE and is_concrete(value):
             outside = [x for x in np.ravel(np.asarray(value, float)) if not 0 <= x <= 1]
             for x in outside[:1]:

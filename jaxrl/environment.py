@@ -91,13 +91,17 @@ def strongly_typed(tree: PyTree) -> PyTree:
         if isinstance(x, bool):
             return jnp.asarray(x, bool)
         if isinstance(x, int):
-            if abs(x) > NO_LIMIT:
-                name = jax.tree_util.keystr(path, simple=True, separator=".")
-                raise ValueError(f"{name}={x}: integers are kept in 32 bits, at most {NO_LIMIT}.")
+            require_int32(jax.tree_util.keystr(path, simple=True, separator="."), x)
             return jnp.asarray(x, jnp.int32)
         return jnp.asarray(x, jnp.result_type(float)) if isinstance(x, float) else jnp.asarray(x, jnp.asarray(x).dtype)
 
     return jax.tree_util.tree_map_with_path(leaf, tree)
+
+
+def require_int32(name: str, x: Any) -> None:
+    """Raise ValueError for integers, on the host, that 32 bits do not hold."""
+    if np.any(np.abs(x) > NO_LIMIT):
+        raise ValueError(f"{name}={x}: integers are kept in 32 bits, at most {NO_LIMIT}.")
 
 
 def is_concrete(tree: PyTree) -> bool:
@@ -225,12 +229,12 @@ class Environment:
 
 
 def check_params(env: Environment, params: Any) -> None:
-    """Raise ValueError for concrete params that no episode can have (what every task has, then `validate`)."""
+    """Raise ValueError for concrete params that no episode can have: what the task refuses, or no step at all."""
+    env.validate(params)
     with jax.ensure_compile_time_eval():  # it may be computed from concrete params, in a trace of something else
         shortest = int(np.min(np.asarray(params.max_steps)))
     if shortest < 1:
         raise ValueError(f"{env.id}: max_steps={shortest}: an episode has at least one step.")
-    env.validate(params)
 
 
 def check_action(env: Environment, action: Any, params: Any) -> None:

@@ -62,7 +62,7 @@ def main() -> None:
     medians["import jaxrl beyond import jax"] = statistics.median(
         b - a for a, b in zip(times["import jax"], times["import jaxrl"], strict=True)
     )
-    train = [python, "-m", "jaxrl.host.cli", "train", "ppo", "CartPole-v1", "--total-steps", "500000"]
+    train = [python, "-m", "jaxrl", "train", "ppo", "CartPole-v1", "--total-steps", "500000"]
     first_result(train)  # fills the compile cache
     seconds = [first_result(train) for _ in range(args.repeats)]
     medians["jaxrl train: first result, warm cache"] = statistics.median(seconds)

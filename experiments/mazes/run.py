@@ -151,7 +151,7 @@ def main() -> None:
             report.setdefault(name, {})[str(seed)] = row
             FILE.write_text(json.dumps(report) + "\n")
             print(name, seed, row["seconds"], row["updates"]["holdouts"], flush=True)
-    picture.main()
+    picture.main(updates)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ NAMES = (*SCORES, "learnability")
 
 def stages(seeds):
     """Of each stage `(optimal, mean return, success, {score: value})`, (seeds, levels) each."""
-    algo, hyper, params = algorithm("dr", STUDENT, STAGES[-1])
+    algo, hyper, params = algorithm("dr_rollout", STUDENT, STAGES[-1])
     task, hyper = ENV.as_levels(), strongly_typed(hyper)
 
     def look(state, key):

@@ -147,10 +147,8 @@ def fit(
                     )
                 if kept.get("total_steps") != total_steps:  # the run is made longer
                     write_json(folder.config, {**kept, "total_steps": total_steps, **(extra or {})})
-            else:
-                write_json(
-                    folder.config, settings
-                )  # what is resumed before its first checkpoint may have been another run
+            else:  # what is resumed before its first checkpoint may have been another run
+                write_json(folder.config, settings)
             folder.truncate(done)
         history = History(folder, loggers, settings, num_seeds, log_every, algo.steps_per_update)
         carry = program.start() if carry is None else carry

@@ -84,7 +84,7 @@ def elsewhere(tmp_path_factory):
 def run(tmp_path_factory):
     """A trained run folder, and what training printed."""
     folder = tmp_path_factory.mktemp("runs") / "tiny"
-    return folder, good(f"{TRAIN} --hyper.learning-rate 0.002 --seed 3 --out {folder}")
+    return folder, good(f"{TRAIN} --hyper.learning-rate 0.002 --seed 3 --video --out {folder}")
 
 
 # ---- the life of a run
@@ -95,6 +95,7 @@ def test_train_writes_a_run_and_says_where(run):
     assert re.search(r"return [\d.]+ \(IQM [\d.]+, 95 % interval [\d.]+ to [\d.]+, 2 seeds\) over 2 full episodes", out)
     assert f"run folder {folder}" in out and str(folder / "media" / "curve.png") in out
     assert np.ptp(picture(folder / "media" / "curve.png")[1]) > 200
+    assert f"video      {folder / 'media' / 'policy.gif'}" in out and picture(folder / "media" / "policy.gif")[0] > 2
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 6
 
 

@@ -309,9 +309,8 @@ class QuadcopterTask(Environment):
     def picture(self, scene: Any, state: State, params: Any) -> np.ndarray:
         """`scene` with all drones, the time and, of one drone, where it is. Host only."""
         scene.drones(state.drone)
-        where = (
-            "" if self.num_agents > 1 else "   at ({:.2f}, {:.2f}, {:.2f}) m".format(*map(float, state.drone.position))
-        )
+        at = np.asarray(state.drone.position)
+        where = "   at ({:.2f}, {:.2f}, {:.2f}) m".format(*at) if at.shape == (3,) else ""
         scene.canvas.caption(f"t = {int(state.time) * self.substeps * float(params.dt):.2f} s{where}")
         return scene.image()
 

@@ -122,7 +122,6 @@ def numbers(name: str, tree: Any, several: bool = False, needed: Sequence[str] =
 def comments_of(cls: type) -> dict[str, str]:
     """`name: type  # comment` of the fields of a dataclass and of what it derives from: units, mostly."""
     import inspect
-    import re
 
     found = {}
     for base in reversed(cls.__mro__[:-1]):

@@ -27,22 +27,19 @@ def render(args: list[str]) -> int:
     flags = parse(Render, args, "jaxrl render", "One episode of the trained policy.")
     at_least_one("--max-steps", flags.max_steps)
     out = flags.out or flags.run / "media" / "policy.gif"
-    from jaxrl.host.recipe import read_recipe
-
-    print(render_run(read_recipe(flags.run), flags.run, out, flags.seed, flags.max_steps, greedy_of(flags.act)))
+    print(render_run(flags.run, out, flags.seed, flags.max_steps, greedy_of(flags.act)))
     return 0
 
 
-def render_run(
-    recipe: dict[str, Any], folder: Path, out: Path, seed: int, max_steps: int | None, greedy: bool | None
-) -> Path:
+def render_run(folder: Path, out: Path, seed: int, max_steps: int | None, greedy: bool | None) -> Path:
     """One episode of the policy of a run's `seed`, of at most `max_steps` (500 by default); returns `out`."""
     import jax
     import numpy as np
 
-    from jaxrl.host.recipe import load_run
+    from jaxrl.host.recipe import load_run, read_recipe
     from jaxrl.host.render import render_states, save
 
+    recipe = read_recipe(folder)
     algo, state, env, params = load_run(recipe, folder)
     if not 0 <= seed < recipe["run"]["seeds"]:
         raise ValueError(f"--seed {seed}: the run has seeds 0 to {recipe['run']['seeds'] - 1}.")

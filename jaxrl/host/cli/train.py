@@ -142,5 +142,5 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
 
     print(f"curve      {plot([out], out / 'media' / 'curve.png')}")
     if run.get("video"):
-        print(f"video      {render_run(recipe, out, out / 'media' / 'policy.gif', 0, None, greedy_of(run['act']))}")
+        print(f"video      {render_run(out, out / 'media' / 'policy.gif', 0, None, greedy_of(run['act']))}")
     return 0

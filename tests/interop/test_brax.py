@@ -19,6 +19,7 @@ from jaxrl.interop.brax import from_brax, to_brax
 from jaxrl.spaces import Dict
 from jaxrl.testing.environments import check_environment
 from jaxrl.testing.probes import Privileged, TimeLimit
+from jaxrl.wrappers import RescaleAction
 
 KEY = jax.random.key(0)
 
@@ -37,6 +38,18 @@ def test_out_steps_as_the_function_does():
     assert jax.tree.structure(new) == jax.tree.structure(state)
     jax.tree.map(lambda a, b: np.testing.assert_equal((a.shape, a.dtype), (b.shape, b.dtype)), new, state)
     assert not np.array_equal(jax.random.key_data(new.info["rng"]), jax.random.key_data(state.info["rng"]))
+
+
+def test_out_is_validated_in_a_jitted_reset():
+    """Brax's agents jit resets that close over params; what `validate` computes from them must not be traced."""
+    env, params = make("Pendulum-v1")
+    state = jax.eval_shape(to_brax(RescaleAction(env), params).reset, KEY)
+    assert state.obs.shape == (3,)
+    with pytest.raises(ValueError, match="max_torque=-1.0"):
+        env.reset(KEY, params.replace(max_torque=jnp.float32(-1)))
+    wrong = params.replace(max_torque=jnp.float32(jnp.inf))
+    with pytest.raises(ValueError, match="must be finite"):
+        jax.eval_shape(lambda key: RescaleAction(env).reset(key, wrong), KEY)
 
 
 def test_out_done_and_truncation():

@@ -52,6 +52,40 @@ def test_out_is_validated_in_a_jitted_reset():
         jax.eval_shape(lambda key: RescaleAction(env).reset(key, wrong), KEY)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_braxs_ppo_learns(monkeypatch):
+    """Brax 0.14.2's PPO calls `jax.device_put_replicated`, which jax 0.10 has no more: here it is, for one device."""
+    from brax.training.agents.ppo import train
+
+    def device_put_replicated(tree, devices):
+        return jax.tree.map(lambda x: jnp.stack([x] * len(devices)), tree)
+
+    monkeypatch.setattr(jax, "device_put_replicated", device_put_replicated, raising=False)
+    env, params = make("Pendulum-v1")
+    env = to_brax(RescaleAction(env), params.replace(max_steps=jnp.int32(NO_LIMIT)))
+    returns = []
+    train.train(
+        environment=env,
+        num_timesteps=80_000,
+        episode_length=200,
+        num_envs=64,
+        num_eval_envs=32,
+        unroll_length=16,
+        batch_size=64,
+        num_minibatches=8,
+        num_updates_per_batch=4,
+        learning_rate=1e-3,
+        discounting=0.95,
+        entropy_cost=1e-3,
+        reward_scaling=0.1,
+        normalize_observations=True,
+        num_evals=2,
+        progress_fn=lambda _, metrics: returns.append(float(metrics["eval/episode_reward"])),
+    )
+    assert len(returns) == 2 and returns[1] > returns[0] + 300
+
+
 def test_out_done_and_truncation():
     brax_env = to_brax(TimeLimit("box"))
     state = brax_env.reset(KEY)

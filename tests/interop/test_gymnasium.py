@@ -1,6 +1,7 @@
 """`to_gymnasium` and `to_gymnasium_vector` under Gymnasium's checker, against plain steps, and given bad actions."""
 
 import dataclasses
+import functools
 
 import gymnasium
 import jax
@@ -10,7 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-from jaxrl import Environment, Transition, make, pytree, vectorize
+from jaxrl import Environment, Transition, list_envs, make, pytree, vectorize
 from jaxrl.interop.gymnasium import to_gymnasium, to_gymnasium_vector
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from jaxrl.testing.probes import ObservationActionReward
@@ -77,6 +78,27 @@ def test_passes_gymnasiums_checker(env, recwarn):
     check_env(to_gymnasium(env, render_mode="rgb_array"), skip_render_check=not isinstance(env, Line))
     unwanted = [str(w.message) for w in recwarn if "Box" not in str(w.message)]
     assert not unwanted  # an unbounded or symmetric box is advised against; nothing else is
+
+
+@functools.cache
+def one_id_a_class():
+    """The first id of each environment class that has one agent."""
+    first = {}
+    for id in list_envs():
+        env = make(id)[0]
+        if env.num_agents == 1:
+            first.setdefault(type(env), id)
+    return sorted(first.values())
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")  # advice on boxes, and on environments without a picture
+@pytest.mark.parametrize("id", one_id_a_class())
+def test_every_class_passes_gymnasiums_checker(id):
+    env = make(id)[0]
+    drawn = type(env).render is not Environment.render
+    check_env(to_gymnasium(env, render_mode="rgb_array" if drawn else None), skip_render_check=not drawn)
 
 
 def test_one_environment_steps_as_the_function_does():

@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxrl import registry
 from jaxrl.algorithm import Algorithm, names_of
-from jaxrl.environment import Environment, check_params, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, check_params, strongly_typed
 from jaxrl.host import checkpoint
 from jaxrl.host.run_folder import RunFolder, RunFolderError, tree_values
 from jaxrl.host.training_program import Program
@@ -38,7 +38,7 @@ def build(recipe: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     params = placed(default, recipe["params"])
     check_params(env, params)
     config = module.Config(**hashable(recipe["config"]))
-    hyper = placed(module.Hyper(), recipe["hyper"])
+    hyper = placed(module.Hyper(), recipe["hyper"], "hyper.")
     if "curriculum" in recipe:
         return _under_curriculum(recipe["curriculum"], module, config, env, params), hyper, env, params
     fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
@@ -57,8 +57,11 @@ def hashable(values: dict[str, Any]) -> dict[str, Any]:
     return {name: whole(value) for name, value in values.items()}
 
 
-def placed(tree: Any, values: Mapping[str, Any]) -> Any:
-    """The tree, strongly typed, with these leaves by their dotted names. Raises ValueError for names it lacks."""
+def placed(tree: Any, values: Mapping[str, Any], within: str = "") -> Any:
+    """The tree, strongly typed, with these leaves by their dotted names.
+
+    Raises ValueError for names it lacks, and for integers beyond 32 bits, which are named with `within` before them.
+    """
     tree = strongly_typed(tree)
     names = names_of(tree)
     if unknown := [name for name in values if name not in names]:
@@ -66,6 +69,8 @@ def placed(tree: Any, values: Mapping[str, Any]) -> Any:
     leaves, structure = jax.tree.flatten(tree)
     for i, (name, leaf) in enumerate(zip(names, leaves, strict=True)):
         if name in values:
+            if jax.numpy.issubdtype(leaf.dtype, jax.numpy.integer) and np.any(np.abs(values[name]) > NO_LIMIT):
+                raise ValueError(f"{within}{name}={values[name]}: integers are kept in 32 bits, at most {NO_LIMIT}.")
             leaves[i] = jax.numpy.asarray(np.asarray(values[name], leaf.dtype))
     return jax.tree.unflatten(structure, leaves)
 

@@ -307,9 +307,8 @@ class QuadcopterTask(Environment):
     def picture(self, scene: Any, state: State, params: Any) -> np.ndarray:
         """`scene` with all drones, the time and, of one drone, where it is. Host only."""
         scene.drones(state.drone)
-        position = state.drone.position
-        several = np.ndim(position[0]) > 0  # one agent may fly them all
-        where = "" if several else "   at ({:.2f}, {:.2f}, {:.2f}) m".format(*map(float, position))
+        at = np.asarray(state.drone.position)
+        where = "   at ({:.2f}, {:.2f}, {:.2f}) m".format(*at) if at.shape == (3,) else ""
         scene.canvas.caption(f"t = {int(state.time) * self.substeps * float(params.dt):.2f} s{where}")
         return scene.image()
 

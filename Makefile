@@ -29,7 +29,7 @@ test: $(VENV)/.installed-dev
 # A third of what is slow is in one file: workers that are done take from those that are not.
 test-all: $(VENV)/.installed-dev-reference
 	$(LIGHT) --dist worksteal
-	$(OPTIMISED) --dist worksteal
+	$(OPTIMISED) --dist worksteal --clients
 
 # An eighth of the slow tests, another one after each commit.
 test-slice: $(VENV)/.installed-dev

@@ -230,8 +230,9 @@ class Environment:
 
 def check_params(env: Environment, params: Any) -> None:
     """Raise ValueError for concrete params that no episode can have: what the task refuses, or no step at all."""
-    env.validate(params)
-    with jax.ensure_compile_time_eval():  # it may be computed from concrete params, in a trace of something else
+    # What is computed from concrete params is concrete too, also in a trace of something else (an agent's reset).
+    with jax.ensure_compile_time_eval():
+        env.validate(params)
         shortest = int(np.min(np.asarray(params.max_steps)))
     if shortest < 1:
         raise ValueError(f"{env.id}: max_steps={shortest}: an episode has at least one step.")

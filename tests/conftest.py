@@ -47,6 +47,7 @@ def pytest_addoption(parser):
     parser.addoption("--light", action="store_true", help=how.format("with few optimisations, which is how they are"))
     parser.addoption("--optimised", action="store_true", help=how.format("as users' programs are"))
     parser.addoption("--slice", type=int, help=f"of the slow tests, only every {SLICES}th, from this number on")
+    parser.addoption("--clients", action="store_true", help="train other libraries' agents too, from the package index")
     parser.addoption("--compile-budget", choices=("check", "report", "write"), help="see tests/compile_budget.py")
 
 

@@ -1,4 +1,4 @@
-"""Between jaxrl and gymnax, in both directions and for both of its interfaces; gymnax itself is never imported.
+"""Between jaxrl and gymnax, in both directions and for both of its interfaces, whether gymnax is installed or not.
 
 | | gymnax 1.x (`api="1.0"`) | gymnax 0.0.x (`api="0.0"`) |
 |---|---|---|
@@ -40,7 +40,10 @@ class ToGymnax:
 
     @property
     def default_params(self) -> Any:
-        return self.env.default_params
+        """jaxrl's, which also answer gymnax's `max_steps_in_episode`, in `replace` too."""
+        params = self.env.default_params
+        fields = {f.name: getattr(params, f.name) for f in dataclasses.fields(params)}
+        return _answering(type(params))(**fields)
 
     @property
     def num_actions(self) -> int:
@@ -48,18 +51,21 @@ class ToGymnax:
         space: Any = self.env.action_space(self.default_params)
         return space.n if isinstance(space, Discrete) else max(1, sum(space.shape))
 
-    def observation_space(self, params: Any) -> Space:
-        return self.env.observation_space(params)
+    def observation_space(self, params: Any) -> Any:
+        return _gymnax_space(self.env.observation_space(params))
 
-    def action_space(self, params: Any = None) -> Space:
-        return self.env.action_space(self.default_params if params is None else params)
+    def action_space(self, params: Any = None) -> Any:
+        return _gymnax_space(self.env.action_space(self.default_params if params is None else params))
 
     def reset_env(self, key: Array, params: Any) -> tuple[Any, Any]:
-        return self.env.reset(key, params)
+        return self.env.reset(_typed(key), params)
 
     def step_env(self, key: Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Array, Array, dict]:
         """Without reset. The fourth is `terminated` with api 1.0, with 0.0 the end of either kind."""
-        ts = self.env.step(key, state, jnp.asarray(action), params)
+        space = self.env.action_space(params)
+        if isinstance(space, Box) and space.shape == (1,):
+            action = jnp.reshape(action, (1,))  # gymnax's Pendulum takes a scalar as well, and rejax gives it one
+        ts = self.env.step(_typed(key), state, action, params)
         info = {**ts.info, "terminated": ts.terminated, "truncated": ts.truncated}
         info["discount"] = jnp.where(ts.terminated, 0.0, 1.0)
         done = ts.terminated if self.api == "1.0" else ts.terminated | ts.truncated
@@ -71,7 +77,7 @@ class ToGymnax:
 
     @functools.partial(jax.jit, static_argnums=0)
     def reset(self, key: Array, params: Any = None) -> tuple[Any, Any]:
-        return self.env.reset(key, self.default_params if params is None else params)
+        return self.reset_env(key, self.default_params if params is None else params)
 
     @functools.partial(jax.jit, static_argnums=0)
     def step(self, key: Array, state: Any, action: Any, params: Any = None) -> tuple:
@@ -80,7 +86,7 @@ class ToGymnax:
         step_key, reset_key = jax.random.split(key)
         final_obs, state, reward, done, info = self.step_env(step_key, state, action, params)
         done = done | info["truncated"]
-        fresh = self.env.reset(reset_key, params)
+        fresh = self.reset_env(reset_key, params)
         obs, state = jax.tree.map(functools.partial(jnp.where, done), fresh, (final_obs, state))
         info["final_observation"] = final_obs
         if self.api == "1.0":
@@ -88,10 +94,47 @@ class ToGymnax:
         return obs, state, reward, done, info
 
 
+@functools.cache
+def _answering(cls: Any) -> Any:
+    """jaxrl's class of params with gymnax's name for the time limit, which its training scripts read and replace."""
+
+    def replace(self, **changes: Any) -> Any:
+        if "max_steps_in_episode" in changes:
+            changes["max_steps"] = changes.pop("max_steps_in_episode")
+        return dataclasses.replace(self, **changes)
+
+    names = {"max_steps_in_episode": property(lambda self: self.max_steps), "replace": replace}
+    return pytree(type(cls.__name__, (cls,), names))
+
+
+def _typed(key: Array) -> Array:
+    """Scripts for gymnax often hold raw keys (`PRNGKey`), jaxrl's environments take typed ones."""
+    return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
+
+
+def _gymnax_space(space: Space) -> Any:
+    """`space` as gymnax's own, whose class its agents ask for. Without gymnax, or of a kind it lacks, as it is."""
+    try:
+        from gymnax.environments import spaces
+    except ImportError:
+        return space
+    if isinstance(space, Discrete):
+        return spaces.Discrete(space.n)
+    if isinstance(space, Box):
+        return spaces.Box(space.low, space.high, space.shape, space.dtype)
+    if isinstance(space, Dict):
+        return spaces.Dict({name: _gymnax_space(s) for name, s in space.spaces.items()})
+    if isinstance(space, Tuple):
+        return spaces.Tuple(tuple(_gymnax_space(s) for s in space.spaces))
+    return space
+
+
 def to_gymnax(env: Environment, api: str = "1.0") -> ToGymnax:
     """`env` with gymnax's interface, of its 1.x ("1.0", six results of `step`) or 0.0.x ("0.0", five) generation.
 
-    Its params are jaxrl's. Raises ValueError for another api or several agents.
+    Its params are jaxrl's and answer gymnax's `max_steps_in_episode` too (`NO_LIMIT` where there is none: some agents
+    evaluate that long). Its spaces are gymnax's own where gymnax is installed, but for MultiDiscrete, which gymnax
+    lacks. Raises ValueError for another api or several agents.
     """
     if api not in APIS:
         raise ValueError(f"api={api!r}: choose one of {', '.join(APIS)}.")

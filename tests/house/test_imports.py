@@ -21,7 +21,8 @@ ENVS = sorted((ROOT / "envs").rglob("*.py"))
 ALGOS = sorted((ROOT / "algos").rglob("*.py"))
 INTEROP = {p for p in CORE if p.parent.name == "interop"}
 
-HEAVY = {"brax", "gymnasium", "gymnax", "matplotlib", "mujoco", "mujoco_playground", "plotly", "tensorboardX", "wandb"}
+HEAVY = {"brax", "gymnasium", "gymnax", "matplotlib", "mujoco", "mujoco_playground", "plotly", "stable_baselines3"}
+HEAVY |= {"tensorboardX", "wandb"}
 
 
 DRAWING = {"drawing", "scene"}

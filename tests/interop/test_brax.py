@@ -19,6 +19,7 @@ from jaxrl.interop.brax import from_brax, to_brax
 from jaxrl.spaces import Dict
 from jaxrl.testing.environments import check_environment
 from jaxrl.testing.probes import Privileged, TimeLimit
+from jaxrl.wrappers import RescaleAction
 
 KEY = jax.random.key(0)
 
@@ -37,6 +38,52 @@ def test_out_steps_as_the_function_does():
     assert jax.tree.structure(new) == jax.tree.structure(state)
     jax.tree.map(lambda a, b: np.testing.assert_equal((a.shape, a.dtype), (b.shape, b.dtype)), new, state)
     assert not np.array_equal(jax.random.key_data(new.info["rng"]), jax.random.key_data(state.info["rng"]))
+
+
+def test_out_is_validated_in_a_jitted_reset():
+    """Brax's agents jit resets that close over params; what `validate` computes from them must not be traced."""
+    env, params = make("Pendulum-v1")
+    state = jax.eval_shape(to_brax(RescaleAction(env), params).reset, KEY)
+    assert state.obs.shape == (3,)
+    with pytest.raises(ValueError, match="max_torque=-1.0"):
+        env.reset(KEY, params.replace(max_torque=jnp.float32(-1)))
+    wrong = params.replace(max_torque=jnp.float32(jnp.inf))
+    with pytest.raises(ValueError, match="must be finite"):
+        jax.eval_shape(lambda key: RescaleAction(env).reset(key, wrong), KEY)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_braxs_ppo_learns(monkeypatch):
+    """Brax 0.14.2's PPO calls `jax.device_put_replicated`, which jax 0.10 has no more: here it is, for one device."""
+    from brax.training.agents.ppo import train
+
+    def device_put_replicated(tree, devices):
+        return jax.tree.map(lambda x: jnp.stack([x] * len(devices)), tree)
+
+    monkeypatch.setattr(jax, "device_put_replicated", device_put_replicated, raising=False)
+    env, params = make("Pendulum-v1")
+    env = to_brax(RescaleAction(env), params.replace(max_steps=jnp.int32(NO_LIMIT)))
+    returns = []
+    train.train(
+        environment=env,
+        num_timesteps=80_000,
+        episode_length=200,
+        num_envs=64,
+        num_eval_envs=32,
+        unroll_length=16,
+        batch_size=64,
+        num_minibatches=8,
+        num_updates_per_batch=4,
+        learning_rate=1e-3,
+        discounting=0.95,
+        entropy_cost=1e-3,
+        reward_scaling=0.1,
+        normalize_observations=True,
+        num_evals=2,
+        progress_fn=lambda _, metrics: returns.append(float(metrics["eval/episode_reward"])),
+    )
+    assert len(returns) == 2 and returns[1] > returns[0] + 300
 
 
 def test_out_done_and_truncation():

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import sys
+import types
 from typing import Any
 
 import jax
@@ -197,6 +199,52 @@ def test_there_and_back():
 def test_bad_arguments():
     with pytest.raises(ValueError, match="api='2.0': choose one of 1.0, 0.0"):
         to_gymnax(make("CartPole-v1")[0], "2.0")
+
+
+def test_out_gives_gymnaxs_spaces_where_it_is_installed(monkeypatch):
+    """Its agents ask `isinstance(space, gymnax...Discrete)`."""
+
+    class FakeDiscrete:
+        def __init__(self, n):
+            self.n = n
+
+    class FakeBox:
+        def __init__(self, low, high, shape, dtype):
+            self.low, self.high, self.shape, self.dtype = low, high, shape, dtype
+
+    class FakeDict:
+        def __init__(self, spaces):
+            self.spaces = spaces
+
+    module = types.ModuleType("gymnax.environments")
+    module.spaces = types.SimpleNamespace(Discrete=FakeDiscrete, Box=FakeBox, Dict=FakeDict, Tuple=FakeDict)  # pyright: ignore
+    monkeypatch.setitem(sys.modules, "gymnax", types.ModuleType("gymnax"))
+    monkeypatch.setitem(sys.modules, "gymnax.environments", module)
+    gx = to_gymnax(Masked())
+    space, action = gx.observation_space(gx.default_params), gx.action_space()
+    assert type(space) is FakeDict and {type(s) for s in space.spaces.values()} == {FakeBox}
+    assert type(action) is FakeDiscrete and action.n == gx.num_actions == 4
+    monkeypatch.setitem(sys.modules, "gymnax.environments", None)  # an import of it then fails
+    assert type(gx.action_space()) is Discrete
+
+
+def test_out_params_answer_gymnaxs_name():
+    gx = to_gymnax(make("CartPole-v1")[0], api="0.0")
+    params = gx.default_params
+    assert isinstance(params, gx.env.Params) and params.max_steps_in_episode == params.max_steps == 500
+    params = params.replace(max_steps_in_episode=jnp.int32(1), length=jnp.float32(0.7))
+    assert params.max_steps == 1 and params.length == jnp.float32(0.7)
+    assert jax.tree.map(lambda x: x, params).max_steps_in_episode == 1
+    key = jax.random.PRNGKey(0)  # raw keys, as scripts for gymnax hold them
+    _, state = gx.reset(key, params)
+    assert gx.step(key, state, 1, params)[3]
+
+
+def test_out_takes_a_scalar_for_the_only_number_of_an_action():
+    gx = to_gymnax(TimeLimit("box"), api="0.0")
+    _, state = gx.reset(KEY)
+    a, b = gx.step_env(KEY, state, 0.5, gx.default_params), gx.step_env(KEY, state, jnp.array([0.5]), gx.default_params)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
 # ---- the real package

@@ -36,7 +36,6 @@ from jaxrl.algorithm import (
 )
 from jaxrl.algos.ppo import normalized
 from jaxrl.environment import Environment, pytree, split_observation
-from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
@@ -231,7 +230,7 @@ class _A2C:
 
     def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy, obs)
-        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
+        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry
 
 
 @shared

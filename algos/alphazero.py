@@ -44,12 +44,12 @@ from jaxrl.algorithm import (
     starting_values,
 )
 from jaxrl.environment import Environment, pytree, split_observation
-from jaxrl.math import fast_key, shuffled
+from jaxrl.math import shuffled
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
-from jaxrl.rollout import Ends, ends_of, successor_values, ticked
+from jaxrl.rollout import Ends, ends_of, step_keys, successor_values, ticked
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -209,7 +209,7 @@ def model(
     output: Any = mctx.RecurrentFnOutput
 
     def expand(weights, key, action, node):
-        keys = jax.random.split(fast_key(jax.random.wrap_key_data(key)), action.shape[0])
+        keys = step_keys(jax.random.wrap_key_data(key), action.shape[0])
         ts = jax.vmap(env.step, (0, 0, 0, axis))(keys, node.env_state, action, env_params)
         logits, value = predict(weights, ts.obs)
         value = jnp.where(node.ended, node.value, jnp.where(ts.terminated, 0, value))
@@ -401,7 +401,7 @@ class _AlphaZero:
         logits: Any = self.network.apply(policy.weights, obs, method="actor")
         action_mask = split_observation(obs, self.observation_space)[2]
         pi = Categorical(logits if action_mask is None else mask_logits(logits, action_mask))
-        return pi.mode() if greedy else pi.sample(fast_key(key)), carry
+        return pi.mode() if greedy else pi.sample(key), carry
 
 
 def _parts(env: Environment | VectorEnv, config: Config, network: nn.Module | None) -> tuple[_Search, int]:

@@ -40,7 +40,7 @@ from jaxrl.algorithm import (
     starting_values,
 )
 from jaxrl.environment import Environment, pytree
-from jaxrl.math import fast_key, shuffled
+from jaxrl.math import shuffled
 from jaxrl.nn.distributions import Normal, num_outputs
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of, polyak
@@ -255,7 +255,7 @@ class _APG:
             flat, optimizer, _ = self.optimizer.descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
             return (flat, optimizer), loss
 
-        order = shuffled(fast_key(shuffle_key), (config.num_epochs, size))
+        order = shuffled(shuffle_key, (config.num_epochs, size))
         order = order.reshape(config.num_epochs * config.num_minibatches, -1)
         (flat, optimizer), losses = jax.lax.scan(gradient_step, (flat, state.critic_optimizer), order)
         weights, tau = unravel(flat), hyper.tau
@@ -271,7 +271,7 @@ class _APG:
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, obs)
-        return self.action(pi.mode() if greedy else pi.sample(fast_key(key))), carry
+        return self.action(pi.mode() if greedy else pi.sample(key)), carry
 
 
 @shared

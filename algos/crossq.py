@@ -27,7 +27,6 @@ from jaxtyping import Array, Bool, Float
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, shared, spaces_of, starting_values
 from jaxrl.algos.sac import LOG_STD_MAX, LOG_STD_MIN, alpha_loss, critic_loss, soft_value, td_target
 from jaxrl.environment import Environment, pytree, visible
-from jaxrl.math import fast_key
 from jaxrl.nn.distributions import TanhNormal
 from jaxrl.nn.networks import MLP, activation_function, active_units, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of
@@ -345,7 +344,7 @@ class _CrossQ:
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, obs)
-        action = pi.mode() if greedy else pi.sample(fast_key(key))
+        action = pi.mode() if greedy else pi.sample(key)
         return self.action_space.from_unit(action), carry
 
 

@@ -25,7 +25,6 @@ from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, shared, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, visible
-from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of, polyak
 from jaxrl.replay import off_policy
@@ -229,7 +228,7 @@ class _DDPG:
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         obs = visible(obs)
-        action: Any = self.actor.apply(policy.weights, obs) if greedy else self.explore(policy, fast_key(key), obs)
+        action: Any = self.actor.apply(policy.weights, obs) if greedy else self.explore(policy, key, obs)
         return self.action_space.from_unit(action), carry
 
 

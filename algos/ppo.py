@@ -35,7 +35,7 @@ from jaxrl.algorithm import (
     starting_values,
 )
 from jaxrl.environment import Environment, pytree, split_observation, visible
-from jaxrl.math import fast_key, shuffled
+from jaxrl.math import shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import ActorCritic
@@ -348,7 +348,7 @@ class _PPO:
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, visible(obs), policy.normalizer)
-        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
+        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry
 
 
 @shared

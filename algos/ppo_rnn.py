@@ -40,7 +40,7 @@ from jaxrl.algorithm import (
 )
 from jaxrl.algos.ppo import mean, normalized, policy_loss, value_loss
 from jaxrl.environment import Environment, pytree, split_observation
-from jaxrl.math import fast_key, shuffled
+from jaxrl.math import shuffled
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
@@ -439,7 +439,7 @@ class _PPORNN:
             raise ValueError("act: a recurrent policy needs a carry; the first is initial_carry(batch_shape).")
         hidden, outputs = self.network.apply(policy, carry.hidden, *one_step((obs, carry.start)), method="actor")
         pi = self.distribution(outputs, obs)
-        action = pi.mode() if greedy else pi.sample(fast_key(key))
+        action = pi.mode() if greedy else pi.sample(key)
         return environment_action(self.action_space, action), Carry(jnp.zeros_like(carry.start), hidden)
 
 

@@ -35,7 +35,7 @@ from jaxrl.algorithm import (
     starting_values,
 )
 from jaxrl.environment import Environment, pytree, split_observation, visible
-from jaxrl.math import fast_key, shuffled
+from jaxrl.math import shuffled
 from jaxrl.nn.action_values import best_action, check_shape, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
@@ -260,7 +260,7 @@ class _PQN:
         q = self.values(policy.weights, obs)
         if greedy:
             return best_action(q, self.action_mask(obs)), carry
-        return epsilon_greedy(q, policy.epsilon, self.action_mask(obs)).sample(fast_key(key)), carry
+        return epsilon_greedy(q, policy.epsilon, self.action_mask(obs)).sample(key), carry
 
 
 @shared

@@ -38,7 +38,7 @@ from jaxrl.algorithm import (
 )
 from jaxrl.algos.pqn import Policy, best_value, td_loss
 from jaxrl.environment import Environment, pytree, split_observation, visible
-from jaxrl.math import fast_key, shuffled
+from jaxrl.math import shuffled
 from jaxrl.nn.action_values import best_action, check_shape, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
@@ -330,7 +330,7 @@ class _PQNRNN:
         q, carry = self.values(policy.weights, obs, carry)
         if greedy:
             return best_action(q, self.action_mask(obs)), carry
-        return epsilon_greedy(q, policy.epsilon, self.action_mask(obs)).sample(fast_key(key)), carry
+        return epsilon_greedy(q, policy.epsilon, self.action_mask(obs)).sample(key), carry
 
 
 @shared

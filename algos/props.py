@@ -39,7 +39,7 @@ from jaxtyping import Array, Bool, Float, Integer
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, shared, spaces_of, starting_values
 from jaxrl.algos.ppo import Batch, Policy, loss, mean
 from jaxrl.environment import Environment, pytree, split_observation, visible
-from jaxrl.math import fast_key, shuffled
+from jaxrl.math import shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import ActorCritic
@@ -450,7 +450,7 @@ class _PROPS:
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, visible(obs), policy.normalizer)
-        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
+        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry
 
 
 def _flat(batch: Any) -> Any:

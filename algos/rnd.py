@@ -43,7 +43,7 @@ from jaxrl.algorithm import (
 )
 from jaxrl.algos.ppo import Policy, normalized, policy_loss, value_loss
 from jaxrl.environment import Environment, pytree, split_observation, visible
-from jaxrl.math import fast_key, shuffled
+from jaxrl.math import shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, SQRT2, ActorCritic, encode
@@ -173,7 +173,7 @@ def draw_targets(
     key: Key[Array, ""], features: Float[Array, "*batch d"], noise_scale: Float[Array, ""] | float
 ) -> Float[Array, "*batch d"]:
     """RDD's targets, one draw of N(mu, noise_scale^2 I) for each visit (Fang et al. 2025)."""
-    return features + noise_scale * jax.random.normal(fast_key(key), features.shape, features.dtype)
+    return features + noise_scale * jax.random.normal(key, features.shape, features.dtype)
 
 
 def loss(
@@ -380,7 +380,7 @@ class _RND:
             return jax.lax.scan(minibatch, carry, (minibatches, learns.reshape(config.num_minibatches, -1)))
 
         shape = (config.num_epochs, steps)
-        learns = jax.random.uniform(fast_key(subset_key), shape) < hyper.predictor_fraction
+        learns = jax.random.uniform(subset_key, shape) < hyper.predictor_fraction
         orders = shuffled(shuffle_key, shape)
         carry: Any = (flat, state.optimizer)
         carry, reports = jax.lax.scan(epoch, carry, (orders, learns))
@@ -412,7 +412,7 @@ class _RND:
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, visible(obs), policy.normalizer)
-        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(fast_key(key))), carry
+        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry
 
 
 @shared

@@ -29,7 +29,6 @@ from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, shared, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation, visible
-from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Categorical, TanhNormal, mask_logits
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of, polyak
@@ -304,7 +303,7 @@ class _SAC:
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, obs)
-        action = pi.mode() if greedy else pi.sample(fast_key(key))
+        action = pi.mode() if greedy else pi.sample(key)
         return environment_action(self.action_space, action), carry
 
 

@@ -36,10 +36,9 @@ from jaxrl.algorithm import (
     starting_values,
 )
 from jaxrl.environment import Environment, pytree
-from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
-from jaxrl.rollout import Ends, ends_of, ticked
+from jaxrl.rollout import Ends, ends_of, step_keys, ticked
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -203,7 +202,7 @@ class _SQIRL:
             return (ts.obs, ts.state, first & ~done), Rollout(stored, ends_of(ts))
 
         obs, env_state = self.venv.reset(reset_key, state.env_params)
-        keys = jax.random.split(fast_key(env_key), T)
+        keys = step_keys(env_key, T)
         inputs = keys, jnp.arange(T), state.weights, random
         (obs, env_state, _), rollout = jax.lax.scan(step, (obs, env_state, jnp.ones(N, bool)), inputs)
         value = returns_to_go(rollout.step.reward, rollout.ends.done, state.hyper.gamma)
@@ -237,7 +236,7 @@ class _SQIRL:
             # Where every episode has ended before t there is nothing to learn from.
             return (jnp.where(upto[-1] > 0, new, flat), optimizer), value
 
-        uniform = jax.random.uniform(fast_key(sample_key), (config.num_gradient_steps, config.batch_size))
+        uniform = jax.random.uniform(sample_key, (config.num_gradient_steps, config.batch_size))
         (flat, optimizer), losses = jax.lax.scan(gradient_step, (flat, state.optimizer), uniform)
         later = jnp.arange(T) >= t
         weights = jax.tree.map(
@@ -264,7 +263,7 @@ class _SQIRL:
             best = jax.vmap(best)
         action = best(obs, carry)
         if not greedy:
-            random = jax.random.randint(fast_key(key), carry.shape, 0, self.num_actions, jnp.int32)
+            random = jax.random.randint(key, carry.shape, 0, self.num_actions, jnp.int32)
             action = jnp.where(carry < policy.phase, action, random)
         return action, carry + 1
 

@@ -24,7 +24,7 @@ from jaxrl.environment import (
     require_int32,
     strongly_typed,
 )
-from jaxrl.math import rarely
+from jaxrl.math import fast_key, rarely
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv, rows_where, vectorize
 
@@ -103,6 +103,10 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
     optimizer = getattr(learner, "optimizer", None)
     named = optimizer is None or optimizer.name == learner.config.optimizer
     given = None if named else optimizer, getattr(learner, "loss", None)
+
+    def act(policy, key, *args, **kwargs):
+        return learner.act(policy, fast_key(key), *args, **kwargs)
+
     return Algorithm(
         name=name,
         config=learner.config,
@@ -114,7 +118,7 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
         learn=learner.learn,
         policy=learner.policy,
         initial_carry=learner.initial_carry,
-        act=learner.act,
+        act=act,
         restart=getattr(learner, "restart", functools.partial(restarted, learner.venv)),
         deployed=getattr(learner, "deployed", "sampled"),
         search=getattr(learner, "search", None),

@@ -41,7 +41,6 @@ from jaxtyping import Array, Bool, Float, Int, Integer
 
 from jaxrl.algorithm import Algorithm, algorithm_of, check_at_least_one, shared, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation
-from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Categorical, invert_cdf, mask_logits
 from jaxrl.nn.networks import Dense, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
@@ -231,7 +230,7 @@ def random_behaviour(env: Environment) -> Algorithm:
     n: int = env.action_space(env.default_params).n  # pyright: ignore[reportAttributeAccessIssue]
 
     def init(key: Array, hyper: RandomHyper, env_params: Any) -> Float[Array, " n"]:
-        u = jax.random.uniform(fast_key(key), (n + 2,))
+        u = jax.random.uniform(key, (n + 2,))
         spread = -jnp.log1p(-u[:n])
         share, one = jnp.floor(11 * u[n]) / 10, jnp.floor(n * u[n + 1])
         probability = (1 - share) * spread / jnp.sum(spread) + share * (jnp.arange(n) == one)
@@ -426,7 +425,7 @@ class _DPT:
         logits = self.masked(logits, obs)
         if greedy:
             return jnp.argmax(logits, -1).astype(jnp.int32), carry
-        return Categorical(logits).sample(fast_key(key)), carry
+        return Categorical(logits).sample(key), carry
 
 
 @shared

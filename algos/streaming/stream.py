@@ -26,10 +26,10 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, starting_values
 from jaxrl.environment import Environment, pytree, split_observation
-from jaxrl.math import fast_key, shuffled
+from jaxrl.math import shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.networks import encode, encoded_size
-from jaxrl.rollout import Ends, ends_of, ticked
+from jaxrl.rollout import Ends, ends_of, step_keys, ticked
 from jaxrl.spaces import Dict, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -86,7 +86,7 @@ def sparse(sparsity: float) -> Callable[..., Array]:
         fan_in = shape[0]
         value_key, order_key = jax.random.split(key)
         bound = 1 / math.sqrt(fan_in)
-        value = jax.random.uniform(fast_key(value_key), shape, dtype, -bound, bound)
+        value = jax.random.uniform(value_key, shape, dtype, -bound, bound)
         rank = shuffled(order_key, shape[::-1]).T
         return jnp.where(rank < math.ceil(sparsity * fan_in), 0, value)
 
@@ -316,7 +316,7 @@ class _Stream:
 
     def collect(self, state: StreamState) -> tuple[StreamState, Rollout]:
         key, step_key = jax.random.split(state.key)
-        keys = jax.random.split(fast_key(step_key), self.config.num_steps)
+        keys = step_keys(step_key, self.config.num_steps)
         after, steps = jax.lax.scan(self.step, state.replace(key=key), keys)
         rollout = Rollout(after.weights, after.memory, *steps)
         return after.replace(weights=state.weights, memory=state.memory), rollout
@@ -343,7 +343,7 @@ class _Stream:
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         x = standardized(policy.observations, encode(self.space, obs))
-        action = self.learner.act(policy.weights, policy.hyper, policy.step, fast_key(key), x, obs, greedy)
+        action = self.learner.act(policy.weights, policy.hyper, policy.step, key, x, obs, greedy)
         return self.learner.to_env(action), carry
 
 

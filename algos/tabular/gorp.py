@@ -28,8 +28,7 @@ from jaxrl.algorithm import (
     starting_values,
 )
 from jaxrl.environment import Environment, pytree
-from jaxrl.math import fast_key
-from jaxrl.rollout import Ends, ends_of, ticked
+from jaxrl.rollout import Ends, ends_of, step_keys, ticked
 from jaxrl.spaces import Discrete
 from jaxrl.vectorize import VectorEnv, vectorize
 
@@ -125,7 +124,7 @@ class _GORP:
             return ts.state, (Rollout(ts.reward, ends_of(ts)), ts.obs)
 
         _, env_state = self.venv.reset(reset_key, state.env_params)
-        keys = jax.random.split(fast_key(env_key), T)
+        keys = step_keys(env_key, T)
         env_state, (rollout, obs) = jax.lax.scan(step, env_state, (keys, actions))
         obs = jax.tree.map(lambda x: x[-1], obs)
         return state.replace(key=key, env_state=env_state, obs=obs, step=ticked(state.step, T * N)), rollout
@@ -154,7 +153,7 @@ class _GORP:
         planned = policy.actions[jnp.minimum(carry, self.config.horizon - 1)]
         if greedy:
             return planned, carry + 1
-        random = jax.random.randint(fast_key(key), carry.shape, 0, self.num_actions, jnp.int32)
+        random = jax.random.randint(key, carry.shape, 0, self.num_actions, jnp.int32)
         return jnp.where(carry < policy.fixed, planned, random), carry + 1
 
 

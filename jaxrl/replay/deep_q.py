@@ -381,7 +381,7 @@ class Learner:
             return best_action(self.values(policy, obs, None), self.allowed(obs)), carry
         key, *draw_key = jax.random.split(key) if self.draws else (key,)
         q = self.values(policy, obs, draw_key[0] if self.draws else None)
-        return epsilon_greedy(q, policy.epsilon, self.allowed(obs)).sample(fast_key(key)), carry
+        return epsilon_greedy(q, policy.epsilon, self.allowed(obs)).sample(key), carry
 
 
 def algorithm(

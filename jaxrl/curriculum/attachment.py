@@ -241,5 +241,6 @@ def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.
         collect=collect,
         learn=learn,
         restart=restart,
-        slots=(),  # levels belong to what the curriculum knows of them
+        # Who copies another's curriculum plays its own levels to their end: a curriculum knows levels by what they are.
+        slots=(*(f"inner.{path}" for path in student.slots), "batch", "seen", "wanted"),
     )

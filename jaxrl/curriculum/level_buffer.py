@@ -231,8 +231,8 @@ def buffer_update(
 ) -> LevelBuffer:
     """What a rollout showed of levels that the buffer holds; slot -1 is none of them.
 
-    Where the score is not finite (nothing was learned of it), all stays as it was. Ages count from the draw. A slot that is named several times
-    gets the mean of its scores and the best of its returns.
+    Where the score is not finite (nothing was learned of it), all stays as it was. A slot that is named several times
+    gets the mean of its scores and the best of its returns. Ages count from the draw and so stay, too.
     """
     n, C = slot.shape[0], buffer.score.shape[0]
     kept = (slot >= 0) & jnp.isfinite(score)
@@ -241,9 +241,7 @@ def buffer_update(
     score = jnp.where(kept, jnp.sum(same * jnp.where(kept, score, 0), 1) / same.sum(1), -jnp.inf)
     max_return = jnp.max(jnp.where(same, max_return, -jnp.inf), 1)
     rows = jnp.where(jnp.argmax(same, 1) < jnp.arange(n), C, every)
-    return _scored(buffer, rows, score).replace(
-        max_return=buffer.max_return.at[rows].max(max_return, mode="drop")
-    )
+    return _scored(buffer, rows, score).replace(max_return=buffer.max_return.at[rows].max(max_return, mode="drop"))
 
 
 def buffer_insert(

@@ -348,6 +348,24 @@ def test_scores_by_hand(score, expected):
     np.testing.assert_allclose(scored(score).score, expected, rtol=1e-6)
 
 
+def test_a_score_is_told_of_the_episodes_of_all_rollouts_on_its_level():
+    """One rollout after another in which slot 0 had two failures, slot 1 a success; slot 1 ends none in the later."""
+    before = Outcomes(
+        jnp.asarray([0.0, 3, 0]), jnp.asarray([4.0, 4, 0]), jnp.asarray([0.0, 1, 0]), jnp.asarray([0.1, 0.2, -np.inf]),
+        jnp.asarray([0.0, 3, -np.inf]), jnp.asarray([2, 1, 0]),
+    )  # fmt: skip
+
+    def after(score):
+        return curriculum.outcomes(ROLLOUT, LEVELS, score, HYPER, 0.0, before)
+
+    learnable = after(curriculum.learnability)
+    np.testing.assert_array_equal(learnable.episodes, [4, 1, 1])
+    np.testing.assert_allclose(learnable.score, [1 / 4 * 3 / 4, 0.2, 0], rtol=1e-6)
+    regret = after(curriculum.oracle_regret(lambda level: level["best"]))
+    np.testing.assert_allclose(regret.score, [3 - 2 / 4, 0.2, 2], rtol=1e-6)
+    np.testing.assert_allclose(after(None).score, before.score)
+
+
 def test_max_mc_goes_by_the_best_return_ever_seen():
     seen = scored(curriculum.max_mc, (5.0, 5.0, 0.0))
     np.testing.assert_allclose(seen.score, [(4 + (3 + 2) / 2) / 2, -np.inf, 0.5])

@@ -1,6 +1,7 @@
 """What sampling for learnability keeps and hands out, on levels whose success is a coin of known bias."""
 
 import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np

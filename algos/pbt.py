@@ -9,7 +9,7 @@ An `Algorithm` around any other; the population is a `vmap` axis of one program.
 its training returns; one whose weights are no numbers any more copies another at once. Deviations: members copy in step
 with each other, not asynchronously; what they copy does not include what the student's `slots` name, its environments,
 what it remembers of an episode and a replay memory, so a copy goes on in its own episodes and learns from its own past
-(around a curriculum, where levels belong to what is known of them, in those that it copied); settings stay within their
+(under a curriculum it copies what that knows of levels and plays its own to their end); settings stay within their
 range. Use:
 
     algo = pbt.make(ppo.make(env), pbt.Config(population=16, explored=(("learning_rate", 1e-5, 1e-2),)))

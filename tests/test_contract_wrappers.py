@@ -241,3 +241,22 @@ def test_a_restart_begins_episodes_of_its_slots(name):
     before, after, weights, same = jax.jit(run)(KEY)
     np.testing.assert_array_equal(after, np.where(np.arange(len(before)) % 2 == 0, 0, before))
     jax.tree.map(np.testing.assert_array_equal, weights, same)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_a_member_that_copies_keeps_its_replay_episodes_and_levels():
+    """Under a curriculum, too. So a replay is no part of the exchange, which would copy it in each update."""
+    algo = pbt.make(off_policy(), dataclasses.replace(POPULATION, interval=1))
+    state, rollout = jax.jit(algo.collect)(jax.jit(algo.init)(KEY, HYPER["dqn"]))
+    learn = jax.jit(algo.learn)
+    without, metrics = learn(state.replace(score=jnp.zeros(4)), rollout)
+    assert metrics["copied"] == 0
+    after, metrics = learn(state.replace(score=jnp.arange(4.0)), rollout)
+    assert metrics["copied"] == 1
+    for name in ("batch", "seen", "wanted"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(after.inner, name), getattr(without.inner, name))
+    for name in ("replay", "obs", "env_params"):
+        found, own = (getattr(x.inner.inner, name) for x in (after, without))
+        jax.tree.map(np.testing.assert_array_equal, found, own)
+    jax.tree.map(lambda x: np.testing.assert_array_equal(x[0], x[3]), after.weights)

@@ -36,7 +36,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrl.algorithm import Algorithm, check_at_least_one
+from jaxrl.algorithm import Algorithm, Around, around, check_at_least_one
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, digest, new_levels
 from jaxrl.curriculum.task import Task
 from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
@@ -184,6 +184,13 @@ def params_of(starts: FromStates, env_params: Any, table: Snapshots, limit: int 
     return starts.starting(env_params, table.states, table.weights, limit=limit)
 
 
+@pytree
+class StagedState(Around):
+    """The student's state."""
+
+    inner: Any
+
+
 @functools.cache
 def staged(student: Algorithm, snapshot_steps: int) -> Algorithm:
     """`student`, whose resets before environment step `snapshot_steps` go by its params' `share`, then by 0.
@@ -199,18 +206,20 @@ def staged(student: Algorithm, snapshot_steps: int) -> Algorithm:
     def init(key, hyper=None, env_params=None):
         if env_params is None or (is_concrete(env_params) and not np.all(np.asarray(env_params.share) > 0)):
             raise ValueError("snapshot: env_params start nothing from a snapshot; give those of `params_of`.")
-        return student.init(key, hyper, env_params)
+        return StagedState(student.init(key, hyper, env_params))
 
-    def now(state):
-        share = jnp.where(state.step < snapshot_steps, state.env_params.share, 0)
-        return state.replace(env_params=state.env_params.replace(share=share))
+    def collect(state):
+        student_state = state.inner
+        share = jnp.where(student_state.step < snapshot_steps, student_state.env_params.share, 0)
+        now = student_state.replace(env_params=student_state.env_params.replace(share=share))
+        inner, rollout = student.collect(now)
+        return state.replace(inner=inner), rollout
 
-    return student._replace(
-        name=f"{student.name}+snapshots",
-        around=(*student.around, "snapshots", snapshot_steps),
-        init=init,
-        collect=lambda state: student.collect(now(state)),
-    )
+    def learn(state, rollout):
+        inner, metrics = student.learn(state.inner, rollout)
+        return state.replace(inner=inner), metrics
+
+    return around(student, "snapshots", (snapshot_steps,), init=init, collect=collect, learn=learn)
 
 
 def make(table: Snapshots, hyper: Hyper | None = None) -> Curriculum:

@@ -20,10 +20,18 @@ from jaxrl.vectorize import rows_where
 
 
 def outcomes(
-    rollout: Any, batch: LevelBatch, score: Callable[..., Array] | None, hyper: Any, success_above: float = 0.0
+    rollout: Any,
+    batch: LevelBatch,
+    score: Callable[..., Array] | None,
+    hyper: Any,
+    success_above: float = 0.0,
+    before: Outcomes | None = None,
 ) -> Outcomes:
-    """What a rollout (T, N) showed of the level in each slot. Episodes of a return above `success_above` succeed;
-    without a `score`, all are -inf."""
+    """What a rollout (T, N), after the rollouts `before` on the same levels, showed of the level in each slot.
+
+    Episodes of a return above `success_above` succeed; without a `score`, all are -inf. A score is told of all
+    episodes and sees the steps of this rollout; where none ended in it, the score `before` stays.
+    """
     done, returns, lengths = rollout.ends
     episodes = done.sum(0, dtype=jnp.int32)
 
@@ -39,7 +47,12 @@ def outcomes(
         max_return=jnp.maximum(batch.max_return, best),
         episodes=episodes,
     )
-    return seen if score is None else seen._replace(score=score(rollout, batch, seen, hyper))
+    now = episodes > 0
+    if before is not None:
+        seen = added(before, seen)
+    if score is None:
+        return seen
+    return seen._replace(score=jnp.where(now, score(rollout, batch, seen, hyper), seen.score))
 
 
 def nothing_seen(n: int) -> Outcomes:
@@ -50,7 +63,7 @@ def nothing_seen(n: int) -> Outcomes:
 
 
 def added(before: Outcomes, now: Outcomes) -> Outcomes:
-    """The outcomes of two rollouts on the same levels. The score is that of the later one in which an episode ended."""
+    """The outcomes of two rollouts on the same levels, of which the later has no score yet."""
     episodes = before.episodes + now.episodes
 
     def mean(x, y):
@@ -58,7 +71,7 @@ def added(before: Outcomes, now: Outcomes) -> Outcomes:
 
     return Outcomes(
         *map(mean, before[:3], now[:3]),
-        score=jnp.where(now.episodes > 0, now.score, before.score),
+        score=before.score,
         max_return=jnp.maximum(before.max_return, now.max_return),
         episodes=episodes,
     )
@@ -105,8 +118,9 @@ def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.
     its losses are then NaN and the metric `learned` is 0.
 
     A curriculum with a score of levels takes students whose rollouts have `value`, `next_value` and `learn_mask`, as
-    ppo's; of an episode longer than a rollout the score sees the steps in the last one. Without one, as domain
-    randomisation and teachers, it learns from all levels, and students without values (sac, td3, dqn) may have it, too.
+    ppo's. Of an episode longer than a rollout the scores that go by steps (`max_mc`, the value losses) see those in the
+    last one; `learnability` and `oracle_regret` go by whole episodes. A curriculum without a score, as domain
+    randomisation and teachers, learns from all levels, and students without values (sac, td3, dqn) may have it, too.
 
     Args:
         success_above: an episode of higher return succeeds.
@@ -203,8 +217,7 @@ def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.
         key, update_key = jax.random.split(state.key)
         batch = rollout.batch
         inner, metrics = learn_from(state.inner, rollout.student, batch.learn_mask)
-        now = outcomes(rollout.student, batch, score, state.inner.hyper, success_above)
-        seen = added(state.seen, now)
+        seen = outcomes(rollout.student, batch, score, state.inner.hyper, success_above, state.seen)
         done = seen.episodes > 0
         done = jnp.full(N, done.all()) if curriculum.whole_batches else done
         nothing = nothing_seen(N)
@@ -241,5 +254,6 @@ def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.
         collect=collect,
         learn=learn,
         restart=restart,
-        slots=(),  # levels belong to what the curriculum knows of them
+        # Who copies another's curriculum plays its own levels to their end: a curriculum knows levels by what they are.
+        slots=(*(f"inner.{path}" for path in student.slots), "batch", "seen", "wanted"),
     )

@@ -24,7 +24,7 @@ class LevelBuffer:
     levels: Any  # leading axis C
     score: jax.Array  # (C,)
     max_return: jax.Array  # (C,)
-    sampled_at: jax.Array  # (C,) int32, the clock when last drawn or acted on
+    sampled_at: jax.Array  # (C,) int32, the clock when last drawn or made
     rank: jax.Array  # (C,) int32, 1 is the highest score; of equal ones the first slot's is better
     hash: jax.Array  # (C,) uint32
     extras: Any  # leading axis C: whatever else is to be known of each
@@ -232,7 +232,7 @@ def buffer_update(
     """What a rollout showed of levels that the buffer holds; slot -1 is none of them.
 
     Where the score is not finite (nothing was learned of it), all stays as it was. A slot that is named several times
-    gets the mean of its scores and the best of its returns.
+    gets the mean of its scores and the best of its returns. Ages count from the draw and so stay, too.
     """
     n, C = slot.shape[0], buffer.score.shape[0]
     kept = (slot >= 0) & jnp.isfinite(score)
@@ -241,10 +241,7 @@ def buffer_update(
     score = jnp.where(kept, jnp.sum(same * jnp.where(kept, score, 0), 1) / same.sum(1), -jnp.inf)
     max_return = jnp.max(jnp.where(same, max_return, -jnp.inf), 1)
     rows = jnp.where(jnp.argmax(same, 1) < jnp.arange(n), C, every)
-    return _scored(buffer, rows, score).replace(
-        max_return=buffer.max_return.at[rows].max(max_return, mode="drop"),
-        sampled_at=buffer.sampled_at.at[rows].set(buffer.clock, mode="drop"),
-    )
+    return _scored(buffer, rows, score).replace(max_return=buffer.max_return.at[rows].max(max_return, mode="drop"))
 
 
 def buffer_insert(
@@ -258,8 +255,8 @@ def buffer_insert(
     """Put new levels in place of the least useful ones: first into empty slots, then where the new score is higher.
 
     The best new level meets the least useful slot, the second best the second least, and so on. Levels with score -inf
-    (nothing was learned of them) stay out. A level that the buffer holds already only updates its slot, and equal
-    levels of a batch enter once, with the best of their scores and returns.
+    (nothing was learned of them) stay out. A level that the buffer holds already only updates its slot, whose age is 0
+    as it has just been made again, and equal levels of a batch enter once, with the best of their scores and returns.
     """
     C = buffer.score.shape[0]
     score = jnp.where(jnp.isfinite(score), score, -jnp.inf)
@@ -270,6 +267,7 @@ def buffer_insert(
     score = jnp.where(first == jnp.arange(first.shape[0]), score, -jnp.inf)
     held = buffer_find(buffer, levels)
     buffer = buffer_update(buffer, held, score, max_return)
+    made_again = jnp.where((held >= 0) & jnp.isfinite(score), held, C)
     score = jnp.where(held < 0, score, -jnp.inf)
     n = min(score.shape[0], C)
     best = jnp.argsort(-score)[:n]
@@ -284,7 +282,7 @@ def buffer_insert(
     return _scored(buffer, rows, score[best]).replace(
         levels=jax.tree.map(put, buffer.levels, levels),
         max_return=put(buffer.max_return, max_return),
-        sampled_at=buffer.sampled_at.at[rows].set(buffer.clock, mode="drop"),
+        sampled_at=buffer.sampled_at.at[jnp.concatenate([rows, made_again])].set(buffer.clock, mode="drop"),
         hash=put(buffer.hash, _hash(_words(levels))),
         extras=jax.tree.map(put, buffer.extras, extras),
     )

@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm
 from jaxrl.rollout import Ends, rollout
-from jaxrl.vectorize import vectorize
+from jaxrl.vectorize import rows_where, vectorize
 
 
 class Seen(NamedTuple):
@@ -29,9 +29,11 @@ def look(student: Algorithm, state: Any, key: Array, levels: Any, num_steps: int
         action, carry = student.act(policy, key, obs, carry)
         return action, (), carry
 
+    fresh = student.initial_carry((n,))
+
     def ended(carry, done):
-        return carry._replace(start=done) if carry else ()
+        return rows_where(done, fresh, carry)
 
     visitor = state.replace(key=run_key, obs=obs, env_state=env_state, env_params=levels)
-    steps = rollout(venv, visitor, num_steps, act, student.initial_carry((n,)), ended)[2]
+    steps = rollout(venv, visitor, num_steps, act, fresh, ended)[2]
     return Seen(steps.ends)

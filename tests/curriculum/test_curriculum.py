@@ -193,7 +193,7 @@ def test_update_keeps_the_best_return_and_what_nothing_was_learned_of():
     np.testing.assert_allclose(after.score, [0.5, 2.0, 4.5, 1.5, -np.inf])
     np.testing.assert_array_equal(after.rank, [4, 2, 1, 3, 5])
     np.testing.assert_array_equal(after.max_return, [5, 6, 99, 9, -np.inf])
-    np.testing.assert_array_equal(after.sampled_at, [9, 10, 10, 10, 0])
+    np.testing.assert_array_equal(after.sampled_at, BUFFER.sampled_at, "ages count from the draw")
 
 
 def by_hand(buffer, levels, score, max_return, usefulness, extras):
@@ -346,6 +346,24 @@ def test_outcomes_by_hand():
 )
 def test_scores_by_hand(score, expected):
     np.testing.assert_allclose(scored(score).score, expected, rtol=1e-6)
+
+
+def test_a_score_is_told_of_the_episodes_of_all_rollouts_on_its_level():
+    """One rollout after another in which slot 0 had two failures, slot 1 a success; slot 1 ends none in the later."""
+    before = Outcomes(
+        jnp.asarray([0.0, 3, 0]), jnp.asarray([4.0, 4, 0]), jnp.asarray([0.0, 1, 0]), jnp.asarray([0.1, 0.2, -np.inf]),
+        jnp.asarray([0.0, 3, -np.inf]), jnp.asarray([2, 1, 0]),
+    )  # fmt: skip
+
+    def after(score):
+        return curriculum.outcomes(ROLLOUT, LEVELS, score, HYPER, 0.0, before)
+
+    learnable = after(curriculum.learnability)
+    np.testing.assert_array_equal(learnable.episodes, [4, 1, 1])
+    np.testing.assert_allclose(learnable.score, [1 / 4 * 3 / 4, 0.2, 0], rtol=1e-6)
+    regret = after(curriculum.oracle_regret(lambda level: level["best"]))
+    np.testing.assert_allclose(regret.score, [3 - 2 / 4, 0.2, 2], rtol=1e-6)
+    np.testing.assert_allclose(after(None).score, before.score)
 
 
 def test_max_mc_goes_by_the_best_return_ever_seen():

@@ -137,7 +137,7 @@ class Hints(NamedTuple):
     """`transition` and `observe` ignore their keys: the vectorised step then spends no random bits on them."""
     noiseless: bool = False
     """`observe` ignores its key, whatever `transition` does: the vectorised step observes after the reset alone."""
-    reset: str = "sparse"
+    reset: str = "auto"
     """The auto-reset that suits it; `vectorize(reset=...)` overrides."""
     reset_share: float = 1 / 16
     """The share of all slots that a `sparse` reset starts at once: some more than restart at a step as a rule."""

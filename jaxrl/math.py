@@ -1,17 +1,22 @@
 """Small functions that XLA's CPU backend is slow at, written so that they fuse: for environments and their batches.
 
+What serves CPUs only is chosen here, by `on_cpu`: other platforms never see it.
+
 Keys made here stay inside one step; what users see and what enters a state are jax's own typed keys.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer, Key, PyTree, Shaped, UInt32
+
+T = TypeVar("T")
 
 
 def wrap(x: Float[Array, "..."], low: float | Array, high: float | Array) -> Float[Array, "..."]:
@@ -51,13 +56,23 @@ def _sincos32_jvp(primals, tangents):
     return (s, c), (c * dx, -s * dx)
 
 
+def on_cpu(cpu: Callable[..., T], elsewhere: Callable[..., T], *args: Any) -> T:
+    """`cpu(*args)` in programs compiled for CPUs, `elsewhere(*args)` in others. Decided as a program is lowered."""
+    return jax.lax.platform_dependent(*args, cpu=cpu, default=elsewhere)
+
+
 def fence(tree: PyTree) -> PyTree:
     """`tree`, computed once before anything that reads it.
 
     XLA's CPU backend fuses producers into a `stack` or broadcast and computes them anew for each output element:
     Acrobot's observation cost 2,000 us so, 17 us behind a fence. Only a conditional stops it (an optimization barrier
-    is gone by then); its predicate is unbatched under any vmap. Derivatives pass.
+    is gone by then); its predicate is unbatched under any vmap. Derivatives pass. Nothing on other platforms, whose
+    compilers fuse into several outputs and where a conditional makes the host wait.
     """
+    return on_cpu(_fenced, lambda tree: tree, tree)
+
+
+def _fenced(tree: PyTree) -> PyTree:
     always = jax.lax.optimization_barrier(jnp.bool_(True))  # hides that it is constant
 
     def nothing(x):
@@ -158,8 +173,8 @@ def _threefry2x32(key: tuple[Array, Array], counts: tuple[Array, Array]) -> tupl
             x0 = x0 + x1
             x1 = ((x1 << r) | (x1 >> (32 - r))) ^ x0
         x0, x1 = x0 + schedule[(i + 1) % 3], x1 + schedule[(i + 2) % 3] + jnp.uint32(i + 1)
-    # Without the barrier each consumer would compute its own copy of the rounds.
-    return jax.lax.optimization_barrier((x0, x1))
+    # Without the barrier each consumer would compute its own copy of the rounds; other platforms fuse better.
+    return on_cpu(jax.lax.optimization_barrier, lambda words: words, (x0, x1))
 
 
 def _counts(shape: tuple[int, ...]) -> tuple[Array, Array]:
@@ -234,4 +249,6 @@ def shuffled(key: Array, shape: tuple[int, ...]) -> Int[Array, "..."]:
         return jnp.stack([jax.random.permutation(k, n) for k in rows]).reshape(shape)
     mask = jnp.uint32((1 << low) - 1)
     words = (jax.random.bits(fast_key(key), shape) & ~mask) | jnp.arange(n, dtype=jnp.uint32)
-    return (jnp.sort(words, axis=-1) & mask).astype(jnp.int32)
+    # No two words are equal; a TPU's compiler carries the index along for a stable sort, and takes four times as long.
+    words = on_cpu(jax.lax.sort, functools.partial(jax.lax.sort, is_stable=False), words)
+    return (words & mask).astype(jnp.int32)

@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from jaxrl.math import fast_key
+from jaxrl.math import fast_key, on_cpu
 from jaxrl.vectorize import VectorEnv
+
+NARROW = 16
+"""Numbers a row up to which leaves of a batch are gathered together on accelerators."""
 
 
 class Ends(NamedTuple):
@@ -130,4 +133,41 @@ def successor_values(
     or nothing (terminated).
     """
     following = jnp.concatenate([value[1:], critic(last_obs)[None]])
-    return jax.lax.cond(truncated.any(), lambda: jnp.where(truncated, critic(next_obs), following), lambda: following)
+
+    def cut():
+        return jnp.where(truncated, critic(next_obs), following)
+
+    # On an accelerator the conditional costs more than what it saves: of thousands of episodes some are truncated.
+    return on_cpu(lambda: jax.lax.cond(truncated.any(), cut, lambda: following), cut)
+
+
+def minibatches(batch: PyTree, order: Int[Array, " B"], num: int) -> PyTree:
+    """The rows of `batch` (B, ...) in this order, in `num` parts: leaves (num, B / num, ...)."""
+    ordered = on_cpu(_each_leaf_in_order, _in_order, batch, order)
+    return jax.tree.map(lambda x: x.reshape(num, -1, *x.shape[1:]), ordered)
+
+
+def _each_leaf_in_order(batch: PyTree, order: Array) -> PyTree:
+    return jax.tree.map(lambda x: x[order], batch)
+
+
+def _in_order(batch: PyTree, order: Array) -> PyTree:
+    """The same for a TPU, which reads a tile of 4 kB for every number that it gathers.
+
+    So narrow leaves are gathered together, as the columns of one matrix, and images as flat rows: for 7 x 7 x 3 uint8 a
+    300th of the bytes.
+    """
+    leaves, treedef = jax.tree.flatten(batch)
+    flat = [x.reshape(x.shape[0], -1) for x in leaves]
+    narrow: dict[Any, list[int]] = {}
+    for i, x in enumerate(flat):
+        if x.shape[1] > NARROW:
+            flat[i] = x[order]
+        else:
+            narrow.setdefault(x.dtype, []).append(i)
+    for members in narrow.values():
+        ends = np.cumsum([flat[i].shape[1] for i in members])
+        columns = jnp.concatenate([flat[i].T for i in members])[:, order]
+        for i, x in zip(members, jnp.split(columns, ends[:-1]), strict=True):
+            flat[i] = x.T
+    return jax.tree.unflatten(treedef, [x.reshape(leaf.shape) for x, leaf in zip(flat, leaves, strict=True)])

@@ -6,6 +6,7 @@ Keys are derived once per step for the whole batch, and finished slots alone pay
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from jaxrl.environment import Environment, TimeStep, pytree
-from jaxrl.math import fast_key, fence
+from jaxrl.math import fast_key, fence, on_cpu
 
-RESETS = ("dense", "sparse", "pool")
+RESETS = ("auto", "dense", "sparse", "pool")
 
 
 @pytree
@@ -134,10 +135,14 @@ class VectorEnv:
 
     def _restart(self, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any, pool: Any):
         """`current`, an (obs or None, state, level or None), with fresh starts where `finished`; and the pool."""
+        args = key, finished, current, params
+        if self.reset_strategy == "auto":
+            constant = functools.partial(_dense_restart, self, stop=True)  # as the loop of `sparse` has it
+            return on_cpu(functools.partial(_sparse_restart, self), constant, *args), pool
         if self.reset_strategy == "dense":
-            return rows_where(finished, _like(current, self._starts(key, params, self.num_envs)), current), pool
+            return _dense_restart(self, *args), pool
         if self.reset_strategy == "sparse":
-            return _sparse_restart(self, key, finished, current, params), pool
+            return _sparse_restart(self, *args), pool
         return self._pool_restart(key, finished, current, params, pool)
 
     def _pool_restart(self, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any, pool: Any):
@@ -165,9 +170,11 @@ def vectorize(
 
     Args:
         reset: `dense` computes a start for every slot at every step and selects; `sparse` computes starts only for
-            finished slots, `chunk` at a time until none is left (same distribution; cheaper by far); `pool` gathers
-            from `pool_size` precomputed starts of which `chunk` are refreshed a step: an approximation (episodes share
-            starts). Default: what the environment declares.
+            finished slots, `chunk` at a time until none is left (same distribution; on CPUs cheaper by far, elsewhere a
+            loop that the machine waits for); `auto` is `sparse` in programs compiled for CPUs, else `dense` without its
+            derivative, which `sparse` has not either; `pool` gathers from `pool_size` precomputed starts of which
+            `chunk` are refreshed a step: an approximation (episodes share starts). Default: what the environment
+            declares, mostly `auto`.
         level_fn: `level_fn(key, params) -> level` draws a slot's own params at each of its resets.
         batched_params: `params` have a leading axis N, a row a slot (a level each).
 
@@ -229,6 +236,14 @@ def _running_count(mask: Bool[Array, " N"]) -> Int[Array, " N"]:
         columns[i] = columns[i] + columns[i - 1]
     before = jnp.cumsum(columns[-1]) - columns[-1]
     return (jnp.stack(columns, 1) + before[:, None]).reshape(n)
+
+
+def _dense_restart(
+    venv: VectorEnv, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any, stop: bool = False
+) -> PyTree:
+    """Finished slots of `current` take theirs of a start for every slot, without its derivative if `stop`."""
+    fresh = _like(current, venv._starts(key, params, venv.num_envs))
+    return rows_where(finished, jax.lax.stop_gradient(fresh) if stop else fresh, current)
 
 
 def _sparse_restart(venv: VectorEnv, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any) -> PyTree:

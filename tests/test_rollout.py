@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import make, pytree, vectorize
-from jaxrl.rollout import Ends, rollout, successor_values
+from jaxrl.rollout import Ends, _in_order, minibatches, rollout, successor_values
 from jaxrl.testing.assertions import assert_no_key_reuse
 
 
@@ -84,3 +84,28 @@ def test_successor_values_by_hand():
     truncated = none.at[0, 1].set(True).at[1, 0].set(True)
     got = successor_values(lambda obs: 2 * obs, value, jnp.array([5.0, 6.0]), next_obs, truncated)
     np.testing.assert_array_equal(got, [[3, 40], [60, 12]])
+
+
+def test_minibatches_are_the_same_rows_on_every_platform():
+    rng = np.random.default_rng(0)
+    batch = {
+        "obs": jnp.asarray(rng.normal(size=(12, 3)), jnp.float32),
+        "image": jnp.asarray(rng.integers(0, 255, (12, 5, 4, 3)), jnp.uint8),
+        "action": jnp.asarray(rng.integers(0, 9, 12), jnp.int32),
+        "value": (jnp.asarray(rng.normal(size=12), jnp.float32), None),
+        "mask": jnp.asarray(rng.random(12) < 0.5),
+    }
+    order = jnp.asarray(rng.permutation(12), jnp.int32)
+
+    @jax.jit
+    def both(batch, order):
+        return minibatches(batch, order, 3), _in_order(batch, order)
+
+    got, elsewhere = both(batch, order)
+    for x, y, z in zip(*map(jax.tree.leaves, (batch, got, elsewhere)), strict=True):
+        assert y.dtype == z.dtype == x.dtype
+        np.testing.assert_array_equal(y, x[order].reshape(3, 4, *x.shape[1:]))
+        np.testing.assert_array_equal(z, x[order])
+    slope = jax.grad(lambda x: (_in_order({"x": x, "y": x * x}, order)["y"] * jnp.arange(12)).sum())(batch["value"][0])
+    want = 2 * batch["value"][0] * jnp.argsort(order)
+    np.testing.assert_allclose(slope, want, rtol=1e-6)

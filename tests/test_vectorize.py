@@ -1,6 +1,7 @@
 """The vectorised environment against a plain loop over `env.step`, for every reset strategy."""
 
 import dataclasses
+import sys
 from functools import cache, partial
 
 import jax
@@ -412,6 +413,36 @@ def test_gradients_through_steps_and_resets_match_finite_differences(reset):
             np.testing.assert_allclose(by_start, everything, rtol=1e-6)
 
 
+def test_auto_is_sparse_on_cpus_and_dense_without_its_derivative_elsewhere(monkeypatch):
+    def one_step(reset):
+        venv = vectorize(Drift(), 4, reset)
+        _, vstate = venv.reset(jax.random.key(0), venv.default_params.replace(max_steps=1))
+
+        def reward(start, vstate):
+            params = venv.default_params.replace(start=start, max_steps=1)
+            for key in jax.random.split(jax.random.key(1)):  # the second step begins where the reset put it
+                ts = venv.step(key, vstate, jnp.zeros(4), params)
+                vstate = ts.state
+            return ts.reward.sum(), (ts.obs, ts.info["final_obs"])
+
+        return jax.jit(jax.value_and_grad(reward, has_aux=True)), (0.5, vstate)
+
+    (auto, at), (sparse, _), (dense, _) = map(one_step, ("auto", "sparse", "dense"))
+    tpu = str(auto.trace(*at).lower(lowering_platforms=("tpu",)).as_text())
+    cpu = str(auto.trace(*at).lower(lowering_platforms=("cpu",)).as_text())
+    for op in ("stablehlo.while", "stablehlo.scatter"):
+        assert op in cpu and op not in tpu
+
+    (_, on_cpu), slope = auto(*at)
+    (_, by_sparse), _ = sparse(*at)
+    jax.tree.map(np.testing.assert_array_equal, on_cpu, by_sparse)
+    monkeypatch.setattr(sys.modules["jaxrl.vectorize"], "on_cpu", lambda cpu, elsewhere, *args: elsewhere(*args))
+    (_, elsewhere), same_slope = one_step("auto")[0](*at)
+    (_, by_dense), steeper = dense(*at)
+    jax.tree.map(np.testing.assert_array_equal, elsewhere, by_dense)
+    assert slope == same_slope == 0 and steeper != 0
+
+
 @pytest.mark.slow
 def test_derivatives_of_all_orders_pass_sparse_resets():
     """Also reverse mode over reverse mode through a scan, for which a rule of the first order would not do."""
@@ -497,7 +528,7 @@ def test_equal_arguments_make_equal_and_hashable_values():
     ("arguments", "message"),
     [
         ({"num_envs": 0}, r"num_envs=0.*at least 1"),
-        ({"reset": "lazy"}, r"reset='lazy'.*dense, sparse, pool"),
+        ({"reset": "lazy"}, r"reset='lazy'.*auto, dense, sparse, pool"),
         ({"reset": "pool", "batched_params": True}, r"use 'sparse'"),
         ({"chunk": 0}, r"chunk=0.*1 to 4"),
         ({"chunk": 5}, r"chunk=5.*1 to 4"),

@@ -128,7 +128,7 @@ def test_identity_hash_and_forwarding():
     assert (wrapped.id, wrapped.num_agents, wrapped.hints.deterministic) == ("Counter", 2, False)
     assert FrameStack(env).hints.deterministic and not FrameStack(Counter(noise=True)).hints.deterministic
     assert FrameStack(env, id="mine").id == "mine"
-    assert FrameStack(make("CartPole-v1")[0]).hints.reset == "sparse"
+    assert FrameStack(make("CartPole-v1")[0]).hints.reset == "auto"
 
 
 def test_one_clock_at_any_depth():

@@ -56,7 +56,7 @@ class AdversarialBandit(Bandit):
     id: str = dataclasses.field(default="AdversarialBandit-v0", kw_only=True)
 
     Params = Params
-    hints = Bandit.hints._replace(reset="sparse")  # a reset sums over the table
+    hints = Bandit.hints._replace(reset="auto")  # a reset sums over the table
 
     def __post_init__(self) -> None:
         super().__post_init__()

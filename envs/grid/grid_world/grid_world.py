@@ -199,7 +199,7 @@ class GridWorld(Environment):
     observation: str = ""
 
     Params = Level
-    hints = Hints(reset="sparse", noiseless=True, fenced=False)
+    hints = Hints(noiseless=True, fenced=False)
 
     def __post_init__(self) -> None:
         distribution(self.family, self.max_grid, self.max_objects, self.num_types)  # its own errors are clear

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from jaxrl.math import fence
+from jaxrl.math import fence, precise
 from jaxrl.spaces import Dict, Space
 
 T = TypeVar("T")
@@ -204,6 +204,7 @@ class Environment:
         """The published task's parameters, as strongly typed arrays."""
         return strongly_typed(self.Params())
 
+    @precise
     def reset(self, key: Array, params: Any) -> tuple[Any, Any]:
         """Start an episode: `(obs, state)`. Raises ValueError (from `validate`) for unusable concrete params."""
         if is_concrete(params):
@@ -212,6 +213,7 @@ class Environment:
         state = self.initial(initial_key, params)
         return self.observe(observe_key, state, params), state
 
+    @precise
     def step(self, key: Array, state: Any, action: Any, params: Any) -> TimeStep:
         """One transition, **without** auto-reset (gymnax's `step` resets; here `vectorize` does).
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer, Key, PyTree, Shaped, UInt32
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def wrap(x: Float[Array, "..."], low: float | Array, high: float | Array) -> Float[Array, "..."]:
@@ -59,6 +60,21 @@ def _sincos32_jvp(primals, tangents):
 def on_cpu(cpu: Callable[..., T], elsewhere: Callable[..., T], *args: Any) -> T:
     """`cpu(*args)` in programs compiled for CPUs, `elsewhere(*args)` in others. Decided as a program is lowered."""
     return jax.lax.platform_dependent(*args, cpu=cpu, default=elsewhere)
+
+
+def precise(function: F) -> F:
+    """`function`, whose matrix products are of full precision on every platform.
+
+    A TPU multiplies float32 matrices in bfloat16 unless told otherwise: three digits, enough for a network's layers but
+    not for a simulator or a solver. Products in what the function calls count, too.
+    """
+
+    @functools.wraps(function)
+    def with_full_precision(*args, **kwargs):
+        with jax.default_matmul_precision("highest"):
+            return function(*args, **kwargs)
+
+    return cast(F, with_full_precision)
 
 
 def fence(tree: PyTree) -> PyTree:

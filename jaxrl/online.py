@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxrl import registry
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, starting_values
 from jaxrl.environment import NO_LIMIT, Environment, pytree
-from jaxrl.math import fast_key, fast_split
+from jaxrl.math import fast_key, fast_split, precise
 from jaxrl.rollout import Ends, ends_of, ticked
 from jaxrl.spaces import Box, Discrete, Space
 from jaxrl.vectorize import VectorEnv
@@ -113,6 +113,7 @@ class _Online:
         memory = jax.tree.map(functools.partial(jnp.where, mask[0]), self.learner.restart(state.weights), state.weights)
         return state.replace(weights=memory, ended=state.ended | mask[0])
 
+    @precise
     def collect(self, state: OnlineState) -> tuple[OnlineState, Rollout]:
         key, act_key, env_key, learn_key, forget_key = fast_split(state.key, 5)
         memory = state.weights
@@ -129,6 +130,7 @@ class _Online:
         step = ticked(state.step, self.venv.num_envs)
         return state.replace(key=key, env_state=ts.state, obs=ts.obs, step=step), rollout
 
+    @precise
     def learn(self, state: OnlineState, rollout: Rollout) -> tuple[OnlineState, dict[str, Array]]:
         key, experience, N = fast_key(rollout.key), rollout.experience, self.venv.num_envs
         if N == 1:
@@ -158,6 +160,7 @@ class _Online:
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Any:
         return () if self.learner.at is None else jnp.zeros(batch_shape, jnp.int32)
 
+    @precise
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         env, learner = self.venv.env, self.learner
         single = jax.tree.leaves(jax.eval_shape(env.reset, jax.random.key(0), env.default_params)[0])[0].shape

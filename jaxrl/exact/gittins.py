@@ -16,10 +16,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxrl.exact.solvers import solve
+from jaxrl.math import precise
 
 Number = float | Float[Array, ""]
 
 
+@precise
 def gittins_index(transition: Float[Array, "S S"], reward: Float[Array, " S"], discount: Number) -> Float[Array, " S"]:
     """The Gittins index of each state of an arm that moves by `transition` and earns `reward` when it is pulled.
 

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, Shaped
 
 from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
+from jaxrl.math import precise
 from jaxrl.spaces import Discrete
 
 
@@ -48,6 +49,7 @@ class DenseMDP:
     reward: jax.Array  # (S, A) expected reward
     initial: jax.Array  # (S,) probability of starting in each state
 
+    @precise
     def expect(self, value: Float[Array, " S"]) -> Float[Array, "S A"]:
         """The expected `value` of the next state, zero where the episode has ended."""
         return self.transition @ value

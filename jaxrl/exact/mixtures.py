@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer
 
 from jaxrl.environment import pytree
+from jaxrl.math import precise
 
 RIDGE = 1e-6
 """On the diagonal of covariances; data should be scaled to about 1."""
@@ -58,6 +59,7 @@ def lower_inverse(lower: Float[Array, "d d"]) -> Float[Array, "d d"]:
     return jax.lax.fori_loop(0, len(lower), add_row, jnp.zeros_like(lower))
 
 
+@precise
 def log_densities(mixture: Mixture, x: Float[Array, "n d"]) -> Float[Array, "n K"]:
     """log of weight times density of every component; -inf for those not in use."""
     K, d = mixture.mean.shape
@@ -84,6 +86,7 @@ def aic(mixture: Mixture, x: Float[Array, "n d"]) -> Float[Array, ""]:
     return 2 * (parameters - n * log_likelihood(mixture, x))
 
 
+@precise
 def maximise(x: Float[Array, "n d"], share: Float[Array, "n K"], used: Bool[Array, " K"]) -> Mixture:
     """The M step: the mixture of which the points have these shares; components not in use get weight 0."""
     n, d = x.shape
@@ -137,6 +140,7 @@ def spread_centres(
     return jnp.concatenate([first[None], others])
 
 
+@precise
 def k_means(
     x: Float[Array, "n d"], centres: Float[Array, "K d"], used: Bool[Array, " K"], max_iterations: int = 300
 ) -> Int[Array, " n"]:
@@ -201,6 +205,7 @@ def fit_best(key: Array, x: Float[Array, "n d"], smallest: int = 2, largest: int
     return jax.tree.map(lambda leaf: leaf[best], candidates)
 
 
+@precise
 def sample(key: Array, mixture: Mixture, n: int, preference: Float[Array, " K"] | None = None) -> Float[Array, "n d"]:
     """`n` points: of components in proportion to `preference`, by default their weights.
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer, Shaped
 
 from jaxrl.exact.mdp import MDP, DenseMDP
+from jaxrl.math import precise
 
 _MARGIN = 16  # units of rounding by which an action must be better to be taken
 
@@ -37,6 +38,7 @@ def _greedy(q: Array) -> Array:
     return jnp.argmax(q, -1).astype(jnp.int32)
 
 
+@precise
 def _choose(x: Array, policy: Array) -> Array:
     """Rows of `x` (S, A, ...) of a deterministic policy (S,) or mixed by a stochastic one (S, A)."""
     if policy.ndim == 1:
@@ -202,6 +204,7 @@ class LinearProgram(NamedTuple):
 
 
 @jax.jit
+@precise
 def linear_program(
     mdp: MDP | DenseMDP, gamma: float | Float[Array, ""], max_pivots: int | Integer[Array, ""] = 100_000
 ) -> LinearProgram:

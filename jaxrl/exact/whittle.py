@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.exact.solvers import solve
+from jaxrl.math import precise
 
 
 class Whittle(NamedTuple):
@@ -28,6 +29,7 @@ class Whittle(NamedTuple):
     indexable: Bool[Array, ""]
 
 
+@precise
 def _follow(transition: Array, reward: Array, evaluate) -> Whittle:
     """The path of optimal policies from subsidy -inf (all pulled) to +inf (all at rest).
 

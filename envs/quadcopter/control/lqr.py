@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxrl.environment import pytree
-from jaxrl.math import sincos
+from jaxrl.math import precise, sincos
 
 from ..dynamics import Drone, Model, Physics, derivative, thrust_to_rpm
 from ..rotations import add, conjugate, exponential, logarithm, norm, product
@@ -38,6 +38,7 @@ def _hover_thrusts(model: Model) -> Any:
     return tuple(row[0] * model.weight for row in allocation(model))
 
 
+@precise
 def linearise(model: Model, dt: Any) -> tuple[Float[Array, "12 12"], Float[Array, "12 4"]]:
     """A and B of x' = A x + B u about hover, over `dt` [s]: x as in `LQR_Q`, u as in `LQR_R`; rotors do not lag."""
     dtype = jnp.result_type(float)
@@ -74,6 +75,7 @@ def _solve(a: Float[Array, "n n"], b: Float[Array, "n m"]) -> Float[Array, "n m"
     return jax.lax.fori_loop(0, n, eliminate, rows)[:, n:]
 
 
+@precise
 def riccati(
     a: Float[Array, "n n"], b: Float[Array, "n m"], q: Float[Array, "n n"], r: Float[Array, "m m"], doublings: int = 20
 ) -> Float[Array, "n n"]:
@@ -93,6 +95,7 @@ def riccati(
     return jax.lax.fori_loop(0, doublings, double, (a, b @ _solve(r, b.T), q))[2]
 
 
+@precise
 def lqr_gains(model: Model, q: Any = LQR_Q, r: Any = LQR_R, dt: Any = 0.01) -> LQRGains:
     """Gains that minimise the sum of q x^2 + r u^2 for commands every `dt` [s]; q (12,) and r (4,) as `LQR_Q` says."""
     a, b = linearise(model, dt)

@@ -25,7 +25,7 @@ from jaxrl.exact.planning.planner import (
     select,
     shifted,
 )
-from jaxrl.math import fast_key
+from jaxrl.math import fast_key, precise
 from jaxrl.spaces import Box
 
 
@@ -73,6 +73,7 @@ def solve_positive(a: Float[Array, "m m"], b: Float[Array, "m n"]) -> tuple[Floa
     return rows[:, m:], positive
 
 
+@precise
 def box_step(
     hessian: Float[Array, "m m"],
     gradient: Float[Array, " m"],
@@ -115,6 +116,7 @@ class Quadratic(NamedTuple):
     hessian: Array  # (H, n + m, n + m)
 
 
+@precise
 def backward_pass(
     model: Quadratic,
     end_gradient: Float[Array, " n"],
@@ -215,6 +217,7 @@ class _ILQR:
         last_x = _floats(last)[0]
         return Quadratic(jacobian, gradient, hessian), jax.grad(end)(last_x), jax.hessian(end)(last_x)
 
+    @precise
     def plan(self, key: Array, carry: Carry, state: Any, params: Any) -> tuple[Any, Carry]:
         hyper = carry.hyper
         low, high = self.model.scale(params)[2:]

@@ -7,7 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from jaxrl.math import precise
 
+
+@precise
 def colored_noise(key: Key[Array, ""], shape: tuple[int, ...], beta: Float[Array, ""] | float) -> Float[Array, "..."]:
     """Normal noise (..., H, A) of unit variance whose power falls as frequency^-beta along H; 0: white.
 
@@ -19,6 +22,7 @@ def colored_noise(key: Key[Array, ""], shape: tuple[int, ...], beta: Float[Array
     return jnp.einsum("...fa,ft->...ta", noise, basis)
 
 
+@precise
 def whitened(x: Float[Array, "*K H A"], beta: Float[Array, ""] | float) -> Float[Array, "*K H A"]:
     """What `colored_noise` colored, white again: the inner product of two is one by the inverse covariance."""
     basis, amplitude = _spectrum(x.shape[-2], beta)

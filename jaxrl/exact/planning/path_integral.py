@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from jaxrl.environment import Environment, pytree
 from jaxrl.exact.planning.noise import colored_noise, whitened
 from jaxrl.exact.planning.planner import Carry, Planner, TerminalValue, check_at_least_one, model_of, shifted
+from jaxrl.math import precise
 from jaxrl.spaces import Box
 
 
@@ -64,6 +65,7 @@ def mppi(env: Environment, config: MPPIConfig = MPPIConfig(), terminal_value: Te
     """
     model = model_of("mppi", env, terminal_value, Box)
 
+    @precise
     def plan(key: Array, carry: Carry, state: Any, params: Any) -> tuple[Any, Carry]:
         hyper = carry.hyper
         low, high = model.scale(params)[2:]

@@ -44,7 +44,7 @@ class RunReport:
 
 
 def compile_run(recipe: dict[str, Any], seeds: int, target: str) -> RunReport:
-    """Compile what `jaxrl train` would run of a recipe, from shapes alone; over several devices, seeds are split evenly.
+    """Compile what `jaxrl train` would run of a recipe, from shapes alone, its seeds split among the target's devices.
 
     Raises ValueError, MissingPluginError and DoesNotFitError as `compile_for`, and ValueError for seeds that do not
     divide among the devices.
@@ -70,7 +70,7 @@ def compile_run(recipe: dict[str, Any], seeds: int, target: str) -> RunReport:
 def within(seconds: float, recipe: dict[str, Any], seeds: int, target: str) -> RunReport:
     """`compile_run` in a process of its own, which is ended after so many seconds.
 
-    Raises what `compile_run` raises, TimeoutError, and RuntimeError where the compiler itself broke.
+    Raises what `compile_run` raises, TimeoutError, and ChildProcessError where the compiler itself broke.
     """
     job = json.dumps({"recipe": recipe, "seeds": seeds, "target": target})
     process = subprocess.Popen(
@@ -95,11 +95,13 @@ def within(seconds: float, recipe: dict[str, Any], seeds: int, target: str) -> R
             process.wait()
     if process.returncode < 0:
         name = signal.Signals(-process.returncode).name
-        raise RuntimeError(f"{target}: the compiler was ended by {name}; the memory of this machine may be too small.")
+        raise ChildProcessError(
+            f"{target}: the compiler was ended by {name}; the memory of this machine may be too small."
+        )
     try:
         answer = json.loads(out.splitlines()[-1])
     except (IndexError, ValueError):
-        raise RuntimeError(f"{target}: the compiler broke:\n{err.strip()[-2000:]}") from None
+        raise ChildProcessError(f"{target}: the compiler broke:\n{err.strip()[-2000:]}") from None
     if "report" in answer:
         return RunReport(Report.from_json(answer["report"]), answer["steps"])
     if answer["error"] == "DoesNotFitError":

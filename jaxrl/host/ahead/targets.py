@@ -1,12 +1,12 @@
 """The machines that programs are compiled for, and how their plug-ins are asked for their devices.
 
-Public figures. TPUs: Google Cloud's pages "TPU v4", "v5e", "v5p", "v6e" (peak FLOP/s, memory, two cores a chip of v4 and
-v5p, which programs see as one). Clock rates: v4 from Jouppi et al. (2023), table 4; the others are the peak divided by
-the multiply-adds a cycle, 4 x 128^2 (v5e), 8 x 128^2 (v5p), 4 x 256^2 (v6e), at which the compiler's own cycles of a
-copy come to 72 to 81 % of the published bandwidth. `memory` is what the TPU compiler lets a program have, as it says
-where one has too much. GPUs: NVIDIA's white papers "A100 Tensor Core GPU Architecture", table 5, and "H100 Tensor Core
-GPU Architecture", table 3, and the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability";
-`memory` is the share that JAX takes by default, three quarters (XLA_PYTHON_CLIENT_MEM_FRACTION).
+Public figures. TPUs: Google Cloud's pages "TPU v4", "v5e", "v5p", "v6e" (peak FLOP/s, memory; programs see the two
+cores of a v4 or v5p as one). Clock rates: v4 from Jouppi et al. (2023), table 4; the others are the peak divided by the
+operations a cycle of 4 x 128^2 (v5e), 8 x 128^2 (v5p) and 4 x 256^2 (v6e) multipliers, at which the compiler's cycles
+of a copy come to 72 to 81 % of the published bandwidth. `memory` is what the TPU compiler lets a program have, as it
+says where one has too much. GPUs: NVIDIA's white papers "A100 Tensor Core GPU Architecture" and "H100 Tensor Core GPU
+Architecture", and the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; `memory` is the
+share that JAX takes by default, three quarters (XLA_PYTHON_CLIENT_MEM_FRACTION).
 """
 
 from __future__ import annotations
@@ -170,6 +170,8 @@ def topology_devices(spec: str) -> list[Any]:
             options["chips_per_host_bounds"] = [*chips, 1][:3]
     try:
         return list(topologies.get_topology_desc(platform=target.platform, **options).devices)
+    except NotImplementedError as error:  # the plug-in looked for its device when jax first looked for any
+        raise MissingPluginError(f"{spec}: its plug-in was not loaded; start Python with JAX_PLATFORMS=cpu.") from error
     except jax.errors.JaxRuntimeError as error:
         unknown = str(error).startswith(("INVALID_ARGUMENT", "NOT_FOUND"))
         what = "does not know it" if unknown else "does not start"

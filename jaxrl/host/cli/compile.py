@@ -31,9 +31,13 @@ def compile_command(args: list[str]) -> int:
         tuned: bool = True
         """Start from the settings of jaxrl/tuned.toml."""
 
+    import jax
+
     from jaxrl.host.ahead import target_of
     from jaxrl.host.ahead.run import RunReport, largest, within
 
+    # The run is only described here; where a plug-in is installed, jax would look for its device.
+    jax.config.update("jax_platforms", "cpu")
     parsed, recipe = experiment("compile", args, CompileFlags)
     flags: CompileFlags = parsed.run
     if not flags.target:
@@ -73,7 +77,9 @@ def compile_command(args: list[str]) -> int:
 
 
 def rows(run: Any) -> list[tuple[str, str]]:
-    """What a report says, as named lines."""
+    """What a `RunReport` says, as named lines."""
+    from jaxrl.host.ahead import target_of
+
     report, update, memory = run.report, run.update, run.report.memory
     parts = {
         "arguments": memory.arguments,
@@ -81,47 +87,38 @@ def rows(run: Any) -> list[tuple[str, str]]:
         "temporaries": memory.temporaries,
         "code": memory.code,
     }
+    known = [f"{loop.rounds:,}" for loop in report.loops if loop.rounds is not None]
     said = [
-        ("compiled in", f"{report.compile_seconds:.1f} s on this machine, for {_count(report.devices, 'device')}"),
-        (
-            "memory",
-            f"{_bytes(memory.needed)} of {_bytes(memory.available)} a device ({memory.needed / memory.available:.0%})",
-        ),
+        ("compiled in", f"{report.compile_seconds:.1f} s, on this machine"),
+        ("memory", f"{_bytes(memory.needed)} of {_bytes(memory.available)} ({memory.needed / memory.available:.0%})"),
         ("", ", ".join(f"{name} {_bytes(size)}" for name, size in parts.items())),
-        ("an update", f"{run.steps:,} steps of environments"),
+        ("an update", f"{run.steps:,} steps of environments, on {_count(report.devices, 'device')}"),
     ]
     if run.seconds is None:
-        said.append(("", "this compiler estimates no time: look at kernels, and at what makes the host wait"))
+        said.append(("estimate", "none, this compiler gives no times: look at kernels, and at what the host waits for"))
     else:
-        missing, all_kernels = sum(report.unestimated.values()), report.kernels_run
+        left_out = f"{sum(report.unestimated.values()):,} of {report.kernels_run:,} kernels run"
         said += [
-            (
-                "",
-                f"estimated {_seconds(run.seconds)}, {run.steps / run.seconds:,.3g} steps/s; an estimate: it leaves out",
-            ),
-            (
-                "",
-                f"{missing:,} of {all_kernels:,} kernels run, what starts them, and rounds beyond the first of loops of",
-            ),
-            ("", "unknown length (docs/accelerators.md)"),
-            ("", f"the cost model's optimum, one pass through every loop: {_seconds(report.optimal_seconds)}"),
+            ("estimate", f"{_seconds(run.seconds)} an update, {run.steps / run.seconds:.3g} steps/s"),
+            ("", f"without {left_out}, for which the compiler gives no cycles, without what starts"),
+            ("", "kernels, and with one round of each loop of unknown length"),
         ]
+    if report.optimal_seconds is not None:
+        said.append(("one pass", f"{_seconds(report.optimal_seconds)} at best, by the cost model, each body once"))
     if report.flops is not None:
-        said.append(
-            ("one pass", f"{report.flops:.3g} floating-point operations, {_bytes(report.bytes_accessed)} accessed")
-        )
-    known = [loop for loop in report.loops if loop.rounds is not None]
+        said.append(("", f"{report.flops:.3g} operations, {_bytes(report.bytes_accessed)} accessed"))
     said += [
-        ("kernels", f"{update.kernels:,} run in an update; {report.kernels:,} in the program"),
-        ("loops", f"{len(known)} of known length: {', '.join(f'{loop.rounds:,}' for loop in known) or 'none'}"),
-        (
-            "host waits for",
-            f"{_count(len(run.waits), 'loop')} of unknown length, {_count(report.conditionals, 'conditional')}",
-        ),
+        ("kernels", f"{update.kernels:,} run in an update, of {report.kernels:,} in the program"),
+        ("loops", f"{', '.join(known) or 'none'} rounds; of unknown length: {len(run.waits)}"),
         *(("", loop.name) for loop in run.waits),
+        ("conditionals", str(report.conditionals)),
+    ]
+    if target_of(report.target)[0].platform == "cuda" and (run.waits or report.conditionals):
+        said.append(("", "the host waits at each conditional, and at each round of a loop of unknown length"))
+    said += [
         ("host transfers", ", ".join(report.host_transfers) or "none"),
-        ("collectives", "none" if not report.collectives else _count(len(report.collectives), "exchange")),
-        *(("", f"{each.opcode}, {_bytes(each.bytes)} x {each.times}: {each.name}") for each in report.collectives),
+        ("collectives", _count(len(report.collectives), "exchange") if report.collectives else "none"),
+        *(("", f"{each.opcode}, {_bytes(each.bytes)} x {each.times:,}: {each.name}") for each in report.collectives),
     ]
     return said
 
@@ -140,7 +137,7 @@ def _bytes(number: float) -> str:
 
 def _seconds(number: float) -> str:
     if number < 0:
-        return "not known to it"
+        return "not known"
     for unit, scale in (("s", 1.0), ("ms", 1e3)):
         if number * scale >= 1:
             return f"{number * scale:.3g} {unit}"

@@ -144,15 +144,14 @@ def compiled(python: str, spec: str, target: str, limit: float) -> dict[str, Any
     command = [python, __file__, "--own", spec, target]
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, env=env, cwd=ROOT, start_new_session=True, **pipes)
-    try:
-        out, err = process.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        return {"error": f"not done after {limit:g} s"}
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with subprocess.Popen(command, env=env, cwd=ROOT, start_new_session=True, **pipes) as process:
+        try:
+            out, err = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            return {"error": f"not done after {limit:g} s"}
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         return {"error": (err.strip().splitlines() or [f"status {process.returncode}"])[-1][:300]}
     return json.loads(out.splitlines()[-1])

@@ -185,7 +185,7 @@ def _exceeded(message: str) -> int | None:
     return int(float(found[1]) * 2 ** units[found[2]]) if found else 0
 
 
-def _size(number: float) -> str:
+def _size(number: int | float) -> str:
     """Bytes, readably."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if number < 1024 or unit == "GiB":

@@ -67,32 +67,25 @@ def compile_run(recipe: dict[str, Any], seeds: int, target: str) -> RunReport:
     return RunReport(report, algo.steps_per_update * seeds)
 
 
-def within(seconds: float, recipe: dict[str, Any], seeds: int, target: str) -> RunReport:
+def within(seconds: int | float, recipe: dict[str, Any], seeds: int, target: str) -> RunReport:
     """`compile_run` in a process of its own, which is ended after so many seconds.
 
     Raises what `compile_run` raises, TimeoutError, and ChildProcessError where the compiler itself broke.
     """
     job = json.dumps({"recipe": recipe, "seeds": seeds, "target": target})
-    process = subprocess.Popen(
-        [sys.executable, "-m", "jaxrl.host.ahead"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        start_new_session=True,
-    )
-    try:
-        out, err = process.communicate(job, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise TimeoutError(
-            f"{target}: the compiler was not done after {seconds:g} s and was ended (--limit): give it longer, or ask "
-            "for a smaller program."
-        ) from None
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # with the assemblers that it may have started
-            process.wait()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command, env = [sys.executable, "-m", "jaxrl.host.ahead"], {**os.environ, "JAX_PLATFORMS": "cpu"}
+    with subprocess.Popen(command, env=env, start_new_session=True, **pipes) as process:
+        try:
+            out, err = process.communicate(job, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(
+                f"{target}: the compiler was not done after {seconds:g} s and was ended (--limit): give it longer, or "
+                "ask for a smaller program."
+            ) from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # with the assemblers that it may have started
     if process.returncode < 0:
         name = signal.Signals(-process.returncode).name
         raise ChildProcessError(
@@ -135,7 +128,7 @@ def largest(
     Powers of two first: from that at or below `start`, up by as many doublings as the memory left would hold if all of
     it grew with the count, or down by one, until one fits and its double does not; then three halvings between them.
 
-    Raises DoesNotFitError where not even one fits.
+    Raises DoesNotFitError where not even one fits, and ValueError where memory does not grow with the count.
     """
     best: dict[int, RunReport] = {}
     failed = math.inf
@@ -164,6 +157,10 @@ def largest(
             doublings -= 1
             if not doublings:
                 break
+        if doublings and best[count << doublings].report.memory.needed <= memory.needed:
+            raise ValueError(
+                f"--largest: memory does not grow with it: {count << doublings:,} need no more than {count:,}."
+            )
         count <<= doublings
     low, high = count, 2 * count
     while high - low > max(1, count // 8):

@@ -127,7 +127,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def _bytes(number: float) -> str:
+def _bytes(number: int | float) -> str:
     for unit in ("bytes", "KiB", "MiB"):
         if number < 1024:
             return f"{number:.3g} {unit}" if unit != "bytes" else f"{number:.0f} bytes"
@@ -135,7 +135,7 @@ def _bytes(number: float) -> str:
     return f"{number:,.2f} GiB"
 
 
-def _seconds(number: float) -> str:
+def _seconds(number: int | float) -> str:
     if number < 0:
         return "not known"
     for unit, scale in (("s", 1.0), ("ms", 1e3)):

@@ -456,7 +456,7 @@ def test_the_command_asks_for_the_run_of_the_words(monkeypatch, tmp_path):
         "memory 256 bytes of 1000 bytes (26%)",
         "an update 128 steps of environments, on 1 device",
         "estimate 1 ms an update, 1.28e+05 steps/s without 2 of 30 kernels run",
-        "one pass not known at best",
+        "one pass no time known to the cost model, each loop's body once 1e+09 operations",
         "loops 16 rounds; of unknown length: 1 resets conditionals 1",
         "collectives 1 exchange all-reduce, 4 bytes x 16: norm",
     ):

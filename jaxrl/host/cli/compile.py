@@ -104,7 +104,9 @@ def rows(run: Any) -> list[tuple[str, str]]:
             ("", "kernels, and with one round of each loop of unknown length"),
         ]
     if report.optimal_seconds is not None:
-        said.append(("one pass", f"{_seconds(report.optimal_seconds)} at best, by the cost model, each body once"))
+        best = report.optimal_seconds
+        at_best = f"{_seconds(best)} at best, by the cost model" if best > 0 else "no time known to the cost model"
+        said.append(("one pass", f"{at_best}, each loop's body once"))
     if report.flops is not None:
         said.append(("", f"{report.flops:.3g} operations, {_bytes(report.bytes_accessed)} accessed"))
     said += [
@@ -136,8 +138,6 @@ def _bytes(number: int | float) -> str:
 
 
 def _seconds(number: int | float) -> str:
-    if number < 0:
-        return "not known"
     for unit, scale in (("s", 1.0), ("ms", 1e3)):
         if number * scale >= 1:
             return f"{number * scale:.3g} {unit}"

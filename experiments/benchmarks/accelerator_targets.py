@@ -130,11 +130,11 @@ def own(spec: str, target: str) -> dict[str, Any]:
 
 
 def fingerprint() -> str:
-    """Of the sources that a compiled program is made of."""
+    """Of the sources that a compiled program is made of, and of what reads it."""
     hashed = hashlib.sha256()
     for folder in ("jaxrl", "envs", "algos"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            if "host" not in path.parts:
+            if "host" not in path.parts or path.name == "hlo.py":
                 hashed.update(path.read_bytes())
     return hashed.hexdigest()[:12]
 

@@ -111,6 +111,7 @@ ENTRY %main (n: s32[], x: f32[8], which: pred[]) -> f32[8] {
   %again = (s32[], f32[8]{0}) tuple(%n, %chosen)
   %until = (s32[], f32[8]{0}) while(%again), condition=%until_condition, body=%outer_body, metadata={op_name="until"}
   %asked = f32[8]{0} custom-call(%chosen), custom_call_target="xla_python_gpu_callback", metadata={op_name="ask"}
+  %single = u32[1,1]{1,0} reshape(%n)
   %nothing = f32[8]{0} reverse(%y), dimensions={0}
   ROOT %z = f32[8]{0} get-tuple-element(%until), index=1
 }

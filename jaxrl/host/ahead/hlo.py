@@ -1,8 +1,8 @@
 """What a compiled program does, read from the text of its scheduled HLO: kernels, loops, conditionals, collectives.
 
 A kernel is an instruction of the entry, or of the body of a loop or branch, that computes an array: a fusion, a
-convolution, a copy, a custom call. What a fusion holds is part of it. Scalars, tuples, constants, bitcasts and the
-asynchronous copies that a TPU overlaps with its work are none.
+convolution, a copy, a custom call. What a fusion holds is part of it. Single numbers, tuples, constants, bitcasts and
+the asynchronous copies that a TPU overlaps with its work are none.
 """
 
 from __future__ import annotations
@@ -152,7 +152,10 @@ def _is_kernel(line: Instruction) -> bool:
         return False
     if line.opcode == "custom-call":
         return re.search(r'custom_call_target="([^"]*)"', line.rest + '"')[1] not in _FREE_CALLS  # type: ignore[index]
-    return line.opcode == "fusion" or bool(re.search(r"\[\d", line.shape))
+    # One number, also as an array, is the scalar unit's.
+    return line.opcode == "fusion" or any(
+        re.search(r"[02-9]|1\d", dims) for dims in re.findall(r"\[([^\]]*)\]", line.shape)
+    )
 
 
 @dataclasses.dataclass

@@ -71,10 +71,15 @@ class Program:
     def identity(self) -> dict[str, Any]:
         return {**description(self.algo, self.num_seeds), "hyper": tree_values(self.hyper)}
 
+    @property
+    def jitted(self) -> Any:
+        """`run` before it is compiled; its carry is donated."""
+        return jax.jit(self._run, donate_argnums=0)
+
     def compile(self, carry: Any) -> float:
         """Seconds it took."""
         begin = time.perf_counter()
-        self.run = jax.jit(self._run, donate_argnums=0).lower(carry, 0, 1).compile()
+        self.run = self.jitted.lower(carry, 0, 1).compile()
         return time.perf_counter() - begin
 
     def call(self, carry: Any, first: int, count: int) -> tuple[Any, dict[str, Array]]:

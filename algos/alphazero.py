@@ -49,7 +49,7 @@ from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
-from jaxrl.rollout import Ends, ends_of, successor_values, ticked
+from jaxrl.rollout import Ends, ends_of, spread, successor_values, ticked
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -377,7 +377,7 @@ class _AlphaZero:
 
         def epoch(carry, order):
             minibatches = jax.tree.map(lambda x: x[order].reshape(config.num_minibatches, -1, *x.shape[1:]), batch)
-            return jax.lax.scan(minibatch, carry, minibatches)
+            return jax.lax.scan(minibatch, carry, spread(minibatches, 1))
 
         orders = shuffled(shuffle_key, (config.num_epochs, steps))
         (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)

@@ -41,7 +41,7 @@ from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
-from jaxrl.rollout import Ends, rollout, successor_values
+from jaxrl.rollout import Ends, rollout, spread, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -321,7 +321,7 @@ class _PPO:
 
         def epoch(carry, order):
             minibatches = jax.tree.map(lambda x: x[order].reshape(config.num_minibatches, -1, *x.shape[1:]), batch)
-            return jax.lax.scan(minibatch, carry, minibatches)
+            return jax.lax.scan(minibatch, carry, spread(minibatches, 1))
 
         orders = shuffled(shuffle_key, (config.num_epochs, steps))
         carry: Any = (flat, state.optimizer, jnp.bool_(False))

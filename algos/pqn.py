@@ -40,7 +40,7 @@ from jaxrl.nn.action_values import best_action, check_shape, epsilon_at, epsilon
 from jaxrl.nn.networks import MLP, Dense, Encoder, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
-from jaxrl.rollout import Ends, rollout, successor_values
+from jaxrl.rollout import Ends, rollout, spread, successor_values
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -238,7 +238,7 @@ class _PQN:
 
         def epoch(carry, order):
             minibatches = jax.tree.map(lambda x: x[order].reshape(config.num_minibatches, -1, *x.shape[1:]), batch)
-            return jax.lax.scan(minibatch, carry, minibatches)
+            return jax.lax.scan(minibatch, carry, spread(minibatches, 1))
 
         orders = shuffled(shuffle_key, (config.num_epochs, steps))
         (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)

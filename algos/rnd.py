@@ -49,7 +49,7 @@ from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, SQRT2, ActorCritic, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
-from jaxrl.rollout import Ends, rollout, successor_values
+from jaxrl.rollout import Ends, rollout, spread, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -377,7 +377,7 @@ class _RND:
         def epoch(carry, inputs):
             order, learns = inputs
             minibatches = jax.tree.map(lambda x: x[order].reshape(config.num_minibatches, -1, *x.shape[1:]), batch)
-            return jax.lax.scan(minibatch, carry, (minibatches, learns.reshape(config.num_minibatches, -1)))
+            return jax.lax.scan(minibatch, carry, spread((minibatches, learns.reshape(config.num_minibatches, -1)), 1))
 
         shape = (config.num_epochs, steps)
         learns = jax.random.uniform(fast_key(subset_key), shape) < hyper.predictor_fraction

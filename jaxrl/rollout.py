@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxrl.math import fast_key
 from jaxrl.vectorize import VectorEnv
@@ -126,3 +126,18 @@ def successor_values(
     """
     following = jnp.concatenate([value[1:], critic(last_obs)[None]])
     return jax.lax.cond(truncated.any(), lambda: jnp.where(truncated, critic(next_obs), following), lambda: following)
+
+
+def spread(batch: PyTree, axis: int = 0) -> PyTree:
+    """`batch`, divided along this axis over the devices of the mesh axis `envs` where a program is made for one; else
+    `batch` itself.
+
+    For minibatches: drawn from anywhere in a rollout or a replay memory, they would be whole on every device, which
+    would all compute the same gradient.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    parts = dict(mesh.shape).get("envs", 1)
+    if parts == 1 or any(x.shape[axis] % parts for x in jax.tree.leaves(batch)):
+        return batch
+    spec = jax.sharding.PartitionSpec(*[None] * axis, "envs")
+    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, spec), batch)

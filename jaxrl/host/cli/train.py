@@ -10,12 +10,30 @@ from typing import Annotated, Any, Literal
 
 from jaxrl.host.cli.evaluate import summary
 from jaxrl.host.cli.experiment import episode_cap, experiment, folder_name
-from jaxrl.host.cli.flags import WORDS, Act, greedy_of, parse, positional
+from jaxrl.host.cli.flags import WORDS, Act, UsageError, greedy_of, parse, positional
 from jaxrl.host.cli.render import render_run
 
 
+@dataclasses.dataclass(kw_only=True)
+class Devices:
+    """Where a run is computed; what comes out does not depend on it."""
+
+    mesh: str | None = None
+    """Devices, as seeds=4,envs=2: over which seeds and environments are spread. Default: one device, or with
+    --distributed seeds (of one seed, environments) over all."""
+    distributed: bool = False
+    """One of several processes that train together; who they are is said below, by JAX_COORDINATOR_ADDRESS,
+    JAX_NUM_PROCESSES and JAX_PROCESS_ID, or by the cluster (Slurm, Open MPI, Kubernetes, Cloud TPU)."""
+    coordinator: str | None = None
+    """HOST:PORT of the first process."""
+    processes: int | None = None
+    """How many there are."""
+    rank: int | None = None
+    """Which of them this is, from 0."""
+
+
 @dataclasses.dataclass
-class TrainFlags:
+class TrainFlags(Devices):
     """What `train` takes beside the algorithm's and the environment's own settings."""
 
     out: Path | None = None
@@ -49,16 +67,22 @@ class TrainFlags:
 
 
 def train(args: list[str]) -> int:
+    meet(args)
     parsed, recipe = experiment("train", args, TrainFlags)
     run: TrainFlags = parsed.run
+    if run.distributed and run.out is None:
+        raise UsageError("--distributed needs --out, a folder that all processes see.")
     out = run.out or Path("runs") / f"{folder_name(recipe)}-{time.strftime('%Y%m%d-%H%M%S')}"
-    recipe["run"] = {**dataclasses.asdict(run), "out": str(out), "total_steps": recipe.pop("total_steps")}
-    return run_fit(recipe, out, resume=False)
+    of_run = {name: value for name, value in dataclasses.asdict(run).items() if name not in OF_DEVICES}
+    recipe["run"] = {**of_run, "out": str(out), "total_steps": recipe.pop("total_steps")}
+    return run_fit(recipe, out, run, resume=False)
 
 
 def resume(args: list[str]) -> int:
+    meet(args)
+
     @dataclasses.dataclass
-    class Resume:
+    class Resume(Devices):
         run: Annotated[Path, positional()]
         """Run folder."""
         total_steps: int | None = None
@@ -78,7 +102,7 @@ def resume(args: list[str]) -> int:
         if run["eval_every"] is None:
             run["eval_every"] = max(1, run["total_steps"] // 10)  # as often as so far
         run["total_steps"] = flags.total_steps
-    return run_fit(recipe, flags.run, resume=True)
+    return run_fit(recipe, flags.run, flags, resume=True)
 
 
 def key_data(kept: dict[str, Any]) -> dict[str, Any]:
@@ -88,12 +112,57 @@ def key_data(kept: dict[str, Any]) -> dict[str, Any]:
     return {"key_bits_array": np.asarray(kept["data"], np.uint32), "impl": kept["impl"]}
 
 
-def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
+OF_DEVICES = tuple(field.name for field in dataclasses.fields(Devices))
+
+
+def meet(args: list[str]) -> None:
+    """Join the other processes if the words say `--distributed`: before jax is used, and so before they are parsed."""
+    import argparse
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--distributed", action="store_true")
+    parser.add_argument("--coordinator")
+    parser.add_argument("--processes", type=int)
+    parser.add_argument("--rank", type=int)
+    try:
+        said = parser.parse_known_args(args)[0]
+    except argparse.ArgumentError as error:
+        raise UsageError(str(error)) from error
+    if said.distributed:
+        from jaxrl.host import processes
+
+        processes.join(said.coordinator, said.processes, said.rank)
+    elif (said.coordinator, said.processes, said.rank) != (None, None, None):
+        raise UsageError("--coordinator, --processes and --rank belong to --distributed.")
+
+
+def mesh_of(devices: Devices, num_seeds: int | None) -> Any:
+    """The mesh that the flags ask for, if any."""
+    import jax
+
+    from jaxrl.host.sharding import make_mesh
+
+    if devices.mesh is not None:
+        return make_mesh(devices.mesh)
+    if not devices.distributed:
+        return None
+    return make_mesh({"seeds" if (num_seeds or 1) > 1 else "envs": jax.device_count()})
+
+
+def run_fit(recipe: dict[str, Any], out: Path, devices: Devices, *, resume: bool) -> int:
     """Train what a recipe says, into a run folder; returns the exit status."""
+    from jaxrl.host import processes
+
+    with processes.lost(f"Start all of them again, with `jaxrl resume {out}` in place of `jaxrl train`."):
+        return _run_fit(recipe, out, devices, resume)
+
+
+def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) -> int:
     import jax
     import numpy as np
 
     from jaxrl.algorithm import deployment
+    from jaxrl.host import processes
     from jaxrl.host.fit import fit
     from jaxrl.host.recipe import build
 
@@ -105,13 +174,14 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
         print(f"the learning rate ends at step {hyper.anneal_steps} of {total} (--hyper.anneal-steps)", file=sys.stderr)
     eval_every = max(1, total // 10) if run["eval_every"] is None else (run["eval_every"] or None)
     key = jax.random.key(run["seed"]) if "seed" in run else jax.random.wrap_key_data(**key_data(run["key"]))
+    num_seeds = run.get("num_seeds", run["seeds"])
     result = fit(
         algo,
         key,
         total,
         hyper=hyper,
         env_params=params,
-        num_seeds=run.get("num_seeds", run["seeds"]),
+        num_seeds=num_seeds,
         eval_every=eval_every,
         eval_episodes=run["eval_episodes"],
         eval_env=task,
@@ -127,7 +197,10 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
         overwrite=run.get("overwrite", False) and not resume,
         progress=run["progress"],
         extra={"recipe": recipe},
+        mesh=mesh_of(devices, num_seeds),
     )
+    if not processes.primary():
+        return 130 if result.interrupted else 0
     if result.interrupted:
         print(f"Interrupted; what was done is saved. Go on with: jaxrl resume {out}")
         return 130

@@ -160,7 +160,7 @@ def _is_key(x: Any) -> bool:
 def _as_list(state: PyTree) -> dict[str, Any]:
     """Leaves by number: independent of how orbax names the nodes of our pytrees, and of its handling of keys.
 
-    Empty arrays, which orbax refuses, are left out: their shape says all. Of several processes none has all of an array.
+    Empty arrays, which orbax refuses, are left out: their shape says all. Of several processes none has a whole array.
     """
     several = jax.process_count() > 1
     data = ((i, jax.random.key_data(x) if _is_key(x) else x) for i, x in enumerate(jax.tree.leaves(state)))

@@ -124,4 +124,4 @@ def on_primary(do: Callable[[], Any]) -> None:
         except Exception as raised:
             error = raised
     if of_all(error is not None)[0]:
-        raise error or RuntimeError("The first process failed; its message says why.")
+        raise error or OSError("The first process failed; its message says why.")

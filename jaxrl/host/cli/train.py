@@ -40,6 +40,8 @@ class TrainFlags(Devices):
     """Run folder. Default: runs/<algo>-<env>-<time>."""
     seeds: int = 1
     """Runs trained at once, as one program."""
+    memory: str | None = None
+    """What may be used, as 8GB: more --seeds than fit are refused, and how many do is said."""
     seed: int = 0
     """Of the first; each seed gives other runs."""
     total_steps: int | None = None
@@ -174,7 +176,9 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
         print(f"the learning rate ends at step {hyper.anneal_steps} of {total} (--hyper.anneal-steps)", file=sys.stderr)
     eval_every = max(1, total // 10) if run["eval_every"] is None else (run["eval_every"] or None)
     key = jax.random.key(run["seed"]) if "seed" in run else jax.random.wrap_key_data(**key_data(run["key"]))
-    num_seeds = run.get("num_seeds", run["seeds"])
+    num_seeds, mesh = run.get("num_seeds", run["seeds"]), mesh_of(devices, run.get("num_seeds", run["seeds"]))
+    if run.get("memory") is not None:
+        _check_memory(run, num_seeds, algo, key, hyper, params, mesh)
     result = fit(
         algo,
         key,
@@ -197,7 +201,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
         overwrite=run.get("overwrite", False) and not resume,
         progress=run["progress"],
         extra={"recipe": recipe},
-        mesh=mesh_of(devices, num_seeds),
+        mesh=mesh,
     )
     if not processes.primary():
         return 130 if result.interrupted else 0
@@ -217,3 +221,22 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
     if run.get("video"):
         print(f"video      {render_run(out, out / 'media' / 'policy.gif', 0, None, greedy_of(run['act']))}")
     return 0
+
+
+def _check_memory(run: dict[str, Any], seeds: int | None, algo: Any, key: Any, hyper: Any, params: Any, mesh: Any):
+    """Raise ValueError unless so many seeds fit into the memory that was stated."""
+    import jax
+
+    from jaxrl.host.memory import bytes_a_run, bytes_in, footprint, runs_at_once
+    from jaxrl.host.training_program import Program
+
+    def needs(count: int) -> int:
+        return footprint(Program(algo, jax.random.split(key, count), count, hyper, params, mesh))
+
+    total, parts = seeds or 1, 1 if mesh is None else mesh.shape["seeds"]
+    fit_in = runs_at_once(total, bytes_a_run(algo, hyper, params), needs, bytes_in(run["memory"]), parts)
+    if fit_in < total:
+        raise ValueError(
+            f"--seeds {total} do not fit into {run['memory']}, {fit_in} do: `jaxrl sweep` with the same words trains "
+            "them one part after the other."
+        )

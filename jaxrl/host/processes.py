@@ -72,7 +72,7 @@ def _number(name: str, value: str | None) -> int | None:
 
 
 @contextlib.contextmanager
-def _ends_after(seconds: float, message: str) -> Iterator[None]:
+def _ends_after(seconds: int, message: str) -> Iterator[None]:
     timer = threading.Timer(seconds, end, (message,))
     timer.daemon = True
     timer.start()

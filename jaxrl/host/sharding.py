@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from jaxrl.algorithm import Algorithm, names_of
@@ -58,7 +58,7 @@ def make_mesh(sizes: str | Mapping[str, int], devices: Sequence[Any] | None = No
     return jax.make_mesh(shape, AXES, (AxisType.Auto,) * len(AXES), devices=devices[:need])
 
 
-def check(mesh: Mesh, algo: Algorithm, num_seeds: int | None) -> None:
+def check(mesh: Mesh | AbstractMesh, algo: Algorithm, num_seeds: int | None) -> None:
     """Raise ValueError unless the mesh divides the seeds and the environments."""
     seeds, envs = (mesh.shape[name] for name in AXES)
     if (num_seeds or 1) % seeds:

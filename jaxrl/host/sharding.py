@@ -60,16 +60,15 @@ def make_mesh(sizes: str | Mapping[str, int], devices: Sequence[Any] | None = No
 
 def check(mesh: Mesh | AbstractMesh, algo: Algorithm, num_seeds: int | None) -> None:
     """Raise ValueError unless the mesh divides the seeds and the environments."""
-    seeds, envs = (mesh.shape[name] for name in AXES)
-    if (num_seeds or 1) % seeds:
-        raise ValueError(f"mesh seeds={seeds} does not divide {num_seeds or 1} seeds; {_most(num_seeds or 1, seeds)}.")
-    if algo.venv.num_envs % envs:
-        count = algo.venv.num_envs
-        raise ValueError(f"mesh envs={envs} does not divide num_envs={count}; {_most(count, envs)}.")
+    check_divides(mesh, "seeds", num_seeds or 1, "the number of seeds")
+    check_divides(mesh, "envs", algo.venv.num_envs, "num_envs")
 
 
-def _most(count: int, parts: int) -> str:
-    return f"{math.gcd(count, parts)} does"
+def check_divides(mesh: Mesh | AbstractMesh, axis: str, count: int, what: str) -> None:
+    """Raise ValueError unless an axis of the mesh divides `count`, which is `what`."""
+    size = mesh.shape[axis]
+    if count % size:
+        raise ValueError(f"mesh {axis}={size} does not divide {what} = {count}; {math.gcd(count, size)} does.")
 
 
 # ---- where the leaves of a state lie

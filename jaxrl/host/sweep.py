@@ -26,6 +26,7 @@ from jaxrl.host import checkpoint
 from jaxrl.host.fit import DivergenceError, Evaluator, fit
 from jaxrl.host.memory import bytes_a_run, footprint, runs_at_once
 from jaxrl.host.run_folder import RunFolder, description, tree_values, write_json
+from jaxrl.host.sharding import check_divides
 from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.host.training_program import Program
 
@@ -110,9 +111,9 @@ def sweep(
     runs = [(point, seed) for point in points for seed in range(num_seeds)]
     keys = jax.random.split(key, num_seeds)
     parts = 1 if mesh is None else mesh.shape["seeds"]
-    for what, count in (("points x seeds", len(runs)), ("at_once", at_once or parts)):
-        if count % parts:
-            raise ValueError(f"mesh seeds={parts} does not divide {what} = {count}; {math.gcd(count, parts)} does.")
+    if mesh is not None:
+        check_divides(mesh, "seeds", len(runs), "points x seeds")
+        check_divides(mesh, "seeds", at_once or parts, "at_once")
 
     def hyper_of(chunk: list[tuple[Point, int]]) -> Any:
         varied = {name: np.array([point[name] for point, _ in chunk]) for name in points[0]}

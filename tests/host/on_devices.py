@@ -11,6 +11,7 @@ import jaxrl
 from jaxrl.algos import a2c, ppo
 from jaxrl.host.fit import fit
 from jaxrl.host.sharding import abstract_update, make_mesh
+from jaxrl.host.sweep import sweep
 from jaxrl.host.training_program import Program
 
 PPO = ppo.Config(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(8,))
@@ -59,6 +60,16 @@ def meshes(folder):
     resumed = run(whole, "seeds=2", out=folder, resume=True)
     parts = {str(x.sharding.num_devices) for x in jax.tree.leaves(resumed.state)}
     found["resumed"] = [furthest(resumed.state, alone.state), sorted(parts)]
+    points = [{"learning_rate": 1e-3}, {"learning_rate": 1e-2}]
+    swept = dict(num_seeds=2, eval_episodes=4, eval_max_steps=20, progress=False, at_once=4)
+    returns = [
+        sweep(algo, jax.random.key(1), half, points, mesh=mesh, **swept) for mesh in (None, make_mesh("seeds=4"))
+    ]
+    found["sweep"] = furthest(*returns)
+    try:
+        sweep(algo, jax.random.key(1), half, points, mesh=make_mesh("seeds=4"), **{**swept, "num_seeds": 3})
+    except ValueError as error:
+        found["refused"] = str(error)
     for mesh in ("seeds=8", "envs=2"):
         jitted, arguments = abstract_update(algo, make_mesh(mesh), 8)
         text = jitted.lower(*arguments).compile().as_text()

@@ -96,7 +96,7 @@ def test_a_mistake_ends_every_process_and_says_why(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     jobs = {
         "mesh seeds=3 is of 3 devices, and there are 2": f"{TRAIN} --mesh seeds=3 --out {tmp_path / 'a'}",
-        "mesh seeds=2 does not divide 3 seeds; 1 does": f"{TRAIN} --seeds 3 --out {tmp_path / 'b'}",
+        "mesh seeds=2 does not divide the number of seeds = 3; 1 does": f"{TRAIN} --seeds 3 --out {tmp_path / 'b'}",
         "config.json is damaged, or not jaxrl's": f"{TRAIN} --out {tmp_path}",
     }
     for message, words in jobs.items():

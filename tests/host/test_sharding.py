@@ -57,9 +57,9 @@ def test_a_mesh_that_cannot_be():
 def test_a_mesh_divides_seeds_and_environments():
     algo = ppo.make(jaxrl.make("CartPole-v1")[0], ppo.Config(num_envs=6, num_steps=4))
     mesh = AbstractMesh((4, 4), ("seeds", "envs"))
-    with pytest.raises(ValueError, match="mesh seeds=4 does not divide 6 seeds; 2 does"):
+    with pytest.raises(ValueError, match="mesh seeds=4 does not divide the number of seeds = 6; 2 does"):
         check(mesh, algo, 6)
-    with pytest.raises(ValueError, match="mesh envs=4 does not divide num_envs=6; 2 does"):
+    with pytest.raises(ValueError, match="mesh envs=4 does not divide num_envs = 6; 2 does"):
         check(mesh, algo, 8)
     check(make_mesh("seeds=1", jax.devices()[:1]), algo, None)
 
@@ -72,6 +72,8 @@ def test_a_run_does_not_depend_on_the_mesh(tmp_path):
         assert max(found[mesh]) < most, (mesh, found[mesh])  # XLA sums in another order where a batch is smaller
     difference, devices = found["resumed"]
     assert difference < 1e-5 and devices == ["2"]
+    assert found["sweep"] < 1e-6
+    assert found["refused"] == "mesh seeds=4 does not divide points x seeds = 6; 2 does."
     assert found["collectives seeds=8"] == ["all-gather"] and found["outside"], (
         "seeds exchange nothing while they learn"
     )

@@ -66,8 +66,8 @@ def left_of(memory: int | None) -> int:
 
 
 def bytes_a_run(algo: Algorithm, hyper: Any = None, env_params: Any = None) -> int:
-    """An upper estimate of the memory one run needs while training, without compiling: its state and its rollout,
-    thrice each.
+    """A rough estimate of the memory one run needs while training, without compiling: its state and its rollout,
+    thrice each. What is compiled needs up to a few times as much where runs are tiny.
 
     The state is held before and after a call and while one seed of many may have diverged; losses and their gradients
     hold a few values for each number of a rollout.
@@ -104,14 +104,14 @@ def runs_at_once(
     """As many as fit, in programs of about equal size, each a multiple of `parts`, into which `runs` divide.
 
     Args:
-        estimate: bytes a run, at most; where a quarter of the memory holds all, nothing is compiled.
+        estimate: bytes a run, roughly; where a sixteenth of the memory holds all, nothing is compiled.
         needs: bytes of a program of so many runs.
         memory: bytes, see `left_of`.
 
     Raises ValueError where not even `parts` runs fit.
     """
     usable = int(SHARE * left_of(memory))
-    if runs * estimate < usable / 4:
+    if runs * estimate < usable / 16:
         return runs
     small, large = (min(size * parts, runs) for size in SIZES)
     if small == large:

@@ -14,7 +14,7 @@ from jaxrl.host.sharding import abstract_update, make_mesh
 from jaxrl.host.sweep import sweep
 from jaxrl.host.training_program import Program
 
-PPO = ppo.Config(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(8,))
+PPO = ppo.Config(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(7,))
 UPDATES = 12
 
 
@@ -77,6 +77,8 @@ def meshes(folder):
         if mesh == "seeds=8":  # nothing but where metrics are handed to the host, outside of every loop
             entry = text[text.index("ENTRY") :]
             found["outside"] = text.count(" all-gather(") == entry.count(" all-gather(")
+    jitted, arguments = abstract_update(algo, make_mesh("envs=2"))
+    found["rows of a minibatch"] = "f32[8,7]{1,0} dot(" in jitted.lower(*arguments).compile().as_text()
     return found
 
 
@@ -92,31 +94,44 @@ def two_devices():
     return furthest(*states), states[1].obs.sharding.num_devices
 
 
-def algorithms(*names):
-    """`[difference of three updates on envs=2 from one device's, devices of its observations]` of each."""
-    from tests.test_contract_algos import SETUPS, cased, made
+def small(name):
+    """`(algo, hyper, env_params)` of the contract's tests."""
+    from tests.test_contract_algos import CONTRACT, SETUPS, cased, made
 
+    return cased(name) if name in CONTRACT else (*made(name, SETUPS[name].task), None)
+
+
+def traced():
+    """Of each algorithm on envs=2, traced and lowered: `[leaves divided, constraints of minibatches]`, or why not."""
+    found = {}
+    for name in jaxrl.list_algos():
+        algo, hyper, params = small(name)
+        try:
+            jitted, arguments = abstract_update(algo, make_mesh("envs=2"), None, hyper, params)
+        except ValueError as error:
+            found[name] = str(error)
+            continue
+        text = jitted.lower(*arguments).as_text()
+        divided = [x for x in jax.tree.leaves(arguments[0]) if x.sharding.shard_shape(x.shape) != x.shape]
+        found[name] = len(divided), text.count("sdy.sharding_constraint")
+    return found
+
+
+def algorithms(*names):
+    """The difference of two updates of each on envs=2 from those on one device."""
     found = {}
     for name in names:
-        algo, hyper, *params = made(name, SETUPS[name].task) if name in SETUPS else cased(name)
+        algo, hyper, params = small(name)
         states = []
         for mesh in (None, make_mesh("envs=2")):
-            try:
-                program = Program(algo, jax.random.key(0), None, hyper, params[0] if params else None, mesh)
-            except ValueError as error:
-                found[name] = str(error)
-                break
+            program = Program(algo, jax.random.key(0), None, hyper, params, mesh)
             carry = program.start()
             program.compile(carry)
-            states.append(program.call(carry, 0, 3)[0][0])
-        else:
-            slots = max(len(x.sharding.device_set) for x in jax.tree.leaves(states[1].obs))
-            spread = [x for x in jax.tree.leaves(states[1].obs) if x.sharding.shard_shape(x.shape) != x.shape]
-            found[name] = [furthest(*states), slots, bool(spread)]
-        print(name, found[name], file=sys.stderr, flush=True)
+            states.append(program.call(carry, 0, 2)[0][0])
+        found[name] = furthest(*states)
     return found
 
 
 if __name__ == "__main__":
-    jobs = {"meshes": meshes, "two_devices": two_devices, "algorithms": algorithms}
+    jobs = {"meshes": meshes, "two_devices": two_devices, "algorithms": algorithms, "traced": traced}
     print(json.dumps(jobs[sys.argv[1]](*sys.argv[2:])))

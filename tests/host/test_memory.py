@@ -27,7 +27,7 @@ def test_programs_fill_the_memory_and_are_about_equal(monkeypatch, capsys):
     assert "100 runs in 3 programs of 34" in capsys.readouterr().err
     assert runs_at_once(100, 120, linear, parts=8) == 40  # multiples of 8: 40, 40, 20 would be of 3 programs
     assert runs_at_once(30, 120, linear) == 30
-    assert runs_at_once(5, 120, lambda count: pytest.fail("it fits in any case"), parts=5) == 5
+    assert runs_at_once(5, 30, lambda count: pytest.fail("it fits in any case"), parts=5) == 5
     monkeypatch.setattr(memory, "free_memory", lambda: 1050)
     with pytest.raises(ValueError, match="One run needs about .* GiB"):
         runs_at_once(100, 120, linear)

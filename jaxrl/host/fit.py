@@ -25,7 +25,7 @@ from jaxrl.host import checkpoint
 from jaxrl.host.history import History
 from jaxrl.host.processes import of_all, on_primary, primary
 from jaxrl.host.progress import Display, Pace, interruptible
-from jaxrl.host.run_folder import RunFolder, check_loggers, environment_of_run, write_json
+from jaxrl.host.run_folder import RunFolder, RunFolderError, check_loggers, environment_of_run, write_json
 from jaxrl.host.sharding import everywhere, independent, replicated
 from jaxrl.host.training_program import Program
 

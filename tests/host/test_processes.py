@@ -13,8 +13,12 @@ import jax
 import numpy as np
 import pytest
 
+from jaxrl.algos import a2c
 from jaxrl.host import cli, processes
+from jaxrl.host import fit as fitting
 from jaxrl.host.recipe import load_run, read_recipe
+from jaxrl.host.run_folder import RunFolderError
+from jaxrl.testing.probes import ActionReward
 
 ROOT = Path(__file__).parents[2]
 SMALL = "--config.num-envs 2 --config.num-steps 4 --config.hidden 4 --no-tuned --no-progress"
@@ -27,8 +31,9 @@ def start(words, devices=1, variables=None):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices} --xla_cpu_use_fusion_emitters=false"
     command = [sys.executable, "-m", "jaxrl", *words.split()]
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return subprocess.Popen(command, cwd=ROOT, env={**environment, **(variables or {})}, **pipes)
+    environment |= variables or {}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
 def start_job(words, count, devices):
@@ -57,7 +62,7 @@ def numbers(folder):
     state = load_run(read_recipe(folder), folder)[1]
     leaves = jax.tree.leaves(state)
     return [
-        np.asarray(jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x) for x in leaves
+        np.asarray(jax.random.key_data(x) if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key) else x) for x in leaves
     ]
 
 
@@ -155,6 +160,13 @@ def test_what_fails_on_the_first_process_fails_on_all(monkeypatch):
     monkeypatch.setattr(processes, "of_all", lambda failed: np.array([True, failed]))
     with pytest.raises(OSError, match="The first process failed; its message says why"):
         processes.on_primary(lambda: pytest.fail("another process does it"))
+
+
+def test_a_folder_that_is_not_the_same_for_all_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(fitting, "of_all", lambda step: np.array([step, step + 4]))
+    algo = a2c.make(ActionReward(), a2c.Config(num_envs=2, num_steps=2, hidden=(2,)))
+    with pytest.raises(RunFolderError, match="the processes see different checkpoints"):
+        fitting.fit(algo, jax.random.key(0), 8, out=tmp_path, progress=False)
 
 
 def test_an_exchange_that_fails_ends_a_process_of_several(monkeypatch, capsys):

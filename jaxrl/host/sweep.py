@@ -20,11 +20,11 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm, complete, names_of, with_fields
+from jaxrl.algorithm import Algorithm, complete, names_of, num_updates, with_fields
 from jaxrl.environment import Environment, strongly_typed
 from jaxrl.host import checkpoint
 from jaxrl.host.fit import DivergenceError, Evaluator, fit
-from jaxrl.host.memory import bytes_a_run, footprint, runs_at_once
+from jaxrl.host.memory import bytes_a_run, footprint, logged, runs_at_once
 from jaxrl.host.run_folder import RunFolder, description, tree_values, write_json
 from jaxrl.host.sharding import check_divides
 from jaxrl.host.statistics import bootstrap_interval, iqm
@@ -122,7 +122,7 @@ def sweep(
     def needs(count: int) -> int:
         program = Program(algo, jax.random.split(key, count), count, hyper_of(runs[:count]), env_params, mesh)
         how = eval_episodes, eval_env, env_params, eval_max_steps, eval_greedy, mesh
-        return footprint(program, Evaluator(algo, count, *how))
+        return footprint(program, Evaluator(algo, count, *how)) + logged(program, num_updates(algo, total_steps))
 
     plan = None if out is None else Path(out) / "plan.json"
     settings = {

@@ -45,6 +45,10 @@ def test_stated_memory_is_the_whole_process(monkeypatch):
 def test_memory_grows_linearly_with_the_runs():
     config = ppo.Config(num_envs=4, num_steps=32, num_epochs=1, num_minibatches=2, hidden=(16,))
     algo = ppo.make(jaxrl.make("CartPole-v1")[0], config)
+    program = Program(algo, jax.random.key(0), 5, None, None)
+    metrics = jax.eval_shape(algo.update, jax.eval_shape(algo.init, jax.random.key(0)))[1]
+    assert memory.logged(program, 2500) == 2 * 8 * 1250 * len(metrics) * 5
+    assert memory.logged(program, 7) == 2 * 8 * 7 * len(metrics) * 5
     low, high, far = (footprint(Program(algo, jax.random.key(0), n, None, None)) for n in (16, 32, 128))
     predicted = low + (high - low) / 16 * (128 - 16)
     assert high > low and abs(predicted - far) < 0.15 * far

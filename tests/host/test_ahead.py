@@ -5,18 +5,21 @@ The compilers themselves are no part of the test environment; `make test-targets
 
 import contextlib
 import dataclasses
+import importlib.util
 import io
 import json
 import math
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
 from jax.sharding import SingleDeviceSharding
 
+from jaxrl import registry
 from jaxrl.host import cli
 from jaxrl.host.ahead import (
     DoesNotFitError,
@@ -33,6 +36,7 @@ from jaxrl.host.ahead import (
     topology_devices,
 )
 from jaxrl.host.ahead.hlo import Collective, Loop
+from jaxrl.host.tables import by_family
 
 # A program as the TPU compiler writes it: no trip counts, cycles in the configuration of each kernel. By hand.
 PROGRAM = """HloModule jit_f, is_scheduled=true
@@ -496,3 +500,48 @@ def test_what_does_not_fit_is_one_sentence(monkeypatch):
     status, out, err = command("ppo CartPole-v1 --for tpu-v5e")
     assert status == 1 and not out and err.count("\n") == 1
     assert err.startswith("jaxrl: tpu-v5e: the program does not fit: it needs 32.00 GiB a device")
+
+
+# ---- the table
+
+
+@pytest.fixture
+def table():
+    path = Path(__file__).parents[2] / "experiments" / "benchmarks" / "accelerator_targets.py"
+    spec = importlib.util.spec_from_file_location("accelerator_targets", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_short_table_has_every_family_and_the_long_one_every_class(table):
+    ids = {row for row in table.SHORT if ":" not in row}
+    assert all(ids & set(family) for family in by_family().values())
+    environments, rows = registry.environments(), table.every()
+    ours = {str(entry.target) for entry in environments.values() if str(entry.target).startswith("jaxrl.envs.")}
+    assert len(set(rows)) == len(rows)
+    assert {str(environments[row].target) for row in rows if ":" not in row} == ours
+    trained = {name for name in registry.list_algos() if registry.algo_actions(name)}
+    assert {row.partition(":")[0] for row in rows if ":" in row} == trained
+    assert table.wanted(["Cart*"]) == [row for row in rows if row.startswith("Cart")]
+    assert table.wanted(["ppo:Maze-v0,num_envs=8"]) == ["ppo:Maze-v0,num_envs=8"]
+
+
+def test_rows_are_written_into_the_page(table, tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- rows -->\nold\n<!-- end of rows -->\nafter\n")
+    monkeypatch.setattr(table, "PAGE", page)
+    row = {"compile_seconds": 7.4, "kernels": 1234, "conditionals": 2, "loops": [128, None], "scratch": 1.5e6}
+    row |= {"optimal_seconds": -1.0, "estimated_seconds": 1e-4, "sources": table.fingerprint()}
+    rows = {"CartPole-v1 tpu-v5e": row, "CartPole-v1 h100": {**row, "sources": "older"}}
+    rows["ppo:CartPole-v1,num_envs=8 tpu-v5e"] = {"error": "a|b", "sources": table.fingerprint()}
+    kept = {"tpu": "tpu-v5e", "gpu": "h100", "rows": rows}
+    table.write_page(kept)
+    text = page.read_text()
+    assert text.startswith("before\n<!-- rows -->\n") and text.endswith("<!-- end of rows -->\nafter\n")
+    assert "old\n" not in text
+    cells = "| 7 | 1,234 | 2 | 1 | 1 | 1.5 |"
+    assert f"| CartPole-v1 (older sources) {cells} - | 100.0 {cells}\n" in text
+    assert "| ppo:CartPole-v1, num_envs=8 | a/b |" in text and "| not compiled |" in text
+    table.write_page(kept)
+    assert page.read_text() == text

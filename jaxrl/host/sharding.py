@@ -126,17 +126,3 @@ def independent(fn: Callable[..., Any], mesh: Mesh | None, in_axes: Any, out_axe
     return jax.shard_map(
         mapped, mesh=mesh, axis_names={"seeds"}, in_specs=in_specs, out_specs=out_specs, check_vma=False
     )
-
-
-def abstract_update(
-    algo: Algorithm, mesh: Mesh, num_seeds: int | None = None, hyper: Any = None, env_params: Any = None
-) -> tuple[Any, tuple[Any, ...]]:
-    """`(jitted, arguments)` of the program that `fit` runs on this mesh, of shapes alone.
-
-    `jitted.lower(*arguments).compile()` needs none of the mesh's devices to be here: they may be a topology's.
-    """
-    from jaxrl.host.training_program import Program
-
-    program = Program(algo, jax.random.key(0), num_seeds, hyper, env_params, mesh)
-    count = jax.ShapeDtypeStruct((), np.int32, sharding=replicated(mesh))
-    return program.jitted, (program.shapes(), count, count)

@@ -175,6 +175,18 @@ class Program:
         return {k: np.where(over, np.asarray(empty[k], v.dtype), v) for k, v in rows.items()}
 
 
+def abstract_update(
+    algo: Algorithm, mesh: Mesh, num_seeds: int | None = None, hyper: Any = None, env_params: Any = None
+) -> tuple[Any, tuple[Any, ...]]:
+    """`(jitted, arguments)` of the program that `fit` runs on this mesh, of shapes alone.
+
+    `jitted.lower(*arguments).compile()` needs none of the mesh's devices to be here: they may be a topology's.
+    """
+    program = Program(algo, jax.random.key(0), num_seeds, hyper, env_params, mesh)
+    count = jax.ShapeDtypeStruct((), jnp.int32, sharding=sharding.replicated(mesh))
+    return program.jitted, (program.shapes(), count, count)
+
+
 def _afresh(state: Any, watch: Watch) -> tuple[Any, Watch]:
     """A copy in which nothing has diverged."""
     return jax.tree.map(jnp.copy, state), Watch(jnp.full_like(watch.update, -1), jnp.zeros_like(watch.leaves))

@@ -10,9 +10,9 @@ import numpy as np
 import jaxrl
 from jaxrl.algos import a2c, ppo
 from jaxrl.host.fit import fit
-from jaxrl.host.sharding import abstract_update, make_mesh
+from jaxrl.host.sharding import make_mesh
 from jaxrl.host.sweep import sweep
-from jaxrl.host.training_program import Program
+from jaxrl.host.training_program import Program, abstract_update
 
 PPO = ppo.Config(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(7,))
 UPDATES = 12

@@ -1,6 +1,6 @@
 # Each target sets up what it needs: a .venv with the locked packages. Only Python >= 3.11 and make are assumed.
 #   make demo    make test    make test-all    make test-slice    make test-budget    make lint    make bench
-#   make results    make lock
+#   make results    make lock    make test-targets
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
@@ -14,7 +14,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 LIGHT := $(BIN)/python -m pytest --light $(PYTEST_ARGS)
 OPTIMISED := $(BIN)/python -m pytest --optimised $(PYTEST_ARGS)
 
-.PHONY: help demo test test-all test-slice test-budget lint format lock bench results clean
+.PHONY: help demo test test-all test-slice test-budget test-targets lint format lock bench results clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -40,6 +40,12 @@ test-slice: $(VENV)/.installed-dev
 test-budget: $(VENV)/.installed-dev
 	$(LIGHT) -m "not slow" --compile-budget report
 
+# Every program through the compilers of a TPU and a GPU, without either: two environments of 6 GB, hours of 2 cores. It
+# goes on where it was stopped; TARGETS="--only short" is the table of docs/accelerators.md.
+test-targets: $(VENV)-tpu/.installed $(VENV)-cuda/.installed
+	JAX_PLATFORMS=cpu $(VENV)-tpu/bin/python experiments/benchmarks/accelerator_targets.py \
+		--tpu $(VENV)-tpu/bin/python --gpu $(VENV)-cuda/bin/python $(TARGETS)
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -60,7 +66,7 @@ results: $(VENV)/.installed-dev
 	$(BIN)/python experiments/results/run.py
 
 clean:
-	rm -rf $(VENV) .hypothesis .pytest_cache .ruff_cache build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-tpu $(VENV)-cuda .hypothesis .pytest_cache .ruff_cache build dist *.egg-info
 
 # .installed holds the library, .installed-<extra>-<extra> the library with those extras.
 comma := ,
@@ -73,6 +79,12 @@ $(VENV)/.installed-%: pyproject.toml requirements.lock | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet -c requirements.lock \
 		-e ".[$(subst -,$(comma),$*)]"
 	touch $@ $(VENV)/.installed
+
+# .venv-<extra>/.installed: an environment of its own with the library and a plug-in that is not to stand beside others.
+$(VENV)-%/.installed: pyproject.toml requirements.lock | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python -m pip install --disable-pip-version-check --quiet -c requirements.lock -e ".[$*]"
+	touch $@
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "jaxrl needs Python 3.11 or newer; none was found. Install one, or name it:" \

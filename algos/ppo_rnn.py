@@ -45,7 +45,7 @@ from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
-from jaxrl.rollout import Ends, rollout, successor_values
+from jaxrl.rollout import Ends, rollout, spread, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -414,7 +414,7 @@ class _PPORNN:
         def epoch(carry, order):
             orders = order.reshape(config.num_minibatches, -1)
             minibatches = jax.tree.map(lambda x: jnp.moveaxis(x[:, orders], 1, 0), batch)
-            return jax.lax.scan(minibatch, carry, minibatches)
+            return jax.lax.scan(minibatch, carry, spread(minibatches, 2))
 
         orders = shuffled(shuffle_key, (config.num_epochs, config.num_envs))
         start: Any = (flat, state.optimizer)

@@ -43,7 +43,7 @@ from jaxrl.nn.action_values import best_action, check_shape, epsilon_at, epsilon
 from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
-from jaxrl.rollout import Ends, rollout, successor_values
+from jaxrl.rollout import Ends, rollout, spread, successor_values
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -306,7 +306,7 @@ class _PQNRNN:
         def epoch(carry, order):
             orders = order.reshape(config.num_minibatches, -1)
             minibatches = jax.tree.map(lambda x: jnp.moveaxis(x[:, orders], 1, 0), batch)
-            return jax.lax.scan(minibatch, carry, minibatches)
+            return jax.lax.scan(minibatch, carry, spread(minibatches, 2))
 
         orders = shuffled(shuffle_key, (config.num_epochs, config.num_envs))
         (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)

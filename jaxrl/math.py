@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer, Key, PyTree, Shaped, UInt32
 
 T = TypeVar("T")
@@ -152,31 +153,88 @@ def below(bits: UInt32[Array, "..."], n: Integer[Array, "..."] | int) -> Integer
     return jnp.floor((bits >> 8).astype(jnp.float32) * 2.0**-24 * n).astype(jnp.int32)
 
 
-def nth(allowed: Bool[Array, " n"], ranks: Integer[Array, " k"]) -> Integer[Array, " k"]:
-    """The index of the True of `allowed` that has `ranks` others before it; n where there are not so many.
+WORD = 24
+"""Bits of a mask in one word: so many are exact in a float32."""
 
-    By rows of about sqrt(n): a running count of all n costs XLA's CPU backend more than the rest of a grid's step.
-    """
-    n = allowed.shape[0]
-    width = max(1, math.isqrt(n))
-    rows = jnp.pad(allowed, (0, -n % width)).reshape(-1, width)
-    until = _running_sum(jnp.sum(rows, 1, dtype=jnp.int32))
-    row = jnp.sum(until <= ranks[:, None], 1, dtype=jnp.int32)
-    before = jnp.max(jnp.where(until <= ranks[:, None], until, 0), 1)
-    mine = jnp.any(rows & (jnp.arange(rows.shape[0]) == row[:, None])[..., None], 1)  # (k, width)
-    column = jnp.sum(_running_sum(mine.astype(jnp.int32)) <= (ranks - before)[:, None], 1, dtype=jnp.int32)
-    return jnp.minimum(row * width + column, n)
+
+def nth(allowed: Bool[Array, " n"], ranks: Integer[Array, " k"]) -> Integer[Array, " k"]:
+    """The index of the True of `allowed` that has `ranks` others before it; n where there are not so many."""
+    words = _words(allowed)
+    return jnp.minimum(jax.vmap(lambda rank: nth_bit(words, WORD, rank))(ranks), allowed.shape[0])
+
+
+def count(allowed: Bool[Array, " n"]) -> Integer[Array, ""]:
+    """How many are True: from the words that `nth` counts in."""
+    return _set_bits(_words(allowed))
 
 
 def choose(bits: UInt32[Array, ""], allowed: Bool[Array, " n"]) -> Integer[Array, ""]:
     """The index of a True of `allowed`, each equally likely; n where there is none."""
-    return nth(allowed, below(bits, jnp.sum(allowed, dtype=jnp.int32))[None])[0]
+    words = _words(allowed)
+    return jnp.minimum(nth_bit(words, WORD, below(bits, _set_bits(words))), allowed.shape[0])
 
 
-def _running_sum(x: Integer[Array, "*batch n"]) -> Integer[Array, "*batch n"]:
-    """The cumulative sum of a few numbers, in n^2 additions that fuse with what reads it."""
-    index = jnp.arange(x.shape[-1])
-    return jnp.sum(jnp.where(index <= index[:, None], x[..., None, :], 0), -1, dtype=jnp.int32)
+def _words(mask: Bool[Array, " n"]) -> UInt32[Array, " words"]:
+    """A mask as bits, the first lowest."""
+    n = mask.shape[0]
+    word, bit = np.divmod(np.arange(n), WORD)
+    number = -(-n // WORD)
+
+    def by_sums(mask):
+        rows = jnp.pad(mask, (0, number * WORD - n)).reshape(number, WORD).astype(jnp.uint32)
+        return jnp.sum(rows << np.arange(WORD, dtype=np.uint32), 1, dtype=jnp.uint32)
+
+    def by_product(mask):
+        # The matrix unit packs a batch at once. Exact: powers of two are bfloat16, their sums float32.
+        weights = np.zeros((n, number), np.float32)
+        weights[np.arange(n), word] = 2.0**bit
+        weights = jnp.asarray(weights, jnp.bfloat16)
+        words = jnp.dot(mask.astype(jnp.bfloat16), weights, precision="highest", preferred_element_type=jnp.float32)
+        return words.astype(jnp.int32).astype(jnp.uint32)
+
+    return on_cpu(by_sums, by_product, mask)
+
+
+def _set_bits(words: UInt32[Array, "..."]) -> Integer[Array, ""]:
+    return jnp.sum(jax.lax.population_count(words).astype(jnp.int32))
+
+
+def nth_bit(words: UInt32[Array, " n"], width: int, rank: Integer[Array, ""]) -> Integer[Array, ""]:
+    """The index of the set bit that has `rank` others before it, in words of `width` bits, the first lowest; their
+    number of bits where there are not so many.
+
+    Scalars, word by word, which fuse into one loop over a batch; many words by rows of them.
+    """
+    n, before = words.shape[0], 0
+    if n > 32:
+        side = math.isqrt(n)
+        rows = jnp.pad(words, (0, -n % side)).reshape(-1, side)
+        row, rank, words = _holder(rows, rank)
+        before = row * side
+    which, rank, word = _holder(words, rank)
+    bit = jnp.zeros_like(rank)
+    span = 1 << (width - 1).bit_length()
+    while span := span // 2:
+        low = jax.lax.population_count(word & ((1 << span) - 1)).astype(jnp.int32)
+        upper = rank >= low
+        rank = jnp.where(upper, rank - low, rank)
+        word = jnp.where(upper, word >> span, word)
+        bit = bit + jnp.where(upper, span, 0)
+    return jnp.minimum((before + which) * width + bit, n * width)
+
+
+def _holder(items: UInt32[Array, "n ..."], rank: Integer[Array, ""]) -> tuple[Array, Array, UInt32[Array, "..."]]:
+    """Which of the items, of one word or more, has the set bit of that rank, its rank in there, and the item; n and
+    the last where there are not so many."""
+    which = until = jnp.zeros_like(rank)
+    left, item = rank, items[0]
+    for k in range(items.shape[0]):
+        until = until + _set_bits(items[k])
+        past = until <= rank
+        which = which + past
+        left = jnp.where(past, rank - until, left)
+        item = jnp.where(past, items[min(k + 1, items.shape[0] - 1)], item)
+    return which, left, item
 
 
 def _threefry2x32(key: tuple[Array, Array], counts: tuple[Array, Array]) -> tuple[Array, Array]:

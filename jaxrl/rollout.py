@@ -142,9 +142,9 @@ def successor_values(
 
 
 def minibatches(batch: PyTree, order: Int[Array, " B"], num: int) -> PyTree:
-    """The rows of `batch` (B, ...) in this order, in `num` parts: leaves (num, B / num, ...)."""
+    """The rows of `batch` (B, ...) in this order, in `num` parts: leaves (num, B / num, ...), `spread` over devices."""
     ordered = on_cpu(_each_leaf_in_order, _in_order, batch, order)
-    return jax.tree.map(lambda x: x.reshape(num, -1, *x.shape[1:]), ordered)
+    return spread(jax.tree.map(lambda x: x.reshape(num, -1, *x.shape[1:]), ordered), 1)
 
 
 def _each_leaf_in_order(batch: PyTree, order: Array) -> PyTree:
@@ -171,3 +171,18 @@ def _in_order(batch: PyTree, order: Array) -> PyTree:
         for i, x in zip(members, jnp.split(columns, ends[:-1]), strict=True):
             flat[i] = x.T
     return jax.tree.unflatten(treedef, [x.reshape(leaf.shape) for x, leaf in zip(flat, leaves, strict=True)])
+
+
+def spread(batch: PyTree, axis: int = 0) -> PyTree:
+    """`batch`, divided along this axis over the devices of the mesh axis `envs` where a program is made for one; else
+    `batch` itself.
+
+    For minibatches: drawn from anywhere in a rollout or a replay memory, they would be whole on every device, which
+    would all compute the same gradient.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    parts = dict(mesh.shape).get("envs", 1)
+    if parts == 1 or any(x.shape[axis] % parts for x in jax.tree.leaves(batch)):
+        return batch
+    spec = jax.sharding.PartitionSpec(*[None] * axis, "envs")
+    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, spec), batch)

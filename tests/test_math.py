@@ -1,6 +1,7 @@
 """Fast sine and cosine, wrapping, the unrolled generator, the shuffle and choices, against numpy and jax's own."""
 
 import math
+import sys
 from functools import partial
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxrl.math import below, choose, fast_key, nth, random_words, shuffled, sincos, wrap
+from jaxrl.math import below, choose, count, fast_key, nth, nth_bit, random_words, shuffled, sincos, wrap
 
 ULP = 2.0**-23  # of 1, float32
 
@@ -155,23 +156,49 @@ def test_all_permutations_are_equally_likely():
     assert np.all(np.abs(pairs / 4_000 - 4 / 9) < 5 * np.sqrt(4 / 9 * 5 / 9 / 4_000))
 
 
+@pytest.fixture(params=["cpu", "elsewhere"])
+def platform(request, monkeypatch):
+    """What programs for other platforms compute, computed here."""
+    if request.param == "elsewhere":
+        monkeypatch.setattr(sys.modules["jaxrl.math"], "on_cpu", lambda cpu, elsewhere, *args: elsewhere(*args))
+
+
 @pytest.mark.slow(but_first=1)
 @pytest.mark.light
-@pytest.mark.parametrize("n", [1, 2, 7, 64, 361])
+@pytest.mark.usefixtures("platform")
+@pytest.mark.parametrize("n", [1, 2, 7, 64, 361, 2000])
 def test_nth_and_choose_count_the_allowed(n):
     rng = np.random.default_rng(n)
+
+    @jax.jit
+    def all_three(allowed, ranks, bits):
+        return nth(allowed, ranks), count(allowed), jax.vmap(choose, (0, None))(bits, allowed)
+
     for share in (0.0, 0.1, 0.6, 1.0):
         allowed = rng.random(n) < share
         where = np.append(np.nonzero(allowed)[0], n)  # n where there are not so many
-        ranks = np.arange(n + 2)
-        expected = where[np.minimum(ranks, len(where) - 1)]
-        np.testing.assert_array_equal(nth(jnp.asarray(allowed), jnp.asarray(ranks)), expected)
-        bits = rng.integers(0, 2**32, 200, dtype=np.uint32)
-        chosen = jax.vmap(choose, (0, None))(jnp.asarray(bits), jnp.asarray(allowed))
+        ranks, bits = np.arange(n + 2, dtype=np.int32), rng.integers(0, 2**32, 200, dtype=np.uint32)
+        found, number, chosen = all_three(allowed, ranks, bits)
+        np.testing.assert_array_equal(found, where[np.minimum(ranks, len(where) - 1)])
+        assert int(number) == allowed.sum()
         rank = np.asarray(below(jnp.asarray(bits), int(allowed.sum())))
         np.testing.assert_array_equal(chosen, where[np.minimum(rank, len(where) - 1)])
         if share == 1 and n <= 7:
             assert set(np.asarray(chosen)) == set(range(n))
+
+
+@pytest.mark.slow(but_first=1)
+@pytest.mark.light
+@pytest.mark.parametrize("width", [13, 32, 1, 5, 31])
+def test_nth_bit_is_the_place_of_a_set_bit(width):
+    rng = np.random.default_rng(width)
+    for number in (1, 13, 70):
+        bits = rng.random((number, width)) < 0.3
+        words = np.sum(bits.astype(np.uint64) << np.arange(width, dtype=np.uint64), 1).astype(np.uint32)
+        ranks = np.arange(bits.sum() + 2, dtype=np.int32)
+        found = jax.jit(jax.vmap(lambda words, rank: nth_bit(words, width, rank), (None, 0)))(words, ranks)
+        where = np.append(np.nonzero(bits.reshape(-1))[0], bits.size)
+        np.testing.assert_array_equal(found, where[np.minimum(ranks, len(where) - 1)])
 
 
 def test_random_words_are_those_of_jax():

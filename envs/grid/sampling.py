@@ -5,12 +5,12 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Integer, UInt32
 
-from jaxrl.math import below, nth
+from jaxrl.math import below, count, nth
 
 
 def distinct(bits: UInt32[Array, " k"], allowed: Bool[Array, " n"]) -> Integer[Array, " k"]:
     """k different indices of True of `allowed`, every sequence of them equally likely; n where none is left."""
-    total = jnp.sum(allowed, dtype=jnp.int32)
+    total = count(allowed)
     ranks: list[Array] = []  # ascending
     order: list[Array] = []  # as drawn
     for i in range(bits.shape[0]):

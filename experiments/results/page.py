@@ -54,8 +54,9 @@ ROWS = {
     "rnd/MountainCar-v0": Row("rnd", "MountainCar-v0", -170),
     "rnd rdd/MountainCar-v0": Row("rnd", "MountainCar-v0", -170, config={"bonus": "rdd"}),
     "iqn/CartPole-v1": Row("iqn", "CartPole-v1", 485),
+    "rainbow/CartPole-v1": Row("rainbow", "CartPole-v1", 485),
     "evolution/CartPole-v1": Row("evolution", "CartPole-v1", 485),
-    "alphazero/CartPole-v1": Row("alphazero", "CartPole-v1", 485, greedy=True),
+    "alphazero/CartPole-v1": Row("alphazero", "CartPole-v1", 485),
     "a2c/CartPole-v1": Row("a2c", "CartPole-v1", 485, greedy=True),
     "reinforce/CartPole-v1": Row("reinforce", "CartPole-v1", 485, greedy=True),
     "pqn/Asterix-MinAtar": Row("pqn", "Asterix-MinAtar", 15, "gymnax's PPO 15", params=GYMNAX),
@@ -92,7 +93,7 @@ Each has its command, settings, intervals and figures in its folder.
 - [RDD](../experiments/rdd_counts/README.md): does an exploration bonus count visits?
 - [planning](../experiments/planning/README.md): MPPI, CEM and iLQR without learning
 - [replay ratio](../experiments/replay_ratio/README.md): gradient steps a step, fixed and driven by active units
-- [curricula on mazes](../experiments/mazes/README.md): seven ways to choose levels, 10 seeds
+- [curricula on mazes](../experiments/mazes/README.md): ten ways to choose levels, at equal steps and at equal updates
 - [teachers](../experiments/teachers/README.md): of continuous parameters, beside their authors' code
 - [transfer between contexts](../experiments/mbtl/README.md): on which of 100 contexts to train
 - [start states](../experiments/start_states/README.md): snapshots, reverse curricula, self-paced learning
@@ -111,8 +112,8 @@ def page(results: dict[str, dict], episodes: int) -> None:
         "# Results",
         "",
         f"Mean return of {episodes} full episodes of the final policy, as each algorithm is deployed "
-        "(`Algorithm.deployed`: greedy, but samples for ppo and rnd), and greedy for a2c, reinforce and alphazero's "
-        "network. Others' published numbers are often training returns, with exploration. Settings: "
+        "(`Algorithm.deployed`: greedy, but samples for ppo and rnd and the search of alphazero), and greedy for a2c "
+        "and reinforce. Others' published numbers are often training returns, with exploration. Settings: "
         "`jaxrl/tuned.toml`. Interval: 95 % bootstrap of the IQM over seeds. Made by "
         "`python experiments/results/run.py` (`make results`).",
         "",

@@ -20,6 +20,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxrl.host.processes import on_primary
+
 MANIFEST = "manifest.json"
 
 
@@ -29,32 +31,39 @@ class CheckpointError(Exception):
 
 def save(folder: str | Path, step: int, state: PyTree, description: dict[str, Any], keep: int = 3) -> Path:
     """Write `state` as `<folder>/<step>`, atomically. Then drop later ones, replaced by a run that went on from an
-    earlier one, and all but the newest `keep`.
+    earlier one, and all but the newest `keep`. Of several processes all must call it: each writes its own part.
 
     Args:
         description: JSON values that name the run (algorithm, config, environment); `restore` compares them.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     final, partial = path_of(folder, step), folder / f".{step:012d}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
+
+    def begin() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+
+    def finish() -> None:
+        manifest = {
+            "step": step,
+            "description": description,
+            "leaves": _leaves(state),
+            "generators": [str(jax.random.key_impl(x)) if _is_key(x) else None for x in jax.tree.leaves(state)],
+            "files": {name: _digest(partial / name) for name in _files(partial)},
+        }
+        (partial / MANIFEST).write_text(json.dumps({**manifest, "sha256": _digest_of(manifest)}, indent=1))
+        _flush(partial)
+        shutil.rmtree(final, ignore_errors=True)
+        partial.rename(final)
+        _flush_folder(folder)
+        kept = [s for s in steps(folder) if s <= step][-keep:]
+        for other in set(steps(folder)) - set(kept):
+            shutil.rmtree(path_of(folder, other), ignore_errors=True)
+
+    on_primary(begin)
     _checkpointer().save((partial / "arrays").absolute(), _as_list(state))
-    manifest = {
-        "step": step,
-        "description": description,
-        "leaves": _leaves(state),
-        "generators": [str(jax.random.key_impl(x)) if _is_key(x) else None for x in jax.tree.leaves(state)],
-        "files": {name: _digest(partial / name) for name in _files(partial)},
-    }
-    (partial / MANIFEST).write_text(json.dumps({**manifest, "sha256": _digest_of(manifest)}, indent=1))
-    _flush(partial)
-    shutil.rmtree(final, ignore_errors=True)
-    partial.rename(final)
-    _flush_folder(folder)
-    kept = [s for s in steps(folder) if s <= step][-keep:]
-    for other in set(steps(folder)) - set(kept):
-        shutil.rmtree(path_of(folder, other), ignore_errors=True)
+    on_primary(finish)
     return final
 
 
@@ -76,7 +85,8 @@ def restore(folder: str | Path, target: PyTree, description: dict[str, Any]) -> 
     different description, leaves, shapes or dtypes.
 
     Args:
-        target: the state's structure, as `jax.eval_shape` gives it.
+        target: the state's structure, as `jax.eval_shape` gives it; shapes with a sharding are restored to it, on
+            whatever mesh they were saved.
     """
     for step in reversed(steps(folder)):
         path = path_of(folder, step)
@@ -86,7 +96,7 @@ def restore(folder: str | Path, target: PyTree, description: dict[str, Any]) -> 
             warnings.warn(f"{error} Trying the one before.", stacklevel=2)
             continue
         _compare(path, manifest, target, description)
-        return step, _from_list(_restore(path), manifest["generators"], target)
+        return step, _from_list(_restore(path, target), manifest["generators"], target)
     raise CheckpointError(f"No usable checkpoint in {folder}. Train first, or name another run folder.")
 
 
@@ -147,27 +157,37 @@ def _is_key(x: Any) -> bool:
     return bool(jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
-def _as_list(state: PyTree) -> dict[str, np.ndarray]:
+def _as_list(state: PyTree) -> dict[str, Any]:
     """Leaves by number: independent of how orbax names the nodes of our pytrees, and of its handling of keys.
 
-    Empty arrays, which orbax refuses, are left out: their shape says all.
+    Empty arrays, which orbax refuses, are left out: their shape says all. Of several processes none has a whole array.
     """
-    leaves = enumerate(jax.tree.leaves(state))
-    return {f"{i:05d}": np.asarray(jax.random.key_data(x) if _is_key(x) else x) for i, x in leaves if np.size(x)}
+    several = jax.process_count() > 1
+    data = ((i, jax.random.key_data(x) if _is_key(x) else x) for i, x in enumerate(jax.tree.leaves(state)))
+    return {f"{i:05d}": x if several else np.asarray(x) for i, x in data if np.size(x)}
 
 
 def _from_list(arrays: dict[str, Any], generators: list[str | None], target: PyTree) -> PyTree:
     shapes = jax.tree.leaves(target)
     leaves = [
-        jax.numpy.asarray(arrays[f"{i:05d}"] if x.size else np.zeros(x.shape, x.dtype)) for i, x in enumerate(shapes)
+        jax.numpy.asarray(arrays[f"{i:05d}"]) if x.size else jax.numpy.zeros(x.shape, x.dtype, device=x.sharding)
+        for i, x in enumerate(shapes)
     ]
     keyed = [x if g is None else jax.random.wrap_key_data(x, impl=g) for x, g in zip(leaves, generators, strict=True)]
     return jax.tree.structure(target).unflatten(keyed)
 
 
-def _restore(path: Path) -> dict[str, Any]:
+def _restore(path: Path, target: PyTree) -> dict[str, Any]:
+    import orbax.checkpoint as ocp
+
+    def how(x: Any) -> Any:
+        if getattr(x, "sharding", None) is None:
+            return ocp.RestoreArgs(restore_type=np.ndarray)
+        return ocp.ArrayRestoreArgs(sharding=x.sharding)
+
+    args = {f"{i:05d}": how(x) for i, x in enumerate(jax.tree.leaves(target)) if x.size}
     try:
-        return _checkpointer().restore((path / "arrays").absolute())
+        return _checkpointer().restore((path / "arrays").absolute(), ocp.args.PyTreeRestore(restore_args=args))
     except Exception as error:  # orbax raises bare exceptions of many kinds on files it cannot read
         raise CheckpointError(f"Checkpoint {path} cannot be read: {error}") from error
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, deployment, num_updates
@@ -22,8 +23,10 @@ from jaxrl.environment import NO_LIMIT, Environment
 from jaxrl.evaluation import evaluate
 from jaxrl.host import checkpoint
 from jaxrl.host.history import History
+from jaxrl.host.processes import of_all, on_primary, primary
 from jaxrl.host.progress import Display, Pace, interruptible
-from jaxrl.host.run_folder import RunFolder, check_loggers, environment_of_run, write_json
+from jaxrl.host.run_folder import RunFolder, RunFolderError, check_loggers, environment_of_run, write_json
+from jaxrl.host.sharding import everywhere, independent, replicated
 from jaxrl.host.training_program import Program
 
 EVALUATION_SEED = 20_240_229  # evaluations draw from their own stream: the same episodes' luck for every run compared
@@ -65,6 +68,7 @@ def fit(
     progress: bool = True,
     on_progress: Callable[[int, dict[str, Any]], None] | None = None,
     extra: dict[str, Any] | None = None,
+    mesh: Mesh | None = None,
 ) -> FitResult:
     """Train `algo` for `total_steps` environment steps a seed, from the host.
 
@@ -84,6 +88,9 @@ def fit(
         overwrite: replace a run in `out`: the files that jaxrl wrote there, no others.
         on_progress: called after each compiled call with the updates done and the last row.
         extra: JSON values to keep in config.json.
+        mesh: of devices, over which seeds and environments are spread; see `sharding.make_mesh`. Of several processes
+            all call `fit` with the same arguments, the first writes the folder, and all must see it. A run may go on
+            on another mesh.
 
     Raises:
         DivergenceError: a single run met NaN or infinity (of several seeds, the ones that did are frozen and reported).
@@ -119,10 +126,10 @@ def fit(
 
     eval_gap = in_updates(eval_every, updates)
     save_gap = in_updates(checkpoint_every, max(updates // 10, 1))
-    program = Program(algo, key, num_seeds, hyper, env_params)
+    program = Program(algo, key, num_seeds, hyper, env_params, mesh)
     if eval_env is None and eval_env_params is None and _of_task(algo, env_params):
         eval_env_params = env_params
-    evaluator = _Evaluator(algo, num_seeds, eval_episodes, eval_env, eval_env_params, eval_max_steps, eval_greedy)
+    evaluator = Evaluator(algo, num_seeds, eval_episodes, eval_env, eval_env_params, eval_max_steps, eval_greedy, mesh)
     if eval_every is not None:
         evaluator.check(program.shapes()[0])
     identity = program.identity()
@@ -134,33 +141,47 @@ def fit(
         run |= {"eval_every": eval_every or 0, "act": {None: None, True: "greedy", False: "sampled"}[eval_greedy]}
         settings |= _recipe(program, eval_env, eval_env_params, run)
     folder = None if out is None else RunFolder(out)
-    with contextlib.nullcontext() if folder is None else folder.locked():
+    writer = folder if primary() else None
+    with contextlib.ExitStack() as held:
         done, carry = 0, None
         if folder is not None:
-            folder.create(settings, resume=resume, overwrite=overwrite)
-            if resume and checkpoint.steps(folder.checkpoints):
+
+            def take() -> None:
+                held.enter_context(folder.locked())
+                folder.create(settings, resume=resume, overwrite=overwrite)
+
+            on_primary(take)
+            there = of_all(max(checkpoint.steps(folder.checkpoints), default=0) if resume else 0)
+            if len(set(there)) > 1:
+                raise RunFolderError(f"{out}: the processes see different checkpoints; the folder must be one for all.")
+            if there[0]:
                 done, carry = checkpoint.restore(folder.checkpoints, program.shapes(), identity)
                 kept = folder.read_config()
                 if done > updates:
                     raise ValueError(
                         f"total_steps={total_steps}: {out} is at step {done * algo.steps_per_update} already."
                     )
-                if kept.get("total_steps") != total_steps:  # the run is made longer
+                if writer is not None and kept.get("total_steps") != total_steps:  # the run is made longer
                     write_json(folder.config, {**kept, "total_steps": total_steps, **(extra or {})})
-            else:  # what is resumed before its first checkpoint may have been another run
+            elif writer is not None:  # what is resumed before its first checkpoint may have been another run
                 write_json(folder.config, settings)
-            folder.truncate(done)
-        history = History(folder, loggers, settings, num_seeds, log_every, algo.steps_per_update)
+            if writer is not None:
+                writer.truncate(done)
+        history = History(writer, loggers, settings, num_seeds, log_every, algo.steps_per_update)
         carry = program.start() if carry is None else carry
         saved = done if done else None
-        with Display(progress, updates, done, algo) as display, interruptible() as interrupted, history:
+        with Display(progress and primary(), updates, done, algo) as display, interruptible() as interrupted, history:
             display.compiling()
             display.compiled(program.compile(carry))
             pace = Pace()
-            while done < updates and not (interrupted.is_set() and done % log_every == 0):  # no row is cut in two
-                gaps = (eval_gap, save_gap, log_every) if interrupted.is_set() else (eval_gap, save_gap)
+            while done < updates:
+                asked = of_all((interrupted.is_set(), pace.updates()))  # processes differ, and must do the same
+                stop = asked[:, 0].any()
+                if stop and done % log_every == 0:  # no row is cut in two
+                    break
+                gaps = (eval_gap, save_gap, log_every) if stop else (eval_gap, save_gap)
                 boundary = min(updates, *((done // gap + 1) * gap for gap in gaps))
-                count = min(boundary - done, pace.updates())
+                count = min(boundary - done, int(asked[0, 1]))
                 with pace.watch(count, done):
                     carry, rows = program.call(carry, done, count)
                     rows = {name: np.asarray(x)[:count] for name, x in rows.items()}
@@ -184,11 +205,11 @@ def fit(
             if folder is not None and done and saved != done:  # interrupted
                 checkpoint.save(folder.checkpoints, done, carry, identity, keep)
         result = FitResult(carry[0], history.metrics(), history.evaluations, program.diverged(carry), done < updates)
-        if folder is not None:
+        if writer is not None:
             ended = {"diverged": result.diverged, "interrupted": result.interrupted}
             steps = done * algo.steps_per_update
             write_json(
-                folder.summary, {"updates": done, "steps": steps, **display.times(), **history.summary(), **ended}
+                writer.summary, {"updates": done, "steps": steps, **display.times(), **history.summary(), **ended}
             )
         return result
 
@@ -232,7 +253,7 @@ def _of_task(algo: Algorithm, env_params: Any) -> bool:
     return env_params is not None and shapes(env_params) == shapes(algo.venv.env.default_params)
 
 
-class _Evaluator:
+class Evaluator:
     """Full episodes of the current policies."""
 
     def __init__(
@@ -244,22 +265,23 @@ class _Evaluator:
         env_params: Any,
         max_steps: int | None,
         greedy: bool | None,
+        mesh: Mesh | None = None,
     ):
         env = algo.venv.env if env is None else env
         env_params = env.default_params if env_params is None else env_params
 
-        def returns(state: Any, keys: Array) -> Array:
-            def one(state, key):
-                policy = algo.policy(state)
-                return evaluate(algo, policy, env, env_params, key, episodes, max_steps, greedy).returns
+        def one(state, key):
+            policy = algo.policy(state)
+            return evaluate(algo, policy, env, env_params, key, episodes, max_steps, greedy).returns
 
-            return one(state, keys) if num_seeds is None else jax.vmap(one)(state, keys)
-
-        self.num_seeds, self.returns = num_seeds, jax.jit(returns)
+        self.num_seeds, self.mesh = num_seeds, mesh
+        returns = one if num_seeds is None else independent(one, mesh, (0, 0), 0)
+        self.returns = jax.jit(returns, out_shardings=None if mesh is None else replicated(mesh))
 
     def keys(self, update: int) -> Array:
         key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), update)
-        return key if self.num_seeds is None else jax.random.split(key, self.num_seeds)
+        keys = key if self.num_seeds is None else jax.random.split(key, self.num_seeds)
+        return everywhere(keys, self.mesh)
 
     def check(self, state: Any) -> None:
         """Trace it on the shapes of a state, so that what cannot be evaluated fails before the training."""

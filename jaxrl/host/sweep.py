@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import json
 import math
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,20 +17,21 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm, complete, names_of, with_fields
+from jaxrl.algorithm import Algorithm, complete, names_of, num_updates, with_fields
 from jaxrl.environment import Environment, strongly_typed
 from jaxrl.host import checkpoint
-from jaxrl.host.fit import DivergenceError, fit
+from jaxrl.host.fit import DivergenceError, Evaluator, fit
+from jaxrl.host.memory import bytes_a_run, footprint, logged, runs_at_once
 from jaxrl.host.run_folder import RunFolder, description, tree_values, write_json
+from jaxrl.host.sharding import check_divides
 from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.training_program import Program
 
 Point = dict[str, int | float]
 """Names of `Hyper` fields, dotted where one is inside another as `curriculum.replay_prob`, and values in one run."""
-
-SHARE = 0.8
-"""Of the free memory, what a sweep may plan with."""
 
 
 def grid(values: Mapping[str, Sequence[int | float]]) -> list[Point]:
@@ -59,35 +59,6 @@ def random_points(values: Mapping[str, Sequence[int | float]], count: int, seed:
     return [{name: draw(options) for name, options in values.items()} for _ in range(count)]
 
 
-def bytes_a_run(algo: Algorithm, hyper: Any = None, env_params: Any = None) -> int:
-    """An upper estimate of the memory one run needs while training: its state thrice and its rollout thrice.
-
-    The state is held before and after a call and while one seed of many may have diverged; losses and their gradients
-    hold a few values for each number of a rollout.
-    """
-    state = jax.eval_shape(lambda: algo.init(jax.random.key(0), hyper, env_params))
-    rollout = jax.eval_shape(algo.collect, state)[1]
-    return 3 * sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves((state, rollout)))
-
-
-def free_memory() -> int:
-    """Bytes that the default device has left; for a CPU what the system, or the container, would still give."""
-    device = jax.local_devices()[0]
-    if device.platform != "cpu":
-        stats = device.memory_stats() or {}
-        if "bytes_limit" in stats:
-            return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    meminfo, group = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
-    if meminfo.exists():
-        free = next(int(line.split()[1]) << 10 for line in meminfo.read_text().splitlines() if "MemAvailable" in line)
-    try:
-        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    except (OSError, ValueError):
-        pass  # no container, or one without a limit
-    return free
-
-
 def sweep(
     algo: Algorithm,
     key: Array,
@@ -107,6 +78,8 @@ def sweep(
     overwrite: bool = False,
     progress: bool = True,
     extra: dict[str, Any] | None = None,
+    memory: int | None = None,
+    mesh: Mesh | None = None,
 ) -> np.ndarray:
     """Train `num_seeds` runs of every point; the mean returns of their final policies, (points, seeds).
 
@@ -116,7 +89,9 @@ def sweep(
         points: see `grid` and `random_points`; all name the same fields, the others are those of `hyper`.
         eval_episodes, eval_max_steps, eval_greedy: as in `fit`.
         out: a folder with one run folder for each program, `runs-<first>-<last>`; None writes nothing.
-        at_once: runs in one program; default: as many as fit the free memory, which a device out of memory halves.
+        at_once: runs in one program; default: as many as fit the memory, which a device out of memory halves.
+        memory: bytes that this process (on a CPU) or a device may have; default what is free. See `jaxrl.host.memory`.
+        mesh: of devices, whose axis `seeds` the runs are spread over; see `sharding.make_mesh`.
         resume: finished programs in `out` are read, not run again; an unfinished one goes on.
 
     Raises ValueError for a field that `Hyper` lacks, points of different fields, no points, a single run that exceeds
@@ -135,6 +110,20 @@ def sweep(
             raise ValueError(f"Points name different settings: {', '.join(points[0])} and {', '.join(point)}.")
     runs = [(point, seed) for point in points for seed in range(num_seeds)]
     keys = jax.random.split(key, num_seeds)
+    parts = 1 if mesh is None else mesh.shape["seeds"]
+    if mesh is not None:
+        check_divides(mesh, "seeds", len(runs), "points x seeds")
+        check_divides(mesh, "seeds", at_once or parts, "at_once")
+
+    def hyper_of(chunk: list[tuple[Point, int]]) -> Any:
+        varied = {name: np.array([point[name] for point, _ in chunk]) for name in points[0]}
+        return with_fields(hyper, varied)
+
+    def needs(count: int) -> int:
+        program = Program(algo, jax.random.split(key, count), count, hyper_of(runs[:count]), env_params, mesh)
+        how = eval_episodes, eval_env, env_params, eval_max_steps, eval_greedy, mesh
+        return footprint(program, Evaluator(algo, count, *how)) + logged(program, num_updates(algo, total_steps))
+
     plan = None if out is None else Path(out) / "plan.json"
     settings = {
         "total_steps": total_steps,
@@ -150,7 +139,7 @@ def sweep(
                     f"{out} holds another sweep: {differs}. Go on with the same settings, or name another folder."
                 )
         else:
-            size = _runs_at_once(len(runs), bytes_a_run(algo, hyper, env_params)) if at_once is None else at_once
+            size = at_once or runs_at_once(len(runs), bytes_a_run(algo, hyper, env_params), needs, memory, parts)
             programs = _programs(0, len(runs), size)
         returns: list[float] = []
         while len(returns) < len(runs):
@@ -164,13 +153,12 @@ def sweep(
                 if not finished["interrupted"]:
                     returns += _with_diverged(finished["evaluation"], finished["diverged"])
                     continue
-            varied = {name: np.array([point[name] for point, _ in chunk]) for name in points[0]}
             try:
                 result = fit(
                     algo,
                     keys[np.array([seed for _, seed in chunk])],
                     total_steps,
-                    hyper=with_fields(hyper, varied),
+                    hyper=hyper_of(chunk),
                     env_params=env_params,
                     num_seeds=len(chunk),
                     eval_every=total_steps,
@@ -184,6 +172,7 @@ def sweep(
                     overwrite=overwrite,
                     progress=progress,
                     extra=extra,
+                    mesh=mesh,
                 )
             except DivergenceError as error:
                 if folder is not None:  # so that resuming does not try again
@@ -193,9 +182,9 @@ def sweep(
                 returns += [math.nan] * len(chunk)
                 continue
             except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error) or len(chunk) == 1:
+                if "RESOURCE_EXHAUSTED" not in str(error) or len(chunk) == parts:
                     raise
-                size = len(chunk) // 2
+                size = max(len(chunk) // 2 // parts, 1) * parts
                 programs = [*(bounds for bounds in programs if bounds[1] <= first), *_programs(first, len(runs), size)]
                 if folder is not None:
                     folder.clear()
@@ -216,19 +205,6 @@ def _programs(first: int, end: int, size: int) -> list[tuple[int, int]]:
 
 def _with_diverged(returns: list[float], diverged: dict[Any, str]) -> list[float]:
     return [math.nan if i in {int(seed) for seed in diverged} else x for i, x in enumerate(returns)]
-
-
-def _runs_at_once(runs: int, bytes_each: int) -> int:
-    """As many as fit, in programs of about equal size. Raises ValueError where not one does."""
-    free = free_memory()
-    fit_in = int(SHARE * free // bytes_each)
-    if fit_in < 1:
-        raise ValueError(
-            f"One run needs about {bytes_each / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free: make the replay or "
-            "the rollout smaller (at_once=1 tries it all the same)."
-        )
-    programs = -(-runs // fit_in)
-    return -(-runs // programs)
 
 
 def table(points: Sequence[Point], returns: np.ndarray) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, check_hyper, complete
 from jaxrl.environment import pytree, strongly_typed
+from jaxrl.host import sharding
 from jaxrl.host.run_folder import description, tree_values
 
 MAX_UPDATES_PER_CALL = 512
@@ -28,8 +31,18 @@ class Watch:
 class Program:
     """The compiled part: `run(carry, first, count)` makes `count` updates and returns their metrics."""
 
-    def __init__(self, algo: Algorithm, key: Array, num_seeds: int | None, hyper: Any, env_params: Any) -> None:
-        self.algo, self.num_seeds, self.env_params = algo, num_seeds, env_params
+    def __init__(
+        self,
+        algo: Algorithm,
+        key: Array,
+        num_seeds: int | None,
+        hyper: Any,
+        env_params: Any,
+        mesh: Mesh | None = None,
+    ) -> None:
+        self.algo, self.num_seeds, self.env_params, self.mesh = algo, num_seeds, env_params, mesh
+        if mesh is not None:
+            sharding.check(mesh, algo, num_seeds)
         hyper = complete(algo, hyper)
         check_hyper(hyper)  # `init` sees it traced
         self.hyper = strongly_typed(hyper)
@@ -51,30 +64,60 @@ class Program:
                     f"hyper{name} has shape {x.shape}; num_seeds={num_seeds} needs {alone} or {shape + alone}."
                 )
         self.axes = jax.tree.map(lambda each: 0 if each else None, batched)
-        self.init = jax.jit(self._init)  # traced once, for shapes and start
-        state = jax.eval_shape(self.init, self.keys, self.hyper)
+        self.begin = jax.jit(self._start)  # traced once, for shapes and start
+        state, watch = jax.eval_shape(self.begin, self.keys, self.hyper)
         self.names = ["loss", *(jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(state.weights))]
+        self.at = whole = None
+        if mesh is not None:  # what the host reads, metrics and where updates diverged, is whole on every device
+            whole = sharding.replicated(mesh)
+            self.at = sharding.shardings(mesh, algo, state, num_seeds), jax.tree.map(lambda _: whole, watch)
+            self.begin = jax.jit(self.begin, out_shardings=self.at)
+        self.jitted = jax.jit(self._run, donate_argnums=0, out_shardings=(self.at, whole))
+        self.afresh = jax.jit(_afresh, out_shardings=self.at)
+        self.merged = jax.jit(_merged, out_shardings=None if self.at is None else self.at[0])
+
+    def _start(self, keys: Array, hyper: Any) -> tuple[Any, Watch]:
+        state = self._init(keys, hyper)
+        shape = () if self.num_seeds is None else (self.num_seeds,)
+        watched = 1 + len(jax.tree.leaves(state.weights))
+        return state, Watch(jnp.full(shape, -1), jnp.zeros((*shape, watched), bool))
 
     def _init(self, keys: Array, hyper: Any) -> Any:
+        def one(key, hyper):
+            return self.algo.init(key, hyper, self.env_params)
+
         if self.num_seeds is None:
-            return self.algo.init(keys, hyper, self.env_params)
-        return jax.vmap(lambda k, h: self.algo.init(k, h, self.env_params), (0, self.axes))(keys, hyper)
+            return one(keys, hyper)
+        return sharding.independent(one, self.mesh, (0, self.axes), 0)(keys, hyper)
 
     def start(self) -> tuple[Any, Watch]:
-        shape = () if self.num_seeds is None else (self.num_seeds,)
-        watch = Watch(jnp.full(shape, -1), jnp.zeros((*shape, len(self.names)), bool))
-        return self.init(self.keys, self.hyper), watch
+        return self.begin(*sharding.everywhere((self.keys, self.hyper), self.mesh))
+
+    def context(self) -> Any:
+        """In which `rollout.spread` knows the mesh, while a program is traced."""
+        return (
+            contextlib.nullcontext() if self.mesh is None else jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh)
+        )
 
     def shapes(self) -> Any:
-        return jax.eval_shape(self.start)
+        """Of a carry, with where its leaves lie on the mesh."""
+        shapes = jax.eval_shape(self.begin, self.keys, self.hyper)
+        if self.mesh is None:
+            return shapes
+        return jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, self.at)
 
     def identity(self) -> dict[str, Any]:
         return {**description(self.algo, self.num_seeds), "hyper": tree_values(self.hyper)}
 
+    @property
+    def jitted(self) -> Any:
+        """`run` before it is compiled; its carry is donated."""
+        return jax.jit(self._run, donate_argnums=0)
+
     def compile(self, carry: Any) -> float:
         """Seconds it took."""
         begin = time.perf_counter()
-        self.run = jax.jit(self._run, donate_argnums=0).lower(carry, 0, 1).compile()
+        self.run = self.jitted.lower(carry, 0, 1).compile()
         return time.perf_counter() - begin
 
     def call(self, carry: Any, first: int, count: int) -> tuple[Any, dict[str, Array]]:
@@ -84,15 +127,16 @@ class Program:
         """
         (state, watch), rows = self.run(carry, first, count)
         for seed in np.flatnonzero(np.asarray(watch.update) > first) if self.num_seeds is not None else ():
-            fresh = jax.tree.map(jnp.copy, state), Watch(jnp.full_like(watch.update, -1), jnp.zeros_like(watch.leaves))
-            (again, _), _ = self.run(fresh, first, int(watch.update[seed]) - first)
-            this = jnp.arange(self.num_seeds) == seed
-            state = jax.tree.map(lambda new, old, this=this: _where(this, new, old), again, state)
+            (again, _), _ = self.run(self.afresh(state, watch), first, int(watch.update[seed]) - first)
+            state = self.merged(again, state, seed)
         return (state, watch), rows
 
     def _run(self, carry: Any, first: Array, count: Array) -> tuple[Any, dict[str, Array]]:
-        one = self._run_one if self.num_seeds is None else jax.vmap(self._run_one, (0, None, None), (0, 1))
-        after, rows = one(carry, first, count)
+        one = self._run_one
+        if self.num_seeds is not None:
+            one = sharding.independent(one, self.mesh, (0, None, None), (0, 1))
+        with self.context():
+            after, rows = one(carry, first, count)
         if self.num_seeds is not None:  # a seed that diverged is as it was before this call; the others go on
             fine = after[1].update < 0
             state = jax.tree.map(lambda new, old: _where(fine, new, old), after[0], carry[0])
@@ -129,6 +173,28 @@ class Program:
         over = (update >= 0) & (first + np.arange(len(rows["loss"])).reshape(-1, *[1] * update.ndim) > update)
         empty = {k: np.nan if np.issubdtype(v.dtype, np.floating) else 0 for k, v in rows.items()}
         return {k: np.where(over, np.asarray(empty[k], v.dtype), v) for k, v in rows.items()}
+
+
+def abstract_update(
+    algo: Algorithm, mesh: Mesh, num_seeds: int | None = None, hyper: Any = None, env_params: Any = None
+) -> tuple[Any, tuple[Any, ...]]:
+    """`(jitted, arguments)` of the program that `fit` runs on this mesh, of shapes alone.
+
+    `jitted.lower(*arguments).compile()` needs none of the mesh's devices to be here: they may be a topology's.
+    """
+    program = Program(algo, jax.random.key(0), num_seeds, hyper, env_params, mesh)
+    count = jax.ShapeDtypeStruct((), jnp.int32, sharding=sharding.replicated(mesh))
+    return program.jitted, (program.shapes(), count, count)
+
+
+def _afresh(state: Any, watch: Watch) -> tuple[Any, Watch]:
+    """A copy in which nothing has diverged."""
+    return jax.tree.map(jnp.copy, state), Watch(jnp.full_like(watch.update, -1), jnp.zeros_like(watch.leaves))
+
+
+def _merged(new: Any, old: Any, seed: Array) -> Any:
+    """The seed of the one among the others of the other."""
+    return jax.tree.map(lambda new, old: _where(jnp.arange(new.shape[0]) == seed, new, old), new, old)
 
 
 def _where(mask: Array, new: Array, old: Array) -> Array:

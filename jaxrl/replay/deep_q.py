@@ -41,7 +41,7 @@ from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, o
 from jaxrl.replay.off_policy import check_ratio, gradient_steps_due, steps_taken
 from jaxrl.replay.ring import Replay
 from jaxrl.replay.sequence import prioritised_sequence, sequence
-from jaxrl.rollout import Ends, rollout
+from jaxrl.rollout import Ends, rollout, spread
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -325,6 +325,7 @@ class Learner:
         keys = tuple(jax.random.split(fast_key(draw_key[0]), (2, config.num_updates))) if self.draws else (None, None)
         replay = self.replay.add(state.replay, rollout.transition)
         batches, indices = self.batches(sample_key, replay, state)
+        batches = spread(batches, 1)
         steps = config.num_steps * config.num_envs
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
         support, gradient = self.support(hyper), jax.grad(objective, has_aux=True)

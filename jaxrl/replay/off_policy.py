@@ -20,7 +20,7 @@ from jaxrl.math import fast_key
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.networks import MLP, active_units, encode
 from jaxrl.replay.ring import Replay
-from jaxrl.rollout import Ends, rollout
+from jaxrl.rollout import Ends, rollout, spread
 from jaxrl.spaces import Discrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -132,6 +132,7 @@ def learn(
     # Drawn outside the branch: what goes into a branch may be copied, and the memory is large.
     batches = replay.sample(fast_key(sample_key), memory, config.num_updates * config.batch_size)
     batches = jax.tree.map(lambda x: x.reshape(config.num_updates, config.batch_size, *x.shape[1:]), batches)
+    batches = spread(batches, 1)
     keys = jax.random.split(fast_key(step_key), config.num_updates)
 
     carry, reports = steps_taken(

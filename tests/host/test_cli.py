@@ -34,7 +34,7 @@ TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.
 SHORT = f"ppo CartPole-v1 {TINY} --params.max-steps 8"
 EVALUATION = "--eval-episodes 2 --eval-max-steps 10 --eval-every 96 --no-progress"
 TRAIN = f"train ppo CartPole-v1 --seeds 2 --total-steps 96 {EVALUATION} {TINY}"
-COMMANDS = ("train", "sweep", "resume", "eval", "render", "export", "plot", "envs", "algos", "bench")
+COMMANDS = ("train", "sweep", "compile", "resume", "eval", "render", "export", "plot", "envs", "algos", "bench")
 
 
 def run_command(command):
@@ -113,7 +113,7 @@ def test_config_says_what_was_run(run):
 @pytest.mark.slow
 def test_tuned_settings_are_the_default_and_can_be_left_out(monkeypatch, tmp_path):
     recipes = []
-    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)
     good("train ppo Acrobot-v1")
     good("train ppo Acrobot-v1 --no-tuned")
     good("train ppo Acrobot-v1 --config.num-envs 2 --hyper.gamma 0.9 --params.max-steps 9 --total-steps 7")
@@ -127,7 +127,7 @@ def test_tuned_settings_are_the_default_and_can_be_left_out(monkeypatch, tmp_pat
 
 def test_parameters_that_are_truth_values_or_switched_off(monkeypatch):
     recipes = []
-    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)
     good("train ppo Asterix-MinAtar --params.no-ramping")
     good("train ppo Quadcopter-Hover-v0 --params.dt 0.02")
     game, flight = (recipe["params"] for recipe in recipes)
@@ -370,7 +370,7 @@ def test_what_names_and_numbers_do_not_say_has_no_recipe():
 
 def test_own_things_by_class_and_by_file(own, monkeypatch):
     recipes = []
-    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append((recipe, out)) or 0)
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append((recipe, out)) or 0)
     good(f"train own_things/learner.py own_things/tanks.py:Tank {TINY}")
     recipe, out = recipes[0]
     assert str(out).startswith("runs/learner-Tank-") and Path(recipe["algo"]).is_absolute()
@@ -513,7 +513,7 @@ def test_a_student_off_policy_under_a_teacher(tmp_path):
 )
 def test_curricula_are_built_from_words(monkeypatch, words):
     recipes = []
-    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)
     env = "CartPole-v1" if "ranges" in words else "Maze-v0"
     good(f"train ppo {env} --curriculum={words} {TINY}")
     algo, hyper, _, params = build(json.loads(json.dumps(recipes[0])))
@@ -583,7 +583,7 @@ def test_help_names_every_command(command):
     assert all(f"jaxrl {name}" in out for name in COMMANDS) and max(map(len, out.splitlines())) <= 120
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("train", "sweep", "envs", "algos")])
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("train", "sweep", "compile", "envs", "algos")])
 def test_help_of_a_command(command):
     assert f"usage: jaxrl {command}" in good(f"{command} --help")
 
@@ -603,7 +603,7 @@ def test_help_of_train_has_every_setting():
 
 def test_parameters_inside_others_have_flags_and_units(monkeypatch):
     recipes = []
-    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)
     words = "ppo Cont-CC-PMSM-v0 --params.max-steps 9"
     good(f"train {words} --params.machine.l-d 0.01 --params.gamma 0.5")
     recipe = json.loads(json.dumps(recipes[0]))
@@ -811,7 +811,7 @@ def test_whole_numbers_are_written_out(word, written):
 
 def test_steps_with_an_exponent(monkeypatch):
     recipes = []
-    monkeypatch.setattr(train, "run_fit", lambda recipe, out, resume: recipes.append(recipe) or 0)
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)
     good("train ppo CartPole-v1 --total-steps 1e5 --hyper.anneal-steps 1e6 --hyper.learning-rate 1e1")
     assert recipes[0]["run"]["total_steps"] == 100_000 and recipes[0]["hyper"]["anneal_steps"] == 1_000_000
     assert recipes[0]["hyper"]["learning_rate"] == 10.0
@@ -839,7 +839,7 @@ def test_a_learning_rate_that_ends_before_the_run_is_told(run, monkeypatch):
     monkeypatch.setattr("jaxrl.host.fit.fit", lambda *a, **k: (_ for _ in ()).throw(ValueError("far enough")))
     said = io.StringIO()
     with contextlib.redirect_stderr(said), pytest.raises(ValueError, match="far enough"):
-        train.run_fit(recipe, run[0], resume=True)
+        train.run_fit(recipe, run[0], train.Devices(), resume=True)
     assert "the learning rate ends at step 64 of 96" in said.getvalue()
 
 

@@ -9,11 +9,13 @@ import pytest
 
 import jaxrl
 from jaxrl.algos import ppo
+from jaxrl.host import memory
 from jaxrl.host import sweep as sweeping
-from jaxrl.host.fit import fit
+from jaxrl.host.fit import Evaluator, fit
 from jaxrl.host.plotting import heat_map
 from jaxrl.host.run_folder import RunFolder, RunFolderError
-from jaxrl.host.sweep import bytes_a_run, grid, random_points, sweep, table
+from jaxrl.host.sweep import grid, random_points, sweep, table
+from jaxrl.host.training_program import Program
 
 CONFIG = ppo.Config(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,))
 RATES = {"learning_rate": [1e-3, 0.1]}
@@ -73,17 +75,29 @@ def test_each_run_is_the_one_that_fit_makes_alone(algo, done):
 @pytest.mark.slow
 @pytest.mark.light
 def test_in_parts_where_memory_is_short(algo, done, monkeypatch, tmp_path):
-    each = bytes_a_run(algo)
-    monkeypatch.setattr(sweeping, "free_memory", lambda: int(2.9 * each / sweeping.SHARE))
+    varied = ppo.Hyper(learning_rate=np.array([1e-3, 1e-3, 0.1, 0.1]))
+    evaluator = Evaluator(algo, 4, 4, None, None, 20, None)
+    each = memory.footprint(Program(algo, KEY, 4, varied, None), evaluator) / 4
+    monkeypatch.setattr(memory, "free_memory", lambda: int(2.9 * each / memory.SHARE))
+    monkeypatch.setattr(sweeping, "bytes_a_run", lambda *_: 2**40)  # so small a run is let pass without compiling
     sweep(algo, KEY, 64, grid(RATES), out=tmp_path, **SETTINGS)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["plan.json", "runs-0000-0001", "runs-0002-0003"]
     rows = [(tmp_path / f"runs-{name}" / "metrics.jsonl").read_text() for name in ("0000-0001", "0002-0003")]
     losses = np.concatenate([[json.loads(line)["loss"] for line in text.splitlines()] for text in rows], 1)
     whole = [json.loads(x)["loss"] for x in (done[1] / "runs-0000-0003" / "metrics.jsonl").read_text().splitlines()]
     np.testing.assert_allclose(losses, whole, rtol=2e-4)
-    monkeypatch.setattr(sweeping, "free_memory", lambda: each // 2)
-    with pytest.raises(ValueError, match="One run needs about .* GiB .* are free"):
+    monkeypatch.setattr(memory, "free_memory", lambda: int(each / 2))
+    with pytest.raises(ValueError, match="One run needs about .* GiB .* can be planned with"):
         sweep(algo, KEY, 64, grid(RATES), **SETTINGS)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_many_seeds_of_one_setting_in_programs(algo, tmp_path):
+    returns = sweep(algo, KEY, 32, [{}], out=tmp_path, at_once=2, **{**SETTINGS, "num_seeds": 3})
+    assert returns.shape == (1, 3) and np.isfinite(returns).all()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["plan.json", "runs-0000-0001", "runs-0002-0002"]
+    assert "| mean |" in table([{}], returns)
 
 
 def test_halves_what_the_device_refuses(algo, monkeypatch, capsys):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jaxrl.host.cli.bench import bench
+from jaxrl.host.cli.compile import compile_command
 from jaxrl.host.cli.evaluate import evaluate_command
 from jaxrl.host.cli.export import export_command
 from jaxrl.host.cli.flags import USAGE, UsageError
@@ -120,6 +121,7 @@ def cache_compilations() -> None:
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "sweep": sweep_command,
+    "compile": compile_command,
     "resume": resume,
     "eval": evaluate_command,
     "render": render,

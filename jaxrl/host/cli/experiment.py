@@ -48,7 +48,8 @@ def experiment(command: str, args: list[str], flags: type, several: bool = False
     )
     title = f"{command.capitalize()} {algo_name} on {env_id}."
     parsed = parse(cls, args[2:], f"jaxrl {command} {algo_name} {env_id}", title)
-    total = (known.total_steps if known else 500_000) if parsed.run.total_steps is None else parsed.run.total_steps
+    asked = getattr(parsed.run, "total_steps", None)
+    total = (known.total_steps if known else 500_000) if asked is None else asked
     recipe = {
         "algo": algo_name,
         "env_id": env_id,

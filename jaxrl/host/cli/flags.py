@@ -12,6 +12,7 @@ USAGE = """usage: jaxrl COMMAND ...
 
   jaxrl train ALGO ENV     train and write a run folder     jaxrl train ppo CartPole-v1 --seeds 8 --out runs/x
   jaxrl sweep ALGO ENV     a grid of settings x seeds       jaxrl sweep ppo CartPole-v1 --hyper.gamma 0.9 0.99
+  jaxrl compile ALGO ENV   ask a TPU's or GPU's compiler    jaxrl compile ppo CartPole-v1 --for tpu-v5e
   jaxrl resume RUN         go on where a run stopped, bit for bit
   jaxrl eval RUN           full episodes of the trained policies
   jaxrl render RUN         a GIF or MP4 of the trained policy
@@ -22,7 +23,7 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl bench [ENV...]     random-action steps per second on this machine
   jaxrl help, --version
 
-`jaxrl COMMAND --help` lists a command's flags; for train and sweep, name the algorithm and environment first.
+`jaxrl COMMAND --help` lists a command's flags; for train, sweep and compile, name the algorithm and environment first.
 `--curriculum NAME` lets a curriculum choose the levels: jaxrl train ppo_rnn Maze-v0 --curriculum plr"""
 
 
@@ -78,6 +79,13 @@ def positional() -> Any:
     import tyro
 
     return tyro.conf.Positional
+
+
+def called(name: str) -> Any:
+    """Marks a field whose flag has another name, as `--for`, which no field can have."""
+    import tyro
+
+    return tyro.conf.arg(name=name)
 
 
 def flat(cls: type) -> Any:

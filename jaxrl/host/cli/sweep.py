@@ -29,7 +29,11 @@ class SweepFlags:
     act: Act | None = None
     """How the policy acts. Default: as the algorithm is deployed, which the result says."""
     at_once: int | None = None
-    """Runs in one program. Default: as many as fit the free memory."""
+    """Runs in one program. Default: as many as fit the memory."""
+    memory: str | None = None
+    """What may be used, as 8GB: by the process, or of an accelerator's a device. Default: what is free."""
+    mesh: str | None = None
+    """Devices, as seeds=4: over which the runs are spread."""
     overwrite: bool = False
     """Replace a sweep that is already in the folder."""
     resume: bool = False
@@ -42,9 +46,11 @@ class SweepFlags:
 def sweep_command(args: list[str]) -> int:
     import jax
 
+    from jaxrl.host.memory import bytes_in
     from jaxrl.host.plotting import heat_map
     from jaxrl.host.recipe import build
     from jaxrl.host.run_folder import write_json
+    from jaxrl.host.sharding import make_mesh
     from jaxrl.host.sweep import grid, random_points, sweep, table
 
     parsed, recipe = experiment("sweep", args, SweepFlags, several=True)
@@ -56,8 +62,11 @@ def sweep_command(args: list[str]) -> int:
         varied |= {(whose, name): options for name, options in values.items() if len(options) > 1}
         if values:
             part["hyper"] = {name: options[0] for name, options in values.items()}
-    if not varied:
-        raise UsageError("sweep needs a setting with several values, as in --hyper.learning-rate 1e-4 3e-4 1e-3.")
+    if not varied and run.memory is None and run.at_once is None:
+        raise UsageError(
+            "sweep needs a setting with several values, as in --hyper.learning-rate 1e-4 3e-4 1e-3 (or --memory, to "
+            "train many --seeds of one in parts)."
+        )
     name, total = folder_name(recipe), recipe["total_steps"]
     out = run.out or Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     algo, hyper, task, params = build(recipe)
@@ -82,6 +91,8 @@ def sweep_command(args: list[str]) -> int:
             resume=run.resume,
             overwrite=run.overwrite,
             progress=run.progress,
+            memory=None if run.memory is None else bytes_in(run.memory),
+            mesh=None if run.mesh is None else make_mesh(run.mesh),
         )
     except KeyboardInterrupt:
         print(f"Interrupted; what was done is saved. Go on with the same words, --out {out} and --resume.")
@@ -92,5 +103,6 @@ def sweep_command(args: list[str]) -> int:
     (out / "table.md").write_text(f"# {name}, {total:,} steps, {run.seeds} seeds\n\n{text}\n")
     print(text)
     print(f"folder   {out}")
-    print(f"heat map {heat_map(points, returns, out / 'heat_map.png')}")
+    if varied:
+        print(f"heat map {heat_map(points, returns, out / 'heat_map.png')}")
     return 0

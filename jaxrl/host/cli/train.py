@@ -10,18 +10,38 @@ from typing import Annotated, Any, Literal
 
 from jaxrl.host.cli.evaluate import summary
 from jaxrl.host.cli.experiment import episode_cap, experiment, folder_name
-from jaxrl.host.cli.flags import WORDS, Act, greedy_of, parse, positional
+from jaxrl.host.cli.flags import WORDS, Act, UsageError, greedy_of, parse, positional
 from jaxrl.host.cli.render import render_run
 
 
+@dataclasses.dataclass(kw_only=True)
+class Devices:
+    """Where a run is computed; what comes out does not depend on it."""
+
+    mesh: str | None = None
+    """Devices, as seeds=4,envs=2: over which seeds and environments are spread. Default: one device, or with
+    --distributed seeds (of one seed, environments) over all."""
+    distributed: bool = False
+    """One of several processes that train together; who they are is said below, by JAX_COORDINATOR_ADDRESS,
+    JAX_NUM_PROCESSES and JAX_PROCESS_ID, or by the cluster (Slurm, Open MPI, Kubernetes, Cloud TPU)."""
+    coordinator: str | None = None
+    """HOST:PORT of the first process."""
+    processes: int | None = None
+    """How many there are."""
+    rank: int | None = None
+    """Which of them this is, from 0."""
+
+
 @dataclasses.dataclass
-class TrainFlags:
+class TrainFlags(Devices):
     """What `train` takes beside the algorithm's and the environment's own settings."""
 
     out: Path | None = None
     """Run folder. Default: runs/<algo>-<env>-<time>."""
     seeds: int = 1
     """Runs trained at once, as one program."""
+    memory: str | None = None
+    """What may be used, as 8GB: more --seeds than fit are refused, and how many do is said."""
     seed: int = 0
     """Of the first; each seed gives other runs."""
     total_steps: int | None = None
@@ -49,16 +69,22 @@ class TrainFlags:
 
 
 def train(args: list[str]) -> int:
+    meet(args)
     parsed, recipe = experiment("train", args, TrainFlags)
     run: TrainFlags = parsed.run
+    if run.distributed and run.out is None:
+        raise UsageError("--distributed needs --out, a folder that all processes see.")
     out = run.out or Path("runs") / f"{folder_name(recipe)}-{time.strftime('%Y%m%d-%H%M%S')}"
-    recipe["run"] = {**dataclasses.asdict(run), "out": str(out), "total_steps": recipe.pop("total_steps")}
-    return run_fit(recipe, out, resume=False)
+    of_run = {name: value for name, value in dataclasses.asdict(run).items() if name not in OF_DEVICES}
+    recipe["run"] = {**of_run, "out": str(out), "total_steps": recipe.pop("total_steps")}
+    return run_fit(recipe, out, run, resume=False)
 
 
 def resume(args: list[str]) -> int:
+    meet(args)
+
     @dataclasses.dataclass
-    class Resume:
+    class Resume(Devices):
         run: Annotated[Path, positional()]
         """Run folder."""
         total_steps: int | None = None
@@ -78,7 +104,7 @@ def resume(args: list[str]) -> int:
         if run["eval_every"] is None:
             run["eval_every"] = max(1, run["total_steps"] // 10)  # as often as so far
         run["total_steps"] = flags.total_steps
-    return run_fit(recipe, flags.run, resume=True)
+    return run_fit(recipe, flags.run, flags, resume=True)
 
 
 def key_data(kept: dict[str, Any]) -> dict[str, Any]:
@@ -88,12 +114,57 @@ def key_data(kept: dict[str, Any]) -> dict[str, Any]:
     return {"key_bits_array": np.asarray(kept["data"], np.uint32), "impl": kept["impl"]}
 
 
-def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
+OF_DEVICES = tuple(field.name for field in dataclasses.fields(Devices))
+
+
+def meet(args: list[str]) -> None:
+    """Join the other processes if the words say `--distributed`: before jax is used, and so before they are parsed."""
+    import argparse
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--distributed", action="store_true")
+    parser.add_argument("--coordinator")
+    parser.add_argument("--processes", type=int)
+    parser.add_argument("--rank", type=int)
+    try:
+        said = parser.parse_known_args(args)[0]
+    except argparse.ArgumentError as error:
+        raise UsageError(str(error)) from error
+    if said.distributed:
+        from jaxrl.host import processes
+
+        processes.join(said.coordinator, said.processes, said.rank)
+    elif (said.coordinator, said.processes, said.rank) != (None, None, None):
+        raise UsageError("--coordinator, --processes and --rank belong to --distributed.")
+
+
+def mesh_of(devices: Devices, num_seeds: int | None) -> Any:
+    """The mesh that the flags ask for, if any."""
+    import jax
+
+    from jaxrl.host.sharding import make_mesh
+
+    if devices.mesh is not None:
+        return make_mesh(devices.mesh)
+    if not devices.distributed:
+        return None
+    return make_mesh({"seeds" if (num_seeds or 1) > 1 else "envs": jax.device_count()})
+
+
+def run_fit(recipe: dict[str, Any], out: Path, devices: Devices, *, resume: bool) -> int:
     """Train what a recipe says, into a run folder; returns the exit status."""
+    from jaxrl.host import processes
+
+    with processes.lost(f"Start all of them again, with `jaxrl resume {out}` in place of `jaxrl train`."):
+        return _run_fit(recipe, out, devices, resume)
+
+
+def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) -> int:
     import jax
     import numpy as np
 
     from jaxrl.algorithm import deployment
+    from jaxrl.host import processes
     from jaxrl.host.fit import fit
     from jaxrl.host.recipe import build
 
@@ -105,13 +176,16 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
         print(f"the learning rate ends at step {hyper.anneal_steps} of {total} (--hyper.anneal-steps)", file=sys.stderr)
     eval_every = max(1, total // 10) if run["eval_every"] is None else (run["eval_every"] or None)
     key = jax.random.key(run["seed"]) if "seed" in run else jax.random.wrap_key_data(**key_data(run["key"]))
+    num_seeds, mesh = run.get("num_seeds", run["seeds"]), mesh_of(devices, run.get("num_seeds", run["seeds"]))
+    if run.get("memory") is not None:
+        _check_memory(run, num_seeds, algo, key, hyper, params, mesh)
     result = fit(
         algo,
         key,
         total,
         hyper=hyper,
         env_params=params,
-        num_seeds=run.get("num_seeds", run["seeds"]),
+        num_seeds=num_seeds,
         eval_every=eval_every,
         eval_episodes=run["eval_episodes"],
         eval_env=task,
@@ -127,7 +201,10 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
         overwrite=run.get("overwrite", False) and not resume,
         progress=run["progress"],
         extra={"recipe": recipe},
+        mesh=mesh,
     )
+    if not processes.primary():
+        return 130 if result.interrupted else 0
     if result.interrupted:
         print(f"Interrupted; what was done is saved. Go on with: jaxrl resume {out}")
         return 130
@@ -144,3 +221,22 @@ def run_fit(recipe: dict[str, Any], out: Path, *, resume: bool) -> int:
     if run.get("video"):
         print(f"video      {render_run(out, out / 'media' / 'policy.gif', 0, None, greedy_of(run['act']))}")
     return 0
+
+
+def _check_memory(run: dict[str, Any], seeds: int | None, algo: Any, key: Any, hyper: Any, params: Any, mesh: Any):
+    """Raise ValueError unless so many seeds fit into the memory that was stated."""
+    import jax
+
+    from jaxrl.host.memory import bytes_a_run, bytes_in, footprint, runs_at_once
+    from jaxrl.host.training_program import Program
+
+    def needs(count: int) -> int:
+        return footprint(Program(algo, jax.random.split(key, count), count, hyper, params, mesh))
+
+    total, parts = seeds or 1, 1 if mesh is None else mesh.shape["seeds"]
+    fit_in = runs_at_once(total, bytes_a_run(algo, hyper, params), needs, bytes_in(run["memory"]), parts)
+    if fit_in < total:
+        raise ValueError(
+            f"--seeds {total} do not fit into {run['memory']}, {fit_in} do: `jaxrl sweep` with the same words trains "
+            "them one part after the other."
+        )

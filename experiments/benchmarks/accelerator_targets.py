@@ -1,0 +1,252 @@
+"""What the compilers of a TPU and a GPU make of the library's programs, on a machine that has neither.
+
+A row is a rollout of 128 steps of 4,096 environments under random actions (an id), or one update of an algorithm
+(`algo:id,field=value`), compiled by the plug-ins of two virtual environments, each in a process of its own. Rows are
+kept one by one, with a fingerprint of the library's sources, in results/accelerator_targets.json: what is there of the
+same sources is not compiled again, so that the command goes on where it was stopped. The table of docs/accelerators.md
+is written from them.
+
+Run: `make test-targets`, or with other virtual environments
+`python experiments/benchmarks/accelerator_targets.py --tpu TPU/bin/python --gpu GPU/bin/python --only short`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import hashlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = pathlib.Path(__file__).with_name("results") / "accelerator_targets.json"
+PAGE = ROOT / "docs" / "accelerators.md"
+NUM_ENVS, STEPS = 4096, 128
+
+SHORT = (
+    *("CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "Cont-CC-PMSM-v0", "Breakout-MinAtar"),
+    *("Quadcopter-Hover-v0", "MiniGrid-DoorKey-8x8-v0", "Maze-v0", "MiniGrid-FourRooms-v0", "MiniGrid-MultiRoom-N6-v0"),
+    *("FrozenLake-v1", "BabyAI-GoToLocal-v0", "GridWorld-v0", "XLand-MiniGrid-R1-9x9", "Game2048-v0", "StumpWalker-v0"),
+    *("BernoulliBandit-v0", "RestlessBandit-v0", "Catch-bsuite", "ProcMaze-v0", "Fishery-v0"),
+    *("ppo:CartPole-v1,num_envs=2048,num_steps=64", "ppo:MiniGrid-DoorKey-8x8-v0,num_envs=2048,num_steps=64"),
+    *("ppo_rnn:CartPole-v1", "dqn:CartPole-v1", "sac:Pendulum-v1", "pqn:CartPole-v1", "a2c:CartPole-v1"),
+)
+"""One environment of each family, those with a bar, and an algorithm of each kind: `--only short`."""
+
+
+def every() -> list[str]:
+    """The rows of `SHORT`, one environment of each other class, and every other algorithm that trains on spaces."""
+    from jaxrl import list_algos, registry
+
+    table = registry.environments()
+    classes = {str(table[spec].target) for spec in SHORT if ":" not in spec}
+    first = {str(entry.target): id for id, entry in sorted(table.items(), reverse=True)}
+    first = {cls: id for cls, id in first.items() if cls.startswith("jaxrl.envs.")}  # a user's are left out
+    algos = {spec.partition(":")[0] for spec in SHORT if ":" in spec}
+    actions = {name: registry.algo_actions(name) for name in list_algos()}
+    tasks = {n: "CartPole-v1" if "Discrete" in a else "Pendulum-v1" for n, a in actions.items() if a and n not in algos}
+    return [
+        *SHORT,
+        *sorted(id for cls, id in first.items() if cls not in classes),
+        *(f"{n}:{t}" for n, t in tasks.items()),
+    ]
+
+
+# ---- programs
+
+
+def program(spec: str) -> tuple[Any, tuple[Any, ...]]:
+    """`(function, arguments as shapes)` of a row."""
+    return _update(spec) if ":" in spec else _rollout(spec)
+
+
+def _rollout(id: str) -> tuple[Any, tuple[Any, ...]]:
+    """Observations are not kept: a step's, its rewards' and its resets' cost, as `docs/accelerators.md` says."""
+    import jax
+
+    import jaxrl
+    from jaxrl.wrappers import agents_as_slots
+
+    env, params = jaxrl.make(id)
+    venv, space = jaxrl.vectorize(env, NUM_ENVS), env.action_space(params)
+    venv = agents_as_slots(venv) if env.num_agents > 1 else venv
+
+    def roll(key, state, params):
+        def body(state, key):
+            act_key, step_key = jax.random.split(key)
+            action = jax.vmap(space.sample)(jax.random.split(act_key, venv.num_envs))
+            ts = venv.step(step_key, state, action, params)
+            return ts.state, (ts.reward, ts.terminated)
+
+        return jax.lax.scan(body, state, jax.random.split(key, STEPS))
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return roll, (key, jax.eval_shape(venv.reset, key, params)[1], params)
+
+
+def _update(spec: str) -> tuple[Any, tuple[Any, ...]]:
+    import jax
+
+    import jaxrl
+
+    name, _, rest = spec.partition(":")
+    id, *fields = rest.split(",")
+    module = jaxrl.get_algo(name)
+    settings = {key: int(value) for key, value in (field.split("=") for field in fields)}
+    algo = module.make(jaxrl.make(id)[0], module.Config(**settings))
+    return algo.update, (jax.eval_shape(lambda: algo.init(jax.random.key(0))),)
+
+
+def own(spec: str, target: str) -> dict[str, Any]:
+    """The row of a program, in this process."""
+    from jaxrl.host.ahead import compile_for
+
+    report = compile_for(*program(spec), target)
+    each = None
+    if ":" not in spec:  # what a step costs: a round of the loop over them
+        each = next(loop for loop in report.loops if loop.depth == 0 and loop.rounds == STEPS)
+    seconds = report.estimated_seconds if each is None else report.seconds_of(each)
+    return {
+        "compile_seconds": report.compile_seconds,
+        "kernels": report.kernels_run if each is None else each.kernels,
+        "conditionals": report.conditionals,
+        "loops": [loop.rounds for loop in report.loops],
+        "scratch": report.memory.temporaries,
+        "needed": report.memory.needed,
+        "bytes_accessed": report.bytes_accessed,
+        "optimal_seconds": report.optimal_seconds,
+        "estimated_seconds": seconds,
+        "unestimated": sum(report.unestimated.values()) / max(report.kernels_run, 1),
+        "host_transfers": list(report.host_transfers),
+    }
+
+
+# ---- rows
+
+
+def fingerprint() -> str:
+    """Of the sources that a compiled program is made of, and of what reads it."""
+    hashed = hashlib.sha256()
+    for folder in ("jaxrl", "envs", "algos"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if "host" not in path.parts or path.name == "hlo.py":
+                hashed.update(path.read_bytes())
+    return hashed.hexdigest()[:12]
+
+
+def compiled(python: str, spec: str, target: str, limit: float) -> dict[str, Any]:
+    """The row, or what went wrong."""
+    command = [python, __file__, "--own", spec, target]
+    env = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=env, cwd=ROOT, start_new_session=True, **pipes) as process:
+        try:
+            out, err = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            return {"error": f"not done after {limit:g} s"}
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        return {"error": (err.strip().splitlines() or [f"status {process.returncode}"])[-1][:300]}
+    return json.loads(out.splitlines()[-1])
+
+
+def wanted(patterns: list[str]) -> list[str]:
+    """The rows that are asked for: all, the short list, or those that fit a pattern."""
+    if patterns == ["short"]:
+        return list(SHORT)
+    rows = every()
+    found = [spec for spec in rows if not patterns or any(fnmatch.fnmatch(spec, p) for p in patterns)]
+    return found or patterns  # rows that no list has
+
+
+# ---- the page
+
+
+def write_page(kept: dict[str, Any]) -> None:
+    """Put the tables between the marks of the page."""
+    text = PAGE.read_text()
+    begin, end = "<!-- rows -->\n", "<!-- end of rows -->"
+    before, _, rest = text.partition(begin)
+    PAGE.write_text(f"{before}{begin}\n{tables(kept)}\n{end}{rest.partition(end)[2]}")
+
+
+def tables(kept: dict[str, Any]) -> str:
+    """Markdown of all rows: steps of environments, then updates."""
+    now, rows = fingerprint(), kept["rows"]
+    specs = {key.partition(" ")[0]: None for key in rows}
+    ordered = [spec for spec in SHORT if spec in specs] + [spec for spec in sorted(specs) if spec not in SHORT]
+    lines = []
+    for title, chosen in (
+        (f"A step of {NUM_ENVS:,} environments", [s for s in ordered if ":" not in s]),
+        ("An update", [s for s in ordered if ":" in s]),
+    ):
+        lines += [
+            f"**{title}** ({kept['tpu']} | {kept['gpu']})",
+            "",
+            "| | compile s | kernels | cond. | loops | unknown | scratch MB | optimal us | estimated us "
+            "| GPU compile s | kernels | cond. | loops | unknown | scratch MB |",
+            "|---|" + "---|" * 14,
+        ]
+        for spec in chosen:
+            tpu, gpu = (rows.get(f"{spec} {kept[kind]}") for kind in ("tpu", "gpu"))
+            old = " (older sources)" if any(row and row["sources"] != now for row in (tpu, gpu)) else ""
+            lines.append(f"| {spec.replace(',', ', ')}{old} | " + " | ".join([*_cells(tpu, True), *_cells(gpu)]) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _cells(row: dict[str, Any] | None, times: bool = False) -> list[str]:
+    blank = 8 if times else 6
+    if row is None or "error" in row:
+        return ["not compiled" if row is None else row["error"].replace("|", "/")] + [""] * (blank - 1)
+    unknown = sum(rounds is None for rounds in row["loops"])
+    cells = [f"{row['compile_seconds']:.0f}", f"{row['kernels']:,}", str(row["conditionals"])]
+    cells += [str(len(row["loops"]) - unknown), str(unknown), f"{row['scratch'] / 1e6:,.1f}"]
+    if times:
+        optimal = row["optimal_seconds"]
+        cells.append("-" if optimal is None or optimal < 0 else f"{optimal * 1e6:,.1f}")
+        cells.append(f"{row['estimated_seconds'] * 1e6:,.1f}")
+    return cells
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=[], help="`short`, patterns of rows, or rows of your own")
+    parser.add_argument("--tpu", default=None, help="a Python that has libtpu")
+    parser.add_argument("--gpu", default=None, help="a Python that has the CUDA plug-in")
+    parser.add_argument("--targets", nargs=2, default=["tpu-v5e", "h100"], metavar=("TPU", "GPU"))
+    parser.add_argument("--limit", type=float, default=900, help="seconds a program")
+    parser.add_argument("--own", nargs=2, help="internal")
+    args = parser.parse_args()
+    if args.own:
+        print(json.dumps(own(*args.own)))
+        return 0
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": {}}
+    kept |= dict(zip(("tpu", "gpu"), args.targets, strict=True))
+    failed, now = [], fingerprint()
+    for spec in wanted(args.only):
+        for python, target in zip((args.tpu, args.gpu), args.targets, strict=True):
+            key = f"{spec} {target}"
+            before = kept["rows"].get(key)
+            if python is None or (before and before["sources"] == now and "error" not in before):
+                continue
+            row = compiled(python, spec, target, args.limit)
+            kept["rows"][key] = {**row, "sources": now, "date": time.strftime("%Y-%m-%d")}
+            RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+            failed += [f"{key}: {row['error']}"] if "error" in row else []
+            print(f"{key:60} {row.get('error') or ' | '.join(_cells(row, target.startswith('tpu')))}", flush=True)
+    write_page(kept)
+    print("\n".join(failed), file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""The program of a training run, compiled ahead of time: in this process, or in one that a limit of time can end.
+
+`python -m jaxrl.host.ahead` is that process: it reads a job (JSON: `recipe`, `seeds`, `target`) and writes the answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from jaxrl.host.ahead.compilation import DoesNotFitError, Report, compile_for
+from jaxrl.host.ahead.hlo import Loop
+from jaxrl.host.ahead.targets import MissingPluginError, topology_devices
+
+
+@dataclasses.dataclass(frozen=True)
+class RunReport:
+    """What a compiler says of the program that `fit` calls: a loop of as many updates as the host asks for."""
+
+    report: Report
+    steps: int  # of environments in an update, all seeds and devices
+
+    @property
+    def update(self) -> Loop:
+        """The loop of updates."""
+        return max((x for x in self.report.unknown_loops if x.depth == 0), key=lambda loop: loop.kernels)
+
+    @property
+    def seconds(self) -> float | None:
+        """An update, estimated; None where the compiler gives no figures."""
+        return self.report.seconds_of(self.update)
+
+    @property
+    def waits(self) -> tuple[Loop, ...]:
+        """Loops of unknown length inside an update."""
+        return tuple(loop for loop in self.report.unknown_loops if loop is not self.update)
+
+
+def compile_run(recipe: dict[str, Any], seeds: int, target: str) -> RunReport:
+    """Compile what `jaxrl train` would run of a recipe, from shapes alone, its seeds split among the target's devices.
+
+    Raises ValueError, MissingPluginError and DoesNotFitError as `compile_for`, and ValueError for seeds that do not
+    divide among the devices.
+    """
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    from jaxrl.host.recipe import build
+    from jaxrl.host.training_program import Program
+
+    devices = topology_devices(target)
+    if seeds % len(devices):
+        raise ValueError(f"--seeds {seeds}: they are split among the {len(devices)} devices of {target}, evenly.")
+    algo, hyper, _, params = build(recipe)
+    program = Program(algo, jax.random.key(0), seeds, hyper, params)
+    mesh = Mesh(np.array(devices), ("seeds",))
+    split, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("seeds",), ()))
+    report = compile_for(program.jitted, (program.shapes(), 0, 1), target, (split, whole, whole))
+    return RunReport(report, algo.steps_per_update * seeds)
+
+
+def within(seconds: int | float, recipe: dict[str, Any], seeds: int, target: str) -> RunReport:
+    """`compile_run` in a process of its own, which is ended after so many seconds.
+
+    Raises what `compile_run` raises, TimeoutError, and ChildProcessError where the compiler itself broke.
+    """
+    job = json.dumps({"recipe": recipe, "seeds": seeds, "target": target})
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command, env = [sys.executable, "-m", "jaxrl.host.ahead"], {**os.environ, "JAX_PLATFORMS": "cpu"}
+    with subprocess.Popen(command, env=env, start_new_session=True, **pipes) as process:
+        try:
+            out, err = process.communicate(job, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(
+                f"{target}: the compiler was not done after {seconds:g} s and was ended (--limit): give it longer, or "
+                "ask for a smaller program."
+            ) from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # with the assemblers that it may have started
+    if process.returncode < 0:
+        name = signal.Signals(-process.returncode).name
+        raise ChildProcessError(
+            f"{target}: the compiler was ended by {name}; the memory of this machine may be too small."
+        )
+    try:
+        answer = json.loads(out.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise ChildProcessError(f"{target}: the compiler broke:\n{err.strip()[-2000:]}") from None
+    if "report" in answer:
+        return RunReport(Report.from_json(answer["report"]), answer["steps"])
+    if answer["error"] == "DoesNotFitError":
+        raise DoesNotFitError(target, answer["needed"], answer["available"])
+    raise _ERRORS[answer["error"]](answer["message"])
+
+
+_ERRORS = {cls.__name__: cls for cls in (MissingPluginError, ValueError, TypeError, NotImplementedError, OSError)}
+
+
+def main() -> int:
+    """Answer the job on stdin: one line of JSON, the report or a user's error; others leave a traceback."""
+    job = json.load(sys.stdin)
+    try:
+        run = compile_run(job["recipe"], job["seeds"], job["target"])
+        answer = {"report": run.report.to_json(), "steps": run.steps}
+    except DoesNotFitError as error:
+        answer = {"error": "DoesNotFitError", "needed": error.needed, "available": error.available}
+    except tuple(_ERRORS.values()) as error:
+        name = next(name for name, cls in _ERRORS.items() if isinstance(error, cls))
+        answer = {"error": name, "message": str(error)}
+    print(json.dumps(answer))
+    return 0
+
+
+def largest(
+    attempt: Callable[[int], RunReport], start: int, say: Callable[[str], None] = lambda text: None
+) -> tuple[int, RunReport]:
+    """The largest count that fits, to within an eighth of a power of two, and its report.
+
+    Powers of two first: from that at or below `start`, up by as many doublings as the memory left would hold if all of
+    it grew with the count, or down by one, until one fits and its double does not; then three halvings between them.
+
+    Raises DoesNotFitError where not even one fits, and ValueError where memory does not grow with the count.
+    """
+    best: dict[int, RunReport] = {}
+    failed = math.inf
+
+    def fits(count: int) -> bool:
+        nonlocal failed
+        try:
+            best[count] = attempt(count)
+        except DoesNotFitError as error:
+            failed = min(failed, count)
+            say(f"{count:,}: {error.needed / error.available:.0%} of the memory, too much")
+            if count == 1:
+                raise
+            return False
+        memory = best[count].report.memory
+        say(f"{count:,}: {memory.needed / memory.available:.0%} of the memory")
+        return True
+
+    count = 2 ** int(math.log2(start))
+    while not fits(count):
+        count //= 2
+    while 2 * count < failed:
+        memory = best[count].report.memory
+        doublings = max(1, int(math.log2(memory.available / memory.needed)))
+        while not fits(count << doublings):
+            doublings -= 1
+            if not doublings:
+                break
+        if doublings and best[count << doublings].report.memory.needed <= memory.needed:
+            raise ValueError(
+                f"--largest: memory does not grow with it: {count << doublings:,} need no more than {count:,}."
+            )
+        count <<= doublings
+    low, high = count, 2 * count
+    while high - low > max(1, count // 8):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low, best[low]

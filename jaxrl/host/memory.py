@@ -1,0 +1,153 @@
+"""How many runs fit into memory at once, from what the compiler says that two programs of different sizes need."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxrl.algorithm import Algorithm
+
+SHARE = 0.8
+"""Of the memory, what may be planned with."""
+
+SIZES = 16, 32
+"""Runs a device in the two programs; in between and beyond, memory is taken as linear."""
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def bytes_in(words: str) -> int:
+    """`8GB`, `512MiB` or a number of bytes. Raises ValueError for other words."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?", words.strip().upper())
+    if found is None or found[2] not in UNITS or float(found[1]) == 0:
+        raise ValueError(f"memory={words!r}: it is written as 8GB or 512MiB.")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def resident() -> int:
+    """Bytes of memory that this process has now; 0 where the system does not say."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
+
+
+def free_memory() -> int:
+    """Bytes that a device has left; for a CPU what the system, or the container, would still give."""
+    device = jax.local_devices()[0]
+    if device.platform != "cpu":
+        stats = device.memory_stats() or {}
+        if "bytes_limit" in stats:
+            return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    meminfo, group = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+    if meminfo.exists():
+        free = next(int(line.split()[1]) << 10 for line in meminfo.read_text().splitlines() if "MemAvailable" in line)
+    try:
+        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):
+        pass  # no container, or one without a limit
+    return free
+
+
+def left_of(memory: int | None) -> int:
+    """Bytes for programs, of what this process may have in all (of a CPU's memory) or a device (of an accelerator's).
+
+    None: of what is free.
+    """
+    if memory is None:
+        return free_memory()
+    return memory - (resident() if jax.local_devices()[0].platform == "cpu" else 0)
+
+
+def bytes_a_run(algo: Algorithm, hyper: Any = None, env_params: Any = None) -> int:
+    """A rough estimate of the memory one run needs while training, without compiling: its state and its rollout,
+    thrice each. What is compiled needs up to a few times as much where runs are tiny.
+
+    The state is held before and after a call and while one seed of many may have diverged; losses and their gradients
+    hold a few values for each number of a rollout.
+    """
+    state = jax.eval_shape(lambda: algo.init(jax.random.key(0), hyper, env_params))
+    rollout = jax.eval_shape(algo.collect, state)[1]
+    return 3 * sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves((state, rollout)))
+
+
+def footprint(program: Any, evaluator: Any = None) -> int:
+    """Bytes a device that a training program needs, and the evaluation between its calls, as they are compiled.
+
+    Beside them the state once more: for what is written to a checkpoint, or repeated when a seed diverged. On a CPU,
+    whose devices share their memory, bytes of all of them.
+    """
+    carry = program.shapes()
+    devices = 1 if program.mesh is None else program.mesh.size
+    needs = [_bytes(program.jitted.lower(carry, 0, 1))]
+    state = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(carry[0])) // devices
+    if evaluator is not None:
+        needs.append(_bytes(evaluator.returns.lower(carry[0], evaluator.keys(0))))
+    return (max(needs) + state) * (devices if jax.local_devices()[0].platform == "cpu" else 1)
+
+
+def logged(program: Any, updates: int) -> int:
+    """Bytes of what a run of so many updates logs, which is held until its end, and once more when it is handed over.
+
+    In the host's memory: on an accelerator nothing.
+    """
+    if jax.local_devices()[0].platform != "cpu":
+        return 0
+    rows = updates // max(1, updates // 1000)  # as `fit` averages them by default
+    metrics = jax.eval_shape(program.algo.update, jax.eval_shape(program.algo.init, jax.random.key(0)))[1]
+    return 2 * 8 * rows * len(metrics) * (program.num_seeds or 1)
+
+
+def _bytes(lowered: Any) -> int:
+    said = lowered.compile().memory_analysis()
+    inputs, outputs = said.argument_size_in_bytes, said.output_size_in_bytes - said.alias_size_in_bytes
+    return inputs + outputs + said.temp_size_in_bytes
+
+
+def runs_at_once(
+    runs: int, estimate: int, needs: Callable[[int], int], memory: int | None = None, parts: int = 1
+) -> int:
+    """As many as fit, in programs of about equal size, each a multiple of `parts`, into which `runs` divide.
+
+    Args:
+        estimate: bytes a run, roughly; where a sixteenth of the memory holds all, nothing is compiled.
+        needs: bytes of a program of so many runs.
+        memory: bytes, see `left_of`.
+
+    Raises ValueError where not even `parts` runs fit.
+    """
+    usable = int(SHARE * left_of(memory))
+    if runs * estimate < usable / 16:
+        return runs
+    small, large = (min(size * parts, runs) for size in SIZES)
+    if small == large:
+        fixed, each = 0.0, needs(runs) / runs
+    else:
+        low, high = needs(small), needs(large)
+        each = max((high - low) / (large - small), 1.0)
+        fixed = max(low - small * each, 0.0)
+    fit_in = int((usable - fixed) / each) // parts * parts
+    if fit_in < 1:
+        raise ValueError(
+            f"{_runs(parts)} about {(fixed + each * parts) / 2**30:.2g} GiB and {max(usable, 0) / 2**30:.2g} GiB can "
+            "be planned with: make the replay or the rollout smaller (at_once=1 tries it all the same)."
+        )
+    programs = -(-runs // fit_in)
+    size = -(-runs // (programs * parts)) * parts
+    if programs > 1:
+        print(
+            f"{runs} runs in {programs} programs of {size}: {each / 2**20:.3g} MiB each, {usable / 2**30:.3g} GiB to "
+            "plan with",
+            file=sys.stderr,
+        )
+    return size
+
+
+def _runs(count: int) -> str:
+    return "One run needs" if count == 1 else f"{count} runs, one a device, need"

@@ -5,7 +5,7 @@ import pytest
 
 import jaxrl
 from jaxrl.algos import ppo
-from jaxrl.host import memory
+from jaxrl.host import cli, memory
 from jaxrl.host.memory import SHARE, bytes_in, footprint, runs_at_once
 from jaxrl.host.training_program import Program
 
@@ -52,3 +52,14 @@ def test_memory_grows_linearly_with_the_runs():
     low, high, far = (footprint(Program(algo, jax.random.key(0), n, None, None)) for n in (16, 32, 128))
     predicted = low + (high - low) / 16 * (128 - 16)
     assert high > low and abs(predicted - far) < 0.15 * far
+
+
+def test_train_refuses_more_seeds_than_fit(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(memory, "footprint", lambda program: 10**6 * program.num_seeds)
+    monkeypatch.setattr(memory, "resident", lambda: 0)
+    words = f"train reinforce CartPole-v1 --seeds 100 --memory 50MB --out {tmp_path / 'run'}"
+    assert cli.main(words.split()) == 1
+    said = capsys.readouterr().err
+    # 0.8 of 50 MB hold 40 of 1 MB, and three programs of about equal size are 34, 34 and 32
+    assert "--seeds 100 do not fit into 50MB, 34 do: `jaxrl sweep` with the same words" in said
+    assert not (tmp_path / "run").exists()

@@ -98,7 +98,7 @@ def test_environments_of_every_algorithm_are_divided():
     found = on_devices(2, "traced")
     assert sorted(found) == list_algos()
     alone = [name for name, what in found.items() if what == IN_ONE_ENVIRONMENT]
-    assert len(alone) == 16, alone  # learners of one stream, table or set of arms
+    assert len(alone) == 18, alone  # learners of one stream, table or set of arms
     for name in set(found) - set(alone):
         divided, constraints = found[name]
         assert divided >= 4, name

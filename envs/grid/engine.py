@@ -70,6 +70,7 @@ from .tiles import (
     Level,
     Params,
     State,
+    cell_at,
     color_of,
     from_ascii,
     kind_of,
@@ -101,7 +102,7 @@ def move(state: State, action: Integer[Array, ""], width: int) -> Move:
     """One action on the cell ahead; the clock is not ours."""
     action = action.astype(jnp.int32)
     index = ahead_of(state.position, state.direction, width)
-    cell = state.grid.at[index].get(mode="promise_in_bounds")  # `validate`: nobody can walk up to an open border
+    cell = cell_at(state.grid, index)  # `validate`: nobody can walk up to an open border
     kind, held = kind_of(cell), state.carrying
 
     passable = (kind == EMPTY) | (kind == FLOOR) | (kind == GOAL) | (kind == LAVA) | (cell & 0xF00FF == DOOR)

@@ -29,8 +29,8 @@ from jaxrl.math import below, choose, random_words
 
 from ..minigrid.crossing import Crossing as GridCrossing
 from ..tiles import WALL, kind_of
-from .kit import Level, WallMap
-from .maze import MazeTask, furnished
+from .kit import Level, WallMap, packed
+from .maze import MazeTask, as_level, furnished
 
 # ---- single levels
 
@@ -142,11 +142,11 @@ class FourRooms(SizedMaze):
         middle = self.size // 2
         y, x = np.mgrid[: self.size, : self.size]
         walls = jnp.asarray((x == middle) | (y == middle))
-        level = furnished(jnp.stack([agent, goal, turn]), walls, params.max_steps)
+        start = furnished(jnp.stack([agent, goal, turn]), packed(~walls))
         for i, bits in enumerate(gaps):
             across, along = (x, y) if i < 2 else (y, x)
             walls &= ~((across == middle) & (along == (middle + 1) * (i % 2) + below(bits, middle)))
-        return level.replace(wall_map=walls)
+        return as_level(start, self.size, params.max_steps).replace(wall_map=walls)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,4 +214,5 @@ class PerfectMaze(SizedMaze):
     def generate(self, key: Array, params: Any) -> Level:
         rooms = self.size // 2 + 1
         bits = random_words(key, (2 * rooms * rooms + 2,))
-        return furnished(bits[:3], carved(bits[3:], rooms, rooms), params.max_steps)
+        free = packed(~carved(bits[3:], rooms, rooms))
+        return as_level(furnished(bits[:3], free), self.size, params.max_steps)

@@ -42,15 +42,16 @@ from jaxtyping import Array, Bool, Int32, Integer, UInt8, UInt32
 
 from jaxrl import registry
 from jaxrl.environment import Environment, Hints, Transition, pytree, strongly_typed
-from jaxrl.math import below, choose, fence
+from jaxrl.math import below, choose, fence, nth_bit, on_cpu
 from jaxrl.spaces import Box, Dict, Discrete
 
 from ..engine import success_reward, until_valid
 from ..tiles import AGENT, EMPTY, FORWARD, GOAL, GREEN_GOAL, GREY_WALL, LEFT, RIGHT, WALL, color_of
 from ..tiles import Params as TimeLimit
-from .kit import TILES, Level, WallMap, cell_mask, from_ascii, is_solvable, paint, validate
+from .kit import TILES, Level, Rows, from_ascii, is_solvable, packed, paint, unpacked, validate
 
 BLOCK = 32  # walls drawn at a time
+MOST_AT_ONCE = 1024  # cells of a level whose walls are all drawn at once where loops are dear
 
 
 @pytree
@@ -65,8 +66,10 @@ class Params:
 @pytree
 class State:
     time: jax.Array  # steps since reset
-    grid: jax.Array  # uint8, kinds of cells, with a margin of walls as wide as an agent sees
-    x: jax.Array  # int32, where the agent is, without the margin
+    free: jax.Array  # (height, words) uint32: the cells that are no walls, as `kit.packed` has them
+    goal_x: jax.Array  # int32
+    goal_y: jax.Array
+    x: jax.Array  # int32, where the agent is
     y: jax.Array
     direction: jax.Array  # int32
 
@@ -81,39 +84,76 @@ def heading(direction: Integer[Array, ""]) -> tuple[Int32[Array, ""], Int32[Arra
     return dx, dy
 
 
-def as_state(level: Level, margin: int) -> State:
+def as_state(level: Level) -> State:
     """The first state on a level."""
-    height, width = level.wall_map.shape
-    goal = cell_mask(level.goal_pos, (height, width))
-    kinds = jnp.where(goal, GOAL, jnp.where(level.wall_map, WALL, EMPTY)).astype(jnp.uint8)
-    grid = jnp.pad(kinds, margin, constant_values=WALL)
-    return State(jnp.int32(0), grid, level.agent_pos[0], level.agent_pos[1], level.agent_dir)
+    goal_x, goal_y, x, y = *level.goal_pos, *level.agent_pos
+    return State(jnp.int32(0), packed(~level.wall_map), goal_x, goal_y, x, y, level.agent_dir)
 
 
-def move(state: State, action: Integer[Array, ""], margin: int) -> tuple[State, Bool[Array, ""]]:
+def as_level(state: State, width: int, max_steps: Array) -> Level:
+    """The level that starts so."""
+    agent, goal = jnp.stack([state.x, state.y]), jnp.stack([state.goal_x, state.goal_y])
+    return Level(~unpacked(state.free, width), agent, state.direction, goal, max_steps)
+
+
+def bits_from(free: Rows, rows: Integer[Array, " k"], first: Integer[Array, ""]) -> UInt32[Array, " k"]:
+    """32 cells from column `first` on of each of the `rows`, the first being the lowest bit; 0 outside the grid."""
+    height, words = free.shape
+
+    def gathered(free, rows):
+        return free.at[jnp.where(rows < 0, height, rows)].get(mode="fill", fill_value=0)
+
+    def summed(free, rows):
+        which = (np.arange(height) == rows[:, None])[..., None]
+        return jnp.sum(jnp.where(which, free, 0), 1, dtype=jnp.uint32)
+
+    mine = on_cpu(gathered, summed, free, rows)
+    word, shift = first >> 5, (first & 31).astype(jnp.uint32)
+    low, high = (jnp.sum(jnp.where(np.arange(words) == w, mine, 0), 1, dtype=jnp.uint32) for w in (word, word + 1))
+    return low >> shift | high << 1 << 31 - shift
+
+
+def move(state: State, action: Integer[Array, ""]) -> tuple[State, Bool[Array, ""]]:
     """One action: the state after it, and whether the goal was entered."""
     action = action.astype(jnp.int32)
     dx, dy = heading(state.direction)
-    at = (state.y + dy + margin) * state.grid.shape[1] + state.x + dx + margin
-    ahead = state.grid.reshape(-1).at[at].get(mode="promise_in_bounds")
-    walks = (action == FORWARD) & (ahead == EMPTY)
+    x, y = state.x + dx, state.y + dy
+    goal = (x == state.goal_x) & (y == state.goal_y)
+    walks = (action == FORWARD) & (bits_from(state.free, y[None], x)[0] & 1 == 1) & ~goal
     turn = jnp.int32(action == RIGHT) - jnp.int32(action == LEFT)
     after = state.replace(
-        x=state.x + jnp.where(walks, dx, 0),
-        y=state.y + jnp.where(walks, dy, 0),
-        direction=state.direction + turn & 3,
+        x=jnp.where(walks, x, state.x), y=jnp.where(walks, y, state.y), direction=state.direction + turn & 3
     )
-    return after, (action == FORWARD) & (ahead == GOAL)
+    return after, (action == FORWARD) & goal
 
 
-def in_view(state: State, size: int) -> Int32[Array, " cells"]:
-    """Where in the flat grid, whose margin is size - 1, the cells of a view are, in the order of `image`."""
-    margin, width = size - 1, state.grid.shape[1]
-    dx, dy = heading(state.direction)
-    from_left, from_afar = np.divmod(np.arange(size * size, dtype=np.int32), size)
-    forward, to_right = dx + dy * width, dx * width - dy
-    own = (state.y + margin) * width + state.x + margin
-    return own + forward * (size - 1 - from_afar) + to_right * (from_left - size // 2)
+def in_view(state: State, size: int) -> UInt8[Array, " cells"]:
+    """The kinds of the cells that an agent sees, flat in the order of `image`."""
+    half, k, direction = size // 2, np.arange(size), state.direction
+    dx, dy = heading(direction)
+    # The square that is seen as rows of bits: for an agent facing right or left from its left on, else from afar.
+    rows = jnp.where((direction == 1) | (direction == 2), size - 1 - k, k)
+    bits = bits_from(state.free, state.y + half * (dy - 1) + rows, state.x + half * (dx - 1)) & ((1 << size) - 1)
+    fit = 32 // size  # rows in one word
+    packs = [bits[i : i + fit] << size * np.arange(min(fit, size - i), dtype=np.uint32) for i in range(0, size, fit)]
+    # The cell i-th from the left and j-th from afar is bit `first` + i `by_left` + j `by_far`.
+    level, along = direction % 2 == 0, jnp.where(direction < 2, -1, 1)
+    first = jnp.where(direction < 2, size - 1, 0)
+    by_left, by_far = jnp.where(level, size, along), jnp.where(level, along, size)
+    u, v = state.goal_x - state.x, state.goal_y - state.y
+    to_right, forward = v * dx - u * dy + half, u * dx + v * dy
+    in_sight = (to_right >= 0) & (to_right < size) & (forward >= 0) & (forward < size)
+    goal = jnp.where(in_sight, to_right * size + size - 1 - forward, -1)
+    words = [jnp.sum(pack, dtype=jnp.uint32) for pack in packs]
+    words, first, by_left, by_far, goal = fence((words, first, by_left, by_far, goal))
+    i, j = np.divmod(np.arange(size * size), size)
+    bit = (first + i * by_left + j * by_far).astype(jnp.uint32)
+    free = words[0] >> bit
+    for n in range(1, len(words)):
+        before = np.uint32(n * fit * size)
+        free = jnp.where(bit >= before, words[n] >> bit - before, free)
+    free = free & 1 == 1
+    return jnp.where(np.arange(size * size) == goal, GOAL, jnp.where(free, EMPTY, WALL)).astype(jnp.uint8)
 
 
 def symbols(kinds: UInt8[Array, "..."], state: Integer[Array, "..."] | int = 0) -> UInt8[Array, "... 3"]:
@@ -128,44 +168,72 @@ def symbols(kinds: UInt8[Array, "..."], state: Integer[Array, "..."] | int = 0) 
 # ---- level kit
 
 
-def random_walls(key: Array, number: Integer[Array, ""], most: Integer[Array, ""], cells: int) -> Bool[Array, " cells"]:
-    """`number` cells drawn with replacement, `number` being at most `most`, on which alone the work depends."""
+def random_walls(key: Array, number: Array, most: Array, height: int, width: int) -> Rows:
+    """What is free after `number` cells, drawn with replacement, became walls, `number` being at most `most`, which is
+    at most all cells but two."""
+    cells = height * width
 
-    def draw(block, walls):
+    def draws(block):
         bits = jax.random.bits(jax.random.fold_in(key, block), (BLOCK,), jnp.uint32)
-        drawn = block * BLOCK + np.arange(BLOCK) < number
-        return walls.at[jnp.where(drawn, below(bits, cells), cells)].set(True, mode="drop")
+        return jnp.where(block * BLOCK + np.arange(BLOCK) < number, below(bits, cells), cells)
 
-    return jax.lax.fori_loop(0, (most + BLOCK - 1) // BLOCK, draw, jnp.zeros(cells, bool))
+    def by_blocks(number, most):
+        """The work depends on `most` alone."""
+
+        def draw(block, walls):
+            return walls.at[draws(block)].set(True, mode="drop")
+
+        walls = jax.lax.fori_loop(0, (most + BLOCK - 1) // BLOCK, draw, jnp.zeros(cells, bool))
+        return packed(~walls.reshape(height, width))
+
+    def at_once(number, most):
+        """As many as there can be, so that nobody waits for the end of a loop."""
+        cell = jax.vmap(draws)(np.arange(-(-(cells - 2) // BLOCK))).reshape(-1)
+        y = jax.lax.div(cell, width)  # none is not in a row
+        x = cell - y * width
+        word, bit = x >> 5, jnp.uint32(1) << (x & 31).astype(jnp.uint32)
+
+        def without_walls(row, first):
+            walls = jnp.where((y == row) & (word == first // 32), bit, 0) if width > 32 else jnp.where(y == row, bit, 0)
+            walls = jax.lax.reduce(walls, jnp.uint32(0), jax.lax.bitwise_or, (0,))
+            return np.uint32((1 << min(width - first, 32)) - 1) & ~walls
+
+        return jnp.stack([jnp.stack([without_walls(row, x) for x in range(0, width, 32)]) for row in range(height)])
+
+    return on_cpu(by_blocks, at_once if cells <= MOST_AT_ONCE else by_blocks, number, most)
 
 
-def furnished(bits: UInt32[Array, "3"], wall_map: WallMap, max_steps: Array) -> Level:
-    """The level with agent and goal on two of the free cells, the agent facing anywhere, all equally likely."""
-    free = ~wall_map.reshape(-1)
-    width = wall_map.shape[1]
-    agent = choose(bits[0], free)
-    goal = choose(bits[1], free & (np.arange(free.size) != agent))
-    agent_pos, goal_pos = (jnp.stack([cell % width, cell // width]) for cell in (agent, goal))
-    return Level(wall_map, agent_pos, below(bits[2], 4), goal_pos, max_steps)
+def furnished(bits: UInt32[Array, "3"], free: Rows) -> State:
+    """The first state with agent and goal on two of the free cells, the agent facing anywhere, all equally likely."""
+    number = jnp.sum(jax.lax.population_count(free).astype(jnp.int32))
+    agent, goal = below(bits[0], number), below(bits[1], number - 1)
+    width = 32 * free.shape[1]
+    agent, goal = (nth_bit(free.reshape(-1), 32, rank) for rank in (agent, goal + (goal >= agent)))
+    y, x = zip(*((jax.lax.div(cell, width), jax.lax.rem(cell, width)) for cell in (agent, goal)), strict=True)
+    return State(jnp.int32(0), free, x[1], y[1], x[0], y[0], below(bits[2], 4))
+
+
+def draw(key: Array, params: Params, height: int = 13, width: int = 13, solvable: bool = False) -> State:
+    """The first state on a maze of cells that are walls at random; see `generate`."""
+
+    def any_maze(key):
+        wall_key, key = jax.random.split(key)
+        bits = jax.random.bits(key, (4,), jnp.uint32)
+        most = jnp.clip(params.walls, 0, height * width - 2)
+        number = jnp.where(params.sample_n_walls, below(bits[3], most + 1), most)
+        return furnished(bits[:3], random_walls(wall_key, number, most, height, width))
+
+    def draw_and_check(key):
+        state = any_maze(key)
+        return state, is_solvable(as_level(state, width, params.max_steps))
+
+    return until_valid(key, draw_and_check) if solvable else any_maze(key)
 
 
 def generate(key: Array, params: Params, height: int = 13, width: int = 13, solvable: bool = False) -> Level:
     """A maze of cells that are walls at random, as minimax and JaxUED draw it. Of 13 x 13 cells with 25 walls one in
     200 cannot be solved, with 60 walls one in 7; with `solvable`, others are drawn in their place."""
-
-    def draw(key):
-        wall_key, key = jax.random.split(key)
-        bits = jax.random.bits(key, (4,), jnp.uint32)
-        most = jnp.clip(params.walls, 0, height * width - 2)
-        number = jnp.where(params.sample_n_walls, below(bits[3], most + 1), most)
-        walls = random_walls(wall_key, number, most, height * width).reshape(height, width)
-        return furnished(bits[:3], walls, params.max_steps)
-
-    def draw_and_check(key):
-        level = draw(key)
-        return level, is_solvable(level)
-
-    return until_valid(key, draw_and_check) if solvable else draw(key)
+    return as_level(draw(key, params, height, width, solvable), width, params.max_steps)
 
 
 def mutate(key: Array, level: Level, num_edits: int = 1) -> Level:
@@ -264,25 +332,29 @@ class MazeTask(Environment):
         self.as_levels().validate(level)
         return level
 
+    def draw(self, key: Array, params: Any) -> State:
+        """The first state on a level drawn so."""
+        return as_state(self.generate(key, params))
+
     def initial(self, key: Array, params: Any) -> State:
-        return as_state(params if isinstance(params, Level) else self.generate(key, params), self.view_size - 1)
+        return as_state(params) if isinstance(params, Level) else self.draw(key, params)
 
     def transition(self, key: Array, state: State, action: Integer[Array, ""], params: Any) -> Transition:
-        after, success = move(state, action, self.view_size - 1)
+        after, success = move(state, action)
         reward = jnp.where(success, success_reward(state.time, params.max_steps), 0)
         return Transition(after, reward, success, jnp.bool_(False), {})
 
     def observe(self, key: Array, state: State, params: Any) -> dict[str, Array]:
-        size = self.view_size
         if self.view == "full":
-            (height, width), margin = self.shape, size - 1
-            kinds = state.grid[margin : margin + height, margin : margin + width].T
-            x, y = np.mgrid[:width, :height]
-            here = (x == state.x) & (y == state.y)
-            image = symbols(jnp.where(here, AGENT, kinds).astype(jnp.uint8), jnp.where(here, state.direction, 0))
+            height, width = self.shape
+            x, y = np.divmod(np.arange(width * height), height)
+            here, goal = (x == state.x) & (y == state.y), (x == state.goal_x) & (y == state.goal_y)
+            kinds = jnp.where(goal, GOAL, jnp.where(unpacked(state.free, width).T.reshape(-1), EMPTY, WALL))
+            kinds = jnp.where(here, AGENT, fence(kinds.astype(jnp.uint8))).astype(jnp.uint8)
+            image = symbols(kinds, jnp.where(here, state.direction, 0)).reshape(width, height, 3)
         else:
-            kinds = state.grid.reshape(-1).at[in_view(state, size)].get(mode="promise_in_bounds")
-            image = symbols(fence(kinds)).reshape(size, size, 3)
+            size = self.view_size
+            image = symbols(fence(in_view(state, size))).reshape(size, size, 3)
         return {"image": image, "direction": state.direction}
 
     def observation_space(self, params: Any) -> Dict:
@@ -306,9 +378,8 @@ class MazeTask(Environment):
         return {"walls": params.wall_map.sum(dtype=jnp.int32)} if isinstance(params, Level) else {}
 
     def render(self, state: State, params: Any) -> np.ndarray:
-        (height, width), margin = self.shape, self.view_size - 1
-        kinds = np.asarray(state.grid)[margin : margin + height, margin : margin + width]
-        tiles = np.where(kinds == WALL, TILES.index("#"), np.where(kinds == GOAL, TILES.index("G"), 0))
+        tiles = np.where(unpacked(state.free, self.shape[1]), 0, TILES.index("#"))
+        tiles[int(state.goal_y), int(state.goal_x)] = TILES.index("G")
         tiles[int(state.y), int(state.x)] = TILES.index(">") + int(state.direction)
         return paint(tiles, self.view_size if self.view == "partial" else 0)
 
@@ -334,6 +405,9 @@ class Maze(MazeTask):
 
     def generate(self, key: Array, params: Params) -> Level:
         return generate(key, params, self.height, self.width, self.solvable)
+
+    def draw(self, key: Array, params: Params) -> State:
+        return draw(key, params, self.height, self.width, self.solvable)
 
     def editor(self) -> tuple[Environment, Callable[[Any], Level]]:
         """`(environment, level of its last state)`: where a designer builds mazes of this size."""

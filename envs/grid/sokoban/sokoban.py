@@ -149,7 +149,8 @@ class Sokoban(Room):
 
     Params = Params
     # A room costs hundreds of steps, and an episode is about as long as the time limit.
-    hints = Room.hints._replace(reset_share=1 / 128)
+    # A v5e's compiler schedules a step of 4,096 with sparse resets for 1 ms, with dense ones for 19 ms.
+    hints = Room.hints._replace(reset="sparse", reset_share=1 / 128)
 
     def __post_init__(self) -> None:
         super().__post_init__()

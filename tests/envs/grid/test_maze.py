@@ -1,6 +1,7 @@
 """Maze: parity with jaxued, the level kit against brute force, hold-out levels and families."""
 
 import functools
+import sys
 from collections import Counter, deque
 
 import jax
@@ -260,6 +261,51 @@ def test_many_edits_keep_a_level_playable():
     assert np.mean(np.asarray(edited.wall_map) != np.asarray(levels.wall_map)) > 0.1
     full = from_ascii("####\n#>G#\n####")
     assert jax.jit(lambda key: Maze().mutate(key, full, 5))(KEY).wall_map.shape == (3, 4)
+
+
+# ---- other platforms
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("settings", [{}, {"height": 7, "width": 40, "view_size": 7}, {"height": 40, "width": 30}])
+def test_mazes_are_the_same_on_every_platform(settings, monkeypatch):
+    """Drawn, walked and seen; the last is too large to be drawn at once."""
+    env = Maze(**settings)
+    params = strongly_typed(Params(walls=60, sample_n_walls=True))
+
+    def play(key):
+        draw_key, key = jax.random.split(key)
+        obs, state = env.reset(draw_key, params)
+
+        def step(state, action):
+            ts = env.step(key, state, action, params)
+            return ts.state, (ts.obs, ts.reward)
+
+        return obs, jax.lax.scan(step, state, jax.random.randint(key, (60,), 0, 3))
+
+    keys = jax.random.split(KEY, 40)
+    here = jax.jit(jax.vmap(play))(keys)
+    for module in ("jaxrl.math", "jaxrl.envs.grid.maze.maze"):
+        monkeypatch.setattr(sys.modules[module], "on_cpu", lambda cpu, elsewhere, *args: elsewhere(*args))
+    elsewhere = jax.jit(jax.vmap(lambda key: play(key)))(keys)
+    jax.tree.map(np.testing.assert_array_equal, here, elsewhere)
+    assert len(np.unique(here[1][0].free, axis=0)) == 40
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("id", ["Maze-v0", "MiniGrid-FourRooms-v0", "MiniGrid-DoorKey-8x8-v0"])
+def test_accelerators_run_no_loops_gathers_scatters_or_fences(id):
+    env, params = jaxrl.make(id)
+    venv = jaxrl.vectorize(env, 8)
+    state = jax.eval_shape(venv.reset, KEY, params)[1]
+    step = jax.jit(venv.step).trace(KEY, state, jnp.zeros(8, jnp.int32), params)
+    text = {to: str(step.lower(lowering_platforms=(to,)).as_text()) for to in ("tpu", "cuda", "cpu")}
+    # The last stands for fences, whose conditional it is that holds one.
+    for op in ("stablehlo.while", "stablehlo.gather", "stablehlo.scatter", "stablehlo.optimization_barrier"):
+        assert op not in text["tpu"] and op not in text["cuda"], op
+        assert op in text["cpu"], f"{op} would be found"
 
 
 # ---- bad levels

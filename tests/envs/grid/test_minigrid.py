@@ -31,6 +31,7 @@ from jaxrl.envs.grid.tiles import (
     state_of,
     to_ascii,
 )
+from jaxrl.envs.grid.views import _gathered, _selected
 from jaxrl.spaces import MultiDiscrete
 from jaxrl.testing.golden import golden
 from tests.golden.level_statistics import statistics
@@ -185,6 +186,19 @@ def test_generates_as_the_reference(id):
     p = {name: surprise(ours[name], COUNTS[id][name], sizes) for name in ours}
     wrong = {name: f"{x:.1e}" for name, x in p.items() if x < 1e-5}
     assert not wrong, f"{id}: these differ in distribution, with such p-values: {wrong}"
+
+
+def test_views_are_the_same_on_every_platform():
+    shape, size = (5, 6), 7
+    grid = jnp.arange(31, dtype=jnp.int32) + 100
+    position, direction = (jnp.asarray(x.reshape(-1)) for x in np.mgrid[:30, :4])
+
+    def seen(how):
+        return jax.vmap(lambda p, d: how(shape, size, grid, p, d))
+
+    by_table, by_sums = jax.jit(lambda p, d: (seen(_gathered)(p, d), seen(_selected)(p, d)))(position, direction)
+    np.testing.assert_array_equal(by_table, by_sums)
+    assert len(np.unique(by_table, axis=0)) == 120
 
 
 def test_a_wrong_generator_is_found():

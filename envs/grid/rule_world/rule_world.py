@@ -332,7 +332,9 @@ class RuleWorld(Environment):
     view_size: int = dataclasses.field(default=5, kw_only=True)
     levels: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
 
-    hints = Hints(deterministic=True)  # but for the reset: the seed of the next trial is in the state
+    # Deterministic but for the reset: the seed of the next trial is in the state. A v5e's compiler expects 1.4 ms of a
+    # step of 4,096 XLand-R1-9x9 with sparse resets, 4 ms with dense ones.
+    hints = Hints(deterministic=True, reset="sparse")
 
     def __post_init__(self) -> None:
         if self.layout not in LAYOUTS:

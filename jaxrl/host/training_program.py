@@ -72,6 +72,7 @@ class Program:
             whole = sharding.replicated(mesh)
             self.at = sharding.shardings(mesh, algo, state, num_seeds), jax.tree.map(lambda _: whole, watch)
             self.begin = jax.jit(self.begin, out_shardings=self.at)
+        # `run` before it is compiled.
         self.jitted = jax.jit(self._run, donate_argnums=0, out_shardings=(self.at, whole))
         self.afresh = jax.jit(_afresh, out_shardings=self.at)
         self.merged = jax.jit(_merged, out_shardings=None if self.at is None else self.at[0])
@@ -108,11 +109,6 @@ class Program:
 
     def identity(self) -> dict[str, Any]:
         return {**description(self.algo, self.num_seeds), "hyper": tree_values(self.hyper)}
-
-    @property
-    def jitted(self) -> Any:
-        """`run` before it is compiled; its carry is donated."""
-        return jax.jit(self._run, donate_argnums=0)
 
     def compile(self, carry: Any) -> float:
         """Seconds it took."""

@@ -197,7 +197,7 @@ def _words(mask: Bool[Array, " n"]) -> UInt32[Array, " words"]:
 
 
 def _set_bits(words: UInt32[Array, "..."]) -> Integer[Array, ""]:
-    return jnp.sum(jax.lax.population_count(words).astype(jnp.int32))
+    return jnp.sum(jax.lax.population_count(words).astype(jnp.int32), dtype=jnp.int32)
 
 
 def nth_bit(words: UInt32[Array, " n"], width: int, rank: Integer[Array, ""]) -> Integer[Array, ""]:
@@ -206,7 +206,7 @@ def nth_bit(words: UInt32[Array, " n"], width: int, rank: Integer[Array, ""]) ->
 
     Scalars, word by word, which fuse into one loop over a batch; many words by rows of them.
     """
-    n, before = words.shape[0], 0
+    n, before, rank = words.shape[0], 0, rank.astype(jnp.int32)
     if n > 32:
         side = math.isqrt(n)
         rows = jnp.pad(words, (0, -n % side)).reshape(-1, side)

@@ -187,6 +187,15 @@ def test_nth_and_choose_count_the_allowed(n):
             assert set(np.asarray(chosen)) == set(range(n))
 
 
+def test_counts_and_places_are_int32_in_every_precision():
+    """As what they stand for in states; float64 must not widen them."""
+    with jax.enable_x64(True):
+        allowed, word = jnp.ones(5, bool), jnp.ones(2, jnp.uint32)
+        for rank in (jnp.int32(1), jnp.int64(1)):
+            places = nth(allowed, rank[None]), count(allowed), choose(word[0], allowed), nth_bit(word, 24, rank)
+            assert all(x.dtype == jnp.int32 for x in places)
+
+
 @pytest.mark.slow(but_first=1)
 @pytest.mark.light
 @pytest.mark.parametrize("width", [13, 32, 1, 5, 31])

@@ -205,7 +205,7 @@ def random_walls(key: Array, number: Array, most: Array, height: int, width: int
 
 def furnished(bits: UInt32[Array, "3"], free: Rows) -> State:
     """The first state with agent and goal on two of the free cells, the agent facing anywhere, all equally likely."""
-    number = jnp.sum(jax.lax.population_count(free).astype(jnp.int32))
+    number = jnp.sum(jax.lax.population_count(free).astype(jnp.int32), dtype=jnp.int32)
     agent, goal = below(bits[0], number), below(bits[1], number - 1)
     width = 32 * free.shape[1]
     agent, goal = (nth_bit(free.reshape(-1), 32, rank) for rank in (agent, goal + (goal >= agent)))

@@ -73,7 +73,7 @@ def ppo_value(algo: Any, state: Any, obs: Any) -> Any:
 
 
 def q_value(algo: Any, state: Any, obs: Any) -> Any:
-    q = algo.act.__self__.values(algo.policy(state), obs, None)
+    q = algo.policy.__self__.values(algo.policy(state), obs, None)
     return jnp.max(q if not isinstance(obs, dict) else jnp.where(obs["action_mask"], q, -jnp.inf), -1)
 
 

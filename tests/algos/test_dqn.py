@@ -218,7 +218,7 @@ def test_vmap_over_seeds_and_settings_equals_single_runs(x64):
         keys, rates, starts = jax.random.split(jax.random.key(5), 2), jnp.array([1e-3, 1e-2]), jnp.array([0, 16])
         grid = jax.jit(jax.vmap(jax.vmap(run, (None, 0, 0)), (0, None, None)))(keys, rates, starts)
         assert len(traces) == 1 and grid[1]["loss"].shape == (2, 2, 3)
-        np.testing.assert_array_equal(grid[1]["loss"][:, 1, :2], 0)
+        assert np.all(np.isnan(grid[1]["loss"][:, 1, :2])), "no gradient step was due"
         assert np.all(grid[1]["loss"][:, 0] > 0) and np.all(grid[1]["loss"][:, 1, 2] > 0)
         single, tolerance = jax.jit(run), {"rtol": 1e-10, "atol": 1e-10} if x64 else {"rtol": 1e-5, "atol": 1e-5}
         for i, j in ((0, 0), (1, 1)):

@@ -508,7 +508,7 @@ def test_running_statistics_and_kl_stop():
     assert patient.optimizer.count == 3 + 4
     # The policy carries the statistics, and acts by them.
     policy = algo.policy(state)
-    assert policy.normalizer is state.normalizer
+    jax.tree.map(np.testing.assert_array_equal, policy.normalizer, state.normalizer)
     flipped = policy._replace(normalizer=None)
     obs = 50 * jax.random.normal(jax.random.key(8), (64, 4))
     with_statistics, without = (

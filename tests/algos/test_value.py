@@ -330,7 +330,7 @@ def test_probes(module, probe, config, hyper):
     settings = module.Hyper(**FAST, **hyper, anneal_steps=total)
     state, metrics = jax.jit(lambda key: train(algo, key, total, settings))(jax.random.key(0))
     known = probe.known(0.8)
-    learner = algo.act.__self__
+    learner = algo.policy.__self__
     q = np.asarray(learner.values(algo.policy(state), known.obs, None))
     if isinstance(known.obs, dict):
         q = np.where(known.obs["action_mask"], q, -np.inf)

@@ -189,7 +189,7 @@ def random_walls(key: Array, number: Array, most: Array, height: int, width: int
     def at_once(number, most):
         """As many as there can be, so that nobody waits for the end of a loop."""
         cell = jax.vmap(draws)(np.arange(-(-(cells - 2) // BLOCK))).reshape(-1)
-        y = jax.lax.div(cell, width)  # none is not in a row
+        y = jax.lax.div(cell, jnp.int32(width))  # none is not in a row
         x = cell - y * width
         word, bit = x >> 5, jnp.uint32(1) << (x & 31).astype(jnp.uint32)
 
@@ -209,7 +209,10 @@ def furnished(bits: UInt32[Array, "3"], free: Rows) -> State:
     agent, goal = below(bits[0], number), below(bits[1], number - 1)
     width = 32 * free.shape[1]
     agent, goal = (nth_bit(free.reshape(-1), 32, rank) for rank in (agent, goal + (goal >= agent)))
-    y, x = zip(*((jax.lax.div(cell, width), jax.lax.rem(cell, width)) for cell in (agent, goal)), strict=True)
+    y, x = zip(
+        *((jax.lax.div(cell, jnp.int32(width)), jax.lax.rem(cell, jnp.int32(width))) for cell in (agent, goal)),
+        strict=True,
+    )
     return State(jnp.int32(0), free, x[1], y[1], x[0], y[0], below(bits[2], 4))
 
 

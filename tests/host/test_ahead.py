@@ -312,10 +312,10 @@ def experiment(words):
     return parsed("train", words.split(), TrainFlags)
 
 
-def test_seeds_that_do_not_divide_are_refused(monkeypatch):
+def test_a_mesh_is_of_all_devices(monkeypatch):
     monkeypatch.setattr(run, "topology_devices", lambda spec: [None] * 16)
-    with pytest.raises(ValueError, match="--seeds 3: they are split among the 16 devices of tpu-v5e:4x4"):
-        run.compile_run({}, 3, "tpu-v5e:4x4")
+    with pytest.raises(ValueError, match="--mesh seeds=4: it is of 4 devices, and tpu-v5e:4x4 has 16"):
+        run.compile_run({}, 4, "tpu-v5e:4x4", "seeds=4")
 
 
 # ---- a process with a limit
@@ -355,8 +355,8 @@ def test_how_a_compiler_ends_is_an_error_here(code, error, said, monkeypatch):
 def test_the_process_answers_its_job(monkeypatch, capsys):
     answers = iter([canned(1), DoesNotFitError("h100", 9, 4), NotImplementedError("no such task")])
 
-    def compile_run(recipe, seeds, target):
-        assert (recipe, seeds, target) == ({"algo": "ppo"}, 2, "h100")
+    def compile_run(recipe, seeds, target, mesh):
+        assert (recipe, seeds, target, mesh) == ({"algo": "ppo"}, 2, "h100", "envs=2")
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
@@ -365,7 +365,8 @@ def test_the_process_answers_its_job(monkeypatch, capsys):
     monkeypatch.setattr(run, "compile_run", compile_run)
     said = []
     for _ in range(3):
-        monkeypatch.setattr(sys, "stdin", io.StringIO('{"recipe": {"algo": "ppo"}, "seeds": 2, "target": "h100"}'))
+        job = {"recipe": {"algo": "ppo"}, "seeds": 2, "target": "h100", "mesh": "envs=2"}
+        monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(job)))
         assert run.main() == 0
         said.append(json.loads(capsys.readouterr().out))
     assert Report.from_json(said[0]["report"]) == canned(1).report and said[0]["steps"] == 128
@@ -443,18 +444,18 @@ def command(words):
 
 
 def test_the_command_asks_for_the_run_of_the_words(monkeypatch, tmp_path):
-    def within(seconds, recipe, seeds, target):
-        asked.append((seconds, recipe["config"]["num_envs"], recipe["hyper"]["gamma"], seeds, target))
+    def within(seconds, recipe, seeds, target, mesh):
+        asked.append((seconds, recipe["config"]["num_envs"], recipe["hyper"]["gamma"], seeds, target, mesh))
         return memory_of(0, recipe["config"]["num_envs"] * seeds / 8, [])(1)
 
     asked = []
     monkeypatch.setattr(run, "within", within)
     file = tmp_path / "said.json"
     status, out, err = command(
-        f"ppo CartPole-v1 --for tpu-v5e --config.num-envs 512 --seeds 4 --hyper.gamma 0.5 --limit 9 --json {file}"
+        f"ppo CartPole-v1 --for tpu-v5e --config.num-envs 512 --seeds 4 --hyper.gamma 0.5 --limit 9 --json {file} --mesh envs=1"
     )
     assert status == 0, err
-    assert asked == [(9, 512, 0.5, 4, "tpu-v5e")]
+    assert asked == [(9, 512, 0.5, 4, "tpu-v5e", "envs=1")]
     said = " ".join(out.split())
     for part in (
         "4 seeds, for tpu-v5e",
@@ -484,6 +485,7 @@ def test_the_command_asks_for_the_run_of_the_words(monkeypatch, tmp_path):
         ("ppo", 2, "compile needs an algorithm and an environment"),
         ("ppo CartPole-v1 --for tpu-v9", 1, "no such machine"),
         ("ppo CartPole-v1 --for tpu-v5e --seeds 0", 1, "--seeds 0: it must be at least 1"),
+        ("ppo CartPole-v1 --for tpu-v5e --mesh seed=2", 1, "it is written seeds=4,envs=2"),
         ("ppo CartPole-v1 --for tpu-v5e --limit 0", 1, "--limit 0.0: it must be positive"),
         ("ppo CartPole-v1 --for tpu-v5e --largest hidden", 1, "--largest hidden: it is one of seeds, num-envs"),
         ("ppo CartPole-v1 --for tpu-v5e --json no/such/x.json", 1, "there is no folder no/such"),

@@ -1,6 +1,6 @@
 """The program of a training run, compiled ahead of time: in this process, or in one that a limit of time can end.
 
-`python -m jaxrl.host.ahead` is that process: it reads a job (JSON: `recipe`, `seeds`, `target`) and writes the answer.
+`python -m jaxrl.host.ahead` is that process: it reads a job (JSON: `recipe`, `seeds`, `target`, `mesh`) and writes the answer.
 """
 
 from __future__ import annotations
@@ -43,36 +43,36 @@ class RunReport:
         return tuple(loop for loop in self.report.unknown_loops if loop is not self.update)
 
 
-def compile_run(recipe: dict[str, Any], seeds: int, target: str) -> RunReport:
-    """Compile what `jaxrl train` would run of a recipe, from shapes alone, its seeds split among the target's devices.
+def compile_run(recipe: dict[str, Any], seeds: int, target: str, mesh: str | None = None) -> RunReport:
+    """Compile what `jaxrl train` would run of a recipe on a mesh of the target's devices, from shapes alone.
 
-    Raises ValueError, MissingPluginError and DoesNotFitError as `compile_for`, and ValueError for seeds that do not
-    divide among the devices.
+    Args:
+        mesh: as in "seeds=4,envs=2", of all devices of the target; default: seeds are split among them.
+
+    Raises ValueError, MissingPluginError and DoesNotFitError as `compile_for`, and ValueError for a mesh of another
+    number of devices, or one that does not divide the seeds and the environments.
     """
-    import jax
-    import numpy as np
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
     from jaxrl.host.recipe import build
-    from jaxrl.host.training_program import Program
+    from jaxrl.host.sharding import make_mesh, sizes_of
+    from jaxrl.host.training_program import abstract_update
 
     devices = topology_devices(target)
-    if seeds % len(devices):
-        raise ValueError(f"--seeds {seeds}: they are split among the {len(devices)} devices of {target}, evenly.")
+    sizes = {"seeds": len(devices)} if mesh is None else sizes_of(mesh)
+    if math.prod(sizes.values()) != len(devices):
+        raise ValueError(f"--mesh {mesh}: it is of {math.prod(sizes.values())} devices, and {target} has {len(devices)}.")
     algo, hyper, _, params = build(recipe)
-    program = Program(algo, jax.random.key(0), seeds, hyper, params)
-    mesh = Mesh(np.array(devices), ("seeds",))
-    split, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("seeds",), ()))
-    report = compile_for(program.jitted, (program.shapes(), 0, 1), target, (split, whole, whole))
-    return RunReport(report, algo.steps_per_update * seeds)
+    jitted, shapes = abstract_update(algo, make_mesh(sizes, devices), seeds, hyper, params)
+    return RunReport(compile_for(jitted, shapes, target), algo.steps_per_update * seeds)
 
 
-def within(seconds: int | float, recipe: dict[str, Any], seeds: int, target: str) -> RunReport:
+def within(
+    seconds: int | float, recipe: dict[str, Any], seeds: int, target: str, mesh: str | None = None
+) -> RunReport:
     """`compile_run` in a process of its own, which is ended after so many seconds.
 
     Raises what `compile_run` raises, TimeoutError, and ChildProcessError where the compiler itself broke.
     """
-    job = json.dumps({"recipe": recipe, "seeds": seeds, "target": target})
+    job = json.dumps({"recipe": recipe, "seeds": seeds, "target": target, "mesh": mesh})
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command, env = [sys.executable, "-m", "jaxrl.host.ahead"], {**os.environ, "JAX_PLATFORMS": "cpu"}
     with subprocess.Popen(command, env=env, start_new_session=True, **pipes) as process:
@@ -109,7 +109,7 @@ def main() -> int:
     """Answer the job on stdin: one line of JSON, the report or a user's error; others leave a traceback."""
     job = json.load(sys.stdin)
     try:
-        run = compile_run(job["recipe"], job["seeds"], job["target"])
+        run = compile_run(job["recipe"], job["seeds"], job["target"], job["mesh"])
         answer = {"report": run.report.to_json(), "steps": run.steps}
     except DoesNotFitError as error:
         answer = {"error": "DoesNotFitError", "needed": error.needed, "available": error.available}

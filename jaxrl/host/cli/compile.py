@@ -19,9 +19,12 @@ def compile_command(args: list[str]) -> int:
 
         target: Annotated[str, called("for")] = ""
         """The machine: tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e, a100, a100-80gb or h100; chips after a colon, as in
-        tpu-v5e:4x4, tpu-v5p:2x2x4, h100:8. Seeds are split among them."""
+        tpu-v5e:4x4, tpu-v5p:2x2x4, h100:8."""
         seeds: int = 1
         """Runs trained at once, as one program."""
+        mesh: str | None = None
+        """How the chips are laid out, as `jaxrl train --mesh` has it: seeds=4,envs=2. Default: all of them divide the
+        seeds."""
         largest: str | None = None
         """Find the largest value of this, num-envs, seeds or another whole number of --config, whose memory fits."""
         json: Path | None = None
@@ -35,6 +38,7 @@ def compile_command(args: list[str]) -> int:
 
     from jaxrl.host.ahead import target_of
     from jaxrl.host.ahead.run import RunReport, largest, within
+    from jaxrl.host.sharding import sizes_of
 
     # The run is only described here; where a plug-in is installed, jax would look for its device.
     jax.config.update("jax_platforms", "cpu")
@@ -48,16 +52,19 @@ def compile_command(args: list[str]) -> int:
         raise ValueError(f"--limit {flags.limit}: it must be positive.")
     if flags.json is not None and not flags.json.parent.is_dir():
         raise ValueError(f"--json {flags.json}: there is no folder {flags.json.parent}.")
+    if flags.mesh is not None:
+        sizes_of(flags.mesh)
     seeds = flags.seeds
 
     def attempt(count: int) -> RunReport:
         """With so much of what `--largest` names."""
         if name == "seeds":
-            return within(flags.limit, recipe, count, flags.target)
-        return within(flags.limit, {**recipe, "config": {**recipe["config"], name: count}}, seeds, flags.target)
+            return within(flags.limit, recipe, count, flags.target, flags.mesh)
+        config = {**recipe["config"], name: count}
+        return within(flags.limit, {**recipe, "config": config}, seeds, flags.target, flags.mesh)
 
     if flags.largest is None:
-        run, found = within(flags.limit, recipe, seeds, flags.target), {}
+        run, found = within(flags.limit, recipe, seeds, flags.target, flags.mesh), {}
     else:
         name = flags.largest.replace("-", "_")
         whole = {"seeds": seeds} | {k: v for k, v in recipe["config"].items() if type(v) is int}

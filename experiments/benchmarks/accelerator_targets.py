@@ -4,7 +4,8 @@ A row is a rollout of 128 steps of 4,096 environments under random actions (an i
 (`algo:id,field=value`), compiled by the plug-ins of two virtual environments, each in a process of its own. Rows are
 kept one by one, with a fingerprint of the library's sources, in results/accelerator_targets.json: what is there of the
 same sources is not compiled again, so that the command goes on where it was stopped. The table of docs/accelerators.md
-is written from them.
+is written from them. `MESHES` are runs on many chips, with what may be exchanged in them: another collective, or one in
+a loop where none belongs, is a failure; their table is in docs/scaling.md.
 
 Run: `make test-targets`, or with other virtual environments
 `python experiments/benchmarks/accelerator_targets.py --tpu TPU/bin/python --gpu GPU/bin/python --only short`.
@@ -13,6 +14,7 @@ Run: `make test-targets`, or with other virtual environments
 from __future__ import annotations
 
 import argparse
+import collections
 import fnmatch
 import hashlib
 import json
@@ -26,7 +28,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = pathlib.Path(__file__).with_name("results") / "accelerator_targets.json"
-PAGE = ROOT / "docs" / "accelerators.md"
+PAGE, MESH_PAGE = ROOT / "docs" / "accelerators.md", ROOT / "docs" / "scaling.md"
 NUM_ENVS, STEPS = 4096, 128
 
 SHORT = (
@@ -38,6 +40,22 @@ SHORT = (
     *("ppo_rnn:CartPole-v1", "dqn:CartPole-v1", "sac:Pendulum-v1", "pqn:CartPole-v1", "a2c:CartPole-v1"),
 )
 """One environment of each family, those with a bar, and an algorithm of each kind: `--only short`."""
+
+
+OUTSIDE, SUMS, MIXED = (
+    frozenset(),  # of collectives in loops
+    frozenset({"all-gather", "all-reduce"}),
+    frozenset({"all-gather", "all-reduce", "all-to-all", "collective-permute"}),
+)
+MESHES = {
+    ("tpu-v5e:4x4", "seeds=16", 32, 4): OUTSIDE,
+    ("tpu-v5e:4x4", "envs=16", 1, 64): SUMS,
+    ("tpu-v5e:4x4", "seeds=4,envs=4", 4, 64): MIXED,
+    ("tpu-v5e:16x16", "seeds=256", 256, 4): OUTSIDE,
+    ("tpu-v5e:16x16", "envs=256", 1, 1024): SUMS,
+    ("tpu-v5e:16x16", "seeds=64,envs=4", 64, 64): MIXED,
+}
+"""PPO on CartPole-v1: (target, mesh, seeds, environments a seed), and which collectives its loops may hold."""
 
 
 def every() -> list[str]:
@@ -127,6 +145,30 @@ def own(spec: str, target: str) -> dict[str, Any]:
     }
 
 
+def own_mesh(target: str, mesh: str, seeds: str, num_envs: str) -> dict[str, Any]:
+    """The row of a run on a mesh, in this process: its collectives as `[kind, loops around it, bytes, times]`."""
+    from jaxrl.host.ahead.run import compile_run
+    from jaxrl.host.cli.experiment import experiment
+    from jaxrl.host.cli.train import TrainFlags
+
+    _, recipe = experiment("train", ["ppo", "CartPole-v1", "--config.num-envs", num_envs], TrainFlags)
+    run = compile_run(recipe, int(seeds), target, mesh)
+    exchanged = [[each.opcode, each.depth, each.bytes, each.times] for each in run.report.collectives]
+    return {
+        "compile_seconds": run.report.compile_seconds,
+        "collectives": exchanged,
+        "unknown": len(run.waits),
+        "needed": run.report.memory.needed,
+        "steps": run.steps,
+        "update_seconds": run.seconds,
+    }
+
+
+def beyond(row: dict[str, Any], allowed: frozenset[str]) -> set[str]:
+    """Collectives in loops of a mesh's row that may not be there."""
+    return {kind for kind, depth, _, _ in row["collectives"] if depth} - allowed
+
+
 # ---- rows
 
 
@@ -140,9 +182,9 @@ def fingerprint() -> str:
     return hashed.hexdigest()[:12]
 
 
-def compiled(python: str, spec: str, target: str, limit: float) -> dict[str, Any]:
+def compiled(python: str, limit: float, *words: str) -> dict[str, Any]:
     """The row, or what went wrong."""
-    command = [python, __file__, "--own", spec, target]
+    command = [python, __file__, *words]
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=env, cwd=ROOT, start_new_session=True, **pipes) as process:
@@ -162,6 +204,8 @@ def wanted(patterns: list[str]) -> list[str]:
     """The rows that are asked for: all, the short list, or those that fit a pattern."""
     if patterns == ["short"]:
         return list(SHORT)
+    if patterns == ["meshes"]:
+        return []
     rows = every()
     found = [spec for spec in rows if not patterns or any(fnmatch.fnmatch(spec, p) for p in patterns)]
     return found or patterns  # rows that no list has
@@ -170,12 +214,12 @@ def wanted(patterns: list[str]) -> list[str]:
 # ---- the page
 
 
-def write_page(kept: dict[str, Any]) -> None:
-    """Put the tables between the marks of the page."""
-    text = PAGE.read_text()
+def write_page(page: pathlib.Path, lines: str) -> None:
+    """Put tables between the marks of a page."""
+    text = page.read_text()
     begin, end = "<!-- rows -->\n", "<!-- end of rows -->"
     before, _, rest = text.partition(begin)
-    PAGE.write_text(f"{before}{begin}\n{tables(kept)}\n{end}{rest.partition(end)[2]}")
+    page.write_text(f"{before}{begin}\n{lines}\n{end}{rest.partition(end)[2]}")
 
 
 def tables(kept: dict[str, Any]) -> str:
@@ -217,19 +261,52 @@ def _cells(row: dict[str, Any] | None, times: bool = False) -> list[str]:
     return cells
 
 
+def mesh_table(kept: dict[str, Any]) -> str:
+    """Markdown of the runs on many chips."""
+    now = fingerprint()
+    lines = [
+        "| chips | mesh | seeds x environments | compile s | collectives after the loop of updates | in an update "
+        "| bytes of these, a device | in each step, or minibatch | estimated ms an update | M steps/s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for key, row in kept["meshes"].items():
+        target, mesh, seeds, num_envs = key.split()
+        old = " (older sources)" if row["sources"] != now else ""
+        cells = [row["error"].replace("|", "/"), *[""] * 6] if "error" in row else _mesh_cells(row)
+        lines.append(f"| `{target}` | `{mesh}`{old} | {seeds} x {num_envs} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _mesh_cells(row: dict[str, Any]) -> list[str]:
+    def kinds(least: int, most: int) -> str:
+        found = collections.Counter(kind for kind, depth, _, _ in row["collectives"] if least <= depth <= most)
+        return ", ".join(f"{count} {kind}" for kind, count in sorted(found.items())) or "none"
+
+    moved = sum(size * times for _, depth, size, times in row["collectives"] if depth)
+    rate = row["steps"] / row["update_seconds"] / 1e6
+    cells = [f"{row['compile_seconds']:.0f}", kinds(0, 0), kinds(1, 1), f"{moved:,}", kinds(2, 99)]
+    return [*cells, f"{row['update_seconds'] * 1e3:.1f}", f"{rate:,.0f}"]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[], help="`short`, patterns of rows, or rows of your own")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="`short`, `meshes`, patterns of rows, or rows of your own"
+    )
     parser.add_argument("--tpu", default=None, help="a Python that has libtpu")
     parser.add_argument("--gpu", default=None, help="a Python that has the CUDA plug-in")
     parser.add_argument("--targets", nargs=2, default=["tpu-v5e", "h100"], metavar=("TPU", "GPU"))
     parser.add_argument("--limit", type=float, default=900, help="seconds a program")
     parser.add_argument("--own", nargs=2, help="internal")
+    parser.add_argument("--own-mesh", nargs=4, help="internal")
     args = parser.parse_args()
     if args.own:
         print(json.dumps(own(*args.own)))
         return 0
-    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": {}}
+    if args.own_mesh:
+        print(json.dumps(own_mesh(*args.own_mesh)))
+        return 0
+    kept = {"rows": {}, "meshes": {}} | (json.loads(RESULTS.read_text()) if RESULTS.exists() else {})
     kept |= dict(zip(("tpu", "gpu"), args.targets, strict=True))
     failed, now = [], fingerprint()
     for spec in wanted(args.only):
@@ -238,12 +315,24 @@ def main() -> int:
             before = kept["rows"].get(key)
             if python is None or (before and before["sources"] == now and "error" not in before):
                 continue
-            row = compiled(python, spec, target, args.limit)
+            row = compiled(python, args.limit, "--own", spec, target)
             kept["rows"][key] = {**row, "sources": now, "date": time.strftime("%Y-%m-%d")}
             RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
             failed += [f"{key}: {row['error']}"] if "error" in row else []
             print(f"{key:60} {row.get('error') or ' | '.join(_cells(row, target.startswith('tpu')))}", flush=True)
-    write_page(kept)
+    for job, allowed in MESHES.items() if args.tpu and (not args.only or "meshes" in args.only) else ():
+        key = " ".join(map(str, job))
+        before = kept["meshes"].get(key)
+        if not (before and before["sources"] == now and "error" not in before):
+            row = compiled(args.tpu, args.limit, "--own-mesh", *map(str, job))
+            kept["meshes"][key] = row = {**row, "sources": now, "date": time.strftime("%Y-%m-%d")}
+            RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+            print(f"{key:60} {row.get('error') or ' | '.join(_mesh_cells(row))}", flush=True)
+            before = row
+        wrong = before.get("error") or ", ".join(sorted(beyond(before, allowed)))
+        failed += [f"{key}: {wrong}"] if wrong else []
+    write_page(PAGE, tables(kept))
+    write_page(MESH_PAGE, mesh_table(kept))
     print("\n".join(failed), file=sys.stderr)
     return 1 if failed else 0
 

@@ -36,6 +36,7 @@ from jaxrl.host.ahead import (
     topology_devices,
 )
 from jaxrl.host.ahead.hlo import Collective, Loop
+from jaxrl.host.sharding import sizes_of
 from jaxrl.host.tables import by_family
 
 # A program as the TPU compiler writes it: no trip counts, cycles in the configuration of each kernel. By hand.
@@ -137,8 +138,8 @@ def test_what_a_program_holds():
     assert found.kernels == 2 + 2 + 2  # of the inner body, of the branches, of the entry
     assert found.conditionals == 1
     assert found.collectives == (
-        Collective("all-reduce", 32, 5 * inner, "jit(f)/psum"),
-        Collective("all-reduce", 32, inner, "jit(f)/psum"),
+        Collective("all-reduce", 32, 5 * inner, 2, "jit(f)/psum"),
+        Collective("all-reduce", 32, inner, 2, "jit(f)/psum"),
     )
     assert found.host_transfers == ("custom-call: ask",)
 
@@ -396,7 +397,7 @@ def canned(needed, available=1000, target="tpu-v5e"):
         unestimated={"sort": 2},
         loops=(Loop("updates", None, 0, 30, 1e6), Loop("steps", 16, 1, 1, 1e3), Loop("resets", None, 2, 1, 1e2)),
         conditionals=1,
-        collectives=(Collective("all-reduce", 4, 16, "norm"),),
+        collectives=(Collective("all-reduce", 4, 16, 1, "norm"),),
         host_transfers=(),
     )
     return run.RunReport(report, 128)
@@ -529,21 +530,34 @@ def test_the_short_table_has_every_family_and_the_long_one_every_class(table):
     assert table.wanted(["ppo:Maze-v0,num_envs=8"]) == ["ppo:Maze-v0,num_envs=8"]
 
 
-def test_rows_are_written_into_the_page(table, tmp_path, monkeypatch):
+def test_rows_are_written_into_the_page(table, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- rows -->\nold\n<!-- end of rows -->\nafter\n")
-    monkeypatch.setattr(table, "PAGE", page)
     row = {"compile_seconds": 7.4, "kernels": 1234, "conditionals": 2, "loops": [128, None], "scratch": 1.5e6}
     row |= {"optimal_seconds": -1.0, "estimated_seconds": 1e-4, "sources": table.fingerprint()}
     rows = {"CartPole-v1 tpu-v5e": row, "CartPole-v1 h100": {**row, "sources": "older"}}
     rows["ppo:CartPole-v1,num_envs=8 tpu-v5e"] = {"error": "a|b", "sources": table.fingerprint()}
     kept = {"tpu": "tpu-v5e", "gpu": "h100", "rows": rows}
-    table.write_page(kept)
+    table.write_page(page, table.tables(kept))
     text = page.read_text()
     assert text.startswith("before\n<!-- rows -->\n") and text.endswith("<!-- end of rows -->\nafter\n")
     assert "old\n" not in text
     cells = "| 7 | 1,234 | 2 | 1 | 1 | 1.5 |"
     assert f"| CartPole-v1 (older sources) {cells} - | 100.0 {cells}\n" in text
     assert "| ppo:CartPole-v1, num_envs=8 | a/b |" in text and "| not compiled |" in text
-    table.write_page(kept)
+    table.write_page(page, table.tables(kept))
     assert page.read_text() == text
+
+
+def test_what_is_exchanged_where_nothing_should_be_is_found(table):
+    row = {"collectives": [["all-gather", 0, 4, 1], ["all-reduce", 2, 8, 16]], "compile_seconds": 9.0}
+    row |= {"update_seconds": 1e-3, "steps": 5000, "sources": table.fingerprint()}
+    assert table.beyond(row, table.OUTSIDE) == {"all-reduce"} and not table.beyond(row, table.SUMS)
+    text = table.mesh_table({"meshes": {"tpu-v5e:4x4 seeds=16 32 4": row}})
+    cells = "| `tpu-v5e:4x4` | `seeds=16` | 32 x 4 | 9 | 1 all-gather | none | 128 | 1 all-reduce | 1.0 | 5 |"
+    assert text.splitlines()[-1] == cells
+    # The meshes that are compiled can be: they divide what they divide, and use all chips.
+    for target, mesh, seeds, num_envs in table.MESHES:
+        sizes = sizes_of(mesh)
+        assert not seeds % sizes.get("seeds", 1) and not num_envs % sizes.get("envs", 1)
+        assert math.prod(sizes.values()) == math.prod(target_of(target)[1])

@@ -69,6 +69,7 @@ class Collective:
     opcode: str
     bytes: int  # of its operands, a device
     times: int  # it runs in the program, loops of unknown length counted once
+    depth: int  # loops around it
     name: str
 
 
@@ -200,7 +201,7 @@ class _Walk:
                 total.add(_own_cost(line))
             if base in COLLECTIVES:
                 size = sum(bytes_of(lines[operand].shape) for operand in line.operands if operand in lines)
-                self.collectives.append(Collective(base, size, times, _origin(line)))
+                self.collectives.append(Collective(base, size, times, depth, _origin(line)))
             if base in HOST or _calls_back(line):
                 self.host_transfers.append(f"{line.opcode}: {_origin(line)}")
         return total

@@ -159,23 +159,33 @@ WORD = 24
 
 def nth(allowed: Bool[Array, " n"], ranks: Integer[Array, " k"]) -> Integer[Array, " k"]:
     """The index of the True of `allowed` that has `ranks` others before it; n where there are not so many."""
-    words = _words(allowed)
+    words = as_words(allowed)
     return jnp.minimum(jax.vmap(lambda rank: nth_bit(words, WORD, rank))(ranks), allowed.shape[0])
 
 
 def count(allowed: Bool[Array, " n"]) -> Integer[Array, ""]:
     """How many are True: from the words that `nth` counts in."""
-    return _set_bits(_words(allowed))
+    return _set_bits(as_words(allowed))
 
 
 def choose(bits: UInt32[Array, ""], allowed: Bool[Array, " n"]) -> Integer[Array, ""]:
     """The index of a True of `allowed`, each equally likely; n where there is none."""
-    words = _words(allowed)
-    return jnp.minimum(nth_bit(words, WORD, below(bits, _set_bits(words))), allowed.shape[0])
+    return jnp.minimum(choose_bit(bits, asas_words(allowed)), allowed.shape[0])
 
 
-def _words(mask: Bool[Array, " n"]) -> UInt32[Array, " words"]:
-    """A mask as bits, the first lowest."""
+def choose_bit(bits: UInt32[Array, ""], words: UInt32[Array, " words"]) -> Integer[Array, ""]:
+    """`choose` of a mask that was packed by `as_words`; the words' number of bits where none is set."""
+    return nth_bit(words, WORD, below(bits, _set_bits(words)))
+
+
+def flip_bit(words: UInt32[Array, " words"], index: Integer[Array, ""]) -> UInt32[Array, " words"]:
+    """A packed mask with the other truth at `index`."""
+    bit = jnp.uint32(1) << jax.lax.rem(index, jnp.int32(WORD)).astype(jnp.uint32)
+    return words ^ jnp.where(np.arange(words.size) == jax.lax.div(index, jnp.int32(WORD)), bit, jnp.uint32(0))
+
+
+def as_words(mask: Bool[Array, " n"]) -> UInt32[Array, " words"]:
+    """A mask as words of `WORD` bits, the first lowest."""
     n = mask.shape[0]
     word, bit = np.divmod(np.arange(n), WORD)
     number = -(-n // WORD)

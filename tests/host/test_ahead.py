@@ -453,7 +453,8 @@ def test_the_command_asks_for_the_run_of_the_words(monkeypatch, tmp_path):
     monkeypatch.setattr(run, "within", within)
     file = tmp_path / "said.json"
     status, out, err = command(
-        f"ppo CartPole-v1 --for tpu-v5e --config.num-envs 512 --seeds 4 --hyper.gamma 0.5 --limit 9 --json {file} --mesh envs=1"
+        "ppo CartPole-v1 --for tpu-v5e --config.num-envs 512 --seeds 4 --hyper.gamma 0.5 --limit 9 --mesh envs=1 "
+        f"--json {file}"
     )
     assert status == 0, err
     assert asked == [(9, 512, 0.5, 4, "tpu-v5e", "envs=1")]

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.math import below, random_words
+from jaxrl.math import as_words, below, choose_bit, flip_bit, random_words
 
-from ..engine import GridTask, place, walled
+from ..engine import GridTask, put, walled
 from ..tiles import GREEN_GOAL, GREY_WALL, NOTHING, Level, Params
 
 
@@ -35,15 +35,17 @@ class FourRooms(GridTask):
         *gaps, agent, turn, goal = random_words(key, (7,))
         rooms = walled(19, 19)
         rooms[9] = rooms[:, 9] = GREY_WALL
-        y, x = np.divmod(np.arange(19 * 19), 19)
-        grid = jnp.asarray(rooms.reshape(-1))
+        rooms = jnp.asarray(rooms.reshape(-1))
+        # Free cells are a mask of bits in which only the gaps differ, so that no level is looked through for them.
+        free, open_ = as_words(rooms == NOTHING), jnp.zeros(rooms.shape, bool)
         for i, bits in enumerate(gaps):  # in the upright wall above and below, then in the level one left and right
-            across, along = (x, y) if i < 2 else (y, x)
-            grid = jnp.where((across == 9) & (along == 1 + 9 * (i % 2) + below(bits, 8)), NOTHING, grid)
-        _, position = place(agent, grid, NOTHING)
-        grid, _ = place(goal, grid, GREEN_GOAL, np.arange(19 * 19) != position)
-        none = jnp.zeros(0, jnp.int32)
-        return Level(params.max_steps, grid.reshape(19, 19), position, below(turn, 4), jnp.zeros(1, jnp.int32), none)
+            along = 1 + 9 * (i % 2) + below(bits, 8)
+            gap = along * 19 + 9 if i < 2 else 9 * 19 + along
+            free, open_ = flip_bit(free, gap), open_ | (np.arange(19 * 19) == gap)
+        position = choose_bit(agent, free)
+        place = choose_bit(goal, flip_bit(free, position))
+        grid = put(jnp.where(open_, NOTHING, rooms), place, GREEN_GOAL).reshape(19, 19)
+        return Level(params.max_steps, grid, position, below(turn, 4), jnp.zeros(1, jnp.int32), jnp.zeros(0, jnp.int32))
 
     def mission_text(self, mission: Any) -> str:
         return "reach the goal"

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Int32, UInt32
 
 from jaxrl.math import below, random_words
 
-from ..engine import GridTask, place, put
+from ..engine import GridTask, put
 from ..tiles import CLOSED, DOOR, GREEN_GOAL, GREY_WALL, NOTHING, Level, Params, pack
 
 SIDE = 25
@@ -85,6 +85,15 @@ def draw_rooms(key: Array, number: int, largest: int) -> tuple[Int32[Array, "n 4
     return rooms, doors
 
 
+def spot(bits: UInt32[Array, ""], room: Int32[Array, "4"], taken: Array) -> tuple[Array, Array]:
+    """`(index, rank)` of a random cell within the walls of a room, but for the one of rank `taken`, row by row."""
+    x, y, width, height = room
+    size = (width - 2) * (height - 2)
+    rank = below(bits, size - (taken < size))
+    rank = rank + (rank >= taken)
+    return (y + 1 + jax.lax.div(rank, width - 2)) * SIDE + x + 1 + jax.lax.rem(rank, width - 2), rank
+
+
 @dataclasses.dataclass(frozen=True)
 class MultiRoom(GridTask):
     id: str = dataclasses.field(default="MiniGrid-MultiRoom-N6-v0", kw_only=True)
@@ -127,8 +136,9 @@ class MultiRoom(GridTask):
             if i > 0:
                 color = (color + 1 + below(paint[i], 5)) % 6 if i > 1 else below(paint[i], 6)
                 grid = put(grid, doors[i, 1] * SIDE + doors[i, 0], pack(DOOR, color, CLOSED))
-        _, position = place(agent, grid, NOTHING, inside(rooms[0]))
-        grid, _ = place(goal, grid, GREEN_GOAL, inside(rooms[-1]) & (np.arange(SIDE * SIDE) != position))
+        # Nothing is in a room yet: the n-th of its cells is known without a look at the grid.
+        position, taken = spot(agent, rooms[0], jnp.int32(SIDE * SIDE))
+        grid = put(grid, spot(goal, rooms[-1], taken if self.num_rooms == 1 else jnp.int32(SIDE * SIDE))[0], GREEN_GOAL)
         none = jnp.zeros(0, jnp.int32)
         return Level(
             params.max_steps, grid.reshape(self.shape), position, below(turn, 4), jnp.zeros(1, jnp.int32), none

@@ -1,6 +1,7 @@
 """The program of a training run, compiled ahead of time: in this process, or in one that a limit of time can end.
 
-`python -m jaxrl.host.ahead` is that process: it reads a job (JSON: `recipe`, `seeds`, `target`, `mesh`) and writes the answer.
+`python -m jaxrl.host.ahead` is that process: it reads a job (JSON: `recipe`, `seeds`, `target`, `mesh`) and
+writes the answer.
 """
 
 from __future__ import annotations
@@ -58,16 +59,15 @@ def compile_run(recipe: dict[str, Any], seeds: int, target: str, mesh: str | Non
 
     devices = topology_devices(target)
     sizes = {"seeds": len(devices)} if mesh is None else sizes_of(mesh)
-    if math.prod(sizes.values()) != len(devices):
-        raise ValueError(f"--mesh {mesh}: it is of {math.prod(sizes.values())} devices, and {target} has {len(devices)}.")
+    need = math.prod(sizes.values())
+    if need != len(devices):
+        raise ValueError(f"--mesh {mesh}: it is of {need} devices, and {target} has {len(devices)}.")
     algo, hyper, _, params = build(recipe)
     jitted, shapes = abstract_update(algo, make_mesh(sizes, devices), seeds, hyper, params)
     return RunReport(compile_for(jitted, shapes, target), algo.steps_per_update * seeds)
 
 
-def within(
-    seconds: int | float, recipe: dict[str, Any], seeds: int, target: str, mesh: str | None = None
-) -> RunReport:
+def within(seconds: int | float, recipe: dict[str, Any], seeds: int, target: str, mesh: str | None = None) -> RunReport:
     """`compile_run` in a process of its own, which is ended after so many seconds.
 
     Raises what `compile_run` raises, TimeoutError, and ChildProcessError where the compiler itself broke.

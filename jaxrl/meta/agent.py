@@ -1,0 +1,251 @@
+"""The agent that learns by an update rule: acting, what it says of observations, and the steps towards the targets."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+from jaxrl.algorithm import (
+    Algorithm,
+    algorithm_of,
+    as_vector_env,
+    check_at_least_one,
+    check_minibatches,
+    shared,
+    spaces_of,
+    starting_values,
+)
+from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.meta.rule import Lifetime, Seen, UpdateRule
+from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.networks import MLP, Dense, encode
+from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
+from jaxrl.rollout import Ends, Steps, rollout
+from jaxrl.spaces import Discrete, Space, environment_action
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentConfig:
+    """Static settings: each value compiles its own program. The defaults are LPG's for tabular levels."""
+
+    num_envs: int = 64  # environments stepped together
+    num_steps: int = 20  # steps of each in a rollout
+    num_epochs: int = 1  # passes over a rollout
+    num_minibatches: int = 1
+    hidden: tuple[int, ...] = ()  # widths of actor and critic; (): one matrix without bias, a table for one-hots
+    activation: str = "relu"
+    optimizer: str = "sgd"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches")
+        check_minibatches(self.num_minibatches, self.num_envs * self.num_steps, "num_envs * num_steps")
+
+
+@pytree
+class AgentHyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    rule: Any = None  # the rule's weights; None: those that its `init` draws of a fixed key
+    learning_rate: jax.Array = 40.0  # of the actor
+    critic_learning_rate: jax.Array = 4.0  # of the rule's heads
+    max_grad_norm: jax.Array = 0.5  # of each of the two
+    lifetime: jax.Array = 2500  # updates, which rules that plan ahead are told
+
+
+@pytree
+class AgentState:
+    key: jax.Array
+    hyper: AgentHyper
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done
+    updates: jax.Array  # int32, done
+    weights: Any  # {"actor": ..., "critic": ...}
+    optimizer: dict[str, OptimizerState]
+
+
+class Rollout(NamedTuple):
+    """Time-major, (T, N, ...)."""
+
+    obs: Any
+    action: Array  # as sampled, before clipping to the box
+    last_obs: Any  # (N, ...), where it stopped
+    steps: Steps
+    ends: Ends
+
+
+class Body(nn.Module):
+    """Dense layers; without any a matrix on the encoded observation."""
+
+    observation_space: Space
+    out: int
+    hidden: tuple[int, ...]
+    activation: str
+    privileged: bool = False
+
+    @nn.compact
+    def __call__(self, obs: Any) -> Array:
+        x = encode(self.observation_space, obs, self.privileged)
+        if not self.hidden:
+            return Dense(self.out, use_bias=False)(x)
+        return MLP(self.hidden, self.out, self.activation)(x)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Agent:
+    """The static half; its methods are the Algorithm's functions."""
+
+    rule: UpdateRule
+    config: AgentConfig
+    venv: VectorEnv
+    actor: nn.Module
+    critic: nn.Module
+    observation_space: Space
+    action_space: Any
+    optimizer: Optimizer
+
+    def outputs(self, weights: Any, obs: Any) -> dict[str, Array]:
+        """`logits` and the rule's heads, (..., size) each, of observations with any leading shape."""
+        heads: Any = self.critic.apply(weights["critic"], obs)
+        said: dict[str, Array] = {"logits": self.logits(weights, obs)}
+        begin = 0
+        for name, size in self.rule.heads:
+            said[name], begin = heads[..., begin : begin + size], begin + size
+        return said
+
+    def logits(self, weights: Any, obs: Any) -> Any:
+        return self.actor.apply(weights["actor"], obs)
+
+    def distribution(self, logits: Any, obs: Any) -> Distribution:
+        return of_space(self.action_space, logits, split_observation(obs, self.observation_space)[2])
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> AgentState:
+        hyper, env_params = starting_values(AgentHyper, self.venv, hyper, env_params)
+        if hyper.rule is None:
+            hyper = hyper.replace(rule=self.rule.init(jax.random.key(0)))
+        key, actor_key, critic_key, reset_key = jax.random.split(key, 4)
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        first = jax.tree.map(lambda x: x[0], obs)
+        weights = {"actor": self.actor.init(actor_key, first), "critic": self.critic.init(critic_key, first)}
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        rates = {"actor": hyper.learning_rate, "critic": hyper.critic_learning_rate}
+        optimizer = {name: self.optimizer.init(weights[name], rate) for name, rate in rates.items()}
+        zero = jnp.int32(0)
+        return AgentState(key, hyper, env_params, env_state, obs, zero, zero, weights, optimizer)
+
+    def collect(self, state: AgentState) -> tuple[AgentState, Rollout]:
+        def act(key, obs, carry):
+            action = self.distribution(self.logits(state.weights, obs), obs).sample(key)
+            return environment_action(self.action_space, action), action, carry
+
+        after, _, steps = rollout(self.venv, state, self.config.num_steps, act)
+        return after, Rollout(steps.obs, steps.output, after.obs, steps, steps.ends)
+
+    def seen(self, weights: Any, rollout: Rollout) -> Seen:
+        """What the rule sees of a rollout, as the agent with these weights saw it."""
+        weights, steps = jax.lax.stop_gradient(weights), rollout.steps
+        obs = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), rollout.obs, rollout.last_obs)
+        said = self.outputs(weights, obs)
+        now, following = ({name: x[part] for name, x in said.items()} for part in (slice(0, -1), slice(1, None)))
+
+        def successor(name: str) -> Array:
+            cut = steps.truncated[..., None]
+            return jnp.where(cut, self.outputs(weights, steps.next_obs)[name], following[name])
+
+        log_prob = self.distribution(now["logits"], rollout.obs).log_prob(rollout.action)
+        return Seen(
+            rollout.action, log_prob, steps.reward, steps.terminated, steps.truncated, now, following, successor
+        )
+
+    def learn(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, dict[str, Array]]:
+        return self.taught(state, rollout)[:2]
+
+    def taught(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, dict[str, Array], dict[str, Array]]:
+        """`(state, metrics, what the rule gives a meta-objective to weigh)`, differentiable in `state.hyper.rule`."""
+        config, hyper = self.config, state.hyper
+        seen = self.seen(state.weights, rollout)
+        targets, weighed = self.rule.targets(hyper.rule, seen, Lifetime(state.updates, hyper.lifetime))
+        count = config.num_envs * config.num_steps
+        rows = jax.tree.map(lambda x: x.reshape(count, *x.shape[2:]), (rollout.obs, seen._replace(successor=()), targets))
+
+        def loss(weights, rows):
+            obs, seen, targets = rows
+            said = self.outputs(weights, obs)
+            each, report = self.rule.loss(hyper.rule, said, seen, targets)
+            assert each.shape == seen.reward.shape, f"{self.rule.name}: a loss {each.shape} of {seen.reward.shape} steps"
+            total = jnp.mean(each)
+            return total, {"loss": total, **report}
+
+        def step(carried, rows):
+            weights, optimizer = carried
+            grads, report = jax.grad(loss, has_aux=True)(weights, rows)
+            new, rates = {}, {"actor": hyper.learning_rate, "critic": hyper.critic_learning_rate}
+            optimizer, norms = dict(optimizer), {}
+            for name, rate in rates.items():
+                flat, unravel = ravel_pytree(weights[name])
+                flat, optimizer[name], norms[f"{name}_grad_norm"] = self.optimizer.descend(
+                    flat, optimizer[name], grads[name], rate, hyper.max_grad_norm
+                )
+                new[name] = unravel(flat)
+            return (new, optimizer), {**report, **norms}
+
+        carried = state.weights, state.optimizer
+        if config.num_epochs == config.num_minibatches == 1:
+            carried, report = step(carried, rows)
+        else:
+            carried, report = self._passes(step, carried, rows, jax.random.fold_in(state.key, 1), count)
+        weights, optimizer = carried
+        state = state.replace(weights=weights, optimizer=optimizer, updates=state.updates + 1)
+        return state, {**rollout.ends.metrics(), **report}, weighed
+
+    def _passes(self, step: Any, carried: Any, rows: Any, key: Array, count: int) -> tuple[Any, dict[str, Array]]:
+        def epoch(carried, key):
+            order = jax.random.permutation(key, count).reshape(self.config.num_minibatches, -1)
+            parts = jax.tree.map(lambda x: x[order], rows)
+            return jax.lax.scan(step, carried, parts)
+
+        carried, reports = jax.lax.scan(epoch, carried, jax.random.split(key, self.config.num_epochs))
+        return carried, jax.tree.map(jnp.mean, reports)
+
+    def policy(self, state: AgentState) -> Any:
+        return state.weights["actor"]
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
+        return ()
+
+    def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        pi = self.distribution(self.logits({"actor": policy}, obs), obs)
+        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry
+
+
+def agent_parts(rule: UpdateRule, env: Environment | VectorEnv, config: AgentConfig) -> _Agent:
+    """The agent of `agent`, with the functions that meta-learners differentiate through.
+
+    Raises ValueError for an action space in which the rule cannot teach, and several agents.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    observation_space, action_space = spaces_of(rule.name, venv, *(rule.spaces or (Discrete,)))
+    sizes = num_outputs(action_space), sum(size for _, size in rule.heads)
+    actor = Body(observation_space, sizes[0], config.hidden, config.activation)
+    critic = Body(observation_space, sizes[1], config.hidden, config.activation, privileged=True)
+    chosen = optimizer_of(config.optimizer, eps=config.adam_eps)
+    return _Agent(rule, config, venv, actor, critic, observation_space, action_space, chosen)
+
+
+@shared
+def agent(rule: UpdateRule, env: Environment | VectorEnv, config: AgentConfig = AgentConfig()) -> Algorithm:
+    """An agent that learns by `rule`, whose weights are the field `rule` of its settings.
+
+    Raises ValueError for an action space in which the rule cannot teach, and several agents.
+    """
+    learner = agent_parts(rule, env, config)
+    return algorithm_of(rule.name, learner, AgentHyper, config.num_envs * config.num_steps)

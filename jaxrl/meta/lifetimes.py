@@ -1,0 +1,256 @@
+"""Learning an update rule from many agents' lives at once.
+
+A batch of agents, each on a level of its own with a lifetime of its own, learns by the rule. A meta-update lets all of
+them make K updates, looks at how they act then, and moves the rule's weights so that they would have acted better:
+
+    J(eta) = E[ -log pi_K(a|s) A - b_pi H(pi) - b_y H(y) + b_pi_hat pi_hat^2 + b_y_hat |y_hat|^2 ]
+
+with pi_K the policy after K updates on the rollout that it then makes, and A advantages by a critic of the agent's own,
+which learns from the same rollouts (Oh et al. 2020, section 3.3; Jackson et al. 2023). The gradient goes through the K
+updates. An agent whose life is over begins anew on another level.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from jaxrl.algorithm import check_at_least_one, shared
+from jaxrl.environment import Environment, pytree, strongly_typed
+from jaxrl.math import rarely
+from jaxrl.meta.agent import AgentConfig, AgentHyper, Body, Rollout, agent_parts
+from jaxrl.meta.rule import UpdateRule
+from jaxrl.nn.optim import OptimizerState, optimizer_of
+from jaxrl.returns import gae
+from jaxrl.rollout import successor_values
+from jaxrl.vectorize import rows_where
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaConfig:
+    """Static settings: each value compiles its own program."""
+
+    num_agents: int = 64
+    num_updates: int = 5  # of each agent that the gradient goes through
+    at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
+    remat: bool = True  # keep only what lies between updates, and compute them again on the way back
+    optimizer: str = "adam"  # of the rule
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "num_agents", "num_updates")
+        if self.at_once < 0 or (self.at_once and self.num_agents % self.at_once):
+            raise ValueError(f"at_once={self.at_once} does not divide num_agents={self.num_agents}.")
+
+
+@pytree
+class MetaHyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    learning_rate: jax.Array = 1e-4  # of the rule
+    max_grad_norm: jax.Array = 0.5  # of the rule's gradient
+    gamma: jax.Array = 0.99  # of the advantages that the rule is judged by
+    gae_lambda: jax.Array = 0.95
+    critic_learning_rate: jax.Array = 4.0  # of the agents' critics that these need
+    policy_entropy: jax.Array = 0.05  # b_pi
+    prediction_entropy: jax.Array = 1e-3  # b_y
+    pi_hat_l2: jax.Array = 5e-3  # b_pi_hat
+    y_hat_l2: jax.Array = 1e-3  # b_y_hat
+    agent: AgentHyper = AgentHyper()  # settings of every agent, but for its rule and lifetime
+
+
+class Agents(NamedTuple):
+    """Leaves have a leading axis of agents."""
+
+    state: Any  # AgentState without a rule
+    critic: Any  # weights of the critic that judges
+    critic_optimizer: OptimizerState
+
+
+@pytree
+class MetaState:
+    key: jax.Array
+    hyper: MetaHyper
+    env_params: Any  # what levels are drawn of
+    step: jax.Array  # meta-updates done
+    weights: Any  # of the rule
+    optimizer: OptimizerState
+    agents: Agents
+
+
+class Learner(NamedTuple):
+    """What `learner` returns: pure functions."""
+
+    config: MetaConfig
+    init: Callable[..., MetaState]  # (key, hyper=None, env_params=None)
+    update: Callable[[MetaState], tuple[MetaState, dict[str, Array]]]
+    objective: Callable[..., Any]  # (rule's weights, agent, critic, hyper) -> (J, (agent, critic, metrics)), of one
+
+
+def policy_gradient(log_prob: Float[Array, "T N"], advantage: Float[Array, "T N"]) -> Float[Array, ""]:
+    """-E[log pi A], A normalised over the agent's rollout and held fixed."""
+    centred = advantage - jnp.mean(advantage)
+    return -jnp.mean(log_prob * jax.lax.stop_gradient(centred / (jnp.std(centred) + 1e-8)))
+
+
+def lifetime_of(level: Any) -> Array:
+    """A level's own, as grid worlds have it. Raises ValueError for levels without."""
+    if not hasattr(level, "lifetime"):
+        raise ValueError("These levels have no lifetime of their own: give learner a lifetime_fn(key, level).")
+    return level.lifetime
+
+
+@shared
+def learner(
+    rule: UpdateRule,
+    env: Environment,
+    level_fn: Callable[[Array, Any], Any],
+    config: MetaConfig = MetaConfig(),
+    agent_config: AgentConfig = AgentConfig(),
+    lifetime_fn: Callable[[Array, Any], Array] | None = None,
+    policy_loss: Callable[..., Array] = policy_gradient,
+) -> Learner:
+    """Learns `rule` on levels of `env`, by gradients through its agents' updates.
+
+    Args:
+        level_fn: `level_fn(key, env_params) -> level`, the params of one agent's environments.
+        lifetime_fn: `(key, level) -> int32`, updates that an agent is given there; default: the level's `lifetime`.
+        policy_loss: `(log_prob, advantage)`, (T, N) each, to the scalar that judges a policy.
+    """
+    parts = agent_parts(rule, env, agent_config)
+    judge = Body(parts.observation_space, 1, agent_config.hidden, agent_config.activation, privileged=True)
+    meta_optimizer = optimizer_of(config.optimizer)
+
+    def begin(key: Array, hyper: MetaHyper, env_params: Any) -> Agents:
+        """One agent, on a level of its own."""
+        level_key, life_key, agent_key, critic_key = jax.random.split(key, 4)
+        level = level_fn(level_key, env_params)
+        life = lifetime_of(level) if lifetime_fn is None else lifetime_fn(life_key, level)
+        state = parts.init(agent_key, hyper.agent.replace(rule=(), lifetime=life), level)
+        critic = judge.init(critic_key, jax.tree.map(lambda x: x[0], state.obs))
+        return Agents(state, critic, parts.optimizer.init(critic, hyper.critic_learning_rate))
+
+    def init(key: Array, hyper: MetaHyper | None = None, env_params: Any = None) -> MetaState:
+        hyper = strongly_typed(MetaHyper() if hyper is None else hyper)
+        env_params = strongly_typed(env.default_params if env_params is None else env_params)
+        key, rule_key, agents_key = jax.random.split(key, 3)
+        weights = rule.init(rule_key)
+        keys = jax.random.split(agents_key, config.num_agents)
+        agents = jax.vmap(begin, (0, None, None))(keys, hyper, env_params)
+        optimizer = meta_optimizer.init(weights, hyper.learning_rate)
+        return MetaState(key, hyper, env_params, jnp.int32(0), weights, optimizer, agents)
+
+    def judged(critic: Any, rollout: Rollout, hyper: MetaHyper) -> tuple[Array, Array]:
+        """`(values, advantages)`, (T, N) each, of a rollout."""
+
+        def value(obs: Any) -> Array:
+            return judge.apply(critic, obs)[..., 0]  # pyright: ignore[reportIndexIssue]
+
+        values, steps = value(rollout.obs), rollout.steps
+        following = successor_values(value, values, rollout.last_obs, steps.next_obs, steps.truncated)
+        ends = steps.terminated, steps.truncated
+        return values, gae(steps.reward, values, following, *ends, hyper.gamma, hyper.gae_lambda)
+
+    def corrected(critic: Any, optimizer: OptimizerState, rollout: Rollout, hyper: MetaHyper) -> tuple[Any, Any]:
+        """The critic after a step towards the returns of a rollout."""
+
+        def loss(critic: Any) -> Array:
+            values, advantage = judged(critic, rollout, hyper)
+            return jnp.mean((values - jax.lax.stop_gradient(advantage + values)) ** 2)
+
+        flat, unravel = ravel_pytree(critic)
+        flat, optimizer, _ = parts.optimizer.descend(
+            flat, optimizer, jax.grad(loss)(critic), hyper.critic_learning_rate, hyper.agent.max_grad_norm
+        )
+        return unravel(flat), optimizer
+
+    def objective(weights: Any, agent: Agents, hyper: MetaHyper) -> tuple[Array, tuple[Agents, dict[str, Array]]]:
+        """J of one agent after K updates by the rule with these weights, the agent then, and what to report."""
+
+        def one(agent: Agents, _: None) -> tuple[Agents, dict[str, Array]]:
+            acting, rollout = jax.lax.stop_gradient(parts.collect(jax.lax.stop_gradient(agent.state)))
+            state = acting.replace(weights=agent.state.weights, optimizer=agent.state.optimizer)
+            state = state.replace(hyper=state.hyper.replace(rule=weights))
+            after, metrics, weighed = parts.taught(state, rollout)
+            logits = parts.logits(after.weights, rollout.obs)
+            weighed["policy_entropy"] = jnp.mean(parts.distribution(logits, rollout.obs).entropy())
+            weighed |= {name: metrics[name] for name in ("prediction_entropy",) if name in metrics}
+            alive = state.updates < state.hyper.lifetime
+            learned = ("weights", "optimizer", "updates")  # what an agent whose life is over keeps as it is
+            kept = {
+                name: jax.tree.map(lambda x, y: jnp.where(alive, x, y), getattr(after, name), getattr(state, name))
+                for name in learned
+            }
+            after = after.replace(**kept)
+            critic, optimizer = corrected(agent.critic, agent.critic_optimizer, rollout, hyper)
+            critic, optimizer = jax.lax.stop_gradient((critic, optimizer))
+            weighed["return"] = jax.lax.stop_gradient(metrics["episode_return"])
+            return Agents(after.replace(hyper=after.hyper.replace(rule=())), critic, optimizer), weighed
+
+        one = jax.checkpoint(one) if config.remat else one
+        agent, weighed = jax.lax.scan(one, agent, None, config.num_updates)
+        acting, rollout = jax.lax.stop_gradient(parts.collect(jax.lax.stop_gradient(agent.state)))
+        pi = parts.distribution(parts.logits(agent.state.weights, rollout.obs), rollout.obs)
+        _, advantage = judged(agent.critic, rollout, hyper)
+        returns = weighed.pop("return")
+        means = jax.tree.map(jnp.mean, weighed)
+        loss = policy_loss(pi.log_prob(rollout.action), jax.lax.stop_gradient(advantage))
+        total = loss - hyper.policy_entropy * means["policy_entropy"]
+        total -= hyper.prediction_entropy * means.get("prediction_entropy", 0.0)
+        total += hyper.pi_hat_l2 * means.get("pi_hat_l2", 0.0) + hyper.y_hat_l2 * means.get("y_hat_l2", 0.0)
+        critic, optimizer = corrected(agent.critic, agent.critic_optimizer, rollout, hyper)
+        state = acting.replace(weights=agent.state.weights, optimizer=agent.state.optimizer)
+        metrics = {"loss": total, "policy_loss": loss, **means, "episode_return": jnp.nanmean(returns)}
+        return total, (Agents(state, critic, optimizer), metrics)
+
+    def gradient(weights: Any, agents: Agents, hyper: MetaHyper) -> tuple[Any, Agents, dict[str, Array]]:
+        """The mean gradient of some agents' objectives, the agents afterwards, and their metrics."""
+
+        def mean(weights: Any) -> tuple[Array, Any]:
+            each, after = jax.vmap(objective, (None, 0, None))(weights, agents, hyper)
+            return jnp.mean(each), after
+
+        grads, (agents, metrics) = jax.grad(mean, has_aux=True)(weights)
+        return grads, agents, metrics
+
+    def update(state: MetaState) -> tuple[MetaState, dict[str, Array]]:
+        hyper, at_once = state.hyper, config.at_once or config.num_agents
+        key, begin_key = jax.random.split(state.key)
+        if at_once == config.num_agents:
+            grads, agents, metrics = gradient(state.weights, state.agents, hyper)
+        else:
+            groups = jax.tree.map(lambda x: x.reshape(-1, at_once, *x.shape[1:]), state.agents)
+
+            def add(total: Any, agents: Agents) -> tuple[Any, tuple[Agents, dict[str, Array]]]:
+                grads, agents, metrics = gradient(state.weights, agents, hyper)
+                return jax.tree.map(jnp.add, total, grads), (agents, metrics)
+
+            zeros = jax.tree.map(jnp.zeros_like, state.weights)
+            grads, (agents, metrics) = jax.lax.scan(add, zeros, groups)
+            grads = jax.tree.map(lambda x: x * (at_once / config.num_agents), grads)
+            agents, metrics = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (agents, metrics))
+        flat, unravel = ravel_pytree(state.weights)
+        flat, optimizer, norm = meta_optimizer.descend(
+            flat, state.optimizer, grads, hyper.learning_rate, hyper.max_grad_norm
+        )
+        over = agents.state.updates >= agents.state.hyper.lifetime
+
+        def renewed() -> Agents:
+            keys = jax.random.split(begin_key, config.num_agents)
+            fresh = jax.vmap(begin, (0, None, None))(keys, hyper, state.env_params)
+            return rows_where(over, fresh, agents)
+
+        agents_after = rarely(over.any(), renewed, agents)
+        report = {name: jnp.nanmean(x) for name, x in metrics.items()}
+        report |= {"grad_norm": norm, "lives_over": jnp.sum(over)}
+        state = state.replace(
+            key=key, step=state.step + 1, weights=unravel(flat), optimizer=optimizer, agents=agents_after
+        )
+        return state, report
+
+    return Learner(config, init, update, objective)

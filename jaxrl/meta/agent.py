@@ -175,13 +175,17 @@ class _Agent:
         seen = self.seen(state.weights, rollout)
         targets, weighed = self.rule.targets(hyper.rule, seen, Lifetime(state.updates, hyper.lifetime))
         count = config.num_envs * config.num_steps
-        rows = jax.tree.map(lambda x: x.reshape(count, *x.shape[2:]), (rollout.obs, seen._replace(successor=()), targets))
+        rows = jax.tree.map(
+            lambda x: x.reshape(count, *x.shape[2:]), (rollout.obs, seen._replace(successor=()), targets)
+        )
 
         def loss(weights, rows):
             obs, seen, targets = rows
             said = self.outputs(weights, obs)
             each, report = self.rule.loss(hyper.rule, said, seen, targets)
-            assert each.shape == seen.reward.shape, f"{self.rule.name}: a loss {each.shape} of {seen.reward.shape} steps"
+            assert each.shape == seen.reward.shape, (
+                f"{self.rule.name}: a loss {each.shape} of {seen.reward.shape} steps"
+            )
             total = jnp.mean(each)
             return total, {"loss": total, **report}
 

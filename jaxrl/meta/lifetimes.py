@@ -7,7 +7,8 @@ them make K updates, looks at how they act then, and moves the rule's weights so
 
 with pi_K the policy after K updates on the rollout that it then makes, and A advantages by a critic of the agent's own,
 which learns from the same rollouts (Oh et al. 2020, section 3.3; Jackson et al. 2023). The gradient goes through the K
-updates. An agent whose life is over begins anew on another level.
+updates. An agent whose life is over begins anew on the level that a curriculum has for it; what its life there was worth
+(`Outcomes`, with algorithmic regret as their score) is what the curriculum hears of the old one.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import check_at_least_one, shared
+from jaxrl.algorithm import Algorithm, check_at_least_one, shared
+from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
+from jaxrl.evaluation import evaluate
 from jaxrl.math import rarely
-from jaxrl.meta.agent import AgentConfig, AgentHyper, Body, Rollout, agent_parts
+from jaxrl.meta.agent import AgentConfig, AgentHyper, Body, Rollout, agent, agent_parts
 from jaxrl.meta.rule import UpdateRule
 from jaxrl.nn.optim import OptimizerState, optimizer_of
 from jaxrl.returns import gae
@@ -40,10 +43,12 @@ class MetaConfig:
     num_updates: int = 5  # of each agent that the gradient goes through
     at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
     remat: bool = True  # keep only what lies between updates, and compute them again on the way back
+    judged_at_once: int = 8  # lives that are over are judged in groups of so many: antagonists live only for these
     optimizer: str = "adam"  # of the rule
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_agents", "num_updates")
+        check_at_least_one(self, "judged_at_once")
         if self.at_once < 0 or (self.at_once and self.num_agents % self.at_once):
             raise ValueError(f"at_once={self.at_once} does not divide num_agents={self.num_agents}.")
 
@@ -81,6 +86,8 @@ class MetaState:
     weights: Any  # of the rule
     optimizer: OptimizerState
     agents: Agents
+    batch: LevelBatch  # the levels that they are on
+    curriculum: Any  # its state
 
 
 class Learner(NamedTuple):
@@ -89,7 +96,7 @@ class Learner(NamedTuple):
     config: MetaConfig
     init: Callable[..., MetaState]  # (key, hyper=None, env_params=None)
     update: Callable[[MetaState], tuple[MetaState, dict[str, Array]]]
-    objective: Callable[..., Any]  # (rule's weights, agent, critic, hyper) -> (J, (agent, critic, metrics)), of one
+    objective: Callable[..., Any]  # (rule's weights, agent, hyper) -> (J, (agent, metrics)), of one agent
 
 
 def policy_gradient(log_prob: Float[Array, "T N"], advantage: Float[Array, "T N"]) -> Float[Array, ""]:
@@ -105,31 +112,66 @@ def lifetime_of(level: Any) -> Array:
     return level.lifetime
 
 
+def life(algo: Algorithm, state: Any, lifetime: Array) -> Any:
+    """An agent after all updates of its life."""
+
+    def one(carried: tuple[Array, Any]) -> tuple[Array, Any]:
+        return carried[0] + 1, algo.update(carried[1])[0]
+
+    return jax.lax.while_loop(lambda carried: carried[0] < lifetime, one, (jnp.zeros_like(lifetime), state))[1]
+
+
+def final_return(algo: Algorithm, state: Any, key: Array) -> Array:
+    """The mean undiscounted return of an agent's policy, sampled, over one episode in each of its environments."""
+    episodes = algo.config.num_envs
+    return jnp.mean(
+        evaluate(algo, algo.policy(state), algo.venv.env, state.env_params, key, episodes, greedy=False).returns
+    )
+
+
+def where_over(over: Array, fn: Callable[..., Array], args: Any, at_once: int, shape: tuple[int, ...]) -> Array:
+    """`fn` of the rows of `args` where `over`, so many at a time until none is left; 0 in the other rows."""
+    n, order = over.shape[0], jnp.argsort(~over)
+    count = jnp.sum(over)
+
+    def group(carried: tuple[Array, Array]) -> tuple[Array, Array]:
+        first, found = carried
+        rows = jnp.where(first + jnp.arange(at_once) < count, order[(first + jnp.arange(at_once)) % n], n)
+        values = jax.vmap(fn)(*jax.tree.map(lambda x: x[jnp.minimum(rows, n - 1)], args))
+        return first + at_once, found.at[rows].set(values, mode="drop")
+
+    return jax.lax.while_loop(lambda carried: carried[0] < count, group, (jnp.int32(0), jnp.zeros((n, *shape))))[1]
+
+
 @shared
 def learner(
     rule: UpdateRule,
     env: Environment,
-    level_fn: Callable[[Array, Any], Any],
+    curriculum: Curriculum,
     config: MetaConfig = MetaConfig(),
     agent_config: AgentConfig = AgentConfig(),
+    antagonist: UpdateRule | None = None,
     lifetime_fn: Callable[[Array, Any], Array] | None = None,
     policy_loss: Callable[..., Array] = policy_gradient,
 ) -> Learner:
     """Learns `rule` on levels of `env`, by gradients through its agents' updates.
 
     Args:
-        level_fn: `level_fn(key, env_params) -> level`, the params of one agent's environments.
+        curriculum: of levels, the params of one agent's environments; `dr.make(level_fn)` draws them.
+        antagonist: a rule of which a curriculum's score is the regret, the return of an agent that it taught on the same
+            level for the same life, minus that of `rule`'s agent; None: the score is that agent's return.
         lifetime_fn: `(key, level) -> int32`, updates that an agent is given there; default: the level's `lifetime`.
         policy_loss: `(log_prob, advantage)`, (T, N) each, to the scalar that judges a policy.
     """
     parts = agent_parts(rule, env, agent_config)
     judge = Body(parts.observation_space, 1, agent_config.hidden, agent_config.activation, privileged=True)
     meta_optimizer = optimizer_of(config.optimizer)
+    taught_by_rule = agent(rule, env, agent_config)
+    opponent = None if antagonist is None else agent(antagonist, env, agent_config)
 
-    def begin(key: Array, hyper: MetaHyper, env_params: Any) -> Agents:
-        """One agent, on a level of its own."""
-        level_key, life_key, agent_key, critic_key = jax.random.split(key, 4)
-        level = level_fn(level_key, env_params)
+    def begin(key: Array, hyper: MetaHyper, level: Any) -> Agents:
+        """One agent on a level."""
+        life_key, agent_key, critic_key = jax.random.split(key, 3)
         life = lifetime_of(level) if lifetime_fn is None else lifetime_fn(life_key, level)
         state = parts.init(agent_key, hyper.agent.replace(rule=(), lifetime=life), level)
         critic = judge.init(critic_key, jax.tree.map(lambda x: x[0], state.obs))
@@ -138,12 +180,14 @@ def learner(
     def init(key: Array, hyper: MetaHyper | None = None, env_params: Any = None) -> MetaState:
         hyper = strongly_typed(MetaHyper() if hyper is None else hyper)
         env_params = strongly_typed(env.default_params if env_params is None else env_params)
-        key, rule_key, agents_key = jax.random.split(key, 3)
+        key, rule_key, begin_key, curriculum_key, level_key = jax.random.split(key, 5)
+        cstate = curriculum.init(curriculum_key, curriculum.hyper, env_params)
+        batch, cstate = curriculum.sample(level_key, cstate, jnp.ones(config.num_agents, bool))
         weights = rule.init(rule_key)
-        keys = jax.random.split(agents_key, config.num_agents)
-        agents = jax.vmap(begin, (0, None, None))(keys, hyper, env_params)
+        keys = jax.random.split(begin_key, config.num_agents)
+        agents = jax.vmap(begin, (0, None, 0))(keys, hyper, batch.params)
         optimizer = meta_optimizer.init(weights, hyper.learning_rate)
-        return MetaState(key, hyper, env_params, jnp.int32(0), weights, optimizer, agents)
+        return MetaState(key, hyper, env_params, jnp.int32(0), weights, optimizer, agents, batch, cstate)
 
     def judged(critic: Any, rollout: Rollout, hyper: MetaHyper) -> tuple[Array, Array]:
         """`(values, advantages)`, (T, N) each, of a rollout."""
@@ -169,7 +213,7 @@ def learner(
         )
         return unravel(flat), optimizer
 
-    def objective(weights: Any, agent: Agents, hyper: MetaHyper) -> tuple[Array, tuple[Agents, dict[str, Array]]]:
+    def objective(weights: Any, one_agent: Agents, hyper: MetaHyper) -> tuple[Array, tuple[Agents, dict[str, Array]]]:
         """J of one agent after K updates by the rule with these weights, the agent then, and what to report."""
 
         def one(agent: Agents, _: None) -> tuple[Agents, dict[str, Array]]:
@@ -193,18 +237,18 @@ def learner(
             return Agents(after.replace(hyper=after.hyper.replace(rule=())), critic, optimizer), weighed
 
         one = jax.checkpoint(one) if config.remat else one
-        agent, weighed = jax.lax.scan(one, agent, None, config.num_updates)
-        acting, rollout = jax.lax.stop_gradient(parts.collect(jax.lax.stop_gradient(agent.state)))
-        pi = parts.distribution(parts.logits(agent.state.weights, rollout.obs), rollout.obs)
-        _, advantage = judged(agent.critic, rollout, hyper)
+        after, weighed = jax.lax.scan(one, one_agent, None, config.num_updates)
+        acting, rollout = jax.lax.stop_gradient(parts.collect(jax.lax.stop_gradient(after.state)))
+        pi = parts.distribution(parts.logits(after.state.weights, rollout.obs), rollout.obs)
+        _, advantage = judged(after.critic, rollout, hyper)
         returns = weighed.pop("return")
         means = jax.tree.map(jnp.mean, weighed)
         loss = policy_loss(pi.log_prob(rollout.action), jax.lax.stop_gradient(advantage))
         total = loss - hyper.policy_entropy * means["policy_entropy"]
         total -= hyper.prediction_entropy * means.get("prediction_entropy", 0.0)
         total += hyper.pi_hat_l2 * means.get("pi_hat_l2", 0.0) + hyper.y_hat_l2 * means.get("y_hat_l2", 0.0)
-        critic, optimizer = corrected(agent.critic, agent.critic_optimizer, rollout, hyper)
-        state = acting.replace(weights=agent.state.weights, optimizer=agent.state.optimizer)
+        critic, optimizer = corrected(after.critic, after.critic_optimizer, rollout, hyper)
+        state = acting.replace(weights=after.state.weights, optimizer=after.state.optimizer)
         metrics = {"loss": total, "policy_loss": loss, **means, "episode_return": jnp.nanmean(returns)}
         return total, (Agents(state, critic, optimizer), metrics)
 
@@ -238,19 +282,53 @@ def learner(
         flat, optimizer, norm = meta_optimizer.descend(
             flat, state.optimizer, grads, hyper.learning_rate, hyper.max_grad_norm
         )
+        report = {name: jnp.nanmean(x) for name, x in metrics.items()} | {"grad_norm": norm}
+        state = state.replace(key=key, step=state.step + 1, weights=unravel(flat), optimizer=optimizer, agents=agents)
+        return renewed(state, begin_key, report)
+
+    def worth(key: Array, agent: Agents, weights: Any, hyper: MetaHyper) -> Array:
+        """Final return of an agent, and of the antagonist's on its level."""
+        own_key, other_key, life_key = jax.random.split(key, 3)
+        state = agent.state
+        own = final_return(taught_by_rule, state, own_key)
+        if opponent is None:
+            return jnp.stack([own, own])
+        start = opponent.init(life_key, hyper.agent.replace(rule=None), state.env_params)
+        taught = life(opponent, start, state.hyper.lifetime)
+        return jnp.stack([own, final_return(opponent, taught, other_key)])
+
+    def renewed(state: MetaState, key: Array, report: dict[str, Array]) -> tuple[MetaState, dict[str, Array]]:
+        """Lives that are over are judged, and others begin in their place."""
+        agents, hyper, n = state.agents, state.hyper, config.num_agents
         over = agents.state.updates >= agents.state.hyper.lifetime
+        worth_key, update_key, sample_key, begin_key = jax.random.split(key, 4)
 
-        def renewed() -> Agents:
-            keys = jax.random.split(begin_key, config.num_agents)
-            fresh = jax.vmap(begin, (0, None, None))(keys, hyper, state.env_params)
-            return rows_where(over, fresh, agents)
+        def of_one(key: Array, agent: Agents) -> Array:
+            return worth(key, agent, state.weights, hyper)
 
-        agents_after = rarely(over.any(), renewed, agents)
-        report = {name: jnp.nanmean(x) for name, x in metrics.items()}
-        report |= {"grad_norm": norm, "lives_over": jnp.sum(over)}
-        state = state.replace(
-            key=key, step=state.step + 1, weights=unravel(flat), optimizer=optimizer, agents=agents_after
-        )
-        return state, report
+        found = where_over(over, of_one, (jax.random.split(worth_key, n), agents), config.judged_at_once, (2,))
+        own, other = found[:, 0], found[:, 1]
+        score = jnp.where(over, own if opponent is None else other - own, -jnp.inf)
+        zero = jnp.zeros_like(own)
+        lived = agents.state.updates
+        best = jnp.where(over, jnp.maximum(state.batch.max_return, own), -jnp.inf)
+        outcomes = Outcomes(own, jnp.where(over, lived, zero), zero, score, best, over.astype(jnp.int32))
+
+        def begun() -> Any:
+            cstate = curriculum.update(update_key, state.curriculum, state.batch, outcomes)
+            batch, cstate = curriculum.sample(sample_key, cstate, over)
+            batch = rows_where(over, batch, state.batch)
+            fresh = jax.vmap(begin, (0, None, 0))(jax.random.split(begin_key, n), hyper, batch.params)
+            return rows_where(over, fresh, agents), batch, cstate
+
+        agents, batch, cstate = rarely(over.any(), begun, (agents, state.batch, state.curriculum))
+        lives = jnp.sum(over)
+
+        def mean(x: Array) -> Array:
+            return jnp.where(lives > 0, jnp.sum(jnp.where(over, x, 0)) / jnp.maximum(lives, 1), jnp.nan)
+
+        report |= {"lives_over": lives, "final_return": mean(own)}
+        report |= {} if opponent is None else {"regret": mean(other - own)}
+        return state.replace(agents=agents, batch=batch, curriculum=cstate), report
 
     return Learner(config, init, update, objective)

@@ -1,0 +1,90 @@
+"""A2C and PPO as update rules: hand-written ones, of the same kind as those that are learned.
+
+A2C is Mnih et al. (2016), arXiv:1602.01783, PPO is Schulman et al. (2017), arXiv:1707.06347, with generalised advantages
+(Schulman et al. 2016). The value is the rule's head, the targets are advantages and returns; what a rule "knows" is its
+handful of numbers, so that a meta-learner tunes them as it learns a network (self-tuning actor-critic, Zahavy et al.
+2020, arXiv:2002.12928: `a2c_rule` and gradients through its updates). They are kept where any real number is a setting:
+gamma and gae_lambda as logits, ent_coef and vf_coef as logarithms.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxrl.environment import pytree
+from jaxrl.meta.rule import Lifetime, Seen, UpdateRule
+from jaxrl.nn.distributions import Categorical
+from jaxrl.returns import gae
+from jaxrl.spaces import Discrete
+
+
+@pytree
+class Numbers:
+    """The weights of a hand-written rule, unbounded."""
+
+    gamma: jax.Array  # logit
+    gae_lambda: jax.Array  # logit
+    ent_coef: jax.Array  # logarithm
+    vf_coef: jax.Array  # logarithm
+
+
+def numbers(gamma: float = 0.99, gae_lambda: float = 0.95, ent_coef: float = 0.01, vf_coef: float = 0.5) -> Numbers:
+    """Of settings as people write them. A coefficient of 0 is kept as 1e-8."""
+
+    def logit(p: float) -> Array:
+        p = min(max(p, 1e-6), 1 - 1e-6)
+        return jnp.log(p) - jnp.log1p(-p)
+
+    logs = (jnp.log(jnp.maximum(x, 1e-8)) for x in (ent_coef, vf_coef))
+    return Numbers(logit(gamma), logit(gae_lambda), *logs)
+
+
+def advantages(weights: Numbers, seen: Seen, lifetime: Lifetime) -> tuple[Any, dict[str, Array]]:
+    """Advantages and returns of every step, (T, N) each."""
+    value, following = seen.outputs["value"][..., 0], seen.successor("value")[..., 0]
+    gamma, gae_lambda = jax.nn.sigmoid(weights.gamma), jax.nn.sigmoid(weights.gae_lambda)
+    advantage = gae(seen.reward, value, following, seen.terminated, seen.truncated, gamma, gae_lambda)
+    return {"advantage": normalized(advantage), "target": advantage + value}, {}
+
+
+def normalized(advantage: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """Mean 0, standard deviation 1."""
+    centred = advantage - jnp.mean(advantage)
+    return centred / (jnp.sqrt(jnp.mean(centred**2) + 1e-16) + 1e-8)
+
+
+def _loss(
+    weights: Numbers, outputs: dict[str, Array], seen: Seen, targets: Any, clip_eps: float | None
+) -> tuple[Array, dict[str, Array]]:
+    pi = Categorical(outputs["logits"])
+    log_prob, entropy = pi.log_prob(seen.action), pi.entropy()
+    if clip_eps is None:
+        policy = -log_prob * targets["advantage"]
+    else:
+        ratio = jnp.exp(log_prob - seen.log_prob)
+        clipped = jnp.clip(ratio, 1 - clip_eps, 1 + clip_eps)
+        policy = -jnp.minimum(ratio * targets["advantage"], clipped * targets["advantage"])
+    value = 0.5 * (outputs["value"][:, 0] - targets["target"]) ** 2
+    each = policy + jnp.exp(weights.vf_coef) * value - jnp.exp(weights.ent_coef) * entropy
+    return each, {"policy_loss": policy.mean(), "value_loss": value.mean(), "entropy": entropy.mean()}
+
+
+@functools.cache
+def a2c_rule() -> UpdateRule:
+    """One step along the policy gradient."""
+    return UpdateRule(
+        "a2c_rule", (("value", 1),), lambda key: numbers(), advantages, functools.partial(_loss, clip_eps=None), (Discrete,)
+    )
+
+
+@functools.cache
+def ppo_rule(clip_eps: float = 0.2) -> UpdateRule:
+    """Several passes, clipped."""
+    return UpdateRule(
+        "ppo_rule", (("value", 1),), lambda key: numbers(), advantages, functools.partial(_loss, clip_eps=clip_eps), (Discrete,)
+    )

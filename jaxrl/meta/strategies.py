@@ -1,0 +1,145 @@
+"""Learning an update rule by evolution strategies: whole lives, nothing differentiated.
+
+Salimans et al. (2017), arXiv:1703.03864, with the antithetic tasks of Jackson et al. (2024), arXiv:2402.05828: the rules
+eta + sigma eps and eta - sigma eps teach agents that begin alike, on the same level, with the same random numbers, and
+all that counts of a pair is which of the two did better. So rules can be found that change over a life, for which a
+gradient through a few updates is blind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+from jaxrl.algorithm import check_at_least_one, shared
+from jaxrl.curriculum.protocol import Curriculum, Outcomes
+from jaxrl.environment import Environment, pytree, strongly_typed
+from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
+from jaxrl.meta.lifetimes import final_return, life, lifetime_of
+from jaxrl.meta.rule import UpdateRule
+from jaxrl.nn.optim import OptimizerState, optimizer_of
+
+
+@dataclasses.dataclass(frozen=True)
+class StrategyConfig:
+    """Static settings: each value compiles its own program."""
+
+    num_pairs: int = 64  # of opposite rules, each on a level of its own
+    at_once: int = 0  # pairs whose lives are lived at once, for memory; 0: all
+    optimizer: str = "adam"  # of the rule
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "num_pairs")
+        if self.at_once < 0 or (self.at_once and self.num_pairs % self.at_once):
+            raise ValueError(f"at_once={self.at_once} does not divide num_pairs={self.num_pairs}.")
+
+
+@pytree
+class StrategyHyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    learning_rate: jax.Array = 1e-2
+    decay: jax.Array = 0.999  # of the learning rate, each meta-update
+    sigma: jax.Array = 0.1  # of the noise on the rule's weights
+    agent: AgentHyper = AgentHyper()  # settings of every agent, but for its rule and lifetime
+
+
+@pytree
+class StrategyState:
+    key: jax.Array
+    hyper: StrategyHyper
+    env_params: Any  # what levels are drawn of
+    step: jax.Array  # meta-updates done
+    weights: Any  # of the rule
+    optimizer: OptimizerState
+    curriculum: Any  # its state
+
+
+class Strategy(NamedTuple):
+    """What `strategy` returns: pure functions."""
+
+    config: StrategyConfig
+    init: Callable[..., StrategyState]  # (key, hyper=None, env_params=None)
+    update: Callable[[StrategyState], tuple[StrategyState, dict[str, Array]]]
+    gradient: Callable[..., Any]  # (flat weights, noise (P, D), scores (P, 2), hyper) -> (D,), to descend along
+
+
+def pair_gradient(noise: Array, scores: Array, sigma: Array) -> Array:
+    """The estimate from P pairs, noise (P, D) and scores (P, 2) of the rules with it added and taken away.
+
+    Fitness is 1 for the better of a pair and 0 for the other, 1/2 each if they are equal, so the sign of the
+    difference is what is left. To be descended along: minus the direction of better rules.
+    """
+    sign = jnp.sign(scores[:, 0] - scores[:, 1])
+    return -(sign @ noise) / (2 * sigma * noise.shape[0])
+
+
+@shared
+def strategy(
+    rule: UpdateRule,
+    env: Environment,
+    curriculum: Curriculum,
+    config: StrategyConfig = StrategyConfig(),
+    agent_config: AgentConfig = AgentConfig(),
+    lifetime_fn: Callable[[Array, Any], Array] | None = None,
+) -> Strategy:
+    """Learns `rule` on levels of `env` by the returns of agents at the ends of their lives; see `lifetimes.learner`."""
+    algo, optimizer = agent(rule, env, agent_config), optimizer_of(config.optimizer)
+
+    def init(key: Array, hyper: StrategyHyper | None = None, env_params: Any = None) -> StrategyState:
+        hyper = strongly_typed(StrategyHyper() if hyper is None else hyper)
+        env_params = strongly_typed(env.default_params if env_params is None else env_params)
+        key, rule_key, curriculum_key = jax.random.split(key, 3)
+        weights = rule.init(rule_key)
+        cstate = curriculum.init(curriculum_key, curriculum.hyper, env_params)
+        return StrategyState(
+            key, hyper, env_params, jnp.int32(0), weights, optimizer.init(weights, hyper.learning_rate), cstate
+        )
+
+    def scored(key: Array, weights: Any, level: Any, hyper: StrategyHyper) -> Array:
+        """The final return of an agent that the rule with these weights taught on a level."""
+        life_key, start_key, end_key = jax.random.split(key, 3)
+        lifetime = lifetime_of(level) if lifetime_fn is None else lifetime_fn(life_key, level)
+        state = algo.init(start_key, hyper.agent.replace(rule=weights, lifetime=lifetime), level)
+        return final_return(algo, life(algo, state, lifetime), end_key)
+
+    def update(state: StrategyState) -> tuple[StrategyState, dict[str, Array]]:
+        hyper, n = state.hyper, config.num_pairs
+        at_once = config.at_once or n
+        key, noise_key, sample_key, life_key, update_key = jax.random.split(state.key, 5)
+        flat, unravel = ravel_pytree(state.weights)
+        batch, cstate = curriculum.sample(sample_key, state.curriculum, jnp.ones(n, bool))
+        noise = jax.random.normal(noise_key, (n, flat.size), flat.dtype)
+
+        def pair(inputs: Any) -> Array:
+            key, noise, level = inputs
+
+            def one(sign: Array) -> Array:
+                return scored(key, unravel(flat + sign * hyper.sigma * noise), level, hyper)
+
+            return jax.vmap(one)(jnp.array([1.0, -1.0], flat.dtype))
+
+        keys = jax.random.split(life_key, n)
+        scores = jax.lax.map(pair, (keys, noise, batch.params), batch_size=at_once)
+        grads = unravel(pair_gradient(noise, scores, hyper.sigma))
+        rate = hyper.learning_rate * hyper.decay**state.step
+        flat, after, norm = optimizer.descend(flat, state.optimizer, grads, rate)
+        mean, zero = scores.mean(1), jnp.zeros(n)
+        outcomes = Outcomes(mean, zero, zero, mean, scores.max(1), jnp.ones(n, jnp.int32))
+        cstate = curriculum.update(update_key, cstate, batch, outcomes)
+        report = {
+            "final_return": scores.mean(),
+            "loss": -scores.mean(),
+            "grad_norm": norm,
+            "pairs_apart": jnp.mean(scores[:, 0] != scores[:, 1]),
+        }
+        state = state.replace(key=key, step=state.step + 1, weights=unravel(flat), optimizer=after, curriculum=cstate)
+        return state, report
+
+    return Strategy(config, init, update, pair_gradient)

@@ -22,6 +22,7 @@ from jaxrl.algorithm import (
     starting_values,
 )
 from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.math import on_cpu
 from jaxrl.meta.rule import Lifetime, Seen, UpdateRule
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, Dense, encode
@@ -83,8 +84,12 @@ class Rollout(NamedTuple):
     ends: Ends
 
 
+def _product(table: Array, index: Array) -> Array:
+    return jax.nn.one_hot(index, table.shape[0], dtype=table.dtype) @ table
+
+
 class Body(nn.Module):
-    """Dense layers; without any a matrix on the encoded observation."""
+    """Dense layers; without any a matrix on the encoded observation, which of a Discrete one is a table."""
 
     observation_space: Space
     out: int
@@ -94,6 +99,11 @@ class Body(nn.Module):
 
     @nn.compact
     def __call__(self, obs: Any) -> Array:
+        if not self.hidden and isinstance(self.observation_space, Discrete):
+            init = nn.initializers.lecun_normal()
+            table = self.param("table", init, (self.observation_space.n, self.out))
+            # A row is read where reading is cheap; elsewhere it is a product with a one-hot, as it is without this.
+            return on_cpu(lambda table, i: table[i], _product, table, obs)
         x = encode(self.observation_space, obs, self.privileged)
         if not self.hidden:
             return Dense(self.out, use_bias=False)(x)

@@ -1,0 +1,270 @@
+"""Update rules: what an agent does with one, and that a rule is learned: gradients against differences, ES against both."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import jaxrl
+from jaxrl.algos import a2c
+from jaxrl.algos.curricula import dr
+from jaxrl.algos.meta import lpg, lpo, policy_gradients
+from jaxrl.envs.grid.grid_world.grid_world import GridWorld, distribution, generate
+from jaxrl.meta import AgentConfig, AgentHyper, Lifetime, Seen, agent
+from jaxrl.meta.agent import agent_parts
+from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner, where_over
+from jaxrl.meta.strategies import StrategyConfig, pair_gradient, strategy
+
+SMALL = AgentConfig(num_envs=3, num_steps=4)
+NETWORK = lpg.RuleConfig(predictions=3, features=4, embedding=(2,))
+
+
+@functools.cache
+def debug():
+    """GROOVE's smallest levels, as indices."""
+    env = jaxrl.make("GridWorld-debug-v0")[0]
+    return dataclasses.replace(env, observation="index"), distribution("debug")
+
+
+def seen_by_hand(done):
+    """Two environments, three steps."""
+    shape = (3, 2)
+    rng = np.random.default_rng(0)
+    outputs = {"logits": rng.normal(size=(*shape, 5)), "y": rng.normal(size=(*shape, 3))}
+    following = {name: rng.normal(size=x.shape) for name, x in outputs.items()}
+    action = rng.integers(0, 5, shape)
+    log_prob = jnp.take_along_axis(jax.nn.log_softmax(outputs["logits"]), action[..., None], -1)[..., 0]
+    reward, no = rng.normal(size=shape), np.zeros(shape, bool)
+    as_arrays = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (log_prob, reward, outputs, following))
+    log_prob, reward, outputs, following = as_arrays
+    return Seen(jnp.asarray(action), log_prob, reward, jnp.asarray(done), no, outputs, following, lambda name: None)
+
+
+def test_the_rule_reads_backwards_and_not_beyond_an_end():
+    rule = lpg.rule(NETWORK)
+    weights = rule.init(jax.random.key(0))
+    done = np.zeros((3, 2), bool)
+    done[1, 0] = True
+    seen = seen_by_hand(done)
+    life = Lifetime(jnp.int32(0), jnp.int32(10))
+
+    def pi_hat(reward):
+        return rule.targets(weights, seen._replace(reward=reward), life)[0]["pi_hat"]
+
+    reads = np.abs(jax.jacobian(pi_hat)(seen.reward)) > 0  # (T, N, T, N): target of whom, reward of whom
+    assert not reads[:, 0, :, 1].any() and not reads[:, 1, :, 0].any()
+    later = np.triu(np.ones((3, 3), bool))
+    np.testing.assert_array_equal(reads[:, 1, :, 1], later)
+    np.testing.assert_array_equal(reads[:, 0, :, 0], later & ~np.array([[0, 0, 1], [0, 0, 1], [0, 0, 0]], bool))
+
+    # Of the next observation's prediction nothing is read where the episode ended.
+    def of_next(y):
+        return rule.targets(weights, seen._replace(following={**seen.following, "y": y}), life)[0]["pi_hat"]
+
+    reads = np.abs(jax.jacobian(of_next)(seen.following["y"])).sum((0, 1, 4)) > 0
+    np.testing.assert_array_equal(reads, ~done)
+
+
+def test_a_loss_by_hand():
+    rule = lpg.rule(NETWORK)
+    seen = seen_by_hand(np.zeros((3, 2), bool))
+    rows = jax.tree.map(lambda x: x.reshape(6, *x.shape[2:]), seen._replace(successor=()))
+    targets = {"pi_hat": jnp.arange(6.0) - 2, "y_hat": jnp.full((6, 3), 1 / 3)}
+    each, report = rule.loss(None, rows.outputs, rows, targets)
+    y = np.asarray(jax.nn.softmax(rows.outputs["y"]), np.float64)
+    divergence = np.sum(y * (np.log(y) - np.log(1 / 3)), -1)
+    expected = np.asarray(rows.log_prob) * np.asarray(targets["pi_hat"]) + 0.5 * divergence
+    np.testing.assert_allclose(each, expected, rtol=1e-4, atol=1e-6)
+    assert report["entropy"].shape == ()
+
+
+def test_only_the_temporal_rule_is_told_the_time():
+    seen = seen_by_hand(np.zeros((3, 2), bool))
+    for temporal in (False, True):
+        rule = lpg.rule(dataclasses.replace(NETWORK, temporal=temporal))
+        weights = rule.init(jax.random.key(0))
+        early, late, longer = (
+            rule.targets(weights, seen, Lifetime(jnp.int32(n), jnp.int32(of)))[0]["pi_hat"]
+            for n, of in ((1, 10), (9, 10), (10, 100))
+        )
+        assert bool(jnp.any(early != late)) == temporal
+        assert bool(jnp.any(early != longer)) == temporal  # the same share of another length
+    np.testing.assert_allclose(lpg.when(Lifetime(jnp.int32(5), jnp.int32(20))), [0.25, np.log(20) / 10], rtol=1e-6)
+
+
+def test_drifts_are_zero_and_flat_where_the_policy_has_not_moved():
+    advantage = jnp.linspace(-2, 2, 9)
+    for drift in (lpo.dpo_drift, functools.partial(lpo.ppo_drift, clip_eps=0.2)):
+        value, slope = jax.vmap(jax.value_and_grad(drift), (None, 0))(0.0, advantage)
+        assert not value.any() and not slope.any()
+        assert (drift(jnp.linspace(-1, 1, 101)[:, None], advantage) >= 0).all()
+    assert not lpo.features(jnp.zeros(3), jnp.ones(3)).any()
+    for config in (lpo.RuleConfig(hidden=4), lpo.RuleConfig(hidden=4, temporal=True, clip_eps=0.2)):
+        rule = lpo.rule(config)
+        weights = rule.init(jax.random.key(1))
+        seen = seen_by_hand(np.zeros((3, 2), bool))
+        outputs = {**seen.outputs, "value": jnp.zeros((3, 2, 1))}
+        seen = seen._replace(outputs=outputs, successor=lambda name: jnp.zeros((3, 2, 1)))
+        targets, _ = rule.targets(weights, seen, Lifetime(jnp.int32(3), jnp.int32(4)))
+        rows = jax.tree.map(lambda x: x.reshape(6, *x.shape[2:]), (seen._replace(successor=()), targets))
+        _, report = rule.loss(weights, rows[0].outputs, *rows)
+        assert float(report["drift"]) == 0  # the ratio is 1: what is left is the policy gradient
+        moved = rows[0]._replace(log_prob=rows[0].log_prob - 1.0)
+        assert float(rule.loss(weights, moved.outputs, moved, rows[1])[1]["drift"]) > 0
+
+
+def test_a2c_as_a_rule_has_the_gradient_of_a2c():
+    env = jaxrl.make("CartPole-v1")[0]
+    config = AgentConfig(num_envs=4, num_steps=5, hidden=(8,), activation="tanh", optimizer="adam")
+    parts = agent_parts(policy_gradients.a2c_rule(), env, config)
+    state = parts.init(jax.random.key(0), AgentHyper(learning_rate=1e-3, critic_learning_rate=1e-3))
+    _, rollout = jax.jit(parts.collect)(state)
+    seen = parts.seen(state.weights, rollout)
+    targets, _ = parts.rule.targets(state.hyper.rule, seen, Lifetime(0, 1))
+    rows = jax.tree.map(lambda x: x.reshape(20, *x.shape[2:]), (rollout.obs, seen._replace(successor=()), targets))
+
+    def ours(weights):
+        said = parts.outputs(weights, rows[0])
+        return jnp.mean(parts.rule.loss(state.hyper.rule, said, rows[1], rows[2])[0])
+
+    def a2cs(weights):
+        said = parts.outputs(weights, rows[0])
+        log_pi = jax.nn.log_softmax(said["logits"])
+        policy = a2c.policy_loss(jnp.take_along_axis(log_pi, rows[1].action[:, None], 1)[:, 0], rows[2]["advantage"])
+        value = 0.5 * jnp.mean((said["value"][:, 0] - rows[2]["target"]) ** 2)
+        return policy + 0.5 * value + 0.01 * jnp.mean(jnp.sum(jnp.exp(log_pi) * log_pi, -1))
+
+    for got, want in zip(*(jax.tree.leaves(jax.grad(f)(state.weights)) for f in (ours, a2cs)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_meta_gradient_is_that_of_finite_differences():
+    env, params = debug()
+    with jax.enable_x64(True):
+        meta = learner(lpg.rule(NETWORK), env, dr.make(generate), MetaConfig(num_agents=1, num_updates=2), SMALL)
+        state = meta.init(jax.random.key(0), MetaHyper(critic_learning_rate=0.1), params)
+        one = jax.tree.map(lambda x: x[0], state.agents)
+        flat, unravel = ravel_pytree(state.weights)
+        # Actions are drawn: the objective is a step function of what they depend on, but not of a rule with a rate of 0.
+        value = jax.jit(lambda flat: meta.objective(unravel(flat), one, state.hyper)[0])
+        gradient = jax.jit(jax.grad(value))(flat)
+        for direction in np.random.default_rng(0).normal(size=(4, flat.size)):
+            step = 1e-6 * direction / np.linalg.norm(direction)
+            difference = (value(flat + step) - value(flat - step)) / 2e-6
+            np.testing.assert_allclose(gradient @ step / 1e-6, difference, rtol=1e-3, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_every_group_of_weights_gets_a_gradient_and_critics_learn():
+    env, params = debug()
+    meta = learner(lpg.rule(NETWORK), env, dr.make(generate), MetaConfig(num_agents=4, num_updates=2), SMALL)
+    state = meta.init(jax.random.key(0), None, params)
+    after, metrics = jax.jit(meta.update)(state)
+    for name, x, y in zip(
+        *[[jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(state.weights)]],
+        jax.tree.leaves(state.weights),
+        jax.tree.leaves(after.weights),
+        strict=True,
+    ):
+        assert bool(jnp.any(x != y)), f"{name} has no gradient"
+    critics = zip(jax.tree.leaves(state.agents.critic), jax.tree.leaves(after.agents.critic), strict=True)
+    assert all(bool(jnp.any(x != y)) for x, y in critics), "the critic that judges does not learn"
+    assert metrics["loss"].shape == () and int(after.step) == 1
+    assert int(after.agents.state.updates.max()) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_groups_of_agents_give_the_gradient_of_all():
+    env, params = debug()
+    states = []
+    for at_once in (0, 2):
+        config = MetaConfig(num_agents=4, num_updates=2, at_once=at_once, remat=at_once > 0, optimizer="sgd")
+        meta = learner(lpg.rule(NETWORK), env, dr.make(generate), config, SMALL)
+        state = meta.init(jax.random.key(0), None, params)
+        states.append(jax.jit(meta.update)(state)[0])
+    for x, y in zip(*(jax.tree.leaves((s.weights, s.agents.state.weights)) for s in states), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_lives_end_alone_and_are_judged_against_an_antagonist():
+    env, params = debug()
+    lives = jnp.array([3, 4, 7, 100])
+
+    def lifetime(key, level):
+        return jax.random.choice(key, lives).astype(jnp.int32)
+
+    config = MetaConfig(num_agents=6, num_updates=2, judged_at_once=2)
+    antagonist = policy_gradients.a2c_rule()
+    meta = learner(lpg.rule(NETWORK), env, dr.make(generate), config, SMALL, antagonist, lifetime)
+    state = meta.init(jax.random.key(0), None, params)
+    update = jax.jit(meta.update)
+    for _ in range(3):
+        before = state
+        state, metrics = update(state)
+        done = np.minimum(before.agents.state.updates + 2, before.agents.state.hyper.lifetime)
+        over = done >= before.agents.state.hyper.lifetime
+        np.testing.assert_array_equal(state.agents.state.updates, np.where(over, 0, done))
+        kept = jax.tree.map(lambda x, y: np.asarray(x == y), before.batch.params.start, state.batch.params.start)
+        assert kept[~over].all() and int(metrics["lives_over"]) == over.sum()
+        assert np.isfinite(metrics["regret"]) == over.any() == np.isfinite(metrics["final_return"])
+
+
+def test_rows_are_computed_where_they_are_over():
+    seen = []
+    over = jnp.array([False, True, True, False, True])
+
+    def square(x):
+        jax.debug.callback(lambda x: seen.append(float(x)), x)
+        return jnp.stack([x, x**2])
+
+    found = where_over(over, square, (jnp.arange(5.0),), 2, (2,))
+    np.testing.assert_array_equal(found, [[0, 0], [1, 1], [2, 4], [0, 0], [4, 16]])
+
+
+def test_the_estimate_of_pairs_points_to_better_rules():
+    noise = jax.random.normal(jax.random.key(0), (20_000, 3))
+    slope = jnp.array([1.0, -2.0, 0.0])
+    scores = jnp.stack([noise @ slope, -noise @ slope], 1)
+    gradient = pair_gradient(noise, scores, 0.1)
+    # E[sign(s . e) e] = sqrt(2 / pi) s / |s|
+    expected = -np.sqrt(2 / np.pi) * slope / jnp.linalg.norm(slope) / 0.2
+    np.testing.assert_allclose(gradient, expected, atol=0.1)
+    assert not pair_gradient(noise[:2], jnp.ones((2, 2)), 0.1).any()  # a draw says nothing
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_a_strategy_learns_whole_lives():
+    env, params = debug()
+    made = strategy(
+        lpg.rule(NETWORK),
+        env,
+        dr.make(generate),
+        StrategyConfig(num_pairs=3, at_once=1),
+        SMALL,
+        lambda key, level: jnp.int32(2),
+    )
+    state = made.init(jax.random.key(0), None, params)
+    after, metrics = jax.jit(made.update)(state)
+    assert 0 <= float(metrics["pairs_apart"]) <= 1 and int(after.step) == 1
+    assert np.isfinite(metrics["final_return"])
+
+
+def test_what_cannot_be_taught_is_refused():
+    with pytest.raises(ValueError, match="lpg acts in Discrete spaces"):
+        lpg.make(jaxrl.make("Pendulum-v1")[0])
+    with pytest.raises(ValueError, match="at_once=3 does not divide num_agents=8"):
+        MetaConfig(num_agents=8, at_once=3)
+    env = jaxrl.make("CartPole-v1")[0]
+    meta = learner(lpg.rule(NETWORK), env, dr.make(lambda key, params: params), MetaConfig(num_agents=1), SMALL)
+    with pytest.raises(ValueError, match="no lifetime of their own: give learner a lifetime_fn"):
+        jax.eval_shape(meta.init, jax.random.key(0))

@@ -170,7 +170,7 @@ def count(allowed: Bool[Array, " n"]) -> Integer[Array, ""]:
 
 def choose(bits: UInt32[Array, ""], allowed: Bool[Array, " n"]) -> Integer[Array, ""]:
     """The index of a True of `allowed`, each equally likely; n where there is none."""
-    return jnp.minimum(choose_bit(bits, asas_words(allowed)), allowed.shape[0])
+    return jnp.minimum(choose_bit(bits, as_words(allowed)), allowed.shape[0])
 
 
 def choose_bit(bits: UInt32[Array, ""], words: UInt32[Array, " words"]) -> Integer[Array, ""]:

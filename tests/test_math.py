@@ -10,7 +10,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxrl.math import below, choose, count, fast_key, nth, nth_bit, random_words, shuffled, sincos, wrap
+from jaxrl.math import (
+    as_words,
+    below,
+    choose,
+    choose_bit,
+    count,
+    fast_key,
+    flip_bit,
+    nth,
+    nth_bit,
+    random_words,
+    shuffled,
+    sincos,
+    wrap,
+)
 
 ULP = 2.0**-23  # of 1, float32
 
@@ -185,6 +199,20 @@ def test_nth_and_choose_count_the_allowed(n):
         np.testing.assert_array_equal(chosen, where[np.minimum(rank, len(where) - 1)])
         if share == 1 and n <= 7:
             assert set(np.asarray(chosen)) == set(range(n))
+
+
+def test_a_packed_mask_is_chosen_from_and_changed_as_the_mask_is():
+    rng = np.random.default_rng(0)
+    masks, places = rng.random((40, 61)) < 0.4, rng.integers(0, 61, 40, dtype=np.int32)
+    bits = rng.integers(0, 2**32, 40, dtype=np.uint32)
+
+    @jax.jit
+    @jax.vmap
+    def both(mask, place, bits):
+        flipped = mask ^ (jnp.arange(61) == place)
+        return choose_bit(bits, flip_bit(as_words(mask), place)), choose(bits, flipped)
+
+    np.testing.assert_array_equal(*both(masks, places, bits))
 
 
 def test_counts_and_places_are_int32_in_every_precision():

@@ -12,7 +12,7 @@ and the agent makes a gradient step on
 
     E[ log pi(a|s) pi_hat + alpha_y KL(y(s) || y_hat) ],        alpha_y = 1/2
 
-phi is a small network on y. What an agent gives to the rule is held fixed. `make` is the agent; `learner` learns the
+phi is a small network on y. The targets are fixed while the agent follows them. `make` is the agent; `learner` learns the
 rule, by gradients through K of the agents' updates or by evolution strategies: docs/meta.md.
 
 Temporally aware (TA-LPG; Jackson et al. 2024, "Discovering Temporally-Aware Reinforcement Learning Algorithms",

@@ -23,7 +23,7 @@ from jaxrl.algorithm import (
 )
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import on_cpu
-from jaxrl.meta.rule import Lifetime, Seen, UpdateRule
+from jaxrl.meta.rule import Lifetime, Seen, UpdateRule, fresh_weights
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, Dense, encode
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
@@ -141,7 +141,7 @@ class _Agent:
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> AgentState:
         hyper, env_params = starting_values(AgentHyper, self.venv, hyper, env_params)
         if hyper.rule is None:
-            hyper = hyper.replace(rule=self.rule.init(jax.random.key(0)))
+            hyper = hyper.replace(rule=fresh_weights(self.rule, jax.random.key(0)))
         key, actor_key, critic_key, reset_key = jax.random.split(key, 4)
         obs, env_state = self.venv.reset(reset_key, env_params)
         first = jax.tree.map(lambda x: x[0], obs)
@@ -162,7 +162,7 @@ class _Agent:
 
     def seen(self, weights: Any, rollout: Rollout) -> Seen:
         """What the rule sees of a rollout, as the agent with these weights saw it."""
-        weights, steps = jax.lax.stop_gradient(weights), rollout.steps
+        steps = rollout.steps
         obs = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), rollout.obs, rollout.last_obs)
         said = self.outputs(weights, obs)
         now, following = ({name: x[part] for name, x in said.items()} for part in (slice(0, -1), slice(1, None)))
@@ -179,10 +179,16 @@ class _Agent:
     def learn(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, dict[str, Array]]:
         return self.taught(state, rollout)[:2]
 
-    def taught(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, dict[str, Array], dict[str, Array]]:
-        """`(state, metrics, what the rule gives a meta-objective to weigh)`, differentiable in `state.hyper.rule`."""
+    def taught(
+        self, state: AgentState, rollout: Rollout, held: bool = True
+    ) -> tuple[AgentState, dict[str, Array], dict[str, Array]]:
+        """`(state, metrics, what the rule gives a meta-objective to weigh)`, differentiable in `state.hyper.rule`.
+
+        The targets are fixed while the agent follows its loss. `held`: and what the rule was given is, too, for whoever
+        differentiates through several updates.
+        """
         config, hyper = self.config, state.hyper
-        seen = self.seen(state.weights, rollout)
+        seen = self.seen(jax.lax.stop_gradient(state.weights) if held else state.weights, rollout)
         targets, weighed = self.rule.targets(hyper.rule, seen, Lifetime(state.updates, hyper.lifetime))
         count = config.num_envs * config.num_steps
         rows = jax.tree.map(

@@ -28,7 +28,7 @@ from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.evaluation import evaluate
 from jaxrl.math import rarely
 from jaxrl.meta.agent import AgentConfig, AgentHyper, Body, Rollout, agent, agent_parts
-from jaxrl.meta.rule import UpdateRule
+from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nn.optim import OptimizerState, optimizer_of
 from jaxrl.returns import gae
 from jaxrl.rollout import successor_values
@@ -42,6 +42,7 @@ class MetaConfig:
     num_agents: int = 64
     num_updates: int = 5  # of each agent that the gradient goes through
     at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
+    held_inputs: bool = False  # take what agents give to the rule as fixed, as GROOVE's code does: not the gradient of J
     remat: bool = True  # keep only what lies between updates, and compute them again on the way back
     judged_at_once: int = 8  # lives that are over are judged in groups of so many: antagonists live only for these
     optimizer: str = "adam"  # of the rule
@@ -183,7 +184,7 @@ def learner(
         key, rule_key, begin_key, curriculum_key, level_key = jax.random.split(key, 5)
         cstate = curriculum.init(curriculum_key, curriculum.hyper, env_params)
         batch, cstate = curriculum.sample(level_key, cstate, jnp.ones(config.num_agents, bool))
-        weights = rule.init(rule_key)
+        weights = fresh_weights(rule, rule_key)
         keys = jax.random.split(begin_key, config.num_agents)
         agents = jax.vmap(begin, (0, None, 0))(keys, hyper, batch.params)
         optimizer = meta_optimizer.init(weights, hyper.learning_rate)
@@ -220,7 +221,7 @@ def learner(
             acting, rollout = jax.lax.stop_gradient(parts.collect(jax.lax.stop_gradient(agent.state)))
             state = acting.replace(weights=agent.state.weights, optimizer=agent.state.optimizer)
             state = state.replace(hyper=state.hyper.replace(rule=weights))
-            after, metrics, weighed = parts.taught(state, rollout)
+            after, metrics, weighed = parts.taught(state, rollout, config.held_inputs)
             logits = parts.logits(after.weights, rollout.obs)
             weighed["policy_entropy"] = jnp.mean(parts.distribution(logits, rollout.obs).entropy())
             weighed |= {name: metrics[name] for name in ("prediction_entropy",) if name in metrics}
@@ -268,7 +269,8 @@ def learner(
         if at_once == config.num_agents:
             grads, agents, metrics = gradient(state.weights, state.agents, hyper)
         else:
-            groups = jax.tree.map(lambda x: x.reshape(-1, at_once, *x.shape[1:]), state.agents)
+            number = config.num_agents // at_once
+            groups = jax.tree.map(lambda x: x.reshape(number, at_once, *x.shape[1:]), state.agents)
 
             def add(total: Any, agents: Agents) -> tuple[Any, tuple[Agents, dict[str, Array]]]:
                 grads, agents, metrics = gradient(state.weights, agents, hyper)
@@ -277,7 +279,7 @@ def learner(
             zeros = jax.tree.map(jnp.zeros_like, state.weights)
             grads, (agents, metrics) = jax.lax.scan(add, zeros, groups)
             grads = jax.tree.map(lambda x: x * (at_once / config.num_agents), grads)
-            agents, metrics = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (agents, metrics))
+            agents, metrics = jax.tree.map(lambda x: x.reshape(config.num_agents, *x.shape[2:]), (agents, metrics))
         flat, unravel = ravel_pytree(state.weights)
         flat, optimizer, norm = meta_optimizer.descend(
             flat, state.optimizer, grads, hyper.learning_rate, hyper.max_grad_norm
@@ -286,7 +288,7 @@ def learner(
         state = state.replace(key=key, step=state.step + 1, weights=unravel(flat), optimizer=optimizer, agents=agents)
         return renewed(state, begin_key, report)
 
-    def worth(key: Array, agent: Agents, weights: Any, hyper: MetaHyper) -> Array:
+    def worth(key: Array, agent: Agents, hyper: MetaHyper) -> Array:
         """Final return of an agent, and of the antagonist's on its level."""
         own_key, other_key, life_key = jax.random.split(key, 3)
         state = agent.state
@@ -304,7 +306,7 @@ def learner(
         worth_key, update_key, sample_key, begin_key = jax.random.split(key, 4)
 
         def of_one(key: Array, agent: Agents) -> Array:
-            return worth(key, agent, state.weights, hyper)
+            return worth(key, agent, hyper)
 
         found = where_over(over, of_one, (jax.random.split(worth_key, n), agents), config.judged_at_once, (2,))
         own, other = found[:, 0], found[:, 1]

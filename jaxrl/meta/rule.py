@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array
 
 
 class Seen(NamedTuple):
-    """A rollout as a rule sees it, time-major (T, N): held fixed, so that a rule is not differentiated through what it
-    was given."""
+    """A rollout as a rule sees it, time-major (T, N)."""
 
     action: Array
     log_prob: Array  # of the action, when it was drawn
@@ -49,3 +50,8 @@ class UpdateRule(NamedTuple):
     """(weights, outputs, seen, targets) of B steps -> (loss (B,), scalars to report). `outputs` are of the agent's
     present weights, the rest is as it was when the rollout was seen."""
     spaces: tuple[type, ...] = ()  # of the actions that it can learn; all if ()
+
+
+def fresh_weights(rule: UpdateRule, key: Array) -> Any:
+    """A rule's weights before it has learned anything, in JAX's present precision."""
+    return jax.tree.map(lambda x: x.astype(jnp.result_type(float)), rule.init(key))

@@ -22,7 +22,7 @@ from jaxrl.curriculum.protocol import Curriculum, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
 from jaxrl.meta.lifetimes import final_return, life, lifetime_of
-from jaxrl.meta.rule import UpdateRule
+from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nn.optim import OptimizerState, optimizer_of
 
 
@@ -70,7 +70,7 @@ class Strategy(NamedTuple):
     gradient: Callable[..., Any]  # (flat weights, noise (P, D), scores (P, 2), hyper) -> (D,), to descend along
 
 
-def pair_gradient(noise: Array, scores: Array, sigma: Array) -> Array:
+def pair_gradient(noise: Array, scores: Array, sigma: Array | float) -> Array:
     """The estimate from P pairs, noise (P, D) and scores (P, 2) of the rules with it added and taken away.
 
     Fitness is 1 for the better of a pair and 0 for the other, 1/2 each if they are equal, so the sign of the
@@ -96,7 +96,7 @@ def strategy(
         hyper = strongly_typed(StrategyHyper() if hyper is None else hyper)
         env_params = strongly_typed(env.default_params if env_params is None else env_params)
         key, rule_key, curriculum_key = jax.random.split(key, 3)
-        weights = rule.init(rule_key)
+        weights = fresh_weights(rule, rule_key)
         cstate = curriculum.init(curriculum_key, curriculum.hyper, env_params)
         return StrategyState(
             key, hyper, env_params, jnp.int32(0), weights, optimizer.init(weights, hyper.learning_rate), cstate

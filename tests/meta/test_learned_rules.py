@@ -38,14 +38,14 @@ def seen_by_hand(done):
     following = {name: rng.normal(size=x.shape) for name, x in outputs.items()}
     action = rng.integers(0, 5, shape)
     log_prob = jnp.take_along_axis(jax.nn.log_softmax(outputs["logits"]), action[..., None], -1)[..., 0]
-    reward, no = rng.normal(size=shape), np.zeros(shape, bool)
+    reward, no = rng.normal(size=shape), jnp.zeros(shape, bool)
     as_arrays = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (log_prob, reward, outputs, following))
     log_prob, reward, outputs, following = as_arrays
     return Seen(jnp.asarray(action), log_prob, reward, jnp.asarray(done), no, outputs, following, lambda name: None)
 
 
 def test_the_rule_reads_backwards_and_not_beyond_an_end():
-    rule = lpg.rule(NETWORK)
+    rule = lpg.rule(lpg.RuleConfig(predictions=3, features=16, embedding=(16,)))
     weights = rule.init(jax.random.key(0))
     done = np.zeros((3, 2), bool)
     done[1, 0] = True
@@ -99,9 +99,10 @@ def test_only_the_temporal_rule_is_told_the_time():
 def test_drifts_are_zero_and_flat_where_the_policy_has_not_moved():
     advantage = jnp.linspace(-2, 2, 9)
     for drift in (lpo.dpo_drift, functools.partial(lpo.ppo_drift, clip_eps=0.2)):
-        value, slope = jax.vmap(jax.value_and_grad(drift), (None, 0))(0.0, advantage)
+        value, slope = jax.vmap(jax.value_and_grad(drift))(jnp.zeros(9), advantage)
         assert not value.any() and not slope.any()
-        assert (drift(jnp.linspace(-1, 1, 101)[:, None], advantage) >= 0).all()
+        away = jnp.linspace(-1, 1, 9)
+        assert (jax.vmap(lambda x: drift(jnp.full(9, x), advantage))(away) >= 0).all()
     assert not lpo.features(jnp.zeros(3), jnp.ones(3)).any()
     for config in (lpo.RuleConfig(hidden=4), lpo.RuleConfig(hidden=4, temporal=True, clip_eps=0.2)):
         rule = lpo.rule(config)

@@ -23,6 +23,7 @@ in updates. log N is divided by 10, so that it is of the size of the others.
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
@@ -32,8 +33,10 @@ from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment
-from jaxrl.meta.agent import AgentConfig, agent
+from jaxrl.meta.agent import TABULAR, AgentConfig, agent
+from jaxrl.meta import stored
 from jaxrl.meta.rule import Lifetime, Seen, UpdateRule
+from jaxrl.meta.stored import Stored
 from jaxrl.nn.networks import Dense, Recurrent
 from jaxrl.spaces import Discrete
 from jaxrl.vectorize import VectorEnv
@@ -151,7 +154,20 @@ def entropy(log_p: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
 
 
 def make(
-    env: Environment | VectorEnv, config: AgentConfig = AgentConfig(), network: RuleConfig = RuleConfig()
+    env: Environment | VectorEnv, config: AgentConfig = TABULAR, network: RuleConfig = RuleConfig()
 ) -> Algorithm:
     """An agent that learns by LPG's rule with this network; the rule's weights are `Hyper(rule=...)`."""
     return agent(rule(network), env, config)
+
+
+def load(name: str | Path) -> Stored:
+    """A learned rule, by its name in the library or the path of its file: `load("lpg-cpu-1").agent(env)`.
+
+    Raises RuleFileError, which says what is wrong with it.
+    """
+    return stored.load(name, "lpg", RuleConfig, rule)
+
+
+def save(path: str | Path, config: RuleConfig, weights: Any, provenance: dict[str, Any]) -> None:
+    """Write a rule that was learned, to be `load`ed."""
+    stored.save(path, "lpg", config, weights, provenance)

@@ -27,7 +27,7 @@ from jaxtyping import Array, Float
 from jaxrl.algorithm import Algorithm
 from jaxrl.algos.meta.policy_gradients import Numbers, advantages, numbers
 from jaxrl.environment import Environment, pytree
-from jaxrl.meta.agent import AgentConfig, agent
+from jaxrl.meta.agent import TABULAR, AgentConfig, agent
 from jaxrl.meta.rule import Lifetime, Seen, UpdateRule
 from jaxrl.nn.distributions import Categorical
 from jaxrl.nn.networks import Dense
@@ -118,7 +118,7 @@ def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
 
 
 def make(
-    env: Environment | VectorEnv, config: AgentConfig = AgentConfig(), network: RuleConfig = RuleConfig()
+    env: Environment | VectorEnv, config: AgentConfig = TABULAR, network: RuleConfig = RuleConfig()
 ) -> Algorithm:
     """An agent that learns by LPO's rule with this drift; the rule's weights are `Hyper(rule=...)`."""
     return agent(rule(network), env, config)

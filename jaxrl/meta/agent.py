@@ -50,6 +50,10 @@ class AgentConfig:
         check_minibatches(self.num_minibatches, self.num_envs * self.num_steps, "num_envs * num_steps")
 
 
+TABULAR = AgentConfig()
+"""Of LPG's agents on tabular levels."""
+
+
 @pytree
 class AgentHyper:
     """Dynamic settings: leaves, so vmap over any of them."""
@@ -262,7 +266,7 @@ def agent_parts(rule: UpdateRule, env: Environment | VectorEnv, config: AgentCon
 
 
 @shared
-def agent(rule: UpdateRule, env: Environment | VectorEnv, config: AgentConfig = AgentConfig()) -> Algorithm:
+def agent(rule: UpdateRule, env: Environment | VectorEnv, config: AgentConfig = TABULAR) -> Algorithm:
     """An agent that learns by `rule`, whose weights are the field `rule` of its settings.
 
     Raises ValueError for an action space in which the rule cannot teach, and several agents.

@@ -7,8 +7,8 @@ them make K updates, looks at how they act then, and moves the rule's weights so
 
 with pi_K the policy after K updates on the rollout that it then makes, and A advantages by a critic of the agent's own,
 which learns from the same rollouts (Oh et al. 2020, section 3.3; Jackson et al. 2023). The gradient goes through the K
-updates. An agent whose life is over begins anew on the level that a curriculum has for it; what its life there was worth
-(`Outcomes`, with algorithmic regret as their score) is what the curriculum hears of the old one.
+updates. An agent whose life is over begins anew on the level that a curriculum has for it; what its life was worth
+(`Outcomes`, scored by algorithmic regret) is what the curriculum hears of the old one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.evaluation import evaluate
 from jaxrl.math import rarely
-from jaxrl.meta.agent import AgentConfig, AgentHyper, Body, Rollout, agent, agent_parts
+from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, Body, Rollout, agent, agent_parts
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nn.optim import OptimizerState, optimizer_of
 from jaxrl.returns import gae
-from jaxrl.rollout import successor_values
-from jaxrl.vectorize import rows_where
+from jaxrl.rollout import Ends, successor_values
+from jaxrl.vectorize import VectorEnv, rows_where
+
+OF_EPISODES = ("episode_return", "episode_length", "episodes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,9 @@ class MetaConfig:
     num_agents: int = 64
     num_updates: int = 5  # of each agent that the gradient goes through
     at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
-    held_inputs: bool = False  # take what agents give to the rule as fixed, as GROOVE's code does: not the gradient of J
+    held_inputs: bool = (
+        False  # take what agents give to the rule as fixed, as GROOVE's code does: not the gradient of J
+    )
     remat: bool = True  # keep only what lies between updates, and compute them again on the way back
     judged_at_once: int = 8  # lives that are over are judged in groups of so many: antagonists live only for these
     optimizer: str = "adam"  # of the rule
@@ -90,14 +94,41 @@ class MetaState:
     batch: LevelBatch  # the levels that they are on
     curriculum: Any  # its state
 
+    @property
+    def env_state(self) -> Any:
+        """Of the agents' environments, (agents, N, ...)."""
+        return self.agents.state.env_state
+
+    @property
+    def obs(self) -> Any:
+        """What the agents see, (agents, N, ...)."""
+        return self.agents.state.obs
+
+
+class Lives(NamedTuple):
+    """What `collect` of a meta-learner hands to `learn`: nothing, as its agents act while they are differentiated."""
+
+    ends: Ends
+
 
 class Learner(NamedTuple):
-    """What `learner` returns: pure functions."""
+    """The parts of a meta-learner: pure functions."""
 
-    config: MetaConfig
+    rule: UpdateRule
+    curriculum: Curriculum
+    venv: VectorEnv  # of one agent
+    settings: tuple[MetaConfig, AgentConfig]
     init: Callable[..., MetaState]  # (key, hyper=None, env_params=None)
     update: Callable[[MetaState], tuple[MetaState, dict[str, Array]]]
     objective: Callable[..., Any]  # (rule's weights, agent, hyper) -> (J, (agent, metrics)), of one agent
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The static settings of a meta-learner and of its agents."""
+
+    learner: MetaConfig
+    agent: AgentConfig
 
 
 def policy_gradient(log_prob: Float[Array, "T N"], advantage: Float[Array, "T N"]) -> Float[Array, ""]:
@@ -150,20 +181,38 @@ def learner(
     env: Environment,
     curriculum: Curriculum,
     config: MetaConfig = MetaConfig(),
-    agent_config: AgentConfig = AgentConfig(),
+    agent_config: AgentConfig = TABULAR,
+    antagonist: UpdateRule | None = None,
+    lifetime_fn: Callable[[Array, Any], Array] | None = None,
+    policy_loss: Callable[..., Array] = policy_gradient,
+) -> Algorithm:
+    """An Algorithm that learns `rule` on levels of `env`, by gradients through its agents' updates.
+
+    So `jaxrl.train`, `fit`, `sweep`, checkpoints and plots work as for any other. A step is a meta-update, the weights
+    and the policy are the rule's: it does not act, agents do that learn by it. `objective_of` has the parts.
+
+    Args:
+        curriculum: of levels, the params of one agent's environments; `dr.make(level_fn)` draws them.
+        antagonist: a rule that teaches an agent of its own on a level where a life is over, as long a life. The score
+            that the curriculum hears is what that one got more; None: it is the return of `rule`'s agent.
+        lifetime_fn: `(key, level) -> int32`, updates that an agent is given there; default: the level's `lifetime`.
+        policy_loss: `(log_prob, advantage)`, (T, N) each, to the scalar that judges a policy.
+    """
+    return _algorithm(objective_of(rule, env, curriculum, config, agent_config, antagonist, lifetime_fn, policy_loss))
+
+
+@shared
+def objective_of(
+    rule: UpdateRule,
+    env: Environment,
+    curriculum: Curriculum,
+    config: MetaConfig = MetaConfig(),
+    agent_config: AgentConfig = TABULAR,
     antagonist: UpdateRule | None = None,
     lifetime_fn: Callable[[Array, Any], Array] | None = None,
     policy_loss: Callable[..., Array] = policy_gradient,
 ) -> Learner:
-    """Learns `rule` on levels of `env`, by gradients through its agents' updates.
-
-    Args:
-        curriculum: of levels, the params of one agent's environments; `dr.make(level_fn)` draws them.
-        antagonist: a rule of which a curriculum's score is the regret, the return of an agent that it taught on the same
-            level for the same life, minus that of `rule`'s agent; None: the score is that agent's return.
-        lifetime_fn: `(key, level) -> int32`, updates that an agent is given there; default: the level's `lifetime`.
-        policy_loss: `(log_prob, advantage)`, (T, N) each, to the scalar that judges a policy.
-    """
+    """The functions of `learner`, J among them."""
     parts = agent_parts(rule, env, agent_config)
     judge = Body(parts.observation_space, 1, agent_config.hidden, agent_config.activation, privileged=True)
     meta_optimizer = optimizer_of(config.optimizer)
@@ -217,7 +266,7 @@ def learner(
     def objective(weights: Any, one_agent: Agents, hyper: MetaHyper) -> tuple[Array, tuple[Agents, dict[str, Array]]]:
         """J of one agent after K updates by the rule with these weights, the agent then, and what to report."""
 
-        def one(agent: Agents, _: None) -> tuple[Agents, dict[str, Array]]:
+        def one(agent: Agents, _: None) -> tuple[Agents, Any]:
             acting, rollout = jax.lax.stop_gradient(parts.collect(jax.lax.stop_gradient(agent.state)))
             state = acting.replace(weights=agent.state.weights, optimizer=agent.state.optimizer)
             state = state.replace(hyper=state.hyper.replace(rule=weights))
@@ -225,6 +274,7 @@ def learner(
             logits = parts.logits(after.weights, rollout.obs)
             weighed["policy_entropy"] = jnp.mean(parts.distribution(logits, rollout.obs).entropy())
             weighed |= {name: metrics[name] for name in ("prediction_entropy",) if name in metrics}
+            seen: dict[str, Array] = {}
             alive = state.updates < state.hyper.lifetime
             learned = ("weights", "optimizer", "updates")  # what an agent whose life is over keeps as it is
             kept = {
@@ -234,15 +284,14 @@ def learner(
             after = after.replace(**kept)
             critic, optimizer = corrected(agent.critic, agent.critic_optimizer, rollout, hyper)
             critic, optimizer = jax.lax.stop_gradient((critic, optimizer))
-            weighed["return"] = jax.lax.stop_gradient(metrics["episode_return"])
-            return Agents(after.replace(hyper=after.hyper.replace(rule=())), critic, optimizer), weighed
+            seen |= {name: jax.lax.stop_gradient(metrics[name]) for name in OF_EPISODES}
+            return Agents(after.replace(hyper=after.hyper.replace(rule=())), critic, optimizer), (weighed, seen)
 
         one = jax.checkpoint(one) if config.remat else one
-        after, weighed = jax.lax.scan(one, one_agent, None, config.num_updates)
+        after, (weighed, seen) = jax.lax.scan(one, one_agent, None, config.num_updates)
         acting, rollout = jax.lax.stop_gradient(parts.collect(jax.lax.stop_gradient(after.state)))
         pi = parts.distribution(parts.logits(after.state.weights, rollout.obs), rollout.obs)
         _, advantage = judged(after.critic, rollout, hyper)
-        returns = weighed.pop("return")
         means = jax.tree.map(jnp.mean, weighed)
         loss = policy_loss(pi.log_prob(rollout.action), jax.lax.stop_gradient(advantage))
         total = loss - hyper.policy_entropy * means["policy_entropy"]
@@ -250,7 +299,8 @@ def learner(
         total += hyper.pi_hat_l2 * means.get("pi_hat_l2", 0.0) + hyper.y_hat_l2 * means.get("y_hat_l2", 0.0)
         critic, optimizer = corrected(after.critic, after.critic_optimizer, rollout, hyper)
         state = acting.replace(weights=after.state.weights, optimizer=after.state.optimizer)
-        metrics = {"loss": total, "policy_loss": loss, **means, "episode_return": jnp.nanmean(returns)}
+        metrics = {"loss": total, "policy_loss": loss, **means, **{name: jnp.nanmean(x) for name, x in seen.items()}}
+        metrics["episodes"] = jnp.sum(seen["episodes"])
         return total, (Agents(state, critic, optimizer), metrics)
 
     def gradient(weights: Any, agents: Agents, hyper: MetaHyper) -> tuple[Any, Agents, dict[str, Array]]:
@@ -285,6 +335,7 @@ def learner(
             flat, state.optimizer, grads, hyper.learning_rate, hyper.max_grad_norm
         )
         report = {name: jnp.nanmean(x) for name, x in metrics.items()} | {"grad_norm": norm}
+        report["episodes"] = jnp.sum(metrics["episodes"])
         state = state.replace(key=key, step=state.step + 1, weights=unravel(flat), optimizer=optimizer, agents=agents)
         return renewed(state, begin_key, report)
 
@@ -333,4 +384,33 @@ def learner(
         report |= {} if opponent is None else {"regret": mean(other - own)}
         return state.replace(agents=agents, batch=batch, curriculum=cstate), report
 
-    return Learner(config, init, update, objective)
+    return Learner(rule, curriculum, parts.venv, (config, agent_config), init, update, objective)
+
+
+def _algorithm(made: Learner) -> Algorithm:
+    def collect(state: MetaState) -> tuple[MetaState, Lives]:
+        none = jnp.zeros((0, 0))
+        return state, Lives(Ends(none > 0, none, none))
+
+    def learn(state: MetaState, lives: Lives) -> tuple[MetaState, dict[str, Array]]:
+        return made.update(state)
+
+    def refuse(*args: Any, **settings: Any) -> Any:
+        raise TypeError(f"A rule does not act: train an agent by it, jaxrl.meta.agent({made.rule.name!r} ...).")
+
+    return Algorithm(
+        name=f"{made.rule.name}-learner",
+        config=Settings(*made.settings),
+        hyper=MetaHyper,
+        venv=made.venv,
+        steps_per_update=1,
+        init=made.init,
+        collect=collect,
+        learn=learn,
+        policy=lambda state: state.weights,
+        initial_carry=lambda batch_shape=(): (),
+        act=refuse,
+        restart=refuse,
+        slots=("agents.state.env_params", "agents.state.env_state", "agents.state.obs"),
+        around=(made.curriculum.name, made.curriculum.settings),
+    )

@@ -1,9 +1,9 @@
 """Learning an update rule by evolution strategies: whole lives, nothing differentiated.
 
-Salimans et al. (2017), arXiv:1703.03864, with the antithetic tasks of Jackson et al. (2024), arXiv:2402.05828: the rules
-eta + sigma eps and eta - sigma eps teach agents that begin alike, on the same level, with the same random numbers, and
-all that counts of a pair is which of the two did better. So rules can be found that change over a life, for which a
-gradient through a few updates is blind.
+Salimans et al. (2017), arXiv:1703.03864, with the antithetic tasks of Jackson et al. (2024), arXiv:2402.05828: the
+rules eta + sigma eps and eta - sigma eps teach agents that begin alike, on the same level, with the same random
+numbers, and all that counts of a pair is which of the two did better. So rules can be found that change over a life,
+for which a gradient through a few updates is blind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxtyping import Array
 from jaxrl.algorithm import check_at_least_one, shared
 from jaxrl.curriculum.protocol import Curriculum, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
-from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
+from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
 from jaxrl.meta.lifetimes import final_return, life, lifetime_of
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nn.optim import OptimizerState, optimizer_of
@@ -86,7 +86,7 @@ def strategy(
     env: Environment,
     curriculum: Curriculum,
     config: StrategyConfig = StrategyConfig(),
-    agent_config: AgentConfig = AgentConfig(),
+    agent_config: AgentConfig = TABULAR,
     lifetime_fn: Callable[[Array, Any], Array] | None = None,
 ) -> Strategy:
     """Learns `rule` on levels of `env` by the returns of agents at the ends of their lives; see `lifetimes.learner`."""

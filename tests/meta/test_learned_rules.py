@@ -1,4 +1,4 @@
-"""Update rules: what an agent does with one, and that a rule is learned: gradients against differences, ES against both."""
+"""Update rules: what an agent does with one, and that rules are learned, by gradients and by strategies."""
 
 import dataclasses
 import functools
@@ -13,10 +13,10 @@ import jaxrl
 from jaxrl.algos import a2c
 from jaxrl.algos.curricula import dr
 from jaxrl.algos.meta import lpg, lpo, policy_gradients
-from jaxrl.envs.grid.grid_world.grid_world import GridWorld, distribution, generate
-from jaxrl.meta import AgentConfig, AgentHyper, Lifetime, Seen, agent
+from jaxrl.envs.grid.grid_world.grid_world import distribution, generate
+from jaxrl.meta import AgentConfig, AgentHyper, Lifetime, Seen
 from jaxrl.meta.agent import agent_parts
-from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner, where_over
+from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner, objective_of, where_over
 from jaxrl.meta.strategies import StrategyConfig, pair_gradient, strategy
 
 SMALL = AgentConfig(num_envs=3, num_steps=4)
@@ -102,7 +102,7 @@ def test_drifts_are_zero_and_flat_where_the_policy_has_not_moved():
         value, slope = jax.vmap(jax.value_and_grad(drift))(jnp.zeros(9), advantage)
         assert not value.any() and not slope.any()
         away = jnp.linspace(-1, 1, 9)
-        assert (jax.vmap(lambda x: drift(jnp.full(9, x), advantage))(away) >= 0).all()
+        assert (drift(jnp.repeat(away, 9), jnp.tile(advantage, 9)) >= 0).all()
     assert not lpo.features(jnp.zeros(3), jnp.ones(3)).any()
     for config in (lpo.RuleConfig(hidden=4), lpo.RuleConfig(hidden=4, temporal=True, clip_eps=0.2)):
         rule = lpo.rule(config)
@@ -147,11 +147,11 @@ def test_a2c_as_a_rule_has_the_gradient_of_a2c():
 def test_the_meta_gradient_is_that_of_finite_differences():
     env, params = debug()
     with jax.enable_x64(True):
-        meta = learner(lpg.rule(NETWORK), env, dr.make(generate), MetaConfig(num_agents=1, num_updates=2), SMALL)
+        meta = objective_of(lpg.rule(NETWORK), env, dr.make(generate), MetaConfig(num_agents=1, num_updates=2), SMALL)
         state = meta.init(jax.random.key(0), MetaHyper(critic_learning_rate=0.1), params)
         one = jax.tree.map(lambda x: x[0], state.agents)
         flat, unravel = ravel_pytree(state.weights)
-        # Actions are drawn: the objective is a step function of what they depend on, but not of a rule with a rate of 0.
+        # Steps so small that no action is drawn otherwise.
         value = jax.jit(lambda flat: meta.objective(unravel(flat), one, state.hyper)[0])
         gradient = jax.jit(jax.grad(value))(flat)
         for direction in np.random.default_rng(0).normal(size=(4, flat.size)):

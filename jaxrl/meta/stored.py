@@ -1,0 +1,98 @@
+"""Learned rules as files: npz of arrays without pickles, with where they come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.environment import Environment
+from jaxrl.meta.agent import TABULAR, AgentConfig, agent
+from jaxrl.meta.rule import UpdateRule
+from jaxrl.vectorize import VectorEnv
+
+FOLDER = Path(__file__).parent / "rules"
+"""Those that come with the library."""
+
+
+class RuleFileError(ValueError):
+    """A file that holds no rule of the wanted kind; the message says why."""
+
+
+class Stored(NamedTuple):
+    """A rule that has been learned. `rule.init` gives its weights, whatever the key."""
+
+    rule: UpdateRule
+    config: Any  # static settings of its network
+    weights: Any
+    provenance: dict[str, Any]  # command, seed, versions and cost of learning it
+
+    def agent(self, env: Environment | VectorEnv, config: AgentConfig = TABULAR) -> Algorithm:
+        """An agent on `env` that learns by it."""
+        return agent(self.rule, env, config)
+
+
+def names() -> list[str]:
+    """Of the rules that come with the library."""
+    return sorted(path.stem for path in FOLDER.glob("*.npz"))
+
+
+def save(path: str | Path, kind: str, config: Any, weights: Any, provenance: dict[str, Any]) -> None:
+    """Write a rule of a kind, as "lpg", with the dataclass `config` of its network."""
+    leaves = {jax.tree_util.keystr(p): np.asarray(x) for p, x in jax.tree_util.tree_leaves_with_path(weights)}
+    about = json.dumps({"kind": kind, "config": dataclasses.asdict(config), "provenance": provenance})
+    np.savez_compressed(path, about=np.array(about), **leaves)
+
+
+def load(name: str | Path, kind: str, config_class: type, rule_of: Callable[[Any], UpdateRule]) -> Stored:
+    """A rule by its name in the library, or by the path of its file.
+
+    Args:
+        kind, config_class, rule_of: what it must be, the dataclass of its network's settings, and the rule of these.
+
+    Raises RuleFileError for an unknown name, a file that is none (damaged, pickled), and one of another kind or shape.
+    """
+    path = Path(name)
+    if not path.suffix and not path.exists():
+        path = FOLDER / f"{name}.npz"
+        if not path.exists():
+            near = difflib.get_close_matches(str(name), names(), n=1, cutoff=0)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise RuleFileError(
+                f"{name}: no rule of this name comes with jaxrl ({', '.join(names()) or 'none'}).{hint}"
+            )
+    if not path.exists():
+        raise RuleFileError(f"{path}: there is no such file.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            about = json.loads(str(file["about"]))
+            arrays = {key: file[key] for key in file.files if key != "about"}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise RuleFileError(f"{path}: it is no stored rule ({type(error).__name__}: {error}).") from None
+    if about.get("kind") != kind:
+        raise RuleFileError(f"{path}: it holds a rule of kind {about.get('kind')!r}, not {kind!r}.")
+    fields = {f.name for f in dataclasses.fields(config_class)}
+    unknown = set(about["config"]) - fields
+    if unknown:
+        raise RuleFileError(f"{path}: its network has settings that this version does not know: {sorted(unknown)}.")
+    config = config_class(**{k: tuple(v) if isinstance(v, list) else v for k, v in about["config"].items()})
+    rule = rule_of(config)
+    wanted = jax.eval_shape(rule.init, jax.random.key(0))
+    leaves = []
+    for place, x in jax.tree_util.tree_leaves_with_path(wanted):
+        at = jax.tree_util.keystr(place)
+        shape = arrays[at].shape if at in arrays else None
+        if shape != x.shape:
+            raise RuleFileError(f"{path}: {at} is {shape or 'missing'}, and the network of its settings has {x.shape}.")
+        leaves.append(jnp.asarray(arrays[at]))
+    weights = jax.tree.unflatten(jax.tree.structure(wanted), leaves)
+    return Stored(rule._replace(init=lambda key: weights), config, weights, about["provenance"])

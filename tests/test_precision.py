@@ -48,11 +48,20 @@ def of_environment(id):
     return venv.step, jax.random.key(0), vstate, action, params
 
 
+def of_method(id, name, *arguments):
+    env, params = jaxrl.make(id)
+    return lambda params, *arguments: getattr(env, name)(*arguments, params), params, *arguments
+
+
 CHAIN, REWARD = jnp.full((2, 3, 3), 1 / 3), jnp.ones((2, 3))
 MDP = DenseMDP(jnp.full((3, 2, 3), 0.3), jnp.ones((3, 2)), jnp.full(3, 1 / 3))
 POINTS = jnp.ones((5, 2))
 PROGRAMS = {
     "coupled bandit": lambda: of_environment("CoupledRestlessInterventions-v0"),
+    "frozen lake's value": lambda: of_method("FrozenLake-v1", "optimal_value"),
+    "coupled bandit's climbs": lambda: of_method(
+        "CoupledRestlessInterventions-v0", "climb_probability", jnp.ones(10, int)
+    ),
     "combination lock": lambda: of_environment("CombinationLock-v0"),
     "lin_ts": lambda: of_algorithm(lin_ts, "LinearBandit-v0"),
     "lin_ucb": lambda: of_algorithm(lin_ucb, "LinearBandit-v0"),

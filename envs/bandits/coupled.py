@@ -41,6 +41,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, Key
 
 from jaxrl.environment import Environment, Transition, pytree, strongly_typed
+from jaxrl.math import precise
 from jaxrl.spaces import MultiDiscrete
 
 NUM_STATES = 4
@@ -384,6 +385,7 @@ class Interventions(CoupledRestless):
     def feasible(self, action: Integer[Array, " N"], params: InterventionParams) -> Bool[Array, ""]:
         return within_budget(action, self.budget)
 
+    @precise
     def climb_probability(self, action: Integer[Array, " N"], params: InterventionParams) -> Float[Array, " M"]:
         return link(params.effect @ (action > 0).astype(params.effect.dtype), params)
 

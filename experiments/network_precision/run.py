@@ -91,7 +91,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--only", nargs="*", default=[], help="as in ppo/CartPole-v1")
-    seeds, only = (lambda args: (args.seeds, args.only))(parser.parse_args())
+    args = parser.parse_args()
+    seeds, only = args.seeds, args.only
     file = HERE / "results.json"
     report = json.loads(file.read_text()) if file.exists() else {"results": {}}
     report |= {"seeds": seeds, "where": environment_of_run()}

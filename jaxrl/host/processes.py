@@ -16,6 +16,9 @@ SECONDS_TO_MEET = 120
 SECONDS_TO_MISS = 30
 """After which a process that is silent, frozen or cut off, is given up, and the job with it."""
 
+OF_LOST_PEERS = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED", "UNKNOWN", "Gloo", "gloo", "oordination")
+"""In what JAX says where an exchange failed because another process is gone."""
+
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 """Read where nothing else is said. Without them jax asks the cluster: Slurm, Open MPI, Kubernetes, Cloud TPU."""
 
@@ -36,9 +39,16 @@ def join(
     coordinator = coordinator or from_environment[0]
     processes = _number(VARIABLES[1], from_environment[1]) if processes is None else processes
     rank = _number(VARIABLES[2], from_environment[2]) if rank is None else rank
-    timeout = int(os.environ.get("JAXRL_SECONDS_TO_MEET", SECONDS_TO_MEET)) if timeout is None else timeout
-    if coordinator is not None and not coordinator.rpartition(":")[2].isdecimal():
-        raise ValueError(f"coordinator={coordinator!r}: it is written HOST:PORT.")
+    timeout = _number("JAXRL_SECONDS_TO_MEET", os.environ.get("JAXRL_SECONDS_TO_MEET")) if timeout is None else timeout
+    timeout = SECONDS_TO_MEET if timeout is None else timeout
+    if timeout < 1:
+        raise ValueError(f"JAXRL_SECONDS_TO_MEET={timeout}: it must be at least 1.")
+    if coordinator is not None:
+        host, _, port = coordinator.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+            raise ValueError(f"coordinator={coordinator!r}: it is written HOST:PORT, a port from 1 to 65535.")
+    if processes is not None and processes < 1:
+        raise ValueError(f"processes={processes}: there must be at least 1.")
     if processes is not None and rank is not None and not 0 <= rank < processes:
         raise ValueError(f"rank={rank}: of {processes} processes, ranks are from 0 to {processes - 1}.")
     where = f"rank {rank} of {processes}, coordinator {coordinator}" if coordinator else "as the cluster says"
@@ -60,8 +70,8 @@ def join(
             jax.devices()  # exchanged, too
     except ValueError as error:
         raise ValueError(
-            f"No cluster was found that says who takes part ({error}) Say --coordinator, --processes and --rank, or "
-            f"set {', '.join(VARIABLES)}."
+            f"No cluster was found that says who takes part ({error}) Say all of --coordinator, --processes and "
+            f"--rank, or set {', '.join(VARIABLES)}."
         ) from error
 
 
@@ -95,7 +105,7 @@ def lost(remedy: str) -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if jax.process_count() == 1 or "RESOURCE_EXHAUSTED" in str(error):
+        if jax.process_count() == 1 or not any(word in str(error) for word in OF_LOST_PEERS):
             raise
         why = " ".join(str(error).split())[:200]
         end(f"rank {jax.process_index()}: another process of the job ended or cannot be reached ({why}). {remedy}")

@@ -58,6 +58,11 @@ def make_mesh(sizes: str | Mapping[str, int], devices: Sequence[Any] | None = No
     return jax.make_mesh(shape, AXES, (AxisType.Auto,) * len(AXES), devices=devices[:need])
 
 
+def default_sizes(devices: int, num_seeds: int | None) -> dict[str, int]:
+    """Of a mesh of so many devices where nobody says: seeds are divided, environments where there is one seed."""
+    return {"seeds" if (num_seeds or 1) > 1 else "envs": devices}
+
+
 def check(mesh: Mesh | AbstractMesh, algo: Algorithm, num_seeds: int | None) -> None:
     """Raise ValueError unless the mesh divides the seeds and the environments."""
     check_divides(mesh, "seeds", num_seeds or 1, "the number of seeds")

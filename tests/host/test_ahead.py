@@ -339,7 +339,17 @@ def test_a_compiler_that_is_not_done_in_time_is_ended(monkeypatch):
 @pytest.mark.parametrize(
     ("code", "error", "said"),
     [
-        ("import os; os.abort()", ChildProcessError, "ended by SIGABRT"),
+        ("import os; os.abort()", ChildProcessError, "ended by SIGABRT; it does not say why"),
+        (
+            "import os; os.write(2, b'F00 x.cc:7] Check failed: a <= b'); os.abort()",
+            ChildProcessError,
+            "ended by SIGABRT; it says: a <= b",
+        ),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            ChildProcessError,
+            "SIGKILL; the memory of this machine may be too small",
+        ),
         ("raise SystemExit('it broke')", ChildProcessError, "it broke"),
         ("""print('{"error": "ValueError", "message": "no"}')""", ValueError, "^no$"),
         ("""print('{"error": "MissingPluginError", "message": "pip"}')""", MissingPluginError, "pip"),
@@ -425,6 +435,16 @@ def test_the_largest_that_fits(start, fixed, each):
     assert len(set(tried)) == len(tried) <= 22  # a compilation each
 
 
+@pytest.mark.parametrize("multiple", [6, 16, 24, 256])
+@pytest.mark.parametrize("most", [300, 1000, 5000])
+def test_the_largest_that_a_mesh_divides(multiple, most):
+    tried = []
+    count, _ = run.largest(memory_of(0, 1000 / most, tried), 100, multiple=multiple)
+    assert all(x % multiple == 0 for x in tried)
+    times, limit = count // multiple, most // multiple
+    assert times <= limit < times + max(1, 2 ** int(math.log2(times)) // 8)
+
+
 def test_the_largest_of_what_never_fits():
     tried = []
     with pytest.raises(DoesNotFitError, match="it needs 2,001 bytes|needs 1.95 KiB"):
@@ -466,7 +486,7 @@ def test_the_command_asks_for_the_run_of_the_words(monkeypatch, tmp_path):
         "estimate 1 ms an update, 1.28e+05 steps/s without 2 of 30 kernels run",
         "one pass no time known to the cost model, each loop's body once 1e+09 operations",
         "loops 16 rounds; of unknown length: 1 resets conditionals 1",
-        "collectives 1 exchange all-reduce, 4 bytes x 16: norm",
+        "collectives 1 exchange in an update: 1 all-reduce, run 16 times, 64 bytes a device",
     ):
         assert part in said, (part, out)
     assert max(map(len, out.splitlines())) <= 120
@@ -535,7 +555,7 @@ def test_rows_are_written_into_the_page(table, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- rows -->\nold\n<!-- end of rows -->\nafter\n")
     row = {"compile_seconds": 7.4, "kernels": 1234, "conditionals": 2, "loops": [128, None], "scratch": 1.5e6}
-    row |= {"optimal_seconds": -1.0, "estimated_seconds": 1e-4, "sources": table.fingerprint()}
+    row |= {"optimal_seconds": 5e-6 - 1, "estimated_seconds": 1e-4, "sources": table.fingerprint()}
     rows = {"CartPole-v1 tpu-v5e": row, "CartPole-v1 h100": {**row, "sources": "older"}}
     rows["ppo:CartPole-v1,num_envs=8 tpu-v5e"] = {"error": "a|b", "sources": table.fingerprint()}
     kept = {"tpu": "tpu-v5e", "gpu": "h100", "rows": rows}
@@ -544,7 +564,7 @@ def test_rows_are_written_into_the_page(table, tmp_path):
     assert text.startswith("before\n<!-- rows -->\n") and text.endswith("<!-- end of rows -->\nafter\n")
     assert "old\n" not in text
     cells = "| 7 | 1,234 | 2 | 1 | 1 | 1.5 |"
-    assert f"| CartPole-v1 (older sources) {cells} - | 100.0 {cells}\n" in text
+    assert f"| CartPole-v1 (older sources) {cells} 5.0 + 1? | 100.0 {cells}\n" in text
     assert "| ppo:CartPole-v1, num_envs=8 | a/b |" in text and "| not compiled |" in text
     table.write_page(page, table.tables(kept))
     assert page.read_text() == text
@@ -555,8 +575,16 @@ def test_what_is_exchanged_where_nothing_should_be_is_found(table):
     row |= {"update_seconds": 1e-3, "steps": 5000, "sources": table.fingerprint()}
     assert table.beyond(row, table.OUTSIDE) == {"all-reduce"} and not table.beyond(row, table.SUMS)
     text = table.mesh_table({"meshes": {"tpu-v5e:4x4 seeds=16 32 4": row}})
-    cells = "| `tpu-v5e:4x4` | `seeds=16` | 32 x 4 | 9 | 1 all-gather | none | 128 | 1 all-reduce | 1.0 | 5 |"
-    assert text.splitlines()[-1] == cells
+    # 16 exchanges of a microsecond each; 5,000 steps in 1.016 ms.
+    cells = (
+        "| `tpu-v5e:4x4` | `seeds=16` | 32 x 4 | 9 | 1 all-gather | none | 1 all-reduce | 16, 128 | 0.0 | 1.0 | 4.9 |"
+    )
+    assert cells in text.splitlines()
+    row = {"conditionals": 0, "loops": [128], "optimal_seconds": 4e-6}
+    assert not table.excess("CartPole-v1", row) and not table.excess("Snake-v0", {**row, "conditionals": 3})
+    worse = {"conditionals": 1, "loops": [128, None], "optimal_seconds": 5e-6 - 2}
+    said = table.excess("CartPole-v1", worse)
+    assert said == "1 conditionals, a loop of unknown length, 5.0 + 2? us, more than 4.5"
     # The meshes that are compiled can be: they divide what they divide, and use all chips.
     for target, mesh, seeds, num_envs in table.MESHES:
         sizes = sizes_of(mesh)

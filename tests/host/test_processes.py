@@ -128,6 +128,9 @@ def test_who_takes_part_is_checked_first(monkeypatch):
     monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: pytest.fail("it went on"))
     for arguments, message in {
         ("nowhere", 2, 0): "coordinator='nowhere': it is written HOST:PORT",
+        (":1234", 2, 0): "it is written HOST:PORT, a port from 1 to 65535",
+        ("host:99999", 2, 0): "it is written HOST:PORT, a port from 1 to 65535",
+        ("host:1", 0, 0): "processes=0: there must be at least 1",
         ("host:1", 2, 2): "rank=2: of 2 processes, ranks are from 0 to 1",
     }.items():
         with pytest.raises(ValueError, match=message):
@@ -135,6 +138,24 @@ def test_who_takes_part_is_checked_first(monkeypatch):
     monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
     with pytest.raises(ValueError, match="JAX_NUM_PROCESSES='two': it must be a number"):
         processes.join("host:1", None, 0)
+    for words, message in {
+        "abc": "JAXRL_SECONDS_TO_MEET='abc': it must be a number",
+        "0": "MEET=0: it must be",
+    }.items():
+        monkeypatch.setenv("JAXRL_SECONDS_TO_MEET", words)
+        with pytest.raises(ValueError, match=message):
+            processes.join("host:1", 2, 0)
+
+
+def test_only_what_a_lost_process_causes_is_called_that(monkeypatch):
+    ended = []
+    monkeypatch.setattr(processes, "end", ended.append)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INVALID_ARGUMENT"), processes.lost("again"):
+        raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: shapes differ")
+    with processes.lost("again"):
+        raise jax.errors.JaxRuntimeError("UNAVAILABLE: connection closed by peer")
+    assert len(ended) == 1 and "another process of the job ended" in ended[0] and ended[0].endswith("again")
 
 
 def test_without_a_cluster_the_words_are_named(monkeypatch):
@@ -142,7 +163,9 @@ def test_without_a_cluster_the_words_are_named(monkeypatch):
         raise ValueError("coordinator_address should be defined.")
 
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
-    with pytest.raises(ValueError, match="No cluster was found .* Say --coordinator, --processes and --rank, or set"):
+    with pytest.raises(
+        ValueError, match="No cluster was found .* Say all of --coordinator, --processes and --rank, or set"
+    ):
         processes.join()
 
 

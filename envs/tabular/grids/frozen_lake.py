@@ -24,6 +24,7 @@ from jaxrl.canvas import BLUE, GREEN, PALE, WHITE
 from jaxrl.environment import Hints, pytree, strongly_typed
 from jaxrl.exact.mdp import Outcomes, TabularEnvironment, TabularState, tabulate
 from jaxrl.exact.solvers import value_iteration
+from jaxrl.math import precise
 
 from ..checks import require_probability, require_shape
 from .drawing import draw_grid
@@ -147,6 +148,7 @@ class FrozenLake(TabularEnvironment):
         tiles = params.tiles.reshape(-1).at[cell].set(other).reshape(params.tiles.shape)
         return params.replace(tiles=jnp.where(solvable(tiles), tiles, params.tiles))
 
+    @precise
     def optimal_value(self, params: Params, gamma: float | Float[Array, ""] = 1.0) -> Float[Array, ""]:
         """The expected return of the best policy, without time limit."""
         mdp = tabulate(self, params)

@@ -23,8 +23,11 @@ class DoesNotFitError(ValueError):
 
     def __init__(self, target: str, needed: int, available: int) -> None:
         self.needed, self.available = needed, available
+        needs = (
+            f"it needs {_size(needed)} a device" if needed else "the compiler does not say what it needs of a device"
+        )
         super().__init__(
-            f"{target}: the program does not fit: it needs {_size(needed)} a device, which has "
+            f"{target}: the program does not fit: {needs}, which has "
             f"{_size(available)} for it. Fewer --seeds or --config.num-envs, or more chips."
         )
 

@@ -48,17 +48,17 @@ def compile_run(recipe: dict[str, Any], seeds: int, target: str, mesh: str | Non
     """Compile what `jaxrl train` would run of a recipe on a mesh of the target's devices, from shapes alone.
 
     Args:
-        mesh: as in "seeds=4,envs=2", of all devices of the target; default: seeds are split among them.
+        mesh: as in "seeds=4,envs=2", of all devices of the target; default: that of `jaxrl train --distributed` there.
 
     Raises ValueError, MissingPluginError and DoesNotFitError as `compile_for`, and ValueError for a mesh of another
     number of devices, or one that does not divide the seeds and the environments.
     """
     from jaxrl.host.recipe import build
-    from jaxrl.host.sharding import make_mesh, sizes_of
+    from jaxrl.host.sharding import default_sizes, make_mesh, sizes_of
     from jaxrl.host.training_program import abstract_update
 
     devices = topology_devices(target)
-    sizes = {"seeds": len(devices)} if mesh is None else sizes_of(mesh)
+    sizes = default_sizes(len(devices), seeds) if mesh is None else sizes_of(mesh)
     need = math.prod(sizes.values())
     if need != len(devices):
         raise ValueError(f"--mesh {mesh}: it is of {need} devices, and {target} has {len(devices)}.")
@@ -88,9 +88,10 @@ def within(seconds: int | float, recipe: dict[str, Any], seeds: int, target: str
                 os.killpg(process.pid, signal.SIGKILL)  # with the assemblers that it may have started
     if process.returncode < 0:
         name = signal.Signals(-process.returncode).name
-        raise ChildProcessError(
-            f"{target}: the compiler was ended by {name}; the memory of this machine may be too small."
-        )
+        failed = [line.partition("Check failed: ")[2] for line in err.splitlines() if "Check failed: " in line]
+        why = "the memory of this machine may be too small" if name == "SIGKILL" else "it does not say why"
+        why = f"it says: {failed[0].strip()[:200]}" if failed else why
+        raise ChildProcessError(f"{target}: the compiler was ended by {name}; {why}.")
     try:
         answer = json.loads(out.splitlines()[-1])
     except (IndexError, ValueError):
@@ -121,49 +122,55 @@ def main() -> int:
 
 
 def largest(
-    attempt: Callable[[int], RunReport], start: int, say: Callable[[str], None] = lambda text: None
+    attempt: Callable[[int], RunReport],
+    start: int,
+    say: Callable[[str], None] = lambda text: None,
+    multiple: int = 1,
 ) -> tuple[int, RunReport]:
     """The largest count that fits, to within an eighth of a power of two, and its report.
 
     Powers of two first: from that at or below `start`, up by as many doublings as the memory left would hold if all of
     it grew with the count, or down by one, until one fits and its double does not; then three halvings between them.
+    Where counts must be multiples of a number (a mesh divides them), all this is of how many times that is.
 
     Raises DoesNotFitError where not even one fits, and ValueError where memory does not grow with the count.
     """
     best: dict[int, RunReport] = {}
     failed = math.inf
 
-    def fits(count: int) -> bool:
+    def fits(times: int) -> bool:
         nonlocal failed
+        count = times * multiple
         try:
-            best[count] = attempt(count)
+            best[times] = attempt(count)
         except DoesNotFitError as error:
-            failed = min(failed, count)
+            failed = min(failed, times)
             say(f"{count:,}: {error.needed / error.available:.0%} of the memory, too much")
-            if count == 1:
+            if times == 1:
                 raise
             return False
-        memory = best[count].report.memory
+        memory = best[times].report.memory
         say(f"{count:,}: {memory.needed / memory.available:.0%} of the memory")
         return True
 
-    count = 2 ** int(math.log2(start))
-    while not fits(count):
-        count //= 2
-    while 2 * count < failed:
-        memory = best[count].report.memory
+    times = 2 ** int(math.log2(max(1, start // multiple)))
+    while not fits(times):
+        times //= 2
+    while 2 * times < failed:
+        memory = best[times].report.memory
         doublings = max(1, int(math.log2(memory.available / memory.needed)))
-        while not fits(count << doublings):
+        while not fits(times << doublings):
             doublings -= 1
             if not doublings:
                 break
-        if doublings and best[count << doublings].report.memory.needed <= memory.needed:
+        if doublings and best[times << doublings].report.memory.needed <= memory.needed:
+            more = (times << doublings) * multiple
             raise ValueError(
-                f"--largest: memory does not grow with it: {count << doublings:,} need no more than {count:,}."
+                f"--largest: memory does not grow with it: {more:,} need no more than {times * multiple:,}."
             )
-        count <<= doublings
-    low, high = count, 2 * count
-    while high - low > max(1, count // 8):
+        times <<= doublings
+    low, high = times, 2 * times
+    while high - low > max(1, times // 8):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return low, best[low]
+    return low * multiple, best[low]

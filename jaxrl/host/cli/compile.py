@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,8 +24,8 @@ def compile_command(args: list[str]) -> int:
         seeds: int = 1
         """Runs trained at once, as one program."""
         mesh: str | None = None
-        """How the chips are laid out, as `jaxrl train --mesh` has it: seeds=4,envs=2. Default: all of them divide the
-        seeds."""
+        """How the chips are laid out, as `jaxrl train --mesh` has it: seeds=4,envs=2. Default: as `--distributed` lays
+        them out, all of them divide the seeds, or the environments of one seed."""
         largest: str | None = None
         """Find the largest value of this, num-envs, seeds or another whole number of --config, whose memory fits."""
         json: Path | None = None
@@ -38,7 +39,7 @@ def compile_command(args: list[str]) -> int:
 
     from jaxrl.host.ahead import target_of
     from jaxrl.host.ahead.run import RunReport, largest, within
-    from jaxrl.host.sharding import sizes_of
+    from jaxrl.host.sharding import default_sizes, sizes_of
 
     # The run is only described here; where a plug-in is installed, jax would look for its device.
     jax.config.update("jax_platforms", "cpu")
@@ -46,32 +47,34 @@ def compile_command(args: list[str]) -> int:
     flags: CompileFlags = parsed.run
     if not flags.target:
         raise UsageError("compile needs a machine, as in --for tpu-v5e.")
-    target_of(flags.target)
+    chips = math.prod(target_of(flags.target)[1])
     at_least_one("--seeds", flags.seeds)
     if not flags.limit > 0:
         raise ValueError(f"--limit {flags.limit}: it must be positive.")
     if flags.json is not None and not flags.json.parent.is_dir():
         raise ValueError(f"--json {flags.json}: there is no folder {flags.json.parent}.")
-    if flags.mesh is not None:
-        sizes_of(flags.mesh)
     seeds = flags.seeds
+    several = 2 if flags.largest == "seeds" else seeds
+    sizes = default_sizes(chips, several) if flags.mesh is None else sizes_of(flags.mesh)
+    mesh = ",".join(f"{axis}={size}" for axis, size in sizes.items())
 
     def attempt(count: int) -> RunReport:
         """With so much of what `--largest` names."""
         if name == "seeds":
-            return within(flags.limit, recipe, count, flags.target, flags.mesh)
+            return within(flags.limit, recipe, count, flags.target, mesh)
         config = {**recipe["config"], name: count}
-        return within(flags.limit, {**recipe, "config": config}, seeds, flags.target, flags.mesh)
+        return within(flags.limit, {**recipe, "config": config}, seeds, flags.target, mesh)
 
     if flags.largest is None:
-        run, found = within(flags.limit, recipe, seeds, flags.target, flags.mesh), {}
+        run, found = within(flags.limit, recipe, seeds, flags.target, mesh), {}
     else:
         name = flags.largest.replace("-", "_")
         whole = {"seeds": seeds} | {k: v for k, v in recipe["config"].items() if type(v) is int}
         if name not in whole:
             known = ", ".join(k.replace("_", "-") for k in whole)
             raise ValueError(f"--largest {flags.largest}: it is one of {known}.")
-        count, run = largest(attempt, max(1, whole[name]), lambda text: print(f"{name} {text}", file=sys.stderr))
+        multiple = sizes.get({"seeds": "seeds", "num_envs": "envs"}.get(name, ""), 1)
+        count, run = largest(attempt, whole[name], lambda text: print(f"{name} {text}", file=sys.stderr), multiple)
         found = {"largest": {name: count}}
         seeds = count if name == "seeds" else seeds
         print(f"largest {flags.largest} that fits: {count:,}\n")
@@ -127,9 +130,22 @@ def rows(run: Any) -> list[tuple[str, str]]:
     said += [
         ("host transfers", ", ".join(report.host_transfers) or "none"),
         ("collectives", _count(len(report.collectives), "exchange") if report.collectives else "none"),
-        *(("", f"{each.opcode}, {_bytes(each.bytes)} x {each.times:,}: {each.name}") for each in report.collectives),
+        *(("", line) for line in _exchanges(report.collectives)),
     ]
     return said
+
+
+def _exchanges(collectives: Any) -> list[str]:
+    """How many there are of each kind, how often they run and what they move, by where they are."""
+    where = ("after the updates", "in an update", "in its loops")
+    found: dict[tuple[int, str], list[Any]] = {}
+    for each in collectives:
+        found.setdefault((min(each.depth, 2), each.opcode), []).append(each)
+    return [
+        f"{where[depth]}: {len(all_)} {opcode}, run {sum(x.times for x in all_):,} times, "
+        f"{_bytes(sum(x.times * x.bytes for x in all_))} a device"
+        for (depth, opcode), all_ in sorted(found.items())
+    ]
 
 
 def _count(number: int, noun: str) -> str:

@@ -142,13 +142,13 @@ def mesh_of(devices: Devices, num_seeds: int | None) -> Any:
     """The mesh that the flags ask for, if any."""
     import jax
 
-    from jaxrl.host.sharding import make_mesh
+    from jaxrl.host.sharding import default_sizes, make_mesh
 
     if devices.mesh is not None:
         return make_mesh(devices.mesh)
     if not devices.distributed:
         return None
-    return make_mesh({"seeds" if (num_seeds or 1) > 1 else "envs": jax.device_count()})
+    return make_mesh(default_sizes(jax.device_count(), num_seeds))
 
 
 def run_fit(recipe: dict[str, Any], out: Path, devices: Devices, *, resume: bool) -> int:

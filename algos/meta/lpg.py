@@ -120,9 +120,9 @@ def _rule(config: RuleConfig) -> UpdateRule:
         y, next_y = (nn.softmax(x["y"]) for x in (seen.outputs, seen.following))
         done = seen.done.astype(seen.reward.dtype)
         more = when(lifetime) if config.temporal else jnp.zeros(0)
-        pi_hat, y_logits = network.apply(
-            weights, seen.reward, done, jnp.exp(seen.log_prob), y, next_y, more.astype(seen.reward.dtype)
-        )  # pyright: ignore[reportGeneralTypeIssues]
+        told = seen.reward, done, jnp.exp(seen.log_prob), y, next_y, more.astype(seen.reward.dtype)
+        applied: Any = network.apply(weights, *told)
+        pi_hat, y_logits = applied
         y_hat = nn.softmax(y_logits)
         weighed = {
             "pi_hat_l2": jnp.mean(pi_hat**2),

@@ -98,8 +98,8 @@ def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
     def drift(weights: Weights, log_ratio: Array, advantage: Array, share: Array) -> Array:
         x = features(log_ratio, advantage)
         x = jnp.concatenate([x, x * share[..., None]], -1) if config.temporal else x
-        h: Any = nn.tanh(layers[0].apply(weights.drift[0], x))
-        out: Any = layers[1].apply(weights.drift[1], h)
+        h: Any = layers[0].apply(weights.drift[0], x)
+        out: Any = layers[1].apply(weights.drift[1], nn.tanh(h))
         start = 0 if config.clip_eps is None else ppo_drift(log_ratio, advantage, config.clip_eps)
         return nn.relu(start + out[..., 0] - XI)
 

@@ -229,6 +229,7 @@ def objective_of(
 
     def init(key: Array, hyper: MetaHyper | None = None, env_params: Any = None) -> MetaState:
         hyper = strongly_typed(MetaHyper() if hyper is None else hyper)
+        assert hyper is not None
         env_params = strongly_typed(env.default_params if env_params is None else env_params)
         key, rule_key, begin_key, curriculum_key, level_key = jax.random.split(key, 5)
         cstate = curriculum.init(curriculum_key, curriculum.hyper, env_params)
@@ -243,7 +244,8 @@ def objective_of(
         """`(values, advantages)`, (T, N) each, of a rollout."""
 
         def value(obs: Any) -> Array:
-            return judge.apply(critic, obs)[..., 0]  # pyright: ignore[reportIndexIssue]
+            values: Any = judge.apply(critic, obs)
+            return values[..., 0]
 
         values, steps = value(rollout.obs), rollout.steps
         following = successor_values(value, values, rollout.last_obs, steps.next_obs, steps.truncated)

@@ -50,7 +50,7 @@ def save(path: str | Path, kind: str, config: Any, weights: Any, provenance: dic
     """Write a rule of a kind, as "lpg", with the dataclass `config` of its network."""
     leaves = {jax.tree_util.keystr(p): np.asarray(x) for p, x in jax.tree_util.tree_leaves_with_path(weights)}
     about = json.dumps({"kind": kind, "config": dataclasses.asdict(config), "provenance": provenance})
-    np.savez_compressed(path, about=np.array(about), **leaves)
+    np.savez_compressed(path, allow_pickle=False, about=np.array(about), **leaves)
 
 
 def load(name: str | Path, kind: str, config_class: type, rule_of: Callable[[Any], UpdateRule]) -> Stored:

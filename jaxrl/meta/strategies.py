@@ -94,6 +94,7 @@ def strategy(
 
     def init(key: Array, hyper: StrategyHyper | None = None, env_params: Any = None) -> StrategyState:
         hyper = strongly_typed(StrategyHyper() if hyper is None else hyper)
+        assert hyper is not None
         env_params = strongly_typed(env.default_params if env_params is None else env_params)
         key, rule_key, curriculum_key = jax.random.split(key, 3)
         weights = fresh_weights(rule, rule_key)

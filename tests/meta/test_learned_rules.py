@@ -96,6 +96,8 @@ def test_only_the_temporal_rule_is_told_the_time():
     np.testing.assert_allclose(lpg.when(Lifetime(jnp.int32(5), jnp.int32(20))), [0.25, np.log(20) / 10], rtol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_drifts_are_zero_and_flat_where_the_policy_has_not_moved():
     advantage = jnp.linspace(-2, 2, 9)
     for drift in (lpo.dpo_drift, functools.partial(lpo.ppo_drift, clip_eps=0.2)):
@@ -118,6 +120,8 @@ def test_drifts_are_zero_and_flat_where_the_policy_has_not_moved():
         assert float(rule.loss(weights, moved.outputs, moved, rows[1])[1]["drift"]) > 0
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a2c_as_a_rule_has_the_gradient_of_a2c():
     env = jaxrl.make("CartPole-v1")[0]
     config = AgentConfig(num_envs=4, num_steps=5, hidden=(8,), activation="tanh", optimizer="adam")

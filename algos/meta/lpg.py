@@ -27,14 +27,13 @@ from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment
-from jaxrl.meta.agent import TABULAR, AgentConfig, agent
 from jaxrl.meta import stored
+from jaxrl.meta.agent import TABULAR, AgentConfig, agent
 from jaxrl.meta.rule import Lifetime, Seen, UpdateRule
 from jaxrl.meta.stored import Stored
 from jaxrl.nn.networks import Dense, Recurrent
@@ -153,9 +152,7 @@ def entropy(log_p: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
     return -jnp.sum(jnp.exp(log_p) * log_p, -1)
 
 
-def make(
-    env: Environment | VectorEnv, config: AgentConfig = TABULAR, network: RuleConfig = RuleConfig()
-) -> Algorithm:
+def make(env: Environment | VectorEnv, config: AgentConfig = TABULAR, network: RuleConfig = RuleConfig()) -> Algorithm:
     """An agent that learns by LPG's rule with this network; the rule's weights are `Hyper(rule=...)`."""
     return agent(rule(network), env, config)
 

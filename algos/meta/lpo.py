@@ -117,8 +117,6 @@ def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
     return UpdateRule(name, (("value", 1),), init, targets, loss, (Discrete,))
 
 
-def make(
-    env: Environment | VectorEnv, config: AgentConfig = TABULAR, network: RuleConfig = RuleConfig()
-) -> Algorithm:
+def make(env: Environment | VectorEnv, config: AgentConfig = TABULAR, network: RuleConfig = RuleConfig()) -> Algorithm:
     """An agent that learns by LPO's rule with this drift; the rule's weights are `Hyper(rule=...)`."""
     return agent(rule(network), env, config)

@@ -78,7 +78,12 @@ def _loss(
 def a2c_rule() -> UpdateRule:
     """One step along the policy gradient."""
     return UpdateRule(
-        "a2c_rule", (("value", 1),), lambda key: numbers(), advantages, functools.partial(_loss, clip_eps=None), (Discrete,)
+        "a2c_rule",
+        (("value", 1),),
+        lambda key: numbers(),
+        advantages,
+        functools.partial(_loss, clip_eps=None),
+        (Discrete,),
     )
 
 
@@ -86,5 +91,10 @@ def a2c_rule() -> UpdateRule:
 def ppo_rule(clip_eps: float = 0.2) -> UpdateRule:
     """Several passes, clipped."""
     return UpdateRule(
-        "ppo_rule", (("value", 1),), lambda key: numbers(), advantages, functools.partial(_loss, clip_eps=clip_eps), (Discrete,)
+        "ppo_rule",
+        (("value", 1),),
+        lambda key: numbers(),
+        advantages,
+        functools.partial(_loss, clip_eps=clip_eps),
+        (Discrete,),
     )

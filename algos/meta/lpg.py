@@ -12,8 +12,8 @@ and the agent makes a gradient step on
 
     E[ log pi(a|s) pi_hat + alpha_y KL(y(s) || y_hat) ],        alpha_y = 1/2
 
-phi is a small network on y. The targets are fixed while the agent follows them. `make` is the agent; `learner` learns the
-rule, by gradients through K of the agents' updates or by evolution strategies: docs/meta.md.
+phi is a small network on y. The targets are fixed while the agent follows them. `make` is the agent; the rule is
+learned by gradients through K of the agents' updates, or by evolution strategies: docs/meta.md.
 
 Temporally aware (TA-LPG; Jackson et al. 2024, "Discovering Temporally-Aware Reinforcement Learning Algorithms",
 arXiv:2402.05828): x_t has two more numbers, n / N and log N, the share of an agent's life that is over and its length

@@ -1,10 +1,10 @@
 """A2C and PPO as update rules: hand-written ones, of the same kind as those that are learned.
 
-A2C is Mnih et al. (2016), arXiv:1602.01783, PPO is Schulman et al. (2017), arXiv:1707.06347, with generalised advantages
-(Schulman et al. 2016). The value is the rule's head, the targets are advantages and returns; what a rule "knows" is its
-handful of numbers, so that a meta-learner tunes them as it learns a network (self-tuning actor-critic, Zahavy et al.
-2020, arXiv:2002.12928: `a2c_rule` and gradients through its updates). They are kept where any real number is a setting:
-gamma and gae_lambda as logits, ent_coef and vf_coef as logarithms.
+A2C is Mnih et al. (2016), arXiv:1602.01783, PPO is Schulman et al. (2017), arXiv:1707.06347, with generalised
+advantages (Schulman et al. 2016). The value is the rule's head, the targets are advantages and returns; what a rule
+"knows" is its handful of numbers, so that a meta-learner tunes them as it learns a network (self-tuning actor-critic,
+Zahavy et al. 2020, arXiv:2002.12928: `a2c_rule` and gradients through its updates). They are kept where any real number
+is a setting: gamma and gae_lambda as logits, ent_coef and vf_coef as logarithms.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import io
 import json
 import zipfile
 from collections.abc import Callable
@@ -73,7 +74,8 @@ def load(name: str | Path, kind: str, config_class: type, rule_of: Callable[[Any
     if not path.exists():
         raise RuleFileError(f"{path}: there is no such file.")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Of bytes: numpy leaves a file open that it cannot read.
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             about = json.loads(str(file["about"]))
             arrays = {key: file[key] for key in file.files if key != "about"}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

@@ -162,6 +162,14 @@ def test_the_meta_gradient_is_that_of_finite_differences():
             step = 1e-6 * direction / np.linalg.norm(direction)
             difference = (value(flat + step) - value(flat - step)) / 2e-6
             np.testing.assert_allclose(gradient @ step / 1e-6, difference, rtol=1e-3, atol=1e-9)
+        # And what strategies estimate of the same objective tends to it: pairs point along it as sqrt(P / (P + D)).
+        noise = np.random.default_rng(1).normal(size=(2000, flat.size))
+        apart = jax.jit(jax.vmap(lambda e: (value(flat + 1e-5 * e) - value(flat - 1e-5 * e)) / 2e-5))(noise)
+        for pairs in (20, 200, 2000):
+            estimate = apart[:pairs] @ noise[:pairs] / pairs
+            cosine = estimate @ gradient / jnp.linalg.norm(estimate) / jnp.linalg.norm(gradient)
+            np.testing.assert_allclose(cosine, (pairs / (pairs + flat.size)) ** 0.5, atol=0.12)
+        assert cosine > 0.9
 
 
 @pytest.mark.slow

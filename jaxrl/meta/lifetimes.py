@@ -29,6 +29,7 @@ from jaxrl.evaluation import evaluate
 from jaxrl.math import rarely
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, Body, Rollout, agent, agent_parts
 from jaxrl.meta.rule import UpdateRule, fresh_weights
+from jaxrl.nn.distributions import Categorical
 from jaxrl.nn.optim import OptimizerState, optimizer_of
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, successor_values
@@ -222,8 +223,8 @@ def objective_of(
     def begin(key: Array, hyper: MetaHyper, level: Any) -> Agents:
         """One agent on a level."""
         life_key, agent_key, critic_key = jax.random.split(key, 3)
-        life = lifetime_of(level) if lifetime_fn is None else lifetime_fn(life_key, level)
-        state = parts.init(agent_key, hyper.agent.replace(rule=(), lifetime=life), level)
+        lifetime = lifetime_of(level) if lifetime_fn is None else lifetime_fn(life_key, level)
+        state = parts.init(agent_key, hyper.agent.replace(rule=(), lifetime=lifetime), level)
         critic = judge.init(critic_key, jax.tree.map(lambda x: x[0], state.obs))
         return Agents(state, critic, parts.optimizer.init(critic, hyper.critic_learning_rate))
 
@@ -273,21 +274,20 @@ def objective_of(
             state = acting.replace(weights=agent.state.weights, optimizer=agent.state.optimizer)
             state = state.replace(hyper=state.hyper.replace(rule=weights))
             after, metrics, weighed = parts.taught(state, rollout, config.held_inputs)
-            logits = parts.logits(after.weights, rollout.obs)
-            weighed["policy_entropy"] = jnp.mean(parts.distribution(logits, rollout.obs).entropy())
-            weighed |= {name: metrics[name] for name in ("prediction_entropy",) if name in metrics}
-            seen: dict[str, Array] = {}
+            said = parts.outputs(after.weights, rollout.obs)
+            weighed["policy_entropy"] = jnp.mean(parts.distribution(said["logits"], rollout.obs).entropy())
+            if "y" in said:  # LPG's predictions are categorical
+                weighed["prediction_entropy"] = jnp.mean(Categorical(said["y"]).entropy())
             alive = state.updates < state.hyper.lifetime
-            learned = ("weights", "optimizer", "updates")  # what an agent whose life is over keeps as it is
-            kept = {
-                name: jax.tree.map(lambda x, y: jnp.where(alive, x, y), getattr(after, name), getattr(state, name))
-                for name in learned
-            }
-            after = after.replace(**kept)
-            critic, optimizer = corrected(agent.critic, agent.critic_optimizer, rollout, hyper)
-            critic, optimizer = jax.lax.stop_gradient((critic, optimizer))
-            seen |= {name: jax.lax.stop_gradient(metrics[name]) for name in OF_EPISODES}
-            return Agents(after.replace(hyper=after.hyper.replace(rule=())), critic, optimizer), (weighed, seen)
+
+            def kept(name: str) -> Any:  # an agent whose life is over stays as it is
+                return jax.tree.map(lambda x, y: jnp.where(alive, x, y), getattr(after, name), getattr(state, name))
+
+            after = after.replace(**{name: kept(name) for name in ("weights", "optimizer", "updates")})
+            after = after.replace(hyper=after.hyper.replace(rule=()))
+            judge_after = corrected(agent.critic, agent.critic_optimizer, rollout, hyper)
+            critic, seen = jax.lax.stop_gradient((judge_after, {name: metrics[name] for name in OF_EPISODES}))
+            return Agents(after, *critic), (weighed, seen)
 
         one = jax.checkpoint(one) if config.remat else one
         after, (weighed, seen) = jax.lax.scan(one, one_agent, None, config.num_updates)
@@ -348,8 +348,8 @@ def objective_of(
         own = final_return(taught_by_rule, state, own_key)
         if opponent is None:
             return jnp.stack([own, own])
-        start = opponent.init(life_key, hyper.agent.replace(rule=None), state.env_params)
-        taught = life(opponent, start, state.hyper.lifetime)
+        settings = hyper.agent.replace(rule=None, lifetime=state.hyper.lifetime)
+        taught = life(opponent, opponent.init(life_key, settings, state.env_params), state.hyper.lifetime)
         return jnp.stack([own, final_return(opponent, taught, other_key)])
 
     def renewed(state: MetaState, key: Array, report: dict[str, Array]) -> tuple[MetaState, dict[str, Array]]:

@@ -10,7 +10,7 @@ life is over its level gets that score, and
 
 is the next agent's. Use:
 
-    meta = lpg.learner(env, groove.make(generate), antagonist=policy_gradients.a2c_rule())
+    meta = lifetimes.learner(lpg.rule(), env, groove.make(generate), antagonist=policy_gradients.a2c_rule())
 
 Deviations from GROOVE's code: new levels enter the buffer when they have been scored, and not before (there, pre-filled
 slots that were never evaluated count as ones of score 0); the antagonist lives only where a life is over.

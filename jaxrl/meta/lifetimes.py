@@ -45,16 +45,13 @@ class MetaConfig:
     num_agents: int = 64
     num_updates: int = 5  # of each agent that the gradient goes through
     at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
-    held_inputs: bool = (
-        False  # take what agents give to the rule as fixed, as GROOVE's code does: not the gradient of J
-    )
+    held_inputs: bool = False  # hold fixed what agents give to the rule, as GROOVE's code: not J's gradient
     remat: bool = True  # keep only what lies between updates, and compute them again on the way back
     judged_at_once: int = 8  # lives that are over are judged in groups of so many: antagonists live only for these
     optimizer: str = "adam"  # of the rule
 
     def __post_init__(self) -> None:
-        check_at_least_one(self, "num_agents", "num_updates")
-        check_at_least_one(self, "judged_at_once")
+        check_at_least_one(self, "num_agents", "num_updates", "judged_at_once")
         if self.at_once < 0 or (self.at_once and self.num_agents % self.at_once):
             raise ValueError(f"at_once={self.at_once} does not divide num_agents={self.num_agents}.")
 

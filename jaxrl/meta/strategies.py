@@ -67,7 +67,6 @@ class Strategy(NamedTuple):
     config: StrategyConfig
     init: Callable[..., StrategyState]  # (key, hyper=None, env_params=None)
     update: Callable[[StrategyState], tuple[StrategyState, dict[str, Array]]]
-    gradient: Callable[..., Any]  # (flat weights, noise (P, D), scores (P, 2), hyper) -> (D,), to descend along
 
 
 def pair_gradient(noise: Array, scores: Array, sigma: Array | float) -> Array:
@@ -143,4 +142,4 @@ def strategy(
         state = state.replace(key=key, step=state.step + 1, weights=unravel(flat), optimizer=after, curriculum=cstate)
         return state, report
 
-    return Strategy(config, init, update, pair_gradient)
+    return Strategy(config, init, update)

@@ -62,24 +62,7 @@ def load(name: str | Path, kind: str, config_class: type, rule_of: Callable[[Any
 
     Raises RuleFileError for an unknown name, a file that is none (damaged, pickled), and one of another kind or shape.
     """
-    path = Path(name)
-    if not path.suffix and not path.exists():
-        path = FOLDER / f"{name}.npz"
-        if not path.exists():
-            near = difflib.get_close_matches(str(name), names(), n=1, cutoff=0)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise RuleFileError(
-                f"{name}: no rule of this name comes with jaxrl ({', '.join(names()) or 'none'}).{hint}"
-            )
-    if not path.exists():
-        raise RuleFileError(f"{path}: there is no such file.")
-    try:
-        # Of bytes: numpy leaves a file open that it cannot read.
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            about = json.loads(str(file["about"]))
-            arrays = {key: file[key] for key in file.files if key != "about"}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise RuleFileError(f"{path}: it is no stored rule ({type(error).__name__}: {error}).") from None
+    path, about, arrays = _read(name)
     if about.get("kind") != kind:
         raise RuleFileError(f"{path}: it holds a rule of kind {about.get('kind')!r}, not {kind!r}.")
     fields = {f.name for f in dataclasses.fields(config_class)}
@@ -98,3 +81,31 @@ def load(name: str | Path, kind: str, config_class: type, rule_of: Callable[[Any
         leaves.append(jnp.asarray(arrays[at]))
     weights = jax.tree.unflatten(jax.tree.structure(wanted), leaves)
     return Stored(rule._replace(init=lambda key: weights), config, weights, about["provenance"])
+
+
+def kind_of(name: str | Path) -> str:
+    """The kind of rule that a file holds. Raises RuleFileError as `load`."""
+    return str(_read(name)[1].get("kind"))
+
+
+def _read(name: str | Path) -> tuple[Path, dict[str, Any], dict[str, np.ndarray]]:
+    """`(path, what it says of itself, arrays)`."""
+    path = Path(name)
+    if not path.suffix and not path.exists():
+        path = FOLDER / f"{name}.npz"
+        if not path.exists():
+            near = difflib.get_close_matches(str(name), names(), n=1, cutoff=0)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise RuleFileError(
+                f"{name}: no rule of this name comes with jaxrl ({', '.join(names()) or 'none'}).{hint}"
+            )
+    if not path.exists():
+        raise RuleFileError(f"{path}: there is no such file.")
+    try:
+        # Of bytes: numpy leaves a file open that it cannot read.
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+            about = json.loads(str(file["about"]))
+            arrays = {key: file[key] for key in file.files if key != "about"}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise RuleFileError(f"{path}: it is no stored rule ({type(error).__name__}: {error}).") from None
+    return path, about, arrays

@@ -34,7 +34,24 @@ TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.
 SHORT = f"ppo CartPole-v1 {TINY} --params.max-steps 8"
 EVALUATION = "--eval-episodes 2 --eval-max-steps 10 --eval-every 96 --no-progress"
 TRAIN = f"train ppo CartPole-v1 --seeds 2 --total-steps 96 {EVALUATION} {TINY}"
-COMMANDS = ("train", "sweep", "compile", "resume", "eval", "render", "export", "plot", "envs", "algos", "bench")
+COMMANDS = (
+    "train",
+    "sweep",
+    "compile",
+    "meta-train",
+    "meta-test",
+    "resume",
+    "eval",
+    "render",
+    "export",
+    "plot",
+    "envs",
+    "algos",
+    "bench",
+)
+
+NAMING = ("train", "sweep", "compile", "meta-train", "meta-test", "envs", "algos")
+"""Those whose flags are of what they name."""
 
 
 def run_command(command):
@@ -583,7 +600,7 @@ def test_help_names_every_command(command):
     assert all(f"jaxrl {name}" in out for name in COMMANDS) and max(map(len, out.splitlines())) <= 120
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("train", "sweep", "compile", "envs", "algos")])
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in NAMING])
 def test_help_of_a_command(command):
     assert f"usage: jaxrl {command}" in good(f"{command} --help")
 

@@ -229,6 +229,10 @@ class GridWorld(Environment):
         """Whether objects come back on random cells."""
         return self.observation == "maps"
 
+    def generate(self, key: Array, params: Distribution | Level) -> Level:
+        """A level of a distribution; of a level as params, of the family's own."""
+        return generate(key, params if isinstance(params, Distribution) else self.distribution)
+
     def as_levels(self) -> GridWorld:
         """The task whose params are the level: this one."""
         return self

@@ -14,6 +14,7 @@ from jaxrl.host.cli.evaluate import evaluate_command
 from jaxrl.host.cli.export import export_command
 from jaxrl.host.cli.flags import USAGE, UsageError
 from jaxrl.host.cli.lists import algos, envs
+from jaxrl.host.cli.meta import meta_test, meta_train
 from jaxrl.host.cli.plot import plot_command
 from jaxrl.host.cli.render import render
 from jaxrl.host.cli.sweep import sweep_command
@@ -122,6 +123,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "sweep": sweep_command,
     "compile": compile_command,
+    "meta-train": meta_train,
+    "meta-test": meta_test,
     "resume": resume,
     "eval": evaluate_command,
     "render": render,

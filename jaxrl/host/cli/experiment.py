@@ -10,10 +10,18 @@ from jaxrl.host.cli.curricula import curriculum_flags
 from jaxrl.host.cli.flags import USAGE, UsageError, flat, flattened, named, numbers, parse, settings_of
 
 
-def experiment(command: str, args: list[str], flags: type, several: bool = False) -> tuple[Any, dict[str, Any]]:
+def experiment(
+    command: str,
+    args: list[str],
+    flags: type,
+    several: bool = False,
+    config: dict[str, Any] | None = None,
+    shown: str | None = None,
+) -> tuple[Any, dict[str, Any]]:
     """`(parsed flags, recipe)` of `jaxrl <command> ALGO ENV ...`: tuned settings, changed by what the words say.
 
-    With `several`, each number of `Hyper` takes any number of values, and the recipe has tuples of them.
+    With `several`, each number of `Hyper` takes any number of values, and the recipe has tuples of them. `config` are
+    static settings that stand in place of tuned ones, `shown` what the algorithm is called in the help.
     """
     from jaxrl import registry
 
@@ -32,13 +40,13 @@ def experiment(command: str, args: list[str], flags: type, several: bool = False
     module = registry.get_algo(algo_name)
     env, params = registry.make(env_id)
     known = None if "--no-tuned" in args else registry.tuned(algo_name, env_id)
-    config = module.Config(**(known.config if known else {}))
+    start = module.Config(**{**(known.config if known else {}), **(config or {})})
     hyper = module.Hyper(**(known.hyper if known else {}))
     cls = dataclasses.make_dataclass(
         command.capitalize(),
         [
             ("run", flat(flags), dataclasses.field(default_factory=flags)),
-            ("config", module.Config, dataclasses.field(default=config)),
+            ("config", module.Config, dataclasses.field(default=start)),
             numbers("hyper", hyper, several),
             numbers("params", params),
             settings_of("env", env),
@@ -46,8 +54,9 @@ def experiment(command: str, args: list[str], flags: type, several: bool = False
         ],
         kw_only=True,
     )
-    title = f"{command.capitalize()} {algo_name} on {env_id}."
-    parsed = parse(cls, args[2:], f"jaxrl {command} {algo_name} {env_id}", title)
+    shown = algo_name if shown is None else shown
+    title = f"{command.capitalize()} {shown} on {env_id}."
+    parsed = parse(cls, args[2:], f"jaxrl {command} {shown} {env_id}", title)
     asked = getattr(parsed.run, "total_steps", None)
     total = (known.total_steps if known else 500_000) if asked is None else asked
     recipe = {

@@ -13,6 +13,8 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl train ALGO ENV     train and write a run folder     jaxrl train ppo CartPole-v1 --seeds 8 --out runs/x
   jaxrl sweep ALGO ENV     a grid of settings x seeds       jaxrl sweep ppo CartPole-v1 --hyper.gamma 0.9 0.99
   jaxrl compile ALGO ENV   ask a TPU's or GPU's compiler    jaxrl compile ppo CartPole-v1 --for tpu-v5e
+  jaxrl meta-train RULE    learn an update rule             jaxrl meta-train lpg --tasks GridWorld-small-v0
+  jaxrl meta-test RULE ENV agents that learn by it, and by A2C, tuned alike
   jaxrl resume RUN         go on where a run stopped, bit for bit
   jaxrl eval RUN           full episodes of the trained policies
   jaxrl render RUN         a GIF or MP4 of the trained policy
@@ -23,7 +25,7 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl bench [ENV...]     random-action steps per second on this machine
   jaxrl help, --version
 
-`jaxrl COMMAND --help` lists a command's flags; for train, sweep and compile, name the algorithm and environment first.
+`jaxrl COMMAND --help` lists a command's flags; for train, sweep, compile and meta-*, name what and where first.
 `--curriculum NAME` lets a curriculum choose the levels: jaxrl train ppo_rnn Maze-v0 --curriculum plr"""
 
 

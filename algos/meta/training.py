@@ -1,0 +1,152 @@
+"""Learning an update rule, said in names and numbers: what `jaxrl meta-train RULE --tasks ENV` runs.
+
+A file like any algorithm's, so that runs, checkpoints, exact resume, sweeps and curves are those of any other: a step
+is a meta-update. The method is `jaxrl/meta/lifetimes.py`, the rules are `lpg.py` and `lpo.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+from jaxtyping import Array
+
+from jaxrl.algorithm import Algorithm, shared
+from jaxrl.algos.curricula import dr
+from jaxrl.algos.meta import groove, lpg, lpo, policy_gradients
+from jaxrl.environment import Environment
+from jaxrl.meta import stored
+from jaxrl.meta.agent import AgentConfig
+from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner
+from jaxrl.meta.rule import UpdateRule
+from jaxrl.meta.stored import Stored
+
+Hyper = MetaHyper
+
+RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Config], Any], type]] = {
+    "lpg": ("lpg", lpg.rule, lambda c: lpg.RuleConfig(c.predictions, c.features), lpg.RuleConfig),
+    "ta_lpg": ("lpg", lpg.rule, lambda c: lpg.RuleConfig(c.predictions, c.features, temporal=True), lpg.RuleConfig),
+    "lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features), lpo.RuleConfig),
+    "ta_lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features, temporal=True), lpo.RuleConfig),
+}
+"""What a rule's file is called, the rule of the settings of its network, these, and their class."""
+
+CURRICULA = ("dr", "groove")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    rule: str = "lpg"  # lpg, ta_lpg, lpo or ta_lpo
+    curriculum: str = "dr"  # how levels are chosen: as they are drawn (dr), or by algorithmic regret (groove)
+    buffer_size: int = 4000  # levels that groove keeps
+    lifetimes: tuple[int, ...] = ()  # updates of an agent's life: (least, most), each as likely; (): the level says
+    num_agents: int = 64  # that learn at once, each on a level of its own
+    num_updates: int = 5  # of each agent that the gradient goes through
+    at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
+    remat: bool = True  # less memory, for a fourth more time
+    features: int = 256  # of the rule's network: its recurrent cell, or a drift's hidden layer
+    predictions: int = 8  # of LPG, the size of y
+    num_envs: int = 64  # of an agent
+    num_steps: int = 20  # of each of them in a rollout
+    num_epochs: int = 1  # an agent's passes over a rollout
+    num_minibatches: int = 1
+    hidden: tuple[int, ...] = ()  # an agent's layers; (): a table
+    activation: str = "relu"
+    optimizer: str = "sgd"  # of the agents
+
+    def __post_init__(self) -> None:
+        for name, known in (("rule", RULES), ("curriculum", CURRICULA)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(known)}.")
+        if self.lifetimes and not (len(self.lifetimes) == 2 and 1 <= self.lifetimes[0] <= self.lifetimes[1]):
+            raise ValueError(f"lifetimes={self.lifetimes}: the least and the most updates of a life, 1 or more.")
+        assert self.meta and self.agent  # whose own errors are clear
+
+    def part(self, cls: type) -> Any:
+        """The settings of these that a class of settings has."""
+        return cls(**{f.name: getattr(self, f.name) for f in dataclasses.fields(cls) if hasattr(self, f.name)})
+
+    @property
+    def meta(self) -> MetaConfig:
+        return dataclasses.replace(self.part(MetaConfig), optimizer="adam")
+
+    @property
+    def agent(self) -> AgentConfig:
+        return self.part(AgentConfig)
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+    """Lives of `least` to `most` updates, both included."""
+
+    least: int
+    most: int
+
+    def __call__(self, key: Array, level: Any) -> Array:
+        return jax.random.randint(key, (), self.least, self.most + 1)
+
+
+def levels_of(env: Environment) -> Callable[[Array, Any], Any]:
+    """`(key, params)` to a level: what `env.generate` draws, and of an environment without one its params."""
+    return getattr(env, "generate", _unchanged)
+
+
+def _unchanged(key: Array, params: Any) -> Any:
+    return params
+
+
+def baseline() -> UpdateRule:
+    """What a learned rule is measured against, as a level's antagonist and when it is judged."""
+    return policy_gradients.a2c_rule()
+
+
+@shared
+def make(env: Environment, config: Config = Config()) -> Algorithm:
+    """An Algorithm that learns `config.rule` on the levels that `env.generate` draws; without one on its params.
+
+    Raises ValueError where neither the levels nor `config.lifetimes` say how long a life is.
+    """
+    _, rule_of, network_of, _ = RULES[config.rule]
+    level_fn = levels_of(env)
+    regret = config.curriculum == "groove"
+    curriculum = groove.make(level_fn, groove.Config(config.buffer_size)) if regret else dr.make(level_fn)
+    antagonist = baseline() if regret else None
+    lives = Uniform(*config.lifetimes) if config.lifetimes else None
+    rule = rule_of(network_of(config))
+    made = learner(rule, env, curriculum, config.meta, config.agent, antagonist, lives)
+    return made._replace(config=config, around=())  # all that is around it, `config` says
+
+
+def leave(config: Config, state: Any, folder: Path, provenance: dict[str, Any]) -> list[Path]:
+    """Write what was learned into a run folder, `rule.npz`, of several seeds `rule-0.npz` ...; returns the paths."""
+    kind, _, network_of, _ = RULES[config.rule]
+    rules = {"rule.npz": state.weights}
+    if state.step.ndim:
+        rules = {f"rule-{i}.npz": jax.tree.map(lambda x, i=i: x[i], state.weights) for i in range(len(state.step))}
+    for name, weights in rules.items():
+        stored.save(folder / name, kind, network_of(config), weights, provenance)
+    return [folder / name for name in rules]
+
+
+def config_of(recipe: dict[str, Any]) -> Config:
+    """The settings that a rule was learned with, of its provenance."""
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in recipe["config"].items()}
+    return Config(**values)
+
+
+def load(name: str | Path) -> Stored:
+    """A learned rule of any kind, by its name in the library, the path of its file, or the folder of its run.
+
+    Raises RuleFileError, which says what is wrong with it.
+    """
+    path = Path(name) / "rule.npz" if Path(name).is_dir() else name
+    kinds = {kind: (config_class, rule_of) for kind, rule_of, _, config_class in RULES.values()}
+    kind = stored.kind_of(path)
+    if kind not in kinds:
+        raise stored.RuleFileError(f"{path}: it holds a rule of kind {kind!r}; known are {', '.join(kinds)}.")
+    return stored.load(path, kind, *kinds[kind])

@@ -1,0 +1,180 @@
+"""`jaxrl meta-train` and `jaxrl meta-test`: learning an update rule, and judging one that has been learned."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from jaxrl.host.cli.experiment import experiment
+from jaxrl.host.cli.flags import USAGE, UsageError, at_least_one, flat, named, parse, settings_of
+from jaxrl.host.cli.train import Devices, run_fit
+
+TRAINING = "jaxrl.algos.meta.training"
+"""Where what is learned from is said in names and numbers."""
+
+FACTORS = (0.1, 0.3, 1.0, 3.0), (0.1, 0.3, 1.0)
+"""Of the learning rates of actor and critic: the settings that each rule may be tuned over."""
+
+
+@dataclasses.dataclass
+class MetaTrainFlags:
+    """What `meta-train` takes beside the settings of the rule, of its learning and of the environment."""
+
+    out: Path | None = None
+    """Run folder. Default: runs/<rule>-<env>-<time>. The rule is `rule.npz` in it."""
+    seeds: int = 1
+    """Rules learned at once, as one program."""
+    seed: int = 0
+    total_steps: int = 5000
+    """Meta-updates."""
+    checkpoint_every: int | None = None
+    """Meta-updates between checkpoints. Default: a tenth of the run."""
+    keep: int = 3
+    """Checkpoints kept."""
+    overwrite: bool = False
+    """Replace a run that is already in the folder."""
+    progress: bool = True
+
+
+def meta_train(args: list[str]) -> int:
+    from jaxrl import registry
+
+    rules = registry.get_algo(TRAINING).RULES
+    words, tasks = named(args, "--tasks")
+    if {"-h", "--help"} & set(args) and (tasks is None or words[0].startswith("-")):
+        print(USAGE)
+        return 0
+    if tasks is None or not words or words[0].startswith("-"):
+        raise UsageError("meta-train needs a rule and tasks, as in meta-train lpg --tasks GridWorld-small-v0.")
+    rule = words[0]
+    if rule not in rules:
+        raise ValueError(f"{rule!r} is no rule that can be learned: choose one of {', '.join(rules)}.")
+    args = [TRAINING, tasks, *words[1:]]
+    parsed, recipe = experiment("meta-train", args, MetaTrainFlags, config={"rule": rule}, shown=f"{rule} --tasks")
+    run: MetaTrainFlags = parsed.run
+    recipe["config"]["rule"] = rule
+    out = run.out or Path("runs") / f"{rule}-{recipe['env_id']}-{time.strftime('%Y%m%d-%H%M%S')}"
+    at_least_one("--total-steps", run.total_steps)
+    # A rule does not act, so no episodes are played with it; what its agents got is in the rows.
+    none = {"eval_every": 0, "eval_episodes": 1, "eval_max_steps": 1, "act": None, "memory": None, "log": []}
+    recipe["run"] = {
+        **dataclasses.asdict(run),
+        **none,
+        "out": str(out),
+        "num_seeds": run.seeds if run.seeds > 1 else None,
+    }
+    recipe.pop("total_steps")
+    return run_fit(recipe, out, Devices(), resume=False)
+
+
+@dataclasses.dataclass
+class MetaTestFlags:
+    """What `meta-test` takes beside the settings of the agents and of the environment."""
+
+    levels: int = 32
+    """Levels that the rule is judged on, an agent each."""
+    updates: int | None = None
+    """Of an agent's life. Default: what the level says, else 250."""
+    tune: bool = True
+    """Choose the agents' two learning rates on as many other levels, of twelve pairs, for each rule."""
+    seed: int = 1_000_000
+    """Of the levels: none that `meta-train` drew with another seed."""
+    json: Path | None = None
+    """Write all figures there, too."""
+
+
+def meta_test(args: list[str]) -> int:
+    words = [a for a in args[:2] if not a.startswith("-")]
+    if len(words) < 2:
+        if {"-h", "--help"} & set(args):
+            print(USAGE)
+            return 0
+        raise UsageError("meta-test needs a rule (its name, file or run folder) and an environment.")
+    import jax
+    import numpy as np
+
+    from jaxrl import registry
+    from jaxrl.host.statistics import bootstrap_interval
+    from jaxrl.meta.agent import AgentConfig, agent
+
+    training = registry.get_algo(TRAINING)
+    stored = training.load(words[0])
+    env_id = registry.lasting(words[1])
+    env, params = registry.make(env_id)
+    learned_with = stored.provenance.get("recipe", {})
+    config = training.config_of(learned_with).agent if learned_with else AgentConfig()
+    cls = dataclasses.make_dataclass(
+        "MetaTest",
+        [
+            ("run", flat(MetaTestFlags), dataclasses.field(default_factory=MetaTestFlags)),
+            ("agent", AgentConfig, dataclasses.field(default=config)),
+            settings_of("env", env),
+        ],
+        kw_only=True,
+    )
+    title = f"Agents that learn by {words[0]} on {env_id}, and by A2C, each with learning rates of its own."
+    parsed = parse(cls, args[2:], f"jaxrl meta-test {words[0]} {env_id}", title)
+    flags: MetaTestFlags = parsed.run
+    at_least_one("--levels", flags.levels)
+    at_least_one("--updates", flags.updates)
+    env, params = registry.make(env_id, **dataclasses.asdict(parsed.env))
+
+    rules = {words[0]: stored.rule, "a2c": training.baseline()}
+    found, chosen = {}, {}
+    for name, rule in rules.items():
+        algo = agent(rule, env, parsed.agent)
+        found[name], chosen[name] = judged(algo, env, params, flags)
+    figures: dict[str, Any] = {"rule": words[0], "env": env_id, "levels": flags.levels, "updates": flags.updates}
+    width = max(map(len, (*found, "difference")))
+    for name, returns in found.items():
+        low, high = bootstrap_interval(returns, np.mean)
+        rates = ", ".join(f"{which} {rate:g}" for which, rate in zip(("actor", "critic"), chosen[name], strict=True))
+        print(f"{name:{width}}  {returns.mean():.3f} (95 % interval {low:.3f} to {high:.3f}), learning rates: {rates}")
+        figures[name] = {"returns": returns.tolist(), "learning_rates": list(chosen[name])}
+    apart = found[words[0]] - found["a2c"]
+    low, high = bootstrap_interval(apart, np.mean)
+    figures["difference"] = {"mean": float(apart.mean()), "interval": [low, high]}
+    print(
+        f"{'difference':{width}}  {apart.mean():+.3f} ({low:+.3f} to {high:+.3f}), better on {(apart > 0).sum()} of "
+        f"{flags.levels} levels"
+    )
+    if flags.json is not None:
+        flags.json.write_text(json.dumps({**figures, "jax": jax.__version__}, indent=1) + "\n")
+    return 0
+
+
+def judged(algo: Any, env: Any, params: Any, flags: MetaTestFlags) -> tuple[Any, tuple[float, float]]:
+    """`(final return on each level, the two learning rates)`, the rates chosen on other levels of the same kind."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from jaxrl import registry
+    from jaxrl.meta.agent import AgentHyper
+    from jaxrl.meta.lifetimes import final_return, life
+
+    level_fn = registry.get_algo(TRAINING).levels_of(env)
+    usual = AgentHyper()
+
+    def one(rates: Any, key: Any) -> Any:
+        level_key, start_key, end_key = jax.random.split(key, 3)
+        level = level_fn(level_key, params)
+        lifetime = jnp.int32(getattr(level, "lifetime", 250) if flags.updates is None else flags.updates)
+        hyper = usual.replace(learning_rate=rates[0], critic_learning_rate=rates[1], lifetime=lifetime)
+        return final_return(algo, life(algo, algo.init(start_key, hyper, level), lifetime), end_key)
+
+    @jax.jit
+    def returns(rates: Any, keys: Any) -> Any:  # one setting after the other, the levels of each at once
+        return jax.lax.map(lambda pair: jax.vmap(one, (None, 0))(pair, keys), rates)
+
+    judge_key, tune_key = jax.random.split(jax.random.key(flags.seed))
+    rates = np.array([[usual.learning_rate, usual.critic_learning_rate]], np.float32)
+    if flags.tune:
+        rates = (rates * np.array([[a, b] for a in FACTORS[0] for b in FACTORS[1]])).astype(np.float32)
+        tried = returns(rates, jax.random.split(tune_key, flags.levels))
+        rates = rates[[int(np.argmax(np.asarray(tried).mean(1)))]]
+    scores = np.asarray(returns(rates, jax.random.split(judge_key, flags.levels)))[0]
+    return scores, (float(rates[0, 0]), float(rates[0, 1]))

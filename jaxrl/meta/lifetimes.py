@@ -14,6 +14,7 @@ updates. An agent whose life is over begins anew on the level that a curriculum 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,11 +31,12 @@ from jaxrl.math import rarely
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, Body, Rollout, agent, agent_parts
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nn.distributions import Categorical
-from jaxrl.nn.optim import OptimizerState, optimizer_of
+from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, successor_values
-from jaxrl.vectorize import VectorEnv, rows_where
+from jaxrl.vectorize import rows_where
 
+Report = dict[str, Array]
 OF_EPISODES = ("episode_return", "episode_length", "episodes")
 
 
@@ -109,18 +111,6 @@ class Lives(NamedTuple):
     ends: Ends
 
 
-class Learner(NamedTuple):
-    """The parts of a meta-learner: pure functions."""
-
-    rule: UpdateRule
-    curriculum: Curriculum
-    venv: VectorEnv  # of one agent
-    settings: tuple[MetaConfig, AgentConfig]
-    init: Callable[..., MetaState]  # (key, hyper=None, env_params=None)
-    update: Callable[[MetaState], tuple[MetaState, dict[str, Array]]]
-    objective: Callable[..., Any]  # (rule's weights, agent, hyper) -> (J, (agent, metrics)), of one agent
-
-
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """The static settings of a meta-learner and of its agents."""
@@ -173,6 +163,238 @@ def where_over(over: Array, fn: Callable[..., Array], args: Any, at_once: int, s
     return jax.lax.while_loop(lambda carried: carried[0] < count, group, (jnp.int32(0), jnp.zeros((n, *shape))))[1]
 
 
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """The static half of `learner`, which says what its fields are; its methods are the Algorithm's functions."""
+
+    rule: UpdateRule
+    env: Environment
+    curriculum: Curriculum
+    config: MetaConfig = MetaConfig()
+    agent_config: AgentConfig = TABULAR
+    antagonist: UpdateRule | None = None
+    lifetime_fn: Callable[[Array, Any], Array] | None = None
+    policy_loss: Callable[..., Array] = policy_gradient
+
+    @functools.cached_property
+    def parts(self) -> Any:
+        """Of an agent."""
+        return agent_parts(self.rule, self.env, self.agent_config)
+
+    @functools.cached_property
+    def judge(self) -> Body:
+        """The critic of an agent that its rule is judged by."""
+        c = self.agent_config
+        return Body(self.parts.observation_space, 1, c.hidden, c.activation, privileged=True)
+
+    @functools.cached_property
+    def meta_optimizer(self) -> Optimizer:
+        return optimizer_of(self.config.optimizer)
+
+    @functools.cached_property
+    def taught_by_rule(self) -> Algorithm:
+        return agent(self.rule, self.env, self.agent_config)
+
+    @functools.cached_property
+    def opponent(self) -> Algorithm | None:
+        return None if self.antagonist is None else agent(self.antagonist, self.env, self.agent_config)
+
+    def begin(self, key: Array, hyper: MetaHyper, level: Any) -> Agents:
+        """One agent on a level."""
+        life_key, agent_key, critic_key = jax.random.split(key, 3)
+        lifetime = lifetime_of(level) if self.lifetime_fn is None else self.lifetime_fn(life_key, level)
+        state = self.parts.init(agent_key, hyper.agent.replace(rule=(), lifetime=lifetime), level)
+        critic = self.judge.init(critic_key, jax.tree.map(lambda x: x[0], state.obs))
+        return Agents(state, critic, self.parts.optimizer.init(critic, hyper.critic_learning_rate))
+
+    def init(self, key: Array, hyper: MetaHyper | None = None, env_params: Any = None) -> MetaState:
+        hyper = strongly_typed(MetaHyper() if hyper is None else hyper)
+        assert hyper is not None
+        env_params = strongly_typed(self.env.default_params if env_params is None else env_params)
+        key, rule_key, begin_key, curriculum_key, level_key = jax.random.split(key, 5)
+        cstate = self.curriculum.init(curriculum_key, self.curriculum.hyper, env_params)
+        batch, cstate = self.curriculum.sample(level_key, cstate, jnp.ones(self.config.num_agents, bool))
+        weights = fresh_weights(self.rule, rule_key)
+        keys = jax.random.split(begin_key, self.config.num_agents)
+        agents = jax.vmap(self.begin, (0, None, 0))(keys, hyper, batch.params)
+        optimizer = self.meta_optimizer.init(weights, hyper.learning_rate)
+        return MetaState(key, hyper, env_params, jnp.int32(0), weights, optimizer, agents, batch, cstate)
+
+    def judged(self, critic: Any, rollout: Rollout, hyper: MetaHyper) -> tuple[Array, Array]:
+        """`(values, advantages)`, (T, N) each, of a rollout."""
+
+        def value(obs: Any) -> Array:
+            values: Any = self.judge.apply(critic, obs)
+            return values[..., 0]
+
+        values, steps = value(rollout.obs), rollout.steps
+        following = successor_values(value, values, rollout.last_obs, steps.next_obs, steps.truncated)
+        ends = steps.terminated, steps.truncated
+        return values, gae(steps.reward, values, following, *ends, hyper.gamma, hyper.gae_lambda)
+
+    def corrected(self, critic: Any, optimizer: OptimizerState, rollout: Rollout, hyper: MetaHyper) -> tuple[Any, Any]:
+        """The critic after a step towards the returns of a rollout."""
+
+        def loss(critic: Any) -> Array:
+            values, advantage = self.judged(critic, rollout, hyper)
+            return jnp.mean((values - jax.lax.stop_gradient(advantage + values)) ** 2)
+
+        flat, unravel = ravel_pytree(critic)
+        flat, optimizer, _ = self.parts.optimizer.descend(
+            flat, optimizer, jax.grad(loss)(critic), hyper.critic_learning_rate, hyper.agent.max_grad_norm
+        )
+        return unravel(flat), optimizer
+
+    def objective(
+        self, weights: Any, one_agent: Agents, hyper: MetaHyper
+    ) -> tuple[Array, tuple[Agents, dict[str, Array]]]:
+        """J of one agent after K updates by the rule with these weights, the agent then, and what to report."""
+
+        def one(agent: Agents, _: None) -> tuple[Agents, Any]:
+            acting, rollout = jax.lax.stop_gradient(self.parts.collect(jax.lax.stop_gradient(agent.state)))
+            state = acting.replace(weights=agent.state.weights, optimizer=agent.state.optimizer)
+            state = state.replace(hyper=state.hyper.replace(rule=weights))
+            after, metrics, weighed = self.parts.taught(state, rollout, self.config.held_inputs)
+            said = self.parts.outputs(after.weights, rollout.obs)
+            weighed["policy_entropy"] = jnp.mean(self.parts.distribution(said["logits"], rollout.obs).entropy())
+            if "y" in said:  # LPG's predictions are categorical
+                weighed["prediction_entropy"] = jnp.mean(Categorical(said["y"]).entropy())
+            alive = state.updates < state.hyper.lifetime
+
+            def kept(name: str) -> Any:  # an agent whose life is over stays as it is
+                return jax.tree.map(lambda x, y: jnp.where(alive, x, y), getattr(after, name), getattr(state, name))
+
+            after = after.replace(**{name: kept(name) for name in ("weights", "optimizer", "updates")})
+            after = after.replace(hyper=after.hyper.replace(rule=()))
+            judge_after = self.corrected(agent.critic, agent.critic_optimizer, rollout, hyper)
+            critic, seen = jax.lax.stop_gradient((judge_after, {name: metrics[name] for name in OF_EPISODES}))
+            return Agents(after, *critic), (weighed, seen)
+
+        one = jax.checkpoint(one) if self.config.remat else one
+        after, (weighed, seen) = jax.lax.scan(one, one_agent, None, self.config.num_updates)
+        acting, rollout = jax.lax.stop_gradient(self.parts.collect(jax.lax.stop_gradient(after.state)))
+        pi = self.parts.distribution(self.parts.logits(after.state.weights, rollout.obs), rollout.obs)
+        _, advantage = self.judged(after.critic, rollout, hyper)
+        means = jax.tree.map(jnp.mean, weighed)
+        loss = self.policy_loss(pi.log_prob(rollout.action), jax.lax.stop_gradient(advantage))
+        total = loss - hyper.policy_entropy * means["policy_entropy"]
+        total -= hyper.prediction_entropy * means.get("prediction_entropy", 0.0)
+        total += hyper.pi_hat_l2 * means.get("pi_hat_l2", 0.0) + hyper.y_hat_l2 * means.get("y_hat_l2", 0.0)
+        critic, optimizer = self.corrected(after.critic, after.critic_optimizer, rollout, hyper)
+        state = acting.replace(weights=after.state.weights, optimizer=after.state.optimizer)
+        metrics = {"loss": total, "policy_loss": loss, **means, **{name: jnp.nanmean(x) for name, x in seen.items()}}
+        metrics["episodes"] = jnp.sum(seen["episodes"])
+        return total, (Agents(state, critic, optimizer), metrics)
+
+    def gradient(self, weights: Any, agents: Agents, hyper: MetaHyper) -> tuple[Any, Agents, dict[str, Array]]:
+        """The mean gradient of some agents' objectives, the agents afterwards, and their metrics."""
+
+        def mean(weights: Any) -> tuple[Array, Any]:
+            each, after = jax.vmap(self.objective, (None, 0, None))(weights, agents, hyper)
+            return jnp.mean(each), after
+
+        grads, (agents, metrics) = jax.grad(mean, has_aux=True)(weights)
+        return grads, agents, metrics
+
+    def in_groups(self, weights: Any, agents: Agents, hyper: MetaHyper) -> tuple[Any, Agents, dict[str, Array]]:
+        """`gradient` of all agents, of `at_once` of them after the other."""
+        n, at_once = self.config.num_agents, self.config.at_once
+        if at_once in (0, n):
+            return self.gradient(weights, agents, hyper)
+        groups = jax.tree.map(lambda x: x.reshape(n // at_once, at_once, *x.shape[1:]), agents)
+
+        def add(total: Any, agents: Agents) -> tuple[Any, tuple[Agents, dict[str, Array]]]:
+            grads, agents, metrics = self.gradient(weights, agents, hyper)
+            return jax.tree.map(jnp.add, total, grads), (agents, metrics)
+
+        grads, after = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, weights), groups)
+        grads = jax.tree.map(lambda x: x * (at_once / n), grads)
+        return grads, *jax.tree.map(lambda x: x.reshape(n, *x.shape[2:]), after)
+
+    def learn(self, state: MetaState, lives: Lives) -> tuple[MetaState, dict[str, Array]]:
+        hyper = state.hyper
+        key, begin_key = jax.random.split(state.key)
+        grads, agents, metrics = self.in_groups(state.weights, state.agents, hyper)
+        flat, unravel = ravel_pytree(state.weights)
+        flat, optimizer, norm = self.meta_optimizer.descend(
+            flat, state.optimizer, grads, hyper.learning_rate, hyper.max_grad_norm
+        )
+        report = {name: jnp.nanmean(x) for name, x in metrics.items()} | {"grad_norm": norm}
+        report["episodes"] = jnp.sum(metrics["episodes"])
+        state = state.replace(key=key, step=state.step + 1, weights=unravel(flat), optimizer=optimizer, agents=agents)
+        return self.renewed(state, begin_key, report)
+
+    def worth(self, key: Array, agent: Agents, hyper: MetaHyper) -> Array:
+        """Final return of an agent, and of the antagonist's on its level."""
+        own_key, other_key, life_key = jax.random.split(key, 3)
+        state = agent.state
+        own = final_return(self.taught_by_rule, state, own_key)
+        if self.opponent is None:
+            return jnp.stack([own, own])
+        settings = hyper.agent.replace(rule=None, lifetime=state.hyper.lifetime)
+        taught = life(self.opponent, self.opponent.init(life_key, settings, state.env_params), state.hyper.lifetime)
+        return jnp.stack([own, final_return(self.opponent, taught, other_key)])
+
+    def renewed(self, state: MetaState, key: Array, report: dict[str, Array]) -> tuple[MetaState, dict[str, Array]]:
+        """Lives that are over are judged, and others begin in their place."""
+        agents, hyper, n = state.agents, state.hyper, self.config.num_agents
+        over = agents.state.updates >= agents.state.hyper.lifetime
+        worth_key, update_key, sample_key, begin_key = jax.random.split(key, 4)
+
+        def of_one(key: Array, agent: Agents) -> Array:
+            return self.worth(key, agent, hyper)
+
+        found = where_over(over, of_one, (jax.random.split(worth_key, n), agents), self.config.judged_at_once, (2,))
+        own, other = found[:, 0], found[:, 1]
+        score = jnp.where(over, own if self.opponent is None else other - own, -jnp.inf)
+        zero = jnp.zeros_like(own)
+        lived = agents.state.updates
+        best = jnp.where(over, jnp.maximum(state.batch.max_return, own), -jnp.inf)
+        outcomes = Outcomes(own, jnp.where(over, lived, zero), zero, score, best, over.astype(jnp.int32))
+
+        def begun() -> Any:
+            cstate = self.curriculum.update(update_key, state.curriculum, state.batch, outcomes)
+            batch, cstate = self.curriculum.sample(sample_key, cstate, over)
+            batch = rows_where(over, batch, state.batch)
+            fresh = jax.vmap(self.begin, (0, None, 0))(jax.random.split(begin_key, n), hyper, batch.params)
+            return rows_where(over, fresh, agents), batch, cstate
+
+        agents, batch, cstate = rarely(over.any(), begun, (agents, state.batch, state.curriculum))
+        lives = jnp.sum(over)
+
+        def mean(x: Array) -> Array:
+            return jnp.where(lives > 0, jnp.sum(jnp.where(over, x, 0)) / jnp.maximum(lives, 1), jnp.nan)
+
+        report |= {"lives_over": lives, "final_return": mean(own)}
+        report |= {} if self.opponent is None else {"regret": mean(other - own)}
+        return state.replace(agents=agents, batch=batch, curriculum=cstate), report
+
+    def collect(self, state: MetaState) -> tuple[MetaState, Lives]:
+        none = jnp.zeros((0, 0))
+        return state, Lives(Ends(none > 0, none, none))
+
+    def refuse(self, *args: Any, **settings: Any) -> Any:
+        raise TypeError(f"A rule does not act: train an agent by it, jaxrl.meta.agent({self.rule.name!r} ...).")
+
+    def algorithm(self) -> Algorithm:
+        return Algorithm(
+            name=f"{self.rule.name}-learner",
+            config=Settings(self.config, self.agent_config),
+            hyper=MetaHyper,
+            venv=self.parts.venv,
+            steps_per_update=1,
+            init=self.init,
+            collect=self.collect,
+            learn=self.learn,
+            policy=lambda state: state.weights,
+            initial_carry=lambda batch_shape=(): (),
+            act=self.refuse,
+            restart=self.refuse,
+            slots=("agents.state.env_params", "agents.state.env_state", "agents.state.obs"),
+            around=(self.curriculum.name, self.curriculum.settings),
+        )
+
+
 @shared
 def learner(
     rule: UpdateRule,
@@ -187,7 +409,7 @@ def learner(
     """An Algorithm that learns `rule` on levels of `env`, by gradients through its agents' updates.
 
     So `jaxrl.train`, `fit`, `sweep`, checkpoints and plots work as for any other. A step is a meta-update, the weights
-    and the policy are the rule's: it does not act, agents do that learn by it. `objective_of` has the parts.
+    and the policy are the rule's: it does not act, agents do that learn by it. `Learner` has the parts.
 
     Args:
         curriculum: of levels, the params of one agent's environments; `dr.make(level_fn)` draws them.
@@ -196,220 +418,5 @@ def learner(
         lifetime_fn: `(key, level) -> int32`, updates that an agent is given there; default: the level's `lifetime`.
         policy_loss: `(log_prob, advantage)`, (T, N) each, to the scalar that judges a policy.
     """
-    return _algorithm(objective_of(rule, env, curriculum, config, agent_config, antagonist, lifetime_fn, policy_loss))
-
-
-@shared
-def objective_of(
-    rule: UpdateRule,
-    env: Environment,
-    curriculum: Curriculum,
-    config: MetaConfig = MetaConfig(),
-    agent_config: AgentConfig = TABULAR,
-    antagonist: UpdateRule | None = None,
-    lifetime_fn: Callable[[Array, Any], Array] | None = None,
-    policy_loss: Callable[..., Array] = policy_gradient,
-) -> Learner:
-    """The functions of `learner`, J among them."""
-    parts = agent_parts(rule, env, agent_config)
-    judge = Body(parts.observation_space, 1, agent_config.hidden, agent_config.activation, privileged=True)
-    meta_optimizer = optimizer_of(config.optimizer)
-    taught_by_rule = agent(rule, env, agent_config)
-    opponent = None if antagonist is None else agent(antagonist, env, agent_config)
-
-    def begin(key: Array, hyper: MetaHyper, level: Any) -> Agents:
-        """One agent on a level."""
-        life_key, agent_key, critic_key = jax.random.split(key, 3)
-        lifetime = lifetime_of(level) if lifetime_fn is None else lifetime_fn(life_key, level)
-        state = parts.init(agent_key, hyper.agent.replace(rule=(), lifetime=lifetime), level)
-        critic = judge.init(critic_key, jax.tree.map(lambda x: x[0], state.obs))
-        return Agents(state, critic, parts.optimizer.init(critic, hyper.critic_learning_rate))
-
-    def init(key: Array, hyper: MetaHyper | None = None, env_params: Any = None) -> MetaState:
-        hyper = strongly_typed(MetaHyper() if hyper is None else hyper)
-        assert hyper is not None
-        env_params = strongly_typed(env.default_params if env_params is None else env_params)
-        key, rule_key, begin_key, curriculum_key, level_key = jax.random.split(key, 5)
-        cstate = curriculum.init(curriculum_key, curriculum.hyper, env_params)
-        batch, cstate = curriculum.sample(level_key, cstate, jnp.ones(config.num_agents, bool))
-        weights = fresh_weights(rule, rule_key)
-        keys = jax.random.split(begin_key, config.num_agents)
-        agents = jax.vmap(begin, (0, None, 0))(keys, hyper, batch.params)
-        optimizer = meta_optimizer.init(weights, hyper.learning_rate)
-        return MetaState(key, hyper, env_params, jnp.int32(0), weights, optimizer, agents, batch, cstate)
-
-    def judged(critic: Any, rollout: Rollout, hyper: MetaHyper) -> tuple[Array, Array]:
-        """`(values, advantages)`, (T, N) each, of a rollout."""
-
-        def value(obs: Any) -> Array:
-            values: Any = judge.apply(critic, obs)
-            return values[..., 0]
-
-        values, steps = value(rollout.obs), rollout.steps
-        following = successor_values(value, values, rollout.last_obs, steps.next_obs, steps.truncated)
-        ends = steps.terminated, steps.truncated
-        return values, gae(steps.reward, values, following, *ends, hyper.gamma, hyper.gae_lambda)
-
-    def corrected(critic: Any, optimizer: OptimizerState, rollout: Rollout, hyper: MetaHyper) -> tuple[Any, Any]:
-        """The critic after a step towards the returns of a rollout."""
-
-        def loss(critic: Any) -> Array:
-            values, advantage = judged(critic, rollout, hyper)
-            return jnp.mean((values - jax.lax.stop_gradient(advantage + values)) ** 2)
-
-        flat, unravel = ravel_pytree(critic)
-        flat, optimizer, _ = parts.optimizer.descend(
-            flat, optimizer, jax.grad(loss)(critic), hyper.critic_learning_rate, hyper.agent.max_grad_norm
-        )
-        return unravel(flat), optimizer
-
-    def objective(weights: Any, one_agent: Agents, hyper: MetaHyper) -> tuple[Array, tuple[Agents, dict[str, Array]]]:
-        """J of one agent after K updates by the rule with these weights, the agent then, and what to report."""
-
-        def one(agent: Agents, _: None) -> tuple[Agents, Any]:
-            acting, rollout = jax.lax.stop_gradient(parts.collect(jax.lax.stop_gradient(agent.state)))
-            state = acting.replace(weights=agent.state.weights, optimizer=agent.state.optimizer)
-            state = state.replace(hyper=state.hyper.replace(rule=weights))
-            after, metrics, weighed = parts.taught(state, rollout, config.held_inputs)
-            said = parts.outputs(after.weights, rollout.obs)
-            weighed["policy_entropy"] = jnp.mean(parts.distribution(said["logits"], rollout.obs).entropy())
-            if "y" in said:  # LPG's predictions are categorical
-                weighed["prediction_entropy"] = jnp.mean(Categorical(said["y"]).entropy())
-            alive = state.updates < state.hyper.lifetime
-
-            def kept(name: str) -> Any:  # an agent whose life is over stays as it is
-                return jax.tree.map(lambda x, y: jnp.where(alive, x, y), getattr(after, name), getattr(state, name))
-
-            after = after.replace(**{name: kept(name) for name in ("weights", "optimizer", "updates")})
-            after = after.replace(hyper=after.hyper.replace(rule=()))
-            judge_after = corrected(agent.critic, agent.critic_optimizer, rollout, hyper)
-            critic, seen = jax.lax.stop_gradient((judge_after, {name: metrics[name] for name in OF_EPISODES}))
-            return Agents(after, *critic), (weighed, seen)
-
-        one = jax.checkpoint(one) if config.remat else one
-        after, (weighed, seen) = jax.lax.scan(one, one_agent, None, config.num_updates)
-        acting, rollout = jax.lax.stop_gradient(parts.collect(jax.lax.stop_gradient(after.state)))
-        pi = parts.distribution(parts.logits(after.state.weights, rollout.obs), rollout.obs)
-        _, advantage = judged(after.critic, rollout, hyper)
-        means = jax.tree.map(jnp.mean, weighed)
-        loss = policy_loss(pi.log_prob(rollout.action), jax.lax.stop_gradient(advantage))
-        total = loss - hyper.policy_entropy * means["policy_entropy"]
-        total -= hyper.prediction_entropy * means.get("prediction_entropy", 0.0)
-        total += hyper.pi_hat_l2 * means.get("pi_hat_l2", 0.0) + hyper.y_hat_l2 * means.get("y_hat_l2", 0.0)
-        critic, optimizer = corrected(after.critic, after.critic_optimizer, rollout, hyper)
-        state = acting.replace(weights=after.state.weights, optimizer=after.state.optimizer)
-        metrics = {"loss": total, "policy_loss": loss, **means, **{name: jnp.nanmean(x) for name, x in seen.items()}}
-        metrics["episodes"] = jnp.sum(seen["episodes"])
-        return total, (Agents(state, critic, optimizer), metrics)
-
-    def gradient(weights: Any, agents: Agents, hyper: MetaHyper) -> tuple[Any, Agents, dict[str, Array]]:
-        """The mean gradient of some agents' objectives, the agents afterwards, and their metrics."""
-
-        def mean(weights: Any) -> tuple[Array, Any]:
-            each, after = jax.vmap(objective, (None, 0, None))(weights, agents, hyper)
-            return jnp.mean(each), after
-
-        grads, (agents, metrics) = jax.grad(mean, has_aux=True)(weights)
-        return grads, agents, metrics
-
-    def update(state: MetaState) -> tuple[MetaState, dict[str, Array]]:
-        hyper, at_once = state.hyper, config.at_once or config.num_agents
-        key, begin_key = jax.random.split(state.key)
-        if at_once == config.num_agents:
-            grads, agents, metrics = gradient(state.weights, state.agents, hyper)
-        else:
-            number = config.num_agents // at_once
-            groups = jax.tree.map(lambda x: x.reshape(number, at_once, *x.shape[1:]), state.agents)
-
-            def add(total: Any, agents: Agents) -> tuple[Any, tuple[Agents, dict[str, Array]]]:
-                grads, agents, metrics = gradient(state.weights, agents, hyper)
-                return jax.tree.map(jnp.add, total, grads), (agents, metrics)
-
-            zeros = jax.tree.map(jnp.zeros_like, state.weights)
-            grads, (agents, metrics) = jax.lax.scan(add, zeros, groups)
-            grads = jax.tree.map(lambda x: x * (at_once / config.num_agents), grads)
-            agents, metrics = jax.tree.map(lambda x: x.reshape(config.num_agents, *x.shape[2:]), (agents, metrics))
-        flat, unravel = ravel_pytree(state.weights)
-        flat, optimizer, norm = meta_optimizer.descend(
-            flat, state.optimizer, grads, hyper.learning_rate, hyper.max_grad_norm
-        )
-        report = {name: jnp.nanmean(x) for name, x in metrics.items()} | {"grad_norm": norm}
-        report["episodes"] = jnp.sum(metrics["episodes"])
-        state = state.replace(key=key, step=state.step + 1, weights=unravel(flat), optimizer=optimizer, agents=agents)
-        return renewed(state, begin_key, report)
-
-    def worth(key: Array, agent: Agents, hyper: MetaHyper) -> Array:
-        """Final return of an agent, and of the antagonist's on its level."""
-        own_key, other_key, life_key = jax.random.split(key, 3)
-        state = agent.state
-        own = final_return(taught_by_rule, state, own_key)
-        if opponent is None:
-            return jnp.stack([own, own])
-        settings = hyper.agent.replace(rule=None, lifetime=state.hyper.lifetime)
-        taught = life(opponent, opponent.init(life_key, settings, state.env_params), state.hyper.lifetime)
-        return jnp.stack([own, final_return(opponent, taught, other_key)])
-
-    def renewed(state: MetaState, key: Array, report: dict[str, Array]) -> tuple[MetaState, dict[str, Array]]:
-        """Lives that are over are judged, and others begin in their place."""
-        agents, hyper, n = state.agents, state.hyper, config.num_agents
-        over = agents.state.updates >= agents.state.hyper.lifetime
-        worth_key, update_key, sample_key, begin_key = jax.random.split(key, 4)
-
-        def of_one(key: Array, agent: Agents) -> Array:
-            return worth(key, agent, hyper)
-
-        found = where_over(over, of_one, (jax.random.split(worth_key, n), agents), config.judged_at_once, (2,))
-        own, other = found[:, 0], found[:, 1]
-        score = jnp.where(over, own if opponent is None else other - own, -jnp.inf)
-        zero = jnp.zeros_like(own)
-        lived = agents.state.updates
-        best = jnp.where(over, jnp.maximum(state.batch.max_return, own), -jnp.inf)
-        outcomes = Outcomes(own, jnp.where(over, lived, zero), zero, score, best, over.astype(jnp.int32))
-
-        def begun() -> Any:
-            cstate = curriculum.update(update_key, state.curriculum, state.batch, outcomes)
-            batch, cstate = curriculum.sample(sample_key, cstate, over)
-            batch = rows_where(over, batch, state.batch)
-            fresh = jax.vmap(begin, (0, None, 0))(jax.random.split(begin_key, n), hyper, batch.params)
-            return rows_where(over, fresh, agents), batch, cstate
-
-        agents, batch, cstate = rarely(over.any(), begun, (agents, state.batch, state.curriculum))
-        lives = jnp.sum(over)
-
-        def mean(x: Array) -> Array:
-            return jnp.where(lives > 0, jnp.sum(jnp.where(over, x, 0)) / jnp.maximum(lives, 1), jnp.nan)
-
-        report |= {"lives_over": lives, "final_return": mean(own)}
-        report |= {} if opponent is None else {"regret": mean(other - own)}
-        return state.replace(agents=agents, batch=batch, curriculum=cstate), report
-
-    return Learner(rule, curriculum, parts.venv, (config, agent_config), init, update, objective)
-
-
-def _algorithm(made: Learner) -> Algorithm:
-    def collect(state: MetaState) -> tuple[MetaState, Lives]:
-        none = jnp.zeros((0, 0))
-        return state, Lives(Ends(none > 0, none, none))
-
-    def learn(state: MetaState, lives: Lives) -> tuple[MetaState, dict[str, Array]]:
-        return made.update(state)
-
-    def refuse(*args: Any, **settings: Any) -> Any:
-        raise TypeError(f"A rule does not act: train an agent by it, jaxrl.meta.agent({made.rule.name!r} ...).")
-
-    return Algorithm(
-        name=f"{made.rule.name}-learner",
-        config=Settings(*made.settings),
-        hyper=MetaHyper,
-        venv=made.venv,
-        steps_per_update=1,
-        init=made.init,
-        collect=collect,
-        learn=learn,
-        policy=lambda state: state.weights,
-        initial_carry=lambda batch_shape=(): (),
-        act=refuse,
-        restart=refuse,
-        slots=("agents.state.env_params", "agents.state.env_state", "agents.state.obs"),
-        around=(made.curriculum.name, made.curriculum.settings),
-    )
+    made = Learner(rule, env, curriculum, config, agent_config, antagonist, lifetime_fn, policy_loss)
+    return made.algorithm()

@@ -335,6 +335,15 @@ def spaces_of(name: str, env: Environment | VectorEnv, *kinds: type[Space]) -> t
 
 def starting_values(algo_hyper: type, venv: VectorEnv, hyper: Any, env_params: Any) -> tuple[Any, Any]:
     """`hyper` and `env_params` as strongly typed arrays, defaults where None. Raises ValueError for unusable ones."""
+    hyper = starting_hyper(algo_hyper, hyper)
+    env_params = strongly_typed(venv.default_params if env_params is None else env_params)
+    if is_concrete(env_params):
+        check_params(venv.env, env_params)
+    return hyper, env_params
+
+
+def starting_hyper(algo_hyper: type, hyper: Any) -> Any:
+    """The first half of `starting_values`, for what is given params of its own kind."""
     defaults = strongly_typed(algo_hyper())
     hyper = defaults if hyper is None else hyper
     if not isinstance(hyper, algo_hyper):
@@ -343,11 +352,7 @@ def starting_values(algo_hyper: type, venv: VectorEnv, hyper: Any, env_params: A
         )
     check_hyper(hyper)
     values = {name.name: getattr(hyper, name.name) for name in dataclasses.fields(hyper)}
-    hyper = hyper.replace(**{name: _like(x, getattr(defaults, name)) for name, x in values.items()})
-    env_params = strongly_typed(venv.default_params if env_params is None else env_params)
-    if is_concrete(env_params):
-        check_params(venv.env, env_params)
-    return hyper, env_params
+    return hyper.replace(**{name: _like(x, getattr(defaults, name)) for name, x in values.items()})
 
 
 WITHIN_ONE = ("gamma", "int_gamma", "gae_lambda", "q_lambda", "td_lambda", "discount")

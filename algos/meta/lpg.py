@@ -162,7 +162,7 @@ def load(name: str | Path) -> Stored:
 
     Raises RuleFileError, which says what is wrong with it.
     """
-    return stored.load(name, "lpg", RuleConfig, rule)
+    return stored.load(name, {"lpg": (RuleConfig, rule)})
 
 
 def save(path: str | Path, config: RuleConfig, weights: Any, provenance: dict[str, Any]) -> None:

@@ -65,19 +65,16 @@ class Config:
                 raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(known)}.")
         if self.lifetimes and not (len(self.lifetimes) == 2 and 1 <= self.lifetimes[0] <= self.lifetimes[1]):
             raise ValueError(f"lifetimes={self.lifetimes}: the least and the most updates of a life, 1 or more.")
-        assert self.meta and self.agent  # whose own errors are clear
-
-    def part(self, cls: type) -> Any:
-        """The settings of these that a class of settings has."""
-        return cls(**{f.name: getattr(self, f.name) for f in dataclasses.fields(cls) if hasattr(self, f.name)})
+        _ = self.meta, self.agent  # their own errors are clear
 
     @property
     def meta(self) -> MetaConfig:
-        return dataclasses.replace(self.part(MetaConfig), optimizer="adam")
+        return MetaConfig(self.num_agents, self.num_updates, at_once=self.at_once, remat=self.remat)
 
     @property
     def agent(self) -> AgentConfig:
-        return self.part(AgentConfig)
+        passes = self.num_epochs, self.num_minibatches
+        return AgentConfig(self.num_envs, self.num_steps, *passes, self.hidden, self.activation, self.optimizer)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,8 +132,7 @@ def leave(config: Config, state: Any, folder: Path, provenance: dict[str, Any]) 
 
 def config_of(recipe: dict[str, Any]) -> Config:
     """The settings that a rule was learned with, of its provenance."""
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in recipe["config"].items()}
-    return Config(**values)
+    return stored.settings_of(Config, recipe["config"])
 
 
 def load(name: str | Path) -> Stored:
@@ -145,8 +141,4 @@ def load(name: str | Path) -> Stored:
     Raises RuleFileError, which says what is wrong with it.
     """
     path = Path(name) / "rule.npz" if Path(name).is_dir() else name
-    kinds = {kind: (config_class, rule_of) for kind, rule_of, _, config_class in RULES.values()}
-    kind = stored.kind_of(path)
-    if kind not in kinds:
-        raise stored.RuleFileError(f"{path}: it holds a rule of kind {kind!r}; known are {', '.join(kinds)}.")
-    return stored.load(path, kind, *kinds[kind])
+    return stored.load(path, {kind: (config_class, rule_of) for kind, rule_of, _, config_class in RULES.values()})

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
@@ -21,7 +22,7 @@ from jaxrl.algorithm import (
     spaces_of,
     starting_values,
 )
-from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.environment import Environment, is_concrete, pytree, split_observation
 from jaxrl.math import on_cpu
 from jaxrl.meta.rule import Lifetime, Seen, UpdateRule, fresh_weights
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
@@ -143,6 +144,9 @@ class _Agent:
         return of_space(self.action_space, logits, split_observation(obs, self.observation_space)[2])
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> AgentState:
+        given = getattr(hyper, "lifetime", 1)  # a number in a trace, too, until it is made an array
+        if is_concrete(given) and np.any(np.asarray(given) < 1):
+            raise ValueError(f"hyper.lifetime={given}: a life has at least one update.")
         hyper, env_params = starting_values(AgentHyper, self.venv, hyper, env_params)
         if hyper.rule is None:
             hyper = hyper.replace(rule=fresh_weights(self.rule, jax.random.key(0)))

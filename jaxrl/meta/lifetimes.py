@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm, check_at_least_one, shared
+from jaxrl.algorithm import Algorithm, check_at_least_one, shared, starting_hyper
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.evaluation import evaluate
@@ -36,7 +36,6 @@ from jaxrl.returns import gae
 from jaxrl.rollout import Ends, successor_values
 from jaxrl.vectorize import rows_where
 
-Report = dict[str, Array]
 OF_EPISODES = ("episode_return", "episode_length", "episodes")
 
 
@@ -207,9 +206,8 @@ class Learner:
         critic = self.judge.init(critic_key, jax.tree.map(lambda x: x[0], state.obs))
         return Agents(state, critic, self.parts.optimizer.init(critic, hyper.critic_learning_rate))
 
-    def init(self, key: Array, hyper: MetaHyper | None = None, env_params: Any = None) -> MetaState:
-        hyper = strongly_typed(MetaHyper() if hyper is None else hyper)
-        assert hyper is not None
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> MetaState:
+        hyper = starting_hyper(MetaHyper, hyper)
         env_params = strongly_typed(self.env.default_params if env_params is None else env_params)
         key, rule_key, begin_key, curriculum_key, level_key = jax.random.split(key, 5)
         cstate = self.curriculum.init(curriculum_key, self.curriculum.hyper, env_params)

@@ -7,7 +7,7 @@ import difflib
 import io
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,42 +54,14 @@ def save(path: str | Path, kind: str, config: Any, weights: Any, provenance: dic
     np.savez_compressed(path, allow_pickle=False, about=np.array(about), **leaves)
 
 
-def load(name: str | Path, kind: str, config_class: type, rule_of: Callable[[Any], UpdateRule]) -> Stored:
+def load(name: str | Path, kinds: Mapping[str, tuple[type, Callable[[Any], UpdateRule]]]) -> Stored:
     """A rule by its name in the library, or by the path of its file.
 
     Args:
-        kind, config_class, rule_of: what it must be, the dataclass of its network's settings, and the rule of these.
+        kinds: what it may be: of each kind the dataclass of its network's settings, and the rule of these.
 
     Raises RuleFileError for an unknown name, a file that is none (damaged, pickled), and one of another kind or shape.
     """
-    path, about, arrays = _read(name)
-    if about.get("kind") != kind:
-        raise RuleFileError(f"{path}: it holds a rule of kind {about.get('kind')!r}, not {kind!r}.")
-    fields = {f.name for f in dataclasses.fields(config_class)}
-    unknown = set(about["config"]) - fields
-    if unknown:
-        raise RuleFileError(f"{path}: its network has settings that this version does not know: {sorted(unknown)}.")
-    config = config_class(**{k: tuple(v) if isinstance(v, list) else v for k, v in about["config"].items()})
-    rule = rule_of(config)
-    wanted = jax.eval_shape(rule.init, jax.random.key(0))
-    leaves = []
-    for place, x in jax.tree_util.tree_leaves_with_path(wanted):
-        at = jax.tree_util.keystr(place)
-        shape = arrays[at].shape if at in arrays else None
-        if shape != x.shape:
-            raise RuleFileError(f"{path}: {at} is {shape or 'missing'}, and the network of its settings has {x.shape}.")
-        leaves.append(jnp.asarray(arrays[at]))
-    weights = jax.tree.unflatten(jax.tree.structure(wanted), leaves)
-    return Stored(rule._replace(init=lambda key: weights), config, weights, about["provenance"])
-
-
-def kind_of(name: str | Path) -> str:
-    """The kind of rule that a file holds. Raises RuleFileError as `load`."""
-    return str(_read(name)[1].get("kind"))
-
-
-def _read(name: str | Path) -> tuple[Path, dict[str, Any], dict[str, np.ndarray]]:
-    """`(path, what it says of itself, arrays)`."""
     path = Path(name)
     if not path.suffix and not path.exists():
         path = FOLDER / f"{name}.npz"
@@ -108,4 +80,29 @@ def _read(name: str | Path) -> tuple[Path, dict[str, Any], dict[str, np.ndarray]
             arrays = {key: file[key] for key in file.files if key != "about"}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise RuleFileError(f"{path}: it is no stored rule ({type(error).__name__}: {error}).") from None
-    return path, about, arrays
+    if about.get("kind") not in kinds:
+        raise RuleFileError(
+            f"{path}: it holds a rule of kind {about.get('kind')!r}, not {' or '.join(map(repr, kinds))}."
+        )
+    config_class, rule_of = kinds[about["kind"]]
+    fields = {f.name for f in dataclasses.fields(config_class)}
+    unknown = set(about["config"]) - fields
+    if unknown:
+        raise RuleFileError(f"{path}: its network has settings that this version does not know: {sorted(unknown)}.")
+    config = settings_of(config_class, about["config"])
+    rule = rule_of(config)
+    wanted = jax.eval_shape(rule.init, jax.random.key(0))
+    leaves = []
+    for place, x in jax.tree_util.tree_leaves_with_path(wanted):
+        at = jax.tree_util.keystr(place)
+        shape = arrays[at].shape if at in arrays else None
+        if shape != x.shape:
+            raise RuleFileError(f"{path}: {at} is {shape or 'missing'}, and the network of its settings has {x.shape}.")
+        leaves.append(jnp.asarray(arrays[at]))
+    weights = jax.tree.unflatten(jax.tree.structure(wanted), leaves)
+    return Stored(rule._replace(init=lambda key: weights), config, weights, about["provenance"])
+
+
+def settings_of(config_class: type, kept: Mapping[str, Any]) -> Any:
+    """Static settings as they were before JSON made lists of their tuples."""
+    return config_class(**{name: tuple(x) if isinstance(x, list) else x for name, x in kept.items()})

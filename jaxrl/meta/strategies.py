@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from jaxrl.algorithm import check_at_least_one, shared
+from jaxrl.algorithm import check_at_least_one, shared, starting_hyper
 from jaxrl.curriculum.protocol import Curriculum, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
@@ -91,9 +91,8 @@ def strategy(
     """Learns `rule` on levels of `env` by the returns of agents at the ends of their lives; see `lifetimes.learner`."""
     algo, optimizer = agent(rule, env, agent_config), optimizer_of(config.optimizer)
 
-    def init(key: Array, hyper: StrategyHyper | None = None, env_params: Any = None) -> StrategyState:
-        hyper = strongly_typed(StrategyHyper() if hyper is None else hyper)
-        assert hyper is not None
+    def init(key: Array, hyper: Any = None, env_params: Any = None) -> StrategyState:
+        hyper = starting_hyper(StrategyHyper, hyper)
         env_params = strongly_typed(env.default_params if env_params is None else env_params)
         key, rule_key, curriculum_key = jax.random.split(key, 3)
         weights = fresh_weights(rule, rule_key)

@@ -10,6 +10,7 @@ import pytest
 import jaxrl
 from jaxrl.algos.meta import training
 from jaxrl.host.recipe import build, read_recipe
+from jaxrl.meta import AgentHyper
 from jaxrl.meta.stored import RuleFileError, names
 from tests.host.test_cli import bad, good
 
@@ -64,6 +65,7 @@ def test_several_rules_at_once_on_levels_that_groove_chooses(tmp_path):
         (f"meta-train lpg {TASKS} --total-steps 0", 1, "--total-steps 0: it must be at least 1"),
         ("meta-train lpg --tasks CartPole-v1 --total-steps 1 --no-progress", 1, "have no lifetime of their own"),
         (f"meta-train lpg --tasks Pendulum-v1 {SMALL} --config.lifetimes 2 3 --no-progress", 1, "lpg"),
+        (f"meta-train lpg {TASKS} --config.rule lpo", 2, "the rule is said twice"),
         ("meta-test", 2, "needs a rule"),
         ("meta-test grove CartPole-v1", 1, "no rule of this name comes with jaxrl"),
     ],
@@ -77,6 +79,12 @@ def test_what_is_wrong_is_said(words, status, says, tmp_path, monkeypatch):
 def test_lives_of_less_than_an_update_are_refused(lifetimes):
     with pytest.raises(ValueError, match="1 or more"):
         training.Config(lifetimes=lifetimes)
+
+
+def test_an_agent_without_an_update_is_refused():
+    algo = training.load("lpg-cpu-1").agent(jaxrl.make("CartPole-v1")[0])
+    with pytest.raises(ValueError, match="a life has at least one update"):
+        jax.eval_shape(lambda key: algo.init(key, AgentHyper(lifetime=0)), jax.random.key(0))
 
 
 def test_settings_that_there_are_not():
@@ -112,5 +120,5 @@ def test_rules_that_come_with_the_library(name):
 
 def test_a_rule_of_no_known_kind(tmp_path):
     np.savez(tmp_path / "rule.npz", about=np.array(json.dumps({"kind": "disco", "config": {}})))
-    with pytest.raises(RuleFileError, match="kind 'disco'; known are lpg, lpo"):
+    with pytest.raises(RuleFileError, match="kind 'disco', not 'lpg' or 'lpo'"):
         training.load(tmp_path)

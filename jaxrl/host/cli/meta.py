@@ -55,7 +55,8 @@ def meta_train(args: list[str]) -> int:
     args = [TRAINING, tasks, *words[1:]]
     parsed, recipe = experiment("meta-train", args, MetaTrainFlags, config={"rule": rule}, shown=f"{rule} --tasks")
     run: MetaTrainFlags = parsed.run
-    recipe["config"]["rule"] = rule
+    if recipe["config"]["rule"] != rule:
+        raise UsageError(f"meta-train {rule} --config.rule {recipe['config']['rule']}: the rule is said twice.")
     out = run.out or Path("runs") / f"{rule}-{recipe['env_id']}-{time.strftime('%Y%m%d-%H%M%S')}"
     at_least_one("--total-steps", run.total_steps)
     # A rule does not act, so no episodes are played with it; what its agents got is in the rows.
@@ -103,7 +104,7 @@ def meta_test(args: list[str]) -> int:
     training = registry.get_algo(TRAINING)
     stored = training.load(words[0])
     env_id = registry.lasting(words[1])
-    env, params = registry.make(env_id)
+    env, _ = registry.make(env_id)
     learned_with = stored.provenance.get("recipe", {})
     config = training.config_of(learned_with).agent if learned_with else AgentConfig()
     cls = dataclasses.make_dataclass(

@@ -217,7 +217,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
         print(f"return {summary(returns)} over {run['eval_episodes']} full episodes a seed, {how}")
     print(f"run folder {out}")
     if hasattr(module := registry.get_algo(recipe["algo"]), "leave"):
-        for path in module.leave(algo.config, result.state, out, _provenance(out, recipe)):
+        for path in module.leave(algo.config, result.state, out, _provenance(out, recipe, resume)):
             print(f"learned    {path}")
     from jaxrl.host.plotting import plot
 
@@ -227,15 +227,17 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
     return 0
 
 
-def _provenance(out: Path, recipe: dict[str, Any]) -> dict[str, Any]:
-    """Where something that a run left comes from: the words without its folder, versions, machine, and what it took."""
+def _provenance(out: Path, recipe: dict[str, Any], resumed: bool) -> dict[str, Any]:
+    """Where something that a run left comes from: the words without its folder, versions, machine, and what it took;
+    of a run that was resumed, its last part.
+    """
     import json
 
     of_run = {name: recipe["run"][name] for name in ("seed", "seeds", "total_steps") if name in recipe["run"]}
     config, summary = (json.loads((out / name).read_text()) for name in ("config.json", "summary.json"))
     told = {name: config[name] for name in ("versions", "device", "processors", "commit", "started")}
     took = {name: summary[name] for name in ("compile_seconds", "run_seconds")}
-    return {"recipe": {**recipe, "run": of_run}, **told, **took}
+    return {"recipe": {**recipe, "run": of_run}, **told, **took, "resumed": resumed}
 
 
 def _check_memory(run: dict[str, Any], seeds: int | None, algo: Any, key: Any, hyper: Any, params: Any, mesh: Any):

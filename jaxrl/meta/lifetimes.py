@@ -34,7 +34,7 @@ from jaxrl.nn.distributions import Categorical
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, successor_values
-from jaxrl.vectorize import rows_where
+from jaxrl.vectorize import VectorEnv, rows_where
 
 OF_EPISODES = ("episode_return", "episode_length", "episodes")
 
@@ -114,7 +114,7 @@ class Lives(NamedTuple):
 class Settings:
     """The static settings of a meta-learner and of its agents."""
 
-    learner: MetaConfig
+    learner: Any  # MetaConfig or StrategyConfig
     agent: AgentConfig
 
 
@@ -367,30 +367,37 @@ class Learner:
         report |= {} if self.opponent is None else {"regret": mean(other - own)}
         return state.replace(agents=agents, batch=batch, curriculum=cstate), report
 
-    def collect(self, state: MetaState) -> tuple[MetaState, Lives]:
+    def algorithm(self) -> Algorithm:
+        slots = ("agents.state.env_params", "agents.state.env_state", "agents.state.obs")
+        return rule_learner(f"{self.rule.name}-learner", self, MetaHyper, self.parts.venv, slots)
+
+
+def rule_learner(name: str, made: Any, hyper: Callable[..., Any], venv: VectorEnv, slots: tuple[str, ...]) -> Algorithm:
+    """The Algorithm of a class with `rule`, `curriculum`, `config`, `agent_config`, `init` and `learn`."""
+
+    def collect(state: Any) -> tuple[Any, Lives]:
         none = jnp.zeros((0, 0))
         return state, Lives(Ends(none > 0, none, none))
 
-    def refuse(self, *args: Any, **settings: Any) -> Any:
-        raise TypeError(f"A rule does not act: train an agent by it, jaxrl.meta.agent({self.rule.name!r} ...).")
+    def refuse(*args: Any, **settings: Any) -> Any:
+        raise TypeError(f"A rule does not act: train an agent by it, jaxrl.meta.agent({made.rule.name!r} ...).")
 
-    def algorithm(self) -> Algorithm:
-        return Algorithm(
-            name=f"{self.rule.name}-learner",
-            config=Settings(self.config, self.agent_config),
-            hyper=MetaHyper,
-            venv=self.parts.venv,
-            steps_per_update=1,
-            init=self.init,
-            collect=self.collect,
-            learn=self.learn,
-            policy=lambda state: state.weights,
-            initial_carry=lambda batch_shape=(): (),
-            act=self.refuse,
-            restart=self.refuse,
-            slots=("agents.state.env_params", "agents.state.env_state", "agents.state.obs"),
-            around=(self.curriculum.name, self.curriculum.settings),
-        )
+    return Algorithm(
+        name=name,
+        config=Settings(made.config, made.agent_config),
+        hyper=hyper,
+        venv=venv,
+        steps_per_update=1,
+        init=made.init,
+        collect=collect,
+        learn=made.learn,
+        policy=lambda state: state.weights,
+        initial_carry=lambda batch_shape=(): (),
+        act=refuse,
+        restart=refuse,
+        slots=slots,
+        around=(made.curriculum.name, made.curriculum.settings),
+    )
 
 
 @shared

@@ -9,21 +9,22 @@ for which a gradient through a few updates is blind.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from jaxrl.algorithm import check_at_least_one, shared, starting_hyper
+from jaxrl.algorithm import SLOTS, Algorithm, check_at_least_one, shared, starting_hyper
 from jaxrl.curriculum.protocol import Curriculum, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
-from jaxrl.meta.lifetimes import final_return, life, lifetime_of
+from jaxrl.meta.lifetimes import Lives, final_return, life, lifetime_of, rule_learner
 from jaxrl.meta.rule import UpdateRule, fresh_weights
-from jaxrl.nn.optim import OptimizerState, optimizer_of
+from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,18 +56,12 @@ class StrategyState:
     key: jax.Array
     hyper: StrategyHyper
     env_params: Any  # what levels are drawn of
+    env_state: Any  # and of observations there is none: nobody is alive between meta-updates
+    obs: Any
     step: jax.Array  # meta-updates done
     weights: Any  # of the rule
     optimizer: OptimizerState
     curriculum: Any  # its state
-
-
-class Strategy(NamedTuple):
-    """What `strategy` returns: pure functions."""
-
-    config: StrategyConfig
-    init: Callable[..., StrategyState]  # (key, hyper=None, env_params=None)
-    update: Callable[[StrategyState], tuple[StrategyState, dict[str, Array]]]
 
 
 def pair_gradient(noise: Array, scores: Array, sigma: Array | float) -> Array:
@@ -79,60 +74,68 @@ def pair_gradient(noise: Array, scores: Array, sigma: Array | float) -> Array:
     return -(sign @ noise) / (2 * sigma * noise.shape[0])
 
 
-@shared
-def strategy(
-    rule: UpdateRule,
-    env: Environment,
-    curriculum: Curriculum,
-    config: StrategyConfig = StrategyConfig(),
-    agent_config: AgentConfig = TABULAR,
-    lifetime_fn: Callable[[Array, Any], Array] | None = None,
-) -> Strategy:
-    """Learns `rule` on levels of `env` by the returns of agents at the ends of their lives; see `lifetimes.learner`."""
-    algo, optimizer = agent(rule, env, agent_config), optimizer_of(config.optimizer)
+@dataclasses.dataclass(frozen=True)
+class Strategy:
+    """The static half of `strategy`, which says what its fields are; its methods are the Algorithm's functions."""
 
-    def init(key: Array, hyper: Any = None, env_params: Any = None) -> StrategyState:
+    rule: UpdateRule
+    env: Environment
+    curriculum: Curriculum
+    config: StrategyConfig = StrategyConfig()
+    agent_config: AgentConfig = TABULAR
+    lifetime_fn: Callable[[Array, Any], Array] | None = None
+
+    @functools.cached_property
+    def agent(self) -> Algorithm:
+        return agent(self.rule, self.env, self.agent_config)
+
+    @functools.cached_property
+    def optimizer(self) -> Optimizer:
+        return optimizer_of(self.config.optimizer)
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> StrategyState:
         hyper = starting_hyper(StrategyHyper, hyper)
-        env_params = strongly_typed(env.default_params if env_params is None else env_params)
+        env_params = strongly_typed(self.env.default_params if env_params is None else env_params)
         key, rule_key, curriculum_key = jax.random.split(key, 3)
-        weights = fresh_weights(rule, rule_key)
-        cstate = curriculum.init(curriculum_key, curriculum.hyper, env_params)
-        return StrategyState(
-            key, hyper, env_params, jnp.int32(0), weights, optimizer.init(weights, hyper.learning_rate), cstate
-        )
+        weights = fresh_weights(self.rule, rule_key)
+        optimizer = self.optimizer.init(weights, hyper.learning_rate)
+        cstate = self.curriculum.init(curriculum_key, self.curriculum.hyper, env_params)
+        return StrategyState(key, hyper, env_params, (), (), jnp.int32(0), weights, optimizer, cstate)
 
-    def scored(key: Array, weights: Any, level: Any, hyper: StrategyHyper) -> Array:
+    def scored(self, key: Array, weights: Any, level: Any, hyper: StrategyHyper) -> Array:
         """The final return of an agent that the rule with these weights taught on a level."""
         life_key, start_key, end_key = jax.random.split(key, 3)
-        lifetime = lifetime_of(level) if lifetime_fn is None else lifetime_fn(life_key, level)
-        state = algo.init(start_key, hyper.agent.replace(rule=weights, lifetime=lifetime), level)
-        return final_return(algo, life(algo, state, lifetime), end_key)
+        lifetime = lifetime_of(level) if self.lifetime_fn is None else self.lifetime_fn(life_key, level)
+        state = self.agent.init(start_key, hyper.agent.replace(rule=weights, lifetime=lifetime), level)
+        return final_return(self.agent, life(self.agent, state, lifetime), end_key)
 
-    def update(state: StrategyState) -> tuple[StrategyState, dict[str, Array]]:
-        hyper, n = state.hyper, config.num_pairs
-        at_once = config.at_once or n
+    def learn(self, state: StrategyState, lives: Lives) -> tuple[StrategyState, dict[str, Array]]:
+        hyper, n = state.hyper, self.config.num_pairs
         key, noise_key, sample_key, life_key, update_key = jax.random.split(state.key, 5)
         flat, unravel = ravel_pytree(state.weights)
-        batch, cstate = curriculum.sample(sample_key, state.curriculum, jnp.ones(n, bool))
+        batch, cstate = self.curriculum.sample(sample_key, state.curriculum, jnp.ones(n, bool))
         noise = jax.random.normal(noise_key, (n, flat.size), flat.dtype)
 
         def pair(inputs: Any) -> Array:
             key, noise, level = inputs
 
             def one(sign: Array) -> Array:
-                return scored(key, unravel(flat + sign * hyper.sigma * noise), level, hyper)
+                return self.scored(key, unravel(flat + sign * hyper.sigma * noise), level, hyper)
 
             return jax.vmap(one)(jnp.array([1.0, -1.0], flat.dtype))
 
         keys = jax.random.split(life_key, n)
-        scores = jax.lax.map(pair, (keys, noise, batch.params), batch_size=at_once)
+        scores = jax.lax.map(pair, (keys, noise, batch.params), batch_size=self.config.at_once or n)
         grads = unravel(pair_gradient(noise, scores, hyper.sigma))
         rate = hyper.learning_rate * hyper.decay**state.step
-        flat, after, norm = optimizer.descend(flat, state.optimizer, grads, rate)
+        flat, after, norm = self.optimizer.descend(flat, state.optimizer, grads, rate)
         mean, zero = scores.mean(1), jnp.zeros(n)
         outcomes = Outcomes(mean, zero, zero, mean, scores.max(1), jnp.ones(n, jnp.int32))
-        cstate = curriculum.update(update_key, cstate, batch, outcomes)
+        cstate = self.curriculum.update(update_key, cstate, batch, outcomes)
         report = {
+            "episode_return": scores.mean(),  # of the last episodes of every life
+            "episode_length": jnp.nan,
+            "episodes": jnp.int32(2 * n * self.agent_config.num_envs),
             "final_return": scores.mean(),
             "loss": -scores.mean(),
             "grad_norm": norm,
@@ -141,4 +144,21 @@ def strategy(
         state = state.replace(key=key, step=state.step + 1, weights=unravel(flat), optimizer=after, curriculum=cstate)
         return state, report
 
-    return Strategy(config, init, update)
+    def algorithm(self) -> Algorithm:
+        return rule_learner(f"{self.rule.name}-strategy", self, StrategyHyper, self.agent.venv, SLOTS)
+
+
+@shared
+def strategy(
+    rule: UpdateRule,
+    env: Environment,
+    curriculum: Curriculum,
+    config: StrategyConfig = StrategyConfig(),
+    agent_config: AgentConfig = TABULAR,
+    lifetime_fn: Callable[[Array, Any], Array] | None = None,
+) -> Algorithm:
+    """An Algorithm that learns `rule` on levels of `env` by the returns of agents at the ends of their lives.
+
+    A step is a meta-update; its arguments are those of `lifetimes.learner`. No agent lives on from one to the next.
+    """
+    return Strategy(rule, env, curriculum, config, agent_config, lifetime_fn).algorithm()

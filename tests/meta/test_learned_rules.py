@@ -266,10 +266,12 @@ def test_a_strategy_learns_whole_lives():
         SMALL,
         lambda key, level: jnp.int32(2),
     )
-    state = made.init(jax.random.key(0), None, params)
-    after, metrics = jax.jit(made.update)(state)
-    assert 0 <= float(metrics["pairs_apart"]) <= 1 and int(after.step) == 1
-    assert np.isfinite(metrics["final_return"])
+    state, metrics = jax.jit(lambda key: jaxrl.train(made, key, 2, env_params=params))(jax.random.key(0))
+    assert int(state.step) == 2 and state.env_params is not None and made.steps_per_update == 1
+    assert np.isfinite(metrics["final_return"]).all() and (metrics["final_return"] == metrics["episode_return"]).all()
+    assert ((metrics["pairs_apart"] >= 0) & (metrics["pairs_apart"] <= 1)).all()
+    with pytest.raises(TypeError, match="A rule does not act"):
+        made.act(made.policy(state), jax.random.key(0), jnp.int32(0))
 
 
 def test_what_cannot_be_taught_is_refused():

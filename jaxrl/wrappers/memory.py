@@ -93,7 +93,7 @@ def _map(f: Any, space: Space, frame: Any, *rest: Any) -> Any:
     }
 
 
-def _added(obs: Any, **extra: Any) -> dict[str, Any]:
+def added(obs: Any, **extra: Any) -> dict[str, Any]:
     """A Dict observation (or its spaces) with more entries; one that is no Dict becomes its entry `obs`."""
     obs = obs if isinstance(obs, dict) else obs.spaces if isinstance(obs, Dict) else {"obs": obs}
     return {**obs, **extra}
@@ -125,11 +125,11 @@ class ActionHistory(Remembering):
         return out._replace(state=WrapperState(out.state, memory))
 
     def observe(self, key: Array, state: WrapperState, params: Any) -> dict[str, Any]:
-        return _added(self.env.observe(key, state.env, params), action_history=state.memory)
+        return added(self.env.observe(key, state.env, params), action_history=state.memory)
 
     def observation_space(self, params: Any) -> Dict:
-        actions = _with_zero(flatten_space(self.env.action_space(params)), (self.length,))
-        return Dict(_added(self.env.observation_space(params), action_history=actions))
+        actions = with_zero(flatten_space(self.env.action_space(params)), (self.length,))
+        return Dict(added(self.env.observation_space(params), action_history=actions))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,12 +148,12 @@ class PreviousActionReward(Remembering):
 
     def observe(self, key: Array, state: WrapperState, params: Any) -> dict[str, Any]:
         action, reward = state.memory
-        return _added(self.env.observe(key, state.env, params), previous_action=action, previous_reward=reward)
+        return added(self.env.observe(key, state.env, params), previous_action=action, previous_reward=reward)
 
     def observation_space(self, params: Any) -> Dict:
-        action = _with_zero(flatten_space(self.env.action_space(params)))
+        action = with_zero(flatten_space(self.env.action_space(params)))
         reward = Box(-jnp.inf, jnp.inf)
-        return Dict(_added(self.env.observation_space(params), previous_action=action, previous_reward=reward))
+        return Dict(added(self.env.observation_space(params), previous_action=action, previous_reward=reward))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +186,7 @@ class VisitBonus(Remembering):
         return out._replace(state=WrapperState(out.state, visits), reward=reward)
 
 
-def _with_zero(box: Box, leading: tuple[int, ...] = ()) -> Box:
+def with_zero(box: Box, leading: tuple[int, ...] = ()) -> Box:
     """`box` repeated along leading axes and widened to hold zero, which stands for no action yet."""
     shape = leading + box.shape
     low, high = jnp.minimum(box.low, 0), jnp.maximum(box.high, 0)

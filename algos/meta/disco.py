@@ -1,0 +1,650 @@
+"""DiscoRL: an agent that learns by a rule which was discovered on a hundred environments.
+
+Oh et al. (2025), "Discovering state-of-the-art reinforcement learning algorithms", Nature. The agent says of a state
+its policy, `logits`, and a prediction y, and of every action in it a prediction z, the policy one step later and a
+value q; what y and z mean, the rule has made up. The rule's network reads a rollout from its end to its beginning and
+says what the policy and both predictions should have been, and the agent follows
+
+    KL(pi_hat || pi) + KL(y_hat || y) + KL(z_hat || z(a)) + KL(pi(s_t+1) || aux_pi(a)) + 0.2 CE(q(a), Retrace target)
+
+A second recurrent network is stepped once an update and scales the first one's output: what the rule remembers of an
+agent's life. Target networks, moving averages of advantages and replay are the agent's. q is 601 bins of
+sign(x) (sqrt(|x| + 1) - 1) + x / 1000.
+
+**Weights.** The published rule, Disco103, is a file of github.com/google-deepmind/disco_rl,
+`disco_rl/update_rules/weights/disco_103.npz` (2.8 MB, 42 float32 arrays, 754,778 numbers). It does not come with this
+library: its code is Apache 2.0 and its other materials, so presumably the weights, are CC-BY 4.0, by the authors of the
+paper. `load(path)` reads it, `Config(weights=path)` trains by it, and without one the rule is as little learned as
+`init` makes it. Names and shapes of a rule's weights are those of that file.
+
+Deviations from disco_rl at commit 9059a29, whose numbers are in `tests/golden/disco.npz`: there a state in which an
+episode ended takes a step of its own, which is masked; here it is the successor of the last step, and no step is lost.
+Its running average of temporal differences is left out, as nothing reads it. Results: `experiments/disco/`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+import zipfile
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxrl.algorithm import (
+    Algorithm,
+    algorithm_of,
+    as_vector_env,
+    check_at_least_one,
+    shared,
+    spaces_of,
+    starting_values,
+)
+from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.meta.stored import RuleFileError
+from jaxrl.nn.distributions import Categorical, of_space
+from jaxrl.nn.networks import MLP, Dense, encode
+from jaxrl.nn.optim import polyak
+from jaxrl.nn.value_heads import cross_entropy, expected_value, two_hot
+from jaxrl.replay import ring
+from jaxrl.rollout import Ends, rollout
+from jaxrl.spaces import Discrete, Space
+from jaxrl.vectorize import VectorEnv
+
+Weights = dict[str, Array]
+
+# ---- the rule
+
+
+@dataclasses.dataclass(frozen=True)
+class RuleConfig:
+    """Sizes of the rule's networks; the defaults are Disco103's."""
+
+    predictions: int = 600  # of y and z
+    features: int = 256  # of the network that reads a rollout
+    memory: int = 128  # of the one that is stepped once an update
+    embedding: int = 16  # hidden units on predictions, and of what the memory reads
+    channels: tuple[int, int] = (16, 2)  # of the two layers on what belongs to actions
+    target_channels: int = 16  # of the layer before pi_hat
+
+
+NUM_INPUTS = 23
+"""What the rule sees of a step, beside what the layers on actions make of it."""
+
+NUM_ACTION_INPUTS = 9
+"""What it sees of every action of a step."""
+
+EPS = 1e-3
+"""Of the signed hyperbolic transform."""
+
+
+def shapes(config: RuleConfig) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a rule's weights, as in the published file."""
+    c, first, last = config, *config.channels
+    inputs = NUM_INPUTS + 2 * last
+    layers: dict[str, tuple[int, ...]] = {}
+
+    def embedding(name: str) -> None:
+        layers[f"{name}/~/linear_0"] = (c.predictions, c.embedding)
+        layers[f"{name}/~/linear_1"] = (c.embedding, 1)
+
+    def on_actions(name: str) -> None:
+        layers[f"{name}/conv1_d"] = (1, 2 * NUM_ACTION_INPUTS, first)
+        layers[f"{name}/conv1_d_1"] = (1, 2 * first, last)
+
+    for prefix in ("", "~/meta_lstm/~unroll/"):
+        embedding(f"{prefix}mlp")
+        embedding(f"{prefix}mlp_1")
+        on_actions(f"{prefix}sequential")
+    layers["lstm/linear"] = (inputs + c.features, 4 * c.features)
+    layers["linear"] = (c.memory, c.features)
+    layers["linear_1"] = (c.features, 1)
+    layers["linear_2"] = layers["linear_3"] = (c.features, c.predictions)
+    layers["sequential_1/conv1_d"] = (1, 2 * (c.features + last), c.target_channels)
+    layers["linear_4"] = (c.target_channels, 1)
+    layers["~/meta_lstm/~unroll/mlp_2/~/linear_0"] = (inputs + 2, c.embedding)
+    layers["~/meta_lstm/~unroll/lstm/linear"] = (c.embedding + c.memory, 4 * c.memory)
+    return {f"lstm/{name}/w": s for name, s in layers.items()} | {f"lstm/{n}/b": s[-1:] for n, s in layers.items()}
+
+
+def fresh_rule(key: Array, config: RuleConfig = RuleConfig()) -> Weights:
+    """Weights of a rule that has learned nothing: normal, cut at two deviations of 1 / sqrt(inputs), biases zero."""
+    wanted = shapes(config)
+    keys = jax.random.split(key, len(wanted))
+
+    def drawn(key: Array, shape: tuple[int, ...]) -> Array:
+        if len(shape) == 1:
+            return jnp.zeros(shape)
+        return jax.random.truncated_normal(key, -2, 2, shape) / math.sqrt(math.prod(shape[:-1]))
+
+    return {name: drawn(key, shape) for key, (name, shape) in zip(keys, wanted.items(), strict=True)}
+
+
+def load(path: str | Path, config: RuleConfig = RuleConfig()) -> Weights:
+    """A rule's weights, of the published file or of one that `save` wrote.
+
+    Raises RuleFileError for a file that is missing, damaged or pickled, and for other names or shapes than `config`'s.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise RuleFileError(
+            f"{path}: there is no such file. Disco103 is disco_rl/update_rules/weights/disco_103.npz of "
+            "github.com/google-deepmind/disco_rl."
+        )
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise RuleFileError(f"{path}: it is no file of weights ({type(error).__name__}: {error}).") from None
+    wanted = shapes(config)
+    if strange := sorted(set(arrays) ^ set(wanted)):
+        raise RuleFileError(f"{path}: it is no DiscoRL rule: {strange[0]} is {_which(strange[0] in arrays)}.")
+    for name, shape in wanted.items():
+        if arrays[name].shape != shape or arrays[name].dtype.kind != "f":
+            found = f"{arrays[name].dtype}{arrays[name].shape}"
+            raise RuleFileError(f"{path}: {name} is {found}, and a rule of these sizes has float32{shape}.")
+    return {name: jnp.asarray(arrays[name]) for name in wanted}
+
+
+def _which(there: bool) -> str:
+    return "in it" if there else "missing"
+
+
+def save(path: str | Path, weights: Weights) -> None:
+    """Write a rule's weights, to be `load`ed with the sizes that they have."""
+    np.savez_compressed(path, allow_pickle=False, **{name: np.asarray(x) for name, x in weights.items()})
+
+
+@pytree
+class Memory:
+    """What a rule remembers of an agent's life."""
+
+    hidden: jax.Array  # (memory,)
+    cell: jax.Array
+    mean: jax.Array  # moving averages of the advantage and of its square
+    square: jax.Array
+    missing: jax.Array  # weight that they do not have yet
+
+
+def fresh_memory(config: RuleConfig) -> Memory:
+    zeros = jnp.zeros(config.memory)
+    return Memory(zeros, zeros, jnp.zeros(()), jnp.zeros(()), jnp.ones(()))
+
+
+class Said(NamedTuple):
+    """What an agent says of states, with any leading axes."""
+
+    logits: Array  # (..., A)
+    y: Array  # (..., Y) logits
+    z: Array  # (..., A, Y) logits, of every action
+    aux_pi: Array  # (..., A, A) logits of the policy after every action
+    q: Array  # (..., A, bins) logits of its value
+
+
+class Trajectories(NamedTuple):
+    """What the rule learns from, time-major (T, B); successors are the true ones, also where an episode ended."""
+
+    action: Int[Array, "T B"]
+    behaviour: Float[Array, "T B A"]  # logits that the actions were drawn by
+    reward: Float[Array, "T B"]
+    done: Bool[Array, "T B"]
+
+
+class Values(NamedTuple):
+    """What the agent's q says of the trajectories."""
+
+    value: Array  # (T, B) of the policy, by q
+    next_value: Array
+    advantage: Array  # (T, B) of the target, over the target network's value
+    normalized: Array
+    target_q: Array  # (T, B, A)
+    q_advantage: Array  # (T, B, A) of every action by the target network
+    normalized_q: Array
+    target: Array  # (T, B) of q(a)
+
+
+class Targets(NamedTuple):
+    """What the agent should have said, logits."""
+
+    pi: Array  # (T, B, A)
+    y: Array  # (T, B, Y)
+    z: Array  # (T, B, Y), of the action
+    q: Array  # (T, B) a value
+
+
+def squashed(x: Array) -> Array:
+    """sign(x) (sqrt(|x| + 1) - 1) + eps x (Pohlen et al. 2018)."""
+    return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1) - 1) + EPS * x
+
+
+def unsquashed(x: Array) -> Array:
+    """The inverse of `squashed`."""
+    root = (jnp.sqrt(1 + 4 * EPS * (EPS + 1 + jnp.abs(x))) - 1) / (2 * EPS)
+    return jnp.sign(x) * (jnp.square(root) - 1)
+
+
+def centres(num_bins: int, max_value: float) -> Array:
+    """Of q's bins, in squashed values."""
+    return jnp.linspace(-max_value, max_value, num_bins)
+
+
+def chosen(x: Array, action: Array) -> Array:
+    """The rows of x (T, B, A, ...) of the actions (T, B)."""
+    index = action.reshape(*action.shape, *[1] * (x.ndim - 2))
+    return jnp.take_along_axis(x, index, 2)[:, :, 0]
+
+
+def kl(p: Array, q: Array) -> Array:
+    """KL(p || q) of categorical distributions by their logits."""
+    log_p = jax.nn.log_softmax(p)
+    return jnp.sum(jnp.exp(log_p) * (log_p - jax.nn.log_softmax(q)), -1)
+
+
+def values_of(
+    now: Said, after: Said, old: Said, old_after: Said, seen: Trajectories, memory: Memory, hyper: Hyper, bins: Array
+) -> tuple[Values, Memory]:
+    """Retrace targets of q (Munos et al. 2016) and advantages, and the memory with their averages.
+
+    `now` and `after` are of the states and of their successors, `old` ones by the target network.
+    """
+    q, target_q, target_q_after = (unsquashed(expected_value(x.q, bins)) for x in (now, old, old_after))
+    pi, pi_after = jax.nn.softmax(now.logits), jax.nn.softmax(after.logits)
+    value = jnp.sum(pi * q, -1)
+    next_value = jnp.sum(pi_after * unsquashed(expected_value(after.q, bins)), -1)
+    target_value, target_next = jnp.sum(pi * target_q, -1), jnp.sum(pi_after * target_q_after, -1)
+    of_action = chosen(target_q[..., None], seen.action)[..., 0]
+    log_ratio = Categorical(now.logits).log_prob(seen.action) - Categorical(seen.behaviour).log_prob(seen.action)
+    trace = hyper.td_lambda * jnp.minimum(jnp.exp(log_ratio), 1.0)
+    discount = hyper.gamma * ~seen.done
+
+    def back(beyond: Array, step: Any) -> tuple[Array, Array]:
+        reward, discount, next_value, trace, of_action = step
+        target = reward + discount * (next_value + beyond)
+        return trace * (target - of_action), target
+
+    steps = seen.reward, discount, target_next, trace, of_action
+    _, target = jax.lax.scan(back, jnp.zeros_like(value[0]), steps, reverse=True)
+    target = jax.lax.stop_gradient(target)
+    advantage, q_advantage = target - target_value, target_q - target_value[..., None]
+    decay = 0.99
+    mean = decay * memory.mean + (1 - decay) * jnp.mean(advantage)
+    square = decay * memory.square + (1 - decay) * jnp.mean(jnp.square(advantage))
+    missing = decay * memory.missing
+    memory = memory.replace(mean=mean, square=square, missing=missing)
+    centre = mean / (1 - missing)
+    scale = jnp.sqrt(jnp.maximum(square / (1 - missing) - jnp.square(centre), 0) + 1e-12) + 1e-6
+    normal = (advantage - centre) / scale, (q_advantage - centre) / scale
+    return Values(value, next_value, advantage, normal[0], target_q, q_advantage, normal[1], target), memory
+
+
+def lstm(linear: Array, cell: Array) -> tuple[Array, Array]:
+    """`(hidden, cell)` after a step with these gates, (..., 4 size): input, candidate, forget (biased by 1), output."""
+    i, g, f, o = jnp.split(linear, 4, -1)
+    cell = jax.nn.sigmoid(f + 1) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return jax.nn.sigmoid(o) * jnp.tanh(cell), cell
+
+
+def apply_rule(
+    weights: Weights, config: RuleConfig, now: Said, after: Said, old: Said, old_after: Said, seen: Any, values: Values,
+    memory: Memory,
+) -> tuple[Targets, Memory]:  # fmt: skip
+    """What the rule says to trajectories (T, B, ...), and what it remembers of them."""
+
+    def linear(name: str, x: Array) -> Array:
+        w = weights[f"lstm/{name}/w"]
+        return x @ w.reshape(w.shape[-2:]) + weights[f"lstm/{name}/b"]
+
+    def embedded(name: str, logits: Array) -> Array:
+        hidden = jax.nn.relu(linear(f"{name}/~/linear_0", jax.nn.softmax(logits)))
+        return linear(f"{name}/~/linear_1", hidden)[..., 0]
+
+    def on_actions(name: str, x: Array) -> Array:
+        """A layer that treats all actions alike: each sees itself and the mean of all."""
+        mean = jnp.broadcast_to(jnp.mean(x, 2, keepdims=True), x.shape)
+        return jax.nn.relu(linear(name, jnp.concatenate([x, mean], -1)))
+
+    def log(x: Array) -> Array:
+        return jnp.sign(x) * jnp.log1p(jnp.abs(x))
+
+    fixed = jax.lax.stop_gradient
+    pi, pi_after, behaviour, old_pi = (
+        fixed(jax.nn.softmax(x)) for x in (now.logits, after.logits, seen.behaviour, old.logits)
+    )
+    held: Values = fixed(values)
+    one_hot = jax.nn.one_hot(seen.action, pi.shape[-1])
+
+    def of_action(x: Array) -> Array:
+        return jnp.sum(one_hot * x, -1)
+
+    def seen_through(prefix: str) -> tuple[Array, Array]:
+        """`(inputs (T, B, n), what the layers on actions say (T, B, A, c))`, by one of the networks' embeddings."""
+        y, y_after, old_y, old_y_after = (embedded(f"{prefix}mlp", x.y) for x in (now, after, old, old_after))
+        z, z_after, old_z, old_z_after = (embedded(f"{prefix}mlp_1", x.z) for x in (now, after, old, old_after))
+        inputs = [
+            *(of_action(pi), of_action(behaviour), log(seen.reward), 1.0 - seen.done),
+            *(log(held.value), log(held.next_value), log(held.advantage), held.normalized, of_action(old_pi)),
+            *(y, y_after, old_y, old_y_after),
+        ]
+        for here, there in ((z, z_after), (old_z, old_z_after)):
+            inputs += [of_action(here), jnp.sum(pi * here, -1), jnp.sum(pi_after * there, -1)]
+            inputs += [jnp.max(here, -1), jnp.max(there, -1)]
+        each = [pi, behaviour, old_pi, z, old_z, log(held.target_q), log(held.q_advantage), held.normalized_q, one_hot]
+        x = on_actions(f"{prefix}sequential/conv1_d", jnp.stack(each, -1))
+        x = on_actions(f"{prefix}sequential/conv1_d_1", x)
+        return jnp.concatenate([jnp.stack(inputs, -1), jnp.mean(x, 2), chosen(x, seen.action)], -1), x
+
+    inputs, actions = seen_through("")
+    gates, recurrent = jnp.split(weights["lstm/lstm/linear/w"], [inputs.shape[-1]])
+    projected = inputs @ gates + weights["lstm/lstm/linear/b"]
+
+    def back(carry: tuple[Array, Array], step: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        projected, done = step
+        hidden, cell = (jnp.where(done[:, None], 0, x) for x in carry)
+        carry = lstm(projected + hidden @ recurrent, cell)
+        return carry, carry[0]
+
+    start = jnp.zeros((inputs.shape[1], config.features), inputs.dtype)
+    _, x = jax.lax.scan(back, (start, start), (projected, seen.done), reverse=True)
+    x = x * linear("linear", memory.hidden)
+    about, y_hat, z_hat = linear("linear_1", x), linear("linear_2", x), linear("linear_3", x)
+    each = jnp.broadcast_to(x[:, :, None], (*actions.shape[:-1], x.shape[-1]))
+    pi_hat = linear("linear_4", on_actions("sequential_1/conv1_d", jnp.concatenate([each, actions], -1)))[..., 0]
+
+    unroll = "~/meta_lstm/~unroll/"
+    told = [seen_through(unroll)[0], about, embedded(f"{unroll}mlp", y_hat)[..., None]]
+    mean = jnp.mean(linear(f"{unroll}mlp_2/~/linear_0", jnp.concatenate(told, -1)), (0, 1))
+    hidden, cell = lstm(linear(f"{unroll}lstm/linear", jnp.concatenate([mean, memory.hidden])), memory.cell)
+    return Targets(pi_hat, y_hat, z_hat, values.target), memory.replace(hidden=hidden, cell=cell)
+
+
+def loss(
+    now: Said, after_logits: Array, seen: Trajectories, targets: Targets, hyper: Hyper, bins: Array
+) -> tuple[Array, dict[str, Array]]:
+    """What each step costs an agent that says `now`, (T, B), and what to report. The targets are fixed."""
+    q = chosen(now.q, seen.action)
+    aim = jax.lax.stop_gradient(two_hot(squashed(targets.q), bins))
+    policy, y = kl(targets.pi, now.logits), kl(targets.y, now.y)
+    z = kl(targets.z, chosen(now.z, seen.action))
+    auxiliary = kl(jax.lax.stop_gradient(after_logits), chosen(now.aux_pi, seen.action)) * ~seen.done
+    value = cross_entropy(q, aim)
+    each = hyper.policy_coef * policy + hyper.y_coef * y + hyper.z_coef * z
+    each += hyper.aux_coef * auxiliary + hyper.vf_coef * value
+    names = ("policy_loss", "y_loss", "z_loss", "aux_loss", "value_loss")
+    report = {name: jnp.mean(x) for name, x in zip(names, (policy, y, z, auxiliary, value), strict=True)}
+    return each, report | {"entropy": jnp.mean(Categorical(now.logits).entropy())}
+
+
+# ---- the agent
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program. The defaults are those of disco_rl's own evaluation."""
+
+    num_envs: int = 2  # environments stepped together
+    num_steps: int = 29  # steps of each in a rollout, and of the trajectories that are replayed
+    batch_size: int = 64  # trajectories of an update
+    buffer_size: int = 1024  # trajectories kept
+    hidden: tuple[int, ...] = (512, 512)  # of the torso; the last one is linear
+    model_size: int = 128  # of the recurrent step that takes an action
+    model_hidden: tuple[int, ...] = (128,)  # of the heads of what is said of actions
+    num_bins: int = 601  # of q
+    max_value: float = 300.0  # squashed, of the last bin
+    predictions: int = 600  # of y and z
+    features: int = 256  # of the rule's networks, as the four below; see RuleConfig
+    memory: int = 128
+    weights: str = ""  # file of the rule; "": those of Hyper, else ones that have learned nothing
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "num_envs", "num_steps", "batch_size", "predictions", "features", "memory")
+        if self.buffer_size < self.num_envs:
+            raise ValueError(
+                f"buffer_size={self.buffer_size} trajectories hold no rollout of num_envs={self.num_envs}."
+            )
+
+    @property
+    def rule(self) -> RuleConfig:
+        return RuleConfig(self.predictions, self.features, self.memory)
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    rule: Any = None  # the rule's weights; None: of `Config.weights`
+    learning_rate: jax.Array = 1e-2
+    max_update: jax.Array = 1.0  # of every number, in units of the learning rate
+    gamma: jax.Array = 0.997
+    td_lambda: jax.Array = 0.95  # of the traces of Retrace
+    target_rate: jax.Array = 0.1  # by which the target network moves to the agent's, each update
+    policy_coef: jax.Array = 1.0
+    y_coef: jax.Array = 1.0
+    z_coef: jax.Array = 1.0
+    aux_coef: jax.Array = 1.0
+    vf_coef: jax.Array = 0.2
+
+
+@pytree
+class DiscoState:
+    key: jax.Array
+    hyper: Hyper
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done
+    weights: Any  # {"actor": ..., "predictions": ...}
+    target: Any  # of the target network
+    optimizer: Any
+    memory: Memory  # of the rule
+    replay: Any
+
+
+class Rollout(NamedTuple):
+    """Time-major, (T, N, ...)."""
+
+    obs: Any
+    next_obs: Any  # true successors
+    seen: Trajectories
+    ends: Ends
+
+
+def small_normal(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+    return 0.01 * jax.random.truncated_normal(key, -2, 2, shape, dtype)
+
+
+class Actor(nn.Module):
+    """`(logits, features)` of observations."""
+
+    observation_space: Space
+    num_actions: int
+    hidden: tuple[int, ...]
+
+    @nn.compact
+    def __call__(self, obs: Any) -> tuple[Array, Array]:
+        x = encode(self.observation_space, obs)
+        x = MLP(self.hidden[:-1], self.hidden[-1], "relu")(x)
+        return Dense(self.num_actions, kernel_init=small_normal)(x), x
+
+
+class Predictions(nn.Module):
+    """What is said of features beside the policy: y, and of each action what one step of a recurrent model says."""
+
+    config: Config
+    num_actions: int
+
+    @nn.compact
+    def __call__(self, x: Array) -> tuple[Array, ...]:
+        c, n = self.config, self.num_actions
+        y = Dense(c.predictions, kernel_init=small_normal)(x)
+        cell = Dense(c.model_size)(x)[..., None, :]
+        # One step for every action, from one state: its part of the gates is computed once.
+        gates = Dense(4 * c.model_size)(jnp.tanh(cell)) + Dense(4 * c.model_size, use_bias=False)(jnp.eye(n))
+        hidden, _ = lstm(gates, cell)
+        return y, *(MLP(c.model_hidden, size, "relu")(hidden) for size in (c.predictions, n, c.num_bins))
+
+
+def adam(learning_rate: Any, max_update: Any) -> optax.GradientTransformation:
+    """Adam with a denominator without derivative, and each number's change at most `max_update` learning rates."""
+
+    def init(params: Any) -> tuple[Array, Any, Any]:
+        return jnp.int32(0), jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params)
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        count, mean, square = state
+        count += 1
+        mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, updates)
+        square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * jnp.square(g), square, updates)
+
+        def change(m: Array, v: Array) -> Array:
+            size = jax.lax.stop_gradient(jnp.sqrt(v / (1 - 0.999**count)) + 1e-8)
+            return -learning_rate * jnp.clip(m / (1 - 0.9**count) / size, -max_update, max_update)
+
+        return jax.tree.map(change, mean, square), (count, mean, square)
+
+    return optax.GradientTransformation(init, update)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Disco:
+    """The static half; its methods are the Algorithm's functions."""
+
+    slots: ClassVar = ()
+    config: Config
+    venv: VectorEnv
+    actor: Actor
+    predictions: Predictions
+    observation_space: Space
+    action_space: Discrete
+
+    @property
+    def bins(self) -> Array:
+        return centres(self.config.num_bins, self.config.max_value)
+
+    def said(self, weights: Any, obs: Any) -> Said:
+        """What the agent with these weights says of observations with any leading axes."""
+        applied: Any = self.actor.apply(weights["actor"], obs)
+        logits, features = applied
+        more: Any = self.predictions.apply(weights["predictions"], features)
+        return Said(self.masked(logits, obs), *more)
+
+    def masked(self, logits: Array, obs: Any) -> Array:
+        mask = split_observation(obs, self.observation_space)[2]
+        return logits if mask is None else jnp.where(mask, logits, -1e9)
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> DiscoState:
+        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        key, actor_key, model_key, reset_key, rule_key = jax.random.split(key, 5)
+        if hyper.rule is None:
+            path, sizes = self.config.weights, self.config.rule
+            hyper = hyper.replace(rule=load(path, sizes) if path else fresh_rule(rule_key, sizes))
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        actor, (_, features) = self.actor.init_with_output(actor_key, obs)[::-1]
+        weights = {"actor": actor, "predictions": self.predictions.init(model_key, features)}
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        t, n = self.config.num_steps, self.action_space.n
+        one = jax.tree.map(lambda x: jnp.broadcast_to(x[0], (t, *x.shape[1:])), obs)
+        zero = jnp.zeros(t)
+        item = one, one, Trajectories(zero.astype(jnp.int32), jnp.zeros((t, n)), zero, zero > 0)
+        return DiscoState(
+            key=key,
+            hyper=hyper,
+            env_params=env_params,
+            env_state=env_state,
+            obs=obs,
+            step=jnp.int32(0),
+            weights=weights,
+            target=weights,
+            optimizer=adam(0.0, 1.0).init(weights),
+            memory=fresh_memory(self.config.rule),
+            replay=ring.uniform(self.config.buffer_size).init(item),
+        )
+
+    def collect(self, state: DiscoState) -> tuple[DiscoState, Rollout]:
+        def act(key, obs, carry):
+            applied: Any = self.actor.apply(state.weights["actor"], obs)
+            logits = self.masked(applied[0], obs)
+            action = Categorical(logits).sample(key)
+            return action, (action, logits), carry
+
+        after, _, steps = rollout(self.venv, state, self.config.num_steps, act)
+        action, logits = steps.output
+        seen = Trajectories(action, logits, steps.reward, steps.done)
+        return after, Rollout(steps.obs, steps.next_obs, seen, steps.ends)
+
+    def targets(self, state: DiscoState, obs: Any, next_obs: Any, seen: Trajectories) -> tuple[Targets, Memory]:
+        """What the rule says of trajectories (T, B, ...) to the agent as it is, and its memory after them."""
+        now, after = self.said(state.weights, obs), self.said(state.weights, next_obs)
+        old, old_after = self.said(state.target, obs), self.said(state.target, next_obs)
+        values, memory = values_of(now, after, old, old_after, seen, state.memory, state.hyper, self.bins)
+        rule = state.hyper.rule
+        return apply_rule(rule, self.config.rule, now, after, old, old_after, seen, values, memory)
+
+    def learn(self, state: DiscoState, rollout: Rollout) -> tuple[DiscoState, dict[str, Array]]:
+        key, sample_key = jax.random.split(state.key)
+        memory = ring.uniform(self.config.buffer_size)
+        new = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), (rollout.obs, rollout.next_obs, rollout.seen))
+        replay = memory.add(state.replay, new)
+        batch = memory.sample(sample_key, replay, self.config.batch_size)
+        obs, next_obs, seen = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), batch)
+        after, report = self.follow(state, obs, next_obs, seen)
+        # It learns as soon as there is a batch of trajectories that differ.
+        ready = replay.size >= jnp.minimum(self.config.batch_size, self.config.buffer_size)
+        learned = ("weights", "target", "optimizer", "memory")
+        kept = {
+            name: jax.tree.map(lambda x, y: jnp.where(ready, x, y), getattr(after, name), getattr(state, name))
+            for name in learned
+        }
+        return state.replace(key=key, replay=replay, **kept), {**rollout.ends.metrics(), **report}
+
+    def follow(
+        self, state: DiscoState, obs: Any, next_obs: Any, seen: Trajectories
+    ) -> tuple[DiscoState, dict[str, Array]]:
+        """The agent after one step by the rule on trajectories (T, B, ...), differentiable in `state.hyper.rule`."""
+        hyper = state.hyper
+        targets, memory = self.targets(state, obs, next_obs, seen)
+
+        def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            now = self.said(weights, obs)
+            applied: Any = self.actor.apply(weights["actor"], next_obs)
+            each, report = loss(now, self.masked(applied[0], next_obs), seen, targets, hyper, self.bins)
+            return jnp.mean(each), {"loss": jnp.mean(each), **report}
+
+        grads, report = jax.grad(objective, has_aux=True)(state.weights)
+        change, optimizer = adam(hyper.learning_rate, hyper.max_update).update(grads, state.optimizer)
+        report |= {"grad_norm": optax.global_norm(grads)}
+        target = polyak(state.target, state.weights, hyper.target_rate)
+        weights = jax.tree.map(jnp.add, state.weights, change)
+        return state.replace(weights=weights, target=target, optimizer=optimizer, memory=memory), report
+
+    def policy(self, state: DiscoState) -> Any:
+        return state.weights["actor"]
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
+        return ()
+
+    def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        applied: Any = self.actor.apply(policy, obs)
+        mask = split_observation(obs, self.observation_space)[2]
+        pi = of_space(self.action_space, applied[0], mask)
+        return pi.mode() if greedy else pi.sample(key), carry
+
+
+@shared
+def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
+    """An agent that learns by a DiscoRL rule, whose weights are the field `rule` of its settings.
+
+    Raises ValueError for action spaces that are not Discrete and for several agents, and RuleFileError, from `init`,
+    for a file that holds no rule of these sizes.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    observation_space, action_space = spaces_of("disco", venv, Discrete)
+    actor = Actor(observation_space, action_space.n, config.hidden)
+    learner = _Disco(config, venv, actor, Predictions(config, action_space.n), observation_space, action_space)
+    return algorithm_of("disco", learner, Hyper, config.num_envs * config.num_steps)

@@ -1,0 +1,173 @@
+"""What learned rules are worth: over lives of several lengths, as a measure of levels, and with GROOVE's two faults.
+
+    python experiments/learned_rules/run.py lives [--rules lpg-cpu-1 ...] [--levels 64]
+    python experiments/learned_rules/run.py regret [--rule lpg-cpu-1] [--levels 256]
+    python experiments/learned_rules/run.py faults [--updates 500] [--seeds 2]
+
+Each writes its part of results.json beside this file; `picture.py` makes the figures and the page of it.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import spearmanr
+
+import jaxrl
+from jaxrl.algos.curricula import dr
+from jaxrl.algos.meta import lpg, training
+from jaxrl.envs.grid.grid_world.grid_world import optimal_value
+from jaxrl.host.run_folder import environment_of_run
+from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
+from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, final_return, learner, life, policy_gradient
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.json"
+LIVES = (10, 25, 50, 100, 250, 1000)
+"""Updates of an agent's life."""
+RATES = [(40 * a, 4 * b) for a in (0.1, 0.3, 1.0, 3.0, 10.0) for b in (0.1, 0.3, 1.0)]
+"""Learning rates of actor and critic that every rule is tuned over, on levels that it is not judged on."""
+
+
+def levels(seed: int, count: int):
+    """Some of GridWorld-small: `(environment, their params)`; levels of other seeds are others."""
+    env, distribution = jaxrl.make("GridWorld-small-v0", observation="index")
+    return env, jax.vmap(env.generate, (0, None))(jax.random.split(jax.random.key(seed), count), distribution)
+
+
+def returns_of(rule, env, params, rates, key, lifetime):
+    """Final return on each level of an agent that lived so many updates by a rule."""
+    algo = agent(rule, env, AgentConfig())
+
+    def one(level, key):
+        start_key, end_key = jax.random.split(key)
+        hyper = AgentHyper(learning_rate=rates[0], critic_learning_rate=rates[1], lifetime=lifetime)
+        return final_return(algo, life(algo, algo.init(start_key, hyper, level), lifetime), end_key)
+
+    return jax.vmap(one)(params, jax.random.split(key, len(params.start)))
+
+
+def save(part: str, found: dict) -> None:
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results[part] = {**found, "date": time.strftime("%Y-%m-%d"), "where": environment_of_run()}
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def lives(args: argparse.Namespace) -> None:
+    """Final returns of agents by each rule and by A2C after lives of every length, rates tuned for each of them."""
+    env, tuning = levels(1, args.levels // 2)
+    _, judging = levels(2, args.levels)
+    best = jax.jit(jax.vmap(optimal_value))(judging)
+    found = {"levels": args.levels, "optimal": float(best.mean()), "rules": {}}
+    for name in ["a2c", *args.rules]:
+        rule = training.baseline() if name == "a2c" else training.load(name).rule
+
+        @jax.jit
+        def program(params, rates, key, lifetime, rule=rule):
+            return returns_of(rule, env, params, rates, key, lifetime)
+
+        for lifetime in LIVES:
+            key, last = jax.random.key(lifetime), jnp.int32(lifetime)
+            tried = [float(program(tuning, jnp.array(pair), key, last).mean()) for pair in RATES]
+            pair = RATES[int(np.argmax(tried))]
+            got = np.asarray(program(judging, jnp.array(pair), jax.random.fold_in(key, 1), last))
+            row = {"returns": got.round(4).tolist(), "learning_rates": pair}
+            found["rules"].setdefault(name, {})[str(lifetime)] = row
+            print(name, lifetime, f"{got.mean():.3f}", pair, flush=True)
+            save("lives", found)
+
+
+def regret(args: argparse.Namespace) -> None:
+    """Rank correlation over levels of what GROOVE scores them by with what the rule's agent really loses there."""
+    env, params = levels(3, args.levels)
+    best = np.asarray(jax.jit(jax.vmap(optimal_value))(params))
+    stored = training.load(args.rule)
+    untrained = lpg.rule(stored.config)
+    found = {"rule": args.rule, "levels": args.levels, "updates": args.updates, "optimal": best.tolist()}
+    rates, last = (40.0, 4.0), jnp.int32(args.updates)
+    rules = {"a2c": training.baseline(), "learned": stored.rule, "untrained": untrained}
+    got = {}
+    for name, rule in rules.items():
+        program = jax.jit(lambda params, key, rule=rule: returns_of(rule, env, params, rates, key, last))
+        got[name] = np.asarray(program(params, jax.random.key(0)))
+        found[name] = got[name].tolist()
+        print(name, got[name].mean(), "of", best.mean(), flush=True)
+    for name in ("learned", "untrained"):
+        lost = best - got[name]
+        scores = {"algorithmic regret": got["a2c"] - got[name], "minus its return": -got[name], "optimal return": best}
+        for score, x in scores.items():
+            rng = np.random.default_rng(0)
+            rows = rng.integers(0, len(x), (1000, len(x)))
+            low, high = np.quantile([spearmanr(x[r], lost[r]).statistic for r in rows], (0.025, 0.975))
+            rank = float(spearmanr(x, lost).statistic)
+            found.setdefault("correlation", {}).setdefault(name, {})[score] = [rank, float(low), float(high)]
+            print(name, score, f"{rank:.2f} ({low:.2f} to {high:.2f})", flush=True)
+    save("regret", found)
+
+
+def broadcast(log_prob, advantage):
+    """The loss of GROOVE's code, where (T,) times (T, 1) is (T, T): every step is credited with every advantage."""
+    centred = advantage - jnp.mean(advantage)
+    normalized = jax.lax.stop_gradient(centred / (jnp.std(centred) + 1e-8))
+    return -jnp.mean(log_prob.T[:, None, :] * normalized.T[:, :, None])
+
+
+VARIANTS = {  # the loss that judges a policy, and the learning rate of the critic that its advantages need
+    "as it should be": (policy_gradient, 4.0),
+    "a critic that never learns": (policy_gradient, 0.0),
+    "every step credited with every advantage": (broadcast, 4.0),
+    "both": (broadcast, 0.0),
+}
+
+
+def faults(args: argparse.Namespace) -> None:
+    """Rules learned with each of the two silent faults of GROOVE's released code, and what their agents get."""
+    env, params = jaxrl.make("GridWorld-small-v0", observation="index")
+    network = lpg.RuleConfig(features=16)
+    _, judging = levels(2, args.levels)
+    found = {"updates": args.updates, "seeds": args.seeds, "agents": args.agents, "levels": args.levels, "variants": {}}
+    for name, (policy_loss, critic_rate) in VARIANTS.items():
+        algo = learner(
+            lpg.rule(network),
+            env,
+            dr.make(env.generate),
+            MetaConfig(num_agents=args.agents, remat=False),
+            policy_loss=policy_loss,
+            lifetime_fn=training.Uniform(50, 250),
+        )
+        hyper = MetaHyper(learning_rate=1e-3, critic_learning_rate=critic_rate)
+        teach = jax.jit(
+            lambda key, algo=algo, hyper=hyper: jaxrl.train(algo, key, args.updates, hyper, params)[0].weights
+        )
+        rule = lpg.rule(network)
+        for seed in range(args.seeds):
+            weights = teach(jax.random.key(seed))
+            taught = rule._replace(init=lambda key, weights=weights: weights)
+            judged = jax.jit(
+                lambda params, key, rule=taught: returns_of(rule, env, params, (40.0, 4.0), key, jnp.int32(250))
+            )
+            got = np.asarray(judged(judging, jax.random.key(seed)))
+            found["variants"].setdefault(name, []).append(got.round(4).tolist())
+            print(name, seed, f"{got.mean():.3f}", flush=True)
+            save("faults", found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["lives", "regret", "faults"])
+    parser.add_argument("--rules", nargs="+", default=["lpg-cpu-1"], help="lives: names or files")
+    parser.add_argument("--rule", default="lpg-cpu-1", help="regret: name or file")
+    parser.add_argument("--levels", type=int, default=64)
+    parser.add_argument("--updates", type=int, default=250, help="regret: of a life; faults: meta-updates")
+    parser.add_argument("--seeds", type=int, default=2, help="faults")
+    parser.add_argument("--agents", type=int, default=16, help="faults: that learn at once")
+    args = parser.parse_args()
+    {"lives": lives, "regret": regret, "faults": faults}[args.part](args)
+
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,7 @@ ALGORITHMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "c51": ("c51", ("Discrete",)),
     "crossq": ("crossq", ("Box",)),
     "ddpg": ("ddpg", ("Box",)),
+    "disco": ("meta.disco", ()),
     "dpt": ("meta.dpt", ()),
     "dqn": ("dqn", ("Discrete",)),
     "dyna_q": ("tabular.dyna_q", ()),

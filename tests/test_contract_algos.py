@@ -24,6 +24,7 @@ from jaxrl import (
     vectorize,
 )
 from jaxrl.algorithm import restarted, starting_values
+from jaxrl.algos.meta import disco
 from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.testing.algorithms import check_algorithm
@@ -319,6 +320,7 @@ class Case(NamedTuple):
 
 
 SHORT = {"max_steps": 4}
+DISCO_RULE = {name: np.full(shape, 0.1, np.float32) for name, shape in disco.shapes(disco.RuleConfig(6, 6, 4)).items()}
 ARMS = {"arms": 2}
 CONTRACT = {
     "dpt": Case(
@@ -327,6 +329,14 @@ CONTRACT = {
         4,
         dict(num_envs=4, num_steps=8, width=8, hidden=8, layers=2, heads=2, label="behaviour"),
         dict(learning_rate=0.03),
+    ),
+    "disco": Case(
+        "CartPole-v1",
+        {},
+        3,
+        dict(num_envs=2, num_steps=4, batch_size=2, buffer_size=8, hidden=(8, 8), model_size=4, model_hidden=(4,))
+        | dict(num_bins=11, max_value=3.0, predictions=6, features=6, memory=4),
+        dict(rule=DISCO_RULE),
     ),
     "dyna_q": Case("Chain-v0", {}, 10, dict(planning_steps=2), params=SHORT),
     "epsilon_greedy": Case("BernoulliBandit-v0", ARMS, 20),

@@ -58,7 +58,7 @@ KINDS = {
     "streaming": "Streaming",
     "tabular": "Tables",
     "bandits": "Bandits",
-    "meta": "In context",
+    "meta": "Learning to learn",
 }
 """Folders of `jaxrl.algos` and what they hold, as the table of algorithms is ordered."""
 
@@ -75,7 +75,7 @@ _PAGES = {
         "sqirl": "effective_horizon.md",
     },
     "bandits": {"whittle": "../envs/restless.md"},
-    "meta": {"dpt": "dpt.md"},
+    "meta": {"dpt": "dpt.md", "disco": "../meta.md"},
     "tabular": {"gorp": "effective_horizon.md"},
 }
 """Pages of algorithms that are not on their folder's page, or have none of their own name, in `docs/algos/`."""

@@ -1,9 +1,8 @@
-"""Does a recurrent policy learn to learn? RL^2 on bandits, against Thompson sampling, and on rule worlds.
+"""Does a recurrent policy learn to learn? RL^2 on Bernoulli bandits, against Thompson sampling and UCB1.
 
-    python experiments/rl2/run.py bandits [--arms 5 10] [--rounds 100] [--steps 20000000] [--seeds 1]
-    python experiments/rl2/run.py worlds [--steps 10000000] [--seeds 3]
+    python experiments/rl2/run.py [--arms 5 10] [--rounds 100] [--steps 12000000] [--seeds 1]
 
-Each writes its part of results.json beside this file; `picture.py` makes the figure.
+Writes results.json and results.png beside this file.
 """
 
 import argparse
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import matplotlib
 import numpy as np
 
 import jaxrl
@@ -23,14 +23,11 @@ from jaxrl.host.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 from jaxrl.wrappers import TrialParams
 
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
-
-
-def save(part: str, found: dict) -> None:
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results[part] = {**found, "date": time.strftime("%Y-%m-%d"), "where": environment_of_run()}
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def row(values: np.ndarray) -> list[float]:
@@ -55,7 +52,7 @@ def regret_of(module, hyper, env, params, tasks: int):
     return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), tasks)))
 
 
-def bandits(args: argparse.Namespace) -> None:
+def bandits(args: argparse.Namespace) -> dict:
     """Regret at the horizon that RL^2 was trained for, on problems that it never saw, against algorithms that know."""
     found = {"rounds": args.rounds, "steps": args.steps, "tasks": args.tasks, "arms": {}}
     for arms in args.arms:
@@ -103,12 +100,27 @@ def bandits(args: argparse.Namespace) -> None:
             "seconds": seconds,
         }
         print(arms, {k: v for k, v in found["arms"][str(arms)].items() if k != "curve"}, flush=True)
-        save("bandits", found)
+    return found
+
+
+def draw(found: dict) -> None:
+    """Returns of a trial while training, and where Thompson sampling's lies."""
+    figure, axes = plt.subplots(1, len(found["arms"]), figsize=(4.5 * len(found["arms"]), 3.2), squeeze=False)
+    for ax, (arms, rows) in zip(axes[0], found["arms"].items(), strict=True):
+        best = found["rounds"] * int(arms) / (int(arms) + 1)  # the expected maximum of so many uniform means
+        curve = best - np.asarray(rows["curve"])
+        ax.plot(np.linspace(0, found["steps"] / 1e6, len(curve)), curve, lw=0.6, label="RL^2, while training")
+        for name, style in (("Thompson", "k--"), ("UCB1", "k:")):
+            ax.plot([0, found["steps"] / 1e6], [rows[name][0]] * 2, style, label=name)
+        ax.set(title=f"{arms} arms", xlabel="pulls [million]", ylabel=f"regret after {found['rounds']} pulls")
+        ax.set_ylim(0, None)
+    axes[0, 0].legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(HERE / "results.png", dpi=110)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["bandits", "worlds"])
     parser.add_argument("--arms", type=int, nargs="+", default=[5, 10])
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--tasks", type=int, default=4096, help="bandits: problems judged on")
@@ -116,7 +128,10 @@ def main() -> None:
     parser.add_argument("--reveal", action=argparse.BooleanOptionalAction, default=True, help="tasks to the critic")
     parser.add_argument("--seeds", type=int, default=1)
     args = parser.parse_args()
-    {"bandits": bandits}[args.part](args)
+    found = bandits(args)
+    where = {"date": time.strftime("%Y-%m-%d"), "where": environment_of_run()}
+    RESULTS.write_text(json.dumps({**found, **where}, indent=1) + "\n")
+    draw(found)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ is a setting: gamma and gae_lambda as logits, ent_coef and vf_coef as logarithms
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -72,6 +73,18 @@ def _loss(
     value = 0.5 * (outputs["value"][:, 0] - targets["target"]) ** 2
     each = policy + jnp.exp(weights.vf_coef) * value - jnp.exp(weights.ent_coef) * entropy
     return each, {"policy_loss": policy.mean(), "value_loss": value.mean(), "entropy": entropy.mean()}
+
+
+@dataclasses.dataclass(frozen=True)
+class RuleConfig:
+    """Static settings of a hand-written rule, whose numbers may be learned: "a2c" and "ppo" of `jaxrl meta-train`."""
+
+    clip_eps: float | None = None  # None: A2C, else PPO
+
+
+def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
+    """A2C's rule, or PPO's."""
+    return a2c_rule() if config.clip_eps is None else ppo_rule(config.clip_eps)
 
 
 @functools.cache

@@ -26,13 +26,17 @@ from jaxrl.meta.stored import Stored
 
 Hyper = MetaHyper
 
+NUMBERS = "policy_gradient", policy_gradients.rule, policy_gradients.RuleConfig
 RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Config], Any], type]] = {
     "lpg": ("lpg", lpg.rule, lambda c: lpg.RuleConfig(c.predictions, c.features), lpg.RuleConfig),
     "ta_lpg": ("lpg", lpg.rule, lambda c: lpg.RuleConfig(c.predictions, c.features, temporal=True), lpg.RuleConfig),
     "lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features), lpo.RuleConfig),
     "ta_lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features, temporal=True), lpo.RuleConfig),
+    "a2c": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(), NUMBERS[2]),
+    "ppo": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(clip_eps=0.2), NUMBERS[2]),
 }
-"""What a rule's file is called, the rule of the settings of its network, these, and their class."""
+"""What a rule's file is called, the rule of the settings of its network, these, and their class. Of A2C and PPO four
+numbers are learned (self-tuning actor-critic, Zahavy et al. 2020, arXiv:2002.12928)."""
 
 CURRICULA = ("dr", "groove")
 
@@ -41,7 +45,7 @@ CURRICULA = ("dr", "groove")
 class Config:
     """Static settings: each value compiles its own program."""
 
-    rule: str = "lpg"  # lpg, ta_lpg, lpo or ta_lpo
+    rule: str = "lpg"  # lpg, ta_lpg, lpo, ta_lpo, a2c or ppo
     curriculum: str = "dr"  # how levels are chosen: as they are drawn (dr), or by algorithmic regret (groove)
     buffer_size: int = 4000  # levels that groove keeps
     lifetimes: tuple[int, ...] = ()  # updates of an agent's life: (least, most), each as likely; (): the level says

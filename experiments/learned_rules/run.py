@@ -27,7 +27,7 @@ from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, final_return, learner, l
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
-LIVES = (10, 25, 50, 100, 250, 1000)
+LIVES = (10, 25, 50, 100, 250)
 """Updates of an agent's life."""
 RATES = [(40 * a, 4 * b) for a in (0.1, 0.3, 1.0, 3.0, 10.0) for b in (0.1, 0.3, 1.0)]
 """Learning rates of actor and critic that every rule is tuned over, on levels that it is not judged on."""

@@ -42,6 +42,7 @@ from jaxrl.algorithm import (
     starting_values,
 )
 from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.exact.solvers import solve
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
@@ -127,7 +128,7 @@ def linear_baseline(
     x, y = features.reshape(-1, features.shape[-1]), returns.reshape(-1)
     gram = x.T @ x / len(x)
     size = jnp.trace(gram) / len(gram)
-    weights = jnp.linalg.solve(gram + ridge * size * jnp.eye(len(gram), dtype=x.dtype), x.T @ y / len(x))
+    weights = solve(gram + ridge * size * jnp.eye(len(gram), dtype=x.dtype), x.T @ y / len(x))
     return features @ weights
 
 

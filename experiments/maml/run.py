@@ -94,6 +94,20 @@ def methods():
     yield "untrained", maml.make(env, maml.Config()), usual, 0.0
 
 
+def draw(found: dict) -> None:
+    """Those that were trained; the untrained policy is far below."""
+    figure, ax = plt.subplots(figsize=(5, 3.5))
+    for name, row in found.items():
+        if name != "untrained":
+            low, high = np.array(row["intervals"]).T
+            ax.plot(row["mean"], marker="o", label=name)
+            ax.fill_between(range(STEPS + 1), low, high, alpha=0.1)
+    ax.set(xlabel="inner steps on a new goal", ylabel="return", xticks=range(STEPS + 1), title="2-D navigation")
+    ax.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(HERE / "results.png", dpi=110)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
@@ -133,15 +147,7 @@ def main() -> None:
         print(f"| {name} | {cells} | {seconds:.0f} |", flush=True)
         where = {"updates": args.updates, "date": time.strftime("%Y-%m-%d"), "where": environment_of_run()}
         (HERE / "results.json").write_text(json.dumps({**where, "results": found}, indent=1) + "\n")
-    figure, ax = plt.subplots(figsize=(5, 3.5))
-    for name, row in found.items():
-        low, high = np.array(row["intervals"]).T
-        ax.plot(row["mean"], marker="o", label=name)
-        ax.fill_between(range(STEPS + 1), low, high, alpha=0.15)
-    ax.set(xlabel="inner steps on a new goal", ylabel="return", xticks=range(STEPS + 1), title="2-D navigation")
-    ax.legend(frameon=False)
-    figure.tight_layout()
-    figure.savefig(HERE / "results.png", dpi=110)
+    draw(found)
 
 
 if __name__ == "__main__":

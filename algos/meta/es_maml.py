@@ -26,14 +26,13 @@ from jaxrl.algorithm import Algorithm, algorithm_of, shared
 from jaxrl.algos.meta import maml
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike
-from jaxrl.rollout import Ends
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(maml.Config):
     """Static settings: each value compiles its own program. `num_tasks` are pairs of opposite perturbations."""
 
-    first_order: bool = True  # nothing is differentiated through the inner step
+    first_order: bool = dataclasses.field(default=True, init=False)  # nothing is differentiated through an inner step
 
 
 @pytree
@@ -65,15 +64,15 @@ class ESMAML(maml.MAML):
 
     hyper: ClassVar[type] = Hyper
 
-    def fitness(self, weights: Any, key: Array, task: Any, hyper: Any) -> tuple[Array, Array, Ends]:
-        """`(mean reward a step of the adapted policy, that before, where its episodes ended)` on a task."""
-        first = jnp.zeros(())
+    def fitness(self, weights: Any, key: Array, task: Any, hyper: Any) -> tuple[Array, Array, Any]:
+        """`(mean return of an episode of the adapted policy, that before, where its episodes ended)` on a task."""
+        totals, ends = [], None
         for i in range(self.config.inner_steps + 1):
-            played, steps = self.play(weights, jax.random.fold_in(key, i), task, hyper)
-            first = steps.reward.mean() if i == 0 else first
+            played, total, ends = self.play(weights, jax.random.fold_in(key, i), task, hyper)
+            totals.append(total)
             if i < self.config.inner_steps:
                 weights = self.adapted(weights, played, hyper)
-        return steps.reward.mean(), first, steps.ends
+        return totals[-1], totals[0], ends
 
     def collect(self, state: maml.MAMLState) -> tuple[maml.MAMLState, Any]:
         key, task_key, play_key, noise_key = jax.random.split(state.key, 4)
@@ -101,7 +100,8 @@ class ESMAML(maml.MAML):
         flat, optimizer, norm = self.optimizer.descend(
             flat, state.optimizer, grads, state.hyper.learning_rate, state.hyper.max_grad_norm
         )
-        metrics = {"loss": -fitness.mean(), "grad_norm": norm, "first_reward": first.mean(), "reward": fitness.mean()}
+        metrics = {"loss": -fitness.mean(), "grad_norm": norm, "return_before": first.mean()}
+        metrics |= {"return_after": fitness.mean()}
         return state.replace(weights=unravel(flat), optimizer=optimizer), {**ends.metrics(), **metrics}
 
 

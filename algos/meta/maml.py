@@ -16,8 +16,9 @@ also decides which trajectories it adapts by (E-MAML) is left out, as in the ori
 
 A task is a setting of the environment's params, by `env.generate` or a `task_fn`. Advantages are returns less a
 baseline that is linear in observation and time, fitted to each task's trajectories (Duan et al. 2016,
-arXiv:1604.06778), as in the original; every rollout begins new episodes. Deviation: an outer step of Adam in place of
-TRPO. `adapt` is for deployment: the policy after some inner steps on a task. Results: `experiments/maml/`.
+arXiv:1604.06778), as in the original; a rollout is one new episode of each environment, what follows it is left out.
+Deviation: an outer step of Adam in place of TRPO. `adapt` is for deployment: the policy after some inner steps on a
+task. Results: `experiments/maml/`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.algorithm import (
     Algorithm,
@@ -47,7 +48,7 @@ from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
 from jaxrl.returns import discounted_returns
-from jaxrl.rollout import Ends, Steps, rollout
+from jaxrl.rollout import Ends, rollout
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -58,7 +59,7 @@ class Config:
 
     num_tasks: int = 20  # of an outer step
     num_envs: int = 20  # environments of a task
-    num_steps: int = 100  # of a rollout, which begins new episodes
+    num_steps: int = 100  # of a rollout, of which one episode of each counts; give it the task's time limit
     inner_steps: int = 1
     first_order: bool = False  # without second derivatives: FOMAML
     hidden: tuple[int, ...] = (64, 64)
@@ -117,8 +118,8 @@ class Rollout(NamedTuple):
     """What the policies of all tasks did, before and after each inner step: leaves (K + 1, tasks, T, N, ...)."""
 
     played: Played
-    first_return: Array  # mean return before the first step, of episodes that ended
-    ends: Ends  # after the last, (T, tasks * N)
+    returns: Array  # (K + 1,) mean returns of one episode
+    ends: Ends  # after the last step, (T, tasks * N)
 
 
 def linear_baseline(
@@ -132,19 +133,16 @@ def linear_baseline(
     return features @ weights
 
 
-def with_time(x: Float[Array, "T N F"], age: Float[Array, "T N"]) -> Float[Array, "T N G"]:
+def with_time(x: Float[Array, "T N F"], time: Integer[Array, "T N"]) -> Float[Array, "T N G"]:
     """What the baseline is linear in: the observation, its squares, three powers of time [100 steps] and a constant."""
-    t = age[..., None] / 100
+    t = time[..., None] / 100
     return jnp.concatenate([x, x**2, t, t**2, t**3, jnp.ones_like(t)], -1)
 
 
-def ages(done: Array) -> Array:
-    """Steps since the episode began, of rollouts (T, N) that begin with one."""
-
-    def one(age: Array, done: Array) -> tuple[Array, Array]:
-        return jnp.where(done, 0, age + 1), age
-
-    return jax.lax.scan(one, jnp.zeros(done.shape[1:]), done)[1]
+def first_episodes(done: Bool[Array, "T N"]) -> Float[Array, "T N"]:
+    """1 for the steps until an environment's first episode ends, that one too; 0 for those after."""
+    ended = jnp.cumsum(done, 0) - done
+    return (ended == 0).astype(jnp.result_type(float))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,8 +174,8 @@ class MAML:
         optimizer = self.optimizer.init(weights, hyper.learning_rate)
         return MAMLState(key, hyper, env_params, (), (), jnp.int32(0), weights, optimizer)
 
-    def play(self, weights: Any, key: Array, task: Any, hyper: Hyper) -> tuple[Played, Steps]:
-        """What a policy does on a task, from new episodes on."""
+    def play(self, weights: Any, key: Array, task: Any, hyper: Hyper) -> tuple[Played, Array, Ends]:
+        """`(what a policy did on a task, its mean return of one episode, where episodes ended)`."""
         reset_key, key = jax.random.split(key)
         obs, env_state = self.venv.reset(reset_key, task)
 
@@ -189,12 +187,17 @@ class MAML:
         start = Playing(key, task, env_state, obs, jnp.int32(0))
         _, _, steps = rollout(self.venv, start, self.config.num_steps, act)
         action, log_prob = steps.output
-        # What lies beyond the rollout's end counts as nothing, as in the original: rollouts are whole episodes.
+        # One episode of each environment. What lies beyond the rollout's end counts as nothing, as in the original.
+        counts = first_episodes(steps.done)
         returns = discounted_returns(steps.reward, steps.done, hyper.gamma)
-        features = with_time(encode(self.observation_space, steps.obs), ages(steps.done))
-        advantage = returns - linear_baseline(features, returns, hyper.ridge)
-        advantage = (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8)
-        return jax.lax.stop_gradient(Played(steps.obs, action, log_prob, advantage)), steps
+        time = jnp.broadcast_to(jnp.arange(self.config.num_steps)[:, None], counts.shape)
+        features = with_time(encode(self.observation_space, steps.obs), time) * counts[..., None]
+        advantage = (returns - linear_baseline(features, returns * counts, hyper.ridge)) * counts
+        share = jnp.mean(counts)
+        centred = (advantage - jnp.mean(advantage) / share) * counts
+        advantage = centred / (jnp.sqrt(jnp.mean(centred**2) / share) + 1e-8) / share  # so that a mean is over episodes
+        total = jnp.mean(jnp.sum(steps.reward * counts, 0))
+        return jax.lax.stop_gradient(Played(steps.obs, action, log_prob, advantage)), total, steps.ends
 
     def surrogate(self, weights: Any, played: Played) -> Array:
         """-mean(r A) of what was played, r being 1 where these weights played it: its derivatives are the return's."""
@@ -213,23 +216,20 @@ class MAML:
         n, hyper = self.config.num_tasks, state.hyper
         tasks = jax.vmap(self.task_fn, (0, None))(jax.random.split(task_key, n), state.env_params)
 
-        def of_task(key: Array, task: Any) -> tuple[Any, Steps, Steps]:
+        def of_task(key: Array, task: Any) -> tuple[Any, Array, Ends]:
             weights, found = state.weights, []
             for i in range(self.config.inner_steps + 1):
-                played, steps = self.play(weights, jax.random.fold_in(key, i), task, hyper)
-                found.append((played, steps))
+                found.append(self.play(weights, jax.random.fold_in(key, i), task, hyper))
                 if i < self.config.inner_steps:
-                    weights = self.adapted(weights, played, hyper)
-            played = jax.tree.map(lambda *x: jnp.stack(x), *(played for played, _ in found))
-            return played, found[0][1], found[-1][1]
+                    weights = self.adapted(weights, found[-1][0], hyper)
+            played = jax.tree.map(lambda *x: jnp.stack(x), *(played for played, *_ in found))
+            return played, jnp.stack([total for _, total, _ in found]), found[-1][2]
 
-        played, before, after = jax.vmap(of_task)(jax.random.split(play_key, n), tasks)
+        played, totals, ends = jax.vmap(of_task)(jax.random.split(play_key, n), tasks)
         played = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), played)
-        flat = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1), after.ends)
-        first = before.ends
-        mean = jnp.sum(jnp.where(first.done, first.episode_return, 0)) / jnp.maximum(jnp.sum(first.done), 1)
+        flat = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1), ends)
         steps = (self.config.inner_steps + 1) * n * self.config.num_envs * self.config.num_steps
-        return state.replace(key=key, step=state.step + steps), Rollout(played, mean, flat)
+        return state.replace(key=key, step=state.step + steps), Rollout(played, totals.mean(0), flat)
 
     def objective(self, weights: Any, played: Any, hyper: Hyper) -> Array:
         """Of one task, the adapted policy's `surrogate`; `played` has leaves (K + 1, T, N, ...)."""
@@ -248,7 +248,8 @@ class MAML:
         flat, optimizer, norm = self.optimizer.descend(
             flat, state.optimizer, grads, hyper.learning_rate, hyper.max_grad_norm
         )
-        metrics = {**rollout.ends.metrics(), "loss": value, "grad_norm": norm, "first_return": rollout.first_return}
+        metrics = {**rollout.ends.metrics(), "loss": value, "grad_norm": norm}
+        metrics |= {"return_before": rollout.returns[0], "return_after": rollout.returns[-1]}
         return state.replace(weights=unravel(flat), optimizer=optimizer), metrics
 
     def policy(self, state: Any) -> Any:
@@ -265,14 +266,14 @@ class MAML:
 def adapt(algo: Algorithm, weights: Any, key: Array, task: Any, hyper: Any, steps: int = 1) -> tuple[Any, Array]:
     """`(weights, returns (steps + 1,))` after inner steps on a task: mean returns before each and after the last.
 
-    `task` are params of the environment, `hyper` the algorithm's settings (`state.hyper`). Pure: jit and vmap it.
+    A return is of one episode, as far as `num_steps` steps go. `task` are params of the environment, `hyper` the
+    algorithm's settings (`state.hyper`). Pure: jit and vmap it.
     """
     learner: Any = algo.policy
     learner, returns = learner.__self__, []
     for i in range(steps + 1):
-        played, taken = learner.play(weights, jax.random.fold_in(key, i), task, hyper)
-        ends = taken.ends
-        returns.append(jnp.sum(jnp.where(ends.done, ends.episode_return, 0)) / jnp.maximum(jnp.sum(ends.done), 1))
+        played, total, _ = learner.play(weights, jax.random.fold_in(key, i), task, hyper)
+        returns.append(total)
         weights = learner.adapted(weights, played, hyper) if i < steps else weights
     return weights, jnp.stack(returns)
 

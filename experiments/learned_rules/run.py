@@ -4,7 +4,7 @@
     python experiments/learned_rules/run.py regret [--rule lpg-cpu-1] [--levels 256]
     python experiments/learned_rules/run.py faults [--updates 500] [--seeds 2]
 
-Each writes its part of results.json beside this file; `picture.py` makes the figures and the page of it.
+Each writes its part of results.json beside this file, and `lives` the picture.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import matplotlib
 import numpy as np
 from scipy.stats import spearmanr
 
@@ -22,8 +23,12 @@ from jaxrl.algos.curricula import dr
 from jaxrl.algos.meta import lpg, training
 from jaxrl.envs.grid.grid_world.grid_world import optimal_value
 from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.statistics import bootstrap_interval
 from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
 from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, final_return, learner, life, policy_gradient
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
@@ -79,6 +84,27 @@ def lives(args: argparse.Namespace) -> None:
             found["rules"].setdefault(name, {})[str(lifetime)] = row
             print(name, lifetime, f"{got.mean():.3f}", pair, flush=True)
             save("lives", found)
+    draw(found)
+
+
+def draw(found: dict) -> None:
+    """Final returns by the length of a life, and the best that there is."""
+    figure, ax = plt.subplots(figsize=(5, 3.5))
+    for name, rows in found["rules"].items():
+        returns = np.array([row["returns"] for row in rows.values()])
+        x = [int(life) for life in rows]
+        ax.plot(x, returns.mean(1), marker="o", label=name)
+    ax.axhline(found["optimal"], color="k", ls="--", lw=0.8, label="best policy")
+    ax.set(xscale="log", xlabel="updates of a life", ylabel="final return", title=f"{found['levels']} levels")
+    ax.legend(frameon=False, loc=(0.5, 0.36))
+    figure.tight_layout()
+    figure.savefig(HERE / "lives.png", dpi=110)
+    for name, rows in found["rules"].items():
+        for length, row in rows.items():
+            apart = np.array(row["returns"]) - np.array(found["rules"]["a2c"][length]["returns"])
+            low, high = bootstrap_interval(apart, np.mean)
+            mean = f"{np.mean(row['returns']):.3f} | {apart.mean():+.3f} ({low:+.3f} to {high:+.3f})"
+            print(f"| {name} | {length} | {mean} |")
 
 
 def regret(args: argparse.Namespace) -> None:

@@ -100,13 +100,13 @@ def test_the_gradient_is_that_of_the_adapted_return(first_order):
     assert np.abs(found - other).max() > 0.05  # the Hessian matters here
 
 
-def test_the_baseline_is_a_fit_and_time_is_counted():
+def test_the_baseline_is_a_fit_and_first_episodes_count():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(6, 4, 3))
     fitted = maml.linear_baseline(jnp.asarray(x), jnp.asarray(x @ [1.0, -2.0, 0.5]), 0.0)
     np.testing.assert_allclose(fitted, x @ [1.0, -2.0, 0.5], atol=1e-4)
     done = jnp.array([[0, 1], [1, 0], [0, 0]], bool)
-    np.testing.assert_array_equal(maml.ages(done), [[0, 0], [1, 0], [0, 1]])
+    np.testing.assert_array_equal(maml.first_episodes(done), [[1, 1], [1, 0], [0, 0]])
 
 
 def test_pairs_and_ranks():
@@ -117,6 +117,41 @@ def test_pairs_and_ranks():
     slope = jnp.array([1.0, -2.0, 0.5])
     fitness = jnp.stack([noise @ slope, -noise @ slope], 1) * 0.1
     np.testing.assert_allclose(es_maml.pairs_gradient(noise, fitness, 0.1), slope, atol=0.06)
+
+
+def test_what_is_played_gives_that_gradient_and_pairs_do_too():
+    """Sampled pulls, a fitted baseline, advantages divided by their deviation: the closed form, in those units."""
+    config = maml.Config(num_tasks=1, num_envs=100_000, num_steps=1, hidden=())
+    algo = maml.make(Pull(), config, task_fn=lambda key, params: params)
+    logits, alpha = jnp.array([0.2, -0.1, 0.3]), 1.0
+
+    def deviation(logits):
+        p = jax.nn.softmax(logits)
+        return jnp.sqrt(p @ (PAY - p @ PAY) ** 2)
+
+    @jax.jit
+    def run(key):
+        state = algo.init(key, maml.Hyper(inner_learning_rate=alpha))
+        network = {"params": {"Dense_0": {"kernel": jnp.zeros((1, 3)), "bias": logits}}}
+        state, rollout = algo.collect(state.replace(weights={"network": network}))
+        played = jax.tree.map(lambda x: x[:, 0], rollout.played)
+        found = jax.grad(algo.learn.__self__.objective)(state.weights, played, state.hyper)
+        scaled = 2 * alpha / deviation(logits)
+        step = jax.grad(lambda x: jax.nn.softmax(x) @ PAY)(logits)
+        expected = -jax.grad(exact)(logits, scaled, False) / deviation(logits + scaled * step)
+
+        def smoothed(key):
+            noise = jax.random.normal(key, (20_000, 3))
+            both = [jax.vmap(lambda e, s=s: exact(logits + s * 0.05 * e, scaled, False))(noise) for s in (1, -1)]
+            return es_maml.pairs_gradient(noise, jnp.stack(both, 1), 0.05)
+
+        pairs = smoothed(key), jax.grad(exact)(logits, scaled, False)
+        return found["network"]["params"]["Dense_0"]["bias"], expected, pairs, rollout.returns
+
+    found, expected, pairs, returns = run(KEY)
+    np.testing.assert_allclose(found, expected, atol=0.02)
+    np.testing.assert_allclose(*pairs, atol=0.01)
+    assert returns[1] > returns[0] + 0.2
 
 
 @pytest.mark.slow

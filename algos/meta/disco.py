@@ -19,15 +19,14 @@ paper. `load(path)` reads it, `Config(weights=path)` trains by it, and without o
 
 Deviations from disco_rl at commit 9059a29, whose numbers are in `tests/golden/disco.npz`: there a state in which an
 episode ended takes a step of its own, which is masked; here it is the successor of the last step, and no step is lost.
+As there, an episode that was cut short has ended: the rule has one input for both, and q no value beyond either.
 Its running average of temporal differences is left out, as nothing reads it. Results: `experiments/disco/`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import io
 import math
-import zipfile
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -48,7 +47,7 @@ from jaxrl.algorithm import (
     starting_values,
 )
 from jaxrl.environment import Environment, pytree, split_observation
-from jaxrl.meta.stored import RuleFileError
+from jaxrl.meta.stored import RuleFileError, arrays_of
 from jaxrl.nn.distributions import Categorical, of_space
 from jaxrl.nn.networks import MLP, Dense, encode
 from jaxrl.nn.optim import polyak
@@ -138,11 +137,7 @@ def load(path: str | Path, config: RuleConfig = RuleConfig()) -> Weights:
             f"{path}: there is no such file. Disco103 is disco_rl/update_rules/weights/disco_103.npz of "
             "github.com/google-deepmind/disco_rl."
         )
-    try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise RuleFileError(f"{path}: it is no file of weights ({type(error).__name__}: {error}).") from None
+    arrays = arrays_of(path)
     wanted = shapes(config)
     if strange := sorted(set(arrays) ^ set(wanted)):
         raise RuleFileError(f"{path}: it is no DiscoRL rule: {strange[0]} is {_which(strange[0] in arrays)}.")

@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import io
 import json
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,6 +53,22 @@ def save(path: str | Path, kind: str, config: Any, weights: Any, provenance: dic
     np.savez_compressed(path, allow_pickle=False, about=np.array(about), **leaves)
 
 
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of an npz file, by name.
+
+    Raises RuleFileError for a file that is missing, damaged, pickled or of another format.
+    """
+    if not path.exists():
+        raise RuleFileError(f"{path}: there is no such file.")
+    try:
+        # Of bytes: numpy leaves a file open that it cannot read.
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    # Damage shows as whatever zipfile, zlib or numpy stumble over: a dozen kinds of error, from no common class.
+    except Exception as error:
+        raise RuleFileError(f"{path}: it is no stored rule ({type(error).__name__}: {error}).") from None
+
+
 def load(name: str | Path, kinds: Mapping[str, tuple[type, Callable[[Any], UpdateRule]]]) -> Stored:
     """A rule by its name in the library, or by the path of its file.
 
@@ -71,14 +86,10 @@ def load(name: str | Path, kinds: Mapping[str, tuple[type, Callable[[Any], Updat
             raise RuleFileError(
                 f"{name}: no rule of this name comes with jaxrl ({', '.join(names()) or 'none'}).{hint}"
             )
-    if not path.exists():
-        raise RuleFileError(f"{path}: there is no such file.")
+    arrays = arrays_of(path)
     try:
-        # Of bytes: numpy leaves a file open that it cannot read.
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            about = json.loads(str(file["about"]))
-            arrays = {key: file[key] for key in file.files if key != "about"}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        about = json.loads(str(arrays.pop("about")))
+    except (KeyError, ValueError) as error:
         raise RuleFileError(f"{path}: it is no stored rule ({type(error).__name__}: {error}).") from None
     if about.get("kind") not in kinds:
         raise RuleFileError(

@@ -17,6 +17,7 @@ from jaxrl.testing.probes import DelayedReward, ObservationActionReward
 from tests.golden.make_disco import SMALL, SMALL_BINS, SMALL_MAX, inputs
 
 KEY = jax.random.key(0)
+TWO_HOT = 2e-5  # 1e-5 over the distance of bins, 0.8 in the small rule's case
 TINY = Config(
     num_envs=2,
     num_steps=4,
@@ -64,11 +65,14 @@ def two_updates(weights, config, made, bins, max_value):
 
 
 def agree(found, expected, tolerance):
-    """Targets to rounding; the reference's two-hot targets of q add 1e-5 to a denominator, which losses show."""
+    """By an array's largest number, as some have no other scale: gradients are 1e-4 and less.
+
+    The reference's two-hot targets of q add 1e-5 to a denominator, which losses and their gradients show.
+    """
     assert set(found) == set(expected)
     for name, x in expected.items():
-        near = max(tolerance, 1e-5) if name.endswith(("loss", "grad/q")) else tolerance
-        np.testing.assert_allclose(found[name][..., : x.shape[-1]], x, near, near, err_msg=name)
+        near = max(tolerance, TWO_HOT) if name.endswith(("loss", "grad/q")) else tolerance
+        np.testing.assert_allclose(found[name][..., : x.shape[-1]], x, 0, near * np.abs(x).max(), err_msg=name)
 
 
 def test_a_small_rule_says_what_the_reference_says():
@@ -90,9 +94,9 @@ def test_disco103_says_what_the_reference_says():
     with jax.enable_x64(True):
         weights = disco.load(os.environ["JAXRL_DISCO_WEIGHTS"])
         weights = {name: x.astype(jnp.float64) for name, x in weights.items()}
-        agree(jax.jit(lambda w: two_updates(w, RuleConfig(), made, 601, 300.0))(weights), expected, 1e-8)
+        agree(jax.jit(lambda w: two_updates(w, RuleConfig(), made, 601, 300.0))(weights), expected, 1e-10)
     single = disco.load(os.environ["JAXRL_DISCO_WEIGHTS"])
-    agree(jax.jit(lambda w: two_updates(w, RuleConfig(), made, 601, 300.0))(single), expected, 2e-3)
+    agree(jax.jit(lambda w: two_updates(w, RuleConfig(), made, 601, 300.0))(single), expected, 2e-5)
 
 
 def test_the_published_sizes():
@@ -112,11 +116,26 @@ def test_weights_as_a_file(tmp_path):
         disco.load(tmp_path / "none.npz")
     damaged = tmp_path / "damaged.npz"
     damaged.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(RuleFileError, match="it is no file of weights"):
+    with pytest.raises(RuleFileError, match="it is no stored rule"):
         disco.load(damaged, sizes)
+    rng, refused = np.random.default_rng(0), 0
+    for _ in range(100):
+        content = np.frombuffer(path.read_bytes(), np.uint8).copy()
+        content[rng.integers(len(content), size=3)] ^= rng.integers(1, 256, 3).astype(np.uint8)
+        damaged.write_bytes(content.tobytes())
+        try:
+            # What is damaged may be a date.
+            back = disco.load(damaged, sizes)
+            assert all((back[name] == x).all() for name, x in weights.items())
+        except RuleFileError:
+            refused += 1
+    assert refused > 50
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(RuleFileError, match="it is no stored rule"):
+        disco.load(tmp_path / "one.npy", sizes)
     pickled = tmp_path / "pickled.npz"
     pickled.write_bytes(pickle.dumps(1))
-    with pytest.raises(RuleFileError, match="it is no file of weights"):
+    with pytest.raises(RuleFileError, match="it is no stored rule"):
         disco.load(pickled, sizes)
     np.savez(tmp_path / "object.npz", **{name: np.asarray(x) for name, x in list(weights.items())[1:]})
     with pytest.raises(RuleFileError, match="it is no DiscoRL rule: .* is missing"):

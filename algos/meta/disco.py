@@ -395,7 +395,7 @@ class Config:
     num_bins: int = 601  # of q
     max_value: float = 300.0  # squashed, of the last bin
     predictions: int = 600  # of y and z
-    features: int = 256  # of the rule's networks, as the four below; see RuleConfig
+    features: int = 256  # of the rule's networks, as the one below; see RuleConfig
     memory: int = 128
     weights: str = ""  # file of the rule; "": those of Hyper, else ones that have learned nothing
 

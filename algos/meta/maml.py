@@ -165,8 +165,8 @@ class MAML:
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> MAMLState:
         hyper, env_params = starting_values(self.hyper, self.venv, hyper, env_params)
-        key, weights_key, reset_key = jax.random.split(key, 3)
-        obs, _ = self.venv.reset(reset_key, self.task_fn(reset_key, env_params))
+        key, weights_key, task_key, reset_key = jax.random.split(key, 4)
+        obs, _ = self.venv.reset(reset_key, self.task_fn(task_key, env_params))
         weights: Any = {"network": self.network.init(weights_key, encode(self.observation_space, obs))}
         if isinstance(self.action_space, Box):
             weights["log_std"] = jnp.zeros(num_outputs(self.action_space))

@@ -104,9 +104,8 @@ def test_what_is_left_is_loaded_whatever_its_kind(rule, tmp_path):
     state = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), state.replace(key=(), agents=(), batch=()))
     training.leave(config, state, tmp_path, {"recipe": {"config": dataclasses.asdict(config)}})
     found = training.load(tmp_path)
-    assert found.rule.name.removesuffix("_rule") == rule and jax.tree.structure(found.weights) == jax.tree.structure(
-        state.weights
-    )
+    assert found.rule.name.removesuffix("_rule") == rule
+    assert jax.tree.structure(found.weights) == jax.tree.structure(state.weights)
     assert training.config_of(found.provenance["recipe"]) == config
 
 

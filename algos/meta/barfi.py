@@ -7,7 +7,8 @@ NeurIPS, arXiv:2310.19007. A policy learns by
 
 and phi is learned so that it does well at the task (two levels):
 
-    inner: theta(phi) is where Delta = E_memory[sum_t grad log pi(a_t|s_t) sum_j>=t gamma_phi^(j-t) (r_phi - c log pi)] = 0
+    inner: theta(phi) is a root of Delta = E_memory[sum_t grad log pi(a_t|s_t) G_t],
+           G_t = sum_j>=t gamma_phi^(j-t) (r_phi(s_j, a_j) - c log pi(a_j|s_j))
     outer: phi ascends J(theta(phi)) - discount_penalty gamma_phi, J the primary return:
            dJ/dphi = -(dJ/dtheta) H^-1 dDelta/dphi, H = dDelta/dtheta,
            -H^-1 = b sum_k (I + b H)^k, of which `neumann_terms` + 1 terms are kept (b is `neumann_step`)
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -296,9 +297,7 @@ class _BARFI:
             return -jnp.mean(self.log_prob(policy, played) * advantage)
 
         loss, slope = jax.value_and_grad(lost)(policy)
-        ascent = self.implicit_gradient(
-            policy, phi, jax.tree.map(jnp.negative, slope), self.remembered(state), hyper
-        )
+        ascent = self.implicit_gradient(policy, phi, jax.tree.map(jnp.negative, slope), self.remembered(state), hyper)
         gamma = jax.nn.sigmoid(phi["discount"])
         ascent["discount"] -= hyper.discount_penalty * gamma * (1 - gamma)
         flat, unravel = ravel_pytree(phi)

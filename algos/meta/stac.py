@@ -73,15 +73,7 @@ class Hyper(a2c.Hyper):
 
 
 @pytree
-class STACState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
-    weights: Any
-    optimizer: OptimizerState
+class STACState(a2c.A2CState):
     eta: dict[str, jax.Array]  # unbounded, of what is tuned
     eta_optimizer: OptimizerState
     before: Any  # the weights before the last update
@@ -126,30 +118,22 @@ class _STAC:
         inner = self.a2c.init(key, own, env_params)
         eta = {n: logit(getattr(hyper, n) if n in SHARES else 1 / hyper.headroom) for n in self.config.tuned}
         size = ravel_pytree(inner.weights)[0]
+        kept = {field.name: getattr(inner, field.name) for field in dataclasses.fields(inner)}
         return STACState(
-            key=inner.key,
-            hyper=hyper,
-            env_params=inner.env_params,
-            env_state=inner.env_state,
-            obs=inner.obs,
-            step=inner.step,
-            weights=inner.weights,
-            optimizer=inner.optimizer,
+            **{**kept, "hyper": hyper},
             eta=eta,
             eta_optimizer=self.eta_optimizer.init(eta, hyper.meta_learning_rate),
             before=inner.weights,
             sensitivity={name: jnp.zeros_like(size) for name in eta},
         )
 
-    def collect(self, state: STACState) -> tuple[STACState, a2c.Rollout]:
+    def collect(self, state: STACState) -> tuple[Any, a2c.Rollout]:
         return self.a2c.collect(state)
 
     def loss(self, weights: Any, rollout: a2c.Rollout, given: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
         """A2C's loss of a rollout at these settings."""
         ends = rollout.terminated, rollout.truncated
-        advantage = gae(
-            rollout.reward, rollout.value, rollout.next_value, *ends, given["gamma"], given["gae_lambda"]
-        )
+        advantage = gae(rollout.reward, rollout.value, rollout.next_value, *ends, given["gamma"], given["gae_lambda"])
         batch = a2c.Batch(rollout.obs, rollout.action, advantage, advantage + rollout.value)
         steps = self.config.num_steps * self.config.num_envs
         batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)

@@ -233,7 +233,8 @@ class _BARFI:
             "policy": self.optimizer.init(weights["policy"], hyper.learning_rate),
             "phi": self.optimizer.init(phi, hyper.reward_learning_rate),
         }
-        state = BARFIState(key, hyper, env_params, env_state, obs, jnp.int32(0), weights, optimizer, (), jnp.int32(0))
+        zero, none = jnp.int32(0), Played((), *[jnp.zeros(0)] * 4)
+        state = BARFIState(key, hyper, env_params, env_state, obs, zero, weights, optimizer, none, zero)
         kind = jax.eval_shape(lambda s: self.collect(s)[1].played, state)
         memory = jax.tree.map(lambda x: jnp.zeros((self.config.num_rollouts, *x.shape), x.dtype), kind)
         return state.replace(memory=memory)

@@ -74,6 +74,7 @@ class Hyper(a2c.Hyper):
 
 @pytree
 class STACState(a2c.A2CState):
+    hyper: Hyper
     eta: dict[str, jax.Array]  # unbounded, of what is tuned
     eta_optimizer: OptimizerState
     before: Any  # the weights before the last update

@@ -107,29 +107,29 @@ class Shaped(Environment):
         return self.env.action_space(params)
 
 
-TABLE = barfi.Config(num_envs=16, num_steps=40, hidden=(), reward_hidden=())
+TABLE = barfi.Config(num_envs=16, num_steps=40, num_rollouts=2, inner_steps=10, hidden=(), reward_hidden=())
 NETWORK = barfi.Config(num_envs=8, num_steps=200, num_rollouts=2, inner_steps=10)
 TASKS = {  # environment, settings, hint, updates, learning rate of the policy
-    "grid, misled": (Grid(), TABLE, lambda obs, action, _: 0.2 * (obs == DECOY), 150, 0.05),
+    "grid, misled": (Grid(), TABLE, lambda obs, action, _: 0.2 * (obs == DECOY), 100, 0.05),
     "CartPole, misled": (
         jaxrl.make("CartPole-v1")[0],
         NETWORK,
         lambda obs, action, _: -3.0 * (jnp.abs(obs[2]) < 0.1),
-        60,
+        50,
         5e-3,
     ),
     "MountainCar, misled": (
         jaxrl.make("MountainCar-v0")[0],
         NETWORK,
         lambda obs, action, _: 50 * jnp.abs(obs[1]),
-        60,
+        50,
         5e-3,
     ),
     "MountainCar, helped": (
         jaxrl.make("MountainCar-v0")[0],
         NETWORK,
         lambda obs, action, _: 0.5 * (action - 1) * jnp.sign(obs[1]),
-        60,
+        50,
         5e-3,
     ),
 }
@@ -156,10 +156,12 @@ def trained(env, config, hint, updates, methods, learning_rate):
 
 
 def draw(found):
-    figure, axes = plt.subplots(1, len(found), figsize=(3.4 * len(found), 3.2))
+    figure, axes = plt.subplots(1, len(found), figsize=(3.4 * len(found), 3.2), squeeze=False)
+    axes = axes[0]
     for ax, (task, row) in zip(axes, found.items(), strict=True):
         for method in METHODS:
-            ax.plot(row[method]["curve"], label=method)
+            if row[method]["curve"]:  # of the potential, returns in training are of the shaped task
+                ax.plot(row[method]["curve"], label=method)
         ax.set(title=task, xlabel="rollouts")
     axes[0].set_ylabel("the task's return while learning, mean of seeds")
     axes[0].legend(frameon=False)

@@ -66,8 +66,9 @@ def draw(found):
         top.set(title=task, ylabel="return at the end")
         top.set_xticks(range(len(STARTS)), list(STARTS), rotation=20, fontsize=8)
         for start in ("good", "gamma 0.5", "gamma 0"):
-            bottom.plot(row[start]["STAC, good outer"]["gamma"], label=start)
-        bottom.set(xlabel="hundredths of training", ylabel="gamma of STAC, good outer")
+            gamma = row[start]["STAC, good outer"]["gamma"]
+            bottom.plot(np.linspace(0, 1, len(gamma)), gamma, label=start)
+        bottom.set(xlabel="share of training", ylabel="gamma of STAC, good outer")
     axes[0, 0].legend(frameon=False, fontsize=8)
     axes[1, 0].legend(frameon=False, fontsize=8)
     figure.tight_layout()

@@ -1,4 +1,4 @@
-"""BARFI: its implicit gradient against finite differences of solved inner levels, and a hint that misleads."""
+"""BARFI: its implicit gradient against finite differences of solved inner levels."""
 
 import jax
 import jax.numpy as jnp
@@ -96,27 +96,6 @@ def test_empty_places_of_the_memory_count_for_nothing():
     for x, y in zip(jax.tree.leaves(of_memory), jax.tree.leaves(of_rollout), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-2)  # of a nearly singular fit in float32
     assert max(np.abs(x).max() for x in jax.tree.leaves(of_rollout)) > 1e-3
-
-
-def wrong(obs, action, next_obs):
-    """Pays 3 for the action that the task punishes by 1."""
-    return 3.0 * ((action == 1) != (obs[0] > 0))
-
-
-@pytest.mark.slow
-@pytest.mark.light
-def test_a_hint_that_misleads_the_sum_does_not_mislead_barfi():
-    config = barfi.Config(num_envs=16, num_steps=8, hidden=(), reward_hidden=())
-    algo = barfi.make(PROBE, config, wrong)
-
-    def chosen(rate):
-        hyper = barfi.Hyper(learning_rate=0.05, reward_learning_rate=rate)
-        state, metrics = jaxrl.train(algo, KEY, 200 * algo.steps_per_update, hyper)
-        return algo.act(algo.policy(state), KEY, jnp.array([[-1.0], [1.0]]), greedy=True)[0], metrics
-
-    actions, metrics = jax.jit(jax.vmap(chosen))(jnp.array([0.0, 0.05]))
-    assert actions.tolist() == [[1, 0], [0, 1]]
-    assert metrics["auxiliary_weight"][0, -1] == 1 and metrics["auxiliary_weight"][1, -1] < 0.5
 
 
 def test_what_is_refused():

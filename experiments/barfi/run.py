@@ -156,14 +156,14 @@ def trained(env, config, hint, updates, methods, learning_rate):
 
 
 def draw(found):
-    figure, axes = plt.subplots(1, len(found), figsize=(3.4 * len(found), 3.2), squeeze=False)
+    figure, axes = plt.subplots(1, len(found), figsize=(3.8 * len(found), 3.4), squeeze=False)
     axes = axes[0]
     for ax, (task, row) in zip(axes, found.items(), strict=True):
         for method in METHODS:
             if row[method]["curve"]:  # of the potential, returns in training are of the shaped task
                 ax.plot(row[method]["curve"], label=method)
         ax.set(title=task, xlabel="rollouts")
-    axes[0].set_ylabel("the task's return while learning, mean of seeds")
+    axes[0].set_ylabel("the task's return, mean of seeds")
     axes[0].legend(frameon=False)
     figure.tight_layout()
     figure.savefig(HERE / "results.png", dpi=90)

@@ -84,7 +84,6 @@ class Config(Common):
     num_updates: int = 5  # of each agent that the gradient goes through
     at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
     remat: bool = True  # less memory, for a fourth more time
-    keep_products: bool = False  # with remat: half of that memory, for most of that time
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,8 +91,7 @@ class Config(Common):
 
     @property
     def meta(self) -> MetaConfig:
-        memory = {"at_once": self.at_once, "remat": self.remat, "keep_products": self.keep_products}
-        return MetaConfig(self.num_agents, self.num_updates, **memory)
+        return MetaConfig(self.num_agents, self.num_updates, at_once=self.at_once, remat=self.remat)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,7 +31,6 @@ from jaxrl.math import rarely
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, Body, Rollout, agent, agent_parts
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nn.distributions import Categorical
-from jaxrl.nn.networks import RECURRENT_PRODUCT
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, successor_values
@@ -49,7 +48,6 @@ class MetaConfig:
     at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
     held_inputs: bool = False  # hold fixed what agents give to the rule, as GROOVE's code: not J's gradient
     remat: bool = True  # keep only rollouts and what lies between updates, and compute these again on the way back
-    keep_products: bool = False  # of `remat`: keep the products of the rule's recurrent cell, too
     judged_at_once: int = 8  # lives that are over are judged in groups of so many: antagonists live only for these
     optimizer: str = "adam"  # of the rule
 
@@ -293,9 +291,7 @@ class Learner:
             critic, seen = jax.lax.stop_gradient((judge_after, {name: metrics[name] for name in OF_EPISODES}))
             return Agents(after, *critic), (weighed, seen)
 
-        if self.config.remat:
-            kept_too = (RECURRENT_PRODUCT,) if self.config.keep_products else ()
-            learn_from = jax.checkpoint(learn_from, policy=jax.checkpoint_policies.save_only_these_names(*kept_too))
+        learn_from = jax.checkpoint(learn_from) if self.config.remat else learn_from
 
         def one(agent: Agents, _: None) -> tuple[Agents, Any]:
             acting, rollout = jax.lax.stop_gradient(self.parts.collect(jax.lax.stop_gradient(agent.state)))
@@ -377,9 +373,9 @@ class Learner:
         own, other = found[:, 0], found[:, 1]
         score = jnp.where(over, own if self.opponent is None else other - own, -jnp.inf)
         zero = jnp.zeros_like(own)
-        lived = agents.state.updates
+        updates = agents.state.updates
         best = jnp.where(over, jnp.maximum(state.batch.max_return, own), -jnp.inf)
-        outcomes = Outcomes(own, jnp.where(over, lived, zero), zero, score, best, over.astype(jnp.int32))
+        outcomes = Outcomes(own, jnp.where(over, updates, zero), zero, score, best, over.astype(jnp.int32))
 
         def begun() -> Any:
             cstate = self.curriculum.update(update_key, told(state.curriculum, hyper), state.batch, outcomes)

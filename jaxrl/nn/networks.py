@@ -14,7 +14,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
@@ -205,10 +204,6 @@ def _recurrent_bias(cell: str) -> Callable[..., Array]:
     return init
 
 
-RECURRENT_PRODUCT = "recurrent_product"
-"""The name of each step's product for policies of `jax.checkpoint`: most of what it costs to compute a sequence again."""
-
-
 # Gradients of a sequence are written out: what XLA makes of the derivative of a scan adds up the recurrent matrix's
 # gradient step by step and computes each gate several times. With one product after the scan, and with the gates kept,
 # an LSTM of 256 on 256 x 32 steps takes three quarters of the time. They can be differentiated again, in reverse only.
@@ -234,7 +229,7 @@ def _gru_forward(h: Any, projected: Any, recurrent: Any, bias: Any, start: Any) 
         x, start = inputs
         h = jnp.where(start[..., None], 0, h)
         xr, xz, xn = jnp.split(x + bias[: x.shape[-1]], 3, -1)
-        hr, hz, hn = jnp.split(checkpoint_name(h @ recurrent, RECURRENT_PRODUCT), 3, -1)
+        hr, hz, hn = jnp.split(h @ recurrent, 3, -1)
         r, z, hn = nn.sigmoid(xr + hr), nn.sigmoid(xz + hz), hn + bias[x.shape[-1] :]
         n = jnp.tanh(xn + r * hn)
         new = n + z * (h - n)
@@ -286,7 +281,7 @@ def _lstm_forward(carry: Any, projected: Any, recurrent: Any, bias: Any, start: 
     def step(carry, inputs):
         x, start = inputs
         h, c = (jnp.where(start[..., None], 0, v) for v in carry)
-        i, f, g, o = jnp.split(x + checkpoint_name(h @ recurrent, RECURRENT_PRODUCT) + bias, 4, -1)
+        i, f, g, o = jnp.split(x + h @ recurrent + bias, 4, -1)
         i, f, g, o = nn.sigmoid(i), nn.sigmoid(f), jnp.tanh(g), nn.sigmoid(o)
         new = f * c + i * g
         out = jnp.tanh(new)

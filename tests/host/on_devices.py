@@ -105,7 +105,7 @@ def on_both(algo):
         carry = program.start()
         program.compile(carry)
         states.append(program.call(carry, 0, 3)[0][0])
-    return furthest(*states), states[1].obs.sharding.num_devices
+    return furthest(*states), states[1].step.sharding.num_devices
 
 
 def small(name):

@@ -2,8 +2,8 @@
 
     python experiments/maml/by_hand.py
 
-Rods that a positive action turns to the left are held a little left of the top, the others as far right of it: on either
-side the policy is the mirror image of the other, and a rod on the wrong side is driven around. Prints the mean return
+Rods that a positive action turns to the left are held a little left of the top, the others as far right of it: on one
+side the policy is the mirror image of the other, and a rod on its wrong side is driven around. Prints the mean return
 and the last angle [rad] by gear.
 """
 

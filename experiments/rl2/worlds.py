@@ -164,7 +164,7 @@ def report(results: dict) -> None:
         both = [results.get(f"{name}, {seen} seen", {}).get("of rulesets") for name in ("RL^2", "feed-forward")]
         if all(both):
             print("RL^2 has {:+.3f} ({:+.3f} to {:+.3f}) more, paired by ruleset".format(*row(np.subtract(*both))))
-    left.set(xlabel="trial", ylabel="return", title="rulesets held out")
+    left.set(xlabel="trial", ylabel="return", title="rulesets held out", ylim=(0, 0.9), xticks=(1, 2, 3, 4))
     right.set(xlabel="steps trained [million]", ylabel="return a trial", title="rulesets learnt on")
     for ax in (left, right):
         ax.legend(frameon=False, fontsize=7)

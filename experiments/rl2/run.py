@@ -130,7 +130,8 @@ def main() -> None:
     args = parser.parse_args()
     found = bandits(args)
     where = {"date": time.strftime("%Y-%m-%d"), "where": environment_of_run()}
-    RESULTS.write_text(json.dumps({**found, **where}, indent=1) + "\n")
+    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}  # what worlds.py found stays
+    RESULTS.write_text(json.dumps({**before, **found, **where}, indent=1) + "\n")
     draw(found)
 
 

@@ -163,13 +163,15 @@ def draw(found: dict[str, Any]) -> None:
         ax.set_title(name, fontsize=9)
         ax.set_xticks(range(len(row["rules"])), [Path(rule).name for rule in row["rules"]], fontsize=7, rotation=20)
         ax.margins(x=0.2)
+    for ax in axes.ravel()[len(found["tasks"]) :]:
+        ax.axis("off")
     figure.tight_layout()
     figure.savefig(Path(__file__).parent / "transfer.png", dpi=100)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rules", nargs="+", default=["lpg-cpu-1"], help="LPG's: names, files or folders of runs")
+    parser.add_argument("--rules", nargs="+", default=["lpg-cpu-1"], help="names, files or folders of runs")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     args = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -187,7 +189,9 @@ def main() -> None:
                 weights = fresh_weights(rule, jax.random.key(0))
             else:
                 stored = training.load(given)
-                rule, weights = lpg.rule(stored.config), stored.weights
+                # Not stored.rule: rules of equal networks are one object, and so share their programs.
+                mine = isinstance(stored.config, lpg.RuleConfig)
+                rule, weights = lpg.rule(stored.config) if mine else stored.rule, stored.weights
             got = row["rules"][label] = taught(rule, weights, name)
             got["cpu_seconds"] = round(time.process_time() - begin, 1)
             if task.settings and "best" not in row:

@@ -180,7 +180,7 @@ def faults(args: argparse.Namespace) -> None:
     for seed in range(args.seeds):
         for name, (policy_loss, critic_rate) in VARIANTS.items():
             begin, key = time.process_time(), jax.random.key(seed)
-            hyper = MetaHyper(learning_rate=1e-3, critic_learning_rate=critic_rate)
+            hyper = MetaHyper().replace(learning_rate=1e-3, critic_learning_rate=critic_rate)
             weights = teach[policy_loss](key, hyper)
             tried = [float(judged(weights, tuning, jnp.array(pair), key).mean()) for pair in RATES]
             pair = RATES[int(np.argmax(np.nan_to_num(tried, nan=-np.inf)))]

@@ -2,7 +2,7 @@
 
     python experiments/learned_rules/run.py lives [--rules lpg-cpu-1 ...] [--levels 64]
     python experiments/learned_rules/run.py regret [--rule lpg-cpu-1] [--levels 256]
-    python experiments/learned_rules/run.py faults [--updates 500] [--seeds 2]
+    python experiments/learned_rules/run.py faults [--updates 400] [--seeds 2]
 
 Each writes its part of results.json beside this file, and `lives` the picture.
 """
@@ -24,7 +24,7 @@ from jaxrl.algos.meta import lpg, training
 from jaxrl.envs.grid.grid_world.grid_world import optimal_value
 from jaxrl.host.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
-from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
+from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
 from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, final_return, learner, life, policy_gradient
 
 matplotlib.use("Agg")
@@ -44,13 +44,13 @@ def levels(seed: int, count: int):
     return env, jax.vmap(env.generate, (0, None))(jax.random.split(jax.random.key(seed), count), distribution)
 
 
-def returns_of(rule, env, params, rates, key, lifetime):
-    """Final return on each level of an agent that lived so many updates by a rule."""
-    algo = agent(rule, env, AgentConfig())
+def returns_of(rule, env, params, rates, key, lifetime, weights=None, config=TABULAR):
+    """Final return on each level of an agent that lived so many updates by a rule, with its own weights or these."""
+    algo = agent(rule, env, config)
 
     def one(level, key):
         start_key, end_key = jax.random.split(key)
-        hyper = AgentHyper(learning_rate=rates[0], critic_learning_rate=rates[1], lifetime=lifetime)
+        hyper = AgentHyper(weights, learning_rate=rates[0], critic_learning_rate=rates[1], lifetime=lifetime)
         return final_return(algo, life(algo, algo.init(start_key, hyper, level), lifetime), end_key)
 
     return jax.vmap(one)(params, jax.random.split(key, len(params.start)))
@@ -153,33 +153,48 @@ VARIANTS = {  # the loss that judges a policy, and the learning rate of the crit
 def faults(args: argparse.Namespace) -> None:
     """Rules learned with each of the two silent faults of GROOVE's released code, and what their agents get."""
     env, params = jaxrl.make("GridWorld-small-v0", observation="index")
-    network = lpg.RuleConfig(features=16)
+    rule, config = lpg.rule(lpg.RuleConfig(features=16)), AgentConfig(num_envs=args.workers)
+    _, tuning = levels(1, args.levels // 4)
     _, judging = levels(2, args.levels)
-    found = {"updates": args.updates, "seeds": args.seeds, "agents": args.agents, "levels": args.levels, "variants": {}}
-    for name, (policy_loss, critic_rate) in VARIANTS.items():
+    last = jnp.int32(100)
+
+    def teaching(policy_loss):
         algo = learner(
-            lpg.rule(network),
+            rule,
             env,
             dr.make(env.generate),
             MetaConfig(num_agents=args.agents, remat=False),
+            config,
             policy_loss=policy_loss,
-            lifetime_fn=training.Uniform(50, 250),
+            lifetime_fn=training.Uniform(10, 100),
         )
-        hyper = MetaHyper(learning_rate=1e-3, critic_learning_rate=critic_rate)
-        teach = jax.jit(
-            lambda key, algo=algo, hyper=hyper: jaxrl.train(algo, key, args.updates, hyper, params)[0].weights
-        )
-        rule = lpg.rule(network)
-        for seed in range(args.seeds):
-            weights = teach(jax.random.key(seed))
-            taught = rule._replace(init=lambda key, weights=weights: weights)
-            judged = jax.jit(
-                lambda params, key, rule=taught: returns_of(rule, env, params, (40.0, 4.0), key, jnp.int32(250))
-            )
-            got = np.asarray(judged(judging, jax.random.key(seed)))
-            found["variants"].setdefault(name, []).append(got.round(4).tolist())
-            print(name, seed, f"{got.mean():.3f}", flush=True)
+        return jax.jit(lambda key, hyper: jaxrl.train(algo, key, args.updates, hyper, params)[0].weights)
+
+    @jax.jit
+    def judged(weights, params, rates, key):
+        return returns_of(rule, env, params, rates, key, last, weights, config)
+
+    teach = {policy_loss: teaching(policy_loss) for policy_loss in (policy_gradient, broadcast)}
+    asked = {name: getattr(args, name) for name in ("updates", "seeds", "agents", "workers", "levels")}
+    found = {**asked, "variants": {}}
+    for seed in range(args.seeds):
+        for name, (policy_loss, critic_rate) in VARIANTS.items():
+            begin, key = time.process_time(), jax.random.key(seed)
+            hyper = MetaHyper().replace(learning_rate=1e-3, critic_learning_rate=critic_rate)
+            weights = teach[policy_loss](key, hyper)
+            tried = [float(judged(weights, tuning, jnp.array(pair), key).mean()) for pair in RATES]
+            pair = RATES[int(np.argmax(np.nan_to_num(tried, nan=-np.inf)))]
+            got = np.asarray(judged(weights, judging, jnp.array(pair), key))
+            row = {"returns": got.round(4).tolist(), "learning_rates": pair}
+            found["variants"].setdefault(name, []).append(row)
+            print(name, seed, f"{got.mean():.3f}", pair, f"{time.process_time() - begin:.0f} s", flush=True)
             save("faults", found)
+    intact = np.mean([row["returns"] for row in found["variants"]["as it should be"]], 0)
+    for name, rows in found["variants"].items():
+        returns = np.array([row["returns"] for row in rows])
+        apart = returns.mean(0) - intact
+        low, high = bootstrap_interval(apart, np.mean)
+        print(f"| {name} | {returns.mean(1).round(3)} | {apart.mean():+.3f} ({low:+.3f} to {high:+.3f}) |")
 
 
 def main() -> None:
@@ -191,6 +206,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=250, help="regret: of a life; faults: meta-updates")
     parser.add_argument("--seeds", type=int, default=2, help="faults")
     parser.add_argument("--agents", type=int, default=16, help="faults: that learn at once")
+    parser.add_argument("--workers", type=int, default=16, help="faults: environments of an agent")
     args = parser.parse_args()
     {"lives": lives, "regret": regret, "faults": faults}[args.part](args)
 

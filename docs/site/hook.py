@@ -9,6 +9,7 @@ here imports jaxrl: the reference is read from the sources.
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import posixpath
@@ -72,8 +73,10 @@ LINK = re.compile(
 
 
 def targets(text: str, path: str) -> Iterator[str]:
-    """The paths, from the root of the repository, to which a page's links lead."""
+    """The paths, from the root of the repository, to which a page's links and names lead."""
     for match in LINK.finditer(text):
+        if match["code"] and (to := definition(match["code"].strip("`"), path)):
+            yield to.partition(".md#")[0].removeprefix("source/")
         target = (match["target"] or "").partition("#")[0]
         if target and "://" not in target and not target.startswith("mailto:"):
             yield posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
@@ -84,6 +87,10 @@ def rewritten(text: str, path: str) -> str:
     here = posixpath.dirname(site_path(path))
 
     def place(match: re.Match[str]) -> str:
+        if match["code"]:
+            line, before = text[text.rfind("\n", 0, match.start()) + 1 :], text[match.start() - 1 : match.start()]
+            to = None if before == "[" or line.startswith("#") else definition(match["code"].strip("`"), path)
+            return f"[{match[0]}]({posixpath.relpath(to, here or '.')})" if to else match[0]
         target, hash, fragment = (match["target"] or "").partition("#")
         if not target or "://" in target or target.startswith("mailto:"):
             return match[0]
@@ -93,6 +100,38 @@ def rewritten(text: str, path: str) -> str:
         return f"]({posixpath.relpath(to, here or '.')}{hash}{fragment})"
 
     return LINK.sub(place, text)
+
+
+@functools.cache
+def definitions(file: str) -> dict[str, int]:
+    """The line of each function and class of a file's top level."""
+    kinds = ast.FunctionDef | ast.ClassDef
+    return {node.name: node.lineno for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, kinds)}
+
+
+@functools.cache
+def algorithms() -> dict[str, str]:
+    """Files of algorithms by the names of their modules."""
+    return {file.stem: str(file.relative_to(ROOT)) for file in ROOT.glob("algos/**/*.py") if file.stem[0] != "_"}
+
+
+def definition(code: str, path: str) -> str | None:
+    """The line in a listing where something is defined that a page calls by its name: `jaxrl.rollout.Ends`, and on the
+    page of an algorithm `td3.td_target`; None for other code.
+    """
+    named = re.fullmatch(r"([\w.]+)(\(.*\))?", code)
+    parts = named[1].split(".") if named else []
+    if parts[:1] == ["jaxrl"]:
+        at = next(
+            (n for n in range(len(parts) - 1, 1, -1) if (ROOT / "/".join(parts[:n])).with_suffix(".py").exists()), 0
+        )
+        file = f"{'/'.join(parts[:at])}.py".replace("jaxrl/algos/", "algos/").replace("jaxrl/envs/", "envs/")
+    elif path.startswith("docs/algos/") and parts[:1] and parts[0] in algorithms():
+        at, file = 1, algorithms()[parts[0]]
+    else:
+        return None
+    line = definitions(file).get(parts[at]) if 0 < at < len(parts) else None
+    return line and f"source/{file}.md#__codelineno-0-{line}"
 
 
 def in_table_cells(text: str) -> str:
@@ -172,7 +211,9 @@ def modules() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {part: [] for part in PARTS}
     for folder, inside, files in os.walk(ROOT / "jaxrl", followlinks=True):
         at = ".".join(Path(folder).relative_to(ROOT).parts)
-        inside[:] = [] if at == "jaxrl.envs" else sorted(name for name in inside if name.isidentifier() and name[0] != "_")
+        inside[:] = (
+            [] if at == "jaxrl.envs" else sorted(name for name in inside if name.isidentifier() and name[0] != "_")
+        )
         for file in sorted(files):
             name = file.removesuffix(".py")
             if not file.endswith(".py") or name == "__main__":
@@ -193,19 +234,16 @@ def reference_page(module: str) -> str:
 
 def how_to_cite(page: str) -> str:
     """The end of an algorithm's page: its papers, from `algos/settings.md`; "" for other pages."""
-    sections = re.split(r"^## ", (ROOT / "docs/algos/settings.md").read_text(), flags=re.M)[1:]
-    cited = [
-        f"- `{section.partition(chr(10))[0]}`: {papers[1]}"
-        for section in sections
-        if f"[The page]({page.removeprefix('algos/')})" in section and (papers := re.search(r"^Papers: (.+)$", section, re.M))
-    ]
+    cited = []
+    for section in re.split(r"^## ", (ROOT / "docs/algos/settings.md").read_text(), flags=re.M)[1:]:
+        papers = re.search(r"^Papers: (.+)$", section, re.M)
+        if papers and f"[The page]({page.removeprefix('algos/')})" in section:
+            cited.append(f"- `{section.splitlines()[0]}`: {papers[1]}")
     head = "\n\n## How to cite\n\nThe papers, and [jaxrl itself](../cite.md). [Every setting](settings.md).\n\n"
     return head + "\n".join(cited) if page.startswith("algos/") and cited else ""
 
 
 # ---- what mkdocs calls
-
-
 
 
 def on_config(config: Any) -> Any:

@@ -146,8 +146,8 @@ def page() -> str:
         "# Gallery",
         "",
         "Written by `python -m jaxrl.host.gallery`: a picture of every environment class, as the environment draws",
-        "itself, after some random actions where its first state shows little. Of what draws nothing there is an episode",
-        "of random actions: the reward, and the observation's first eight numbers. [Every id](ids.md).",
+        "itself, after some random actions where its first state shows little. Of what draws nothing there is an",
+        "episode of random actions: the reward, and the observation's first eight numbers. [Every id](ids.md).",
     ]
     for family, ids in shown().items():
         about = FAMILIES[family]
@@ -162,12 +162,16 @@ def main(argv: list[str] | None = None) -> int:
 
     from PIL import Image
 
-    parser = argparse.ArgumentParser(prog="python -m jaxrl.host.gallery", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m jaxrl.host.gallery", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("docs", type=Path, nargs="?", default=Path("docs"))
     parser.add_argument("--only", nargs="+", metavar="ID", help="draw these again")
     flags = parser.parse_args(argv)
     if not flags.docs.is_dir():
-        print(f"jaxrl.host.gallery: {flags.docs} is no folder; run it in the checkout, or name its docs.", file=sys.stderr)
+        print(
+            f"jaxrl.host.gallery: {flags.docs} is no folder; run it in the checkout, or name its docs.", file=sys.stderr
+        )
         return 2
     folder = flags.docs / "media" / "gallery"
     folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +179,10 @@ def main(argv: list[str] | None = None) -> int:
         for id in ids:
             if flags.only is None or id in flags.only:
                 file = folder / f"{id}.png"
-                Image.fromarray(picture(id, family)).quantize(48, dither=Image.Dither.NONE).save(file, optimize=True)
+                drawn = Image.fromarray(picture(id, family))
+                # The usual palette, of median cuts, has no room for the colour of what is small.
+                few = drawn.quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+                few.save(file, optimize=True)
                 print(file, flush=True)
     (flags.docs / "envs" / "gallery.md").write_text(page())
     return 0

@@ -1,8 +1,8 @@
 """The long tables of the documentation, written from the registry: ids, algorithms, curricula, settings.
 
-`python -m jaxrl.host.tables [DOCS]` writes `envs/ids.md`, `algos/index.md`, `algos/curricula.md` and `algos/settings.md`
-below DOCS (default `docs`); a test compares what is committed with what it would write. Spaces and limits are traced,
-not computed.
+`python -m jaxrl.host.tables [DOCS]` writes `envs/ids.md`, `algos/index.md`, `algos/curricula.md` and
+`algos/settings.md` below DOCS (default `docs`); a test compares what is committed with what it would write. Spaces and
+limits are traced, not computed.
 """
 
 from __future__ import annotations
@@ -257,13 +257,14 @@ def curricula_page() -> str:
 
 
 def settings_page() -> str:
-    """`docs/algos/settings.md`: Config and Hyper of every algorithm and curriculum that has a name, and their papers."""
+    """`docs/algos/settings.md`: Config, Hyper and papers of every algorithm and curriculum that has a name."""
     lines = [
         "# Every setting and paper",
         "",
-        "Written by `python -m jaxrl.host.tables` from the dataclasses and docstrings; change these, not this page. `Config`",
-        "is static: each value compiles its own program. `Hyper` is leaves: `vmap` over any of them. What a setting does",
-        "in full is on the algorithm's page. If you use an algorithm, cite its papers beside [jaxrl](../../CITATION.cff).",
+        "Written by `python -m jaxrl.host.tables` from the dataclasses and docstrings; change these, not this page.",
+        "`Config` is static: each value compiles its own program. `Hyper` is leaves: `vmap` over any of them. What a",
+        "setting does in full is on the algorithm's page. If you use an algorithm, cite its papers beside",
+        "[jaxrl](../../CITATION.cff).",
     ]
     for name in registry.list_algos():
         module = registry.get_algo(name)
@@ -272,7 +273,12 @@ def settings_page() -> str:
         lines += _settings(module)
     for name in registry.list_curricula():
         module, _ = registry.get_curriculum(name)
-        lines += ["", f"## Curriculum {name}", "", f"[The guide](../curricula.md), [the file](../../{_file(module.__name__)})."]
+        lines += [
+            "",
+            f"## Curriculum {name}",
+            "",
+            f"[The guide](../curricula.md), [the file](../../{_file(module.__name__)}).",
+        ]
         lines += _settings(module)
     return "\n".join([*lines, ""])
 

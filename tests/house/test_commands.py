@@ -21,13 +21,13 @@ BEFORE = ("srun", "nohup", "time")
 
 
 def shown(text):
-    """`(line, is a line of a block)` of each command of a page, continued lines joined, as the shell gets it."""
-    for block in re.findall(r"^```(?:bash|sh|yaml)?\n(.*?)^```", text, re.M | re.S):
-        for line in block.replace("\\\n", " ").splitlines():
-            # The usage has three columns: a pattern, what it does, an example.
-            yield from ((part, True) for part in re.split(r" {2,}(?=jaxrl )", line))
-    for code in re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)):
-        yield code, False
+    """The lines of a page's blocks, continued ones joined, and its spans of code."""
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S):
+        if language in ("", "bash", "sh", "yaml"):
+            for line in re.sub(r"\s*\\\n\s*", " ", block).splitlines():
+                columns = re.split(r" {2,}", line)  # of the usage: a pattern, what it does, an example
+                yield from (c for c in columns if c.startswith("jaxrl ")) if line.startswith("jaxrl ") else [line]
+    yield from re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S))
 
 
 def words(line):
@@ -56,7 +56,7 @@ def commands(program):
     for page in PAGES:
         if page.name == "CHANGELOG.md":  # how it was
             continue
-        for line, _ in shown(page.read_text()):
+        for line in shown(page.read_text()):
             for said in words(line):
                 name = said[0].rpartition("/")[2]
                 if name == program and len(said) > 1:
@@ -81,16 +81,19 @@ def only_parsed(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-WITHOUT_FLAGS = ("envs", "algos", "help", "--version")
+def is_pattern(word):
+    return word == "..." or word.isupper() or bool(set(word) & set("[]$"))
 
 
 @pytest.mark.parametrize("said", commands("jaxrl"))
 def test_jaxrl_understands(said, only_parsed, capsys):
-    args = [STANDS_FOR.get(word, word) for word in said[1:]]
-    assert args[0] in (*command.COMMANDS, *WITHOUT_FLAGS)
-    if args[0] in WITHOUT_FLAGS or len(args) == 1 or any(re.fullmatch(r"[A-Z]+|\.\.\.|.*[[\]$].*", a) for a in args[1:]):
-        return  # a command by its name, or a pattern
-    if args[0] in ("train", "sweep", "compile") and args[1].startswith("-"):
+    args = [STANDS_FOR.get(word, re.sub(r"\$SLURM_\w+", "0", word)) for word in said[1:]]
+    if is_pattern(args[0]):
+        return
+    assert args[0].rstrip(",") in (*command.COMMANDS, "help")
+    if args[0] in ("envs", "algos", "help,") or len(args) == 1 or any(map(is_pattern, args)):
+        return  # nothing to parse, or a command by its name, or a pattern
+    if args[1].startswith("-") and args[0] not in ("bench", "plot"):
         return  # a flag by its name, of the command that was spoken of
     with pytest.raises(Understood):
         command.main(args)
@@ -112,7 +115,10 @@ def test_python_finds_the_file_and_its_flags(said):
         return
     file = next((f for f in (ROOT / said[1], ROOT / "experiments/benchmarks" / said[1]) if f.exists()), None)
     assert file is not None, said[1]
-    sources = [file, *(file.parent / f"{name}.py" for name in re.findall(r"^from (\w+) import", file.read_text(), re.M))]
+    sources = [
+        file,
+        *(file.parent / f"{name}.py" for name in re.findall(r"^from (\w+) import", file.read_text(), re.M)),
+    ]
     known = set(re.findall(r'"(--[\w-]+)"', "\n".join(source.read_text() for source in sources if source.exists())))
     for flag in re.findall(r"(?<!\S)\[?(--[\w-]+)", " ".join(said[2:])):
         assert flag in known, f"{said[1]} has {sorted(known)}"

@@ -75,6 +75,27 @@ def test_links_are_rewritten_to_the_places_of_the_site():
         assert hook.repository_path(hook.site_path(page)) == page
 
 
+def test_names_of_functions_lead_to_their_lines():
+    for name, page, file, begins in [
+        ("`td3.td_target`", "docs/algos/td3.md", "../source/algos/td3.py", "def td_target("),
+        ("`jaxrl.rollout.Ends(a)`", "docs/core.md", "source/jaxrl/rollout.py", "class Ends("),
+    ]:
+        place = re.fullmatch(r"\[(.+)\]\((.+)\.md#__codelineno-0-(\d+)\)", hook.rewritten(name, page))
+        assert place is not None and place[1] == name and place[2] == file
+        line = (ROOT / file.partition("source/")[2]).read_text().splitlines()[int(place[3]) - 1]
+        assert line.startswith(begins)
+    for text in [
+        "[`td3.Config`](td3.md)",
+        "# `td3.Config`",
+        "`td3.none`",
+        "`none.make`",
+        "`jaxrl.make`",
+        "`x = td3.make(1)`",
+    ]:
+        assert hook.rewritten(text, "docs/algos/td3.md") == text
+    assert hook.rewritten("`td3.td_target`", "docs/core.md") == "`td3.td_target`"
+
+
 def test_pipes_of_code_in_tables():
     assert hook.in_table_cells("| `a \\| b` | c |\n`a \\| b`") == "| `a | b` | c |\n`a \\| b`"
 

@@ -131,7 +131,7 @@ def definition(code: str, path: str) -> str | None:
     else:
         return None
     line = definitions(file).get(parts[at]) if 0 < at < len(parts) else None
-    return line and f"source/{file}.md#__codelineno-0-{line}"
+    return f"source/{file}.md#__codelineno-0-{line}" if line else None
 
 
 def in_table_cells(text: str) -> str:
@@ -225,11 +225,31 @@ def modules() -> dict[str, list[str]]:
     return {part: sorted(found[part]) for part in PARTS}
 
 
-def reference_page(module: str) -> str:
+def source_of(module: str) -> str:
+    """A module's file."""
     source = module.replace(".", "/").replace("jaxrl/algos", "algos")
-    file = f"{source}/__init__.py" if (ROOT / source).is_dir() else f"{source}.py"
+    return f"{source}/__init__.py" if (ROOT / source).is_dir() else f"{source}.py"
+
+
+def reference_page(module: str) -> str:
+    file = source_of(module)
     link = posixpath.relpath(site_path(file), "api")
     return f"---\nsearch:\n  boost: 0.5\n---\n\n# {module}\n\n[{file}]({link})\n\n::: {module}\n"
+
+
+def reference_index() -> str:
+    lines = ["# API reference", "", "From the docstrings: what a module is for, then its public names.", ""]
+    for part, names in modules().items():
+        lines += [f"## {PARTS[part]}", "", "| module | |", "|---|---|"]
+        lines += [f"| [`{name}`]({name}.md) | {about(name)} |" for name in names] + [""]
+    return "\n".join(lines)
+
+
+def about(module: str) -> str:
+    """The first sentence of a module's docstring."""
+    doc = ast.get_docstring(ast.parse((ROOT / source_of(module)).read_text())) or ""
+    first = re.split(r"(?<=\.) (?=[A-Z`])", " ".join(doc.partition("\n\n")[0].split()))[0]
+    return first.replace("|", r"\|")
 
 
 def how_to_cite(page: str) -> str:
@@ -265,71 +285,41 @@ def slug(text: str, separator: str) -> str:
     return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", separator)
 
 
-def api_index() -> str:
-    lines = ["# API reference", "", "From the docstrings: what a module is for, then its public names.", ""]
-    for part, names in modules().items():
-        lines += [f"## {PARTS[part]}", "", "| module | |", "|---|---|"]
-        lines += [f"| [`{name}`]({name}.md) | {about(name)} |" for name in names] + [""]
-    return "\n".join(lines)
-
-
-def about(module: str) -> str:
-    """The first line of a module's docstring."""
-    file = ROOT / module.replace(".", "/")
-    tree = ast.parse((file / "__init__.py" if file.is_dir() else file.with_suffix(".py")).read_text())
-    return (ast.get_docstring(tree) or "").partition("\n")[0].replace("|", r"\|")
-
-
 def on_files(files: Any, config: Any) -> Any:
     """Add what is outside `docs/`: moved pages, studies, the reference, and all that a page links to."""
     from mkdocs.structure.files import File
 
-    made: dict[str, File] = {}
-
-    def add(site: str, text: str | None = None, path: str | None = None) -> None:
-        file = {"content": text} if path is None else {"abs_src_path": str(ROOT / path)}
-        made[site] = File.generated(config, site, **file)
-
-    here = next(file for file in files if file.src_uri == "index.md")
-    files.remove(here)
-    for path, site in MOVED.items():
-        if path != "CITATION.cff":
-            add(site, path=path)
-    for name in studies():
-        add(f"studies/{name}/index.md", path=f"experiments/{name}/README.md")
-    add("cite.md", citation_page())
-    add("studies/index.md", studies_page())
-    add("api/index.md", api_index())
-    for names in modules().values():
-        for module in names:
-            add(f"api/{module}.md", reference_page(module))
-
-    todo = [*(f"docs/{file.src_uri}" for file in files.documentation_pages()), *MOVED]
-    todo += [f"experiments/{name}/README.md" for name in studies()]
-    todo += [f"{m.replace('.', '/')}" for names in modules().values() for m in names]
+    names = [module for part in modules().values() for module in part]
+    made = {
+        "cite.md": citation_page(),
+        "studies/index.md": studies_page(),
+        "api/index.md": reference_index(),
+        **{f"api/{module}.md": reference_page(module) for module in names},
+    }
+    files.remove(files.get_file_from_path("index.md"))
+    todo = [f"docs/{file.src_uri}" for file in files.documentation_pages()]
+    todo += [*MOVED, *(f"experiments/{name}/README.md" for name in studies()), *map(source_of, names)]
     seen = set(todo)
     while todo:
         path = todo.pop()
-        if path.startswith("jaxrl/"):  # the source of a page of the reference
-            source = path.replace("jaxrl/algos", "algos")
-            found = [f"{source}/__init__.py" if (ROOT / source).is_dir() else f"{source}.py"]
-        else:
-            found = [*targets((ROOT / path).read_text(), path)] if path.endswith(".md") else []
-        for target in found:
-            site = site_path(target)
-            if site not in made and files.get_file_from_path(site) is None:
-                add(site, listing(target)) if site.startswith("source/") else add(site, path=target)
-                if site.startswith("studies/") and target not in seen:
-                    seen.add(target)
-                    todo.append(target)
-    for file in made.values():
-        files.append(file)
+        site = site_path(path)
+        if site.startswith("source/"):
+            made[site] = listing(path)
+        elif site not in made and files.get_file_from_path(site) is None:
+            files.append(File.generated(config, site, abs_src_path=str(ROOT / path)))
+        links = set(targets((ROOT / path).read_text(), path)) - seen if path.endswith(".md") else set()
+        seen |= links
+        todo += links
+    for site, text in made.items():
+        files.append(File.generated(config, site, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     site = page.file.src_uri
     path = repository_path(site)
+    if site == "index.md":
+        page.meta["hide"] = ["navigation"]  # of which it would be all
     generated = page.file.generated_by is not None and page.file.abs_src_path is None
     if generated or not (ROOT / path).exists():
         return markdown

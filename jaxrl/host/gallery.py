@@ -35,8 +35,11 @@ CHOSEN: dict[str, tuple[str, ...]] = {
 }
 """What is shown instead of a class's first id."""
 
-STEPS = {"classic": 12, "grid.minatar": 40, "motor": 300, "quadcopter": 15, "bsuite": 5}
-"""Random actions before a picture."""
+STEPS = {
+    **{"classic": 12, "grid.minatar": 40, "motor": 300, "quadcopter": 15, "bsuite": 5},
+    **{"Game2048-v0": 60, "MazeEditor-v0": 60, "Minesweeper-v0": 3, "MinesweeperLevel-v0": 3},
+}
+"""Random actions before a picture, by family or id."""
 
 EPISODE = 60
 """Random actions of an episode that is shown as curves."""
@@ -88,7 +91,7 @@ def picture(id: str, family: str) -> UInt8[np.ndarray, "height width 3"]:
     env, params = registry.make(id)
     if type(env).render is Environment.render:
         return framed(curves(*played(env, params, EPISODE)[1:]), id)
-    steps = STEPS.get(family, 0)
+    steps = STEPS.get(id, STEPS.get(family, 0))
     if steps:
         state = jax.tree.map(lambda x: x[-1], played(env, params, steps)[0])
     else:

@@ -235,11 +235,16 @@ def parted(hyper: Any, name: str, default: Any = None) -> tuple[Any, Any]:
         return hyper, default
     own, inner = getattr(hyper, name), type(hyper).__bases__[0]
     if default is not None:
-        if type(own) is not type(default):
-            found, wanted = (f"{type(x).__module__}.{type(x).__qualname__}" for x in (own, default))
-            raise TypeError(f"hyper.{name} is a {found}, not a {wanted}.")
-        own = jax.tree.map(lambda x, like: jnp.asarray(x, jnp.result_type(like)), own, default)
+        own = of_class_of(name, own, default)
     return inner(**{field.name: getattr(hyper, field.name) for field in dataclasses.fields(inner)}), own
+
+
+def of_class_of(name: str, own: Any, default: Any) -> Any:
+    """The settings `own`, field `name` of others, in the dtypes of the default. Raises TypeError for another class."""
+    if type(own) is not type(default):
+        found, wanted = (f"{type(x).__module__}.{type(x).__qualname__}" for x in (own, default))
+        raise TypeError(f"hyper.{name} is a {found}, not a {wanted}.")
+    return jax.tree.map(lambda x, like: jnp.asarray(x, jnp.result_type(like)), own, default)
 
 
 def complete(algo: Algorithm, hyper: Any) -> Any:

@@ -189,6 +189,19 @@ SETUPS = {
         steps=16 * 8 * 1000,
         value=ppo_value,
     ),
+    "stac": Setup(
+        dict(num_envs=16, num_steps=8, hidden=(16,), tuned=("gae_lambda", "pg_coef", "vf_coef")),
+        dict(learning_rate=5e-3, gamma=GAMMA, ent_coef=0.0, outer_gamma=GAMMA, outer_ent_coef=0.0),
+        steps=16 * 8 * 1000,
+        value=ppo_value,
+    ),
+    "barfi": Setup(
+        dict(num_envs=8, num_steps=16, num_rollouts=2, inner_steps=4, neumann_terms=2, hidden=(8,), reward_hidden=(4,)),
+        dict(learning_rate=1e-2, gamma=GAMMA, ent_coef=0.0),
+        steps=8 * 16 * 150,
+        value=lambda *_: None,  # it has no critic
+        probes=lambda probe: probe.known(GAMMA).action is not None,
+    ),
     "reinforce": Setup(
         dict(num_envs=8, num_steps=64, hidden=(16,)),
         dict(learning_rate=1e-2, gamma=GAMMA, ent_coef=0.0),

@@ -1,12 +1,14 @@
 """Learning an update rule, said in names and numbers: what `jaxrl meta-train RULE --tasks ENV` runs.
 
 A file like any algorithm's, so that runs, checkpoints, exact resume, sweeps and curves are those of any other: a step
-is a meta-update. The method is `jaxrl/meta/lifetimes.py`, the rules are `lpg.py` and `lpo.py`.
+is a meta-update. The method is `jaxrl/meta/lifetimes.py`, the rules are `lpg.py` and `lpo.py`; `evolving.py` says the
+same of evolution strategies.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,10 +26,11 @@ from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner
 from jaxrl.meta.rule import UpdateRule
 from jaxrl.meta.stored import Stored
 
-Hyper = MetaHyper
+Hyper = functools.partial(MetaHyper, curriculum=groove.Hyper())
+"""Dynamic settings; those of the curriculum are groove's, as dr has none."""
 
 NUMBERS = "policy_gradient", policy_gradients.rule, policy_gradients.RuleConfig
-RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Config], Any], type]] = {
+RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any], type]] = {
     "lpg": ("lpg", lpg.rule, lambda c: lpg.RuleConfig(c.predictions, c.features), lpg.RuleConfig),
     "ta_lpg": ("lpg", lpg.rule, lambda c: lpg.RuleConfig(c.predictions, c.features, temporal=True), lpg.RuleConfig),
     "lpo": ("lpo", lpo.rule, lambda c: lpo.RuleConfig(c.features), lpo.RuleConfig),
@@ -42,17 +45,13 @@ CURRICULA = ("dr", "groove")
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """Static settings: each value compiles its own program."""
+class Common:
+    """Static settings of a rule, its levels and its agents, however it is learned."""
 
     rule: str = "lpg"  # lpg, ta_lpg, lpo, ta_lpo, a2c or ppo
     curriculum: str = "dr"  # how levels are chosen: as they are drawn (dr), or by algorithmic regret (groove)
     buffer_size: int = 4000  # levels that groove keeps
     lifetimes: tuple[int, ...] = ()  # updates of an agent's life: (least, most), each as likely; (): the level says
-    num_agents: int = 64  # that learn at once, each on a level of its own
-    num_updates: int = 5  # of each agent that the gradient goes through
-    at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
-    remat: bool = True  # less memory, for a fourth more time
     features: int = 256  # of the rule's network: its recurrent cell, or a drift's hidden layer
     predictions: int = 8  # of LPG, the size of y
     num_envs: int = 64  # of an agent
@@ -69,16 +68,30 @@ class Config:
                 raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(known)}.")
         if self.lifetimes and not (len(self.lifetimes) == 2 and 1 <= self.lifetimes[0] <= self.lifetimes[1]):
             raise ValueError(f"lifetimes={self.lifetimes}: the least and the most updates of a life, 1 or more.")
-        _ = self.meta, self.agent  # their own errors are clear
-
-    @property
-    def meta(self) -> MetaConfig:
-        return MetaConfig(self.num_agents, self.num_updates, at_once=self.at_once, remat=self.remat)
+        _ = self.agent  # its own errors are clear
 
     @property
     def agent(self) -> AgentConfig:
         passes = self.num_epochs, self.num_minibatches
         return AgentConfig(self.num_envs, self.num_steps, *passes, self.hidden, self.activation, self.optimizer)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Common):
+    """Static settings: each value compiles its own program."""
+
+    num_agents: int = 64  # that learn at once, each on a level of its own
+    num_updates: int = 5  # of each agent that the gradient goes through
+    at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
+    remat: bool = True  # less memory, for a fourth more time
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.meta
+
+    @property
+    def meta(self) -> MetaConfig:
+        return MetaConfig(self.num_agents, self.num_updates, at_once=self.at_once, remat=self.remat)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,24 +119,33 @@ def baseline() -> UpdateRule:
     return policy_gradients.a2c_rule()
 
 
+def arguments(env: Environment, config: Common) -> dict[str, Any]:
+    """What is said of a rule, its levels and its agents, as `learner` and `strategy` take it."""
+    _, rule_of, network_of, _ = RULES[config.rule]
+    level_fn = levels_of(env)
+    regret = config.curriculum == "groove"
+    curriculum = groove.make(level_fn, groove.Config(config.buffer_size)) if regret else dr.make(level_fn)
+    return {
+        "rule": rule_of(network_of(config)),
+        "env": env,
+        "curriculum": curriculum,
+        "agent_config": config.agent,
+        "antagonist": baseline() if regret else None,
+        "lifetime_fn": Uniform(*config.lifetimes) if config.lifetimes else None,
+    }
+
+
 @shared
 def make(env: Environment, config: Config = Config()) -> Algorithm:
     """An Algorithm that learns `config.rule` on the levels that `env.generate` draws; without one on its params.
 
     Raises ValueError where neither the levels nor `config.lifetimes` say how long a life is.
     """
-    _, rule_of, network_of, _ = RULES[config.rule]
-    level_fn = levels_of(env)
-    regret = config.curriculum == "groove"
-    curriculum = groove.make(level_fn, groove.Config(config.buffer_size)) if regret else dr.make(level_fn)
-    antagonist = baseline() if regret else None
-    lives = Uniform(*config.lifetimes) if config.lifetimes else None
-    rule = rule_of(network_of(config))
-    made = learner(rule, env, curriculum, config.meta, config.agent, antagonist, lives)
+    made = learner(config=config.meta, **arguments(env, config))
     return made._replace(config=config, around=())  # all that is around it, `config` says
 
 
-def leave(config: Config, state: Any, folder: Path, provenance: dict[str, Any]) -> list[Path]:
+def leave(config: Common, state: Any, folder: Path, provenance: dict[str, Any]) -> list[Path]:
     """Write what was learned into a run folder, `rule.npz`, of several seeds `rule-0.npz` ...; returns the paths."""
     kind, _, network_of, _ = RULES[config.rule]
     rules = {"rule.npz": state.weights}

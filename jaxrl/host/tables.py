@@ -78,7 +78,7 @@ _PAGES = {
         "sqirl": "effective_horizon.md",
     },
     "bandits": {"whittle": "../envs/restless.md"},
-    "meta": {"dpt": "dpt.md", "disco": "../meta.md"},
+    "meta": {"dpt": "dpt.md"} | dict.fromkeys(("barfi", "disco", "stac"), "../meta.md"),
     "tabular": {"gorp": "effective_horizon.md"},
 }
 """Pages of algorithms that are not on their folder's page, or have none of their own name, in `docs/algos/`."""

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm, check_at_least_one, shared, starting_hyper
+from jaxrl.algorithm import Algorithm, check_at_least_one, of_class_of, shared, starting_hyper
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.evaluation import evaluate
@@ -47,7 +47,7 @@ class MetaConfig:
     num_updates: int = 5  # of each agent that the gradient goes through
     at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
     held_inputs: bool = False  # hold fixed what agents give to the rule, as GROOVE's code: not J's gradient
-    remat: bool = True  # keep only what lies between updates, and compute them again on the way back
+    remat: bool = True  # keep only rollouts and what lies between updates, and compute these again on the way back
     judged_at_once: int = 8  # lives that are over are judged in groups of so many: antagonists live only for these
     optimizer: str = "adam"  # of the rule
 
@@ -71,6 +71,7 @@ class MetaHyper:
     pi_hat_l2: jax.Array = 5e-3  # b_pi_hat
     y_hat_l2: jax.Array = 1e-3  # b_y_hat
     agent: AgentHyper = AgentHyper()  # settings of every agent, but for its rule and lifetime
+    curriculum: Any = None  # settings of the curriculum, of its own class; None: those that it was made with
 
 
 class Agents(NamedTuple):
@@ -124,6 +125,23 @@ def policy_gradient(log_prob: Float[Array, "T N"], advantage: Float[Array, "T N"
     return -jnp.mean(log_prob * jax.lax.stop_gradient(centred / (jnp.std(centred) + 1e-8)))
 
 
+def starting_with(algo_hyper: type, curriculum: Curriculum, hyper: Any) -> Any:
+    """A meta-learner's `starting_hyper`, with the settings of its curriculum; None where that one has none.
+
+    Raises TypeError for settings of another curriculum.
+    """
+    hyper = starting_hyper(algo_hyper, hyper)
+    if curriculum.hyper is None:
+        return hyper.replace(curriculum=None)
+    own = curriculum.hyper if hyper.curriculum is None else hyper.curriculum
+    return hyper.replace(curriculum=of_class_of("curriculum", own, curriculum.hyper))
+
+
+def told(cstate: Any, hyper: Any) -> Any:
+    """A curriculum's state with the settings that the meta-learner has for it now."""
+    return cstate if hyper.curriculum is None else cstate.replace(hyper=hyper.curriculum)
+
+
 def lifetime_of(level: Any) -> Array:
     """A level's own, as grid worlds have it. Raises ValueError for levels without."""
     if not hasattr(level, "lifetime"):
@@ -146,6 +164,12 @@ def final_return(algo: Algorithm, state: Any, key: Array) -> Array:
     return jnp.mean(
         evaluate(algo, algo.policy(state), algo.venv.env, state.env_params, key, episodes, greedy=False).returns
     )
+
+
+def lived(algo: Algorithm, key: Array, hyper: AgentHyper, level: Any) -> Array:
+    """The final return of an agent that lived a whole life on a level."""
+    start_key, end_key = jax.random.split(key)
+    return final_return(algo, life(algo, algo.init(start_key, hyper, level), hyper.lifetime), end_key)
 
 
 def where_over(over: Array, fn: Callable[..., Array], args: Any, at_once: int, shape: tuple[int, ...]) -> Array:
@@ -207,10 +231,10 @@ class Learner:
         return Agents(state, critic, self.parts.optimizer.init(critic, hyper.critic_learning_rate))
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> MetaState:
-        hyper = starting_hyper(MetaHyper, hyper)
+        hyper = starting_with(MetaHyper, self.curriculum, hyper)
         env_params = strongly_typed(self.env.default_params if env_params is None else env_params)
         key, rule_key, begin_key, curriculum_key, level_key = jax.random.split(key, 5)
-        cstate = self.curriculum.init(curriculum_key, self.curriculum.hyper, env_params)
+        cstate = self.curriculum.init(curriculum_key, hyper.curriculum, env_params)
         batch, cstate = self.curriculum.sample(level_key, cstate, jnp.ones(self.config.num_agents, bool))
         weights = fresh_weights(self.rule, rule_key)
         keys = jax.random.split(begin_key, self.config.num_agents)
@@ -248,8 +272,7 @@ class Learner:
     ) -> tuple[Array, tuple[Agents, dict[str, Array]]]:
         """J of one agent after K updates by the rule with these weights, the agent then, and what to report."""
 
-        def one(agent: Agents, _: None) -> tuple[Agents, Any]:
-            acting, rollout = jax.lax.stop_gradient(self.parts.collect(jax.lax.stop_gradient(agent.state)))
+        def learn_from(rollout: Rollout, acting: Any, agent: Agents) -> tuple[Agents, Any]:
             state = acting.replace(weights=agent.state.weights, optimizer=agent.state.optimizer)
             state = state.replace(hyper=state.hyper.replace(rule=weights))
             after, metrics, weighed = self.parts.taught(state, rollout, self.config.held_inputs)
@@ -268,7 +291,12 @@ class Learner:
             critic, seen = jax.lax.stop_gradient((judge_after, {name: metrics[name] for name in OF_EPISODES}))
             return Agents(after, *critic), (weighed, seen)
 
-        one = jax.checkpoint(one) if self.config.remat else one
+        learn_from = jax.checkpoint(learn_from) if self.config.remat else learn_from
+
+        def one(agent: Agents, _: None) -> tuple[Agents, Any]:
+            acting, rollout = jax.lax.stop_gradient(self.parts.collect(jax.lax.stop_gradient(agent.state)))
+            return learn_from(rollout, acting, agent)
+
         after, (weighed, seen) = jax.lax.scan(one, one_agent, None, self.config.num_updates)
         acting, rollout = jax.lax.stop_gradient(self.parts.collect(jax.lax.stop_gradient(after.state)))
         pi = self.parts.distribution(self.parts.logits(after.state.weights, rollout.obs), rollout.obs)
@@ -324,14 +352,13 @@ class Learner:
 
     def worth(self, key: Array, agent: Agents, hyper: MetaHyper) -> Array:
         """Final return of an agent, and of the antagonist's on its level."""
-        own_key, other_key, life_key = jax.random.split(key, 3)
+        own_key, other_key = jax.random.split(key)
         state = agent.state
         own = final_return(self.taught_by_rule, state, own_key)
         if self.opponent is None:
             return jnp.stack([own, own])
         settings = hyper.agent.replace(rule=None, lifetime=state.hyper.lifetime)
-        taught = life(self.opponent, self.opponent.init(life_key, settings, state.env_params), state.hyper.lifetime)
-        return jnp.stack([own, final_return(self.opponent, taught, other_key)])
+        return jnp.stack([own, lived(self.opponent, other_key, settings, state.env_params)])
 
     def renewed(self, state: MetaState, key: Array, report: dict[str, Array]) -> tuple[MetaState, dict[str, Array]]:
         """Lives that are over are judged, and others begin in their place."""
@@ -346,12 +373,12 @@ class Learner:
         own, other = found[:, 0], found[:, 1]
         score = jnp.where(over, own if self.opponent is None else other - own, -jnp.inf)
         zero = jnp.zeros_like(own)
-        lived = agents.state.updates
+        updates = agents.state.updates
         best = jnp.where(over, jnp.maximum(state.batch.max_return, own), -jnp.inf)
-        outcomes = Outcomes(own, jnp.where(over, lived, zero), zero, score, best, over.astype(jnp.int32))
+        outcomes = Outcomes(own, jnp.where(over, updates, zero), zero, score, best, over.astype(jnp.int32))
 
         def begun() -> Any:
-            cstate = self.curriculum.update(update_key, state.curriculum, state.batch, outcomes)
+            cstate = self.curriculum.update(update_key, told(state.curriculum, hyper), state.batch, outcomes)
             batch, cstate = self.curriculum.sample(sample_key, cstate, over)
             batch = rows_where(over, batch, state.batch)
             fresh = jax.vmap(self.begin, (0, None, 0))(jax.random.split(begin_key, n), hyper, batch.params)
@@ -385,7 +412,7 @@ def rule_learner(name: str, made: Any, hyper: Callable[..., Any], venv: VectorEn
     return Algorithm(
         name=name,
         config=Settings(made.config, made.agent_config),
-        hyper=hyper,
+        hyper=functools.partial(hyper, curriculum=made.curriculum.hyper),
         venv=venv,
         steps_per_update=1,
         init=made.init,
@@ -417,7 +444,8 @@ def learner(
     and the policy are the rule's: it does not act, agents do that learn by it. `Learner` has the parts.
 
     Args:
-        curriculum: of levels, the params of one agent's environments; `dr.make(level_fn)` draws them.
+        curriculum: of levels, the params of one agent's environments; `dr.make(level_fn)` draws them. Its own settings
+            are the field `curriculum` of the learner's.
         antagonist: a rule that teaches an agent of its own on a level where a life is over, as long a life. The score
             that the curriculum hears is what that one got more; None: it is the return of `rule`'s agent.
         lifetime_fn: `(key, level) -> int32`, updates that an agent is given there; default: the level's `lifetime`.

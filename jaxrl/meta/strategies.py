@@ -18,11 +18,11 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from jaxrl.algorithm import SLOTS, Algorithm, check_at_least_one, shared, starting_hyper
+from jaxrl.algorithm import SLOTS, Algorithm, check_at_least_one, shared
 from jaxrl.curriculum.protocol import Curriculum, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
-from jaxrl.meta.lifetimes import Lives, final_return, life, lifetime_of, rule_learner
+from jaxrl.meta.lifetimes import Lives, lifetime_of, lived, rule_learner, starting_with, told
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 
@@ -49,6 +49,7 @@ class StrategyHyper:
     decay: jax.Array = 0.999  # of the learning rate, each meta-update
     sigma: jax.Array = 0.1  # of the noise on the rule's weights
     agent: AgentHyper = AgentHyper()  # settings of every agent, but for its rule and lifetime
+    curriculum: Any = None  # settings of the curriculum, of its own class; None: those that it was made with
 
 
 @pytree
@@ -83,6 +84,7 @@ class Strategy:
     curriculum: Curriculum
     config: StrategyConfig = StrategyConfig()
     agent_config: AgentConfig = TABULAR
+    antagonist: UpdateRule | None = None
     lifetime_fn: Callable[[Array, Any], Array] | None = None
 
     @functools.cached_property
@@ -90,47 +92,55 @@ class Strategy:
         return agent(self.rule, self.env, self.agent_config)
 
     @functools.cached_property
+    def opponent(self) -> Algorithm | None:
+        return None if self.antagonist is None else agent(self.antagonist, self.env, self.agent_config)
+
+    @functools.cached_property
     def optimizer(self) -> Optimizer:
         return optimizer_of(self.config.optimizer)
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> StrategyState:
-        hyper = starting_hyper(StrategyHyper, hyper)
+        hyper = starting_with(StrategyHyper, self.curriculum, hyper)
         env_params = strongly_typed(self.env.default_params if env_params is None else env_params)
         key, rule_key, curriculum_key = jax.random.split(key, 3)
         weights = fresh_weights(self.rule, rule_key)
         optimizer = self.optimizer.init(weights, hyper.learning_rate)
-        cstate = self.curriculum.init(curriculum_key, self.curriculum.hyper, env_params)
+        cstate = self.curriculum.init(curriculum_key, hyper.curriculum, env_params)
         return StrategyState(key, hyper, env_params, (), (), jnp.int32(0), weights, optimizer, cstate)
 
-    def scored(self, key: Array, weights: Any, level: Any, hyper: StrategyHyper) -> Array:
-        """The final return of an agent that the rule with these weights taught on a level."""
-        life_key, start_key, end_key = jax.random.split(key, 3)
+    def scored(self, key: Array, pair: tuple[Any, Any], level: Any, hyper: StrategyHyper) -> tuple[Array, Array]:
+        """Final returns on a level of agents that a pair of rules taught, (2,), and of the antagonist's."""
+        life_key, own_key, other_key = jax.random.split(key, 3)
         lifetime = lifetime_of(level) if self.lifetime_fn is None else self.lifetime_fn(life_key, level)
-        state = self.agent.init(start_key, hyper.agent.replace(rule=weights, lifetime=lifetime), level)
-        return final_return(self.agent, life(self.agent, state, lifetime), end_key)
+        settings = hyper.agent.replace(rule=None, lifetime=lifetime)
+
+        def one(weights: Any) -> Array:
+            return lived(self.agent, own_key, settings.replace(rule=weights), level)
+
+        own = jax.vmap(one)(jax.tree.map(lambda *both: jnp.stack(both), *pair))
+        return own, own.mean() if self.opponent is None else lived(self.opponent, other_key, settings, level)
 
     def learn(self, state: StrategyState, lives: Lives) -> tuple[StrategyState, dict[str, Array]]:
         hyper, n = state.hyper, self.config.num_pairs
         key, noise_key, sample_key, life_key, update_key = jax.random.split(state.key, 5)
         flat, unravel = ravel_pytree(state.weights)
-        batch, cstate = self.curriculum.sample(sample_key, state.curriculum, jnp.ones(n, bool))
+        batch, cstate = self.curriculum.sample(sample_key, told(state.curriculum, hyper), jnp.ones(n, bool))
         noise = jax.random.normal(noise_key, (n, flat.size), flat.dtype)
 
-        def pair(inputs: Any) -> Array:
+        def of_pair(inputs: Any) -> tuple[Array, Array]:
             key, noise, level = inputs
-
-            def one(sign: Array) -> Array:
-                return self.scored(key, unravel(flat + sign * hyper.sigma * noise), level, hyper)
-
-            return jax.vmap(one)(jnp.array([1.0, -1.0], flat.dtype))
+            pair = unravel(flat + hyper.sigma * noise), unravel(flat - hyper.sigma * noise)
+            return self.scored(key, pair, level, hyper)
 
         keys = jax.random.split(life_key, n)
-        scores = jax.lax.map(pair, (keys, noise, batch.params), batch_size=self.config.at_once or n)
+        scores, other = jax.lax.map(of_pair, (keys, noise, batch.params), batch_size=self.config.at_once or n)
         grads = unravel(pair_gradient(noise, scores, hyper.sigma))
         rate = hyper.learning_rate * hyper.decay**state.step
         flat, after, norm = self.optimizer.descend(flat, state.optimizer, grads, rate)
         mean, zero = scores.mean(1), jnp.zeros(n)
-        outcomes = Outcomes(mean, zero, zero, mean, scores.max(1), jnp.ones(n, jnp.int32))
+        score = mean if self.opponent is None else other - mean
+        best = jnp.maximum(batch.max_return, scores.max(1))
+        outcomes = Outcomes(mean, zero, zero, score, best, jnp.ones(n, jnp.int32))
         cstate = self.curriculum.update(update_key, cstate, batch, outcomes)
         report = {
             "episode_return": scores.mean(),  # of the last episodes of every life
@@ -141,6 +151,7 @@ class Strategy:
             "grad_norm": norm,
             "pairs_apart": jnp.mean(scores[:, 0] != scores[:, 1]),
         }
+        report |= {} if self.opponent is None else {"regret": score.mean()}
         state = state.replace(key=key, step=state.step + 1, weights=unravel(flat), optimizer=after, curriculum=cstate)
         return state, report
 
@@ -155,10 +166,12 @@ def strategy(
     curriculum: Curriculum,
     config: StrategyConfig = StrategyConfig(),
     agent_config: AgentConfig = TABULAR,
+    antagonist: UpdateRule | None = None,
     lifetime_fn: Callable[[Array, Any], Array] | None = None,
 ) -> Algorithm:
     """An Algorithm that learns `rule` on levels of `env` by the returns of agents at the ends of their lives.
 
-    A step is a meta-update; its arguments are those of `lifetimes.learner`. No agent lives on from one to the next.
+    A step is a meta-update; its arguments are those of `lifetimes.learner`. No agent lives on from one to the next, and
+    a level's score is what the antagonist got more than the pair on average.
     """
-    return Strategy(rule, env, curriculum, config, agent_config, lifetime_fn).algorithm()
+    return Strategy(rule, env, curriculum, config, agent_config, antagonist, lifetime_fn).algorithm()

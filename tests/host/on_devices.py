@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
+from jaxrl import registry
 from jaxrl.algos import a2c, ppo
 from jaxrl.host.fit import fit
 from jaxrl.host.sharding import make_mesh
@@ -85,13 +86,26 @@ def meshes(folder):
 def two_devices():
     """Whether seeds on two devices are those on one."""
     algo = a2c.make(jaxrl.make("CartPole-v1")[0], a2c.Config(num_envs=2, num_steps=4, hidden=(4,)))
+    return on_both(algo)
+
+
+def rules(by):
+    """The same of rules that are learned, by a file of that name."""
+    module = registry.get_algo(f"jaxrl.algos.meta.{by}")
+    small = {"num_agents": 2, "num_updates": 1} if by == "training" else {"num_pairs": 2}
+    config = module.Config(rule="a2c", lifetimes=(1, 2), num_envs=2, num_steps=2, hidden=(2,), **small)
+    return on_both(module.make(jaxrl.make("CartPole-v1")[0], config))
+
+
+def on_both(algo):
+    """`(difference, devices)` of four seeds on one device and on two."""
     states = []
     for mesh in (None, make_mesh("seeds=2")):
         program = Program(algo, jax.random.key(0), 4, None, None, mesh)
         carry = program.start()
         program.compile(carry)
         states.append(program.call(carry, 0, 3)[0][0])
-    return furthest(*states), states[1].obs.sharding.num_devices
+    return furthest(*states), states[1].step.sharding.num_devices
 
 
 def small(name):
@@ -133,5 +147,5 @@ def algorithms(*names):
 
 
 if __name__ == "__main__":
-    jobs = {"meshes": meshes, "two_devices": two_devices, "algorithms": algorithms, "traced": traced}
+    jobs = {f.__name__: f for f in (meshes, two_devices, rules, algorithms, traced)}
     print(json.dumps(jobs[sys.argv[1]](*sys.argv[2:])))

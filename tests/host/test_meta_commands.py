@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algos.meta import training
+from jaxrl.algos.meta import evolving, training
 from jaxrl.host.recipe import build, read_recipe
 from jaxrl.meta import AgentHyper
 from jaxrl.meta.stored import RuleFileError, names
@@ -16,6 +16,7 @@ from tests.host.test_cli import bad, good
 
 TASKS = "--tasks GridWorld-debug-v0 --env.observation index"
 SMALL = "--config.num-agents 2 --config.num-updates 2 --config.features 4 --config.num-envs 2 --config.num-steps 3"
+LIVED = "--by strategies --config.num-pairs 2 --config.at-once 1 --config.num-envs 2 --config.num-steps 3"
 TINY = f"{TASKS} {SMALL} --config.lifetimes 2 3 --no-progress"
 
 
@@ -46,8 +47,28 @@ def test_a_rule_is_learned_goes_on_and_is_judged(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.light
+def test_strategies_learn_a_rule_that_goes_on(tmp_path):
+    long, short = tmp_path / "long", tmp_path / "short"
+    chosen = "--config.curriculum groove --config.buffer-size 8 --hyper.curriculum.replay-prob 0.9 --hyper.sigma 0.2"
+    words = f"meta-train ta_lpg {TASKS} {LIVED} --config.features 4 --config.lifetimes 1 2 {chosen} --no-progress"
+    assert "rule.npz" in good(f"{words} --total-steps 3 --out {long}")
+    good(f"{words} --total-steps 2 --out {short}")
+    good(f"resume {short} --total-steps 3 --no-progress")
+    found, again = training.load(long), training.load(short / "rule.npz")
+    assert all(jax.tree.leaves(jax.tree.map(np.array_equal, found.weights, again.weights)))
+    recipe = found.provenance["recipe"]
+    assert (recipe["hyper"]["sigma"], recipe["hyper"]["curriculum.replay_prob"]) == (0.2, 0.9)
+    assert evolving.config_of(recipe) == build(read_recipe(long))[0].config
+    rows = [json.loads(line) for line in (long / "metrics.jsonl").read_text().splitlines()]
+    assert {"final_return", "regret", "pairs_apart"} <= set(rows[-1])
+    # `meta-test` has agents as the rule was learned with.
+    good(f"meta-test {long} GridWorld-debug-v0 --env.observation index --levels 2 --updates 1 --no-tune")
+
+
+@pytest.mark.slow
+@pytest.mark.light
 def test_several_rules_at_once_on_levels_that_groove_chooses(tmp_path):
-    more = "--seeds 2 --config.curriculum groove --config.buffer-size 4 --total-steps 3"
+    more = "--seeds 2 --config.curriculum groove --config.buffer-size 4 --total-steps 3 --mesh seeds=1"
     good(f"meta-train lpg {TINY} {more} --out {tmp_path / 'two'}")
     rules = [training.load(tmp_path / "two" / f"rule-{i}.npz").weights for i in (0, 1)]
     assert not all(jax.tree.leaves(jax.tree.map(np.array_equal, *rules)))
@@ -66,6 +87,9 @@ def test_several_rules_at_once_on_levels_that_groove_chooses(tmp_path):
         ("meta-train lpg --tasks CartPole-v1 --total-steps 1 --no-progress", 1, "have no lifetime of their own"),
         (f"meta-train lpg --tasks Pendulum-v1 {SMALL} --config.lifetimes 2 3 --no-progress", 1, "lpg"),
         (f"meta-train lpg {TASKS} --config.rule lpo", 2, "the rule is said twice"),
+        (f"meta-train lpg {TASKS} --by chance", 2, "--by chance: choose one of gradients, strategies"),
+        (f"meta-train lpg {TASKS} --mesh envs=2", 2, "it is the rules that are spread"),
+        (f"meta-train lpg {TASKS} --mesh seeds=4 --seeds 4 --no-progress", 1, "4 devices, and there are 1"),
         ("meta-test", 2, "needs a rule"),
         ("meta-test grove CartPole-v1", 1, "no rule of this name comes with jaxrl"),
     ],
@@ -94,6 +118,10 @@ def test_settings_that_there_are_not():
         training.Config(curriculum="plr")
     with pytest.raises(ValueError, match="does not divide"):
         training.Config(num_agents=4, at_once=3)
+    with pytest.raises(ValueError, match="at_once=3 does not divide num_pairs=4"):
+        evolving.Config(num_pairs=4, at_once=3)
+    with pytest.raises(ValueError, match="choose one of lpg, ta_lpg, lpo, ta_lpo"):
+        evolving.Config(rule="lgp")
 
 
 @pytest.mark.parametrize("rule", training.RULES)

@@ -88,6 +88,14 @@ def test_seeds_on_two_devices():
     assert difference < 1e-5 and devices == 2
 
 
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("by", ["training", "evolving"])
+def test_rules_on_two_devices(by):
+    difference, devices = on_devices(2, "rules", by)
+    assert difference < 1e-5 and devices == 2
+
+
 IN_ONE_ENVIRONMENT = "mesh envs=2 does not divide num_envs = 1; 1 does."
 SHUFFLED = "alphazero c51 crossq ddpg dqn iqn ppo ppo_rnn pqn pqn_rnn props qr_dqn rainbow rnd sac td3".split()
 

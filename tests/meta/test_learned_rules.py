@@ -264,7 +264,7 @@ def test_a_strategy_learns_whole_lives():
         dr.make(generate),
         StrategyConfig(num_pairs=3, at_once=1),
         SMALL,
-        lambda key, level: jnp.int32(2),
+        lifetime_fn=lambda key, level: jnp.int32(2),
     )
     state, metrics = jax.jit(lambda key: jaxrl.train(made, key, 2, env_params=params))(jax.random.key(0))
     assert int(state.step) == 2 and state.env_params is not None and made.steps_per_update == 1

@@ -6,14 +6,16 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jaxrl.host.cli.experiment import experiment
 from jaxrl.host.cli.flags import USAGE, UsageError, at_least_one, flat, named, parse, settings_of
-from jaxrl.host.cli.train import Devices, run_fit
+from jaxrl.host.cli.train import OF_DEVICES, Devices, run_fit
 
 TRAINING = "jaxrl.algos.meta.training"
 """Where what is learned from is said in names and numbers."""
+
+BY = {"gradients": TRAINING, "strategies": "jaxrl.algos.meta.evolving"}
 
 FACTORS = (0.1, 0.3, 1.0, 3.0), (0.1, 0.3, 1.0)
 """Of the learning rates of actor and critic: the settings that each rule may be tuned over."""
@@ -23,10 +25,14 @@ FACTORS = (0.1, 0.3, 1.0, 3.0), (0.1, 0.3, 1.0)
 class MetaTrainFlags:
     """What `meta-train` takes beside the settings of the rule, of its learning and of the environment."""
 
+    by: Literal["gradients", "strategies"] = "gradients"
+    """Gradients through a few updates of agents that live on, or evolution strategies over whole lives."""
     out: Path | None = None
     """Run folder. Default: runs/<rule>-<env>-<time>. The rule is `rule.npz` in it."""
     seeds: int = 1
     """Rules learned at once, as one program."""
+    mesh: str | None = None
+    """Devices over which these are spread, as seeds=4; what comes out does not depend on it. Default: one device."""
     seed: int = 0
     total_steps: int = 5000
     """Meta-updates."""
@@ -49,26 +55,32 @@ def meta_train(args: list[str]) -> int:
         return 0
     if tasks is None or not words or words[0].startswith("-"):
         raise UsageError("meta-train needs a rule and tasks, as in meta-train lpg --tasks GridWorld-small-v0.")
+    words, by = named(words, "--by")
+    if by is not None and by not in BY:
+        raise UsageError(f"--by {by}: choose one of {', '.join(BY)}.")
     rule = words[0]
     if rule not in rules:
         raise ValueError(f"{rule!r} is no rule that can be learned: choose one of {', '.join(rules)}.")
-    args = [TRAINING, tasks, *words[1:]]
+    args = [BY[by or "gradients"], tasks, *words[1:], *(() if by is None else ("--by", by))]
     parsed, recipe = experiment("meta-train", args, MetaTrainFlags, config={"rule": rule}, shown=f"{rule} --tasks")
     run: MetaTrainFlags = parsed.run
     if recipe["config"]["rule"] != rule:
         raise UsageError(f"meta-train {rule} --config.rule {recipe['config']['rule']}: the rule is said twice.")
     out = run.out or Path("runs") / f"{rule}-{recipe['env_id']}-{time.strftime('%Y%m%d-%H%M%S')}"
     at_least_one("--total-steps", run.total_steps)
+    if run.mesh is not None and "envs" in run.mesh:
+        raise UsageError(f"--mesh {run.mesh}: it is the rules that are spread, as in --seeds 4 --mesh seeds=4.")
     # A rule does not act, so no episodes are played with it; what its agents got is in the rows.
     none = {"eval_every": 0, "eval_episodes": 1, "eval_max_steps": 1, "act": None, "memory": None, "log": []}
+    not_kept = ("by", *OF_DEVICES)  # the recipe's file says by what
     recipe["run"] = {
-        **dataclasses.asdict(run),
+        **{name: value for name, value in dataclasses.asdict(run).items() if name not in not_kept},
         **none,
         "out": str(out),
         "num_seeds": run.seeds if run.seeds > 1 else None,
     }
     recipe.pop("total_steps")
-    return run_fit(recipe, out, Devices(), resume=False)
+    return run_fit(recipe, out, Devices(mesh=run.mesh), resume=False)
 
 
 @dataclasses.dataclass
@@ -106,7 +118,9 @@ def meta_test(args: list[str]) -> int:
     env_id = registry.lasting(words[1])
     env, _ = registry.make(env_id)
     learned_with = stored.provenance.get("recipe", {})
-    config = training.config_of(learned_with).agent if learned_with else AgentConfig()
+    config = AgentConfig()
+    if learned_with:
+        config = registry.get_algo(learned_with["algo"]).config_of(learned_with).agent
     cls = dataclasses.make_dataclass(
         "MetaTest",
         [

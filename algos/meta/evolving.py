@@ -1,0 +1,53 @@
+"""Learning an update rule by evolution strategies: what `jaxrl meta-train RULE --by strategies --tasks ENV` runs.
+
+A file like any algorithm's, and `training.py`'s sister: rule, levels and agents are said alike, and what is learned is
+left in the same files. The method is `jaxrl/meta/strategies.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from jaxrl.algorithm import Algorithm, shared
+from jaxrl.algos.meta import groove, training
+from jaxrl.environment import Environment
+from jaxrl.meta import stored
+from jaxrl.meta.strategies import StrategyConfig, StrategyHyper, strategy
+
+Hyper = functools.partial(StrategyHyper, curriculum=groove.Hyper())
+"""Dynamic settings; those of the curriculum are groove's, as dr has none."""
+
+leave = training.leave
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(training.Common):
+    """Static settings: each value compiles its own program."""
+
+    num_pairs: int = 64  # of opposite rules, each on a level of its own
+    at_once: int = 0  # pairs whose lives are lived at once, for memory; 0: all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.meta
+
+    @property
+    def meta(self) -> StrategyConfig:
+        return StrategyConfig(self.num_pairs, self.at_once)
+
+
+@shared
+def make(env: Environment, config: Config = Config()) -> Algorithm:
+    """An Algorithm that learns `config.rule` on the levels that `env.generate` draws; without one on its params.
+
+    Raises ValueError where neither the levels nor `config.lifetimes` say how long a life is.
+    """
+    made = strategy(config=config.meta, **training.arguments(env, config))
+    return made._replace(config=config, around=())  # all that is around it, `config` says
+
+
+def config_of(recipe: dict[str, Any]) -> Config:
+    """The settings that a rule was learned with, of its provenance."""
+    return stored.settings_of(Config, recipe["config"])

@@ -1,6 +1,6 @@
 # Each target sets up what it needs: a .venv with the locked packages. Only Python >= 3.11 and make are assumed.
 #   make demo    make test    make test-all    make test-slice    make test-budget    make lint    make bench
-#   make results    make lock    make test-targets
+#   make results    make lock    make test-targets    make docs    make docs-serve
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
@@ -14,7 +14,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 LIGHT := $(BIN)/python -m pytest --light $(PYTEST_ARGS)
 OPTIMISED := $(BIN)/python -m pytest --optimised $(PYTEST_ARGS)
 
-.PHONY: help demo test test-all test-slice test-budget test-targets lint format lock bench results clean
+.PHONY: help demo test test-all test-slice test-budget test-targets lint format lock bench results docs docs-serve clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -57,7 +57,7 @@ format: $(VENV)/.installed-dev
 
 lock: $(VENV)/.installed-dev
 	$(BIN)/uv pip compile --universal --python-version 3.11 --upgrade --quiet --no-header --annotation-style line \
-		--extra dev pyproject.toml --output-file requirements.lock
+		--extra dev --extra docs pyproject.toml --output-file requirements.lock
 
 bench: $(VENV)/.installed
 	$(BIN)/jaxrl bench
@@ -65,8 +65,19 @@ bench: $(VENV)/.installed
 results: $(VENV)/.installed-dev
 	$(BIN)/python experiments/results/run.py
 
+# The documentation site, a folder a version beside what is in site/ already; http://localhost:8000 shows it while it is
+# written. The theme warns of a mkdocs 2 that it does not work with, and the extra excludes.
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/python -m mkdocs
+
+docs: $(VENV)-docs/.installed
+	$(MKDOCS) build --strict --quiet --site-dir site/$(VERSION)
+
+docs-serve: $(VENV)-docs/.installed
+	$(MKDOCS) serve
+
 clean:
-	rm -rf $(VENV) $(VENV)-tpu $(VENV)-cuda .hypothesis .pytest_cache .ruff_cache build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-tpu $(VENV)-cuda $(VENV)-docs .hypothesis .pytest_cache .ruff_cache build dist site *.egg-info
 
 # .installed holds the library, .installed-<extra>-<extra> the library with those extras.
 comma := ,
@@ -84,6 +95,15 @@ $(VENV)/.installed-%: pyproject.toml requirements.lock | $(BIN)/python
 $(VENV)-%/.installed: pyproject.toml requirements.lock | $(BIN)/python
 	$(BIN)/python -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --disable-pip-version-check --quiet -c requirements.lock -e ".[$*]"
+	touch $@
+
+# The site is made from the sources, which nobody imports: of the library only the extra's names are needed.
+$(VENV)-docs/.installed: pyproject.toml requirements.lock | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)-docs
+	$(BIN)/python -c "import tomllib; extras = tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']; \
+		print(*extras['docs'], sep='\n')" > $(VENV)-docs/requirements.txt
+	$(VENV)-docs/bin/python -m pip install --disable-pip-version-check --quiet -c requirements.lock \
+		-r $(VENV)-docs/requirements.txt
 	touch $@
 
 $(BIN)/python:

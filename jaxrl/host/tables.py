@@ -1,11 +1,13 @@
-"""The long tables of the documentation, written from the registry: ids, algorithms, curricula.
+"""The long tables of the documentation, written from the registry: ids, algorithms, curricula, settings.
 
-`python -m jaxrl.host.tables [DOCS]` writes `envs/ids.md`, `algos/index.md` and `algos/curricula.md` below DOCS (default
-`docs`); a test compares what is committed with what it would write. Spaces and limits are traced, not computed.
+`python -m jaxrl.host.tables [DOCS]` writes `envs/ids.md`, `algos/index.md`, `algos/curricula.md` and
+`algos/settings.md` below DOCS (default `docs`); a test compares what is committed with what it would write. Spaces and
+limits are traced, not computed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -20,6 +22,7 @@ import jax
 
 from jaxrl import registry, spaces
 from jaxrl.environment import NO_LIMIT
+from jaxrl.host.cli.flags import comments_of
 
 
 class Family(NamedTuple):
@@ -208,7 +211,8 @@ def algorithms_page() -> str:
         "",
         "Written by `python -m jaxrl.host.tables`; change the registry or a docstring, not this page. `jaxrl train`",
         "runs those with action spaces on any environment that has one; the others are for tables, arms or tasks of",
-        "their own. What goes around one of them: [curricula](curricula.md).",
+        "their own. What goes around one of them: [curricula](curricula.md). Each one's settings and papers:",
+        "[settings](settings.md).",
     ]
     for folder, title in KINDS.items():
         rows = [(name, module) for name, module in modules.items() if _folder(module) == folder]
@@ -252,6 +256,68 @@ def curricula_page() -> str:
     return "\n".join([*lines, ""])
 
 
+def settings_page() -> str:
+    """`docs/algos/settings.md`: Config, Hyper and papers of every algorithm and curriculum that has a name."""
+    lines = [
+        "# Every setting and paper",
+        "",
+        "Written by `python -m jaxrl.host.tables` from the dataclasses and docstrings; change these, not this page.",
+        "`Config` is static: each value compiles its own program. `Hyper` is leaves: `vmap` over any of them. What a",
+        "setting does in full is on the algorithm's page. If you use an algorithm, cite its papers beside",
+        "[jaxrl](../../CITATION.cff).",
+    ]
+    for name in registry.list_algos():
+        module = registry.get_algo(name)
+        page = algorithm_page(module.__name__.removeprefix("jaxrl.algos."))
+        lines += ["", f"## {name}", "", f"[The page]({page}), [the file](../../{_file(module.__name__)})."]
+        lines += _settings(module)
+    for name in registry.list_curricula():
+        module, _ = registry.get_curriculum(name)
+        lines += [
+            "",
+            f"## Curriculum {name}",
+            "",
+            f"[The guide](../curricula.md), [the file](../../{_file(module.__name__)}).",
+        ]
+        lines += _settings(module)
+    return "\n".join([*lines, ""])
+
+
+def _settings(module: ModuleType) -> list[str]:
+    cited = papers(module.__doc__)
+    lines = [f"Papers: {'; '.join(cited)}."] if cited else []
+    for kind in ("Config", "Hyper"):
+        cls = getattr(module, kind, None)
+        if cls is None:
+            continue
+        said = comments_of(cls)
+        lines += ["", f"| {kind} | default | |", "|---|---|---|"]
+        for field in dataclasses.fields(cls):
+            default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            shown = "" if default is dataclasses.MISSING else f"`{_default(default)}`"
+            lines.append(f"| `{field.name}` | {_cell(shown)} | {_cell(said.get(field.name, ''))} |")
+    return lines
+
+
+def _default(value: Any) -> str:
+    """A default as it is written: numbers with their digits in threes, a function by its name."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if value != NO_LIMIT else "none"
+    return getattr(value, "__name__", None) or repr(value)
+
+
+_NAME = r"(?:(?:[Vv]an|de|der|den|von) )*[A-Z][\w'’-]*[a-z]"
+_AUTHORS = rf"{_NAME}(?:(?:, | and | & |, and ){_NAME})*(?: et al\.)?"
+_TITLED = re.compile(rf'{_AUTHORS} \(\d{{4}}[a-z]?\), "[^"]+"(?:,? \((?:arXiv:|Nature)[^)]*\))?')
+_NAMED = re.compile(rf"{_AUTHORS},? (?:\(\d{{4}}[a-z]?\)|\d{{4}}[a-z]?)(?=[,;:). ]|$)")
+
+
+def papers(doc: str | None) -> list[str]:
+    """What a docstring cites with a title; where it cites nothing so, what it names by authors and year."""
+    text = " ".join(inspect.cleandoc(doc or "").split())
+    return list(dict.fromkeys(_TITLED.findall(text) or _NAMED.findall(text)))
+
+
 def _algorithm_row(name: str, module: ModuleType, actions: str) -> str:
     page = algorithm_page(module.__name__.removeprefix("jaxrl.algos."))
     link = f"[{Path(page).stem}]({page})"
@@ -281,6 +347,7 @@ def pages(known: Mapping[str, str] | None = None) -> dict[str, str]:
         "envs/ids.md": environments_page(known),
         "algos/index.md": algorithms_page(),
         "algos/curricula.md": curricula_page(),
+        "algos/settings.md": settings_page(),
     }
 
 

@@ -1,0 +1,133 @@
+"""The site has every page in its navigation, a place for every link, and pictures of what the gallery shows.
+
+`make docs` builds it, strictly; that needs packages of its own and is not done here.
+"""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jaxrl.host import gallery
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+
+spec = importlib.util.spec_from_file_location("hook", ROOT / CONFIG["hooks"][0])
+assert spec is not None and spec.loader is not None
+hook = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(hook)
+
+PAGES = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("docs/**/*.md"))]
+OUTSIDE = [*hook.MOVED, *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("experiments/*/README.md")))]
+
+
+def entries(nav):
+    for entry in nav:
+        for value in entry.values() if isinstance(entry, dict) else [entry]:
+            yield from [value] if isinstance(value, str) else entries(value)
+
+
+def test_every_page_is_in_the_navigation_once():
+    listed = sorted(entries(CONFIG["nav"]))
+    # The hook lists studies and modules; README and CITATION.cff are in MOVED.
+    assert listed == sorted({*map(hook.site_path, [*PAGES, *hook.MOVED]), "studies/index.md", "api/index.md"})
+
+
+def test_every_study_and_module_is_listed():
+    assert set(hook.studies()) == {path.parent.name for path in ROOT.glob("experiments/*/README.md")}
+    found = hook.modules()
+    assert {"jaxrl", "jaxrl.rollout", "jaxrl.spaces"} <= set(found["jaxrl"])
+    assert {"jaxrl.algos.td3", "jaxrl.algos.curricula.plr"} <= set(found["jaxrl.algos"])
+    assert "jaxrl.host.fit" in found["jaxrl.host"]
+    assert not any(module.startswith("jaxrl.envs") for names in found.values() for module in names)
+    assert all(hook.about(module) for names in found.values() for module in names)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OUTSIDE])
+def test_what_a_page_links_to_is_on_the_site(page):
+    text = (ROOT / page).read_text()
+    assert page.endswith(".cff") or re.match(r"# \S", text), f"{page} begins with its title"
+    for target in hook.targets(text, page):
+        assert hook.site_path(target)
+
+
+def test_links_are_rewritten_to_the_places_of_the_site():
+    page = "docs/algos/td3.md"
+    for before, after in [
+        ("[f](../../algos/td3.py)", "[f](../source/algos/td3.py.md)"),
+        ("[f](../../algos/td3.py#L12-L20)", "[f](../source/algos/td3.py.md#__codelineno-0-12)"),
+        ("[s](../../experiments/mazes/README.md#a-b)", "[s](../studies/mazes/index.md#a-b)"),
+        ("[s](../../experiments/mazes)", "[s](../studies/mazes/index.md)"),
+        ("[c](../../CONTRIBUTING.md) [m](../index.md)", "[c](../contributing.md) [m](../map.md)"),
+        ("![p](../media/mazes.png)", "![p](../media/mazes.png)"),
+        ("[u](https://a.b/c) [h](#here)", "[u](https://a.b/c) [h](#here)"),
+        ("`[x](y)`\n```python\na[0](b)\n```\n", "`[x](y)`\n```python\na[0](b)\n```\n"),
+    ]:
+        assert hook.rewritten(before, page) == after
+    assert hook.rewritten("![p](results.png)", "experiments/mazes/README.md") == "![p](results.png)"
+    assert hook.rewritten("![p](docs/media/mazes.png)", "README.md") == "![p](media/mazes.png)"
+    with pytest.raises(ValueError, match="nowhere"):
+        hook.rewritten("[n](nowhere.md)", page)
+    for page in [*PAGES, *OUTSIDE]:
+        assert hook.repository_path(hook.site_path(page)) == page
+
+
+def test_names_of_functions_lead_to_their_lines():
+    for name, page, file, begins in [
+        ("`td3.td_target`", "docs/algos/td3.md", "../source/algos/td3.py", "def td_target("),
+        ("`jaxrl.rollout.Ends(a)`", "docs/core.md", "source/jaxrl/rollout.py", "class Ends("),
+    ]:
+        place = re.fullmatch(r"\[(.+)\]\((.+)\.md#__codelineno-0-(\d+)\)", hook.rewritten(name, page))
+        assert place is not None and place[1] == name and place[2] == file
+        line = (ROOT / file.partition("source/")[2]).read_text().splitlines()[int(place[3]) - 1]
+        assert line.startswith(begins)
+    for text in [
+        "[`td3.Config`](td3.md)",
+        "# `td3.Config`",
+        "`td3.none`",
+        "`none.make`",
+        "`jaxrl.make`",
+        "`x = td3.make(1)`",
+    ]:
+        assert hook.rewritten(text, "docs/algos/td3.md") == text
+    assert hook.rewritten("`td3.td_target`", "docs/core.md") == "`td3.td_target`"
+
+
+def test_pipes_of_code_in_tables():
+    assert hook.in_table_cells("| `a \\| b` | c |\n`a \\| b`") == "| `a | b` | c |\n`a \\| b`"
+
+
+def test_algorithms_pages_end_with_their_papers():
+    assert "- `ddpg`: Lillicrap et al. (2016)" in hook.how_to_cite("algos/td3.md")
+    assert hook.how_to_cite("algos/index.md") == hook.how_to_cite("core.md") == ""
+
+
+def test_the_site_asks_for_nothing_from_elsewhere():
+    assert CONFIG["theme"]["font"] is False and "offline" in CONFIG["plugins"]
+    # Without one of that name the offline plugin takes it from a server.
+    assert [(ROOT / "docs" / script).name for script in CONFIG["extra"]["polyfills"]] == ["iframe-worker.js"]
+    for file in [*CONFIG["extra"]["polyfills"], *CONFIG["extra_css"]]:
+        assert "://" not in (ROOT / "docs" / file).read_text()
+
+
+# ---- gallery
+
+
+def test_the_gallery_is_up_to_date():
+    assert (ROOT / "docs/envs/gallery.md").read_text() == gallery.page(), "python -m jaxrl.host.gallery"
+    pictures = {path.stem: path.stat().st_size for path in (ROOT / "docs/media/gallery").glob("*.png")}
+    shown = gallery.shown()
+    assert set(pictures) == {id for ids in shown.values() for id in ids}
+    assert all(shown.values()) and sum(pictures.values()) < 3e6
+    assert set(gallery.CHOSEN) <= {id for ids in gallery.by_family().values() for id in ids}
+
+
+def test_pictures_are_drawn():
+    """Of one that draws itself after some steps, and of one that does not."""
+    for id, family in [("CartPole-v1", "classic"), ("BernoulliBandit-v0", "bandits")]:
+        image = gallery.picture(id, family)
+        assert image.shape == (gallery.SIZE + 2 + gallery.CAPTION, gallery.SIZE + 2, 3)
+        assert len({tuple(color) for color in image.reshape(-1, 3)}) > 3

@@ -309,16 +309,18 @@ def plot_episode(episode: Episode, out: str | Path) -> Path:
                 if limit is not None and _near(limit, value):
                     axes.plot(time, np.broadcast_to(limit, time.shape), color=color, alpha=0.5, linewidth=0.8, ls="--")
         axes.set_ylabel(f"[{label}]" if label and label != "actions" else label)
-        axes.legend(
-            loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=7, ncols=1 + len(members) // 9
-        )
+        _legend(axes, 1 + len(members) // 9)
     for i, (name, value) in enumerate(episode.rewards.items()):
         style = {"color": "black", "linewidth": 1.6} if name == "reward" else {"color": COLORS[(i - 1) % len(COLORS)]}
         grid[-1].plot(time[1:], value, label=name, **{"linewidth": 1.0, **style})
     grid[-1].set(ylabel="reward", xlabel=f"time [{what}]" if what != "steps" else "steps")
-    grid[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=7)
+    _legend(grid[-1])
     figure.suptitle(f"{episode.env}, dotted: references, dashed: limits", fontsize=10)
     return _save(figure, out)
+
+
+def _legend(axes: Any, columns: int = 1) -> None:
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=7, ncols=columns)
 
 
 def _near(limit: Any, value: np.ndarray) -> bool:

@@ -11,7 +11,7 @@ import datetime
 import functools
 import itertools
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,9 @@ __all__ = ["read_runs", "report", "write_episode"]
 ROWS = 150
 """Points of a curve, each with an interval."""
 
-EXPLAINED = """The interquartile mean (IQM) is the mean of the middle half of the seeds; with fewer than four it is the mean.
-Intervals are 95 % percentile bootstraps over seeds: how far the figure would move with other seeds, not how far single
-seeds lie apart, which the dots show. The probability of improvement is that of a seed of the row's first run scoring
+EXPLAINED = """The interquartile mean (IQM) is the mean of the middle half of the seeds; with fewer than four it is the
+mean. Intervals are 95 % percentile bootstraps over seeds: how far the figure would move with other seeds, not how far
+single seeds lie apart, which the dots show. The probability of improvement is that of a seed of the row's first run scoring
 higher than one of its second, ties counting half (Agarwal et al. 2021)."""
 
 
@@ -57,9 +57,7 @@ def report(
     Raises RunFolderError for a folder that cannot be read, ValueError for no folders or a metric that no run has.
     """
     runs = read_runs(folders)
-    known = sorted(
-        {name for run in runs for name in (run.rows[-1] if run.rows else ()) if name not in ("update", "step")}
-    )
+    known = sorted({name for run in runs if run.rows for name in run.rows[-1]} - {"update", "step"})
     for name in metrics:
         if name not in known:
             raise ValueError(f"no run has a metric {name!r}; there are {', '.join(known) or 'none'}.")
@@ -163,9 +161,7 @@ def _curves(runs: Sequence[Run], metrics: Sequence[str]) -> str:
             figures.append(drawn.replace("<figure>", f"<figure><figcaption>{text(heading)}</figcaption>", 1))
     if not figures:
         return ""
-    words = (
-        "Lines: the IQM over seeds; bands: its 95 % interval; faint: single seeds. Training curves are trailing means."
-    )
+    words = "Lines: the IQM over seeds; bands: its 95 % interval; faint: single seeds. Training: trailing means."
     return f'<h3>Learning curves</h3><p class="soft">{words}</p><div class="grid2">{"".join(figures)}</div>'
 
 
@@ -253,12 +249,8 @@ def _machines(runs: Sequence[Run]) -> str:
         rows.append((name, *(_word(run.config.get(name)) for run in folders)))
     for name, unit in (("compile_seconds", "s"), ("run_seconds", "s"), ("steps_per_second", "1/s, of one seed")):
         of = [(run.summary or {}).get(name) for run in folders]
-        rows.append(
-            (
-                f"{name.replace('_', ' ').removesuffix(' seconds')} [{unit}]",
-                *("–" if x is None else number(x) for x in of),
-            )
-        )
+        what = name.replace("_", " ").removesuffix(" seconds")
+        rows.append((f"{what} [{unit}]", *("–" if x is None else number(x) for x in of)))
     differing = [row[0] for row in rows if row[0] in names and len(set(row[1:])) > 1]
     notes = [f"The runs are of different versions of {', '.join(differing)}."] if differing else []
     shown = [(run.name.split(": ")[0] if run.setting else run.name) for run in folders]

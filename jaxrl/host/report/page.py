@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -40,14 +41,16 @@ nav ul,.legend{{list-style:none;display:flex;flex-wrap:wrap;gap:.2em 1.2em;paddi
 table{{border-collapse:collapse;font-variant-numeric:tabular-nums}}
 td,th{{padding:.25em .9em .25em 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--rule)}}
 th{{font-weight:600;color:var(--soft);font-size:.92em}} td.n,th.n{{text-align:right;white-space:nowrap}}
-tr:last-child td{{border-bottom:0}} td.wide{{overflow-wrap:anywhere;min-width:12em}} caption{{text-align:left;color:var(--soft)}}
+tr:last-child td{{border-bottom:0}} td.wide{{overflow-wrap:anywhere;min-width:12em}}
+caption{{text-align:left;color:var(--soft)}}
 .grid2{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(430px,100%),1fr));gap:.6em 1.6em}}
 .grid2>*{{min-width:0}} figure{{margin:0 0 .8em}} figcaption{{font-weight:600;font-size:.95em}}
-.plot{{position:relative}} svg.chart{{width:100%;height:auto;display:block;touch-action:pan-y}}
+.plot{{position:relative}} .narrow{{max-width:600px}} svg.chart{{width:100%;height:auto;display:block;touch-action:pan-y}}
 svg text{{fill:var(--soft);font-size:12px}} svg .name{{fill:var(--ink);font-size:13px}}
 svg .grid{{stroke:var(--rule);stroke-width:1;fill:none}} svg .cursor{{stroke:var(--soft);stroke-width:1;fill:none}}
 .l{{fill:none;stroke-width:1.7;stroke-linejoin:round;stroke-linecap:round}} .l.thin{{stroke-width:1;opacity:.45}}
-.l.bold{{stroke-width:2.4}} .l.dash{{stroke-dasharray:6 4;stroke-width:1.2}} .l.dot{{stroke-dasharray:1 4;stroke-width:2}}
+.l.bold{{stroke-width:2.4}} .l.dash{{stroke-dasharray:6 4;stroke-width:1.2}}
+.l.dot{{stroke-dasharray:1 4;stroke-width:2}}
 .l.dots{{stroke-width:9}} .l.step{{stroke-linejoin:miter;stroke-width:1.2}}
 .bar{{stroke-width:7;opacity:.28}} .mark{{stroke-width:3}} .seed{{opacity:.75}} .band{{opacity:.18}}
 {"".join(f".c{i}{{stroke:var(--c{i})}}.f{i}{{fill:var(--c{i})}}" for i in range(8))}
@@ -60,7 +63,8 @@ pre{{background:var(--panel);border:1px solid var(--rule);border-radius:6px;padd
 overflow-wrap:anywhere;font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}}
 details{{margin:.5em 0}} summary{{cursor:pointer;color:var(--accent)}}
 .media{{display:flex;flex-wrap:wrap;gap:1em}} .media figure{{margin:0}}
-.media img,.media video{{max-width:100%;width:min(480px,100%);border:1px solid var(--rule);border-radius:6px;background:#fff}}
+.media img,.media video{{max-width:100%;width:min(480px,100%);border:1px solid var(--rule);border-radius:6px;
+background:#fff}}
 @media (max-width:600px){{body{{padding:.8em .9em 3em}} svg text{{font-size:15px}} svg .name{{font-size:16px}}
 td,th{{padding-right:.6em}}}}
 @media print{{:root,:root[data-theme=dark]{{color-scheme:light;{LIGHT}}} button,nav{{display:none}}
@@ -110,6 +114,9 @@ tip.style.left=Math.max(0,Math.min(r.width-w,px+(px+w+20>r.width?-w-14:14)))+'px
 """
 
 
+NUMBER = re.compile(r"-?[\d,]+(\.\d+)?(e[+-]\d+)?|nan")
+
+
 def text(value: object) -> str:
     """As HTML shows it."""
     return html.escape(str(value))
@@ -135,7 +142,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str 
 
 
 def _is_number(cell: str) -> bool:
-    return cell.lstrip("-+")[:1].isdigit()
+    return all(NUMBER.fullmatch(word) for word in cell.replace(", ", " ").split() if word not in ("to", "of", "%"))
 
 
 def warning(notes: Sequence[str]) -> str:

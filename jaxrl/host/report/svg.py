@@ -191,7 +191,7 @@ def strip(rows: Sequence[tuple[str, int, Sequence[tuple[str, float]], Any]], tit
     parts.append(f'<text class="axis" x="{right}" y="{height - 4}" text-anchor="end">{html.escape(x)}</text>')
     told = "; ".join(f"{name} {', '.join(number(v) for _, v in dots)}" for name, _, dots, _ in rows)
     return (
-        f'<figure><div class="plot"><svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'<figure class="narrow"><div class="plot"><svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-label="{html.escape(f"{title}: {told}")}">{"".join(parts)}</svg></div></figure>'
     )
 

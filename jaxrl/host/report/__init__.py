@@ -37,8 +37,8 @@ ROWS = 150
 
 EXPLAINED = """The interquartile mean (IQM) is the mean of the middle half of the seeds; with fewer than four it is the
 mean. Intervals are 95 % percentile bootstraps over seeds: how far the figure would move with other seeds, not how far
-single seeds lie apart, which the dots show. The probability of improvement is that of a seed of the row's first run scoring
-higher than one of its second, ties counting half (Agarwal et al. 2021)."""
+single seeds lie apart, which the dots show. The probability of improvement is that of a seed of the row's first run
+scoring higher than one of its second, ties counting half (Agarwal et al. 2021)."""
 
 
 def report(

@@ -45,7 +45,8 @@ tr:last-child td{{border-bottom:0}} td.wide{{overflow-wrap:anywhere;min-width:12
 caption{{text-align:left;color:var(--soft)}}
 .grid2{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(430px,100%),1fr));gap:.6em 1.6em}}
 .grid2>*{{min-width:0}} figure{{margin:0 0 .8em}} figcaption{{font-weight:600;font-size:.95em}}
-.plot{{position:relative}} .narrow{{max-width:600px}} svg.chart{{width:100%;height:auto;display:block;touch-action:pan-y}}
+.plot{{position:relative}} .narrow{{max-width:600px}}
+svg.chart{{width:100%;height:auto;display:block;touch-action:pan-y}}
 svg text{{fill:var(--soft);font-size:12px}} svg .name{{fill:var(--ink);font-size:13px}}
 svg .grid{{stroke:var(--rule);stroke-width:1;fill:none}} svg .cursor{{stroke:var(--soft);stroke-width:1;fill:none}}
 .l{{fill:none;stroke-width:1.7;stroke-linejoin:round;stroke-linecap:round}} .l.thin{{stroke-width:1;opacity:.45}}

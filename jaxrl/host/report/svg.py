@@ -140,8 +140,8 @@ def chart(
 
 
 def legend(lines: Iterable[Line]) -> str:
-    """Names with their colours; one is enough said by the chart's heading."""
-    shown = list({line.name: line for line in lines if line.shown}.values())
+    """Names with their colours, but of dotted lines, which go with others; one alone is said by the chart's heading."""
+    shown = list({line.name: line for line in lines if line.shown and line.kind != "dot"}.values())
     if len(shown) < 2:
         return ""
     keys = "".join(

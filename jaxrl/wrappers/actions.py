@@ -131,6 +131,14 @@ class StickyActions(Remembering):
     def describe(self, params: StickyParams) -> dict[str, Array]:
         return self.env.describe(params.env)
 
+    @property
+    def observation_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.observation_names
+
+    @property
+    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.action_names
+
     def telemetry(self, state: WrapperState, params: StickyParams) -> dict[str, Quantity]:
         return self.env.telemetry(state.env, params.env)
 

@@ -108,6 +108,14 @@ class FromStates(Wrapper):
         if np.any(limit < 1):
             raise ValueError(f"FromStates: limit={limit} must be at least 1.")
 
+    @property
+    def observation_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.observation_names
+
+    @property
+    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.action_names
+
     def telemetry(self, state: Any, params: StartParams) -> dict[str, Quantity]:
         return self.env.telemetry(state, params.env)
 

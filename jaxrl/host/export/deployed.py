@@ -73,9 +73,8 @@ def export(algo: Algorithm, policy: PyTree, path: str | Path, format: str = "c",
     if format not in FORMATS:
         raise ValueError(f"format={format!r} is unknown; use one of {', '.join(FORMATS)}.")
     deployed, path = greedy(algo, policy), Path(path)
-    write = {"c": functools.partial(to_c, name=name, names=deployed.names), "onnx": to_onnx, "stablehlo": to_stablehlo}[
-        format
-    ]
+    c = functools.partial(to_c, name=name, names=deployed.names)
+    write = {"c": c, "onnx": to_onnx, "stablehlo": to_stablehlo}[format]
     content = write(deployed.function, *deployed.examples, outputs=deployed.outputs)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)

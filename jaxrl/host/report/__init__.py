@@ -153,10 +153,10 @@ def _curves(runs: Sequence[Run], metrics: Sequence[str]) -> str:
         lines = []
         for color, run in enumerate(runs):
             steps, values = run.values(run.evaluations if name == "return" else run.rows, name)
-            if len(values):
+            if np.isfinite(values).any():
                 values = np.where([[seed in run.diverged for seed in run.seeds]], np.nan, values)
                 lines += _curve(run, steps, smoothed(values, window or max(1, len(values) // 40)), color)
-        if any(np.isfinite(line.y).any() for line in lines):
+        if lines:
             drawn = chart(lines, heading, "environment steps a seed", "", height=270)
             figures.append(drawn.replace("<figure>", f"<figure><figcaption>{text(heading)}</figcaption>", 1))
     if not figures:
@@ -166,7 +166,9 @@ def _curves(runs: Sequence[Run], metrics: Sequence[str]) -> str:
 
 
 def _curve(run: Run, steps: np.ndarray, values: np.ndarray, color: int) -> list[Line]:
-    """The IQM over seeds with its interval, and the single seeds behind it."""
+    """The IQM over seeds with its interval, and the single seeds behind it; rows in which none has a value left out."""
+    some = np.flatnonzero(np.isfinite(values).any(1))
+    steps, values = steps[some], values[some]
     some = np.unique(np.linspace(0, len(steps) - 1, min(ROWS, len(steps))).astype(int))
     steps, values = steps[some], values[some]
     known = [row[np.isfinite(row)] for row in values]

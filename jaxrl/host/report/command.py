@@ -56,10 +56,12 @@ def _words(command: str, recipe: Mapping[str, Any], run: Mapping[str, Any], vari
                 words += _flag(f"{prefix}.{name}", value)
     for name, value in curriculum.get("choice", {}).items():
         if value not in (None, [], (), 0.0):
-            words += _flag(name if name == "ranges" else f"curriculum.{name}", value)
+            words += _flag(f"curriculum.{name}", value)
     for part in ("config", "hyper"):
+        known = _usual_curriculum(curriculum["name"], part) if curriculum else {}
         for name, value in curriculum.get(part, {}).items():
-            words += _flag(f"curriculum.{part}.{name}", value)
+            if name not in known or not _same(value, known[name]):
+                words += _flag(f"curriculum.{part}.{name}", value)
     return " ".join(shlex.quote(word) for word in words)
 
 
@@ -84,12 +86,24 @@ def _usual(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
+def _usual_curriculum(name: str, part: str) -> dict[str, Any]:
+    """Defaults of a curriculum's own `config` or `hyper`, of the fields that have one."""
+    from jaxrl import registry
+
+    try:
+        cls = getattr(registry.get_curriculum(name)[0], part.capitalize())
+    except (ImportError, ValueError, AttributeError):
+        return {}
+    found = {f.name: f.default for f in dataclasses.fields(cls) if f.default is not dataclasses.MISSING}
+    return {name: np.asarray(x).tolist() if hasattr(x, "dtype") else x for name, x in found.items()}
+
+
 def _same(value: Any, usual: Any) -> bool:
     """As JSON and float32 keep them."""
     value, usual = _plain(value), _plain(usual)
     if isinstance(value, float) or isinstance(usual, float):
         numbers = isinstance(value, float | int) and isinstance(usual, float | int)
-        return numbers and np.float32(value) == np.float32(usual)
+        return numbers and bool(np.float32(value) == np.float32(usual))
     return value == usual
 
 

@@ -30,7 +30,7 @@ def write_episode(out: str | Path, episode: Episode, title: str | None = None) -
 def section(episode: Episode, level: int = 3) -> str:
     """What is said and shown of an episode; headings are of this level."""
     told, (time, what) = episode.told, episode.clock()
-    words = [f"{episode.steps} steps"]
+    words = [f"{episode.steps:,} steps"]
     if episode.period is not None:
         words[0] += f" of {number(episode.period)} s"
     words.append(f"return {number(float(np.nansum(episode.rewards['reward'])))}")
@@ -40,13 +40,17 @@ def section(episode: Episode, level: int = 3) -> str:
     words += [ENDS[told["end"]]] if told.get("end") in ENDS else []
     parts = [f"<p>{text(', '.join(words))}. Dotted: references; dashed: limits. Point at a chart to read it.</p>"]
     if errors := episode.errors():
+        header = ["signal", "mean", "rms", "largest", "unit"]
         rows = [
-            (split(name)[0], *(number(e[k]) for k in ("mean", "rms", "largest")), split(name)[1],
-             f"{100 * e['share']:.3g}" if np.isfinite(e["share"]) else "–")
+            [split(name)[0], *(number(e[k]) for k in ("mean", "rms", "largest")), split(name)[1]]
             for name, e in errors.items()
-        ]  # fmt: skip
+        ]
+        shares = [e["share"] for e in errors.values()]
+        if np.isfinite(shares).any():
+            header.append("mean, % of limit")
+            rows = [[*row, f"{100 * x:.3g}" if np.isfinite(x) else "–"] for row, x in zip(rows, shares, strict=True)]
         parts.append(f"<h{level}>Tracking errors</h{level}>")
-        parts.append(table(("signal", "mean", "rms", "largest", "unit", "mean, % of limit"), rows))
+        parts.append(table(header, rows))
     axis = "steps" if what == "steps" else f"time [{what}]"
     charts = []
     for unit, names in panels(list(episode.signals)).items():

@@ -30,7 +30,8 @@ body{{font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;color:v
 max-width:1080px;margin:0 auto;padding:1.2em 1.2em 4em}}
 h1{{font-size:1.6em;margin:.2em 0}} h2{{font-size:1.3em;margin:2.2em 0 .5em;border-bottom:1px solid var(--rule)}}
 h3{{font-size:1.08em;margin:1.8em 0 .4em}} h4{{font-size:1em;margin:1.3em 0 .3em}}
-h1,h2,h3,h4{{line-height:1.25;overflow-wrap:anywhere}}
+h5{{font-size:.95em;margin:1.1em 0 .3em}}
+h1,h2,h3,h4,h5{{line-height:1.25;overflow-wrap:anywhere}}
 p{{margin:.5em 0}} .soft{{color:var(--soft)}} a{{color:var(--accent)}}
 header{{display:flex;justify-content:space-between;align-items:flex-start;gap:1em}}
 button{{font:inherit;color:inherit;background:var(--panel);border:1px solid var(--rule);border-radius:6px;
@@ -43,7 +44,7 @@ td,th{{padding:.25em .9em .25em 0;text-align:left;vertical-align:top;border-bott
 th{{font-weight:600;color:var(--soft);font-size:.92em}} td.n,th.n{{text-align:right;white-space:nowrap}}
 tr:last-child td{{border-bottom:0}} td.wide{{overflow-wrap:anywhere;min-width:12em}}
 caption{{text-align:left;color:var(--soft)}}
-.grid2{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(430px,100%),1fr));gap:.6em 1.6em}}
+.grid2{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(430px,100%),1fr));gap:.6em 1.6em}}
 .grid2>*{{min-width:0}} figure{{margin:0 0 .8em}} figcaption{{font-weight:600;font-size:.95em}}
 .plot{{position:relative}} .narrow{{max-width:600px}}
 svg.chart{{width:100%;height:auto;display:block;touch-action:pan-y}}
@@ -51,7 +52,7 @@ svg text{{fill:var(--soft);font-size:12px}} svg .name{{fill:var(--ink);font-size
 svg .grid{{stroke:var(--rule);stroke-width:1;fill:none}} svg .cursor{{stroke:var(--soft);stroke-width:1;fill:none}}
 .l{{fill:none;stroke-width:1.7;stroke-linejoin:round;stroke-linecap:round}} .l.thin{{stroke-width:1;opacity:.45}}
 .l.bold{{stroke-width:2.4}} .l.dash{{stroke-dasharray:6 4;stroke-width:1.2}}
-.l.dot{{stroke-dasharray:1 4;stroke-width:2}}
+.l.dot{{stroke-dasharray:1 3.5;stroke-width:1.5;stroke:var(--ink)}}
 .l.dots{{stroke-width:9}} .l.step{{stroke-linejoin:miter;stroke-width:1.2}}
 .bar{{stroke-width:7;opacity:.28}} .mark{{stroke-width:3}} .seed{{opacity:.75}} .band{{opacity:.18}}
 {"".join(f".c{i}{{stroke:var(--c{i})}}.f{i}{{fill:var(--c{i})}}" for i in range(8))}

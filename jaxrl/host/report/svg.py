@@ -16,7 +16,7 @@ COLORS = 8
 
 POINTS = 600
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 480, 58, 12, 24, 34
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 480, 58, 20, 24, 34
 """Of a chart, in its own units; about pixels on a desk."""
 
 

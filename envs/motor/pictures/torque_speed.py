@@ -202,5 +202,5 @@ def plane(env: Any, params: Params, run: Mapping[str, Any]) -> Plane:
         curves.append(Curve(label, x, y, style))
     torque, omega = (np.asarray(x, float) for x in params.machine.base_point(params.nominal))
     curves.append(Curve("base point", omega[None], torque[None], "dots"))
-    curves.append(Curve("run", *(np.asarray(run[name], float) for name in ("omega", "torque")), "path"))
+    curves.append(Curve("run", np.asarray(run["omega"], float), np.asarray(run["torque"], float), "path"))
     return Plane("Torque-speed plane", "omega [rad/s]", "torque [N m]", curves)

@@ -189,14 +189,16 @@ class QuadcopterTask(Environment):
         for title, (a, b) in (("From above", "xy"), ("From the side", "xz")):
             (x, x_wanted, *_), (y, y_wanted, *_) = telemetry[f"{a} [m]"], telemetry[f"{b} [m]"]
             drones = [""] if x.ndim == 1 else [f" {i}" for i in range(1, x.shape[1] + 1)]
-            tracks = zip(drones, x.reshape(len(x), -1).T, y.reshape(len(y), -1).T, strict=True)
-            curves = [Curve(f"drone{name}", *track, "path") for name, *track in tracks]
-            if x_wanted is not None:
-                wanted = zip(drones, x_wanted.reshape(len(x), -1).T, y_wanted.reshape(len(y), -1).T, strict=True)
-                for name, *where in wanted:
-                    still = all(np.ptp(along) == 0 for along in where)
-                    points = (along[:1] for along in where) if still else where
-                    curves.append(Curve(f"target{name}", *points, "dots" if still else "dash"))
+            columns = [None if v is None else v.reshape(len(v), -1).T for v in (x, y, x_wanted, y_wanted)]
+            curves = []
+            for i, name in enumerate(drones):
+                along, up, along_wanted, up_wanted = (None if v is None else v[i] for v in columns)
+                curves.append(Curve(f"drone{name}", along, up, "path"))
+                if along_wanted is not None and up_wanted is not None:
+                    still = np.ptp(along_wanted) == 0 and np.ptp(up_wanted) == 0
+                    kept = slice(1) if still else slice(None)
+                    style = "dots" if still else "dash"
+                    curves.append(Curve(f"target{name}", along_wanted[kept], up_wanted[kept], style))
             found.append(Plane(title, f"{a} [m]", f"{b} [m]", curves, equal=True))
         return found
 

@@ -384,7 +384,7 @@ def _header(
         layout.append(f" *   {leaf.argument}[{start}..{start + size - 1}]  {leaf.name}, {leaf.dtype} {leaf.shape}")
         if len(said := names.get(leaf.name, ())) == size:
             numbers = (f" *     {leaf.argument}[{start + i}]  {word}" for i, word in enumerate(said))
-            layout += [number.replace("*/", "* /") for number in numbers]
+            layout += [number.replace("*/", "* /").replace("/*", "/ *") for number in numbers]
         starts[leaf.argument] += size
     calls = ", ".join(arguments)
     lines = [

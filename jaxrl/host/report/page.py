@@ -83,7 +83,8 @@ button.onclick=()=>{root.dataset.theme=dark()?'light':'dark';label()};
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change',label);
 label();
 addEventListener('beforeprint',()=>document.querySelectorAll('details').forEach(d=>{d.open=true}));
-const shown=v=>{const a=Math.abs(v);return a>=1e4?Math.round(v).toLocaleString('en'):a&&a<1e-3?v.toExponential(2):
+const shown=(v,k)=>{const unit=10**Math.floor(Math.log10(Math.abs(k)/10));v=Math.round(v/unit)*unit||0;
+const a=Math.abs(v);return a>=1e4?Math.round(v).toLocaleString('en'):a&&a<1e-3?v.toExponential(2):
 String(+v.toPrecision(4))};
 const points=path=>{if(path.p)return path.p;const p=[];let x=0,y=0;
 for(const m of path.getAttribute('d').matchAll(/([MLHVh])(-?[\\d.]+)(?:,(-?[\\d.]+))?/g)){
@@ -107,10 +108,10 @@ tip.replaceChildren();
 const row=(text,color)=>{const d=document.createElement('div');
 if(color){const i=document.createElement('i');i.style.background=color;d.append(i)}d.append(text);tip.append(d)};
 const X=q=>x0+(q[0]-left)*kx,Y=q=>y0+(bottom-q[1])*ky;
-if(!plane){const near=found.reduce((a,b)=>b.least<a.least?b:a);row(shown(X(near.best))+' '+svg.dataset.label);
+if(!plane){const near=found.reduce((a,b)=>b.least<a.least?b:a);row(shown(X(near.best),kx)+' '+svg.dataset.label);
 cursor.setAttribute('d',`M${near.best[0]},24V${bottom}`)}
 for(const f of found){const color=getComputedStyle(f.line).stroke;
-row(f.line.dataset.name+': '+(plane?shown(X(f.best))+', ':'')+shown(Y(f.best)),color)}
+row(f.line.dataset.name+': '+(plane?shown(X(f.best),kx)+', ':'')+shown(Y(f.best),ky),color)}
 const r=svg.getBoundingClientRect(),w=tip.offsetWidth,px=(event.clientX-r.left);
 tip.style.left=Math.max(0,Math.min(r.width-w,px+(px+w+20>r.width?-w-14:14)))+'px';tip.style.top='26px'})});
 """

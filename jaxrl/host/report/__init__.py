@@ -200,7 +200,7 @@ def _improvement(runs: Sequence[Run]) -> str:
         probability, (low, high) = probability_of_improvement(x, y)
         interval = f"{low:.2f} to {high:.2f}" if min(len(x), len(y)) > 1 else "–"
         rows.append((f"{ahead.name} over {behind.name}", f"{probability:.2f}", interval, f"{len(x)}, {len(y)}"))
-    return "<h3>Probability of improvement</h3>" + table(("", "probability", "95 % interval", "seeds"), rows, wide=(0,))
+    return "<h3>Probability of improvement</h3>" + table(("", "probability", "95 % interval", "seeds"), rows)
 
 
 # ---- settings
@@ -271,7 +271,7 @@ def _run(run: Run, record_episodes: bool) -> str:
         parts.append(f"<p>Made by a program in Python{': ' + text(why) if why else ' (jaxrl.fit).'}</p>")
     else:
         parts.append(f"<p>Made by</p><pre>{text(command)}</pre>")
-    parts.append(folded("All settings", table(("setting", ""), _settings(run).items(), wide=(1,))))
+    parts.append(folded("All settings", table(("setting", ""), _settings(run).items())))
     files = sorted(run.files.media.glob("*")) if run.files.media.is_dir() else []
     own = ("curve.png", "episode.png")  # which the page draws itself
     shown = [media(file) for file in files if file.suffix.lower() in MEDIA and file.name not in own]

@@ -72,7 +72,7 @@ def section(episode: Episode, level: int = 3) -> str:
         planes = "".join(_plane(plane) for plane in episode.planes)
         parts.append(f'<h{level}>In the plane</h{level}><div class="grid2">{planes}</div>')
     if episode.parameters:
-        parts.append(folded("Parameters of the task", table(("name", "value", ""), episode.parameters, wide=(2,))))
+        parts.append(folded("Parameters of the task", table(("name", "value", ""), episode.parameters)))
     return "\n".join(parts)
 
 
@@ -117,10 +117,10 @@ def _figure(heading: str, drawn: str) -> str:
 
 def _plane(plane: Plane) -> str:
     kinds = {"path": "line", "line": "line", "dash": "dash", "dots": "dots"}
-    lines, color = [], 0
+    lines, color, alone = [], -1, sum(curve.style == "path" for curve in plane.curves) == 1
     for curve in plane.curves:
-        own = 5 if curve.style in ("line", "dash") else color
         color += curve.style == "path"
+        own = 5 if curve.style in ("line", "dash") else 1 if alone and curve.style == "dots" else max(color, 0)
         lines.append(Line(curve.name, curve.x, curve.y, own, kinds[curve.style]))
         if curve.style == "path":
             x, y = (np.asarray(v, float) for v in (curve.x, curve.y))

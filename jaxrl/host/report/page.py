@@ -41,9 +41,9 @@ nav ul,.legend{{list-style:none;display:flex;flex-wrap:wrap;gap:.2em 1.2em;paddi
 .scroll{{overflow-x:auto;margin:.7em 0}}
 table{{border-collapse:collapse;font-variant-numeric:tabular-nums}}
 td,th{{padding:.25em .9em .25em 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--rule)}}
-th{{font-weight:600;color:var(--soft);font-size:.92em}} td.n,th.n{{text-align:right;white-space:nowrap}}
-tr:last-child td{{border-bottom:0}} td.wide{{overflow-wrap:anywhere;min-width:12em}}
-caption{{text-align:left;color:var(--soft)}}
+th{{font-weight:600;color:var(--soft);font-size:.92em}} td,th{{white-space:nowrap}}
+td.n,th.n{{text-align:right}}
+tr:last-child td{{border-bottom:0}} td.wide{{white-space:normal;overflow-wrap:anywhere;min-width:16em}}
 .grid2{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(430px,100%),1fr));gap:.6em 1.6em}}
 .grid2>*{{min-width:0}} figure{{margin:0 0 .8em}} figcaption{{font-weight:600;font-size:.95em}}
 .plot{{position:relative}} .narrow{{max-width:600px}}
@@ -117,6 +117,9 @@ tip.style.left=Math.max(0,Math.min(r.width-w,px+(px+w+20>r.width?-w-14:14)))+'px
 """
 
 
+LONG = 50
+"""Letters of a cell that is wrapped."""
+
 NUMBER = re.compile(r"-?[\d,]+(\.\d+)?(e[+-]\d+)?|nan")
 
 
@@ -125,9 +128,11 @@ def text(value: object) -> str:
     return html.escape(str(value))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", wide: Sequence[int] = ()) -> str:
-    """A table that scrolls by itself where it is too wide. Columns with numbers only are set right."""
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table that scrolls by itself where it is too wide. Columns with numbers only are set right, those with long
+    texts are wrapped."""
     rows = [[str(cell) for cell in row] for row in rows]
+    wide = [i for i in range(len(header)) if any(len(row[i]) > LONG for row in rows)]
     numeric = [
         i not in wide and bool(rows) and all(_is_number(row[i]) or row[i] in ("", "–") for row in rows)
         for i in range(len(header))
@@ -140,8 +145,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str 
     body = "".join(
         "<tr>" + "".join(f"<td{kind(i)}>{text(cell)}</td>" for i, cell in enumerate(row)) + "</tr>\n" for row in rows
     )
-    told = f"<caption>{text(caption)}</caption>" if caption else ""
-    return f'<div class="scroll"><table>{told}<thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
 
 
 def _is_number(cell: str) -> bool:

@@ -262,7 +262,7 @@ def test_report(pmsm, tmp_path):
     assert "<title>&lt;PMSM&gt;</title>" in page and "http" not in page.replace("http-equiv", "")
     assert len(page) < 400_000  # with plotly it was 5 MB
     assert f">{table['i_sq']['rms']:.4g}</td>" in page
-    assert '<td>machine (PMSM): psi_p</td><td class="n">0.066</td><td class="wide">V s</td>' in page
+    assert '<td>machine (PMSM): psi_p</td><td class="n">0.066</td><td>V s</td>' in page
     assert "Torque-speed plane" in page and 'data-name="i_sq wanted"' in page
     with pytest.raises(ValueError, match="Did you mean 'i_sq'"):
         report.episode(env, params, run, names=["i_sqq"])

@@ -167,6 +167,20 @@ def test_environments_have_parts_of_their_own(runs, tmp_path):
     assert [len(table) for table in found.tables if table[0][0] == "run"] == [3, 2]
 
 
+def test_runs_of_unlike_tasks_are_not_compared_in_silence(tmp_path):
+    def recipe(**params):
+        return {"algo": "ppo", "env_id": "CartPole-v1", "config": {}, "hyper": {}, "params": params, "env_settings": {},
+                "run": {}}  # fmt: skip
+
+    written = recipe(length=0.5, gravity=9.8)  # as the command keeps all of them, and `fit` those that were changed
+    same = [make_run(tmp_path / n, [1.0, 2.0], recipe=r) for n, r in (("all", written), ("changed", recipe()))]
+    unlike = make_run(tmp_path / "unlike", [1.0, 2.0], recipe=recipe(length=0.7))
+    assert "differ in kind" not in words_of(report(same, tmp_path / "r.html"))
+    out = report([*same, unlike], tmp_path / "r.html")
+    assert "of the same id with different settings or parameters" in words_of(out)
+    assert page(out).table(["setting", "all"])[1:] == [["params.length", "0.5", "0.5", "0.7"]]
+
+
 def test_pictures_and_films_are_in_the_page(runs, tmp_path):
     media = runs[0] / "media"
     media.mkdir()
@@ -234,6 +248,25 @@ def test_seeds_of_a_sweep_are_apart_by_their_settings(tmp_path):
         ("runs-0-4: learning_rate=0.001", "2", "2"),
         ("runs-0-4: learning_rate=0.0001", "2", "6"),
     ]
+    settings = {
+        "config": {},
+        "hyper": {"gamma": 0.9},
+        "params": {"length": 0.7},
+        "env_settings": {},
+        "total_steps": 2000,
+    }
+    points = [{"learning_rate": rate, "returns": [1.0, 2.0]} for rate in (1e-3, 1e-4)]
+    kept = {"recipe": {"algo": "ppo", "env_id": "CartPole-v1", **settings}, "points": points}
+    (tmp_path / "sweep" / "sweep.json").write_text(json.dumps(kept))
+    words = words_of(report([run], tmp_path / "r.html"))
+    for word in (
+        "jaxrl sweep ppo CartPole-v1",
+        "--seeds 2",
+        "--hyper.learning-rate 0.001 0.0001",
+        "--params.length 0.7",
+    ):
+        assert word in words
+    assert "differ in kind" not in words
     with pytest.raises(RunFolderError, match="is a sweep's folder, of the runs in runs-0-4"):
         report([tmp_path / "sweep"], tmp_path / "r.html")
 

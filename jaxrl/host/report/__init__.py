@@ -133,17 +133,15 @@ def _summary(runs: Sequence[Run]) -> str:
 def _warnings(runs: Sequence[Run]) -> str:
     prefix = len(runs) > 1
     notes = [f"{run.name}: {note}" if prefix else note for run in runs for note in run.notes()]
-    if len({run.config.get("environment") for run in runs} | {str(_task(run)) for run in runs}) > 2:
+    tasks = [(run.config.get("environment"), run.params()) for run in runs]
+    known = [params for _, params in tasks if params is not None]
+    if len({environment for environment, _ in tasks}) > 1 or any(params != known[0] for params in known):
         notes.append("The runs are of the same id with different settings or parameters: their returns differ in kind.")
     if len({run.config.get("eval_policy") for run in runs if run.evaluations}) > 1:
         notes.append("The policies act in different ways in the evaluations (greedy, sampled, search).")
     if len({run.source for run in runs} - {""}) > 1:
         notes.append("Evaluations and training episodes stand side by side: they are not the same.")
     return warning(list(dict.fromkeys(notes)))
-
-
-def _task(run: Run) -> Any:
-    return sorted((run.config.get("recipe") or {}).get("params", {}).items())
 
 
 def _curves(runs: Sequence[Run], metrics: Sequence[str]) -> str:
@@ -208,14 +206,13 @@ def _improvement(runs: Sequence[Run]) -> str:
 
 def _settings(run: Run) -> dict[str, str]:
     """All that was said of a run, by name, as words."""
-    config, recipe = run.config, run.config.get("recipe") or {}
+    config, recipe = run.config, run.recipe or {}
     found: dict[str, Any] = {"algorithm": config["algorithm"]}
     found |= {f"config.{name}": value for name, value in config["config"].items()}
     for name, value in config["hyper"].items():
         own = [value[seed] for seed in run.seeds] if isinstance(value, list) and np.ndim(value) == 1 else value
         found[f"hyper.{name}"] = own[0] if isinstance(own, list) and len(set(own)) == 1 else own
-    for part in ("params", "env_settings"):
-        found |= {f"{part}.{name}": value for name, value in (recipe.get(part) or {}).items()}
+    found |= {f"params.{name}": value for name, value in (run.params() or {}).items()}
     if "curriculum" in recipe:
         found["curriculum"] = recipe["curriculum"]["name"]
     found["seeds"] = len(run.seeds)
@@ -234,7 +231,12 @@ def _differences(runs: Sequence[Run]) -> str:
     settings = [_settings(run) for run in runs]
     names = list(dict.fromkeys(name for own in settings for name in own))
     rows = [(name, *(own.get(name, "–") for own in settings)) for name in names]
-    differing = [row for row in rows if len(set(row[1:])) > 1]
+
+    def differs(row: tuple[str, ...]) -> bool:
+        unknown = {"–"} if row[0].startswith("params.") else set()
+        return len({*row[1:]} - unknown) > 1
+
+    differing = [row for row in rows if differs(row)]
     same = len(rows) - len(differing)
     if not differing:
         return "<h3>Settings</h3><p>All settings of the runs are the same.</p>"

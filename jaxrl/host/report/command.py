@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.host.report.runs import swept
 from jaxrl.host.run_folder import tree_values
 
 
 def command_of(folder: Path, config: Mapping[str, Any]) -> str | None:
     """The command that makes such a run, or None for one that a program in Python made."""
-    swept = folder.parent / "sweep.json"
-    if swept.exists():
-        try:
-            kept = json.loads(swept.read_text())
-            names = [name for name in kept["points"][0] if name != "returns"]
-            values = {name: list(dict.fromkeys(point[name] for point in kept["points"])) for name in names}
-            return _words("sweep", kept["recipe"], {"out": str(folder.parent)}, values)
-        except (OSError, ValueError, KeyError, IndexError):
-            return None
+    kept = swept(folder)
+    if kept is not None:
+        points = kept["points"]
+        names = [name for name in points[0] if name != "returns"]
+        values = {name: list(dict.fromkeys(point[name] for point in points)) for name in names}
+        seeds, total = len(points[0]["returns"]), kept["recipe"]["total_steps"]
+        run = {"out": str(folder.parent), "seeds": seeds, "total_steps": total}  # its --seed is not kept
+        return _words("sweep", kept["recipe"], run, values)
     recipe = config.get("recipe")
     if recipe is None or "seed" not in recipe.get("run", {}):
         return None

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows
+from jaxrl.host.recipe import hashable
+from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows, tree_values
 
 REQUIRED = ("algorithm", "env", "config", "hyper", "total_steps", "versions")
 """Fields of config.json without which it is of another schema than docs/run_folder.md's."""
@@ -36,6 +37,23 @@ class Run:
     @property
     def env(self) -> str:
         return str(self.config["env"])
+
+    @property
+    def recipe(self) -> Mapping[str, Any] | None:
+        """What the run was made of by name, which of a sweep's runs the sweep keeps."""
+        return self.config.get("recipe") or (swept(self.folder) or {}).get("recipe")
+
+    def params(self) -> dict[str, Any] | None:
+        """Parameters of the task by their dotted names, or None where they are not known."""
+        from jaxrl import registry
+
+        if self.recipe is None:
+            return None
+        try:
+            usual = tree_values(registry.make(self.recipe["env_id"], **hashable(self.recipe["env_settings"]))[1])
+        except (ImportError, OSError, ValueError, TypeError, AttributeError):  # a module that is not here
+            usual = {}
+        return {name: _rounded(value) for name, value in {**usual, **self.recipe["params"]}.items()}
 
     @property
     def files(self) -> RunFolder:
@@ -118,6 +136,22 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
         if real.count(where) > 1:
             raise ValueError(f"{path} is given twice.")
     return [run for path, name in zip(paths, _names(real), strict=True) for run in _read(path, name)]
+
+
+def _rounded(value: Any) -> Any:
+    """A float32 as it was said."""
+    if isinstance(value, list | tuple):
+        return [_rounded(x) for x in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def swept(folder: Path) -> dict[str, Any] | None:
+    """What `jaxrl sweep` says of the runs of which those in `folder` are some."""
+    try:
+        kept = json.loads((folder.resolve().parent / "sweep.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return kept if isinstance(kept, dict) and "recipe" in kept and kept.get("points") else None
 
 
 def _read(path: Path, name: str) -> list[Run]:

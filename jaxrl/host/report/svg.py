@@ -227,7 +227,7 @@ def _path(x: np.ndarray, y: np.ndarray, step: bool = False) -> str:
 def _drawn(line: Line, across: Any, up: Any) -> str:
     name = f' data-name="{html.escape(line.name)}"' if line.shown else ""
     x, y = line.x, line.y
-    if line.kind == "dots":
+    if line.kind == "dots" or np.isfinite(y).sum() == 1:
         dots = [(across(a), up(b)) for a, b in zip(x, y, strict=True) if math.isfinite(a) and math.isfinite(b)]
         told = "".join(f"M{a:.1f},{b:.1f}h.01" for a, b in dots)
         return f'<path class="l dots c{line.color % COLORS}"{name} d="{told}"/>'

@@ -19,6 +19,7 @@ from jaxtyping import Array, PyTree
 
 from jaxrl.math import fence, precise
 from jaxrl.spaces import Dict, Space
+from jaxrl.telemetry import Plane, Quantity
 
 T = TypeVar("T")
 
@@ -158,6 +159,11 @@ class Environment:
     Params: ClassVar[Any]
     hints: ClassVar[Hints] = Hints()
     """What makes it faster and changes nothing else; a subclass changes its parent's by `hints._replace(...)`."""
+    observation_names: ClassVar[tuple[str, ...]] = ()
+    """What each number of a flat observation is, of one agent and without a privileged part: `x [m]`. Empty where
+    nobody said."""
+    action_names: ClassVar[tuple[str, ...]] = ()
+    """What each number of an action is, as `torque [N m]`. Empty where nobody said."""
 
     # ---- what an author writes
 
@@ -187,6 +193,14 @@ class Environment:
     def describe(self, params: Any) -> dict[str, Array]:
         """Scalars that tell a level from others in the log of a curriculum, as the walls of a maze. Pure."""
         return {}
+
+    def telemetry(self, state: Any, params: Any) -> dict[str, Quantity]:
+        """What time plots show of a state, by names as `x [m]`, where that is more than the observation. Pure."""
+        return {}
+
+    def planes(self, telemetry: dict[str, Quantity], params: Any) -> list[Plane]:
+        """Curves of an episode in a plane, of its telemetry with a leading axis of time. Host only."""
+        return []
 
     def render(self, state: Any, params: Any) -> np.ndarray:
         """An RGB picture of one state, uint8 (height, width, 3). Host only; NotImplementedError where there is none."""

@@ -28,6 +28,7 @@ from jaxtyping import Array, Bool, Float, Integer
 from jaxrl.environment import Environment, Hints, Transition, pytree, require_non_negative, require_positive
 from jaxrl.math import sincos, wrap
 from jaxrl.spaces import Box, Discrete
+from jaxrl.telemetry import Quantity
 
 from .two_link import move
 
@@ -89,6 +90,15 @@ class Acrobot(Environment):
     id: str = dataclasses.field(default="Acrobot-v1", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True)
+    observation_names = (
+        "cos(theta_1)",
+        "sin(theta_1)",
+        "cos(theta_2)",
+        "sin(theta_2)",
+        "theta_1_dot [rad/s]",
+        "theta_2_dot [rad/s]",
+    )
+    action_names = ("torque, 0 is -1, 1 is 0, 2 is 1",)
 
     def initial(self, key: Array, params: Params) -> State:
         theta_1, theta_2, theta_1_dot, theta_2_dot = jax.random.uniform(key, (4,), minval=-0.1, maxval=0.1)
@@ -103,6 +113,16 @@ class Acrobot(Environment):
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "6"]:
         (sin_1, cos_1), (sin_2, cos_2) = sincos(state.theta_1), sincos(state.theta_2)
         return jnp.stack([cos_1, sin_1, cos_2, sin_2, state.theta_1_dot, state.theta_2_dot])
+
+    def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
+        speeds = {
+            f"theta_{i}_dot [rad/s]": Quantity(speed, low=-most, high=most)
+            for i, speed, most in (
+                (1, state.theta_1_dot, params.max_speed_1),
+                (2, state.theta_2_dot, params.max_speed_2),
+            )
+        }
+        return {"theta_1 [rad]": Quantity(state.theta_1), "theta_2 [rad]": Quantity(state.theta_2), **speeds}
 
     def observation_space(self, params: Params) -> Box:
         one = jnp.ones_like(params.max_speed_1)

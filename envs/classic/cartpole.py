@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, Integer
 from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.math import sincos
 from jaxrl.spaces import Box, Discrete
+from jaxrl.telemetry import Quantity
 
 
 @pytree
@@ -81,6 +82,8 @@ class CartPole(Environment):
     id: str = dataclasses.field(default="CartPole-v1", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True)
+    observation_names = ("x [m]", "x_dot [m/s]", "theta [rad]", "theta_dot [rad/s]")
+    action_names = ("push, 0 left, 1 right",)
 
     def initial(self, key: Array, params: Params) -> State:
         x, x_dot, theta, theta_dot = jax.random.uniform(key, (4,), minval=-0.05, maxval=0.05)
@@ -93,6 +96,14 @@ class CartPole(Environment):
 
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "4"]:
         return jnp.stack([state.x, state.x_dot, state.theta, state.theta_dot])
+
+    def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
+        return {
+            "x [m]": Quantity(state.x, low=-params.x_max, high=params.x_max),
+            "x_dot [m/s]": Quantity(state.x_dot),
+            "theta [rad]": Quantity(state.theta, low=-params.theta_max, high=params.theta_max),
+            "theta_dot [rad/s]": Quantity(state.theta_dot),
+        }
 
     def observation_space(self, params: Params) -> Box:
         inf = jnp.asarray(jnp.inf)

@@ -23,6 +23,7 @@ from .cartpole import CartPole, Params, State, dynamics, out_of_bounds
 @dataclasses.dataclass(frozen=True)
 class CartPoleContinuous(CartPole):
     id: str = dataclasses.field(default="CartPoleContinuous-v0", kw_only=True)
+    action_names = ("force, 1 is force_mag",)
 
     def transition(self, key: Array, state: State, action: Float[Array, "1"], params: Params) -> Transition:
         state = dynamics(state, jnp.clip(action[0], -1, 1) * params.force_mag, params)

@@ -25,8 +25,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxrl.environment import Environment, Hints, Transition, require_non_negative, require_positive
-from jaxrl.math import sincos
+from jaxrl.math import sincos, wrap
 from jaxrl.spaces import Box
+from jaxrl.telemetry import Quantity
 
 from . import cartpole
 from .cartpole import Params, State
@@ -52,6 +53,8 @@ class CartPoleSwingUp(Environment):
     id: str = dataclasses.field(default="CartPoleSwingUp-v0", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True)
+    observation_names = ("x [m]", "x_dot [m/s]", "cos(theta)", "sin(theta)", "theta_dot [rad/s]")
+    action_names = ("force, 1 is force_mag",)
 
     def initial(self, key: Array, params: Params) -> State:
         x, x_dot, theta, theta_dot = jax.random.uniform(key, (4,), minval=-0.05, maxval=0.05)
@@ -65,6 +68,14 @@ class CartPoleSwingUp(Environment):
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "5"]:
         sin, cos = sincos(state.theta)
         return jnp.stack([state.x, state.x_dot, cos, sin, state.theta_dot])
+
+    def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
+        return {
+            "x [m]": Quantity(state.x, low=-params.x_max, high=params.x_max),
+            "x_dot [m/s]": Quantity(state.x_dot),
+            "theta [rad]": Quantity(wrap(state.theta, -math.pi, math.pi), jnp.zeros_like(state.theta)),
+            "theta_dot [rad/s]": Quantity(state.theta_dot),
+        }
 
     def observation_space(self, params: Params) -> Box:
         one, inf = jnp.ones_like(params.x_max), jnp.full_like(params.x_max, jnp.inf)

@@ -27,6 +27,7 @@ from jaxtyping import Array, Float
 from jaxrl.environment import Environment, Hints, Transition, pytree, require_non_negative, require_positive
 from jaxrl.math import sincos
 from jaxrl.spaces import Box
+from jaxrl.telemetry import Quantity
 
 from .two_link import move
 
@@ -103,6 +104,14 @@ class DoublePendulum(Environment):
     id: str = dataclasses.field(default="DoublePendulum-v0", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True)
+    observation_names = (
+        "cos(theta_1)",
+        "sin(theta_1)",
+        "cos(theta_2)",
+        "sin(theta_2)",
+        "theta_1_dot [rad/s]",
+        "theta_2_dot [rad/s]",
+    )
 
     def __post_init__(self) -> None:
         if self.actuation not in ACTUATIONS:
@@ -125,6 +134,23 @@ class DoublePendulum(Environment):
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "6"]:
         (sin_1, cos_1), (sin_2, cos_2) = sincos(state.theta_1), sincos(state.theta_2)
         return jnp.stack([cos_1, sin_1, cos_2, sin_2, state.theta_1_dot, state.theta_2_dot])
+
+    @property
+    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        motors = ("shoulder", "elbow") if self.actuation == "both" else (self.actuation,)
+        return tuple(f"{motor} torque, 1 is max_torque" for motor in motors)
+
+    def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
+        speeds = {
+            f"theta_{i}_dot [rad/s]": Quantity(speed, low=-params.max_speed, high=params.max_speed)
+            for i, speed in ((1, state.theta_1_dot), (2, state.theta_2_dot))
+        }
+        return {
+            "theta_1 [rad]": Quantity(state.theta_1),
+            "theta_2 [rad]": Quantity(state.theta_2),
+            **speeds,
+            "height": Quantity(height(state, params), jnp.ones_like(state.theta_1)),
+        }
 
     def observation_space(self, params: Params) -> Box:
         one, speed = jnp.ones_like(params.max_speed), params.max_speed

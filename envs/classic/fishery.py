@@ -35,6 +35,7 @@ from jaxtyping import Array, Float
 
 from jaxrl.environment import Environment, Transition, pytree, require_non_negative, require_positive
 from jaxrl.spaces import Box
+from jaxrl.telemetry import Quantity
 
 Scalar = Float[Array, ""]
 
@@ -112,6 +113,7 @@ class Fishery(Environment):
     num_fisheries: int = 1  # 1: X is fished; 2: X and Y
     id: str = dataclasses.field(default="Fishery-v0", kw_only=True)
     Params = Params
+    observation_names = ("2 X / bound - 1", "2 Y / bound - 1", "2 Z / bound - 1")
 
     def __post_init__(self) -> None:
         if self.num_fisheries not in (1, 2):
@@ -148,6 +150,14 @@ class Fishery(Environment):
 
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "3"]:
         return jnp.clip(2 * jnp.stack([state.x, state.y, state.z]) / params.bound - 1, -1, 1)
+
+    @property
+    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return ("effort on X", "effort on Y")[: self.num_fisheries]
+
+    def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
+        fish = {"X": state.x, "Y": state.y, "Z": state.z}
+        return {f"{name} [capacities]": Quantity(x, low=params.threshold) for name, x in fish.items()}
 
     def observation_space(self, params: Params) -> Box:
         return Box(-1.0, 1.0, (3,))

@@ -92,6 +92,8 @@ class MountainCar(Environment):
     id: str = dataclasses.field(default="MountainCar-v0", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True)
+    observation_names = ("position [length]", "velocity [length/step]")
+    action_names = ("push, 0 left, 1 none, 2 right",)
 
     def initial(self, key: Array, params: Params) -> State:
         return initial(key)

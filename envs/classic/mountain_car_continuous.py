@@ -42,6 +42,8 @@ class MountainCarContinuous(Environment):
     id: str = dataclasses.field(default="MountainCarContinuous-v0", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True)
+    observation_names = ("position [length]", "velocity [length/step]")
+    action_names = ("throttle",)
 
     def initial(self, key: Array, params: Params) -> State:
         return mountain_car.initial(key)

@@ -26,6 +26,7 @@ from jaxtyping import Array, Float
 from jaxrl.environment import Environment, Hints, Transition, pytree, require_non_negative, require_positive
 from jaxrl.math import sincos, wrap
 from jaxrl.spaces import Box
+from jaxrl.telemetry import Quantity
 
 
 @pytree
@@ -71,6 +72,8 @@ class Pendulum(Environment):
     id: str = dataclasses.field(default="Pendulum-v1", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True)
+    observation_names = ("cos(theta)", "sin(theta)", "theta_dot [rad/s]")
+    action_names = ("torque [N m]",)
 
     def initial(self, key: Array, params: Params) -> State:
         theta, theta_dot = jax.random.uniform(key, (2,), minval=-1.0)
@@ -85,6 +88,12 @@ class Pendulum(Environment):
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "3"]:
         sin, cos = sincos(state.theta)
         return jnp.stack([cos, sin, state.theta_dot])
+
+    def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
+        return {
+            "theta [rad]": Quantity(wrap(state.theta, -math.pi, math.pi), jnp.zeros_like(state.theta)),
+            "theta_dot [rad/s]": Quantity(state.theta_dot, low=-params.max_speed, high=params.max_speed),
+        }
 
     def observation_space(self, params: Params) -> Box:
         high = jnp.stack([jnp.ones_like(params.max_speed), jnp.ones_like(params.max_speed), params.max_speed])

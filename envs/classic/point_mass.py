@@ -26,6 +26,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxrl.environment import Environment, Hints, Transition, pytree, require_non_negative, require_positive
 from jaxrl.spaces import Box
+from jaxrl.telemetry import Curve, Plane, Quantity
 
 
 @pytree
@@ -90,6 +91,11 @@ class PointMass(Environment):
     id: str = dataclasses.field(default="PointMass-v0", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True)
+    observation_names = ("x [m]", "y [m]", "x_dot [m/s]", "y_dot [m/s]", "goal_x - x [m]", "goal_y - y [m]")
+    action_names = (
+        "force_x, 1 is max_force",
+        "force_y, 1 is max_force",
+    )
 
     def initial(self, key: Array, params: Params) -> State:
         x, y, goal_x, goal_y = jax.random.uniform(key, (4,), minval=-1.0) * params.start
@@ -105,6 +111,20 @@ class PointMass(Environment):
 
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "6"]:
         return jnp.stack([state.x, state.y, state.x_dot, state.y_dot, state.goal_x - state.x, state.goal_y - state.y])
+
+    def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
+        arena = {"low": -params.arena, "high": params.arena}
+        return {
+            "x [m]": Quantity(state.x, state.goal_x, **arena),
+            "y [m]": Quantity(state.y, state.goal_y, **arena),
+            "x_dot [m/s]": Quantity(state.x_dot),
+            "y_dot [m/s]": Quantity(state.y_dot),
+        }
+
+    def planes(self, telemetry: dict[str, Quantity], params: Params) -> list[Plane]:
+        x, y = telemetry["x [m]"], telemetry["y [m]"]
+        curves = [Curve("mass", x.value, y.value, "path"), Curve("goal", x.reference[:1], y.reference[:1], "dots")]
+        return [Plane("The plane from above", "x [m]", "y [m]", curves, equal=True)]
 
     def observation_space(self, params: Params) -> Box:
         return Box(-jnp.inf, jnp.inf, (6,))

@@ -30,6 +30,7 @@ from jaxtyping import Array, Float
 from jaxrl.environment import Environment, Hints, Transition, pytree, require_non_negative, require_positive
 from jaxrl.math import sincos
 from jaxrl.spaces import Box
+from jaxrl.telemetry import Curve, Plane, Quantity
 
 from .two_link import move
 
@@ -111,6 +112,22 @@ class Reacher(Environment):
     id: str = dataclasses.field(default="Reacher-v0", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True)
+    observation_names = (
+        "cos(theta_1)",
+        "cos(theta_2)",
+        "sin(theta_1)",
+        "sin(theta_2)",
+        "target_x [m]",
+        "target_y [m]",
+        "theta_1_dot [rad/s]",
+        "theta_2_dot [rad/s]",
+        "tip_x - target_x [m]",
+        "tip_y - target_y [m]",
+    )
+    action_names = (
+        "shoulder torque, 1 is max_torque",
+        "elbow torque, 1 is max_torque",
+    )
 
     def initial(self, key: Array, params: Params) -> State:
         draw = jax.random.uniform(key, (6,))
@@ -134,6 +151,25 @@ class Reacher(Environment):
         target = [state.target_x, state.target_y]
         speeds = [state.theta_1_dot, state.theta_2_dot]
         return jnp.stack([cos_1, cos_2, sin_1, sin_2, *target, *speeds, *offset(state, params)])
+
+    def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
+        dx, dy = offset(state, params)
+        return {
+            "tip_x [m]": Quantity(state.target_x + dx, state.target_x),
+            "tip_y [m]": Quantity(state.target_y + dy, state.target_y),
+            "theta_1 [rad]": Quantity(state.theta_1),
+            "theta_2 [rad]": Quantity(state.theta_2),
+            "theta_1_dot [rad/s]": Quantity(state.theta_1_dot),
+            "theta_2_dot [rad/s]": Quantity(state.theta_2_dot),
+        }
+
+    def planes(self, telemetry: dict[str, Quantity], params: Params) -> list[Plane]:
+        x, y = telemetry["tip_x [m]"], telemetry["tip_y [m]"]
+        curves = [
+            Curve("fingertip", x.value, y.value, "path"),
+            Curve("target", x.reference[:1], y.reference[:1], "dots"),
+        ]
+        return [Plane("The table from above", "x [m]", "y [m]", curves, equal=True)]
 
     def observation_space(self, params: Params) -> Box:
         one, inf = jnp.ones_like(params.length_1), jnp.full_like(params.length_1, jnp.inf)

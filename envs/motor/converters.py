@@ -26,6 +26,7 @@ also shortens the vector to what the bridge can do, keeping its direction.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -369,3 +370,10 @@ def find(key: str | Converter) -> Converter:
             raise ValueError(f"converter={name!r}; it is one of {', '.join(KEYS)}, or several joined by '+'.")
         parts.append(KEYS[name])
     return parts[0] if len(parts) == 1 else Multi(tuple(parts))
+
+
+def voltage_radius(converter: Converter, dq_actions: bool) -> float:
+    """The longest voltage vector in every direction that a three-phase converter makes, of the supply's voltage."""
+    three = converter.parts[0] if isinstance(converter, Multi) else converter
+    shares = not dq_actions or getattr(three, "modulation", "clip") != "clip"
+    return 1 / math.sqrt(3) if shares else 0.5

@@ -51,6 +51,7 @@ from jaxtyping import Array, Float, Key
 from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, strongly_typed
 from jaxrl.math import fence, random_words
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
+from jaxrl.telemetry import Plane, Quantity
 
 from . import checks, converters, loads, motion, supplies, tasks
 from .plant import Params, Plant, State
@@ -195,9 +196,23 @@ class MotorDrive(Environment):
         return tuple(names)
 
     @property
-    def observation_names(self) -> tuple[str, ...]:
+    def observation_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Of the observation's entries, for the default kinds of load and supply."""
         return self._observed(self.components()) + tuple(f"{name}*" for name in self.referenced or ())
+
+    @property
+    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Of a continuous converter the voltages that it is asked for, of a finite one what it switches."""
+        machine, converter = self.components().machine, self.converter
+        axes = [name for name in machine.voltages if name.endswith(("d", "q", "x", "y"))]
+        if self.dq_actions:
+            return tuple(name for name in machine.voltages if name in axes or name == "u_e")[: machine.dq]
+        made = tuple(name for name in machine.voltages if name not in axes)
+        if not converter.finite:
+            return made[: len(converter.low)]
+        parts = converter.parts if isinstance(converter, converters.Multi) else (converter,)
+        pieces = converters.cut(made, [part.outputs for part in parts])
+        return tuple(f"switches of {', '.join(piece)}" for piece in pieces)
 
     def _observed(self, params: Params) -> tuple[str, ...]:
         return self.names(params) if self.observed is None else self.observed
@@ -276,6 +291,28 @@ class MotorDrive(Environment):
         if self.current_sum:
             values["i_sum"] = sum(values[name] for name in self.current_sum)
         return values
+
+    def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
+        """All measured quantities in SI units but angles, with their references and the limits that end an episode."""
+        from .pictures.units import unit
+
+        ending = {name for _, names in self.constraints or () for name in names}
+        targets = zip(self.referenced or (), self.targets(state.references, params), strict=True)
+        wanted = {name: x * self.limit(name, params) for name, x in targets}
+        found = {}
+        for name, x in self.signals(state.plant, params).items():
+            if unit(name) not in ("rad", "") or name in wanted:
+                most = self.limit(name, params) if name in ending else None
+                least = None if most is None or self.low(name, params) == 0 else -most
+                found[f"{name} [{unit(name)}]"] = Quantity(x, wanted.get(name), least, most)
+        return found
+
+    def planes(self, telemetry: dict[str, Quantity], params: Params) -> list[Plane]:
+        """Torque over speed, and what the machine can hold."""
+        from .pictures.torque_speed import plane
+
+        run = {"omega": telemetry["omega [rad/s]"].value, "torque": telemetry["torque [N m]"].value}
+        return [plane(self, params, run)]
 
     def normalised(self, plant: Plant, noise: tuple, params: Params) -> dict[str, Any]:
         """Every measured quantity by name, divided by its limit, with noise."""

@@ -39,6 +39,7 @@ from jaxtyping import Array, Bool, Float, Key
 from jaxrl.environment import Environment, Hints, Transition, pytree, require_non_negative, require_positive
 from jaxrl.math import fence, sincos
 from jaxrl.spaces import Box
+from jaxrl.telemetry import Quantity
 
 from . import biped
 from .biped import HULL, LEG, SCALE, Physics, Track
@@ -153,6 +154,25 @@ class StumpWalker(Environment):
     id: str = dataclasses.field(default="StumpWalker-v0", kw_only=True)
     Params = Params
     hints = Hints(noiseless=True)
+    observation_names = (
+        "pitch [rad]",
+        "pitch_dot / 25 [rad/s]",
+        "0.12 x_dot [m/s]",
+        "0.08 z_dot [m/s]",
+        *(
+            f"{name} {leg}{unit}"
+            for leg in (1, 2)
+            for name, unit in (
+                ("hip", " [rad]"),
+                ("hip_dot / 4", " [rad/s]"),
+                ("1 + knee", " [rad]"),
+                ("knee_dot / 6", " [rad/s]"),
+                ("shank on the track", ""),
+            )
+        ),
+        *(f"lidar ray {ray}" for ray in range(1, 11)),
+    )
+    action_names = ("hip 1", "knee 1", "hip 2", "knee 2")
 
     def __post_init__(self) -> None:
         for name, least in (("substeps", 2), ("iterations", 1)):
@@ -195,6 +215,18 @@ class StumpWalker(Environment):
             for n in (0, 2)
         ]  # fmt: skip
         return jnp.concatenate([jnp.stack(hull + legs[0] + legs[1]), lidar(q[0], q[1], state.track)])
+
+    def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
+        q, v = state.qpos, state.qvel
+        joints = ("hip 1", "knee 1", "hip 2", "knee 2")
+        return {
+            "x [m]": Quantity(q[0]),
+            "z [m]": Quantity(q[1]),
+            "x_dot [m/s]": Quantity(v[0]),
+            "z_dot [m/s]": Quantity(v[1]),
+            "pitch [rad]": Quantity(q[2]),
+            **{f"{name} [rad]": Quantity(q[3 + i]) for i, name in enumerate(joints)},
+        }
 
     def observation_space(self, params: Params) -> Box:
         return Box(-jnp.inf, jnp.inf, (24,))

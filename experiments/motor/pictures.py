@@ -1,9 +1,8 @@
-"""Pictures of docs/envs/motor.md, and an interactive report.
+"""Pictures of docs/envs/motor.md, and a report.
 
     python experiments/motor/pictures.py
 
-Classical controllers in closed loop; writes docs/media/motor_{current,switching,plane}.png and, with plotly
-(`pip install 'jaxrl[report]'`), runs/motor/speed.html: 5 MB, so it is not committed.
+Classical controllers in closed loop; writes docs/media/motor_{current,switching,plane}.png and runs/motor/speed.html.
 """
 
 from pathlib import Path
@@ -15,7 +14,8 @@ import jaxrl
 from jaxrl.envs.motor import references, tasks
 from jaxrl.envs.motor.control import controllers
 from jaxrl.envs.motor.pictures.plots import plot_switching, plot_time, plot_torque_speed
-from jaxrl.envs.motor.pictures.report import record, write_report
+from jaxrl.envs.motor.pictures.report import episode, record
+from jaxrl.host.report import write_episode
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,8 +54,9 @@ def plane():
 def report():
     # A speed that this inertia can follow: 300 rad/s either way at 600 rad/s^2, a new one every 0.2 to 0.6 s.
     speed = references.Ramp(low=-0.75, high=0.75, rate=1.5, steps_low=2000, steps_high=6000)
-    env, params, run, _ = closed_loop("Cont-SC-PermExDc-v0", 20_000, references=(speed,))
-    write_report(ROOT / "runs" / "motor" / "speed.html", env, params, run, title="Speed control of a DC motor")
+    env, params, run, actions = closed_loop("Cont-SC-PermExDc-v0", 20_000, references=(speed,))
+    shown = episode(env, params, run, actions)
+    write_episode(ROOT / "runs" / "motor" / "speed.html", shown, title="Speed control of a DC motor")
 
 
 if __name__ == "__main__":

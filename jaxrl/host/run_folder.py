@@ -132,7 +132,7 @@ class RunFolder:
             *self.tensorboard.glob("events.out.tfevents.*"),
         ]
         own += [self.path / f"policy.{kind}" for kind in ("h", "onnx", "stablehlo")]
-        own += [self.media / name for name in ("curve.png", "policy.gif")]
+        own += [self.media / name for name in ("curve.png", "policy.gif", "episode.png", "episode.json")]
         for file in (*own, self.config):
             file.unlink(missing_ok=True)
         for folder in (self.checkpoints, self.media, self.tensorboard):

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from jaxrl.environment import Environment, Hints, Transition, pytree, strongly_typed
 from jaxrl.spaces import Box, Space
+from jaxrl.telemetry import Plane, Quantity
 from jaxrl.wrappers.base import Remembering, Wrapper, WrapperState
 
 
@@ -129,6 +130,20 @@ class StickyActions(Remembering):
 
     def describe(self, params: StickyParams) -> dict[str, Array]:
         return self.env.describe(params.env)
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.observation_names
+
+    @property
+    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.action_names
+
+    def telemetry(self, state: WrapperState, params: StickyParams) -> dict[str, Quantity]:
+        return self.env.telemetry(state.env, params.env)
+
+    def planes(self, telemetry: dict[str, Quantity], params: StickyParams) -> list[Plane]:
+        return self.env.planes(telemetry, params.env)
 
     def render(self, state: WrapperState, params: StickyParams) -> np.ndarray:
         return self.env.render(state.env, params.env)

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.spaces import Space
+from jaxrl.telemetry import Plane, Quantity
 
 
 @pytree
@@ -77,6 +78,23 @@ class Wrapper(Environment):
     def describe(self, params: Any) -> dict[str, Array]:
         return self.env.describe(params)
 
+    @property
+    def observation_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The wrapped one's, unless the observation is another."""
+        same = type(self).observation_space is Wrapper.observation_space
+        return self.env.observation_names if same else ()
+
+    @property
+    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The wrapped one's, unless the action is another."""
+        return self.env.action_names if type(self).action_space is Wrapper.action_space else ()
+
+    def telemetry(self, state: Any, params: Any) -> dict[str, Quantity]:
+        return self.env.telemetry(state, params)
+
+    def planes(self, telemetry: dict[str, Quantity], params: Any) -> list[Plane]:
+        return self.env.planes(telemetry, params)
+
     def render(self, state: Any, params: Any) -> np.ndarray:
         return self.env.render(state, params)
 
@@ -86,6 +104,9 @@ class Remembering(Wrapper):
 
     def observe(self, key: Array, state: WrapperState, params: Any) -> Any:
         return self.env.observe(key, state.env, params)
+
+    def telemetry(self, state: WrapperState, params: Any) -> dict[str, Quantity]:
+        return self.env.telemetry(state.env, params)
 
     def render(self, state: WrapperState, params: Any) -> np.ndarray:
         return self.env.render(state.env, params)

@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 
 from jaxrl.environment import NO_LIMIT, Transition, is_concrete, pytree, strongly_typed
 from jaxrl.spaces import Space
+from jaxrl.telemetry import Plane, Quantity
 from jaxrl.wrappers.base import Wrapper
 
 
@@ -106,6 +107,20 @@ class FromStates(Wrapper):
             raise ValueError(f"FromStates: share={share} must be from 0 to 1.")
         if np.any(limit < 1):
             raise ValueError(f"FromStates: limit={limit} must be at least 1.")
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.observation_names
+
+    @property
+    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.action_names
+
+    def telemetry(self, state: Any, params: StartParams) -> dict[str, Quantity]:
+        return self.env.telemetry(state, params.env)
+
+    def planes(self, telemetry: dict[str, Quantity], params: StartParams) -> list[Plane]:
+        return self.env.planes(telemetry, params.env)
 
     def render(self, state: Any, params: StartParams) -> np.ndarray:
         return self.env.render(state, params.env)

@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 from jaxrl.environment import NO_LIMIT, Hints, Transition, pytree, strongly_typed
 from jaxrl.spaces import Box, Dict
+from jaxrl.telemetry import Plane, Quantity
 from jaxrl.wrappers.base import Wrapper
 from jaxrl.wrappers.memory import added, with_zero
 from jaxrl.wrappers.vectors import flatten, flatten_space
@@ -148,6 +149,12 @@ class Trials(Wrapper):
 
     def describe(self, params: TrialParams) -> dict[str, Array]:
         return self.env.describe(params.env)
+
+    def telemetry(self, state: TrialState, params: TrialParams) -> dict[str, Quantity]:
+        return self.inner.telemetry(state.env, state.task)
+
+    def planes(self, telemetry: dict[str, Quantity], params: TrialParams) -> list[Plane]:
+        return []  # of several episodes
 
     def render(self, state: TrialState, params: TrialParams) -> np.ndarray:
         return self.inner.render(state.env, state.task)

@@ -45,6 +45,7 @@ COMMANDS = (
     "render",
     "export",
     "plot",
+    "report",
     "envs",
     "algos",
     "bench",
@@ -277,6 +278,15 @@ def test_several_agents_that_do_not_fit(words, message, tmp_path):
 def test_plot(run):
     assert good(f"plot {run[0]} {run[0]} --out two.png --metric loss --window 2").strip() == "two.png"
     assert np.ptp(picture("two.png")[1]) > 200
+
+
+def test_report_of_a_run_and_its_episode(run):
+    assert good(f"plot {run[0]} --episode --max-steps 5").strip() == f"{run[0]}/media/episode.png"
+    assert good(f"report {run[0]} --out page.html --title Mine").strip() == "page.html"
+    page = Path("page.html").read_text()
+    assert "<h1>Mine</h1>" in page and "jaxrl train ppo CartPole-v1" in page and 'data-name="theta_dot"' in page
+    for file in ("episode.png", "episode.json"):
+        (Path(run[0]) / "media" / file).unlink()
 
 
 # ---- what is the user's own
@@ -684,6 +694,9 @@ def test_the_algorithm_file_is_a_command(monkeypatch, capsys):
         ("resume nowhere", r"nowhere holds no run"),
         ("render nowhere", r"nowhere holds no run"),
         ("plot nowhere", r"nowhere has no metrics"),
+        ("plot nowhere --episode", r"nowhere holds no run"),
+        ("plot x --episode --max-steps 0", r"--max-steps 0: it must be at least 1"),
+        ("report nowhere", r"nowhere holds no run"),
     ],
 )
 def test_bad_input(command, message, monkeypatch, tmp_path):
@@ -701,6 +714,8 @@ def test_bad_input(command, message, monkeypatch, tmp_path):
         ("train", "train needs an algorithm and an environment"),
         ("train ppo", "train needs an algorithm and an environment"),
         ("plot", "plot needs at least one run folder|Missing"),
+        ("plot x y --episode --out z.png", "--episode --out takes one run folder"),
+        ("report", "report needs at least one run folder|Missing"),
         ("eval", "(?i)required|missing"),
         ("trian ppo CartPole-v1", r"unknown command 'trian'. Did you mean 'train'\?"),
         ("train ppo CartPole-v1 --config.num-minibatches 3", r"num_minibatches=3 does not divide .*= 512; 1 does"),
@@ -809,7 +824,7 @@ def test_a_sweep_that_is_stopped_says_how_to_go_on(monkeypatch, capsys, tmp_path
 def test_a_sweeps_folder_is_no_run_and_says_so(tmp_path):
     (tmp_path / "plan.json").write_text("{}")
     (tmp_path / "runs-0000-0003").mkdir()
-    for word in ("resume", "plot", "eval", "render"):
+    for word in ("resume", "plot", "eval", "render", "report"):
         assert "is a sweep's folder, of the runs in runs-0000-0003" in bad(f"{word} {tmp_path}")
 
 

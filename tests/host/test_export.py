@@ -24,6 +24,17 @@ BATCH = 100
 KINDS = {"float": np.float32, "double": np.float64, "int32_t": np.int32, "int64_t": np.int64, "uint8_t": np.uint8}
 
 
+def test_the_header_says_what_each_number_is():
+    env, _ = jaxrl.make("Pendulum-v1")
+    algo = ppo.make(env, ppo.Config(num_envs=1, num_steps=1, num_minibatches=1, hidden=()))
+    deployed = export.greedy(algo, algo.policy(algo.init(jax.random.key(0))))
+    assert deployed.names == {"obs": env.observation_names, "action": env.action_names}
+    header = export.to_c(deployed.function, *deployed.examples, names={**deployed.names, "action": ("a*/b",)})
+    for line in ("obs[0]  cos(theta)", "obs[2]  theta_dot [rad/s]", "action[0]  a* /b"):
+        assert f" *     {line}\n" in header
+    assert "cos(theta)" not in export.to_c(deployed.function, *deployed.examples, names={"obs": ("cos(theta)",)})
+
+
 # ---- targets: a function from lists of arrays (BATCH, ...) to such lists
 
 

@@ -31,6 +31,8 @@ def written(path, rows=3):
         "policy.h",
         "media/curve.png",
         "media/policy.gif",
+        "media/episode.json",
+        "media/episode.png",
         "tensorboard/events.out.tfevents.1",
     ):
         (path / name).write_text("{}")

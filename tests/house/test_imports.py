@@ -21,7 +21,7 @@ ENVS = sorted((ROOT / "envs").rglob("*.py"))
 ALGOS = sorted((ROOT / "algos").rglob("*.py"))
 INTEROP = {p for p in CORE if p.parent.name == "interop"}
 
-HEAVY = {"brax", "gymnasium", "gymnax", "matplotlib", "mujoco", "mujoco_playground", "plotly", "stable_baselines3"}
+HEAVY = {"brax", "gymnasium", "gymnax", "matplotlib", "mujoco", "mujoco_playground", "stable_baselines3"}
 HEAVY |= {"tensorboardX", "wandb"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -25,9 +24,7 @@ def parts(env: MotorDrive) -> tuple[converters.Converter, ...]:
 
 def voltage_radius(env: MotorDrive) -> float:
     """The longest voltage vector in every direction, of the supply's voltage."""
-    three = parts(env)[0]
-    shares = not env.dq_actions or getattr(three, "modulation", "clip") != "clip"
-    return 1 / math.sqrt(3) if shares else 0.5
+    return converters.voltage_radius(env.converter, env.dq_actions)
 
 
 def limited(

@@ -1,11 +1,11 @@
-"""What a drive did, in SI units: a closed loop recorded, its errors, and one HTML page to look into. Host only.
+"""What a drive did, in SI units: a closed loop recorded, its errors, and what a report shows of it. Host only.
 
     run, actions = record(env, params, controllers.make(env), jax.random.key(0), 2000)
     tracking(env, params, run)                       {'i_sd': {'mean': ...}, ...}
-    write_report("drive.html", env, params, run)     needs plotly: pip install 'jaxrl[report]'
+    jaxrl.host.report.write_episode("drive.html", episode(env, params, run, actions))
 
 A run is a dict of arrays (T + 1,) by name, as `simulate` returns; what a quantity should be has its name with a star.
-`plots.py` has the same as pictures.
+`plots.py` has the same as pictures. A trained policy's episode is in the report of its run folder, `jaxrl report`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-import html
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,14 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from jaxrl.canvas import COLORS
+from jaxrl.telemetry import Episode, Quantity
 
 from ..control.controllers import Controller
 from ..control.outer_loops import signals_wanted
 from ..drive import MotorDrive
 from ..machines.machine import Ratings
 from ..plant import Params
-from .torque_speed import borders
+from .torque_speed import plane
 from .units import unit
 
 
@@ -104,7 +102,7 @@ def tracking(env: MotorDrive, params: Params, run: Mapping[str, Any]) -> dict[st
     return table
 
 
-# ---- the page
+# ---- what is shown of it
 
 
 def panels(names: Iterable[str]) -> dict[str, list[str]]:
@@ -121,9 +119,9 @@ def clock(samples: int, tau: Any) -> tuple[np.ndarray, str]:
     return (seconds, "s") if seconds[-1] > 0.5 else (1e3 * seconds, "ms")
 
 
-def parameters(params: Params) -> list[tuple[str, str, str, str]]:
-    """Of the drive: (part, name, value, unit), of everything but the task's."""
-    rows = [("control step", "tau", f"{float(params.tau):.4g}", "s")]
+def parameters(params: Params) -> list[tuple[str, str, str]]:
+    """Of the drive: name, value and unit, of everything but the task's."""
+    rows = [("control step: tau", f"{float(params.tau):.4g}", "s")]
     for part in ("machine", "limits", "nominal", "load", "supply"):
         owner = getattr(params, part)
         of = part if isinstance(owner, Ratings) else f"{part} ({type(owner).__name__})"
@@ -131,129 +129,57 @@ def parameters(params: Params) -> list[tuple[str, str, str, str]]:
             value = getattr(owner, field.name)
             if value is not None and not isinstance(value, bool) and not callable(value):
                 shown = f"{float(value):.4g}" if np.ndim(value) == 0 else f"array of shape {np.shape(value)}"
-                rows.append((of, field.name, shown, unit(field.name)))
+                rows.append((f"{of}: {field.name}", shown, unit(field.name)))
     return rows
 
 
-# plotly 7 has a button that uploads the figure unless told otherwise, and the policy keeps the page offline whatever is
-# in plotly's script.
-CONFIG = {"showSendToCloud": False, "plotlyServerURL": "", "displaylogo": False, "responsive": True}
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-LAYOUT = {"template": "plotly_white", "margin": {"l": 70, "r": 20, "t": 20, "b": 50}}
-STYLE = """body { font: 15px/1.4 sans-serif; color: #1a202c; max-width: 1100px; margin: 2em auto; padding: 0 1em }
-table { border-collapse: collapse; margin: 1em 0 } td, th { padding: .15em .9em .15em 0; text-align: left }
-th { border-bottom: 1px solid #a0aec0 } td.number { text-align: right; font-variant-numeric: tabular-nums }"""
-
-
-def write_report(
-    out: str | Path,
+def episode(
     env: MotorDrive,
     params: Params,
     run: Mapping[str, Any],
+    actions: Any = None,
     names: Iterable[str] | None = None,
-    title: str | None = None,
-) -> Path:
-    """One HTML file that needs no network: the drive and its parameters, `run` over time with zoom and hover, its path
-    in the torque-speed plane, and tracking errors. plotly's 5 MB of script are in it.
+) -> Episode:
+    """`run` as a report shows it: signals with references and limits, actions, reward, the torque-speed plane, and the
+    drive's parameters.
 
     Args:
-        names: signals of `run` over time; default: all measured quantities, without angles.
+        actions: (T,) or (T, A), those of `run`; default: not shown.
+        names: signals of `run`; default: all measured quantities, without angles.
 
-    Raises ValueError for a name that `run` has not, ImportError without plotly (`pip install 'jaxrl[report]'`).
+    Raises ValueError for a name that `run` has not.
     """
-    try:
-        import plotly.graph_objects  # noqa: F401  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise ImportError("write_report needs plotly: pip install 'jaxrl[report]'.") from error
     if names is None:
         names = [name for name in env.names(params) if unit(name) not in ("rad", "") or f"{name}*" in run]
     names = list(names)
     check_names(names, run, "the run")
-    figures = (_time_figure(params.tau, run, names), _plane_figure(env, params, run))
-    settings = {"full_html": False, "config": CONFIG}
-    over_time, plane = (
-        figure.to_html(include_plotlyjs=i == 0, div_id=("time", "plane")[i], **settings)
-        for i, figure in enumerate(figures)
-    )
-    errors = [
-        (name, f"{e['mean']:.4g}", f"{e['rms']:.4g}", f"{e['largest']:.4g}", unit(name), f"{100 * e['share']:.3g}")
-        for name, e in tracking(env, params, run).items()
-    ]
-    header = html.escape(title or env.id)
+    ending = {name for _, members in env.constraints or () for name in members}
+    signals = {}
+    for name in names:
+        most = float(env.limit(name, params)) if name in ending else None
+        least = None if most is None or env.low(name, params) == 0 else -most
+        signals[f"{name} [{unit(name)}]"] = Quantity(np.asarray(run[name]), run.get(f"{name}*"), least, most)
+    acted = {}
+    if actions is not None:
+        columns = np.asarray(actions, float).reshape(len(run[names[0]]) - 1, -1)
+        finite = env.converter.finite
+        acted = {
+            name: Quantity(column, None, None if finite else float(low), None if finite else 1.0)
+            for name, column, low in zip(env.action_names, columns.T, _lows(env, params, columns.shape[1]), strict=True)
+        }
     steps = len(run[names[0]]) - 1
-    summary = f"{env.motor} on {type(env.converter).__name__}, {steps} control steps of {float(params.tau) * 1e3:g} ms"
-    if "reward" in run:
-        summary += f"; mean reward a step {np.mean(run['reward'][1:]):.4g}"
-    if "violation" in run:
-        summary += f"; a constraint violated in {int(np.sum(run['violation']))} of them"
-    pieces = [
-        "<!DOCTYPE html><html lang='en'><head><meta charset='utf-8'>",
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}"><title>{header}</title>',
-        f"<style>{STYLE}</style></head><body><h1>{header}</h1><p>{html.escape(env.id)}: {summary}.</p>",
-        "<h2>Tracking errors</h2>" if errors else "",
-        _table(("signal", "mean", "rms", "largest", "unit", "mean, % of limit"), errors) if errors else "",
-        "<h2>Over time</h2><p>Drag to zoom, double click to go back; click a name to hide it.</p>",
-        over_time,
-        "<h2>Torque-speed plane</h2>",
-        plane,
-        "<h2>The drive</h2>",
-        _table(("part", "parameter", "value", "unit"), parameters(params)),
-        "</body></html>",
-    ]
-    out = Path(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text("\n".join(pieces), encoding="utf-8")
-    return out
+    rewards = {name: np.asarray(run[name])[1:] for name in ("reward", "violation") if name in run}
+    return Episode(
+        env.id,
+        float(params.tau),
+        signals,
+        acted,
+        rewards or {"reward": np.full(steps, np.nan)},
+        [plane(env, params, run)],
+        parameters(params),
+    )
 
 
-def _time_figure(tau: Any, run: Mapping[str, Any], names: list[str]) -> Any:
-    from plotly.subplots import make_subplots  # pyright: ignore[reportMissingImports]
-
-    groups = panels(names)
-    time, seconds = clock(len(run[names[0]]), tau)
-    axis = {"x0": 0, "dx": time[1], "mode": "lines"}  # in place of times for every line, which would double the file
-    figure = make_subplots(len(groups), 1, shared_xaxes=True, vertical_spacing=0.12 / len(groups))
-    for row, (what, members) in enumerate(groups.items(), 1):
-        for i, name in enumerate(members):
-            color = COLORS[i % len(COLORS)]
-            for line, dash in ((name, "solid"), (f"{name}*", "dot")):
-                if line in run:
-                    y, style = np.asarray(run[line], np.float32), {"color": color, "dash": dash}
-                    figure.add_scatter(y=y, name=line, line=style, legend=f"legend{row}", row=row, col=1, **axis)
-        figure.update_yaxes(title_text=f"[{what}]" if what else "", row=row, col=1)
-        top = figure.layout[f"yaxis{row}"].domain[1]
-        figure.update_layout({f"legend{row}": {"y": top, "yanchor": "top"}})
-    figure.update_xaxes(title_text=f"time [{seconds}]", row=len(groups), col=1)
-    figure.update_layout(height=190 * len(groups) + 80, hovermode="x unified", hoversubplots="axis", **LAYOUT)
-    return figure
-
-
-def _plane_figure(env: MotorDrive, params: Params, run: Mapping[str, Any]) -> Any:
-    import plotly.graph_objects as go  # pyright: ignore[reportMissingImports]
-
-    speeds, found = borders(env, params, {"": run})
-    figure = go.Figure()
-    for (label, (least, most)), dash in zip(found.items(), ("solid", "dash"), strict=True):
-        x, y = np.concatenate([speeds, [np.nan], speeds]), np.concatenate([most, [np.nan], least])
-        figure.add_scatter(x=x, y=y, name=label, mode="lines", line={"color": COLORS[-1], "dash": dash})
-    torque, omega = (np.asarray(x, float) for x in params.machine.base_point(params.nominal))
-    figure.add_scatter(x=[omega], y=[torque], name="base point", mode="markers", marker={"color": "black", "size": 9})
-    time, seconds = clock(len(run["omega"]), params.tau)
-    hover = f"%{{x:.4g}} rad/s, %{{y:.4g}} N m at %{{customdata:.4g}} {seconds}<extra></extra>"
-    path = {"customdata": time.astype(np.float32), "hovertemplate": hover, "line": {"color": COLORS[0]}}
-    x, y = (np.asarray(run[name], np.float32) for name in ("omega", "torque"))
-    figure.add_scatter(x=x, y=y, name="run", mode="lines", **path)
-    figure.update_xaxes(title_text="omega [rad/s]")
-    figure.update_yaxes(title_text="torque [N m]")
-    figure.update_layout(height=460, **LAYOUT)
-    return figure
-
-
-def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    def cell(text):
-        number = text.removeprefix("-")[:1].isdigit()
-        return f"<td{' class=number' if number else ''}>{html.escape(text)}</td>"
-
-    head = "".join(f"<th>{html.escape(text)}</th>" for text in header)
-    body = "".join(f"<tr>{''.join(map(cell, row))}</tr>\n" for row in rows)
-    return f"<table><tr>{head}</tr>\n{body}</table>"
+def _lows(env: MotorDrive, params: Params, count: int) -> np.ndarray:
+    """The least of each number of a continuous action."""
+    return np.broadcast_to(getattr(env.action_space(params), "low", np.nan), (count,))

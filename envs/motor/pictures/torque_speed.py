@@ -15,8 +15,9 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..control.voltages import voltage_radius
-from ..drive import MotorDrive
+from jaxrl.telemetry import Curve, Plane
+
+from ..converters import voltage_radius
 from ..machines.dfim import DFIM
 from ..machines.eesm import EESM
 from ..machines.ext_ex_dc import ExtExDc
@@ -35,10 +36,11 @@ GRID = 501
 
 
 def most_torque(
-    env: MotorDrive, params: Params, omega: Float[np.ndarray, " K"], ratings: Ratings | None = None, sign: int = 1
+    env: Any, params: Params, omega: Float[np.ndarray, " K"], ratings: Ratings | None = None, sign: int = 1
 ) -> Float[np.ndarray, " K"]:
-    """The most steady torque [N m] at each speed [rad/s] within the current of `ratings` (default: the limits) and the
-    voltage of supply and converter; of the other sign with `sign=-1`. NaN where no current is within both.
+    """The most steady torque [N m] at each speed [rad/s] of a MotorDrive within the current of `ratings` (default: the
+    limits) and the voltage of supply and converter; of the other sign with `sign=-1`. NaN where no current is within
+    both.
 
     From the steady equations with all resistances, not by a controller's rule: what is drawn is the machine. Magnetic
     saturation is linearised about no current, and a converter is taken to have all four quadrants: where it has one or
@@ -48,7 +50,7 @@ def most_torque(
         raise ValueError(f"sign={sign}; it is 1 or -1.")
     rated: Any = params.limits if ratings is None else ratings
     machine = jax.tree.map(lambda x: np.asarray(x, float), params.machine)
-    reach = voltage_radius(env) if machine.dq else 1.0
+    reach = voltage_radius(env.converter, env.dq_actions) if machine.dq else 1.0
     i_max = tuple(float(x) for x in (rated.i, rated.i if rated.i_e is None else rated.i_e))
     found = _border(machine, np.asarray(omega, float), i_max, reach * float(params.supply.u_nominal), sign)
     return np.where(np.isfinite(found), found, np.nan)
@@ -172,7 +174,7 @@ def _(machine: Any, omega: Any, i_max: Any, u_max: Any, sign: int) -> Any:
     return np.where(np.sign(share) == sign, torque, 0.0)
 
 
-def borders(env: MotorDrive, params: Params, runs: Mapping[str, Mapping[str, Any]]) -> tuple[Any, dict[str, tuple]]:
+def borders(env: Any, params: Params, runs: Mapping[str, Mapping[str, Any]]) -> tuple[Any, dict[str, tuple]]:
     """What both pictures of the plane show: speeds [rad/s], and by name `(least, most)` torque [N m] at each.
 
     Of the quadrants that `runs` go through: forward and motoring at least.
@@ -189,3 +191,16 @@ def borders(env: MotorDrive, params: Params, runs: Mapping[str, Mapping[str, Any
         least = most_torque(env, params, speeds, ratings, -1) if brakes else np.minimum(most, 0)
         found[f"{label}, {float(ratings.i):g} A"] = (least, most)
     return speeds, found
+
+
+def plane(env: Any, params: Params, run: Mapping[str, Any]) -> Plane:
+    """The path of a run, dict of signals in SI units, among what the machine can hold."""
+    speeds, found = borders(env, params, {"": run})
+    curves = []
+    for (label, (least, most)), style in zip(found.items(), ("line", "dash"), strict=True):
+        x, y = np.concatenate([speeds, [np.nan], speeds]), np.concatenate([most, [np.nan], least])
+        curves.append(Curve(label, x, y, style))
+    torque, omega = (np.asarray(x, float) for x in params.machine.base_point(params.nominal))
+    curves.append(Curve("base point", omega[None], torque[None], "dots"))
+    curves.append(Curve("run", np.asarray(run["omega"], float), np.asarray(run["torque"], float), "path"))
+    return Plane("Torque-speed plane", "omega [rad/s]", "torque [N m]", curves)

@@ -53,6 +53,22 @@ SIZES = {
 }
 """Components of an action, by level."""
 
+_ROTORS = tuple(f"rotor {i}" for i in range(1, 5))
+NAMES = {
+    "rpm": _ROTORS,
+    "rpm_band": _ROTORS,
+    "one_d_rpm": ("rotors",),
+    "thrust": tuple(f"thrust {i}" for i in range(1, 5)),
+    "body_rates": ("collective thrust", "roll rate", "pitch rate", "yaw rate"),
+    "attitude": ("collective thrust", "roll", "pitch", "yaw"),
+    "velocity": ("v_x", "v_y", "v_z", "yaw rate"),
+    "waypoint": ("ahead x", "ahead y", "ahead z", "yaw rate"),
+    "vel": ("direction x", "direction y", "direction z", "speed"),
+    "pid": ("to x [m]", "to y [m]", "to z [m]"),
+    "one_d_pid": ("rise",),
+}
+"""What they are; in [-1, 1], of what `Scales` and `PIDScales` say, where there is no unit."""
+
 LOOPS = {
     "body_rates": body_rates_loop,
     "attitude": attitude_loop,

@@ -72,6 +72,7 @@ def reward(error: Any) -> Float[Array, " M"]:
 class Formation(Swarm):
     id: str = dataclasses.field(default="Quadcopter-Formation-v0", kw_only=True)
     Params = Params
+    aims = (True, True)
 
     action: str = "velocity"
     collisions: str = "terminate"

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Key
 
 from jaxrl.environment import Transition, pytree
 from jaxrl.spaces import Box, Dict
+from jaxrl.telemetry import named
 
 from .. import dynamics, rotations
 from ..dynamics import Drone
@@ -77,6 +78,9 @@ class MultiHover(GpdHover):
             if shape[-2:] != (self.num_drones, 3):
                 raise ValueError(f"{self.id}: {name} has shape {shape}; {self.num_drones} drones need (.., M, 3).")
 
+    def target(self, state: State, params: Params) -> tuple[Any, Any]:
+        return tuple(params.target[:, i] for i in range(3)), (0.0, 0.0, 0.0)
+
     def transition(self, key: Array, state: State, action: Float[Array, "..."], params: Params) -> Transition:
         return super().transition(key, state, action.reshape(self.num_drones, -1), params)
 
@@ -87,6 +91,19 @@ class MultiHover(GpdHover):
         info = {"distance": jnp.mean(distance)}
         terminated = jnp.sum(distance) < params.reached
         return Transition((), jnp.sum(gain) if self.joint else gain, terminated, jnp.any(lost(drone, params)), info)
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:
+        return self._of_each(super().observation_names)
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        return self._of_each(super().action_names)
+
+    def _of_each(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        if not self.joint:
+            return names
+        return tuple(name for drone in range(1, self.num_drones + 1) for name in named(names, f"drone {drone}: "))
 
     def observe(self, key: Array, state: State, params: Params) -> Any:
         obs = super().observe(key, state, params)

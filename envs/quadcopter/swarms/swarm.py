@@ -98,6 +98,7 @@ class Swarm(QuadcopterTask):
     # ---- what a task writes
 
     has_partners = False
+    aims = (False, False)
 
     def partners(self, x: Float[Array, " M"]) -> Float[Array, " M"]:
         """`x` of each drone's partner, from `x` of the drones."""
@@ -147,6 +148,12 @@ class Swarm(QuadcopterTask):
             reward = jnp.broadcast_to(jnp.mean(reward), reward.shape)
         info = {"collided": collided}
         return Transition(state.goal, reward, jnp.any(crashed), jnp.bool_(False), info)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        of = [f"{v}{axis}{unit}" for v, unit in (("", " [m]"), ("v_", " [m/s]")) for axis in "xyz"]
+        partner = [f"partner {name}" for name in of] if self.has_partners else []
+        return ("leader", *partner, *(f"neighbour {k} {name}" for k in range(1, self.others + 1) for name in of))
 
     def features(self, state: State, params: Any) -> tuple:
         position, velocity = state.drone.position, state.drone.velocity

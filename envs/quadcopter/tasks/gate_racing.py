@@ -220,6 +220,12 @@ class GateRacing(QuadcopterTask):
         gain: Any = sum(terms.values())
         return Transition(race, gain, crashed, jnp.bool_(False), info)
 
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        gates = ("next gate", "gate after it")
+        of = [*(f"{axis} [m]" for axis in "xyz"), *(f"normal {axis}" for axis in "xyz")]
+        return tuple(f"{gate} {name}" for gate in gates for name in of)
+
     def features(self, state: State, params: Params) -> tuple:
         count = params.track.yaw.shape[0]
         following = jnp.where(state.goal.gate == count - 1, 0, state.goal.gate + 1)

@@ -70,7 +70,14 @@ def lost(drone: Drone, params: Params) -> Bool[Array, "*batch"]:
 class GpdHover(QuadcopterTask):
     id: str = dataclasses.field(default="Quadcopter-GpdHover-v0", kw_only=True)
     Params = Params
+    aims = (True, True)
     sensors = (3, 3, 3, 3)
+    measured_names = (
+        *(f"{axis} [m]" for axis in "xyz"),
+        *(f"{angle} [rad]" for angle in ("roll", "pitch", "yaw")),
+        *(f"v_{axis} [m/s]" for axis in "xyz"),
+        *(f"world rate_{axis} [rad/s]" for axis in "xyz"),
+    )
 
     physics: dynamics.Physics = dynamics.GPD_DYN
     action: str = "rpm_band"
@@ -79,6 +86,9 @@ class GpdHover(QuadcopterTask):
 
     def start(self, key: Key[Array, ""], params: Params) -> tuple[Drone, Any]:
         return dynamics.at_rest(params.model, params.start, rpm=0.0), ()
+
+    def target(self, state: State, params: Params) -> tuple[Any, Any]:
+        return tuple(params.target), (0.0, 0.0, 0.0)
 
     def measured(self, state: State, params: Params) -> list:
         drone = state.drone

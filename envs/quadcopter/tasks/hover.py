@@ -97,6 +97,7 @@ def tilted(uniform: Any, most: Any) -> rotations.Quaternion:
 class Hover(QuadcopterTask):
     id: str = dataclasses.field(default="Quadcopter-Hover-v0", kw_only=True)
     Params = Params
+    aims = (True, True)
 
     history: int = 32
     noise: bool = True

@@ -53,6 +53,7 @@ def reward(position: Any, velocity: Any, pad: Any) -> Float[Array, "*batch"]:
 class Landing(QuadcopterTask):
     id: str = dataclasses.field(default="Quadcopter-Landing-v0", kw_only=True)
     Params = Params
+    aims = (True, True)
 
     physics: Physics = dynamics.L2F.replace(floor="contact")
     action: str = "body_rates"

@@ -166,6 +166,7 @@ def reward(distance: Any, swing_rate: Any, body_rates: Any, failed: Any, weights
 class Payload(QuadcopterTask):
     id: str = dataclasses.field(default="Quadcopter-Payload-v0", kw_only=True)
     Params = Params
+    aims = (True, True)
 
     action: str = "body_rates"
     substeps: int = 4
@@ -213,6 +214,12 @@ class Payload(QuadcopterTask):
     def target(self, state: State, params: Params) -> tuple[Any, Any]:
         x, y, z = params.goal
         return (x, y, z + params.cable), (0.0, 0.0, 0.0)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        load = [f"load_{axis} - goal [m]" for axis in "xyz"]
+        cable = [f"cable_{axis}{unit}" for unit in ("", "_dot [1/s]") for axis in "xyz"]
+        return (*load, *cable)
 
     def features(self, state: State, params: Params) -> tuple:
         position, _ = load(state.drone, params.cable)

@@ -58,6 +58,7 @@ def between(u: Any, low: Any, high: Any) -> tuple:
 class Reach(QuadcopterTask):
     id: str = dataclasses.field(default="Quadcopter-Reach-v0", kw_only=True)
     Params = Params
+    aims = (True, True)
 
     action: str = "body_rates"
 
@@ -71,6 +72,10 @@ class Reach(QuadcopterTask):
 
     def target(self, state: State, params: Params) -> tuple[Any, Any]:
         return state.goal, (0.0, 0.0, 0.0)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return ("height [m]",)
 
     def features(self, state: State, params: Params) -> tuple:
         return (state.drone.position[2],)

@@ -238,6 +238,13 @@ class ReachAvoid(SpecifiedTask):
     def target(self, state: State, params: Any) -> tuple[Any, Any]:
         return tuple(state.goal.layout.goal), (0.0, 0.0, 0.0)
 
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        seen = ("x [m]", "y [m]", "z [m]", "opens in [s]", "closes in [s]", "robustness [m]", "safety [m]")
+        of = [f"{axis} - position [m]" for axis in "xyz"] + [f"half {axis} [m]" for axis in "xyz"] + ["radius [m]"]
+        obstacles = (self.num_features - len(seen)) // len(of)
+        return (*seen, *(f"obstacle {k} {name}" for k in range(1, obstacles + 1) for name in of))
+
     def features(self, state: State, params: Any) -> tuple:
         layout, position = state.goal.layout, jnp.stack(state.drone.position)
         left = (layout.window - state.time) * (self.substeps * params.dt)

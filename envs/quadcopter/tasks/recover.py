@@ -57,6 +57,7 @@ def reward(quaternion: Any, velocity: Any, body_rates: Any) -> Float[Array, "*ba
 class Recover(QuadcopterTask):
     id: str = dataclasses.field(default="Quadcopter-Recover-v0", kw_only=True)
     Params = Params
+    aims = (False, True)
 
     action: str = "body_rates"
 

@@ -45,6 +45,7 @@ from jaxrl.environment import (
 )
 from jaxrl.math import fence, rough_normals
 from jaxrl.spaces import Box, Dict
+from jaxrl.telemetry import Curve, Plane, Quantity, named
 
 from .. import checks, dynamics, models, rotations, wind
 from ..battery import Battery, discharge, voltage_ratio
@@ -132,12 +133,74 @@ class QuadcopterTask(Environment):
         """More to observe: `num_features` scalars, or an array with them on the last axis."""
         return ()
 
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Of the features, `x [m]`; for several drones those of one."""
+        return ()
+
+    aims = (True, False)
+    """Whether the target's position and velocity are where the drone should be, and not only where it measures from."""
     downwash = False  # a setting of tasks with several drones: those above take thrust from those below
     num_features = 0
     sensors = (3, 9, 3, 3)
     """How many components of `measured` are a position, an attitude, a velocity and rates: each has its own noise."""
+    measured_names = (
+        *(f"{axis} - target [m]" for axis in "xyz"),
+        *(f"R_{row}{column}" for row in "123" for column in "123"),
+        *(f"v_{axis} - target [m/s]" for axis in "xyz"),
+        *(f"rate_{axis} [rad/s]" for axis in ("roll", "pitch", "yaw")),
+    )
 
     # ---- what the base class makes of it
+
+    @property
+    def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return actions.NAMES[self.action]
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        past = [
+            name for back in range(self.history, 0, -1) for name in named(actions.NAMES[self.action], f"{back} ago: ")
+        ]
+        return (*self.measured_names, *self.feature_names, *past)
+
+    def telemetry(self, state: State, params: Any) -> dict[str, Quantity]:
+        """Where the drone is, how it moves and turns, and how fast its rotors are; of several, each entry (M,)."""
+        drone, (position, velocity) = state.drone, self.target(state, params)
+        at, to = self.aims
+        roll_pitch_yaw = zip(("roll", "pitch", "yaw"), rotations.euler(drone.quaternion), drone.body_rates, strict=True)
+        of_axes = list(zip("xyz", drone.position, position, drone.velocity, velocity, strict=True))
+        turning = {name: (angle, rate) for name, angle, rate in roll_pitch_yaw}
+
+        def aimed(x, target, wanted):
+            return Quantity(x, jnp.broadcast_to(target, jnp.shape(x)) if wanted else None)
+
+        return {
+            **{f"{axis} [m]": aimed(x, target, at) for axis, x, target, _, _ in of_axes},
+            **{f"v_{axis} [m/s]": aimed(v, target, to) for axis, _, _, v, target in of_axes},
+            **{f"{name} [rad]": Quantity(angle) for name, (angle, _) in turning.items()},
+            **{f"rate_{name} [rad/s]": Quantity(rate) for name, (_, rate) in turning.items()},
+            **{f"rotor {i} [rpm]": Quantity(n, high=params.model.max_rpm) for i, n in enumerate(drone.rpm, 1)},
+        }
+
+    def planes(self, telemetry: dict[str, Quantity], params: Any) -> list[Plane]:
+        """The flight from above and from the side."""
+        found = []
+        for title, (a, b) in (("From above", "xy"), ("From the side", "xz")):
+            (x, x_wanted, *_), (y, y_wanted, *_) = telemetry[f"{a} [m]"], telemetry[f"{b} [m]"]
+            drones = [""] if x.ndim == 1 else [f" {i}" for i in range(1, x.shape[1] + 1)]
+            columns = [None if v is None else v.reshape(len(v), -1).T for v in (x, y, x_wanted, y_wanted)]
+            curves = []
+            for i, name in enumerate(drones):
+                along, up, along_wanted, up_wanted = (None if v is None else v[i] for v in columns)
+                curves.append(Curve(f"drone{name}", along, up, "path"))
+                if along_wanted is not None and up_wanted is not None:
+                    still = np.ptp(along_wanted) == 0 and np.ptp(up_wanted) == 0
+                    kept = slice(1) if still else slice(None)
+                    style = "dots" if still else "dash"
+                    curves.append(Curve(f"target{name}", along_wanted[kept], up_wanted[kept], style))
+            found.append(Plane(title, f"{a} [m]", f"{b} [m]", curves, equal=True))
+        return found
 
     @property
     def default_params(self) -> Any:

@@ -231,6 +231,13 @@ class TimedGates(SpecifiedTask):
     def target(self, state: State, params: Any) -> tuple[Any, Any]:
         return tuple(self.coming(state, 0)[0]), (0.0, 0.0, 0.0)
 
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        gate = ("cos(yaw)", "sin(yaw)", "opens in [s]", "closes in [s]", "robustness [m]")
+        ahead = [f"{axis} - position [m]" for axis in "xyz"]
+        following = [f"gate after it {name}" for name in (*ahead, *gate)]
+        return ("x [m]", "y [m]", "z [m]", "safety [m]", *(f"next gate {name}" for name in gate), *following)
+
     def features(self, state: State, params: Any) -> tuple:
         position = jnp.stack(state.drone.position)
         second = self.coming(state, 1)

@@ -70,6 +70,7 @@ def reward(position: Any, reference: Any) -> Float[Array, "*batch"]:
 class TrajectoryTracking(QuadcopterTask):
     id: str = dataclasses.field(default="Quadcopter-TrajectoryTracking-v0", kw_only=True)
     Params = Params
+    aims = (True, True)
 
     action: str = "body_rates"
     path: str = "figure_eight"
@@ -133,6 +134,10 @@ class TrajectoryTracking(QuadcopterTask):
         seen[:3] = [jnp.clip(x, -params.clip_position, params.clip_position) for x in seen[:3]]
         seen[12:15] = [jnp.clip(x, -params.clip_velocity, params.clip_velocity) for x in seen[12:15]]
         return seen
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return tuple(f"{axis} of point {k} - {axis} [m]" for k in range(1, self.lookahead + 1) for axis in "xyz")
 
     def features(self, state: State, params: Params) -> Float[Array, "F"]:
         return (state.goal.points[1:] - jnp.stack(state.drone.position)).reshape(-1)

@@ -78,6 +78,7 @@ def reward(
 class VelocityTracking(QuadcopterTask):
     id: str = dataclasses.field(default="Quadcopter-VelocityTracking-v0", kw_only=True)
     Params = Params
+    aims = (False, True)
 
     action: str = "body_rates"
     segments: int = 6  # references of an episode
@@ -106,6 +107,10 @@ class VelocityTracking(QuadcopterTask):
 
     def target(self, state: State, params: Params) -> tuple[Any, Any]:
         return (0.0, 0.0, 0.0), self.reference(state, params)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return tuple(f"v_{axis} wanted [m/s]" for axis in "xyz")
 
     def features(self, state: State, params: Params) -> tuple:
         return self.reference(state, params)

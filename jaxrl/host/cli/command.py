@@ -17,6 +17,7 @@ from jaxrl.host.cli.lists import algos, envs
 from jaxrl.host.cli.meta import meta_test, meta_train
 from jaxrl.host.cli.plot import plot_command
 from jaxrl.host.cli.render import render
+from jaxrl.host.cli.report import report_command
 from jaxrl.host.cli.sweep import sweep_command
 from jaxrl.host.cli.train import resume, train
 
@@ -130,6 +131,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "render": render,
     "export": export_command,
     "plot": plot_command,
+    "report": report_command,
     "envs": envs,
     "algos": algos,
     "bench": bench,

@@ -19,7 +19,8 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl eval RUN           full episodes of the trained policies
   jaxrl render RUN         a GIF or MP4 of the trained policy
   jaxrl export RUN         the trained policy as a C header, ONNX or StableHLO
-  jaxrl plot RUN [RUN...]  learning curves
+  jaxrl plot RUN [RUN...]  learning curves; with --episode an episode over time
+  jaxrl report RUN [RUN..] one HTML page to mail: curves, tables, videos, episodes
   jaxrl envs [PATTERN]     registered environments
   jaxrl algos              algorithms
   jaxrl bench [ENV...]     random-action steps per second on this machine

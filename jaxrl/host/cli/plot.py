@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from jaxrl.host.cli.flags import UsageError, parse, positional
+from jaxrl.host.cli.flags import Act, UsageError, at_least_one, greedy_of, parse, positional
 
 
 def plot_command(args: list[str]) -> int:
@@ -14,15 +14,43 @@ def plot_command(args: list[str]) -> int:
     class Plot:
         runs: Annotated[tuple[Path, ...], positional()]
         """Run folders."""
-        out: Path = Path("curves.png")
+        out: Path | None = None
+        """A picture. Default: curves.png; of an episode media/episode.png in the run folder."""
         metric: str = "episode_return"
         window: int | None = None
         """Rows of the trailing mean. Default: a fortieth of the run."""
 
-    flags = parse(Plot, args, "jaxrl plot", "Learning curves: the mean over seeds, single seeds behind it.")
+        episode: bool = False
+        """Time plots of an episode of the trained policy in place of curves: states, references, actions, limits and
+        reward terms, as media/episode.png in the run folder."""
+        seed: int = 0
+        """Of --episode: which of the run's seeds."""
+        max_steps: int | None = None
+        """Of --episode: steps at most. Default: one episode, 1000 at most."""
+        act: Act | None = None
+        """Of --episode: how the policy acts. Default: as the algorithm is deployed."""
+
+    words = "Learning curves: the mean over seeds, single seeds behind it; or an episode over time."
+    flags = parse(Plot, args, "jaxrl plot", words)
     if not flags.runs:
         raise UsageError("plot needs at least one run folder.")
+    at_least_one("--max-steps", flags.max_steps)
+    if flags.episode:
+        return _episodes(flags)
     from jaxrl.host.plotting import plot
 
-    print(plot(flags.runs, flags.out, flags.metric, flags.window))
+    print(plot(flags.runs, flags.out or Path("curves.png"), flags.metric, flags.window))
+    return 0
+
+
+def _episodes(flags: Any) -> int:
+    if flags.out is not None and len(flags.runs) > 1:
+        raise UsageError("--episode --out takes one run folder; without --out each picture lies in its own run folder.")
+    from jaxrl.host import episodes
+
+    for run in flags.runs:
+        episode = episodes.record(run, flags.seed, flags.max_steps, greedy_of(flags.act))
+        if flags.out is None:  # the report shows it
+            episodes.keep(episode, run)
+        print(episodes.plot_episode(episode, flags.out or run / "media" / "episode.png"))
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -279,7 +279,11 @@ class _C:
 
 
 def to_c(
-    function: Callable[..., Any], *examples: Any, name: str = "policy", outputs: Sequence[str] = ("action",)
+    function: Callable[..., Any],
+    *examples: Any,
+    name: str = "policy",
+    outputs: Sequence[str] = ("action",),
+    names: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """A self-contained C99 header: constant weights, no allocation, nothing but math.h and stdint.h.
 
@@ -293,6 +297,7 @@ def to_c(
         function: of arrays or pytrees of arrays; returns one output, or a tuple if `outputs` names several.
         examples: one for each parameter, without batch axes.
         name: of the C function and the prefix of all else.
+        names: what each number of an array is, for the comment: by the array's name, as `obs` or `obs.position`.
 
     Raises ValueError for a name that C does not allow, NotImplementedError for an unsupported primitive or dtype.
     """
@@ -324,7 +329,7 @@ def to_c(
         c.body += c.store(leaf.argument, sizes[leaf.argument], value, kinds[leaf.argument])
         sizes[leaf.argument] += value.index.size
     c.body += [f"(void){argument};" for argument in sorted(unread)]
-    return _header(c, signature, arguments, len(examples), kinds, sizes)
+    return _header(c, signature, arguments, len(examples), kinds, sizes, names or {})
 
 
 def _example(signature: Signature, states: list[str]) -> tuple[list[np.ndarray], list[Array]]:
@@ -351,7 +356,13 @@ def _example(signature: Signature, states: list[str]) -> tuple[list[np.ndarray],
 
 
 def _header(
-    c: _C, signature: Signature, arguments: list[str], count: int, kinds: dict[str, np.dtype], sizes: Counter[str]
+    c: _C,
+    signature: Signature,
+    arguments: list[str],
+    count: int,
+    kinds: dict[str, np.dtype],
+    sizes: Counter[str],
+    names: Mapping[str, Sequence[str]],
 ) -> str:
     """The whole text around the body."""
     name, guard = c.name, f"{c.name.upper()}_H"
@@ -371,6 +382,9 @@ def _header(
     for leaf in (*signature.inputs, *signature.outputs):
         start, size = starts[leaf.argument], math.prod(leaf.shape)
         layout.append(f" *   {leaf.argument}[{start}..{start + size - 1}]  {leaf.name}, {leaf.dtype} {leaf.shape}")
+        if len(said := names.get(leaf.name, ())) == size:
+            numbers = (f" *     {leaf.argument}[{start + i}]  {word}" for i, word in enumerate(said))
+            layout += [number.replace("*/", "* /").replace("/*", "/ *") for number in numbers]
         starts[leaf.argument] += size
     calls = ", ".join(arguments)
     lines = [

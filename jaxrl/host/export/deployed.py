@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,8 @@ class Deployed(NamedTuple):
     function: Callable[..., Any]
     examples: tuple[Any, ...]
     outputs: tuple[str, ...]
+    names: Mapping[str, tuple[str, ...]] = {}
+    """What each number of an array is, by the array's name, where the environment says so."""
 
 
 def greedy(algo: Algorithm, policy: PyTree) -> Deployed:
@@ -45,10 +47,12 @@ def greedy(algo: Algorithm, policy: PyTree) -> Deployed:
         action, carry = algo.act(policy, jax.random.key(0), obs, carry, greedy=True)
         return (action, carry) if jax.tree.leaves(carry) else action
 
-    carry = algo.initial_carry()
+    seen, carry = visible(whole), algo.initial_carry()
+    observed = "obs.obs" if isinstance(seen, dict) else "obs"
+    names = {observed: env.observation_names, "action": env.action_names}
     if jax.tree.leaves(carry):
-        return Deployed(act, (visible(whole), carry), ("action", "next_carry"))
-    return Deployed(act, (visible(whole),), ("action",))
+        return Deployed(act, (seen, carry), ("action", "next_carry"), names)
+    return Deployed(act, (seen,), ("action",), names)
 
 
 def _zeros(space: Space, obs: Any) -> Any:
@@ -69,7 +73,8 @@ def export(algo: Algorithm, policy: PyTree, path: str | Path, format: str = "c",
     if format not in FORMATS:
         raise ValueError(f"format={format!r} is unknown; use one of {', '.join(FORMATS)}.")
     deployed, path = greedy(algo, policy), Path(path)
-    write = {"c": functools.partial(to_c, name=name), "onnx": to_onnx, "stablehlo": to_stablehlo}[format]
+    c = functools.partial(to_c, name=name, names=deployed.names)
+    write = {"c": c, "onnx": to_onnx, "stablehlo": to_stablehlo}[format]
     content = write(deployed.function, *deployed.examples, outputs=deployed.outputs)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -1,8 +1,5 @@
 """Runs in SI units, the torque-speed plane against a search by hand, what pictures and the report show."""
 
-import base64
-import re
-
 import jax
 import numpy as np
 import pytest
@@ -16,6 +13,7 @@ from jaxrl.envs.motor.machines.pmsm import flux_maps
 from jaxrl.envs.motor.pictures import plots, report, torque_speed
 from jaxrl.envs.motor.pictures.units import unit
 from jaxrl.envs.motor.simulate import simulate
+from jaxrl.host.report import write_episode
 
 
 @pytest.fixture(scope="module")
@@ -245,18 +243,53 @@ def test_torque_speed_plane(pmsm):
 
 
 def test_report(pmsm, tmp_path):
-    js = pytest.importorskip("plotly.offline").get_plotlyjs()
-    env, params, run, _ = pmsm
-    out = report.write_report(tmp_path / "new" / "run.html", env, params, run, title="<PMSM>")
-    page = out.read_text()
-    assert page.count(js) == 1 and page.index("<title>&lt;PMSM&gt;</title>")
-    own = page.replace(js, "")
-    assert "http" not in own.replace("http-equiv", "") and not re.search(r"<(script|img|link)[^>]*(src|href)=", own)
-    assert "default-src 'none'" in own and '"showSendToCloud": false' in own
-    for name in ("i_sq", "torque"):
-        data = base64.b64encode(np.asarray(run[name], np.float32).tobytes()).decode()
-        assert data in own.replace("\\u002f", "/"), name
-    assert f"<td class=number>{report.tracking(env, params, run)['i_sq']['rms']:.4g}</td>" in own
-    assert "<td>psi_p</td><td class=number>0.066</td><td>V s</td>" in own
+    env, params, run, actions = pmsm
+    shown = report.episode(env, params, run, actions)
+    assert {"i_sq [A]", "torque [N m]", "u_sup [V]"} <= {*shown.signals} and "epsilon [rad]" not in shown.signals
+    current = shown.signals["i_sq [A]"]
+    np.testing.assert_array_equal(current.value, run["i_sq"])
+    np.testing.assert_array_equal(current.reference, run["i_sq*"])
+    assert (current.low, current.high) == (-400.0, 400.0) and shown.signals["omega [rad/s]"].high is None
+    assert list(shown.actions) == ["u_a", "u_b", "u_c"]
+    np.testing.assert_array_equal(shown.actions["u_b"].value, actions[:, 1])
+    table, errors = report.tracking(env, params, run), shown.errors()
+    for name in ("i_sd", "i_sq"):
+        np.testing.assert_allclose([*errors[f"{name} [A]"].values()], [*table[name].values()], rtol=1e-6)
+    (plane,) = shown.planes
+    np.testing.assert_array_equal(plane.curves[-1].x, run["omega"])
+
+    page = write_episode(tmp_path / "new" / "run.html", shown, title="<PMSM>").read_text()
+    assert "<title>&lt;PMSM&gt;</title>" in page and "http" not in page.replace("http-equiv", "")
+    assert len(page) < 400_000  # with plotly it was 5 MB
+    assert f">{table['i_sq']['rms']:.4g}</td>" in page
+    assert '<td>machine (PMSM): psi_p</td><td class="n">0.066</td><td>V s</td>' in page
+    assert "Torque-speed plane" in page and 'data-name="i_sq wanted"' in page
     with pytest.raises(ValueError, match="Did you mean 'i_sq'"):
-        report.write_report(out, env, params, run, names=["i_sqq"])
+        report.episode(env, params, run, names=["i_sqq"])
+
+
+def test_telemetry_is_what_is_recorded(pmsm):
+    """What a trained policy's episode shows is what the recorded loop of a controller has."""
+    env, params, run, _ = pmsm
+    _, state = jax.jit(env.reset)(jax.random.split(jax.random.key(0))[0], params)
+    found = env.telemetry(state, params)
+    for name in ("omega", "torque", "i_sd", "i_sq", "u_sup"):
+        of = found[f"{name} [{unit(name)}]"]
+        np.testing.assert_allclose(of.value, run[name][0], rtol=1e-6)
+        assert (of.reference is not None) == (f"{name}*" in run)
+    np.testing.assert_allclose(found["i_sq [A]"].reference, run["i_sq*"][0], rtol=1e-6)
+    assert (float(found["i_sq [A]"].low), float(found["i_sq [A]"].high)) == (-400.0, 400.0)
+
+
+@pytest.mark.parametrize(
+    ("id", "settings", "expected"),
+    [
+        ("Cont-CC-EESM-v0", {}, ["u_a", "u_b", "u_c", "u_e"]),
+        ("Cont-CC-EESM-v0", {"dq_actions": True}, ["u_sd", "u_sq", "u_e"]),
+        ("Cont-CC-DFIM-v0", {}, ["u_sa", "u_sb", "u_sc", "u_ra", "u_rb", "u_rc"]),
+        ("Finite-CC-ExtExDc-v0", {}, ["switches of u_a", "switches of u_e"]),
+        ("Finite-CC-PMSM-v0", {}, ["switches of u_a, u_b, u_c"]),
+    ],
+)
+def test_actions_have_names(id, settings, expected):
+    assert list(MotorDrive(**tasks.find(id), id=id, **settings).action_names) == expected

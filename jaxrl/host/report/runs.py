@@ -1,0 +1,214 @@
+"""What a report reads of run folders: one `Run` for each, or for each setting of a folder of a sweep."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl.host.recipe import hashable
+from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows, tree_values
+
+REQUIRED = ("algorithm", "env", "config", "hyper", "total_steps", "versions")
+"""Fields of config.json without which it is of another schema than docs/run_folder.md's."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """Some seeds of a run folder, all of the same settings."""
+
+    folder: Path
+    name: str
+    config: Mapping[str, Any]
+    summary: Mapping[str, Any] | None
+    rows: Sequence[Mapping[str, Any]]
+    evaluations: Sequence[Mapping[str, Any]]
+    seeds: Sequence[int]
+    """Which of the folder's."""
+    setting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What sets it apart from the others of its folder."""
+
+    @property
+    def env(self) -> str:
+        return str(self.config["env"])
+
+    @property
+    def recipe(self) -> Mapping[str, Any] | None:
+        """What the run was made of by name, which of a sweep's runs the sweep keeps."""
+        return self.config.get("recipe") or (swept(self.folder) or {}).get("recipe")
+
+    def params(self) -> dict[str, Any] | None:
+        """Parameters of the task by their dotted names, or None where they are not known."""
+        from jaxrl import registry
+
+        if self.recipe is None:
+            return None
+        try:
+            usual = tree_values(registry.make(self.recipe["env_id"], **hashable(self.recipe["env_settings"]))[1])
+        except (ImportError, OSError, ValueError, TypeError, AttributeError):  # a module that is not here
+            usual = {}
+        return {name: _rounded(value) for name, value in {**usual, **self.recipe["params"]}.items()}
+
+    @property
+    def files(self) -> RunFolder:
+        return RunFolder(self.folder)
+
+    def values(self, rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
+        """`(steps (R,), values (R, seeds))` of the rows that have it, NaN where nothing was logged."""
+        having = [row for row in rows if name in row]
+        table = [np.atleast_1d(np.array(row[name], float))[list(self.seeds)] for row in having]
+        steps = np.array([row["step"] for row in having], float)
+        return steps, np.stack(table) if table else np.zeros((0, len(self.seeds)))
+
+    @property
+    def diverged(self) -> dict[int, str]:
+        """By seed, what happened."""
+        found = {int(seed): str(what) for seed, what in ((self.summary or {}).get("diverged") or {}).items()}
+        return {seed: what for seed, what in found.items() if seed in self.seeds}
+
+    @property
+    def source(self) -> str:
+        """What the final figures are of: `evaluation`, `training`, or nothing."""
+        if self.evaluations:
+            return "evaluation"
+        return "training" if np.isfinite(self.values(self.rows, "episode_return")[1]).any() else ""
+
+    def final(self) -> np.ndarray:
+        """A return a seed: of the last evaluation, else of the last row in which an episode ended. NaN for a seed that
+        diverged."""
+        if not self.source:
+            return np.full(len(self.seeds), np.nan)
+        rows, name = (self.evaluations, "return") if self.evaluations else (self.rows, "episode_return")
+        values = self.values(rows, name)[1]
+        last = values[-1] if self.evaluations else values[np.isfinite(values).any(1)][-1]
+        return np.where([seed in self.diverged for seed in self.seeds], np.nan, last)
+
+    @property
+    def steps(self) -> int:
+        """A seed's, as far as it was logged."""
+        return int(max((row["step"] for row in (*self.rows[-1:], *self.evaluations[-1:])), default=0))
+
+    def notes(self) -> list[str]:
+        """What a reader has to know of it."""
+        found, count = [], len(self.seeds)
+        total = int(self.config["total_steps"])
+        if not self.rows and not self.evaluations:
+            found.append("Nothing was logged yet.")
+        elif not self.source:
+            found.append("No evaluation, and no episode ended: there is no return.")
+        elif self.source == "training":
+            found.append("No evaluations: its figures are of the last training episodes, in which a policy explores.")
+        for seed, what in self.diverged.items():
+            found.append(f"Seed {seed} of {count} diverged and is left out of the statistics: {what}.")
+        if self.source and not np.isfinite(self.final()).any():
+            found.append("No seed is left of which to say anything.")
+        elif count == 1:
+            found.append("One seed: no interval can be given.")
+        if self.summary is None:
+            found.append(f"It has no summary: killed, or still running, after {self.steps:,} of {total:,} steps.")
+        elif self.summary.get("interrupted"):
+            found.append(f"Interrupted after {self.steps:,} of {total:,} steps.")
+        here, then = version("jaxrl"), self.config["versions"].get("jaxrl")
+        if then != here:
+            found.append(f"Written by jaxrl {then}; this report is by {here}.")
+        if self.config.get("no_recipe"):
+            found.append(f"Made by a program in Python: {self.config['no_recipe']}")
+        return found
+
+
+def read_runs(folders: Sequence[str | Path]) -> list[Run]:
+    """The runs of folders, named apart.
+
+    Raises RunFolderError, in one sentence, for what is no run folder, a sweep's own folder, one of another version of
+    the schema, and rows that are none; ValueError for no folder, or one that is given twice.
+    """
+    if not folders:
+        raise ValueError("a report needs at least one run folder.")
+    paths = [Path(folder) for folder in folders]
+    real = [path.resolve() for path in paths]
+    for path, where in zip(paths, real, strict=True):
+        if real.count(where) > 1:
+            raise ValueError(f"{path} is given twice.")
+    return [run for path, name in zip(paths, _names(real), strict=True) for run in _read(path, name)]
+
+
+def _rounded(value: Any) -> Any:
+    """A float32 as it was said."""
+    if isinstance(value, list | tuple):
+        return [_rounded(x) for x in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def swept(folder: Path) -> dict[str, Any] | None:
+    """What `jaxrl sweep` says of the runs of which those in `folder` are some."""
+    try:
+        kept = json.loads((folder.resolve().parent / "sweep.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return kept if isinstance(kept, dict) and "recipe" in kept and kept.get("points") else None
+
+
+def _read(path: Path, name: str) -> list[Run]:
+    folder = RunFolder(path)
+    config = folder.read_config()
+    if missing := [field for field in REQUIRED if field not in config]:
+        by = f", written by jaxrl {config['versions'].get('jaxrl')}" if isinstance(config.get("versions"), dict) else ""
+        raise RunFolderError(
+            f"{folder.config} has no {', '.join(missing)}: it is of another version of the run folder{by}, which this "
+            "one does not read (docs/run_folder.md)."
+        )
+    rows, evaluations = read_rows(folder.metrics), read_rows(folder.evaluations)
+    for file, needed, found in ((folder.metrics, "episode_return", rows), (folder.evaluations, "return", evaluations)):
+        if any(needed not in row for row in found):
+            raise RunFolderError(
+                f"{file} has rows without {needed!r}: it is of another version of the run folder, which this one does "
+                "not read (docs/run_folder.md)."
+            )
+    summary = None
+    if folder.summary.exists():
+        try:
+            summary = json.loads(folder.summary.read_text())
+            if not isinstance(summary, dict):
+                raise ValueError("no object")
+        except (OSError, ValueError) as error:
+            raise RunFolderError(
+                f"{folder.summary} is damaged ({error}): remove it, and the run counts as one that was killed."
+            ) from error
+    count = config.get("num_seeds") or 1
+    for row in (*rows, *evaluations):
+        for key, value in row.items():
+            if key not in ("update", "step", "episodes") and isinstance(value, list) and len(value) != count:
+                raise RunFolderError(f"{path}: a row has {len(value)} values of {key}, and the run {count} seeds.")
+    shared = (path, name, config, summary, rows, evaluations)
+    parts = _settings(config, count)
+    if len(parts) == 1:
+        return [Run(*shared, range(count))]
+    return [
+        Run(path, f"{name}: {', '.join(f'{k}={v:.4g}' for k, v in setting.items())}", *shared[2:], seeds, setting)
+        for seeds, setting in parts
+    ]
+
+
+def _settings(config: Mapping[str, Any], count: int) -> list[tuple[list[int], dict[str, float]]]:
+    """Seeds with the same dynamic settings, and these where they differ between seeds."""
+    lists = {k: v for k, v in config["hyper"].items() if isinstance(v, list) and len(v) == count and np.ndim(v) == 1}
+    varied = {name: values for name, values in lists.items() if len(set(values)) > 1}
+    found: dict[tuple, list[int]] = {}
+    for seed in range(count):
+        found.setdefault(tuple(values[seed] for values in varied.values()), []).append(seed)
+    return [(seeds, dict(zip(varied, point, strict=True))) for point, seeds in found.items()]
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The shortest ends of the paths that tell them apart."""
+    for depth in range(1, max(len(path.parts) for path in paths)):
+        names = [os.sep.join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]

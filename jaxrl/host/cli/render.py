@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from jaxrl.host.cli.flags import Act, at_least_one, greedy_of, parse, positional
 
@@ -34,61 +33,14 @@ def render(args: list[str]) -> int:
 def render_run(folder: Path, out: Path, seed: int, max_steps: int | None, greedy: bool | None) -> Path:
     """One episode of the policy of a run's `seed`, of at most `max_steps` (500 by default); returns `out`."""
     import jax
-    import numpy as np
 
     from jaxrl.host.recipe import load_run, read_recipe
-    from jaxrl.host.render import render_states, save
+    from jaxrl.host.render import film
 
     recipe = read_recipe(folder)
     algo, state, env, params = load_run(recipe, folder)
     if not 0 <= seed < recipe["run"]["seeds"]:
         raise ValueError(f"--seed {seed}: the run has seeds 0 to {recipe['run']['seeds'] - 1}.")
     policy = jax.tree.map(lambda x: x[seed], algo.policy(state))
-    steps = int(np.minimum(params.max_steps, max_steps or 500))
-    states = played(algo, policy, env, params, jax.random.key(seed), steps, greedy)
-    length = len(states.time) - 1
     out.parent.mkdir(parents=True, exist_ok=True)
-    every, fps = playback(env, params)
-    shown = [*range(0, length, every), length]  # how it ended is always seen
-    return save(out, render_states(env, jax.tree.map(lambda x: x[np.asarray(shown)], states), params), fps, hold=0.5)
-
-
-def played(algo: Any, policy: Any, env: Any, params: Any, key: Any, steps: int, greedy: bool | None) -> Any:
-    """The states of one episode of at most so many steps, from the first to the one in which it ended, stacked."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    from jaxrl.evaluation import actor
-
-    act = actor(algo, env, greedy)
-
-    def step(loop, key):
-        obs, state, carry = loop
-        act_key, env_key = jax.random.split(key)
-        one = jax.tree.map(lambda x: x[None], (state, obs))
-        action, carry = act(policy, act_key, *one, params, carry)
-        ts = env.step(env_key, state, jax.tree.map(lambda x: x[0], action), params)
-        return (ts.obs, ts.state, carry), (ts.state, ts.terminated | ts.truncated)
-
-    @jax.jit
-    def episode(key):
-        reset_key, run_key = jax.random.split(key)
-        obs, first = env.reset(reset_key, params)
-        _, (after, done) = jax.lax.scan(step, (obs, first, algo.initial_carry((1,))), jax.random.split(run_key, steps))
-        return jax.tree.map(lambda x, y: jnp.concatenate([x[None], y]), first, after), done
-
-    states, done = episode(key)
-    length = int(np.argmax(done)) + 1 if np.any(done) else steps
-    return jax.tree.map(lambda x: x[: length + 1], states)
-
-
-def playback(env: Any, params: Any) -> tuple[int, float]:
-    """`(n, frames per second)`: each n-th step is shown, at the speed of the task's own clock."""
-    from jaxrl.wrappers import Wrapper
-
-    while isinstance(env, Wrapper):
-        env = env.env
-    step = float(getattr(params, "dt", 1 / 30)) * getattr(env, "substeps", 1)
-    every = max(1, math.ceil(1 / (50 * step) - 0.01))  # a GIF has no more than 50 a second; dt is rounded
-    return every, 1 / (every * step)
+    return film(algo, policy, env, params, jax.random.key(seed), max_steps or 500, greedy).save(out)

@@ -22,7 +22,7 @@ REPOSITORY = "jaxrl/jaxrl"
 BADGE = """[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]\
 (https://colab.research.google.com/github/{repository}/blob/main/notebooks/{name}.ipynb)"""
 
-INSTALL = '''\
+INSTALL = """\
 # Installs jaxrl where it is not installed, on Colab in about a minute. For a GPU or TPU choose it first, under
 # Runtime > Change runtime type: what is installed then has jax's plug-in for it. On your own machine: pip install jaxrl,
 # jaxrl[cuda] or jaxrl[tpu].
@@ -37,7 +37,7 @@ if importlib.util.find_spec("jaxrl") is None:
     extra = "[cuda]" if shutil.which("nvidia-smi") else "[tpu]" if tpu else ""
     source = f"jaxrl{{extra}} @ git+https://github.com/{repository}"
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source], check=True)
-'''
+"""
 
 
 def sources() -> list[Path]:

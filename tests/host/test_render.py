@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxrl import Environment, Transition, make, pytree
+from jaxrl import Environment, Transition, make, pytree, zoo
 from jaxrl.algos import ppo
 from jaxrl.canvas import BLUE, GREEN, RED, WHITE, Canvas, contact_sheet
 from jaxrl.environment import NO_LIMIT
-from jaxrl.host import recipe
 from jaxrl.host import render as host_render
 from jaxrl.host.cli import render as cli_render
 from jaxrl.host.render import Film, render_states, save
@@ -131,8 +130,8 @@ def test_a_film_ends_with_the_state_in_which_the_episode_ended(tmp_path, monkeyp
     algo = ppo.make(env, ppo.Config(num_envs=1, num_steps=1, num_minibatches=1, hidden=()))
     state = jax.vmap(algo.init)(jax.random.split(jax.random.key(0), 1))
     params = env.default_params.replace(length=jnp.int32(7 if cap is None else 100))
-    monkeypatch.setattr(recipe, "read_recipe", lambda _: {"run": {"seeds": 1}})
-    monkeypatch.setattr(recipe, "load_run", lambda *_: (algo, state, env, params))
+    monkeypatch.setattr(zoo, "read_recipe", lambda _: {"run": {"seeds": 1, "eval_max_steps": None}})
+    monkeypatch.setattr(zoo, "load_run", lambda *_: (algo, state, env, params))
     monkeypatch.setattr(host_render, "playback", lambda env, params: (2, 10.0))
     path = cli_render.render_run(tmp_path, tmp_path / "film.gif", 0, cap, None)
     shades = []

@@ -22,6 +22,7 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl plot RUN [RUN...]  learning curves
   jaxrl envs [PATTERN]     registered environments
   jaxrl algos              algorithms
+  jaxrl zoo                trained policies that come with it  jaxrl eval zoo:ppo/CartPole-v1
   jaxrl bench [ENV...]     random-action steps per second on this machine
   jaxrl help, --version
 

@@ -13,9 +13,9 @@ def render(args: list[str]) -> int:
     @dataclasses.dataclass
     class Render:
         run: Annotated[Path, positional()]
-        """Run folder."""
+        """Run folder, or zoo:NAME."""
         out: Path | None = None
-        """A .gif, .mp4 or .png (contact sheet). Default: media/policy.gif in the run folder."""
+        """A .gif, .mp4 or .png (contact sheet). Default: media/policy.gif in the run folder; of the zoo, a GIF here."""
         seed: int = 0
         """Which of the run's seeds."""
         max_steps: int | None = None
@@ -25,7 +25,9 @@ def render(args: list[str]) -> int:
 
     flags = parse(Render, args, "jaxrl render", "One episode of the trained policy.")
     at_least_one("--max-steps", flags.max_steps)
-    out = flags.out or flags.run / "media" / "policy.gif"
+    from jaxrl.zoo import file_beside
+
+    out = flags.out or file_beside(flags.run, "media/policy.gif")
     print(render_run(flags.run, out, flags.seed, flags.max_steps, greedy_of(flags.act)))
     return 0
 
@@ -34,13 +36,9 @@ def render_run(folder: Path, out: Path, seed: int, max_steps: int | None, greedy
     """One episode of the policy of a run's `seed`, of at most `max_steps` (500 by default); returns `out`."""
     import jax
 
-    from jaxrl.host.recipe import load_run, read_recipe
     from jaxrl.host.render import film
+    from jaxrl.zoo import policy_of
 
-    recipe = read_recipe(folder)
-    algo, state, env, params = load_run(recipe, folder)
-    if not 0 <= seed < recipe["run"]["seeds"]:
-        raise ValueError(f"--seed {seed}: the run has seeds 0 to {recipe['run']['seeds'] - 1}.")
-    policy = jax.tree.map(lambda x: x[seed], algo.policy(state))
+    algo, policy, env, params = policy_of(folder, seed)
     out.parent.mkdir(parents=True, exist_ok=True)
     return film(algo, policy, env, params, jax.random.key(seed), max_steps or 500, greedy).save(out)

@@ -54,7 +54,9 @@ mean = np.asarray(returns.mean(-1))
 image = axes.imshow(mean, origin="lower", aspect="auto", cmap="viridis", vmin=0, vmax=500)
 axes.set_xticks(range(len(LENGTHS)), [f"{2 * x:g} m" for x in LENGTHS])
 axes.set_yticks(range(len(RATES)), [f"{x:g}" for x in RATES])
-axes.set(xlabel="length of the pole", ylabel="learning rate", title=f"return after {TOTAL_STEPS:,} steps, {SEEDS} seeds")
+axes.set(
+    xlabel="length of the pole", ylabel="learning rate", title=f"return after {TOTAL_STEPS:,} steps, {SEEDS} seeds"
+)
 for (i, j), value in np.ndenumerate(mean):
     axes.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=8, color="white" if value < 300 else "black")
 figure.colorbar(image)

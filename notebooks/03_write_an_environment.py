@@ -147,7 +147,9 @@ figure
 # %%
 outlets = params.outlet * jnp.linspace(0.5, 1.5, 9)
 scores = jax.vmap(
-    lambda outlet: jaxrl.evaluate(algo, policy, env, params.replace(outlet=outlet), jax.random.key(4), 64).returns.mean()
+    lambda outlet: jaxrl.evaluate(
+        algo, policy, env, params.replace(outlet=outlet), jax.random.key(4), 64
+    ).returns.mean()
 )(outlets)
 for outlet, score in zip(outlets, scores, strict=True):
     print(f"outlet {1e4 * outlet:3.0f} cm^2: return {score:.1f}")

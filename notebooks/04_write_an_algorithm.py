@@ -143,9 +143,17 @@ def make(env, config=Config()):
         return pi.mode() if greedy else pi.sample(key), carry
 
     return Algorithm(
-        "mine", config, Hyper, venv, config.num_envs * config.num_steps, init, collect, learn,
+        "mine",
+        config,
+        Hyper,
+        venv,
+        config.num_envs * config.num_steps,
+        init,
+        collect,
+        learn,
         policy=lambda state: state.weights["actor"],
-        initial_carry=lambda batch_shape=(): (), act=act,
+        initial_carry=lambda batch_shape=(): (),
+        act=act,
         restart=functools.partial(restarted, venv),
     )
 

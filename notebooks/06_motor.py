@@ -61,7 +61,9 @@ plots.plot_time(learned, float(params.tau), shown)
 # %%
 for name, run, its in (("PI control", classical, (plain, plain_params)), ("learned", learned, (env, params))):
     errors = report.tracking(*its, run)
-    print(f"{name:10}", "  ".join(f"{k}: mean {v['mean']:.1f} A, largest {v['largest']:.0f} A" for k, v in errors.items()))
+    print(
+        f"{name:10}", "  ".join(f"{k}: mean {v['mean']:.1f} A, largest {v['largest']:.0f} A" for k, v in errors.items())
+    )
 
 # %% [markdown]
 # Where do they work in the plane of torque and speed, and what could the machine do there?

@@ -13,7 +13,6 @@ META_UPDATES = 40
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 

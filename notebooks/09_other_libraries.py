@@ -50,14 +50,12 @@ print(theirs.name, obs.round(3))
 # observations without a bound, as a cart's speed is):
 
 # %%
-try:
-    import gymnasium
-except ImportError:
-    import subprocess
-    import sys
+import importlib.util
+import subprocess
+import sys
 
+if importlib.util.find_spec("gymnasium") is None:
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "gymnasium"], check=True)
-    import gymnasium
 
 from gymnasium.utils.env_checker import check_env
 
@@ -101,7 +99,9 @@ print("and back:", back.observation_space(back_params), back.action_space(back_p
 # What came in is trained as any other. Here the pendulum that went out and came back, by PPO:
 
 # %%
-config = ppo.Config(num_envs=32, num_steps=64, num_epochs=5, num_minibatches=16, normalize_obs=True, normalize_reward=True)
+config = ppo.Config(
+    num_envs=32, num_steps=64, num_epochs=5, num_minibatches=16, normalize_obs=True, normalize_reward=True
+)
 algo = ppo.make(pendulum, config)
 hyper = ppo.Hyper(learning_rate=1e-3, gamma=0.95, ent_coef=0.0, anneal_steps=TOTAL_STEPS)
 state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, TOTAL_STEPS, hyper, pendulum_params))(jax.random.key(0))

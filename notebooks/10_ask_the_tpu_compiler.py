@@ -48,7 +48,12 @@ report = compile_for(jax.jit(venv.step), (key, state, action, params), "{TARGET}
 print(f"a step of {NUM_ENVS:,} drones: {{report.estimated_seconds * 1e6:.0f}} us estimated,",
       f"{{report.memory.needed / 2**20:.0f}} MiB, loops of unknown length: {{len(report.unknown_loops)}}")
 '''
-done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**__import__("os").environ, "JAX_PLATFORMS": "cpu"})
+done = subprocess.run(
+    [sys.executable, "-c", program],
+    capture_output=True,
+    text=True,
+    env={**__import__("os").environ, "JAX_PLATFORMS": "cpu"},
+)
 print(done.stdout or done.stderr)
 
 # %% [markdown]

@@ -36,7 +36,7 @@ WORDS = {
     "pqn/Breakout-MinAtar": "--total-steps 3000000 --env.sticky-action-prob 0 --params.max-steps 1000",
     "ppo/Catch-bsuite": "--total-steps 100000 --seeds 4",
     "ppo/CliffWalking-v1": "--total-steps 200000 --seeds 4",
-    "ppo/Snake-v1": "--total-steps 1000000 --config.num-envs 32",
+    "ppo/Snake-v0": "--total-steps 1000000 --config.num-envs 32",
     "ppo/PointMass-v0": "--total-steps 300000",
 }
 

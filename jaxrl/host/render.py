@@ -1,8 +1,12 @@
-"""Frames of states to GIF, MP4 and contact sheets."""
+"""An episode as a film: what a policy did, drawn, as GIF, MP4, a contact sheet, or inline in a notebook."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import dataclasses
+import io
+import math
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +17,56 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jaxrl.canvas import checked_frames, contact_sheet
+from jaxrl.host.episodes import play
+
+
+@dataclasses.dataclass(frozen=True)
+class Film:
+    """Frames and how fast they follow one another; a notebook shows it where it is a cell's last line."""
+
+    frames: list[UInt8[np.ndarray, "height width 3"]]
+    fps: float = 30.0
+    hold: float = 0.5  # seconds that the last frame stays longer
+
+    def save(self, path: str | Path) -> Path:
+        """Write it, as `save` does."""
+        return save(path, self.frames, self.fps, self.hold)
+
+    def _repr_html_(self) -> str:
+        held = io.BytesIO()
+        _save_gif(held, checked_frames(self.frames), self.fps, self.hold)
+        return f'<img alt="an episode" src="data:image/gif;base64,{base64.b64encode(held.getvalue()).decode()}">'
+
+
+def film(
+    algo: Any, policy: Any, env: Any, params: Any, key: Any, max_steps: int = 500, greedy: bool | None = None
+) -> Film:
+    """One episode of `policy`, of at most `max_steps`, at the speed of the task's own clock.
+
+    Args:
+        greedy: whether it acts by its mode or by its samples; None: as the algorithm is deployed.
+    """
+    steps = int(np.minimum(params.max_steps, max_steps))
+    return film_of(env, play(algo, policy, env, params, key, steps, greedy).states, params)
+
+
+def film_of(env: Any, states: Any, params: Any) -> Film:
+    """A trajectory of one environment, states with a leading axis of time, at the speed of the task's own clock."""
+    length = len(jax.tree.leaves(states)[0]) - 1
+    every, fps = playback(env, params)
+    shown = np.asarray([*range(0, length, every), length])  # how it ended is always seen
+    return Film(render_states(env, jax.tree.map(lambda x: x[shown], states), params), fps)
+
+
+def playback(env: Any, params: Any) -> tuple[int, float]:
+    """`(n, frames per second)`: each n-th step is shown, at the speed of the task's own clock."""
+    from jaxrl.wrappers import Wrapper
+
+    while isinstance(env, Wrapper):
+        env = env.env
+    step = float(getattr(params, "dt", 1 / 30)) * getattr(env, "substeps", 1)
+    every = max(1, math.ceil(1 / (50 * step) - 0.01))  # a GIF has no more than 50 a second; dt is rounded
+    return every, 1 / (every * step)
 
 
 def render_states(env: Any, states: Any, params: Any) -> list[UInt8[np.ndarray, "height width 3"]]:
@@ -44,7 +98,7 @@ def save(path: str | Path, frames: Iterable[np.ndarray], fps: int | float = 30, 
     return path
 
 
-def _save_gif(path: Path, frames: list[np.ndarray], fps: int | float, hold: float) -> None:
+def _save_gif(path: Path | io.BytesIO, frames: list[np.ndarray], fps: int | float, hold: float) -> None:
     from PIL import Image
 
     # One palette for all frames, from a sample of them: a palette a frame flickers, and costs most of the file.
@@ -53,7 +107,8 @@ def _save_gif(path: Path, frames: list[np.ndarray], fps: int | float, hold: floa
     # GIF counts time in hundredths of a second, and players slow anything below two of them down.
     frame = max(20, round(100 / fps) * 10)
     durations = [frame] * (len(images) - 1) + [frame + round(100 * hold) * 10]
-    images[0].save(path, save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False)
+    settings: dict[str, Any] = {"save_all": True, "append_images": images[1:], "duration": durations, "loop": 0}
+    images[0].save(path, "GIF", optimize=False, **settings)
 
 
 def _save_mp4(path: Path, frames: list[np.ndarray], fps: int | float) -> None:

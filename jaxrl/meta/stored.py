@@ -53,7 +53,7 @@ def save(path: str | Path, kind: str, config: Any, weights: Any, provenance: dic
     np.savez_compressed(path, allow_pickle=False, about=np.array(about), **leaves)
 
 
-def arrays_of(path: Path) -> dict[str, np.ndarray]:
+def arrays_of(path: Path, what: str = "rule") -> dict[str, np.ndarray]:
     """All arrays of an npz file, by name.
 
     Raises RuleFileError for a file that is missing, damaged, pickled or of another format.
@@ -66,7 +66,7 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
             return {name: file[name] for name in file.files}
     # Damage shows as whatever zipfile, zlib or numpy stumble over: a dozen kinds of error, from no common class.
     except Exception as error:
-        raise RuleFileError(f"{path}: it is no stored rule ({type(error).__name__}: {error}).") from None
+        raise RuleFileError(f"{path}: it is no stored {what} ({type(error).__name__}: {error}).") from None
 
 
 def load(name: str | Path, kinds: Mapping[str, tuple[type, Callable[[Any], UpdateRule]]]) -> Stored:

@@ -24,9 +24,10 @@ from jaxrl.algos import pbt, ppo
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host import cli
 from jaxrl.host import sweep as sweeping
-from jaxrl.host.cli import bench, command, flags, render, train
+from jaxrl.host.cli import bench, command, flags, train
 from jaxrl.host.fit import fit
 from jaxrl.host.recipe import NoRecipeError, build, load_run, read_recipe, recipe_of
+from jaxrl.host.render import playback
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.wrappers import FlattenObservation
 
@@ -232,7 +233,7 @@ def test_render(run):
     ],
 )
 def test_videos_run_at_the_speed_of_the_task(id, steps, speed):
-    every, fps = render.playback(*jaxrl.make(id))
+    every, fps = playback(*jaxrl.make(id))
     assert every == steps and fps == pytest.approx(speed)
 
 

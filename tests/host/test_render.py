@@ -1,6 +1,8 @@
 """Canvas and files: what is drawn is where it should be, what is written can be read back."""
 
+import base64
 import dataclasses
+import io
 import sys
 
 import jax
@@ -9,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxrl import Environment, Transition, make, pytree
+from jaxrl import Environment, Transition, make, pytree, zoo
 from jaxrl.algos import ppo
 from jaxrl.canvas import BLUE, GREEN, RED, WHITE, Canvas, contact_sheet
 from jaxrl.environment import NO_LIMIT
-from jaxrl.host import recipe
+from jaxrl.host import render as host_render
 from jaxrl.host.cli import render as cli_render
-from jaxrl.host.render import render_states, save
+from jaxrl.host.render import Film, render_states, save
 from jaxrl.spaces import Box, Discrete
 
 
@@ -128,9 +130,9 @@ def test_a_film_ends_with_the_state_in_which_the_episode_ended(tmp_path, monkeyp
     algo = ppo.make(env, ppo.Config(num_envs=1, num_steps=1, num_minibatches=1, hidden=()))
     state = jax.vmap(algo.init)(jax.random.split(jax.random.key(0), 1))
     params = env.default_params.replace(length=jnp.int32(7 if cap is None else 100))
-    monkeypatch.setattr(recipe, "read_recipe", lambda _: {"run": {"seeds": 1}})
-    monkeypatch.setattr(recipe, "load_run", lambda *_: (algo, state, env, params))
-    monkeypatch.setattr(cli_render, "playback", lambda env, params: (2, 10.0))
+    monkeypatch.setattr(zoo, "read_recipe", lambda _: {"run": {"seeds": 1, "eval_max_steps": None}})
+    monkeypatch.setattr(zoo, "load_run", lambda *_: (algo, state, env, params))
+    monkeypatch.setattr(host_render, "playback", lambda env, params: (2, 10.0))
     path = cli_render.render_run(tmp_path, tmp_path / "film.gif", 0, cap, None)
     shades = []
     with Image.open(path) as film:
@@ -139,6 +141,14 @@ def test_a_film_ends_with_the_state_in_which_the_episode_ended(tmp_path, monkeyp
             shades.append(int(np.asarray(film.convert("RGB")).mean()) / 20)
     wanted = [0, 2, 4, 6, 7] if cap is None else [0, 2, 4, 5]
     np.testing.assert_allclose(shades, wanted, atol=0.2)
+
+
+def test_a_notebook_shows_a_film():
+    html = Film(frames(), 20.0)._repr_html_()
+    head, data = html.split("base64,")
+    assert head.startswith("<img") and "image/gif" in head
+    with Image.open(io.BytesIO(base64.b64decode(data.partition('"')[0]))) as film:
+        assert film.n_frames == len(frames()) and film.info["duration"] == 50
 
 
 def test_contact_sheet(tmp_path):

@@ -79,7 +79,7 @@ def within(target: str, package: str) -> bool:
 def is_pure(path: Path) -> bool:
     """Whether a file holds pure functions only: not what runs on the host, adapters, or pictures of environments."""
     parts = path.relative_to(ROOT).parts
-    host = parts[0] == "jaxrl" and parts[1] in ("host", "interop", "testing", "__init__.py")
+    host = parts[0] == "jaxrl" and parts[1] in ("host", "interop", "testing", "zoo", "__init__.py")
     return not host and path.stem not in DRAWING
 
 

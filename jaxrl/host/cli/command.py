@@ -13,7 +13,7 @@ from jaxrl.host.cli.compile import compile_command
 from jaxrl.host.cli.evaluate import evaluate_command
 from jaxrl.host.cli.export import export_command
 from jaxrl.host.cli.flags import USAGE, UsageError
-from jaxrl.host.cli.lists import algos, envs
+from jaxrl.host.cli.lists import algos, envs, zoo
 from jaxrl.host.cli.meta import meta_test, meta_train
 from jaxrl.host.cli.plot import plot_command
 from jaxrl.host.cli.render import render
@@ -134,5 +134,6 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "report": report_command,
     "envs": envs,
     "algos": algos,
+    "zoo": zoo,
     "bench": bench,
 }

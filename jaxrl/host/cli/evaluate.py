@@ -14,7 +14,7 @@ def evaluate_command(args: list[str]) -> int:
     @dataclasses.dataclass
     class Eval:
         run: Annotated[Path, positional()]
-        """Run folder."""
+        """Run folder, or zoo:NAME."""
         episodes: int = 128
         seed: int = 0
         max_steps: int | None = None
@@ -29,19 +29,16 @@ def evaluate_command(args: list[str]) -> int:
 
     from jaxrl.algorithm import deployment
     from jaxrl.evaluation import evaluate
-    from jaxrl.host.recipe import load_run, read_recipe
+    from jaxrl.zoo import policies_of
 
-    recipe = read_recipe(flags.run)
-    algo, state, task, params = load_run(recipe, flags.run)
+    algo, policies, task, params, seeds, own_cap = policies_of(flags.run)
+    cap = flags.max_steps or episode_cap(params, own_cap)
 
-    cap = flags.max_steps or episode_cap(params, recipe["run"]["eval_max_steps"])
-
-    def returns(state, key):
-        policy = algo.policy(state)
+    def returns(policy, key):
         return evaluate(algo, policy, task, params, key, flags.episodes, cap, greedy_of(flags.act))
 
-    keys = jax.random.split(jax.random.key(flags.seed), recipe["run"]["seeds"])
-    stats = jax.jit(jax.vmap(returns))(state, keys)
+    keys = jax.random.split(jax.random.key(flags.seed), seeds)
+    stats = jax.jit(jax.vmap(returns))(policies, keys)
     mean = np.asarray(stats.returns.mean(1))
     for seed, (value, length) in enumerate(zip(mean, np.asarray(stats.lengths.mean(1)), strict=True)):
         print(f"seed {seed}: return {value:.2f}, length {length:.1f}")

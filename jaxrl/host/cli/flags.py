@@ -23,6 +23,7 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl report RUN [RUN..] one HTML page to mail: curves, tables, videos, episodes
   jaxrl envs [PATTERN]     registered environments
   jaxrl algos              algorithms
+  jaxrl zoo                trained policies that come with it  jaxrl eval zoo:ppo/CartPole-v1
   jaxrl bench [ENV...]     random-action steps per second on this machine
   jaxrl help, --version
 

@@ -1,4 +1,4 @@
-"""`jaxrl envs` and `jaxrl algos`."""
+"""`jaxrl envs`, `jaxrl algos` and `jaxrl zoo`."""
 
 from __future__ import annotations
 
@@ -32,6 +32,25 @@ def algos(args: list[str]) -> int:
     for module in unnamed():
         print(f"{module.__name__.rpartition('.')[2]:14} {_about(module)}")
     return 0
+
+
+def zoo(args: list[str]) -> int:
+    import fnmatch
+
+    from jaxrl import zoo
+
+    found = [name for name in zoo.names() if fnmatch.fnmatch(name, args[0] if args else "*")]
+    for name in found:
+        told = zoo.about(name)
+        how = (
+            f"{told['steps']:,} steps, the best of {told['of_seeds']}"
+            if told["of_seeds"] > 1
+            else f"{told['steps']:,} steps"
+        )
+        print(f"{name:36} return {told['return']:8.2f} ± {told['standard_error']:.2f}   {how}")
+    if not found:
+        print(f"jaxrl: no policy matches {args[0]!r}." if args else "jaxrl: the zoo is empty.", file=sys.stderr)
+    return 0 if found else 1
 
 
 def unnamed() -> list[ModuleType]:

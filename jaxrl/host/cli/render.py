@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from jaxrl.host.cli.flags import Act, at_least_one, greedy_of, parse, positional
 
@@ -14,9 +13,9 @@ def render(args: list[str]) -> int:
     @dataclasses.dataclass
     class Render:
         run: Annotated[Path, positional()]
-        """Run folder."""
+        """Run folder, or zoo:NAME."""
         out: Path | None = None
-        """A .gif, .mp4 or .png (contact sheet). Default: media/policy.gif in the run folder."""
+        """A .gif, .mp4 or .png (contact sheet). Default: media/policy.gif in the run folder; of the zoo, a GIF here."""
         seed: int = 0
         """Which of the run's seeds."""
         max_steps: int | None = None
@@ -26,7 +25,9 @@ def render(args: list[str]) -> int:
 
     flags = parse(Render, args, "jaxrl render", "One episode of the trained policy.")
     at_least_one("--max-steps", flags.max_steps)
-    out = flags.out or flags.run / "media" / "policy.gif"
+    from jaxrl.zoo import file_beside
+
+    out = flags.out or file_beside(flags.run, "media/policy.gif")
     print(render_run(flags.run, out, flags.seed, flags.max_steps, greedy_of(flags.act)))
     return 0
 
@@ -34,32 +35,10 @@ def render(args: list[str]) -> int:
 def render_run(folder: Path, out: Path, seed: int, max_steps: int | None, greedy: bool | None) -> Path:
     """One episode of the policy of a run's `seed`, of at most `max_steps` (500 by default); returns `out`."""
     import jax
-    import numpy as np
 
-    from jaxrl.host.episodes import play
-    from jaxrl.host.recipe import load_run, read_recipe
-    from jaxrl.host.render import render_states, save
+    from jaxrl.host.render import film
+    from jaxrl.zoo import policy_of
 
-    recipe = read_recipe(folder)
-    algo, state, env, params = load_run(recipe, folder)
-    if not 0 <= seed < recipe["run"]["seeds"]:
-        raise ValueError(f"--seed {seed}: the run has seeds 0 to {recipe['run']['seeds'] - 1}.")
-    policy = jax.tree.map(lambda x: x[seed], algo.policy(state))
-    steps = int(np.minimum(params.max_steps, max_steps or 500))
-    states = play(algo, policy, env, params, jax.random.key(seed), steps, greedy).states
-    length = len(states.time) - 1
+    algo, policy, env, params = policy_of(folder, seed)
     out.parent.mkdir(parents=True, exist_ok=True)
-    every, fps = playback(env, params)
-    shown = [*range(0, length, every), length]  # how it ended is always seen
-    return save(out, render_states(env, jax.tree.map(lambda x: x[np.asarray(shown)], states), params), fps, hold=0.5)
-
-
-def playback(env: Any, params: Any) -> tuple[int, float]:
-    """`(n, frames per second)`: each n-th step is shown, at the speed of the task's own clock."""
-    from jaxrl.wrappers import Wrapper
-
-    while isinstance(env, Wrapper):
-        env = env.env
-    step = float(getattr(params, "dt", 1 / 30)) * getattr(env, "substeps", 1)
-    every = max(1, math.ceil(1 / (50 * step) - 0.01))  # a GIF has no more than 50 a second; dt is rounded
-    return every, 1 / (every * step)
+    return film(algo, policy, env, params, jax.random.key(seed), max_steps or 500, greedy).save(out)

@@ -1,0 +1,65 @@
+"""Trains the policies that ship with the library, and stores them: jaxrl/zoo/policies/<algorithm>/<id>.npz.
+
+    python experiments/zoo/run.py [--only ppo/CartPole-v1 ...]
+
+Each by a command that anybody can repeat; of its seeds the one with the highest return is kept.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+MOTOR = (
+    "--config.num-envs 64 --config.num-steps 64 --config.num-epochs 5 --config.num-minibatches 8 --config.normalize-obs"
+)
+MOTOR += " --config.normalize-reward --config.no-clip-value --hyper.learning-rate 1e-3 --hyper.ent-coef 0"
+
+WORDS = {
+    "ppo/CartPole-v1": "--seeds 4",
+    "ppo/Acrobot-v1": "--seeds 4",
+    "ppo/Pendulum-v1": "--seeds 4",
+    "ppo/MountainCarContinuous-v0": "--seeds 4",
+    "sac/Pendulum-v1": "",
+    "td3/Pendulum-v1": "",
+    "dqn/CartPole-v1": "",
+    "pqn/CartPole-v1": "--seeds 4",
+    "apg/Quadcopter-Hover-v0": "--total-steps 1000000 --seeds 2",
+    "ppo/Cont-CC-PMSM-v0": f"--total-steps 1000000 --env.dq-actions --eval-max-steps 1000 --hyper.gamma 0.5 {MOTOR}",
+    "ppo/Cont-CC-SeriesDc-v0": f"--total-steps 1000000 --eval-max-steps 1000 --hyper.gamma 0.9 {MOTOR}",
+    "ppo_rnn/Maze-v0": "--total-steps 1000000 --curriculum plr --curriculum.config.buffer-size 512 "
+    "--curriculum.config.no-robust",
+    "ppo/MiniGrid-Empty-8x8-v0": "--total-steps 500000 --config.num-envs 32",
+    "ppo/MiniGrid-DoorKey-5x5-v0": "--total-steps 1000000 --config.num-envs 32",
+    "ppo/BabyAI-GoToRedBallNoDists-v0": "--total-steps 1000000 --config.num-envs 32",
+    "pqn/Breakout-MinAtar": "--total-steps 3000000 --env.sticky-action-prob 0 --params.max-steps 1000",
+    "ppo/Catch-bsuite": "--total-steps 100000 --seeds 4",
+    "ppo/CliffWalking-v1": "--total-steps 200000 --seeds 4",
+    "ppo/Snake-v0": "--total-steps 1000000 --config.num-envs 32",
+    "ppo/PointMass-v0": "--total-steps 300000",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=list(WORDS), choices=WORDS, metavar="NAME")
+    parser.add_argument("--runs", type=Path, default=Path("runs/zoo"))
+    args = parser.parse_args()
+    for name in args.only:
+        algo, env = name.split("/")
+        out = args.runs / f"{algo}-{env}"
+        words = ["train", algo, env, *WORDS[name].split()]
+        begin = time.perf_counter()
+        run = [sys.executable, "-m", "jaxrl", *words, "--out", out, "--overwrite", "--no-progress"]
+        if subprocess.run(run, stdout=subprocess.DEVNULL).returncode:
+            print(f"{name}: its training failed", file=sys.stderr)
+            continue
+        print(f"{time.perf_counter() - begin:4.0f} s  ", end="", flush=True)
+        subprocess.run(
+            [sys.executable, "-m", "jaxrl.zoo", out, name, "--command", " ".join(["jaxrl", *words])], check=True
+        )
+
+
+if __name__ == "__main__":
+    main()

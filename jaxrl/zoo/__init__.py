@@ -1,0 +1,131 @@
+"""Trained policies that come with the library, a few kilobytes each: `jaxrl.zoo.load("ppo/CartPole-v1")`.
+
+A file is an npz of the policy's arrays and, as JSON, of what it was made: the recipe of its run, command, versions, and
+the return that it got when it was stored, which a test asks of it again. No pickle, no download. `jaxrl eval`, `render`
+and `export` take `zoo:NAME` in the place of a run folder. `python -m jaxrl.zoo RUN NAME` stores the policy of a run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.environment import Environment
+from jaxrl.host.recipe import build, load_run, read_recipe
+from jaxrl.meta.stored import arrays_of
+
+FOLDER = Path(__file__).parent / "policies"
+PREFIX = "zoo:"
+
+
+class ZooError(ValueError):
+    """An unknown name, or a file that holds no policy; the message says why."""
+
+
+class Trained(NamedTuple):
+    """A policy, and what it acts with and in."""
+
+    algo: Algorithm
+    policy: Any
+    env: Environment
+    params: Any
+    about: dict[str, Any]  # recipe, command, versions, episodes, max_steps, return, lengths
+
+
+def names() -> list[str]:
+    """Of all policies, `<algorithm>/<environment id>`."""
+    return sorted(str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.rglob("*.npz"))
+
+
+def about(name: str) -> dict[str, Any]:
+    """What a stored policy says of itself, without building it. Raises ZooError as `load` does."""
+    return json.loads(str(_arrays(name)["about"]))
+
+
+def load(name: str) -> Trained:
+    """A stored policy, ready to act: `algo.act(policy, key, obs, algo.initial_carry(batch))`.
+
+    Raises ZooError for an unknown name, with the nearest that is known, and for a file that is damaged or of other
+    shapes than the algorithm of this version has.
+    """
+    arrays = _arrays(name)
+    told = json.loads(str(arrays.pop("about")))
+    algo, hyper, env, params = build(told["recipe"])
+    wanted = jax.eval_shape(lambda key: algo.policy(algo.init(key, hyper, params)), jax.random.key(0))
+    leaves = []
+    for place, x in jax.tree_util.tree_leaves_with_path(wanted):
+        at = jax.tree_util.keystr(place)
+        shape = arrays[at].shape if at in arrays else None
+        if shape != x.shape:
+            raise ZooError(f"{name}: {at} is {shape or 'missing'}, and {algo.name} has {x.shape} there.")
+        leaves.append(jnp.asarray(arrays[at], x.dtype))
+    policy = jax.tree.unflatten(jax.tree.structure(wanted), leaves)
+    return Trained(algo, policy, env, params, told)
+
+
+def _arrays(name: str) -> dict[str, np.ndarray]:
+    known = names()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ZooError(f"{name!r}: no policy of this name comes with jaxrl.{hint} `jaxrl zoo` lists them.")
+    arrays = arrays_of(FOLDER / f"{name}.npz", "policy")
+    if "about" not in arrays:
+        raise ZooError(f"{name}: its file does not say what it is of.")
+    return arrays
+
+
+def save(policy: Any, path: Path, told: dict[str, Any]) -> Path:
+    """Write one policy, float32 and smaller as they are, with what is told of it."""
+    leaves = {jax.tree_util.keystr(p): np.asarray(x) for p, x in jax.tree_util.tree_leaves_with_path(policy)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, allow_pickle=False, about=np.array(json.dumps(told)), **leaves)
+    return path
+
+
+class Policies(NamedTuple):
+    """Of a run or of the zoo; leaves of `policies` have a leading axis of seeds."""
+
+    algo: Algorithm
+    policies: Any
+    env: Environment
+    params: Any
+    seeds: int
+    max_steps: int | None  # cap of the run's own evaluations
+
+
+def policies_of(run: Path) -> Policies:
+    """Of `zoo:NAME`, or of the newest whole checkpoint of a run folder.
+
+    Raises ZooError, RunFolderError or CheckpointError, which say what is wrong with it.
+    """
+    if str(run).startswith(PREFIX):
+        found = load(str(run).removeprefix(PREFIX))
+        one = jax.tree.map(lambda x: x[None], found.policy)
+        return Policies(found.algo, one, found.env, found.params, 1, found.about["max_steps"])
+    recipe = read_recipe(run)
+    algo, state, env, params = load_run(recipe, run)
+    policies = jax.vmap(algo.policy)(state)
+    return Policies(algo, policies, env, params, recipe["run"]["seeds"], recipe["run"]["eval_max_steps"])
+
+
+def policy_of(run: Path, seed: int) -> tuple[Algorithm, Any, Environment, Any]:
+    """`(algo, policy, env, params)` of one seed of `policies_of`. Raises ValueError for a seed that it has not, too."""
+    found = policies_of(run)
+    if not 0 <= seed < found.seeds:
+        raise ValueError(f"--seed {seed}: the run has seeds 0 to {found.seeds - 1}.")
+    return found.algo, jax.tree.map(lambda x: x[seed], found.policies), found.env, found.params
+
+
+def file_beside(run: Path, name: str) -> Path:
+    """Where a command leaves a file by default: in the run folder; of the zoo in the current one, by the policy."""
+    if str(run).startswith(PREFIX):
+        return Path(f"{str(run).removeprefix(PREFIX).replace('/', '-')}{Path(name).suffix}")
+    return run / name

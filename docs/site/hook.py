@@ -27,6 +27,7 @@ MOVED = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "CITATION.cff": "cite.md",
+    "notebooks/README.md": "notebooks.md",
 }
 """Pages that have a place of their own on the site."""
 
@@ -48,6 +49,8 @@ def site_path(path: str) -> str:
         return MOVED[path]
     if here.is_dir() and (here / "README.md").exists():
         return site_path(f"{path}/README.md")
+    if here.suffix == ".ipynb":
+        return site_path(path.replace(".ipynb", ".py"))  # its source reads better
     if here.suffix not in SHOWN:
         return f"source/{path}.md"
     folder, _, rest = path.partition("/")

@@ -87,7 +87,6 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=256, help="fresh bandits of the evaluation")
     args = parser.parse_args()
     file = HERE / "results.json"
-    results = json.loads(file.read_text()) if file.exists() else {}
     for name in args.only:
         task, networks = TASKS[name](), {}
         for kind, twin, stem in (("DPT", task, name), ("AD", task.distilled(), f"{name}_ad")):
@@ -117,6 +116,7 @@ def main() -> None:
             for kind, n in networks.items()
         }
         result["date"], result["device"] = where["started"][:10], f"{where['device']}, {where['processors']} cores"
+        results = json.loads(file.read_text()) if file.exists() else {}
         results[name] = result | {"versions": {k: where["versions"][k] for k in ("python", "jax", "jaxlib")}}
         file.write_text(json.dumps(results, indent=1) + "\n")
         print(name, results[name], flush=True)

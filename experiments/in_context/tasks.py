@@ -120,7 +120,6 @@ class Histories(NamedTuple):
 
     source: Algorithm
     stages: tuple[Stage, ...]
-    context: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,8 +173,7 @@ def gaussian() -> Task:
         Stage(3e-3, (Phase(250, 16, 500, mostly), Phase(500, 8, 400, mostly))),
         Stage(3e-3, (Phase(250, 32, 500, mostly), Phase(500, 16, 900, mostly))),
     )
-    short, long = Phase(64, 32, 1000), (Phase(200, 16, 400), Phase(500, 8, 300))
-    histories = Histories(sampler, (Stage(3e-3, (short, *long)),), 500)
+    histories = Histories(sampler, (Stage(3e-3, (Phase(64, 32, 800), Phase(500, 8, 200))),))
     return Task(env, params, env.generate, lambda p, obs: jnp.argmax(p.mean), stages, 500, histories, rivals=rivals)
 
 
@@ -223,8 +221,8 @@ def linear() -> Task:
         Stage(3e-3, (Phase(50, 32, 1500), Phase(200, 16, 300), Phase(200, 16, 500, apart))),
         Stage(3e-3, (Phase(100, 32, 800, both), Phase(200, 32, 1000, both))),
     )
-    phases = Phase(50, 32, 1000), Phase(200, 16, 500)
-    histories = Histories(shown(rivals["LinUCB"], Blind(env)), (Stage(3e-3, phases),), 200)
+    history = shown(rivals["LinUCB"], Blind(env))
+    histories = Histories(history, (Stage(3e-3, (Phase(50, 32, 800), Phase(200, 16, 300))),))
     return Task(Blind(env), params, draw, optimal, stages, 200, histories, rivals=rivals)
 
 
@@ -319,7 +317,9 @@ def meanings(held_out: bool) -> np.ndarray:
     return order[:24] if held_out else order[24:]
 
 
-def room(env: Coordinates | Moves, field: str, values: Callable[[bool], np.ndarray], start: int, skip: int) -> Task:
+def room_task(
+    env: Coordinates | Moves, field: str, values: Callable[[bool], np.ndarray], updates: int, start: int, skip: int
+) -> Task:
     """Lee et al. (2023), section 5: 10 x 10 cells, 100 steps; contexts of two episodes. `field` of a task varies."""
     train, held_out, params = jnp.asarray(values(False)), jnp.asarray(values(True)), env.default_params
 
@@ -332,20 +332,21 @@ def room(env: Coordinates | Moves, field: str, values: Callable[[bool], np.ndarr
     # Optimism: an entry never tried is worth half of staying in the goal for ever. Steps are certain, so alpha is 1.
     optimism = q_learning.Hyper(learning_rate=1.0, gamma=0.9, initial_value=5.0, epsilon_start=0.0, epsilon_end=0.0)
     learner = dpt.with_hyper(q_learning.make(env.env), optimism)
-    histories = Histories(shown(excerpts(learner, start, skip), env), (Stage(3e-3, (Phase(400, 8, 800),)),), 400)
+    history = shown(excerpts(learner, start, skip), env)
+    histories = Histories(history, (Stage(3e-3, (Phase(200, 16, 500),)),))
     rivals = {"Q-learning": learner, "random": dpt.with_hyper(dpt.random_behaviour(env), dpt.RandomHyper(uniform=1.0))}
-    stages = (Stage(3e-3, (Phase(200, 16, 1500),)),)
+    stages = (Stage(3e-3, (Phase(200, 16, updates),)),)
     levels = jax.vmap(lambda value: params.replace(**{field: value}))(held_out)
     return Task(env, params, draw, optimal, stages, 200, histories, wanderer(env), rivals, levels)
 
 
 def darkroom() -> Task:
-    return room(Coordinates(Darkroom()), "goal", goals, start=24, skip=7)
+    return room_task(Coordinates(Darkroom()), "goal", goals, updates=1500, start=24, skip=7)
 
 
 def permuted() -> Task:
     """The goal in the last corner; what differs is which action is which."""
-    return room(Moves(Darkroom()), "meaning", meanings, start=48, skip=15)
+    return room_task(Moves(Darkroom()), "meaning", meanings, updates=300, start=48, skip=15)
 
 
 TASKS = {"gaussian": gaussian, "linear": linear, "darkroom": darkroom, "permuted": permuted}

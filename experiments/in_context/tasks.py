@@ -222,7 +222,7 @@ def linear() -> Task:
         Stage(3e-3, (Phase(100, 32, 800, both), Phase(200, 32, 1000, both))),
     )
     history = shown(rivals["LinUCB"], Blind(env))
-    histories = Histories(history, (Stage(3e-3, (Phase(50, 32, 800), Phase(200, 16, 300))),))
+    histories = Histories(history, (Stage(3e-3, (Phase(50, 32, 800), Phase(200, 16, 200))),))
     return Task(Blind(env), params, draw, optimal, stages, 200, histories, rivals=rivals)
 
 
@@ -333,7 +333,7 @@ def room_task(
     optimism = q_learning.Hyper(learning_rate=1.0, gamma=0.9, initial_value=5.0, epsilon_start=0.0, epsilon_end=0.0)
     learner = dpt.with_hyper(q_learning.make(env.env), optimism)
     history = shown(excerpts(learner, start, skip), env)
-    histories = Histories(history, (Stage(3e-3, (Phase(200, 16, 500),)),))
+    histories = Histories(history, (Stage(3e-3, (Phase(200, 16, 400),)),))
     rivals = {"Q-learning": learner, "random": dpt.with_hyper(dpt.random_behaviour(env), dpt.RandomHyper(uniform=1.0))}
     stages = (Stage(3e-3, (Phase(200, 16, updates),)),)
     levels = jax.vmap(lambda value: params.replace(**{field: value}))(held_out)

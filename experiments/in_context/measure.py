@@ -100,6 +100,42 @@ def offline(
     }
 
 
+def offline_room(
+    task: Task, algo: Algorithm, weights: Any, levels: Any, key: Any, num_steps: int, greedy: bool
+) -> np.ndarray:
+    """Return (E,) of one episode after `num_steps` steps of the task's source, a context to which nothing is added."""
+    source_key, reset_key, key = jax.random.split(key, 3)
+    source, E = task.source, len(jax.tree.leaves(levels)[0])
+    venv = vectorize(PreviousActionReward(task.env), E, batched_params=True)
+    num_actions = task.env.action_space(task.params).n
+
+    def play(state, _):
+        state, rollout = jax.vmap(source.collect)(state)
+        return jax.vmap(source.learn)(state, rollout)[0], rollout.experience
+
+    @jax.jit
+    def run(key):
+        state = jax.vmap(lambda key, level: source.init(key, None, level))(jax.random.split(source_key, E), levels)
+        x = jax.tree.map(lambda x: x[:, :, 0], jax.lax.scan(play, state, length=num_steps)[1])
+        seen = dpt.remembered(x.obs, x.action, x.reward, x.terminated | x.truncated, num_actions)
+
+        def read(context, obs):
+            return algo.act(weights, key, obs, context)[1], None
+
+        context, _ = jax.lax.scan(read, algo.initial_carry((E,)), seen)
+
+        def step(carry, key):
+            act_key, env_key = jax.random.split(key)
+            action, _ = algo.act(weights, act_key, carry[0], context, greedy=greedy)
+            ts = venv.step(env_key, carry[1], action, levels)
+            return (ts.obs, ts.state), ts.reward
+
+        keys = jax.random.split(key, int(task.params.max_steps))
+        return jax.lax.scan(step, venv.reset(reset_key, levels), keys)[1].sum(0)
+
+    return np.asarray(run(key))
+
+
 def summary(x: np.ndarray) -> dict:
     """Mean over the last axis and the half width of its 95 % normal interval."""
     half = 1.96 * x.std(-1, ddof=1) / np.sqrt(x.shape[-1])

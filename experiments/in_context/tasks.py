@@ -1,9 +1,10 @@
-"""The three task families: environment, how tasks are drawn, what a context is, the label, the schedule, the rivals."""
+"""The four task families: environment, how tasks are drawn, what a context is, the label, the schedule, the rivals."""
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +13,16 @@ import numpy as np
 from jaxrl import Algorithm, pytree, vectorize
 from jaxrl.algos.bandits import lin_ts, lin_ucb, thompson, ucb
 from jaxrl.algos.meta import dpt
+from jaxrl.algos.tabular import q_learning
 from jaxrl.envs.bandits.linear import LinearBandit
 from jaxrl.envs.bandits.stochastic import GaussianBandit
 from jaxrl.envs.tabular.grids.darkroom import Darkroom
 from jaxrl.online import Learner
 from jaxrl.online import make as make_online
 from jaxrl.spaces import Discrete, MultiDiscrete
-from jaxrl.wrappers import PreviousActionReward, Wrapper
+from jaxrl.vectorize import rows_where
+from jaxrl.wrappers import PreviousActionReward, Wrapper, WrapperState
+from jaxrl.wrappers.base import Remembering
 
 
 class Phase(NamedTuple):
@@ -62,6 +66,62 @@ def either(*sources: Algorithm) -> Algorithm:
     return sources[0]._replace(name="either", init=init, collect=collect, learn=learn)
 
 
+def shown(source: Algorithm, env: Any) -> Algorithm:
+    """The histories of `source`, which plays what `env` wraps, as `env` shows them: `env.seen(obs, the one before)`.
+
+    The one before the first observation of an episode is that observation itself.
+    """
+
+    def dressed(inner, before, rollout=None):
+        return inner.replace(obs=jax.vmap(env.seen)(inner.obs, before), weights=(inner, before, rollout))
+
+    def init(key, hyper=None, env_params=None):
+        inner = source.init(key, hyper, env_params)
+        return dressed(inner, inner.obs)
+
+    def collect(state):
+        inner, before, _ = state.weights
+        inner, rollout = source.collect(inner)
+        x = rollout.experience
+        seen = x._replace(obs=jax.vmap(env.seen)(x.obs, before), next_obs=jax.vmap(env.seen)(x.next_obs, x.obs))
+        before = rows_where(x.terminated | x.truncated, inner.obs, x.obs)
+        return dressed(inner, before, rollout), rollout._replace(experience=seen)
+
+    def learn(state, rollout):
+        inner, before, played = state.weights
+        inner, metrics = source.learn(inner, played)
+        return dressed(inner, before), metrics
+
+    return source._replace(venv=vectorize(env, 1), init=init, collect=collect, learn=learn)
+
+
+def excerpts(source: Algorithm, start: int, skip: int) -> Algorithm:
+    """Its learning history from one of the episodes 0 to `start` on, with `skip` episodes left out after each.
+
+    So a short context shows what many episodes changed (Laskin et al. 2022, section 4 and appendix).
+    """
+
+    def without_us(state, episodes):
+        return jax.lax.fori_loop(0, episodes * state.env_params.max_steps, lambda _, s: source.update(s)[0], state)
+
+    def init(key, hyper=None, env_params=None):
+        key, start_key = jax.random.split(key)
+        return without_us(source.init(key, hyper, env_params), jax.random.randint(start_key, (), 0, start + 1))
+
+    def learn(state, rollout):
+        state, metrics = source.learn(state, rollout)
+        return without_us(state, jnp.where(state.ended, skip, 0)), metrics
+
+    return source._replace(init=init, learn=learn)
+
+
+class Histories(NamedTuple):
+    """What algorithm distillation learns from, instead of the best actions in the task's contexts."""
+
+    source: Algorithm
+    stages: tuple[Stage, ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     env: Any
@@ -69,13 +129,22 @@ class Task:
     draw: Callable[[Any, Any], Any]  # (key, params) -> level
     optimal: Callable[[Any, Any], Any]
     stages: tuple[Stage, ...]
+    context: int  # steps remembered when deployed
+    histories: Histories
     source: Algorithm | None = None  # None: the random behaviour
     rivals: dict[str, Algorithm] = dataclasses.field(default_factory=dict)
+    held_out: Any = None  # levels that `draw` never gives; None: all may come, and fresh ones are drawn
+    label: Literal["optimal", "behaviour"] = "optimal"
 
     def algorithm(self, num_steps: int, num_envs: int, source: Algorithm | None = None) -> Algorithm:
         venv = vectorize(PreviousActionReward(self.env), num_envs, level_fn=self.draw)
-        config = dpt.Config(num_envs=num_envs, num_steps=num_steps, hidden=64, layers=3, heads=4)
-        return dpt.make(venv, config, self.optimal, source or self.source)
+        config = dpt.Config(num_envs, num_steps, self.label, hidden=64, layers=3, heads=4)
+        optimal = self.optimal if self.label == "optimal" else None
+        return dpt.make(venv, config, optimal, source or self.source)
+
+    def distilled(self) -> "Task":
+        """The same tasks for algorithm distillation."""
+        return dataclasses.replace(self, label="behaviour", **self.histories._asdict())
 
 
 def gaussian() -> Task:
@@ -104,12 +173,16 @@ def gaussian() -> Task:
         Stage(3e-3, (Phase(250, 16, 500, mostly), Phase(500, 8, 400, mostly))),
         Stage(3e-3, (Phase(250, 32, 500, mostly), Phase(500, 16, 900, mostly))),
     )
-    return Task(env, params, env.generate, lambda p, obs: jnp.argmax(p.mean), stages, rivals=rivals)
+    histories = Histories(sampler, (Stage(3e-3, (Phase(64, 32, 800), Phase(500, 8, 200))),))
+    return Task(env, params, env.generate, lambda p, obs: jnp.argmax(p.mean), stages, 500, histories, rivals=rivals)
 
 
 @dataclasses.dataclass(frozen=True)
 class Blind(Wrapper):
     """Hides the arms' features, the same in all tasks: the transformer has to learn what arms have in common."""
+
+    def seen(self, obs, before):
+        return jnp.int32(0)
 
     def observe(self, key, state, params):
         return jnp.int32(0)
@@ -148,22 +221,56 @@ def linear() -> Task:
         Stage(3e-3, (Phase(50, 32, 1500), Phase(200, 16, 300), Phase(200, 16, 500, apart))),
         Stage(3e-3, (Phase(100, 32, 800, both), Phase(200, 32, 1000, both))),
     )
-    return Task(Blind(env), params, draw, optimal, stages, rivals=rivals)
+    history = shown(rivals["LinUCB"], Blind(env))
+    histories = Histories(history, (Stage(3e-3, (Phase(50, 32, 800), Phase(200, 16, 200))),))
+    return Task(Blind(env), params, draw, optimal, stages, 200, histories, rivals=rivals)
 
 
 # ---- Darkroom
+
+
+def coordinates(cell, size):
+    return jnp.stack([cell // size, cell % size])
 
 
 @dataclasses.dataclass(frozen=True)
 class Coordinates(Wrapper):
     """The cell as a row and a column, as in the paper, so that a goal in a new cell is not an unknown word."""
 
+    def seen(self, obs, before):
+        return coordinates(obs, self.env.size)
+
     def observe(self, key, state, params):
-        cell = self.env.observe(key, state, params)
-        return jnp.stack([cell // self.env.size, cell % self.env.size])
+        return coordinates(self.env.observe(key, state, params), self.env.size)
 
     def observation_space(self, params):
         return MultiDiscrete((self.env.size, self.env.size))
+
+
+@dataclasses.dataclass(frozen=True)
+class Moves(Remembering):
+    """Also how far the last step went, plus one, along rows and columns.
+
+    A token of the paper holds the state before and after its action; one of ours would not say what an action did.
+    """
+
+    def seen(self, obs, before):
+        here, there = coordinates(before, self.env.size), coordinates(obs, self.env.size)
+        return jnp.concatenate([there, there - here + 1])
+
+    def initial(self, key, params):
+        state = self.env.initial(key, params)
+        return WrapperState(state, state.index)
+
+    def transition(self, key, state, action, params):
+        out = self.env.transition(key, state.env, action, params)
+        return out._replace(state=WrapperState(out.state, state.env.index))
+
+    def observe(self, key, state, params):
+        return self.seen(super().observe(key, state, params), state.memory)
+
+    def observation_space(self, params):
+        return MultiDiscrete((self.env.size, self.env.size, 3, 3))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +283,7 @@ class WanderHyper:
     noise: jax.Array = 0.3  # share of uniformly random actions
 
 
-def wanderer(env: Coordinates) -> Algorithm:
+def wanderer(env: Coordinates | Moves) -> Algorithm:
     """Walks to one random cell after another, so that contexts cover the room as the paper's random states do."""
     room = env.env
 
@@ -184,16 +291,16 @@ def wanderer(env: Coordinates) -> Algorithm:
         return jax.random.randint(key, (), 0, room.num_states, jnp.int32)
 
     def init(key, hyper, env_params):
-        return cell(key)
+        return env_params.replace(goal=cell(key))
 
     def act(memory, hyper, key, obs, greedy):
         u = jax.random.uniform(key, (2,))
-        way = room.optimal_action(obs[0] * room.size + obs[1], room.default_params.replace(goal=memory))
+        way = room.optimal_action(obs[0] * room.size + obs[1], memory)
         return jnp.where(u[0] < hyper.noise, jnp.floor(5 * u[1]).astype(jnp.int32), way)
 
     def learn(memory, hyper, key, x):
-        there = x.next_obs[0] * room.size + x.next_obs[1] == memory
-        return jnp.where(there, cell(key), memory), jnp.zeros(())
+        there = x.next_obs[0] * room.size + x.next_obs[1] == memory.goal
+        return memory.replace(goal=jnp.where(there, cell(key), memory.goal)), jnp.zeros(())
 
     return make_online("wanderer", Learner(init, act, learn), WanderConfig(), WanderHyper, env)
 
@@ -204,20 +311,42 @@ def goals(held_out: bool) -> np.ndarray:
     return order[:20] if held_out else order[20:]
 
 
-def darkroom() -> Task:
-    """Lee et al. (2023), section 5: 10 x 10 cells, 100 steps; contexts of two episodes."""
-    env = Coordinates(Darkroom())
+def meanings(held_out: bool) -> np.ndarray:
+    """A fifth of the 120 permutations of the actions is held out."""
+    order = np.random.default_rng(0).permutation(list(itertools.permutations(range(5)))).astype(np.int32)
+    return order[:24] if held_out else order[24:]
+
+
+def room_task(
+    env: Coordinates | Moves, field: str, values: Callable[[bool], np.ndarray], updates: int, start: int, skip: int
+) -> Task:
+    """Lee et al. (2023), section 5: 10 x 10 cells, 100 steps; contexts of two episodes. `field` of a task varies."""
+    train, held_out, params = jnp.asarray(values(False)), jnp.asarray(values(True)), env.default_params
 
     def draw(key, params):
-        cells = jnp.asarray(goals(held_out=False))
-        return params.replace(goal=cells[jax.random.randint(key, (), 0, len(cells))])
+        return params.replace(**{field: train[jax.random.randint(key, (), 0, len(train))]})
 
     def optimal(params, obs):
         return env.env.optimal_action(obs["obs"][0] * 10 + obs["obs"][1], params)
 
-    rivals = {"random": dpt.with_hyper(dpt.random_behaviour(env), dpt.RandomHyper(uniform=1.0))}
-    stages = (Stage(3e-3, (Phase(200, 16, 1500),)),)
-    return Task(env, env.default_params, draw, optimal, stages, wanderer(env), rivals)
+    # Optimism: an entry never tried is worth half of staying in the goal for ever. Steps are certain, so alpha is 1.
+    optimism = q_learning.Hyper(learning_rate=1.0, gamma=0.9, initial_value=5.0, epsilon_start=0.0, epsilon_end=0.0)
+    learner = dpt.with_hyper(q_learning.make(env.env), optimism)
+    history = shown(excerpts(learner, start, skip), env)
+    histories = Histories(history, (Stage(3e-3, (Phase(200, 16, 400),)),))
+    rivals = {"Q-learning": learner, "random": dpt.with_hyper(dpt.random_behaviour(env), dpt.RandomHyper(uniform=1.0))}
+    stages = (Stage(3e-3, (Phase(200, 16, updates),)),)
+    levels = jax.vmap(lambda value: params.replace(**{field: value}))(held_out)
+    return Task(env, params, draw, optimal, stages, 200, histories, wanderer(env), rivals, levels)
 
 
-TASKS = {"gaussian": gaussian, "linear": linear, "darkroom": darkroom}
+def darkroom() -> Task:
+    return room_task(Coordinates(Darkroom()), "goal", goals, updates=1500, start=24, skip=7)
+
+
+def permuted() -> Task:
+    """The goal in the last corner; what differs is which action is which."""
+    return room_task(Moves(Darkroom()), "meaning", meanings, updates=300, start=48, skip=15)
+
+
+TASKS = {"gaussian": gaussian, "linear": linear, "darkroom": darkroom, "permuted": permuted}

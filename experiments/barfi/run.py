@@ -110,27 +110,27 @@ class Shaped(Environment):
 TABLE = barfi.Config(num_envs=16, num_steps=40, num_rollouts=2, inner_steps=10, hidden=(), reward_hidden=())
 NETWORK = barfi.Config(num_envs=8, num_steps=200, num_rollouts=2, inner_steps=10)
 TASKS = {  # environment, settings, hint, updates, learning rate of the policy
-    "grid, misled": (Grid(), TABLE, lambda obs, action, _: 0.2 * (obs == DECOY), 100, 0.05),
+    "grid, misled": (Grid(), TABLE, lambda obs, action, _: 0.2 * (obs == DECOY), 200, 0.01),
     "CartPole, misled": (
         jaxrl.make("CartPole-v1")[0],
         NETWORK,
         lambda obs, action, _: -3.0 * (jnp.abs(obs[2]) < 0.1),
-        50,
-        5e-3,
+        100,
+        2e-3,
     ),
     "MountainCar, misled": (
         jaxrl.make("MountainCar-v0")[0],
         NETWORK,
         lambda obs, action, _: 50 * jnp.abs(obs[1]),
-        50,
-        5e-3,
+        100,
+        2e-3,
     ),
     "MountainCar, helped": (
         jaxrl.make("MountainCar-v0")[0],
         NETWORK,
         lambda obs, action, _: 0.5 * (action - 1) * jnp.sign(obs[1]),
-        50,
-        5e-3,
+        100,
+        2e-3,
     ),
 }
 METHODS = ("task alone", "sum", "potential", "BARFI")

@@ -60,7 +60,6 @@ axes.set(
 for (i, j), value in np.ndenumerate(mean):
     axes.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=8, color="white" if value < 300 else "black")
 figure.colorbar(image)
-figure
 
 # %% [markdown]
 # Which rate is best for which pole?

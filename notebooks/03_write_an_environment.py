@@ -139,7 +139,6 @@ axes.plot(held.lower, label="lower tank, constant power", linestyle="--")
 axes.plot(learned.target, color="black", linewidth=0.8, label="target")
 axes.set(xlabel="s", ylabel="level [m]")
 axes.legend(frameon=False)
-figure
 
 # %% [markdown]
 # And because a parameter is a leaf, how robust the policy is to a clogged outlet is one more `vmap`:

@@ -27,7 +27,6 @@ some = jax.vmap(task.generate, (0, None))(jax.random.split(jax.random.key(0), 16
 figure, axes = plt.subplots(figsize=(9, 2.4), layout="constrained")
 axes.imshow(kit.draw_levels(some))
 axes.axis("off")
-figure
 
 # %% [markdown]
 # The student, and two curricula around it: domain randomisation (mazes of 25 random walls) and ACCEL (no walls at first, edits). What
@@ -89,7 +88,6 @@ for ax, (buffer, steps) in zip(axes, pictures, strict=True):
     mean = float(levels.wall_map.sum((1, 2)).mean())
     ax.set_ylabel(f"{steps / 1e6:.2f} M steps\n{mean:.0f} walls", rotation=0, ha="right", va="center", fontsize=8)
     ax.set(xticks=[], yticks=[])
-figure
 
 # %%
 figure, axes = plt.subplots(figsize=(5.5, 3), layout="constrained")
@@ -97,7 +95,6 @@ for name, shares in curves.items():
     axes.plot(np.arange(1, PIECES + 1) * UPDATES // PIECES, shares, marker="o", label=name)
 axes.set(xlabel="updates", ylabel=f"solved of {solvable.sum()} unseen mazes", ylim=(0, 1))
 axes.legend(frameon=False)
-figure
 
 # %% [markdown]
 # At equal updates ACCEL has made more steps: it also looks at mazes that it does not learn from. What that costs, on ten methods and

@@ -59,7 +59,6 @@ for name, curves in returns.items():
     axes.plot(np.nanmean(curves, 0), label=f"{name}: {np.nanmean(curves[:, -5:]):.2f} at the end")
 axes.set(xlabel="updates of an agent's life", ylabel="return of episodes", title=f"{LEVELS} levels of GridWorld-small")
 axes.legend(frameon=False)
-figure
 
 # %% [markdown]
 # ## How the rule was trained

@@ -99,6 +99,15 @@ Each has its command, settings, intervals and figures in its folder.
 - [start states](../experiments/start_states/README.md): snapshots, reverse curricula, self-paced learning
 - [worst cases](../experiments/robust/README.md): policies for the worst parameters
 - [quadcopters](../experiments/quadcopter/README.md): learners and controllers on the same tasks
+- [learned rules](../experiments/learned_rules/README.md): LPG against A2C over lives of several lengths and on tasks it never saw; what
+  algorithmic regret tells of levels
+- [DiscoRL](../experiments/disco/README.md): agents taught by the published rule
+- [RL^2](../experiments/rl2/README.md): recurrent policies against Thompson sampling, and in rule worlds
+- [MAML](../experiments/maml/README.md): how far one step goes, on point robots and pendulums
+- [self-tuning](../experiments/self_tuning/README.md): does an agent mend settings that are bad?
+- [misleading hints](../experiments/barfi/README.md): behaviour alignment by two levels, sums and potentials
+- [designed rewards](../experiments/reward_design/README.md): ExpRD for Q-learning
+- [network precision](../experiments/network_precision/README.md): what is lost where a TPU multiplies in bfloat16
 - [rule worlds](../experiments/rule_worlds/README.md): the four million rulesets, what they are like
 """
 

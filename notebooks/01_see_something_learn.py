@@ -1,11 +1,11 @@
 # %% [markdown]
 # # See something learn
 #
-# A pole on a cart, 100,000 steps of PPO, four seeds at once: the curve while it grows, and what came of it. Half a minute on two
+# A pole on a cart, 250,000 steps of PPO, four seeds at once: the curve while it grows, and what came of it. Half a minute on two
 # CPU cores, most of it compiling.
 
 # %% tags=["parameters"]
-TOTAL_STEPS = 100_000  # of each seed
+TOTAL_STEPS = 250_000  # of each seed
 
 # %%
 import jax

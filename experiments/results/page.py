@@ -99,8 +99,7 @@ Each has its command, settings, intervals and figures in its folder.
 - [start states](../experiments/start_states/README.md): snapshots, reverse curricula, self-paced learning
 - [worst cases](../experiments/robust/README.md): policies for the worst parameters
 - [quadcopters](../experiments/quadcopter/README.md): learners and controllers on the same tasks
-- [learned rules](../experiments/learned_rules/README.md): LPG against A2C over lives of several lengths and on tasks it never saw; what
-  algorithmic regret tells of levels
+- [learned rules](../experiments/learned_rules/README.md): LPG against A2C, on levels and on tasks that it never saw
 - [DiscoRL](../experiments/disco/README.md): agents taught by the published rule
 - [RL^2](../experiments/rl2/README.md): recurrent policies against Thompson sampling, and in rule worlds
 - [MAML](../experiments/maml/README.md): how far one step goes, on point robots and pendulums

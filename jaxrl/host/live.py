@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,15 @@ from jaxrl.canvas import COLORS
 class LiveCurve:
     """Draws a metric of each call of `fit` against environment steps: the mean over seeds, single seeds behind it.
 
-    In a notebook the picture stays in its place and is drawn again, at most every `seconds`; elsewhere nothing is
-    shown. `figure()` is the curve so far, as a matplotlib figure.
+    In a notebook the picture stays in its place and is drawn again with each call, of which `fit` makes about two a
+    second; elsewhere nothing is shown. `figure()` is the curve so far, as a matplotlib figure.
     """
 
-    def __init__(self, metric: str = "episode_return", seconds: float = 1.0):
-        self.metric, self.seconds = metric, seconds
+    def __init__(self, metric: str = "episode_return"):
+        self.metric = metric
         self.steps: list[int] = []
         self.values: list[np.ndarray] = []
         self._handle: Any = None
-        self._drawn_at = -np.inf
 
     def __call__(self, done: int, row: dict[str, Any]) -> None:
         """`done` updates were made, `row` is the last one that was logged.
@@ -35,27 +33,29 @@ class LiveCurve:
         value = np.atleast_1d(np.asarray(row[self.metric], float))
         self.steps.append(row["step"])
         self.values.append(value)
-        now = time.monotonic()
-        if now - self._drawn_at >= self.seconds:
-            self.draw()
-            self._drawn_at = now
+        self.draw()
 
     def figure(self) -> Any:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(6, 3.2), layout="constrained")
         axes = figure.subplots()
-        if self.steps:
-            values = np.stack(self.values)
-            known = ~np.isnan(values)
-            mean = np.where(known.any(1), np.nansum(values, 1) / np.maximum(known.sum(1), 1), np.nan)
-            if values.shape[1] > 1:
-                axes.plot(self.steps, values, color=COLORS[0], alpha=0.25, linewidth=0.8)
-            axes.plot(self.steps, mean, color=COLORS[0], linewidth=2)
+        steps = np.array(self.steps)
+        values = np.stack(self.values, 1) if self.values else np.zeros((1, 0))  # (seeds, calls)
+        count = (~np.isnan(values)).sum(0)
+        mean = np.where(count > 0, np.nansum(values, 0) / np.maximum(count, 1), np.nan)
+        for row in values if len(values) > 1 else ():
+            self._line(axes, steps, row, alpha=0.25, linewidth=0.8)
+        self._line(axes, steps, mean, linewidth=2)
         axes.set(xlabel="environment steps a seed", ylabel=self.metric.replace("_", " "))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
         return figure
+
+    @staticmethod
+    def _line(axes: Any, steps: np.ndarray, values: np.ndarray, **style: Any) -> None:
+        known = ~np.isnan(values)  # where no episode ended there is nothing to tell
+        axes.plot(steps[known], values[known], color=COLORS[0], **style)
 
     def draw(self) -> None:
         """Show the curve so far in the notebook that this runs in; elsewhere do nothing."""

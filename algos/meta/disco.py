@@ -603,9 +603,15 @@ class _Disco:
     def follow(
         self, state: DiscoState, obs: Any, next_obs: Any, seen: Trajectories
     ) -> tuple[DiscoState, dict[str, Array]]:
-        """The agent after one step by the rule on trajectories (T, B, ...), differentiable in `state.hyper.rule`."""
+        """The agent after one step by the rule on trajectories (T, B, ...), differentiable in `state.hyper.rule`.
+
+        So is what the report says of the targets, means of their logits and how far pi_hat is from the target network.
+        """
         hyper = state.hyper
         targets, memory = self.targets(state, obs, next_obs, seen)
+        before: Any = self.actor.apply(state.target["actor"], obs)
+        about = {f"{name}_hat": jnp.mean(getattr(targets, name)) for name in ("pi", "y", "z")}
+        about["target_kl"] = jnp.mean(kl(jax.lax.stop_gradient(self.masked(before[0], obs)), targets.pi))
 
         def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
             now = self.said(weights, obs)
@@ -615,7 +621,7 @@ class _Disco:
 
         grads, report = jax.grad(objective, has_aux=True)(state.weights)
         change, optimizer = adam(hyper.learning_rate, hyper.max_update).update(grads, state.optimizer)
-        report |= {"grad_norm": optax.global_norm(grads)}
+        report |= {**about, "grad_norm": optax.global_norm(grads)}
         target = polyak(state.target, state.weights, hyper.target_rate)
         weights = jax.tree.map(jnp.add, state.weights, change)
         return state.replace(weights=weights, target=target, optimizer=optimizer, memory=memory), report

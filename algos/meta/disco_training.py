@@ -90,7 +90,7 @@ class Hyper:
     prediction_entropy: jax.Array = 1e-3  # b_pred
     target_mean: jax.Array = 1e-3  # b_mean
     target_kl: jax.Array = 1e-2  # b_kl
-    agent: disco.Hyper = disco.Hyper(learning_rate=5e-3)  # settings of every agent, but for its rule
+    agent: disco.Hyper = disco.Hyper()  # settings of every agent, but for its rule
 
 
 class Agents(NamedTuple):
@@ -212,7 +212,9 @@ class Learner:
         ends = seen.done, jnp.zeros_like(seen.done)
         return values, gae(seen.reward, values, value(rollout.next_obs), *ends, hyper.gamma, hyper.gae_lambda)
 
-    def corrected(self, critic: Any, optimizer: OptimizerState, rollout: disco.Rollout, hyper: Hyper) -> Any:
+    def corrected(
+        self, critic: Any, optimizer: OptimizerState, rollout: disco.Rollout, hyper: Hyper
+    ) -> tuple[Any, OptimizerState]:
         """The critic, and the state of its optimiser, after a step towards the returns of a rollout."""
 
         def loss(critic: Any) -> Array:

@@ -37,7 +37,8 @@ def learned(meta_updates: int, seed: int = 0):
     """`(weights of a rule, those that it began as, metrics of each meta-update, CPU seconds)`."""
     env, params = jaxrl.make("Catch-bsuite")
     algo = disco_training.make(env, disco_training.Config(remat=False))
-    state = jax.jit(algo.init)(jax.random.key(seed), disco_training.Hyper(3e-3, lifetime=LIFE), params)
+    hyper = disco_training.Hyper(3e-3, lifetime=LIFE, agent=disco.Hyper(learning_rate=5e-3))
+    state = jax.jit(algo.init)(jax.random.key(seed), hyper, params)
     some = jax.jit(lambda state: jax.lax.scan(lambda state, _: algo.update(state), state, length=BLOCK))
     first, rows, begin = state.weights, [], time.process_time()
     for i in range(meta_updates // BLOCK):

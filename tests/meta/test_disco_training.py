@@ -110,7 +110,7 @@ def test_what_the_objective_has_beside_the_policy_gradient():
 def test_a_run_that_broke_off_is_resumed_bit_for_bit(tmp_path):
     algo, *_ = updates()
     whole = jaxrl.fit(algo, KEY, 4, hyper=Hyper(lifetime=4), progress=False)
-    settings = dict(hyper=Hyper(lifetime=4), out=tmp_path / "run", checkpoint_every=2, progress=False)
+    settings: dict = dict(hyper=Hyper(lifetime=4), out=tmp_path / "run", checkpoint_every=2, progress=False)
     jaxrl.fit(algo, KEY, 2, **settings)
     again = jaxrl.fit(algo, KEY, 4, resume=True, **settings)
     for x, y in zip(jax.tree.leaves(whole.state.weights), jax.tree.leaves(again.state.weights), strict=True):

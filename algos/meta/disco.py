@@ -82,6 +82,10 @@ NUM_INPUTS = 23
 NUM_ACTION_INPUTS = 9
 """What it sees of every action of a step."""
 
+DEVIATIONS = {"lstm/linear/w": 1.0, **{f"lstm/linear_{i}/w": 0.3 for i in (1, 2, 3, 4)}}
+"""Of the fresh weights by which the memory acts on what was read, and of those of what the rule says, as the authors
+have them; of all others 1 / sqrt(inputs)."""
+
 EPS = 1e-3
 """Of the signed hyperbolic transform."""
 
@@ -116,16 +120,17 @@ def shapes(config: RuleConfig) -> dict[str, tuple[int, ...]]:
 
 
 def fresh_rule(key: Array, config: RuleConfig = RuleConfig()) -> Weights:
-    """Weights of a rule that has learned nothing: normal, cut at two deviations of 1 / sqrt(inputs), biases zero."""
+    """Weights of a rule that has learned nothing: normal, cut at two deviations of `DEVIATIONS`, biases zero."""
     wanted = shapes(config)
     keys = jax.random.split(key, len(wanted))
 
-    def drawn(key: Array, shape: tuple[int, ...]) -> Array:
+    def drawn(key: Array, name: str, shape: tuple[int, ...]) -> Array:
         if len(shape) == 1:
             return jnp.zeros(shape)
-        return jax.random.truncated_normal(key, -2, 2, shape) / math.sqrt(math.prod(shape[:-1]))
+        deviation = DEVIATIONS.get(name, 1 / math.sqrt(math.prod(shape[:-1])))
+        return deviation * jax.random.truncated_normal(key, -2, 2, shape)
 
-    return {name: drawn(key, shape) for key, (name, shape) in zip(keys, wanted.items(), strict=True)}
+    return {name: drawn(key, name, shape) for key, (name, shape) in zip(keys, wanted.items(), strict=True)}
 
 
 def load(path: str | Path, config: RuleConfig = RuleConfig()) -> Weights:
@@ -603,9 +608,15 @@ class _Disco:
     def follow(
         self, state: DiscoState, obs: Any, next_obs: Any, seen: Trajectories
     ) -> tuple[DiscoState, dict[str, Array]]:
-        """The agent after one step by the rule on trajectories (T, B, ...), differentiable in `state.hyper.rule`."""
+        """The agent after one step by the rule on trajectories (T, B, ...), differentiable in `state.hyper.rule`.
+
+        So is what the report says of the targets, means of their logits and how far pi_hat is from the target network.
+        """
         hyper = state.hyper
         targets, memory = self.targets(state, obs, next_obs, seen)
+        before: Any = self.actor.apply(state.target["actor"], obs)
+        about = {f"{name}_hat": jnp.mean(getattr(targets, name)) for name in ("pi", "y", "z")}
+        about["target_kl"] = jnp.mean(kl(jax.lax.stop_gradient(self.masked(before[0], obs)), targets.pi))
 
         def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
             now = self.said(weights, obs)
@@ -615,7 +626,7 @@ class _Disco:
 
         grads, report = jax.grad(objective, has_aux=True)(state.weights)
         change, optimizer = adam(hyper.learning_rate, hyper.max_update).update(grads, state.optimizer)
-        report |= {"grad_norm": optax.global_norm(grads)}
+        report |= {**about, "grad_norm": optax.global_norm(grads)}
         target = polyak(state.target, state.weights, hyper.target_rate)
         weights = jax.tree.map(jnp.add, state.weights, change)
         return state.replace(weights=weights, target=target, optimizer=optimizer, memory=memory), report

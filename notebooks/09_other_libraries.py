@@ -96,15 +96,15 @@ back, back_params = from_brax(as_brax)
 print("and back:", back.observation_space(back_params), back.action_space(back_params))
 
 # %% [markdown]
-# What came in is trained as any other. Here the pendulum that went out and came back, by PPO:
+# What came in is trained as any other. The pendulum that went out and came back, by PPO:
 
 # %%
 config = ppo.Config(
     num_envs=32, num_steps=64, num_epochs=5, num_minibatches=16, normalize_obs=True, normalize_reward=True
 )
-algo = ppo.make(pendulum, config)
+algo = ppo.make(back, config)
 hyper = ppo.Hyper(learning_rate=1e-3, gamma=0.95, ent_coef=0.0, anneal_steps=TOTAL_STEPS)
-state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, TOTAL_STEPS, hyper, pendulum_params))(jax.random.key(0))
+state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, TOTAL_STEPS, hyper, back_params))(jax.random.key(0))
 returns = np.asarray(metrics["episode_return"])
 print("return of the first and the last episodes:", returns[~np.isnan(returns)][[0, -1]].round())
 

@@ -24,7 +24,7 @@ SMALL = {
     "06": {"TOTAL_STEPS": 4096, "STEPS": 20},
     "07": {"UPDATES": 2, "PIECES": 2},
     "08": {"UPDATES": 2, "LEVELS": 2, "META_UPDATES": 1},
-    "09": {"TOTAL_STEPS": 2048},
+    "09": {"TOTAL_STEPS": 16384},
     "10": {"NUM_ENVS": 64},
 }
 """In place of what a notebook's cell tagged "parameters" says."""

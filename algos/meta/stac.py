@@ -116,12 +116,10 @@ class _STAC:
             value = getattr(hyper, name)
             if is_concrete(value) and not np.all((np.asarray(value) > low) & (np.asarray(value) < high)):
                 raise ValueError(f"hyper.{name}={value}: it must be {allowed}.")
-        for name in set(self.config.tuned) & set(COEFFICIENTS):
+        for name in COEFFICIENTS:
             value = getattr(hyper, name)
-            if is_concrete(value) and np.any(np.asarray(value) == 0):
-                raise ValueError(
-                    f"hyper.{name}={value}: a tuned coefficient is a multiple of it; Config.tuned names it."
-                )
+            if name in self.config.tuned and is_concrete(value) and np.any(np.asarray(value) == 0):
+                raise ValueError(f"hyper.{name}={value}: it is tuned by a factor, so 0 stays 0; take it out of tuned.")
         own = a2c.Hyper(**{field.name: getattr(hyper, field.name) for field in dataclasses.fields(a2c.Hyper)})
         inner = self.a2c.init(key, own, env_params)
         eta = {n: logit(getattr(hyper, n) if n in SHARES else 1 / hyper.headroom) for n in self.config.tuned}

@@ -143,15 +143,17 @@ def trained(env, config, hint, updates, methods, learning_rate):
     params = task.default_params.replace(max_steps=jnp.int32(config.num_steps))
     algo = barfi.make(env, dataclasses.replace(config, learn_reward=methods == ["BARFI"]), hint)
 
+    start = barfi.Hyper(learning_rate=learning_rate, reward_learning_rate=jnp.float32(0.05))
+
     def run(auxiliary, key):
-        hyper = barfi.Hyper(learning_rate=learning_rate, reward_learning_rate=0.05, auxiliary_weight=auxiliary)
+        hyper = start.replace(auxiliary_weight=auxiliary)
         state, metrics = jaxrl.train(algo, key, updates * algo.steps_per_update, hyper, params)
         stats = jaxrl.evaluation.evaluate(algo, algo.policy(state), task, params, jax.random.key(7), 32, greedy=True)
         return stats.returns.mean(), metrics
 
     keys = jax.random.split(jax.random.key(0), SEEDS)
     found = jax.jit(jax.vmap(jax.vmap(run, (None, 0)), (0, None)))(jnp.array([START[m] for m in methods]), keys)
-    return jax.tree.map(np.asarray, found)
+    return jax.tree.map(lambda x: np.asarray(x, float), found)
 
 
 def draw(found):

@@ -233,6 +233,33 @@ class _A2C:
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry
 
 
+def a2c_parts(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+    loss: Callable[..., Any] | None = None,
+) -> _A2C:
+    """The learner of `make`, with the same arguments, for algorithms that differentiate through its parts."""
+    venv = as_vector_env(env, config.num_envs)
+    observation_space, action_space = spaces_of("a2c", venv, Discrete, MultiDiscrete, Box)
+    outputs = num_outputs(action_space)
+    continuous = isinstance(action_space, Box)
+    if network is None:
+        network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation)
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    a2c = _A2C(config, venv, network, observation_space, action_space, chosen, loss)
+    state = jax.eval_shape(a2c.init, jax.random.key(0))
+    head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
+    head_shape = (head[0] if continuous else head).shape
+    if head_shape[-1] != outputs or value.shape != (config.num_envs,):
+        raise ValueError(
+            f"network gives outputs {head_shape} and values {value.shape} for {config.num_envs} observations; "
+            f"{action_space} needs {(config.num_envs, outputs)} and {(config.num_envs,)}."
+        )
+    return a2c
+
+
 @shared
 def make(
     env: Environment | VectorEnv,
@@ -252,22 +279,7 @@ def make(
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
-    venv = as_vector_env(env, config.num_envs)
-    observation_space, action_space = spaces_of("a2c", venv, Discrete, MultiDiscrete, Box)
-    outputs = num_outputs(action_space)
-    continuous = isinstance(action_space, Box)
-    if network is None:
-        network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation)
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    a2c = _A2C(config, venv, network, observation_space, action_space, chosen, loss)
-    state = jax.eval_shape(a2c.init, jax.random.key(0))
-    head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
-    head_shape = (head[0] if continuous else head).shape
-    if head_shape[-1] != outputs or value.shape != (config.num_envs,):
-        raise ValueError(
-            f"network gives outputs {head_shape} and values {value.shape} for {config.num_envs} observations; "
-            f"{action_space} needs {(config.num_envs, outputs)} and {(config.num_envs,)}."
-        )
+    a2c = a2c_parts(env, config, network, optimizer, loss)
     return algorithm_of("a2c", a2c, Hyper, config.num_envs * config.num_steps)
 
 

@@ -13,16 +13,19 @@ and phi is learned so that it does well at the task (two levels):
            dJ/dphi = -(dJ/dtheta) H^-1 dDelta/dphi, H = dDelta/dtheta,
            -H^-1 = b sum_k (I + b H)^k, of which `neumann_terms` + 1 terms are kept (b is `neumann_step`)
 
-An update plays a rollout, moves phi along dJ/dphi (dJ/dtheta of this rollout, Delta and H of those before), puts the
-rollout into a memory of `num_rollouts` and makes `inner_steps` steps along Delta. Without importance weights, old
-rollouts bias Delta, which r_phi can make up for. Products with H are derivatives of derivatives: no matrix is formed.
+An update plays a rollout, moves phi along dJ/dphi (dJ/dtheta of this rollout, Delta and H of those before, so not in
+the first update), puts the rollout into a memory of `num_rollouts` and makes `inner_steps` steps along Delta. Without
+importance weights, old rollouts bias Delta, which r_phi can make up for. Products with H are derivatives of
+derivatives: no matrix is formed.
 
 Deviations: returns end with the rollout and have a linear baseline of observation and time (`maml.linear_baseline`'s
 features); those of r_phi are divided by their deviation, so that the root of Delta does not depend on the scale of
-r_phi and c (`ent_coef`) is without unit; one optimiser's rule (Adam) for both levels; the memory forgets. The sizes of
-the paper's own networks and schedules are not known to us: it was at hand in its abstract and from memory only.
+r_phi and c (`ent_coef`) is without unit; one optimiser's rule (Adam) for both levels, but plain ascent for gamma_phi's
+logit, its slope clipped to `max_grad_norm`: Adam would take full steps along the penalty alone where dJ/dphi fades; the
+memory forgets. The sizes of the paper's own networks and schedules are not known to us: it was at hand in its abstract
+and from memory only.
 
-The auxiliary reward is `aux_fn(obs, action, next_obs)`. With `reward_learning_rate` 0 the mix stays as it begins, at
+The auxiliary reward is `aux_fn(obs, action, next_obs)`. Without `learn_reward` the mix stays as it begins, at
 `primary_weight` and `auxiliary_weight`: (1, 0) is the task alone, (1, 1) the plain sum. Results: `experiments/barfi/`.
 """
 
@@ -76,6 +79,7 @@ class Config:
     neumann_terms: int = 5  # products with the Hessian
     hidden: tuple[int, ...] = (32,)  # widths of the policy
     reward_hidden: tuple[int, ...] = (32,)  # and of phi
+    learn_reward: bool = True  # False: phi stays as it begins, and there is no outer gradient in the program
     activation: str = "tanh"
     optimizer: str = "adam"  # of both levels; a name of optim.OPTIMIZERS
     adam_eps: float = 1e-5  # added to the denominator of Adam and its kin
@@ -91,14 +95,14 @@ class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
     learning_rate: jax.Array = 5e-3  # of the policy
-    reward_learning_rate: jax.Array = 2e-2  # of phi; 0: the mix stays as it begins
+    reward_learning_rate: jax.Array = 2e-2  # of phi
     gamma: jax.Array = 0.99  # of the primary return, and where gamma_phi begins
     primary_weight: jax.Array = 1.0  # where phi_2 begins
     auxiliary_weight: jax.Array = 1.0  # where phi_3 begins
     ent_coef: jax.Array = 0.02
     discount_penalty: jax.Array = 1e-3
     neumann_step: jax.Array = 0.1
-    max_grad_norm: jax.Array = 0.5  # of each of the two gradients
+    max_grad_norm: jax.Array = 0.5  # of each level's gradient, and of gamma_phi's slope
 
 
 class Played(NamedTuple):
@@ -120,7 +124,7 @@ class BARFIState:
     obs: Any  # (N, ...)
     step: jax.Array  # environment steps done
     weights: Any  # {"policy", "reward": phi, "discount": gamma_phi's logit}
-    optimizer: dict[str, OptimizerState]
+    optimizer: dict[str, OptimizerState]  # of "policy" and "reward"
     memory: Played  # (M, T, N, ...), the newest first
     held: jax.Array  # int32, rollouts in it
 
@@ -228,11 +232,8 @@ class _BARFI:
         p = jnp.clip(hyper.gamma, 1e-6, 1 - 1e-6)
         phi = {"reward": self.reward_network.init(phi_key, x), "discount": jnp.log(p) - jnp.log1p(-p)}
         weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), {"policy": policy, **phi})
-        phi = {name: weights[name] for name in phi}
-        optimizer = {
-            "policy": self.optimizer.init(weights["policy"], hyper.learning_rate),
-            "phi": self.optimizer.init(phi, hyper.reward_learning_rate),
-        }
+        rates = {"policy": hyper.learning_rate, "reward": hyper.reward_learning_rate}
+        optimizer = {name: self.optimizer.init(weights[name], rate) for name, rate in rates.items()}
         zero, none = jnp.int32(0), Played((), *[jnp.zeros(0)] * 4)
         state = BARFIState(key, hyper, env_params, env_state, obs, zero, weights, optimizer, none, zero)
         kind = jax.eval_shape(lambda s: self.collect(s)[1].played, state)
@@ -286,10 +287,29 @@ class _BARFI:
         _, by_phi = jax.vjp(lambda phi: self.delta(policy, phi, data, hyper), phi)
         return by_phi(solved)[0]
 
+    def outer(self, state: BARFIState, slope: Any) -> tuple[Any, OptimizerState, Array]:
+        """phi after its step where `slope` is dJ/dtheta, its optimiser's state, and the norm of the network's gradient.
+
+        All is as before while the memory is empty: there is no Delta yet.
+        """
+        hyper, before = state.hyper, state.optimizer["reward"]
+        phi = {name: state.weights[name] for name in ("reward", "discount")}
+        if not self.config.learn_reward:
+            return phi, before, jnp.zeros_like(phi["discount"])
+        ascent = self.implicit_gradient(state.weights["policy"], phi, slope, self.remembered(state), hyper)
+        flat, unravel = ravel_pytree(phi["reward"])
+        down = jax.tree.map(jnp.negative, ascent["reward"])
+        flat, own, norm = self.optimizer.descend(flat, before, down, hyper.reward_learning_rate, hyper.max_grad_norm)
+        gamma = jax.nn.sigmoid(phi["discount"])
+        up = ascent["discount"] - hyper.discount_penalty * gamma * (1 - gamma)
+        up = jnp.clip(up, -hyper.max_grad_norm, hyper.max_grad_norm)
+        after = {"reward": unravel(flat), "discount": phi["discount"] + hyper.reward_learning_rate * up}
+        phi, own = jax.tree.map(lambda x, y: jnp.where(state.held > 0, x, y), (after, own), (phi, before))
+        return phi, own, norm
+
     def learn(self, state: BARFIState, rollout: Rollout) -> tuple[BARFIState, dict[str, Array]]:
         hyper, played = state.hyper, rollout.played
         policy, optimizer = state.weights["policy"], dict(state.optimizer)
-        phi = {name: state.weights[name] for name in ("reward", "discount")}
 
         fresh = self.data(played, jnp.ones_like(played.primary))
         advantage = reward_advantage(played.primary, hyper.gamma, fresh)
@@ -298,18 +318,7 @@ class _BARFI:
             return -jnp.mean(self.log_prob(policy, played) * advantage)
 
         loss, slope = jax.value_and_grad(lost)(policy)
-        ascent = self.implicit_gradient(policy, phi, jax.tree.map(jnp.negative, slope), self.remembered(state), hyper)
-        gamma = jax.nn.sigmoid(phi["discount"])
-        ascent["discount"] -= hyper.discount_penalty * gamma * (1 - gamma)
-        flat, unravel = ravel_pytree(phi)
-        flat, optimizer["phi"], phi_norm = self.optimizer.descend(
-            flat,
-            optimizer["phi"],
-            jax.tree.map(jnp.negative, ascent),
-            hyper.reward_learning_rate,
-            hyper.max_grad_norm,
-        )
-        phi = unravel(flat)
+        phi, optimizer["reward"], phi_norm = self.outer(state, jax.tree.map(jnp.negative, slope))
 
         memory = jax.tree.map(lambda old, new: jnp.concatenate([new[None], old[:-1]]), state.memory, played)
         state = state.replace(memory=memory, held=jnp.minimum(state.held + 1, self.config.num_rollouts))

@@ -8,9 +8,10 @@ loss, at settings that are held fixed, says of theta':
     eta descends  L(theta'(eta); the outer settings) + kl_coef KL(pi_theta' | pi_theta)
 
 through that one update (Xu, van Hasselt and Silver 2018, arXiv:1805.09801). gamma and gae_lambda are sigmoids of eta,
-coefficients are `headroom` times where they begin times one, so that none leaves its range. The outer loss is taken on
-the rollout that theta' plays next, as by Xu et al.; what remains of the update till then is its derivative by the few
-numbers of eta, by forward differentiation (`sensitivity`).
+coefficients are `headroom` times where they begin times one, so that none leaves its range. At the ends of a sigmoid
+nothing moves: a gamma or gae_lambda that begins at 0 or 1 stays there, and a tuned coefficient must not be 0. The outer
+loss is taken on the rollout that theta' plays next, as by Xu et al.; what remains of the update till then is its
+derivative by the few numbers of eta, by forward differentiation (`sensitivity`).
 
 Left out: IMPALA around it with V-trace and its leaky form (here everything is on-policy), and STACX's auxiliary heads
 with settings of their own. Deviations: coefficients may grow, up to `headroom`; the paper begins where the sigmoid is
@@ -115,6 +116,10 @@ class _STAC:
             value = getattr(hyper, name)
             if is_concrete(value) and not np.all((np.asarray(value) > low) & (np.asarray(value) < high)):
                 raise ValueError(f"hyper.{name}={value}: it must be {allowed}.")
+        for name in COEFFICIENTS:
+            value = getattr(hyper, name)
+            if name in self.config.tuned and is_concrete(value) and np.any(np.asarray(value) == 0):
+                raise ValueError(f"hyper.{name}={value}: it is tuned by a factor, so 0 stays 0; take it out of tuned.")
         own = a2c.Hyper(**{field.name: getattr(hyper, field.name) for field in dataclasses.fields(a2c.Hyper)})
         inner = self.a2c.init(key, own, env_params)
         eta = {n: logit(getattr(hyper, n) if n in SHARES else 1 / hyper.headroom) for n in self.config.tuned}
@@ -215,8 +220,7 @@ def make(
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
-    inner: Any = a2c.make(env, config, network, optimizer).learn
-    inner = inner.__self__
+    inner = a2c.a2c_parts(env, config, network, optimizer)
     stac = _STAC(config, inner.venv, inner, inner.optimizer, optimizer_of("adam", eps=config.adam_eps))
     return algorithm_of("stac", stac, Hyper, config.num_envs * config.num_steps)
 

@@ -1,5 +1,7 @@
 """BARFI: its implicit gradient against finite differences of solved inner levels."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,6 +78,59 @@ def test_the_implicit_gradient_is_that_of_the_solved_inner_level():
     assert left.max() < 1e-9  # the inner levels are solved
     assert np.abs(expected).min() > 1e-4  # each number of phi matters
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_phi_ascends_the_implicit_gradient_once_there_is_a_memory():
+    """With plain gradient steps, so that a change of phi is the gradient's size and sign."""
+    config = barfi.Config(
+        num_envs=8, num_steps=4, num_rollouts=2, inner_steps=1, hidden=(), reward_hidden=(), optimizer="sgd"
+    )
+    hyper = barfi.Hyper(gamma=0.6, discount_penalty=0.3, reward_learning_rate=0.1, max_grad_norm=1e6)
+
+    def hint(obs, action, next_obs):
+        return action * 0.5
+
+    learner = barfi.make(PROBE, config, hint).learn.__self__
+    fixed = barfi.make(PROBE, dataclasses.replace(config, learn_reward=False), hint).learn.__self__
+
+    def phi_of(state):
+        return {name: state.weights[name] for name in ("reward", "discount")}
+
+    @jax.jit
+    def start(key):
+        return learner.collect(learner.init(key, hyper))
+
+    @jax.jit
+    def expected_of(state, played):
+        def gained(policy):
+            return jnp.mean(learner.log_prob(policy, played) * advantage)
+
+        fresh = learner.data(played, jnp.ones_like(played.primary))
+        advantage = barfi.reward_advantage(played.primary, state.hyper.gamma, fresh)
+        policy, phi = state.weights["policy"], phi_of(state)
+        data, slope = learner.remembered(state), jax.grad(gained)(policy)
+        ascent = learner.implicit_gradient(policy, phi, slope, data, state.hyper)
+        ascent["discount"] -= jax.grad(lambda x: 0.3 * jax.nn.sigmoid(x))(phi["discount"])
+        return ascent
+
+    learn = jax.jit(learner.learn)
+    begun, rollout = start(KEY)
+    first, _ = learn(begun, rollout)
+    second, metrics = learn(first, rollout)
+    unmoved, _ = jax.jit(fixed.learn)(first, rollout)
+    ascent = expected_of(first, rollout.played)
+    for before, after in ((begun, first), (first, unmoved)):
+        own = (phi_of(before), before.optimizer["reward"]), (phi_of(after), after.optimizer["reward"])
+        for x, y in zip(*map(jax.tree.leaves, own), strict=True):
+            np.testing.assert_array_equal(x, y)
+        policies = (ravel_pytree(s.weights["policy"])[0] for s in (before, after))
+        assert np.abs(np.subtract(*policies)).max() > 1e-6  # the inner level goes on
+    for name in ("reward", "discount"):
+        now, before, expected = (ravel_pytree(x)[0] for x in (phi_of(second)[name], phi_of(first)[name], ascent[name]))
+        assert np.abs(expected).max() > 1e-3
+        np.testing.assert_allclose((now - before) / 0.1, expected, rtol=1e-3, atol=1e-5)
+    norm = np.linalg.norm(ravel_pytree(ascent["reward"])[0])
+    np.testing.assert_allclose(metrics["reward_grad_norm"], norm, rtol=1e-3)
 
 
 def test_empty_places_of_the_memory_count_for_nothing():

@@ -1,5 +1,7 @@
 """STAC: its meta-gradient against finite differences, and A2C where nothing is tuned."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,17 +11,18 @@ from jax.flatten_util import ravel_pytree
 import jaxrl
 from jaxrl.algos import a2c
 from jaxrl.algos.meta import stac
+from jaxrl.nn.optim import optimizer_of
 from jaxrl.testing.probes import DelayedReward
 
 KEY = jax.random.key(0)
 SMALL = dict(num_envs=4, num_steps=6, hidden=(8,))
 
 
-def test_the_meta_gradient_is_the_derivative_of_the_judged_update():
-    """Two rollouts of an agent with some experience: what eta follows after the second, and differences of it."""
+def test_eta_descends_the_derivative_of_the_judged_update():
+    """Two rollouts of an agent with some experience: where the second leads eta, and differences of what judges."""
     with jax.enable_x64(True):
         algo = stac.make(DelayedReward(), stac.Config(**SMALL))
-        learner = algo.learn.__self__
+        learner = dataclasses.replace(algo.learn.__self__, eta_optimizer=optimizer_of("sgd"))
         hyper = stac.Hyper(learning_rate=0.05, gamma=0.7, gae_lambda=0.6, max_grad_norm=0.05, kl_coef=10.0)
         hyper = hyper.replace(ent_coef=0.05)
         hyper = jax.tree.map(jnp.float64, hyper).replace(anneal_steps=jnp.int64(0))
@@ -30,8 +33,8 @@ def test_the_meta_gradient_is_the_derivative_of_the_judged_update():
             state, first = algo.collect(state)
             after, _ = algo.learn(state, first)
             _, second = algo.collect(after)
-            slope = ravel_pytree(jax.grad(learner.outer_loss)(after.weights, state.weights, second, after.hyper))[0]
-            found = jnp.stack([jnp.vdot(slope, x) for x in after.sensitivity.values()])
+            started = learner.eta_optimizer.init(after.eta, hyper.meta_learning_rate)
+            led, metrics = learner.learn(after.replace(eta_optimizer=started), second)
             flat, unravel = ravel_pytree(after.eta)
             _, of_weights = ravel_pytree(after.weights)
 
@@ -40,11 +43,13 @@ def test_the_meta_gradient_is_the_derivative_of_the_judged_update():
                 return learner.outer_loss(of_weights(moved), state.weights, second, after.hyper)
 
             values = jax.vmap(judged)(flat + 1e-4 * jnp.concatenate([jnp.eye(5), -jnp.eye(5)]))
-            return found, (values[:5] - values[5:]) / 2e-4
+            found = (ravel_pytree(led.eta)[0] - flat) / hyper.meta_learning_rate
+            return found, metrics["meta_grad_norm"], (values[:5] - values[5:]) / 2e-4
 
-        found, expected = both(KEY)
+        found, norm, expected = map(np.asarray, both(KEY))
     assert np.abs(expected).min() > 1e-8
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    np.testing.assert_allclose(found, -expected, rtol=1e-4)
+    np.testing.assert_allclose(norm, np.linalg.norm(expected), rtol=1e-4)
 
 
 def test_eta_begins_at_the_settings_and_untuned_it_is_a2c():
@@ -71,7 +76,8 @@ def test_eta_begins_at_the_settings_and_untuned_it_is_a2c():
 @pytest.mark.light
 def test_a_short_sighted_agent_learns_to_look_ahead():
     """The reward comes after the step that earns it: with gamma near 0 there is nothing to learn from."""
-    algo = stac.make(DelayedReward(), stac.Config(num_envs=16, num_steps=8, hidden=(16,)))
+    tuned = ("gamma", "gae_lambda", "pg_coef", "vf_coef")
+    algo = stac.make(DelayedReward(), stac.Config(num_envs=16, num_steps=8, hidden=(16,), tuned=tuned))
     hyper = stac.Hyper(gamma=0.1, gae_lambda=0.5, ent_coef=0.0, outer_ent_coef=0.0, meta_learning_rate=0.02)
     _, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 600 * algo.steps_per_update, hyper))(KEY)
     assert metrics["gamma"][-1] > 0.2
@@ -83,6 +89,6 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="nothing to tune"):
         stac.Config(tuned=())
     algo = stac.make(DelayedReward(), stac.Config(**SMALL))
-    for settings, message in (({"headroom": 1.0}, "headroom"), ({"outer_gamma": 1.5}, "outer_gamma")):
-        with pytest.raises(ValueError, match=f"hyper.{message}"):
-            algo.init(KEY, stac.Hyper(**settings))
+    for name, value in {"headroom": 1.0, "outer_gamma": 1.5, "ent_coef": 0.0}.items():
+        with pytest.raises(ValueError, match=f"hyper.{name}={value}"):
+            algo.init(KEY, stac.Hyper(**{name: value}))

@@ -7,17 +7,16 @@ left in the same files. The method is `jaxrl/meta/strategies.py`.
 from __future__ import annotations
 
 import dataclasses
-import functools
-from typing import Any
 
 from jaxrl.algorithm import Algorithm, shared
-from jaxrl.algos.meta import groove, training
+from jaxrl.algos.meta import training
 from jaxrl.environment import Environment
-from jaxrl.meta import stored
 from jaxrl.meta.strategies import StrategyConfig, StrategyHyper, strategy
 
-Hyper = functools.partial(StrategyHyper, curriculum=groove.Hyper())
-"""Dynamic settings; those of the curriculum are groove's, as dr has none."""
+Hyper = StrategyHyper
+"""Dynamic settings; those of the curriculum are of `CURRICULA`."""
+
+CURRICULA = training.CURRICULA
 
 leave = training.leave
 
@@ -46,8 +45,3 @@ def make(env: Environment, config: Config = Config()) -> Algorithm:
     """
     made = strategy(config=config.meta, **training.arguments(env, config))
     return made._replace(config=config, around=())  # all that is around it, `config` says
-
-
-def config_of(recipe: dict[str, Any]) -> Config:
-    """The settings that a rule was learned with, of its provenance."""
-    return stored.settings_of(Config, recipe["config"])

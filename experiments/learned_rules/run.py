@@ -25,7 +25,7 @@ from jaxrl.envs.grid.grid_world.grid_world import optimal_value
 from jaxrl.host.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
-from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, final_return, learner, life, policy_gradient
+from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner, lived, policy_gradient
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
@@ -49,9 +49,8 @@ def returns_of(rule, env, params, rates, key, lifetime, weights=None, config=TAB
     algo = agent(rule, env, config)
 
     def one(level, key):
-        start_key, end_key = jax.random.split(key)
         hyper = AgentHyper(weights, learning_rate=rates[0], critic_learning_rate=rates[1], lifetime=lifetime)
-        return final_return(algo, life(algo, algo.init(start_key, hyper, level), lifetime), end_key)
+        return lived(algo, jax.random.split(key), hyper, level)
 
     return jax.vmap(one)(params, jax.random.split(key, len(params.start)))
 

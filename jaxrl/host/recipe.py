@@ -38,14 +38,14 @@ def build(recipe: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     params = placed(default, recipe["params"])
     check_params(env, params)
     config = module.Config(**hashable(recipe["config"]))
-    hyper = placed(module.Hyper(), recipe["hyper"], "hyper.")
     if "curriculum" in recipe:
+        hyper = placed(module.Hyper(), recipe["hyper"], "hyper.")
         return _under_curriculum(recipe["curriculum"], module, config, env, params), hyper, env, params
     fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
     algo = module.make(_slots(env, config.num_envs) if fold else env, config)
     if fold and jax.tree.leaves(algo.initial_carry()):
         raise ValueError(f"{env.id} has several agents; {algo.name} remembers, and learns from one agent only.")
-    return algo, hyper, algo.venv.env, params
+    return algo, placed(algo.hyper(), recipe["hyper"], "hyper."), algo.venv.env, params
 
 
 def hashable(values: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def recipe_of(algo: Algorithm, hyper: Any, env_params: Any, run: dict[str, Any])
         "env_id": env_id,
         "env_settings": settings,
         "config": dataclasses.asdict(config),
-        "hyper": _changed(hyper, module.Hyper(), "hyper"),
+        "hyper": _changed(hyper, algo.hyper(), "hyper"),
         "params": {} if env_params is None else _changed(env_params, venv.env.default_params, "env_params"),
         "run": run,
     }

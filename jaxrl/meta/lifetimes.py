@@ -128,11 +128,14 @@ def policy_gradient(log_prob: Float[Array, "T N"], advantage: Float[Array, "T N"
 def starting_with(algo_hyper: type, curriculum: Curriculum, hyper: Any) -> Any:
     """A meta-learner's `starting_hyper`, with the settings of its curriculum; None where that one has none.
 
-    Raises TypeError for settings of another curriculum.
+    Raises TypeError for settings of another curriculum, or of one that has none.
     """
     hyper = starting_hyper(algo_hyper, hyper)
     if curriculum.hyper is None:
-        return hyper.replace(curriculum=None)
+        if hyper.curriculum is not None:
+            found = f"{type(hyper.curriculum).__module__}.{type(hyper.curriculum).__qualname__}"
+            raise TypeError(f"hyper.curriculum is a {found}, and {curriculum.name} is a curriculum without settings.")
+        return hyper
     own = curriculum.hyper if hyper.curriculum is None else hyper.curriculum
     return hyper.replace(curriculum=of_class_of("curriculum", own, curriculum.hyper))
 
@@ -166,9 +169,9 @@ def final_return(algo: Algorithm, state: Any, key: Array) -> Array:
     )
 
 
-def lived(algo: Algorithm, key: Array, hyper: AgentHyper, level: Any) -> Array:
-    """The final return of an agent that lived a whole life on a level."""
-    start_key, end_key = jax.random.split(key)
+def lived(algo: Algorithm, keys: Any, hyper: AgentHyper, level: Any) -> Array:
+    """The final return of an agent that lived a whole life on a level; two keys, of its life and of its judgement."""
+    start_key, end_key = keys
     return final_return(algo, life(algo, algo.init(start_key, hyper, level), hyper.lifetime), end_key)
 
 
@@ -358,7 +361,7 @@ class Learner:
         if self.opponent is None:
             return jnp.stack([own, own])
         settings = hyper.agent.replace(rule=None, lifetime=state.hyper.lifetime)
-        return jnp.stack([own, lived(self.opponent, other_key, settings, state.env_params)])
+        return jnp.stack([own, lived(self.opponent, jax.random.split(other_key), settings, state.env_params)])
 
     def renewed(self, state: MetaState, key: Array, report: dict[str, Array]) -> tuple[MetaState, dict[str, Array]]:
         """Lives that are over are judged, and others begin in their place."""

@@ -88,13 +88,15 @@ def load(name: str | Path, kinds: Mapping[str, tuple[type, Callable[[Any], Updat
             )
     arrays = arrays_of(path)
     try:
-        about = json.loads(str(arrays.pop("about")))
-    except (KeyError, ValueError) as error:
+        about = dict(json.loads(str(arrays.pop("about"))))
+    except (KeyError, TypeError, ValueError) as error:
         raise RuleFileError(f"{path}: it is no stored rule ({type(error).__name__}: {error}).") from None
     if about.get("kind") not in kinds:
         raise RuleFileError(
             f"{path}: it holds a rule of kind {about.get('kind')!r}, not {' or '.join(map(repr, kinds))}."
         )
+    if missing := {"config", "provenance"} - set(about):
+        raise RuleFileError(f"{path}: it is no stored rule, as it does not say its {' and '.join(sorted(missing))}.")
     config_class, rule_of = kinds[about["kind"]]
     fields = {f.name for f in dataclasses.fields(config_class)}
     unknown = set(about["config"]) - fields

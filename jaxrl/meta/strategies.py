@@ -113,12 +113,13 @@ class Strategy:
         life_key, own_key, other_key = jax.random.split(key, 3)
         lifetime = lifetime_of(level) if self.lifetime_fn is None else self.lifetime_fn(life_key, level)
         settings = hyper.agent.replace(rule=None, lifetime=lifetime)
+        own_keys, other_keys = jax.random.split(own_key), jax.random.split(other_key)
 
         def one(weights: Any) -> Array:
-            return lived(self.agent, own_key, settings.replace(rule=weights), level)
+            return lived(self.agent, own_keys, settings.replace(rule=weights), level)
 
         own = jax.vmap(one)(jax.tree.map(lambda *both: jnp.stack(both), *pair))
-        return own, own.mean() if self.opponent is None else lived(self.opponent, other_key, settings, level)
+        return own, own.mean() if self.opponent is None else lived(self.opponent, other_keys, settings, level)
 
     def learn(self, state: StrategyState, lives: Lives) -> tuple[StrategyState, dict[str, Array]]:
         hyper, n = state.hyper, self.config.num_pairs

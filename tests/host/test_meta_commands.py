@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algos.meta import evolving, training
+from jaxrl.algos.meta import evolving, lpg, training
+from jaxrl.host.cli.experiment import experiment
+from jaxrl.host.cli.flags import UsageError
+from jaxrl.host.cli.meta import MetaTrainFlags, agents_of
 from jaxrl.host.recipe import build, read_recipe
-from jaxrl.meta import AgentHyper
-from jaxrl.meta.stored import RuleFileError, names
+from jaxrl.meta import AgentConfig, AgentHyper
+from jaxrl.meta.stored import RuleFileError, names, settings_of
 from tests.host.test_cli import bad, good
 
 TASKS = "--tasks GridWorld-debug-v0 --env.observation index"
@@ -34,7 +37,7 @@ def test_a_rule_is_learned_goes_on_and_is_judged(tmp_path):
     assert not all(jax.tree.leaves(jax.tree.map(np.array_equal, found.weights, fresh)))
     # What it says of itself is enough to learn it again, and holds no folder of this machine.
     assert str(tmp_path) not in json.dumps(found.provenance)
-    assert training.config_of(found.provenance["recipe"]) == build(read_recipe(long))[0].config
+    assert settings_of(training.Config, found.provenance["recipe"]["config"]) == build(read_recipe(long))[0].config
     assert found.provenance["recipe"]["run"] == {"seed": 0, "seeds": 1, "total_steps": 4}
 
     words = "GridWorld-debug-v0 --env.observation index --levels 3 --updates 2"
@@ -58,7 +61,7 @@ def test_strategies_learn_a_rule_that_goes_on(tmp_path):
     assert all(jax.tree.leaves(jax.tree.map(np.array_equal, found.weights, again.weights)))
     recipe = found.provenance["recipe"]
     assert (recipe["hyper"]["sigma"], recipe["hyper"]["curriculum.replay_prob"]) == (0.2, 0.9)
-    assert evolving.config_of(recipe) == build(read_recipe(long))[0].config
+    assert settings_of(evolving.Config, recipe["config"]) == build(read_recipe(long))[0].config
     rows = [json.loads(line) for line in (long / "metrics.jsonl").read_text().splitlines()]
     assert {"final_return", "regret", "pairs_apart"} <= set(rows[-1])
     # `meta-test` has agents as the rule was learned with.
@@ -87,6 +90,10 @@ def test_several_rules_at_once_on_levels_that_groove_chooses(tmp_path):
         ("meta-train lpg --tasks CartPole-v1 --total-steps 1 --no-progress", 1, "have no lifetime of their own"),
         (f"meta-train lpg --tasks Pendulum-v1 {SMALL} --config.lifetimes 2 3 --no-progress", 1, "lpg"),
         (f"meta-train lpg {TASKS} --config.rule lpo", 2, "the rule is said twice"),
+        ("meta-train --by strategies dqn --tasks CartPole-v1", 1, "choose one of lpg, ta_lpg, lpo, ta_lpo, a2c, ppo"),
+        ("meta-train --by strategies --tasks CartPole-v1", 2, "needs a rule and tasks"),
+        (f"meta-train lpg {TASKS} --hyper.curriculum.replay-prob 0.9", 2, "--config.curriculum: groove"),
+        (f"meta-train lpg {TASKS} --config.curriculum plr", 1, "choose one of dr, groove"),
         (f"meta-train lpg {TASKS} --by chance", 2, "--by chance: choose one of gradients, strategies"),
         (f"meta-train lpg {TASKS} --mesh envs=2", 2, "it is the rules that are spread"),
         (f"meta-train lpg {TASKS} --mesh seeds=4 --seeds 4 --no-progress", 1, "4 devices, and there are 1"),
@@ -134,13 +141,13 @@ def test_what_is_left_is_loaded_whatever_its_kind(rule, tmp_path):
     found = training.load(tmp_path)
     assert found.rule.name.removesuffix("_rule") == rule
     assert jax.tree.structure(found.weights) == jax.tree.structure(state.weights)
-    assert training.config_of(found.provenance["recipe"]) == config
+    assert settings_of(training.Config, found.provenance["recipe"]["config"]) == config
 
 
 @pytest.mark.parametrize("name", names())
 def test_rules_that_come_with_the_library(name):
     found = training.load(name)
-    config = training.config_of(found.provenance["recipe"])
+    config = settings_of(training.Config, found.provenance["recipe"]["config"])
     assert found.config == training.RULES[config.rule][2](config)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(found.weights))
     assert found.provenance["run_seconds"] > 0 and found.provenance["commit"]
@@ -151,3 +158,47 @@ def test_a_rule_of_no_known_kind(tmp_path):
     np.savez(tmp_path / "rule.npz", about=np.array(json.dumps({"kind": "disco", "config": {}})))
     with pytest.raises(RuleFileError, match="kind 'disco', not 'lpg' or 'lpo'"):
         training.load(tmp_path)
+
+
+@pytest.mark.parametrize("module", [training, evolving])
+def test_settings_of_a_curriculum_are_there_where_it_has_some(module):
+    def made(words):
+        return experiment("train", f"{module.__name__} GridWorld-debug-v0 {words}".split(), MetaTrainFlags)[1]
+
+    plain, regret = made(""), made("--config.curriculum groove")
+    assert not [name for name in plain["hyper"] if name.startswith("curriculum")]
+    assert build(plain)[1].curriculum is None and plain["config"]["curriculum"] == "dr"
+    assert regret["hyper"]["curriculum.replay_prob"] == 0.5
+    asked = made("--config.curriculum=groove --hyper.curriculum.replay-prob 0.9")
+    assert np.isclose(build(asked)[1].curriculum.replay_prob, 0.9)
+    with pytest.raises(UsageError, match="choose a curriculum that has settings"):
+        made("--config.curriculum dr --hyper.curriculum.replay-prob 0.9")
+
+
+def stored_with(recipe, folder):
+    """A rule's file whose provenance says this."""
+    found = training.load("lpg-cpu-1")
+    lpg.save(folder / "rule.npz", found.config, found.weights, {"recipe": recipe})
+    return training.load(folder).provenance
+
+
+def test_what_a_file_names_is_not_imported(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("open('imported', 'w').close()\n")
+    config = {"num_envs": 3}
+    for algo in ("mine.py", "mine", str(tmp_path / "mine.py"), "ppo", None, ["mine"]):
+        provenance = stored_with({"algo": algo, "config": config}, tmp_path)
+        assert agents_of("x", provenance) == AgentConfig()
+        assert not (tmp_path / "imported").exists()
+    for recipe in (None, "mine.py", {"config": config}):
+        assert agents_of("x", stored_with(recipe, tmp_path)) == AgentConfig()
+    assert agents_of("x", {}) == AgentConfig()
+
+
+@pytest.mark.parametrize("module", [training, evolving])
+def test_agents_are_as_a_rule_was_learned_with(module, tmp_path):
+    recipe = {"algo": module.__name__, "config": {"num_envs": 3, "hidden": [4]}}
+    assert agents_of("x", stored_with(recipe, tmp_path)) == module.Config(num_envs=3, hidden=(4,)).agent
+    for wrong in ({"algo": module.__name__}, {**recipe, "config": {"depth": 2}}, {**recipe, "config": [3]}):
+        with pytest.raises(RuleFileError, match="x: its recipe has no settings that this version knows"):
+            agents_of("x", stored_with(wrong, tmp_path))

@@ -97,11 +97,13 @@ def test_its_settings_are_a_field_of_the_learners(how, config, hyper):
     assert state.curriculum.hyper.replay_prob.shape == state.hyper.curriculum.replay_prob.shape == (3,)
     with pytest.raises(TypeError, match="hyper.curriculum is a jaxrl.algos.curricula.plr.Hyper, not a .*groove.Hyper"):
         meta.init(key, hyper(curriculum=plr.Hyper()))
-    # Whoever has none is given none.
+    # Whoever has none takes none.
     none = made_with(dr.make, how, config)
     assert none.hyper().curriculum is None
-    state = jax.eval_shape(lambda: none.init(key, hyper(curriculum=groove.Hyper())))
-    assert state.hyper.curriculum is None
+    assert jax.eval_shape(lambda: none.init(key, hyper())).hyper.curriculum is None
+    for settings in (groove.Hyper(), plr.Hyper()):
+        with pytest.raises(TypeError, match="and dr is a curriculum without settings"):
+            none.init(key, hyper(curriculum=settings))
 
 
 @pytest.mark.slow

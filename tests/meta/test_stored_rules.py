@@ -71,6 +71,8 @@ def first(array):
         (first(np.zeros((4, 5), np.float32)), r"is \(4, 5\), and the network of its settings has \(4, 4\)"),
         (first(None), "is missing, and the network"),
         (lambda arrays: arrays.pop("about"), "it is no stored rule"),
+        (lambda arrays: arrays.update(about=np.array("[1]")), "it is no stored rule"),
+        (lambda arrays: arrays.update(about=np.array('{"kind": "lpg", "config": {}}')), "does not say its provenance"),
     ],
 )
 def test_files_of_something_else(file, change, said):

@@ -40,8 +40,9 @@ def experiment(
     module = registry.get_algo(algo_name)
     env, params = registry.make(env_id)
     known = None if "--no-tuned" in args else registry.tuned(algo_name, env_id)
-    start = module.Config(**{**(known.config if known else {}), **(config or {})})
-    hyper = module.Hyper(**(known.hyper if known else {}))
+    args, config, own = with_own_curriculum(module, args, config or {})
+    start = module.Config(**{**(known.config if known else {}), **config})
+    hyper = module.Hyper(**{**(known.hyper if known else {}), **own})
     cls = dataclasses.make_dataclass(
         command.capitalize(),
         [
@@ -71,6 +72,23 @@ def experiment(
     if curriculum is not None:
         recipe["curriculum"] = {"name": curriculum, **dataclasses.asdict(parsed.curriculum)}
     return parsed, recipe
+
+
+def with_own_curriculum(module: Any, args: list[str], config: dict[str, Any]) -> tuple[list[str], Any, Any]:
+    """Of an algorithm's file with `CURRICULA`: the words without the choice of one, the static settings with it, and
+    the dynamic ones that come with it. Their flags are there only then. Raises UsageError for those of another choice.
+    """
+    known = getattr(module, "CURRICULA", None)
+    if known is None:
+        return args, config, {}
+    args, choice = named(args, "--config.curriculum")
+    config = config if choice is None else {**config, "curriculum": choice}
+    own = known.get(module.Config(**config).curriculum)
+    flag = "--hyper.curriculum."
+    if own is None and (unread := [word for word in args if word.startswith(flag)]):
+        having = ", ".join(name for name, settings in known.items() if settings is not None)
+        raise UsageError(f"{unread[0]}: choose a curriculum that has settings, by --config.curriculum: {having}.")
+    return args, config, {} if own is None else {"curriculum": own}
 
 
 ENDLESS = 1000

@@ -16,6 +16,7 @@ TRAINING = "jaxrl.algos.meta.training"
 """Where what is learned from is said in names and numbers."""
 
 BY = {"gradients": TRAINING, "strategies": "jaxrl.algos.meta.evolving"}
+"""Files that a rule is learned by."""
 
 FACTORS = (0.1, 0.3, 1.0, 3.0), (0.1, 0.3, 1.0)
 """Of the learning rates of actor and critic: the settings that each rule may be tuned over."""
@@ -50,12 +51,12 @@ def meta_train(args: list[str]) -> int:
 
     rules = registry.get_algo(TRAINING).RULES
     words, tasks = named(args, "--tasks")
-    if {"-h", "--help"} & set(args) and (tasks is None or words[0].startswith("-")):
+    words, by = named(words, "--by")
+    if {"-h", "--help"} & set(args) and (tasks is None or not words or words[0].startswith("-")):
         print(USAGE)
         return 0
     if tasks is None or not words or words[0].startswith("-"):
         raise UsageError("meta-train needs a rule and tasks, as in meta-train lpg --tasks GridWorld-small-v0.")
-    words, by = named(words, "--by")
     if by is not None and by not in BY:
         raise UsageError(f"--by {by}: choose one of {', '.join(BY)}.")
     rule = words[0]
@@ -117,10 +118,7 @@ def meta_test(args: list[str]) -> int:
     stored = training.load(words[0])
     env_id = registry.lasting(words[1])
     env, _ = registry.make(env_id)
-    learned_with = stored.provenance.get("recipe", {})
-    config = AgentConfig()
-    if learned_with:
-        config = registry.get_algo(learned_with["algo"]).config_of(learned_with).agent
+    config = agents_of(words[0], stored.provenance)
     cls = dataclasses.make_dataclass(
         "MetaTest",
         [
@@ -161,6 +159,26 @@ def meta_test(args: list[str]) -> int:
     return 0
 
 
+def agents_of(name: str, provenance: Any) -> Any:
+    """The settings of the agents that a rule was learned with, and the default ones where its file does not say them.
+
+    A file is data: of what it says of itself only names in `BY` are imported. Raises RuleFileError for settings that
+    there are not.
+    """
+    from jaxrl import registry
+    from jaxrl.meta.agent import AgentConfig
+    from jaxrl.meta.stored import RuleFileError, settings_of
+
+    recipe = provenance.get("recipe") if isinstance(provenance, dict) else None
+    by = recipe.get("algo") if isinstance(recipe, dict) else None
+    if by not in BY.values():
+        return AgentConfig()
+    try:
+        return settings_of(registry.get_algo(by).Config, recipe["config"]).agent
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RuleFileError(f"{name}: its recipe has no settings that this version knows ({error}).") from None
+
+
 def judged(algo: Any, env: Any, params: Any, flags: MetaTestFlags) -> tuple[Any, tuple[float, float]]:
     """`(final return on each level, the two learning rates)`, the rates chosen on other levels of the same kind."""
     import jax
@@ -169,17 +187,17 @@ def judged(algo: Any, env: Any, params: Any, flags: MetaTestFlags) -> tuple[Any,
 
     from jaxrl import registry
     from jaxrl.meta.agent import AgentHyper
-    from jaxrl.meta.lifetimes import final_return, life
+    from jaxrl.meta.lifetimes import lived
 
     level_fn = registry.get_algo(TRAINING).levels_of(env)
     usual = AgentHyper()
 
     def one(rates: Any, key: Any) -> Any:
-        level_key, start_key, end_key = jax.random.split(key, 3)
+        level_key, *keys = jax.random.split(key, 3)
         level = level_fn(level_key, params)
         lifetime = jnp.int32(getattr(level, "lifetime", 250) if flags.updates is None else flags.updates)
         hyper = usual.replace(learning_rate=rates[0], critic_learning_rate=rates[1], lifetime=lifetime)
-        return final_return(algo, life(algo, algo.init(start_key, hyper, level), lifetime), end_key)
+        return lived(algo, keys, hyper, level)
 
     @jax.jit
     def returns(rates: Any, keys: Any) -> Any:  # one setting after the other, the levels of each at once

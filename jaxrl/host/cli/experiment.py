@@ -40,8 +40,8 @@ def experiment(
     module = registry.get_algo(algo_name)
     env, params = registry.make(env_id)
     known = None if "--no-tuned" in args else registry.tuned(algo_name, env_id)
-    args, config, own = with_own_curriculum(module, args, config or {})
-    start = module.Config(**{**(known.config if known else {}), **config})
+    args, fixed, own = with_own_curriculum(module, args, config or {})
+    start = module.Config(**{**(known.config if known else {}), **fixed})
     hyper = module.Hyper(**{**(known.hyper if known else {}), **own})
     cls = dataclasses.make_dataclass(
         command.capitalize(),
@@ -74,7 +74,9 @@ def experiment(
     return parsed, recipe
 
 
-def with_own_curriculum(module: Any, args: list[str], config: dict[str, Any]) -> tuple[list[str], Any, Any]:
+def with_own_curriculum(
+    module: Any, args: list[str], config: dict[str, Any]
+) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
     """Of an algorithm's file with `CURRICULA`: the words without the choice of one, the static settings with it, and
     the dynamic ones that come with it. Their flags are there only then. Raises UsageError for those of another choice.
     """

@@ -169,8 +169,8 @@ def agents_of(name: str, provenance: Any) -> Any:
     from jaxrl.meta.agent import AgentConfig
     from jaxrl.meta.stored import RuleFileError, settings_of
 
-    recipe = provenance.get("recipe") if isinstance(provenance, dict) else None
-    by = recipe.get("algo") if isinstance(recipe, dict) else None
+    recipe: Any = provenance.get("recipe") if isinstance(provenance, dict) else None
+    by: Any = recipe.get("algo") if isinstance(recipe, dict) else None
     if by not in BY.values():
         return AgentConfig()
     try:

@@ -226,12 +226,15 @@ def gru(
 
 
 def _gru_forward(h: Any, projected: Any, recurrent: Any, bias: Any, start: Any) -> Any:
+    # Fused with what reads them, the gates take a CPU several times as long as alone. A single step, as policies act
+    # and are exported, has no conditional.
+    alone = fence if len(projected) > 1 else lambda x: x
+
     def step(h, inputs):
         x, start = inputs
         h = jnp.where(start[..., None], 0, h)
         x, product, both = x + bias[: x.shape[-1]], h @ recurrent, 2 * h.shape[-1]
-        # Fused with what reads them, the gates take a CPU several times as long as alone.
-        r, z = jnp.split(fence(nn.sigmoid(x[..., :both] + product[..., :both])), 2, -1)
+        r, z = jnp.split(alone(nn.sigmoid(x[..., :both] + product[..., :both])), 2, -1)
         xn, hn = x[..., both:], product[..., both:] + bias[x.shape[-1] :]
         n = jnp.tanh(xn + r * hn)
         new = n + z * (h - n)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import rich.console
 
 import jaxrl
 from jaxrl import curriculum
@@ -507,7 +508,10 @@ def test_a_tenth_that_takes_long_has_lines_too(algo, capsys, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_display_shows_progress_return_and_speed(algo, capsys):
+def test_the_display_shows_progress_return_and_speed(algo, capsys, monkeypatch):
+    console = rich.console.Console(force_terminal=True, width=120)  # where there is a terminal: a bar
+    monkeypatch.setattr(rich, "get_console", lambda: console)
+    monkeypatch.setattr("rich.progress.get_console", lambda: console)
     fit(algo, KEY, STEPS, num_seeds=2)
     out = " ".join(capsys.readouterr().out.split())
     assert "ppo CartPole-v1" in out and "12/12" in out

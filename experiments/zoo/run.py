@@ -33,10 +33,14 @@ WORDS = {
     "ppo/MiniGrid-Empty-8x8-v0": "--total-steps 500000 --config.num-envs 32",
     "ppo/MiniGrid-DoorKey-5x5-v0": "--total-steps 1000000 --config.num-envs 32",
     "ppo/BabyAI-GoToRedBallNoDists-v0": "--total-steps 1000000 --config.num-envs 32",
-    "pqn/Breakout-MinAtar": "--total-steps 3000000 --env.sticky-action-prob 0 --params.max-steps 1000",
+    "pqn/Breakout-MinAtar": "--total-steps 3000000 --params.sticky-action-prob 0 --params.max-steps 1000",
     "ppo/Catch-bsuite": "--total-steps 100000 --seeds 4",
     "ppo/CliffWalking-v1": "--total-steps 200000 --seeds 4",
     "ppo/Snake-v0": "--total-steps 1000000 --config.num-envs 32",
+    "ppo/Fishery-v0": "--total-steps 300000 --config.num-envs 32 --config.num-steps 200 --config.num-epochs 6 "
+    "--config.num-minibatches 32 --config.normalize-obs --config.no-clip-value --hyper.learning-rate 1e-3 "
+    "--hyper.ent-coef 0 --hyper.anneal-steps 300000",
+    "ppo/OpenGrid-v0": "--total-steps 200000 --config.num-envs 32 --eval-max-steps 200",
     "ppo/PointMass-v0": "--total-steps 300000",
 }
 

@@ -147,3 +147,6 @@ class StickyActions(Remembering):
 
     def render(self, state: WrapperState, params: StickyParams) -> np.ndarray:
         return self.env.render(state.env, params.env)
+
+    def render_episode(self, states: WrapperState, params: StickyParams) -> list[np.ndarray]:
+        return self.env.render_episode(states.env, params.env)

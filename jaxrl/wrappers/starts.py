@@ -124,3 +124,6 @@ class FromStates(Wrapper):
 
     def render(self, state: Any, params: StartParams) -> np.ndarray:
         return self.env.render(state, params.env)
+
+    def render_episode(self, states: Any, params: StartParams) -> list[np.ndarray]:
+        return self.env.render_episode(states, params.env)

@@ -51,6 +51,7 @@ from .. import checks, dynamics, models, rotations, wind
 from ..battery import Battery, discharge, voltage_ratio
 from ..control import actions
 from ..dynamics import Drone, Physics, Surroundings
+from ..scene import Scene
 
 
 @pytree
@@ -150,6 +151,10 @@ class QuadcopterTask(Environment):
         *(f"v_{axis} - target [m/s]" for axis in "xyz"),
         *(f"rate_{axis} [rad/s]" for axis in ("roll", "pitch", "yaw")),
     )
+
+    def scene(self, state: State, params: Any) -> Scene:
+        """What a picture shows but the drones: the arena, goals, references. Host only."""
+        return Scene((0.0, 0.0, 1.0), 4.0)
 
     # ---- what the base class makes of it
 
@@ -369,7 +374,20 @@ class QuadcopterTask(Environment):
     def action_space(self, params: Any) -> Box:
         return Box(-1.0, 1.0, (actions.SIZES[self.action],))
 
-    def picture(self, scene: Any, state: State, params: Any) -> np.ndarray:
+    def render(self, state: State, params: Any) -> np.ndarray:
+        return self.picture(self.scene(state, params), state, params)
+
+    def render_episode(self, states: State, params: Any) -> list[np.ndarray]:
+        flown = np.stack([np.asarray(x) for x in states.drone.position], -1)
+        frames = []
+        for t in range(len(flown)):
+            state = jax.tree.map(lambda x, t=t: x[t], states)
+            scene = self.scene(state, params)
+            scene.trails(flown[: t + 1])
+            frames.append(self.picture(scene, state, params))
+        return frames
+
+    def picture(self, scene: Scene, state: State, params: Any) -> np.ndarray:
         """`scene` with all drones, the time and, of one drone, where it is. Host only."""
         scene.drones(state.drone)
         at = np.asarray(state.drone.position)

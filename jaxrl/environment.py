@@ -202,9 +202,8 @@ class Environment:
         """Curves of an episode in a plane, of its telemetry with a leading axis of time. Host only."""
         return []
 
-    def measures(self, params: Any) -> dict[str, str]:
-        """What 1 is in numbers that are divided by something, with its unit, by `observation_names` and
-        `action_names`: `{"i_sd": "240 A"}`. Host only."""
+    def measures(self, params: Any) -> dict[str, dict[str, str]]:
+        """What scaled numbers stand for, by their names: `{"obs": {"i_sd": "1 is 240 A"}, "action": {}}`. Host only."""
         return {}
 
     def render(self, state: Any, params: Any) -> np.ndarray:

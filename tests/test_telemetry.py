@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 import jaxrl
+from jaxrl import registry
+from jaxrl.spaces import Box
 from jaxrl.telemetry import Episode, Quantity, named, panels, split
 from jaxrl.wrappers import FlattenObservation, FrameStack, RescaleAction, StickyActions
 
@@ -26,6 +28,24 @@ def test_each_number_has_a_name(id):
     for name, quantity in jax.eval_shape(env.telemetry, state, params).items():
         assert split(name)[0] and quantity.value.shape == agents
         assert quantity.reference is None or quantity.reference.shape == agents, name
+
+
+def test_every_id_of_continuous_actions_names_them_and_what_is_seen():
+    for id in set(jaxrl.list_envs("Cont-*")) - set(CONTINUOUS):  # those that have not been looked at
+        env, params = jaxrl.make(id)
+        obs, names = jax.eval_shape(env.reset, jax.random.key(0), params)[0], env.observation_names
+        assert len(names) == obs.shape[0] == len(set(names)), id
+        assert (len(env.action_names),) == env.action_space(params).shape, id
+        measures = env.measures(params)
+        assert set(measures["obs"]) == set(names) and set(measures["action"]) == set(env.action_names), id
+
+
+@pytest.mark.slow
+def test_no_continuous_id_is_forgotten():
+    first = {str(entry.target): id for id, entry in reversed(registry.environments().items())}
+    for id in set(first.values()) - set(CONTINUOUS):
+        env, params = jaxrl.make(id)
+        assert id.startswith("Cont-") or not isinstance(env.action_space(params), Box), id
 
 
 def test_names_of_settings_fit_too():

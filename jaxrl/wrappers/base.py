@@ -89,7 +89,7 @@ class Wrapper(Environment):
         """The wrapped one's, unless the action is another."""
         return self.env.action_names if type(self).action_space is Wrapper.action_space else ()
 
-    def measures(self, params: Any) -> dict[str, str]:
+    def measures(self, params: Any) -> dict[str, dict[str, str]]:
         return self.env.measures(params)
 
     def telemetry(self, state: Any, params: Any) -> dict[str, Quantity]:

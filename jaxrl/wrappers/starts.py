@@ -116,6 +116,9 @@ class FromStates(Wrapper):
     def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.env.action_names
 
+    def measures(self, params: StartParams) -> dict[str, dict[str, str]]:
+        return self.env.measures(params.env)
+
     def telemetry(self, state: Any, params: StartParams) -> dict[str, Quantity]:
         return self.env.telemetry(state, params.env)
 

@@ -169,6 +169,13 @@ class QuadcopterTask(Environment):
         ]
         return (*self.measured_names, *self.feature_names, *past)
 
+    def measures(self, params: Any) -> dict[str, dict[str, str]]:
+        """What the ends of an action are, and of past ones in the observation."""
+        model = params.model if np.ndim(params.model.max_rpm) == 0 else jax.tree.map(lambda x: x[0], params.model)
+        said = dict(zip(actions.NAMES[self.action], actions.ends(self.action, model, params.scales), strict=False))
+        past = {name: said.get(name.partition(" ago: ")[2], "") for name in self.observation_names if " ago: " in name}
+        return {"obs": {name: end for name, end in past.items() if end}, "action": said}
+
     def telemetry(self, state: State, params: Any) -> dict[str, Quantity]:
         """Where the drone is, how it moves and turns, and how fast its rotors are; of several, each entry (M,)."""
         drone, (position, velocity) = state.drone, self.target(state, params)

@@ -40,6 +40,19 @@ def test_every_id_of_continuous_actions_names_them_and_what_is_seen():
         assert set(measures["obs"]) == set(names) and set(measures["action"]) == set(env.action_names), id
 
 
+def test_scaled_numbers_say_what_one_is():
+    env, params = jaxrl.make("Cont-CC-EESM-v0")
+    said = env.measures(params)
+    assert said["obs"]["i_sd*"] == "1 is 150 A" and said["obs"]["epsilon"] == "1 is 3.14159 rad"
+    assert said["action"]["u_a"] == "1 is 150 V at the nominal supply"  # a bridge makes half of the 300 V
+    assert said["action"]["u_e"] == "1 is 300 V at the nominal supply"
+    env, params = jaxrl.make("Quadcopter-Hover-v0", history=1)
+    assert env.measures(params)["obs"] == {f"1 ago: rotor {i}": "-1 is 0, 1 is 21702 rpm" for i in range(1, 5)}
+    env, params = jaxrl.make("Quadcopter-Hover-v0", action="body_rates")
+    assert env.measures(params)["action"]["yaw rate"] == "1 is 6 rad/s"
+    assert StickyActions(env).measures(StickyActions(env).default_params) == env.measures(params)
+
+
 @pytest.mark.slow
 def test_no_continuous_id_is_forgotten():
     first = {str(entry.target): id for id, entry in reversed(registry.environments().items())}

@@ -431,11 +431,10 @@ def test_a_picture_tells_time_place_and_scale(monkeypatch):
     drone = at_rest(params.model, (0.25, -0.5, 1.0))
     state = start(env, params)[1].replace(time=jnp.int32(7), drone=drone)
     picture = env.render(state, params)
-    assert told == ["0.2 m", *"xyz", "t = 0.14 s   at (0.25, -0.50, 1.00) m"]
-    bar = np.all(picture[-50:, :120] < 80, -1).any(0)
-    assert bar.sum() == pytest.approx(0.2 * 480 / env.scene(state, params).span, abs=3), (
-        "a 480th of the span is a pixel"
-    )
+    assert told == ["0.5 m", *"xyz", "t = 0.14 s   at (0.25, -0.50, 1.00) m"]
+    bar = np.all(picture[-50:, :115] < 80, -1).any(0)
+    span = env.scene(state, params).span
+    assert bar.sum() == pytest.approx(0.5 * 480 / span, abs=3), "a 480th of the span is a pixel"
 
 
 def test_a_film_shows_the_path_so_far_in_the_arena():

@@ -31,7 +31,7 @@ def draw_drive(env: Any, state: Any, params: Any) -> UInt8[np.ndarray, "height w
         span=3.7 if plane else 1.8,
         center=((left + 1.8) / 2, -height / 2),
     )
-    center, half = 1.1, 0.42
+    center, half = 1.02, 0.34
     for i, name in enumerate(names):
         y = -row * (i + 1.8)
         canvas.rectangle((center - half, y - 0.3 * row), (center + half, y + 0.3 * row), PALE)

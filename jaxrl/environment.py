@@ -202,9 +202,19 @@ class Environment:
         """Curves of an episode in a plane, of its telemetry with a leading axis of time. Host only."""
         return []
 
+    def measures(self, params: Any) -> dict[str, dict[str, str]]:
+        """What scaled numbers stand for, by their names: `{"obs": {"i_sd": "1 is 240 A"}, "action": {}}`. Host only."""
+        return {}
+
     def render(self, state: Any, params: Any) -> np.ndarray:
         """An RGB picture of one state, uint8 (height, width, 3). Host only; NotImplementedError where there is none."""
         raise NotImplementedError(f"{self.id or type(self).__name__} has no render")
+
+    def render_episode(self, states: Any, params: Any) -> list[np.ndarray]:
+        """A picture of each state of a trajectory (numpy, a leading axis of time): `render`, and what only time shows,
+        as a path. Host only."""
+        length = len(jax.tree.leaves(states)[0])
+        return [self.render(jax.tree.map(lambda x, t=t: x[t], states), params) for t in range(length)]
 
     # ---- what everyone else calls
 

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 import jaxrl
+from jaxrl import registry
+from jaxrl.spaces import Box
 from jaxrl.telemetry import Episode, Quantity, named, panels, split
 from jaxrl.wrappers import FlattenObservation, FrameStack, RescaleAction, StickyActions
 
@@ -26,6 +28,37 @@ def test_each_number_has_a_name(id):
     for name, quantity in jax.eval_shape(env.telemetry, state, params).items():
         assert split(name)[0] and quantity.value.shape == agents
         assert quantity.reference is None or quantity.reference.shape == agents, name
+
+
+def test_every_id_of_continuous_actions_names_them_and_what_is_seen():
+    for id in set(jaxrl.list_envs("Cont-*")) - set(CONTINUOUS):  # those that have not been looked at
+        env, params = jaxrl.make(id)
+        obs, names = jax.eval_shape(env.reset, jax.random.key(0), params)[0], env.observation_names
+        assert len(names) == obs.shape[0] == len(set(names)), id
+        assert (len(env.action_names),) == env.action_space(params).shape, id
+        measures = env.measures(params)
+        assert set(measures["obs"]) == set(names) and set(measures["action"]) == set(env.action_names), id
+
+
+def test_scaled_numbers_say_what_one_is():
+    env, params = jaxrl.make("Cont-CC-EESM-v0")
+    said = env.measures(params)
+    assert said["obs"]["i_sd*"] == "1 is 150 A" and said["obs"]["epsilon"] == "1 is 3.14159 rad"
+    assert said["action"]["u_a"] == "1 is 150 V at the nominal supply"  # a bridge makes half of the 300 V
+    assert said["action"]["u_e"] == "1 is 300 V at the nominal supply"
+    env, params = jaxrl.make("Quadcopter-Hover-v0", history=1)
+    assert env.measures(params)["obs"] == {f"1 ago: rotor {i}": "-1 is 0, 1 is 21702 rpm" for i in range(1, 5)}
+    env, params = jaxrl.make("Quadcopter-Hover-v0", action="body_rates")
+    assert env.measures(params)["action"]["yaw rate"] == "1 is 6 rad/s"
+    assert StickyActions(env).measures(StickyActions(env).default_params) == env.measures(params)
+
+
+@pytest.mark.slow
+def test_no_continuous_id_is_forgotten():
+    first = {str(entry.target): id for id, entry in reversed(registry.environments().items())}
+    for id in set(first.values()) - set(CONTINUOUS):
+        env, params = jaxrl.make(id)
+        assert id.startswith("Cont-") or not isinstance(env.action_space(params), Box), id
 
 
 def test_names_of_settings_fit_too():

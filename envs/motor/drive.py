@@ -307,6 +307,23 @@ class MotorDrive(Environment):
                 found[f"{name} [{unit(name)}]"] = Quantity(x, wanted.get(name), least, most)
         return found
 
+    def measures(self, params: Params) -> dict[str, dict[str, str]]:
+        """Limits; of voltages that are asked for what the supply's nominal one makes of them."""
+        from .pictures.units import unit
+
+        seen = {
+            name: f"1 is {float(self.limit(name.rstrip('*'), params)):.6g} {unit(name)}".strip()
+            for name in self.observation_names
+        }
+        if self.converter.finite:
+            return {"obs": seen}
+        parts = self.converter.parts if isinstance(self.converter, converters.Multi) else (self.converter,)
+        shares = [0.5 if part.outputs == 3 else 1.0 for part in parts for _ in range(part.outputs)]
+        if self.dq_actions:  # two axes in the place of three phases
+            shares = [0.5] * 2 + shares[3:]
+        volts = [f"1 is {share * float(params.supply.u_nominal):.6g} V at the nominal supply" for share in shares]
+        return {"obs": seen, "action": dict(zip(self.action_names, volts, strict=False))}
+
     def planes(self, telemetry: dict[str, Quantity], params: Params) -> list[Plane]:
         """Torque over speed, and what the machine can hold."""
         from .pictures.torque_speed import plane

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 
 from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, Canvas, Color
 
+WIDTH, HEIGHT = 480, 400
+GRID: Color = (204, 210, 219)
 AZIMUTH, ELEVATION = math.radians(-60), math.radians(28)  # from where it is seen
 
 
@@ -22,11 +25,23 @@ class Scene:
 
     def __init__(self, center: Sequence[float], span: float, floor: float = 0.0) -> None:
         self.span, self.floor = span, floor
-        self.canvas = Canvas(480, 400, span=span, center=self.project(center))
+        self.canvas = Canvas(WIDTH, HEIGHT, span=span, center=self.project(center))
         self._grid(center, floor)
         self._scale(self.project(center))
+        self._axes(self.project(center))
 
-    def project(self, point: Any) -> tuple[float, float]:
+    @classmethod
+    def of_arena(cls, low: Any, high: Any) -> Scene:
+        """A box with room around it, its bottom the floor."""
+        low, high = (np.array([float(a) for a in corner]) for corner in (low, high))
+        ends = np.array([cls.project(corner) for corner in _corners(low, high)])
+        wide, tall = np.ptp(ends, 0)
+        scene = cls(((low + high) / 2).tolist(), 1.15 * max(wide, tall * WIDTH / HEIGHT), low[2])
+        scene.box(low, high, GREY, 0.4)
+        return scene
+
+    @staticmethod
+    def project(point: Any) -> tuple[float, float]:
         """Where a point of the world is in the picture's plane."""
         x, y, z = (float(a) for a in point)
         right = -x * math.sin(AZIMUTH) + y * math.cos(AZIMUTH)
@@ -38,8 +53,8 @@ class Scene:
         half = step * math.ceil(self.span / (1.6 * step))
         x, y = (step * round(c / step) for c in center[:2])
         for d in np.arange(-half, half + step / 2, step):
-            self.path([(x + d, y - half, floor), (x + d, y + half, floor)], PALE, 0.3)
-            self.path([(x - half, y + d, floor), (x + half, y + d, floor)], PALE, 0.3)
+            self.path([(x + d, y - half, floor), (x + d, y + half, floor)], GRID, 0.3)
+            self.path([(x - half, y + d, floor), (x + half, y + d, floor)], GRID, 0.3)
 
     def _scale(self, center: tuple[float, float]) -> None:
         """A bar of 1, 2 or 5 times a power of ten in the lower left corner: lengths across the picture are true."""
@@ -49,6 +64,29 @@ class Scene:
         for line in ([(x, y), (x + length, y)], *([(end, y - tick), (end, y + tick)] for end in (x, x + length))):
             self.canvas.line(line, self.span / 250, INK)
         self.canvas.text((x + length + 0.02 * self.span, y), f"{length:g} m", INK, 13)
+
+    def _axes(self, center: tuple[float, float]) -> None:
+        """Where x, y and z go, in the lower right corner."""
+        x, y, length = center[0] + 0.42 * self.span, center[1] - 0.37 * self.span, 0.06 * self.span
+        for i, name in enumerate("xyz"):
+            right, up = self.project([length * (i == j) for j in range(3)])
+            self.canvas.line([(x, y), (x + right, y + up)], self.span / 250, INK)
+            self.canvas.text((x + 1.3 * right - 0.007 * self.span, y + 1.3 * up), name, INK, 12)
+
+    def box(self, low: Any, high: Any, color: Color, width: float = 0.8) -> None:
+        """The edges of a box."""
+        corners = _corners(np.asarray(low), np.asarray(high))
+        for a, b in itertools.combinations(range(8), 2):
+            if (a ^ b).bit_count() == 1:
+                self.path([corners[a], corners[b]], color, width)
+
+    def trails(self, flown: Float[np.ndarray, "T *drones 3"]) -> None:
+        """The paths so far, of one drone or several, and below the first the shadow of its own."""
+        paths = np.moveaxis(flown.reshape(len(flown), -1, 3), 0, 1)
+        if len(flown) > 1:
+            self.path([(x, y, self.floor) for x, y, _ in paths[0]], PALE, 0.5)
+            for path in paths[::-1]:
+                self.path(path, GREY if path is not paths[0] and len(paths) > 1 else BLUE, 0.5)
 
     def path(self, points: Iterable[Any], color: Color = INK, width: float = 1.0) -> None:
         """A polyline; widths are in 1/200 of the span."""
@@ -82,3 +120,8 @@ class Scene:
     def image(self) -> UInt8[np.ndarray, "height width 3"]:
         """The finished picture."""
         return self.canvas.image()
+
+
+def _corners(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """The eight of a box, by the bits of their number."""
+    return np.array([np.where([i >> axis & 1 for axis in range(3)], high, low) for i in range(8)])

@@ -82,6 +82,15 @@ def shows(env: Environment, params: Any) -> bool:
     return all(isinstance(s, Box) and len(s.shape) == 1 and jnp.issubdtype(s.dtype, jnp.floating) for s in spaces)
 
 
+def require_shows(env: Environment, params: Any) -> None:
+    """Raises ValueError for a task whose observation is neither telemetry nor one row of numbers."""
+    if not shows(env, params):
+        raise ValueError(
+            f"{env.id}: an episode has no time plot: its observation is no row of numbers with names; "
+            "`jaxrl render` draws it."
+        )
+
+
 def _flat(space: Any) -> Any:
     """The part of an observation that names are about."""
     return space.spaces.get("obs", space) if hasattr(space, "spaces") and isinstance(space.spaces, dict) else space
@@ -92,8 +101,7 @@ def episode_of(env: Environment, params: Any, played: Played, told: Mapping[str,
 
     Raises ValueError for a task whose observation is neither telemetry nor one row of numbers.
     """
-    if not shows(env, params):
-        raise ValueError(f"{env.id}: an episode has no time plot: its observation is no row of numbers with names.")
+    require_shows(env, params)
     order: list[str] = []  # in which the task names them; jit sorts
 
     def telemetry_of(state: Any) -> dict[str, Quantity]:
@@ -185,28 +193,24 @@ def parameters(params: Any) -> list[tuple[str, str, str]]:
 # ---- of a run folder
 
 
-def record(folder: str | Path, seed: int = 0, max_steps: int | None = None, greedy: bool | None = None) -> Episode:
-    """One episode of the policy of a run's `seed`, of at most `max_steps` (1000 by default).
+def record(run: str | Path, seed: int = 0, max_steps: int | None = None, greedy: bool | None = None) -> Episode:
+    """One episode of the policy of a run's `seed`, or of `zoo:NAME`, of at most `max_steps` (1000 by default).
 
-    Raises RunFolderError or CheckpointError for a folder of which no policy is made, ValueError for a seed that it has
-    not or a task of which nothing can be plotted.
+    Raises RunFolderError, CheckpointError or ZooError where no policy is made, ValueError for a seed that it has not or
+    a task of which nothing can be plotted.
     """
     from jaxrl.algorithm import deployment
     from jaxrl.host import checkpoint
-    from jaxrl.host.recipe import load_run, read_recipe
+    from jaxrl.zoo import PREFIX, policy_of
 
-    folder = Path(folder)
-    recipe = read_recipe(folder)
-    if not 0 <= seed < recipe["run"]["seeds"]:
-        raise ValueError(f"--seed {seed}: the run has seeds 0 to {recipe['run']['seeds'] - 1}.")
-    algo, state, env, params = load_run(recipe, folder)
-    if not shows(env, params):
-        raise ValueError(f"{env.id}: an episode has no time plot: its observation is no row of numbers with names.")
-    policy = jax.tree.map(lambda x: x[seed], algo.policy(state))
+    algo, policy, env, params = policy_of(Path(run), seed)
+    require_shows(env, params)
     steps = int(np.minimum(params.max_steps, max_steps or 1000))
     played = play(algo, policy, env, params, jax.random.key(seed), steps, greedy)
-    update = checkpoint.steps(RunFolder(folder).checkpoints)[-1]
-    return episode_of(env, params, played, {"seed": seed, "act": deployment(algo, greedy), "update": update})
+    told = {"seed": seed, "act": deployment(algo, greedy)}
+    if not str(run).startswith(PREFIX):
+        told["update"] = checkpoint.steps(RunFolder(run).checkpoints)[-1]
+    return episode_of(env, params, played, told)
 
 
 def keep(episode: Episode, folder: str | Path) -> Path:

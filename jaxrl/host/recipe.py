@@ -37,6 +37,12 @@ def build(recipe: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     env, default = registry.make(recipe["env_id"], **hashable(recipe["env_settings"]))
     params = placed(default, recipe["params"])
     check_params(env, params)
+    known = [field.name for field in dataclasses.fields(module.Config)]
+    if unknown := [name for name in recipe["config"] if name not in known]:
+        raise ValueError(
+            f"{recipe['algo']} of this version of jaxrl has no config.{', config.'.join(unknown)}; it has "
+            f"{', '.join(known)}. The run's config.json says of which version it is."
+        )
     config = module.Config(**hashable(recipe["config"]))
     if "curriculum" in recipe:
         hyper = placed(module.Hyper(), recipe["hyper"], "hyper.")

@@ -71,9 +71,7 @@ def playback(env: Any, params: Any) -> tuple[int, float]:
 
 def render_states(env: Any, states: Any, params: Any) -> list[UInt8[np.ndarray, "height width 3"]]:
     """One picture per entry of the leading axis of `states` (a trajectory of one environment)."""
-    states, params = jax.device_get((states, params))
-    length = len(jax.tree.leaves(states)[0])
-    return [env.render(jax.tree.map(lambda x, t=t: x[t], states), params) for t in range(length)]
+    return env.render_episode(*jax.device_get((states, params)))
 
 
 def save(path: str | Path, frames: Iterable[np.ndarray], fps: int | float = 30, hold: float = 0.0) -> Path:

@@ -139,6 +139,9 @@ class StickyActions(Remembering):
     def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.env.action_names
 
+    def measures(self, params: StickyParams) -> dict[str, dict[str, str]]:
+        return self.env.measures(params.env)
+
     def telemetry(self, state: WrapperState, params: StickyParams) -> dict[str, Quantity]:
         return self.env.telemetry(state.env, params.env)
 
@@ -147,3 +150,6 @@ class StickyActions(Remembering):
 
     def render(self, state: WrapperState, params: StickyParams) -> np.ndarray:
         return self.env.render(state.env, params.env)
+
+    def render_episode(self, states: WrapperState, params: StickyParams) -> list[np.ndarray]:
+        return self.env.render_episode(states.env, params.env)

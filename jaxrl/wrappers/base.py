@@ -89,6 +89,9 @@ class Wrapper(Environment):
         """The wrapped one's, unless the action is another."""
         return self.env.action_names if type(self).action_space is Wrapper.action_space else ()
 
+    def measures(self, params: Any) -> dict[str, dict[str, str]]:
+        return self.env.measures(params)
+
     def telemetry(self, state: Any, params: Any) -> dict[str, Quantity]:
         return self.env.telemetry(state, params)
 
@@ -97,6 +100,12 @@ class Wrapper(Environment):
 
     def render(self, state: Any, params: Any) -> np.ndarray:
         return self.env.render(state, params)
+
+    def render_episode(self, states: Any, params: Any) -> list[np.ndarray]:
+        """The wrapped one's, unless a picture is another."""
+        if type(self).render is not Wrapper.render:
+            return super().render_episode(states, params)
+        return self.env.render_episode(states, params)
 
 
 class Remembering(Wrapper):
@@ -110,6 +119,11 @@ class Remembering(Wrapper):
 
     def render(self, state: WrapperState, params: Any) -> np.ndarray:
         return self.env.render(state.env, params)
+
+    def render_episode(self, states: WrapperState, params: Any) -> list[np.ndarray]:
+        if type(self).render is not Remembering.render:
+            return super().render_episode(states, params)
+        return self.env.render_episode(states.env, params)
 
     def _agents(self) -> tuple[int, ...]:
         return (self.num_agents,) if self.num_agents > 1 else ()

@@ -116,6 +116,9 @@ class FromStates(Wrapper):
     def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.env.action_names
 
+    def measures(self, params: StartParams) -> dict[str, dict[str, str]]:
+        return self.env.measures(params.env)
+
     def telemetry(self, state: Any, params: StartParams) -> dict[str, Quantity]:
         return self.env.telemetry(state, params.env)
 
@@ -124,3 +127,6 @@ class FromStates(Wrapper):
 
     def render(self, state: Any, params: StartParams) -> np.ndarray:
         return self.env.render(state, params.env)
+
+    def render_episode(self, states: Any, params: StartParams) -> list[np.ndarray]:
+        return self.env.render_episode(states, params.env)

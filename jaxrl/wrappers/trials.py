@@ -150,6 +150,9 @@ class Trials(Wrapper):
     def describe(self, params: TrialParams) -> dict[str, Array]:
         return self.env.describe(params.env)
 
+    def measures(self, params: TrialParams) -> dict[str, dict[str, str]]:
+        return self.env.measures(params.env)
+
     def telemetry(self, state: TrialState, params: TrialParams) -> dict[str, Quantity]:
         return self.inner.telemetry(state.env, state.task)
 

@@ -1,8 +1,9 @@
 """Trained policies that come with the library, a few kilobytes each: `jaxrl.zoo.load("ppo/CartPole-v1")`.
 
 A file is an npz of the policy's arrays and, as JSON, of what it was made: the recipe of its run, command, versions, and
-the return that it got when it was stored, which a test asks of it again. No pickle, no download. `jaxrl eval`, `render`
-and `export` take `zoo:NAME` in the place of a run folder. `python -m jaxrl.zoo RUN NAME` stores the policy of a run.
+the return that it got when it was stored, which a test asks of it again. No pickle, no download. `jaxrl eval`,
+`render`, `export` and `plot --episode` take `zoo:NAME` in the place of a run folder. `python -m jaxrl.zoo RUN NAME`
+stores the policy of a run.
 """
 
 from __future__ import annotations

@@ -52,6 +52,12 @@ def test_the_commands_take_it_in_place_of_a_run(stored, capsys):
     assert "over 4 full episodes" in capsys.readouterr().out
     assert main(["export", "zoo:ppo/CartPole-v1"]) == 0
     assert capsys.readouterr().out.strip() == "ppo-CartPole-v1.h"
+    assert main(["plot", "--episode", "zoo:ppo/CartPole-v1", "--max-steps", "8"]) == 0
+    assert capsys.readouterr().out.strip() == "ppo-CartPole-v1.png"
+    for command in ("plot", "report", "resume"):  # of runs
+        assert main([command, "zoo:ppo/CartPole-v1"]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("jaxrl: zoo:ppo/CartPole-v1: ")
     assert main(["eval", "zoo:ppo/CartPole-v2"]) == 1
     assert "Did you mean 'ppo/CartPole-v1'?" in capsys.readouterr().err
     assert main(["zoo", "dqn/*"]) == 1 and "no policy matches 'dqn/*'" in capsys.readouterr().err

@@ -15,8 +15,8 @@ from .units import unit
 
 
 def draw_drive(env: Any, state: Any, params: Any) -> UInt8[np.ndarray, "height width 3"]:
-    """Bars from -limit to limit (red beyond it) with values in SI units, references as green lines; of machines with an
-    angle also the stator's plane with rotor (grey), current (blue) and voltage (orange)."""
+    """Bars from -limit to limit (red beyond it) with values and limits in SI units, references as green lines; of
+    machines with an angle also the stator's plane with rotor (grey), current (blue) and voltage (orange)."""
     values = {name: float(x) for name, x in env.normalised(state.plant, state.noise, params).items()}
     in_units = {name: float(x) for name, x in env.signals(state.plant, params).items()}
     targets = env.targets(state.references, params)
@@ -31,7 +31,7 @@ def draw_drive(env: Any, state: Any, params: Any) -> UInt8[np.ndarray, "height w
         span=3.7 if plane else 1.8,
         center=((left + 1.8) / 2, -height / 2),
     )
-    center, half = 1.17, 0.55
+    center, half = 1.02, 0.34
     for i, name in enumerate(names):
         y = -row * (i + 1.8)
         canvas.rectangle((center - half, y - 0.3 * row), (center + half, y + 0.3 * row), PALE)
@@ -46,6 +46,8 @@ def draw_drive(env: Any, state: Any, params: Any) -> UInt8[np.ndarray, "height w
             x = center + half * wanted[name]
             canvas.line([(x, y - 0.45 * row), (x, y + 0.45 * row)], 0.02, GREEN)
         canvas.text((0.02, y), f"{name} {in_units[name]:.4g} {unit(name)}", INK, 12)
+        most = f"{float(env.limit(name, params)):.4g} {unit(name)}"
+        canvas.text((center + half + 0.03, y), most if env.low(name, params) == 0 else f"± {most}", INK, 11)
     bars = [("of the limit", BLUE), ("beyond it", RED), ("reference", GREEN)]
     _legend(canvas, (0.02, 0.1 - height), bars if wanted else bars[:2])
     if plane:

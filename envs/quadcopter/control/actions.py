@@ -69,6 +69,22 @@ NAMES = {
 }
 """What they are; in [-1, 1], of what `Scales` and `PIDScales` say, where there is no unit."""
 
+
+def ends(level: str, model: Model, scales: Any) -> tuple[str, ...]:
+    """What -1 and 1 are at a level, with units; nothing for those of gym-pybullet-drones. Host only."""
+    if level == "rpm":
+        return (f"-1 is 0, 1 is {float(model.max_rpm):.6g} rpm",) * 4
+    if level not in LOOPS:
+        return ()
+    least, most = (float(collective(model, end)) for end in (-1.0, 1.0))
+    thrust, yaw_rate = f"-1 is {least:.4g} N, 1 is {most:.4g} N", f"1 is {float(scales.yaw_rate):.4g} rad/s"
+    if level in ("body_rates", "attitude"):
+        of_axes, unit = (scales.body_rates, "rad/s") if level == "body_rates" else (scales.angles, "rad")
+        return (thrust, *(f"1 is {float(x):.4g} {unit}" for x in of_axes))
+    length = f"1 is {float(scales.speed):.4g} m/s" if level == "velocity" else f"1 is {float(scales.reach):.4g} m"
+    return (*(length,) * 3, yaw_rate)
+
+
 LOOPS = {
     "body_rates": body_rates_loop,
     "attitude": attitude_loop,

@@ -23,13 +23,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from jaxrl.environment import Transition, pytree, require_non_negative, require_positive
 
 from .. import dynamics, models
 from ..dynamics import Drone, Physics
+from ..scene import Scene
 from ..tasks.task import FlightParams, QuadcopterTask, State
 
 COLLISIONS = ("ignore", "penalty", "terminate")
@@ -166,13 +166,11 @@ class Swarm(QuadcopterTask):
         require_positive(self, params, "start_spacing")
         require_non_negative(self, params, "start_spread", "collision_penalty")
 
-    def render(self, state: State, params: Any) -> np.ndarray:
-        from ..scene import Scene
-
+    def scene(self, state: State, params: Any) -> Scene:
         scene = Scene(center=(0.0, 0.0, 0.8), span=4.0)
         for point in self.marks(state, params):
             scene.mark(point)
-        return self.picture(scene, state, params)
+        return scene
 
     def marks(self, state: State, params: Any) -> list[Any]:
         """Points [m] that a picture shows."""

@@ -40,6 +40,7 @@ from ..control.setpoints import Setpoint
 from ..courses import tracks
 from ..courses.tracks import Curve, Track
 from ..dynamics import Drone, Model, Physics
+from ..scene import Scene
 from .task import FlightParams, QuadcopterTask, State
 
 LAG = np.array([1 / 0.03, 0.0])
@@ -247,12 +248,11 @@ class GateRacing(QuadcopterTask):
             raise ValueError(f"{self.id}: start_anywhere={params.start_anywhere} is a share, at most 1.")
         validate(params)
 
-    def render(self, state: State, params: Params) -> np.ndarray:
-        from ..scene import Scene
-
-        scene = Scene((0.0, 0.0, 2.5), 20.0)
+    def scene(self, state: State, params: Params) -> Scene:
+        x, y, z = (float(a) for a in params.arena)
+        scene = Scene.of_arena((-x, -y, 0.0), (x, y, z))
         draw_gates(scene, params.track, int(state.goal.gate))
-        return self.picture(scene, state, params)
+        return scene
 
 
 def draw_gates(scene: Any, track: Track, upcoming: int | None = None) -> None:

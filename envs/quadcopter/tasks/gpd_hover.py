@@ -36,6 +36,7 @@ from jaxrl.environment import Transition, pytree, require_positive
 
 from .. import dynamics, models, rotations
 from ..dynamics import Drone
+from ..scene import Scene
 from .task import FlightParams, QuadcopterTask, State
 
 
@@ -104,10 +105,9 @@ class GpdHover(QuadcopterTask):
         super().validate(params)
         require_positive(self, params, "reached", "arena", "max_tilt")
 
-    def render(self, state: State, params: Params) -> np.ndarray:
-        from ..scene import Scene
-
-        scene = Scene((0.0, 0.0, 1.0), 3.0)
+    def scene(self, state: State, params: Params) -> Scene:
+        aside = float(params.arena)
+        scene = Scene.of_arena((-aside, -aside, 0.0), (aside, aside, params.ceiling))
         for target in np.stack([np.asarray(x) for x in params.target]).reshape(-1, 3):
             scene.mark(target)
-        return self.picture(scene, state, params)
+        return scene

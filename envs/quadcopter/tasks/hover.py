@@ -30,6 +30,7 @@ from jaxrl.math import sincos
 
 from .. import rotations
 from ..dynamics import Drone
+from ..scene import Scene
 from .task import FlightParams, QuadcopterTask, State
 
 
@@ -139,10 +140,8 @@ class Hover(QuadcopterTask):
         if not np.all(np.isfinite(np.asarray(params.target))):
             raise ValueError(f"{self.id}: target={params.target} must be finite.")
 
-    def render(self, state: State, params: Params) -> np.ndarray:
-        from ..scene import Scene
-
-        target = tuple(float(x) for x in params.target)
-        scene = Scene(target, 1.6, target[2] - float(params.arena))
+    def scene(self, state: State, params: Params) -> Scene:
+        target = np.array([float(x) for x in params.target])
+        scene = Scene.of_arena(target - float(params.arena), target + float(params.arena))
         scene.mark(target)
-        return self.picture(scene, state, params)
+        return scene

@@ -27,6 +27,7 @@ from jaxrl.environment import Transition, pytree, require_positive
 
 from .. import dynamics, rotations
 from ..dynamics import Drone, Physics
+from ..scene import Scene
 from .reach import between
 from .task import FlightParams, QuadcopterTask, State
 
@@ -92,11 +93,9 @@ class Landing(QuadcopterTask):
         if np.any(low > high) or np.any(low[2] <= 0):
             raise ValueError(f"{self.id}: start_low={low} must be above the floor and at most start_high={high}.")
 
-    def render(self, state: State, params: Params) -> np.ndarray:
-        from ..scene import Scene
-
+    def scene(self, state: State, params: Params) -> Scene:
         scene = Scene((0.0, 0.0, 0.8), 4.0)
         angle = np.linspace(0, 2 * np.pi, 33)
         ring = float(params.pad_radius) * np.stack([np.cos(angle), np.sin(angle), 0 * angle], -1)
         scene.path(ring + np.array([float(x) for x in params.pad]))
-        return self.picture(scene, state, params)
+        return scene

@@ -39,6 +39,7 @@ from .. import dynamics, rotations
 from ..control import actions
 from ..dynamics import CALM, Drone, Model, Physics, Surroundings
 from ..rotations import Vector, add, cross, dot, norm
+from ..scene import Scene
 from .task import FlightParams, QuadcopterTask, State
 
 
@@ -251,15 +252,13 @@ class Payload(QuadcopterTask):
         if np.any(swing > math.pi / 2):
             raise ValueError(f"{self.id}: start_swing={swing}; a cable that hangs is at most pi/2 from straight down.")
 
-    def render(self, state: State, params: Params) -> np.ndarray:
+    def scene(self, state: State, params: Params) -> Scene:
         from jaxrl.canvas import INK, ORANGE
 
-        from ..scene import Scene
-
-        goal = [float(x) for x in params.goal]
-        scene = Scene(goal, 4.0, goal[2] - 1.5)
+        goal = np.array([float(x) for x in params.goal])
+        scene = Scene.of_arena(goal - float(params.arena), goal + float(params.arena))  # of the load
         scene.mark(goal)
         hanging = load(state.drone, params.cable)[0]
         scene.path([state.drone.position, hanging], INK, 0.6)
         scene.mark(hanging, ORANGE)
-        return self.picture(scene, state, params)
+        return scene

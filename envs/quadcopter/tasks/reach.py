@@ -29,6 +29,7 @@ from jaxrl.environment import Transition, pytree, require_positive
 
 from .. import dynamics, rotations
 from ..dynamics import Drone
+from ..scene import Scene
 from .task import FlightParams, QuadcopterTask, State
 
 
@@ -95,9 +96,7 @@ class Reach(QuadcopterTask):
             if np.any(low > high) or np.any(low[2] < 0):
                 raise ValueError(f"{self.id}: {what}_low={low} must be at most {what}_high={high}, heights from 0.")
 
-    def render(self, state: State, params: Params) -> np.ndarray:
-        from ..scene import Scene
-
+    def scene(self, state: State, params: Params) -> Scene:
         scene = Scene((0.0, 0.0, 1.0), 4.0)
         scene.mark(state.goal)
-        return self.picture(scene, state, params)
+        return scene

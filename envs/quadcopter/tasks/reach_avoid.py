@@ -34,6 +34,7 @@ from jaxrl.environment import pytree, require_positive
 from jaxrl.exact import stl
 
 from ..rotations import TINY
+from ..scene import Scene
 from .stl_task import (
     SpecifiedParams,
     SpecifiedTask,
@@ -267,20 +268,18 @@ class ReachAvoid(SpecifiedTask):
         wide = np.asarray(params.arena).min(-1) * 0.15 > hull
         check(wide, f"{self.id}: arena={params.arena} is too small for a drone of radius {hull}.")
 
-    def render(self, state: State, params: Any) -> np.ndarray:
+    def scene(self, state: State, params: Any) -> Scene:
         from jaxrl.canvas import GREEN, GREY
 
-        from ..scene import Scene
-
         layout, arena = state.goal.layout, np.asarray(params.arena)
-        scene = Scene(center=(0.0, 0.0, float(arena[2]) / 2), span=2.9 * float(arena.max()))
+        scene = Scene.of_arena((-arena[0], -arena[1], 0.0), arena)
         draw_ball(scene, layout.goal, layout.goal_radius, GREEN)
         for center, half, radius in zip(layout.center, layout.half, layout.radius, strict=True):
             if float(radius) > 0:
                 draw_ball(scene, center, radius, GREY)
             else:
                 draw_box(scene, center, half, GREY)
-        return self.picture(scene, state, params)
+        return scene
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,6 +28,7 @@ from jaxrl.environment import Transition, pytree, require_positive
 
 from .. import rotations
 from ..dynamics import Drone
+from ..scene import Scene
 from .hover import tilted
 from .task import FlightParams, QuadcopterTask, State
 
@@ -93,9 +94,7 @@ class Recover(QuadcopterTask):
         if np.any(np.asarray(params.start_tilt) <= 0) or np.any(np.asarray(params.start_tilt) > math.pi):
             raise ValueError(f"{self.id}: start_tilt={params.start_tilt} must be in (0, pi].")
 
-    def render(self, state: State, params: Params) -> np.ndarray:
-        from ..scene import Scene
-
+    def scene(self, state: State, params: Params) -> Scene:
         x, y, z = (float(a) for a in state.drone.position)
         scene = Scene((x, y, max(1.0, z)), 4.0)
-        return self.picture(scene, state, params)
+        return scene

@@ -19,7 +19,6 @@ depends on the past: all are observed.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -197,8 +196,4 @@ def draw_ball(scene: Any, center: Any, radius: Any, color: Any) -> None:
 
 def draw_box(scene: Any, center: Any, half: Any, color: Any) -> None:
     """The edges of a box with sides 2 `half`."""
-    corners = np.array(list(np.ndindex(2, 2, 2)))
-    for a, b in itertools.combinations(corners, 2):
-        if np.abs(a - b).sum() == 1:
-            ends = (np.asarray(center) + (2 * corner - 1) * np.asarray(half) for corner in (a, b))
-            scene.path(ends, color, 0.8)
+    scene.box(np.asarray(center) - np.asarray(half), np.asarray(center) + np.asarray(half), color)

@@ -51,6 +51,7 @@ from .. import checks, dynamics, models, rotations, wind
 from ..battery import Battery, discharge, voltage_ratio
 from ..control import actions
 from ..dynamics import Drone, Physics, Surroundings
+from ..scene import Scene
 
 
 @pytree
@@ -151,6 +152,10 @@ class QuadcopterTask(Environment):
         *(f"rate_{axis} [rad/s]" for axis in ("roll", "pitch", "yaw")),
     )
 
+    def scene(self, state: State, params: Any) -> Scene:
+        """What a picture shows but the drones: the arena, goals, references. Host only."""
+        return Scene((0.0, 0.0, 1.0), 4.0)
+
     # ---- what the base class makes of it
 
     @property
@@ -163,6 +168,13 @@ class QuadcopterTask(Environment):
             name for back in range(self.history, 0, -1) for name in named(actions.NAMES[self.action], f"{back} ago: ")
         ]
         return (*self.measured_names, *self.feature_names, *past)
+
+    def measures(self, params: Any) -> dict[str, dict[str, str]]:
+        """What the ends of an action are, and of past ones in the observation."""
+        model = params.model if np.ndim(params.model.max_rpm) == 0 else jax.tree.map(lambda x: x[0], params.model)
+        said = dict(zip(actions.NAMES[self.action], actions.ends(self.action, model, params.scales), strict=False))
+        past = {name: said.get(name.partition(" ago: ")[2], "") for name in self.observation_names if " ago: " in name}
+        return {"obs": {name: end for name, end in past.items() if end}, "action": said}
 
     def telemetry(self, state: State, params: Any) -> dict[str, Quantity]:
         """Where the drone is, how it moves and turns, and how fast its rotors are; of several, each entry (M,)."""
@@ -369,7 +381,20 @@ class QuadcopterTask(Environment):
     def action_space(self, params: Any) -> Box:
         return Box(-1.0, 1.0, (actions.SIZES[self.action],))
 
-    def picture(self, scene: Any, state: State, params: Any) -> np.ndarray:
+    def render(self, state: State, params: Any) -> np.ndarray:
+        return self.picture(self.scene(state, params), state, params)
+
+    def render_episode(self, states: State, params: Any) -> list[np.ndarray]:
+        flown = np.stack([np.asarray(x) for x in states.drone.position], -1)
+        frames = []
+        for t in range(len(flown)):
+            state = jax.tree.map(lambda x, t=t: x[t], states)
+            scene = self.scene(state, params)
+            scene.trails(flown[: t + 1])
+            frames.append(self.picture(scene, state, params))
+        return frames
+
+    def picture(self, scene: Scene, state: State, params: Any) -> np.ndarray:
         """`scene` with all drones, the time and, of one drone, where it is. Host only."""
         scene.drones(state.drone)
         at = np.asarray(state.drone.position)

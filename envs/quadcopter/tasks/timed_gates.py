@@ -38,6 +38,7 @@ from jaxrl.exact import stl
 from jaxrl.math import sincos
 
 from ..rotations import TINY
+from ..scene import Scene
 from .stl_task import SpecifiedParams, SpecifiedTask, State, check, inside, on_time, settings, with_layout
 
 
@@ -268,13 +269,11 @@ class TimedGates(SpecifiedTask):
             f"{self.id}: arena={params.arena} is too small for {self.gates} gates of {params.half}.",
         )
 
-    def render(self, state: State, params: Any) -> np.ndarray:
+    def scene(self, state: State, params: Any) -> Scene:
         from jaxrl.canvas import GREEN, GREY, INK
 
-        from ..scene import Scene
-
         layout, arena = state.goal.layout, np.asarray(params.arena)
-        scene = Scene(center=(0.0, 0.0, float(arena[2]) / 2), span=2.9 * float(arena.max()))
+        scene = Scene.of_arena((-arena[0], -arena[1], 0.0), arena)
         closed = np.asarray(layout.window[:, 1]) < np.asarray(state.time)
         for k, (center, yaw) in enumerate(zip(np.asarray(layout.center), np.asarray(layout.yaw), strict=True)):
             side = np.array([-np.sin(yaw), np.cos(yaw), 0.0])
@@ -285,7 +284,7 @@ class TimedGates(SpecifiedTask):
             ]
             done = float(state.goal.visits[k]) > 0
             scene.path(corners, GREEN if done else GREY if closed[k] else INK, 1.5)
-        return self.picture(scene, state, params)
+        return scene
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,6 +36,7 @@ from .. import dynamics, rotations
 from ..courses import paths
 from ..courses.paths import PATHS, Path, RandomPaths
 from ..dynamics import Drone
+from ..scene import Scene
 from .task import FlightParams, QuadcopterTask, State
 
 
@@ -161,9 +162,7 @@ class TrajectoryTracking(QuadcopterTask):
         require_non_negative(self, params, "anywhere", "start_position", "start_velocity")
         paths.validate(params.path, self.id)
 
-    def render(self, state: State, params: Params) -> np.ndarray:
-        from ..scene import Scene
-
+    def scene(self, state: State, params: Params) -> Scene:
         path = self.flown(state, params)
         points = np.asarray(paths.position(path, jnp.linspace(0, 1, 200) * path.period))
         middle = ((points.min(0) + points.max(0)) / 2).tolist()
@@ -171,4 +170,4 @@ class TrajectoryTracking(QuadcopterTask):
         scene = Scene(middle, span, float(points[:, 2].min()) - 0.2 * span)
         scene.path(points)
         scene.mark([float(x) for x in self.target(state, params)[0]])
-        return self.picture(scene, state, params)
+        return scene

@@ -33,6 +33,7 @@ from jaxrl.environment import Transition, pytree, require_non_negative, require_
 
 from .. import dynamics, rotations
 from ..dynamics import Drone
+from ..scene import Scene
 from .reach import between
 from .task import FlightParams, QuadcopterTask, State
 
@@ -138,13 +139,11 @@ class VelocityTracking(QuadcopterTask):
             raise ValueError(f"{self.id}: hold={params.hold} must be positive, or infinite.")
         require_non_negative(self, params, "speed", "start_velocity")
 
-    def render(self, state: State, params: Params) -> np.ndarray:
+    def scene(self, state: State, params: Params) -> Scene:
         from jaxrl.canvas import GREEN
-
-        from ..scene import Scene
 
         position = [float(x) for x in state.drone.position]
         scene = Scene(position, 4.0, math.floor(position[2]) - 1.0)
         ahead = [x + float(v) for x, v in zip(position, self.reference(state, params), strict=True)]
         scene.path([position, ahead], GREEN, 2.0)
-        return self.picture(scene, state, params)
+        return scene

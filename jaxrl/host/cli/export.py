@@ -27,9 +27,9 @@ def export_command(args: list[str]) -> int:
     from jaxrl.host.export import FORMATS, export
     from jaxrl.zoo import file_beside, policy_of
 
-    algo, policy, _, _ = policy_of(flags.run, flags.seed)
+    algo, policy, _, params = policy_of(flags.run, flags.seed)
     output = flags.output or file_beside(flags.run, f"{flags.name}{FORMATS[flags.format]}")
-    print(export(algo, policy, output, flags.format, flags.name))
+    print(export(algo, policy, output, flags.format, flags.name, params))
     if algo.deployed != "greedy":
         how = f"the mode of a policy that acts {WORDS[algo.deployed]}"
         print(f"{how}; `jaxrl eval {flags.run} --act greedy` judges it", file=sys.stderr)

@@ -19,7 +19,7 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl eval RUN           full episodes of the trained policies
   jaxrl render RUN         a GIF or MP4 of the trained policy
   jaxrl export RUN         the trained policy as a C header, ONNX or StableHLO
-  jaxrl plot RUN [RUN...]  learning curves; with --episode an episode over time
+  jaxrl plot RUN [RUN...]  learning curves; with --episode an episode over time, also of zoo:NAME
   jaxrl report RUN [RUN..] one HTML page to mail: curves, tables, videos, episodes
   jaxrl envs [PATTERN]     registered environments
   jaxrl algos              algorithms
@@ -50,6 +50,15 @@ def at_least_one(flag: str, value: int | None) -> None:
 
 class UsageError(Exception):
     """Wrong words on the command line: exit status 2."""
+
+
+def refuse_zoo(runs: Sequence[Any], why: str) -> None:
+    """Raise ValueError where a policy of the zoo, which is no run, is named in the place of a run folder."""
+    from jaxrl.zoo import PREFIX
+
+    for run in runs:
+        if str(run).startswith(PREFIX):
+            raise ValueError(f"{run}: {why}")
 
 
 def named(args: list[str], flag: str) -> tuple[list[str], str | None]:

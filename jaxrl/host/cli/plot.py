@@ -6,16 +6,16 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
-from jaxrl.host.cli.flags import Act, UsageError, at_least_one, greedy_of, parse, positional
+from jaxrl.host.cli.flags import Act, UsageError, at_least_one, greedy_of, parse, positional, refuse_zoo
 
 
 def plot_command(args: list[str]) -> int:
     @dataclasses.dataclass
     class Plot:
         runs: Annotated[tuple[Path, ...], positional()]
-        """Run folders."""
+        """Run folders; of --episode also zoo:NAME."""
         out: Path | None = None
-        """A picture. Default: curves.png; of an episode media/episode.png in the run folder."""
+        """A picture. Default: curves.png; of an episode media/episode.png in the run folder, of the zoo a file here."""
         metric: str = "episode_return"
         window: int | None = None
         """Rows of the trailing mean. Default: a fortieth of the run."""
@@ -37,6 +37,7 @@ def plot_command(args: list[str]) -> int:
     at_least_one("--max-steps", flags.max_steps)
     if flags.episode:
         return _episodes(flags)
+    refuse_zoo(flags.runs, "it has no learning curve; `jaxrl plot --episode` plots an episode of its policy.")
     from jaxrl.host.plotting import plot
 
     print(plot(flags.runs, flags.out or Path("curves.png"), flags.metric, flags.window))
@@ -47,10 +48,11 @@ def _episodes(flags: Any) -> int:
     if flags.out is not None and len(flags.runs) > 1:
         raise UsageError("--episode --out takes one run folder; without --out each picture lies in its own run folder.")
     from jaxrl.host import episodes
+    from jaxrl.zoo import PREFIX, file_beside
 
     for run in flags.runs:
         episode = episodes.record(run, flags.seed, flags.max_steps, greedy_of(flags.act))
-        if flags.out is None:  # the report shows it
+        if flags.out is None and not str(run).startswith(PREFIX):  # the report shows it
             episodes.keep(episode, run)
-        print(episodes.plot_episode(episode, flags.out or run / "media" / "episode.png"))
+        print(episodes.plot_episode(episode, flags.out or file_beside(run, "media/episode.png")))
     return 0

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated
 
-from jaxrl.host.cli.flags import UsageError, parse, positional
+from jaxrl.host.cli.flags import UsageError, parse, positional, refuse_zoo
 
 
 def report_command(args: list[str]) -> int:
@@ -24,6 +24,7 @@ def report_command(args: list[str]) -> int:
     flags = parse(Report, args, "jaxrl report", "Run folders as one HTML page to mail; it needs no other file.")
     if not flags.runs:
         raise UsageError("report needs at least one run folder.")
+    refuse_zoo(flags.runs, "a report is of runs; `jaxrl eval`, `render` and `plot --episode` show a policy of the zoo.")
     from jaxrl.host.report import report
 
     print(report(flags.runs, flags.out, flags.title, flags.metrics, flags.episodes))

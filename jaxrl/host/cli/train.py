@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from jaxrl.host.cli.evaluate import summary
 from jaxrl.host.cli.experiment import episode_cap, experiment, folder_name
-from jaxrl.host.cli.flags import WORDS, Act, UsageError, greedy_of, parse, positional
+from jaxrl.host.cli.flags import WORDS, Act, UsageError, greedy_of, parse, positional, refuse_zoo
 from jaxrl.host.cli.render import render_run
 
 
@@ -93,6 +93,7 @@ def resume(args: list[str]) -> int:
         progress: bool = True
 
     flags = parse(Resume, args, "jaxrl resume", "Go on with a run from its newest whole checkpoint.")
+    refuse_zoo([flags.run], "a policy of the zoo does not go on learning; `jaxrl zoo` says how each was trained.")
     from jaxrl.host.recipe import read_recipe
 
     recipe = read_recipe(flags.run)

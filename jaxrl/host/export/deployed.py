@@ -31,11 +31,12 @@ class Deployed(NamedTuple):
     """What each number of an array is, by the array's name, where the environment says so."""
 
 
-def greedy(algo: Algorithm, policy: PyTree) -> Deployed:
+def greedy(algo: Algorithm, policy: PyTree, params: Any = None) -> Deployed:
     """What acts after training: `obs -> action`, or with memory `(obs, carry) -> (action, next_carry)`.
 
     `obs` is one observation (of several agents: of one), without batch axes and without its privileged part; `policy`
-    is `algo.policy(state)` of one seed. The examples are an observation of zeros and the carry before an episode.
+    is `algo.policy(state)` of one seed. The examples are an observation of zeros and the carry before an episode. The
+    names say what scaled numbers stand for in an environment of these `params`, by default the default ones.
     """
     env = algo.venv.env
     obs = jax.eval_shape(env.reset, jax.random.key(0), env.default_params)[0]
@@ -49,7 +50,12 @@ def greedy(algo: Algorithm, policy: PyTree) -> Deployed:
 
     seen, carry = visible(whole), algo.initial_carry()
     observed = "obs.obs" if isinstance(seen, dict) else "obs"
-    names = {observed: env.observation_names, "action": env.action_names}
+    scaled = env.measures(env.default_params if params is None else params)
+
+    def told(what: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(f"{name}, {end}" if (end := scaled.get(what, {}).get(name)) else name for name in names)
+
+    names = {observed: told("obs", env.observation_names), "action": told("action", env.action_names)}
     if jax.tree.leaves(carry):
         return Deployed(act, (seen, carry), ("action", "next_carry"), names)
     return Deployed(act, (seen,), ("action",), names)
@@ -64,15 +70,17 @@ def _zeros(space: Space, obs: Any) -> Any:
     return jnp.zeros(space.shape, obs.dtype)
 
 
-def export(algo: Algorithm, policy: PyTree, path: str | Path, format: str = "c", name: str = "policy") -> Path:
-    """Write the greedy policy to `path` in one of `FORMATS`; returns the path.
+def export(
+    algo: Algorithm, policy: PyTree, path: str | Path, format: str = "c", name: str = "policy", params: Any = None
+) -> Path:
+    """Write the greedy policy to `path` in one of `FORMATS`; returns the path. `params` are as `greedy` takes them.
 
     Raises ValueError for an unknown format, ImportError without the packages of ONNX or StableHLO,
     NotImplementedError for a network with a primitive that the format has not.
     """
     if format not in FORMATS:
         raise ValueError(f"format={format!r} is unknown; use one of {', '.join(FORMATS)}.")
-    deployed, path = greedy(algo, policy), Path(path)
+    deployed, path = greedy(algo, policy, params), Path(path)
     c = functools.partial(to_c, name=name, names=deployed.names)
     write = {"c": c, "onnx": to_onnx, "stablehlo": to_stablehlo}[format]
     content = write(deployed.function, *deployed.examples, outputs=deployed.outputs)

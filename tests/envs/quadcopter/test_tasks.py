@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.canvas import Canvas
+from jaxrl.canvas import BLUE, Canvas
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.quadcopter import dynamics, models, rotations
 from jaxrl.envs.quadcopter.control import actions, controllers
@@ -431,9 +431,25 @@ def test_a_picture_tells_time_place_and_scale(monkeypatch):
     drone = at_rest(params.model, (0.25, -0.5, 1.0))
     state = start(env, params)[1].replace(time=jnp.int32(7), drone=drone)
     picture = env.render(state, params)
-    assert told == ["0.2 m", "t = 0.14 s   at (0.25, -0.50, 1.00) m"]
-    bar = np.all(picture[-50:, :120] < 80, -1).any(0)
-    assert bar.sum() == pytest.approx(0.2 * 480 / 1.6, abs=3), "a 480th of the span is a pixel"
+    assert told == ["0.5 m", *"xyz", "t = 0.14 s   at (0.25, -0.50, 1.00) m"]
+    bar = np.all(picture[-50:, :115] < 80, -1).any(0)
+    span = env.scene(state, params).span
+    assert bar.sum() == pytest.approx(0.5 * 480 / span, abs=3), "a 480th of the span is a pixel"
+
+
+def test_a_film_shows_the_path_so_far_in_the_arena():
+    env = Hover(noise=False)
+    params = env.default_params
+    state = start(env, params)[1]
+    drones = [at_rest(params.model, (x, 0.3 - x, 0.4)) for x in (-0.4, 0.0, 0.3)]
+    states = jax.tree.map(lambda *x: jnp.stack(x), *[state.replace(drone=drone) for drone in drones])
+    frames = env.render_episode(jax.device_get(states), params)
+    blue = [np.all(np.abs(frame.astype(int) - BLUE) < 60, -1) for frame in frames]
+    assert not blue[0].any() and 0 < blue[1].sum() < blue[2].sum()
+    scene = env.scene(state, params)
+    half = [np.ptp([scene.project(corner)[i] for corner in np.ndindex(2, 2, 2)]) * 2 * 0.6 for i in (0, 1)]
+    assert half[0] < scene.span and half[1] < scene.span * 400 / 480, "all of the arena is seen"
+    np.testing.assert_array_equal(env.render(jax.tree.map(lambda x: x[0], states), params), frames[0])
 
 
 # ---- each task

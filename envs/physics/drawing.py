@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.canvas import BLUE, GREY, INK, ORANGE, PALE, Canvas
@@ -49,8 +51,10 @@ def draw_model(compiled: Any, plan: Any, qpos: np.ndarray, model: Any) -> np.nda
     """A planar model in the state `qpos`: capsules and spheres, of those that run what is about them."""
     from . import planar
 
-    numbers = {name: np.asarray(x, np.float64) for name, x in model.items()}
-    at = planar.frames(plan, numbers, [float(x) for x in np.asarray(qpos, np.float64)])
+    numbers = {name: np.asarray(x) for name, x in model.items()}
+    at = jax.tree.map(float, planar.frames(plan, model, list(jnp.asarray(qpos))))
+    import mujoco
+
     shapes = []
     for geom in range(compiled.ngeom):
         links = [n for n, link in enumerate(plan.links) if link.body == compiled.geom_bodyid[geom]]
@@ -59,8 +63,6 @@ def draw_model(compiled: Any, plan: Any, qpos: np.ndarray, model: Any) -> np.nda
         link = links[0]
         middle = numbers["geom_pos"][geom][list(plan.axes)]
         turn = np.zeros(9)
-        import mujoco
-
         mujoco.mju_quat2Mat(turn, compiled.geom_quat[geom])
         way = turn.reshape(3, 3)[list(plan.axes), 2]
         half = numbers["geom_size"][geom, 1] if compiled.geom_type[geom] == mujoco.mjtGeom.mjGEOM_CAPSULE else 0.0

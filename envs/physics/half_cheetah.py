@@ -5,7 +5,8 @@
 | height, pitch and the six joints' angles | m, rad |
 | rates of these and of x, x's first | m/s, rad/s |
 
-Action: torques of thigh, shin and foot, back and front, in units of 120, 90, 60, 120, 60 and 30 N m, in [-1, 1]. Steps of 0.05 s. Reward:
+Action: torques of thigh, shin and foot, back and front, in units of 120, 90, 60, 120, 60 and 30 N m, in [-1, 1].
+Steps of 0.05 s. Reward:
 
     speed - 0.1 sum(action^2)
 
@@ -36,9 +37,7 @@ class Params:
     reset_noise: jax.Array = 0.1
 
 
-def reward_terms(
-    speed: Float[Array, ""], action: Float[Array, "6"], params: Params
-) -> dict[str, Float[Array, ""]]:
+def reward_terms(speed: Float[Array, ""], action: Float[Array, "6"], params: Params) -> dict[str, Float[Array, ""]]:
     """What the reward is the sum of."""
     return {
         "reward/forward": params.forward * speed,
@@ -55,13 +54,26 @@ class HalfCheetah(ModelTask):
     observation_names = (
         "z [m]",
         "pitch [rad]",
-        *(f"{name} [rad]" for name in ("back thigh", "back shin", "back foot", "front thigh", "front shin", "front foot")),
+        *(
+            f"{name} [rad]"
+            for name in ("back thigh", "back shin", "back foot", "front thigh", "front shin", "front foot")
+        ),
         "x_dot [m/s]",
         "z_dot [m/s]",
         "pitch_dot [rad/s]",
-        *(f"{name}_dot [rad/s]" for name in ("back thigh", "back shin", "back foot", "front thigh", "front shin", "front foot")),
+        *(
+            f"{name}_dot [rad/s]"
+            for name in ("back thigh", "back shin", "back foot", "front thigh", "front shin", "front foot")
+        ),
     )
-    action_names = tuple(f"{name} [{gear} N m]" for name, gear in zip(("back thigh", "back shin", "back foot", "front thigh", "front shin", "front foot"), (120, 90, 60, 120, 60, 30), strict=True))
+    action_names = tuple(
+        f"{name} [{gear} N m]"
+        for name, gear in zip(
+            ("back thigh", "back shin", "back foot", "front thigh", "front shin", "front foot"),
+            (120, 90, 60, 120, 60, 30),
+            strict=True,
+        )
+    )
 
     def initial(self, key: Key[Array, ""], params: Params) -> State:
         rest, keys = params.model["qpos0"], jax.random.split(key)

@@ -90,7 +90,9 @@ class Hopper(ModelTask):
         safe = healthy(state, params)
         terms = reward_terms(speed, action, safe, params)
         reward: Any = sum(terms.values())
-        return Transition(state, reward, ~safe, jnp.bool_(False), {"x [m]": moved.qpos[0], "x_dot [m/s]": speed, **terms})
+        return Transition(
+            state, reward, ~safe, jnp.bool_(False), {"x [m]": moved.qpos[0], "x_dot [m/s]": speed, **terms}
+        )
 
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "11"]:
         return jnp.concatenate([state.qpos[1:], jnp.clip(state.qvel, -10, 10)])

@@ -11,12 +11,11 @@ Action: force on the cart in units of 500 N, in [-1, 1]. Steps of 0.05 s. Reward
 
     10 while the tip is above 1 m - 0.01 x^2 - (z - 2)^2 - 0.001 v1^2 - 0.005 v2^2
 
-with the tip's place (x, z) and the joints' rates. The end where it is not above 1 m. Starts: coordinates uniform in +-0.1,
-rates normal of 0.1. Time limit 1,000 steps.
+with the tip's place (x, z) and the joints' rates. The end where it is not above 1 m. Starts: coordinates uniform in
++-0.1, rates normal of 0.1. Time limit 1,000 steps.
 
-As in Gymnasium the tip and the rail's force are those of MuJoCo's last evaluation of forces, a part of a Runge-Kutta step
-before the state.
-"""
+As in Gymnasium the tip and the rail's force are those of MuJoCo's last evaluation of forces, a part of a Runge-Kutta
+step before the state."""
 
 from __future__ import annotations
 

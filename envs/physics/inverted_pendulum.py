@@ -5,9 +5,8 @@
 | cart's position; pole's angle | m, rad |
 | their rates | m/s, rad/s |
 
-Action: force on the cart in units of 100 N, in [-3, 3]. Steps of 0.04 s. Reward 1 a step; the end where |angle| > 0.2, without
-reward. Starts: every coordinate and rate uniform in +-0.01. Time limit 1,000 steps.
-"""
+Action: force on the cart in units of 100 N, in [-3, 3]. Steps of 0.04 s. Reward 1 a step; the end where |angle| >
+0.2, without reward. Starts: every coordinate and rate uniform in +-0.01. Time limit 1,000 steps."""
 
 from __future__ import annotations
 

@@ -1,23 +1,24 @@
 """Bodies in a plane, as MuJoCo computes them: plain equations written out from its compiled model.
 
-MuJoCo's engine for accelerators, MJX, works on arrays of bodies in space. Where every joint turns about one direction or
-slides across it, a body has three numbers in place of six and a tree of a few bodies is some hundred operations, which
-`step` writes out for the model at hand: elementwise in a batch, without factorisations from a library, gathers or loops
-over contacts. The equations are MuJoCo's (Todorov 2014, "Convex and analytically-invertible dynamics with contacts and
-constraints"; its documentation, chapter Computation): generalised coordinates, armature, springs and dampers of joints,
-motors, limits of joints as soft constraints, soft contacts with a pyramid of friction; semi-implicit Euler with implicit
-damping, or Runge-Kutta of order 4.
+MuJoCo's engine for accelerators, MJX, works on arrays of bodies in space. Where every joint turns about one direction
+or slides across it, a body has three numbers in place of six and a tree of a few bodies is some hundred operations,
+which `step` writes out for the model at hand: elementwise in a batch, without factorisations from a library, gathers
+or loops over contacts. The equations are MuJoCo's (Todorov 2014, "Convex and analytically-invertible dynamics with
+contacts and constraints"; its documentation, chapter Computation): generalised coordinates, armature, springs and
+dampers of joints, motors, limits of joints as soft constraints, soft contacts with a pyramid of friction; semi-
+implicit Euler with implicit damping, or Runge-Kutta of order 4.
 
 A `Plan` holds what of a model is structure, and is static; its numbers are a dict of leaves under MuJoCo's names
-(`body_mass`, `geom_friction`, `actuator_gear`, ...), so that they can be varied, batched and differentiated. Like MuJoCo
-itself after a write into its model, nothing that was derived from a number at compile time (`body_invweight0`) follows.
+(`body_mass`, `geom_friction`, `actuator_gear`, ...), so that they can be varied, batched and differentiated. Like
+MuJoCo itself after a write into its model, nothing that was derived from a number at compile time (`body_invweight0`)
+follows.
 
 The acceleration minimises Gauss's convex function
 
     1/2 (a - a_smooth)' M (a - a_smooth) + 1/2 sum_i D_i min(J_i a - r_i, 0)^2
 
-over rows of contacts and limits, by Newton steps with one secant each. Ordered by the tree, M and the Hessian fill nothing
-in when eliminated from the leaves (Featherstone 2008, chapter 6).
+over rows of contacts and limits, by Newton steps with one secant each. Ordered by the tree, M and the Hessian fill
+nothing in when eliminated from the leaves (Featherstone 2008, chapter 6).
 
 Vectors of the plane are pairs; motions are triples (turning, moving along the first axis, along the second) about the
 origin of the tree's first body, so that a walker far from the world's origin loses no digits.
@@ -40,13 +41,13 @@ Pair = tuple[Scalar, Scalar]
 Triple = tuple[Scalar, Scalar, Scalar]
 Vector = list[Scalar]  # of the degrees of freedom
 Matrix = dict[tuple[int, int], Scalar]  # symmetric: of (i, j), j <= i, where j is above i in the tree
-Numbers = dict[str, Array]
+Numbers = dict[str, Any]  # of arrays
 
 # ---- sums and products that leave out what is known to be zero or one
 
 
 def _known(x: Scalar, value: float) -> bool:
-    return isinstance(x, float) and x == value
+    return type(x) is float and x == value
 
 
 def mul(a: Scalar, b: Scalar) -> Scalar:
@@ -112,7 +113,7 @@ class Joint(NamedTuple):
     axis: Any  # of a hinge its sign; of a slide its direction in the body
     hinge: bool
     limited: bool
-    solref: tuple[float, float]
+    solref: tuple[float, ...]
     solimp: tuple[float, ...]
     margin: float
 
@@ -126,7 +127,7 @@ class Link(NamedTuple):
     angle: float  # against its parent, at rest
     joints: tuple[Joint, ...]
     path: tuple[int, ...]  # all degrees of freedom that move it, from the root
-    shares: tuple[float, float, float]  # of the principal moments in the one about the plane's normal
+    shares: tuple[float, ...]  # of the principal moments in the one about the plane's normal
 
 
 class Round(NamedTuple):
@@ -143,7 +144,7 @@ class Touch(NamedTuple):
     first: Round | int  # of the ground: its geom
     second: Round
     frictional: bool
-    solref: tuple[float, float]
+    solref: tuple[float, ...]
     solimp: tuple[float, ...]
     margin: float
 
@@ -171,8 +172,8 @@ class Plan:
 
 
 LEAVES = (
-    "body_pos body_ipos body_mass body_inertia body_invweight0 jnt_pos jnt_stiffness jnt_range qpos0 qpos_spring dof_armature "
-    "dof_damping dof_invweight0 geom_pos geom_size geom_friction actuator_gear actuator_ctrlrange"
+    "body_pos body_ipos body_mass body_inertia body_invweight0 jnt_pos jnt_stiffness jnt_range qpos0 qpos_spring "
+    "dof_armature dof_damping dof_invweight0 geom_pos geom_size geom_friction actuator_gear actuator_ctrlrange"
 ).split()
 """Names of the numbers, which are MuJoCo's; beside them `gravity` and `timestep`."""
 
@@ -271,11 +272,17 @@ def plan(model: Any) -> Plan:
     touches = []
     for a in range(model.ngeom):
         for b in range(a + 1, model.ngeom):
-            collide = model.geom_contype[a] & model.geom_conaffinity[b] or model.geom_contype[b] & model.geom_conaffinity[a]
+            collide = (
+                model.geom_contype[a] & model.geom_conaffinity[b] or model.geom_contype[b] & model.geom_conaffinity[a]
+            )
             bodies = [int(model.geom_bodyid[x]) for x in (a, b)]
             welds = [int(model.body_weldid[x]) for x in bodies]
             above = [int(model.body_weldid[model.body_parentid[x]]) for x in welds]
-            if not collide or welds[0] == welds[1] or (0 not in welds and (above[0] == welds[1] or above[1] == welds[0])):
+            if (
+                not collide
+                or welds[0] == welds[1]
+                or (0 not in welds and (above[0] == welds[1] or above[1] == welds[0]))
+            ):
                 continue
             first, second = (a, b) if model.geom_type[a] <= model.geom_type[b] else (b, a)
             if model.geom_type[first] == ground:
@@ -387,7 +394,12 @@ def frames(plan: Plan, model: Numbers, q: Vector) -> Frames:
     for link in plan.links:
         rest = at("body_pos", link.body)
         if link.parent < 0:
-            angle, turn, place, origin = link.angle, (np.sin(link.angle).item(), np.cos(link.angle).item()), (0.0, 0.0), rest
+            angle, turn, place, origin = (
+                link.angle,
+                (np.sin(link.angle).item(), np.cos(link.angle).item()),
+                (0.0, 0.0),
+                rest,
+            )
         else:
             angle, turn = add(angles[link.parent], link.angle), turns[link.parent]
             place, origin = plus(places[link.parent], turned(turn, rest)), origins[link.parent]
@@ -521,7 +533,7 @@ class Limit(NamedTuple):
 
 
 def softness(
-    plan: Plan, solref: tuple[float, float], solimp: tuple[float, ...], distance: Scalar, margin: float, scale: Scalar
+    plan: Plan, solref: tuple[float, ...], solimp: tuple[float, ...], distance: Scalar, margin: float, scale: Scalar
 ) -> tuple[Scalar, Scalar, float]:
     """D of a constraint so far from acting, 0 where it does not; the acceleration that springs back; its damping."""
     low, high, width, middle, power = solimp
@@ -610,7 +622,8 @@ def contacts(plan: Plan, model: Numbers, at: Frames, rates: Vector) -> list[Cont
         for sign, link in links:
             invweight = add(invweight, model["body_invweight0"][link.body, 0])
             for dof in link.path:
-                moves = velocity(at.motions[dof], place)
+                motion: Any = at.motions[dof]
+                moves = velocity(motion, place)
                 press[dof] = add(press.get(dof, 0.0), mul(sign, dot(normal, moves)))
                 if touch.frictional:
                     slip[dof] = add(slip.get(dof, 0.0), mul(sign, mul(friction, dot(along, moves))))
@@ -674,7 +687,8 @@ def newton(plan: Plan, problem: Problem, a: Vector) -> Vector:
     rows = _rows(problem, a)
     residuals = settle([tuple(x - t for x, t in zip(*both, strict=True)) for both in zip(rows, targets, strict=True)])
     acting = [
-        tuple(jnp.where(r < 0, w, 0.0) for r, w in zip(*both, strict=True)) for both in zip(residuals, weights, strict=True)
+        tuple(jnp.where(r < 0, w, 0.0) for r, w in zip(*both, strict=True))
+        for both in zip(residuals, weights, strict=True)
     ]
     pulls = [tuple(x * r for x, r in zip(*both, strict=True)) for both in zip(acting, residuals, strict=True)]
     acting, pulls = settle((acting, pulls))
@@ -780,7 +794,9 @@ def substep(plan: Plan, model: Numbers, motion: Motion, torques: Vector, iterati
 
     moved, changed = jax.tree.map(average, (slopes, found))
     first = [x[0] for x in found]
-    return Motion(shifted(q, moved, dt), shifted(rates, changed, dt), first, *([x[-1] for x in y] for y in (seen, held)))
+    return Motion(
+        shifted(q, moved, dt), shifted(rates, changed, dt), first, *([x[-1] for x in y] for y in (seen, held))
+    )
 
 
 class Moved(NamedTuple):

@@ -7,9 +7,9 @@
 | the joints' rates | rad/s |
 | from the target to the tip | m |
 
-Action: torques of both joints in units of 200 N m, in [-1, 1] (joints have a damping of 1 N m s and an armature of
-1 kg m^2). Steps of 0.02 s. Reward: less the distance from tip to target, less the square of the action. No end of its own.
-Starts: angles uniform in +-0.1, rates in +-0.005, the target uniform in a disc of 0.2 m. Time limit 50 steps.
+Action: torques of both joints in units of 200 N m, in [-1, 1] (joints have a damping of 1 N m s and an armature of 1
+kg m^2). Steps of 0.02 s. Reward: less the distance from tip to target, less the square of the action. No end of its
+own. Starts: angles uniform in +-0.1, rates in +-0.005, the target uniform in a disc of 0.2 m. Time limit 50 steps.
 
 As in Gymnasium tip and target are those of MuJoCo's last evaluation of forces, a part of a Runge-Kutta step before the
 state. `classic/reacher.py` is another task.

@@ -1,8 +1,8 @@
 """What the tasks on MuJoCo models share: the model of a file, its numbers as leaves, two engines, a picture.
 
-`engine="planar"` writes the model's equations out (`planar.py`); `engine="mjx"` is MuJoCo's own for accelerators, for which
-the same leaves are put into its model. Both start each step from `qpos` and `qvel` alone, `qacc` being a first guess.
-"""
+`engine="planar"` writes the model's equations out (`planar.py`); `engine="mjx"` is MuJoCo's own for accelerators, for
+which the same leaves are put into its model. Both start each step from `qpos` and `qvel` alone, `qacc` being a first
+guess."""
 
 from __future__ import annotations
 

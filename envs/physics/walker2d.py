@@ -74,7 +74,9 @@ class Walker2d(ModelTask):
         "pitch_dot [rad/s]",
         *(f"{name}_dot [rad/s]" for name in ("thigh", "leg", "foot", "left thigh", "left leg", "left foot")),
     )
-    action_names = tuple(f"{name} [100 N m]" for name in ("thigh", "leg", "foot", "left thigh", "left leg", "left foot"))
+    action_names = tuple(
+        f"{name} [100 N m]" for name in ("thigh", "leg", "foot", "left thigh", "left leg", "left foot")
+    )
 
     def initial(self, key: Key[Array, ""], params: Params) -> State:
         rest, keys = params.model["qpos0"], jax.random.split(key)
@@ -89,7 +91,9 @@ class Walker2d(ModelTask):
         safe = healthy(state, params)
         terms = reward_terms(speed, action, safe, params)
         reward: Any = sum(terms.values())
-        return Transition(state, reward, ~safe, jnp.bool_(False), {"x [m]": moved.qpos[0], "x_dot [m/s]": speed, **terms})
+        return Transition(
+            state, reward, ~safe, jnp.bool_(False), {"x [m]": moved.qpos[0], "x_dot [m/s]": speed, **terms}
+        )
 
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "17"]:
         return jnp.concatenate([state.qpos[1:], jnp.clip(state.qvel, -10, 10)])

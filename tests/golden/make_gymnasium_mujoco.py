@@ -1,4 +1,4 @@
-"""Write `gymnasium_mujoco.npz`: steps of Gymnasium's MuJoCo tasks, and the numbers of their models, for tests without them.
+"""Write `gymnasium_mujoco.npz`: steps of Gymnasium's MuJoCo tasks and the numbers of their models, for tests.
 
     pip install "gymnasium[mujoco]"; python tests/golden/make_gymnasium_mujoco.py
 
@@ -6,8 +6,8 @@ For each id, arrays `<id>/<name>` of STEPS steps, time-major:
 - `qpos`, `qvel`, `qacc` before the step (the last MuJoCo's warm start), `action`;
 - `next_qpos`, `next_qvel`, `obs`, `reward`, `terminated` after it;
 - `constrained`: whether joints' limits or contacts acted at its end.
-Actions are uniform; every fiftieth step starts with normal noise on the rates, so that limits and falls are met, and an end
-restarts. The solver runs until it has converged. `<id>/model/<field>` are the numbers of the compiled model.
+Actions are uniform; every fiftieth step starts with normal noise on the rates, so that limits and falls are met, and an
+end restarts. The solver runs until it has converged. `<id>/model/<field>` are the numbers of the compiled model.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ IDS = (
     "Walker2d-v5",
 )
 FIELDS = (
-    "body_mass body_inertia body_ipos body_pos body_invweight0 jnt_range jnt_stiffness jnt_margin jnt_solref jnt_solimp qpos0 "
-    "dof_armature dof_damping dof_invweight0 actuator_gear actuator_ctrlrange"
+    "body_mass body_inertia body_ipos body_pos body_invweight0 jnt_range jnt_stiffness jnt_margin jnt_solref "
+    "jnt_solimp qpos0 dof_armature dof_damping dof_invweight0 actuator_gear actuator_ctrlrange"
 ).split()
 
 

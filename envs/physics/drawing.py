@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.canvas import BLUE, GREY, INK, ORANGE, PALE, Canvas
@@ -42,4 +44,49 @@ def draw_walker(state: Any) -> np.ndarray:
     leg(1, ORANGE)
     for x in np.arange(np.ceil(low / 5) * 5, high, 5):
         canvas.text((x, -0.3), f"{x:.0f} m", INK, 11)
+    return canvas.image()
+
+
+def draw_model(compiled: Any, plan: Any, qpos: np.ndarray, model: Any) -> np.ndarray:
+    """A planar model in the state `qpos`: capsules and spheres, of those that run what is about them."""
+    from . import planar
+
+    numbers = {name: np.asarray(x) for name, x in model.items()}
+    at = jax.tree.map(float, planar.frames(plan, model, list(jnp.asarray(qpos))))
+    import mujoco
+
+    shapes = []
+    for geom in range(compiled.ngeom):
+        links = [n for n, link in enumerate(plan.links) if link.body == compiled.geom_bodyid[geom]]
+        if not links:
+            continue
+        link = links[0]
+        middle = numbers["geom_pos"][geom][list(plan.axes)]
+        turn = np.zeros(9)
+        mujoco.mju_quat2Mat(turn, compiled.geom_quat[geom])
+        way = turn.reshape(3, 3)[list(plan.axes), 2]
+        half = numbers["geom_size"][geom, 1] if compiled.geom_type[geom] == mujoco.mjtGeom.mjGEOM_CAPSULE else 0.0
+        origin = planar.plus(at.origins[link], at.places[link])
+        ends = [planar.plus(origin, planar.turned(at.turns[link], tuple(middle + s * half * way))) for s in (1, -1)]
+        shapes.append((ends, float(numbers["geom_size"][geom, 0]), link))
+    level = plan.axes == (0, 1)
+    runs = bool(plan.touches)
+    center = (float(at.origins[0][0]), 0.9) if runs else (0.0, 0.0 if level else 0.3)
+    span = 5.0 if runs else (0.6 if level else 3.2)
+    canvas = Canvas(600, 360, span, center)
+    if runs:
+        low, high = center[0] - span / 2, center[0] + span / 2
+        canvas.rectangle((low, 0.0), (high, -2.0), PALE)
+        canvas.line([(low, 0.0), (high, 0.0)], 0.02, GREY)
+        for x in np.arange(np.ceil(low), high):
+            canvas.line([(x, 0.0), (x, -0.06)], 0.015, GREY)
+            canvas.text((x, -0.15), f"{x:.0f} m", INK, 11)
+    elif not level:
+        canvas.line([(-1.0, 0.0), (1.0, 0.0)], 0.02, GREY)
+    shown = len(plan.links)
+    for ends, radius, link in shapes:
+        color = ORANGE if "left" in compiled.body(plan.links[link].body).name or link == shown - 1 else BLUE
+        canvas.line([(float(x), float(z)) for x, z in ends], 2 * radius, color)
+        for x, z in ends:
+            canvas.circle((float(x), float(z)), radius, color)
     return canvas.image()

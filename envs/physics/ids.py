@@ -7,6 +7,12 @@ from jaxrl.registry import Entry, entries
 ENVIRONMENTS: dict[str, Entry] = entries(
     __package__,
     {
+        "HalfCheetah-v5": ("half_cheetah:HalfCheetah", {}),
+        "Hopper-v5": ("hopper:Hopper", {}),
+        "InvertedDoublePendulum-v5": ("inverted_double_pendulum:InvertedDoublePendulum", {}),
+        "InvertedPendulum-v5": ("inverted_pendulum:InvertedPendulum", {}),
+        "Reacher-v5": ("reacher:Reacher", {}),
         "StumpWalker-v0": ("stump_walker:StumpWalker", {}),
+        "Walker2d-v5": ("walker2d:Walker2d", {}),
     },
 )

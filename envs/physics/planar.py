@@ -1,0 +1,843 @@
+"""Bodies in a plane, as MuJoCo computes them: plain equations written out from its compiled model.
+
+MuJoCo's engine for accelerators, MJX, works on arrays of bodies in space. Where every joint turns about one direction
+or slides across it, a body has three numbers in place of six and a tree of a few bodies is some hundred operations,
+which `step` writes out for the model at hand: elementwise in a batch, without factorisations from a library, gathers
+or loops over contacts. The equations are MuJoCo's (Todorov 2014, "Convex and analytically-invertible dynamics with
+contacts and constraints"; its documentation, chapter Computation): generalised coordinates, armature, springs and
+dampers of joints, motors, limits of joints as soft constraints, soft contacts with a pyramid of friction; semi-
+implicit Euler with implicit damping, or Runge-Kutta of order 4.
+
+A `Plan` holds what of a model is structure, and is static; its numbers are a dict of leaves under MuJoCo's names
+(`body_mass`, `geom_friction`, `actuator_gear`, ...), so that they can be varied, batched and differentiated. Like
+MuJoCo itself after a write into its model, nothing that was derived from a number at compile time (`body_invweight0`)
+follows.
+
+The acceleration minimises Gauss's convex function
+
+    1/2 (a - a_smooth)' M (a - a_smooth) + 1/2 sum_i D_i min(J_i a - r_i, 0)^2
+
+over rows of contacts and limits, by Newton steps with one secant each. Ordered by the tree, M and the Hessian fill
+nothing in when eliminated from the leaves (Featherstone 2008, chapter 6).
+
+Vectors of the plane are pairs; motions are triples (turning, moving along the first axis, along the second) about the
+origin of the tree's first body, so that a walker far from the world's origin loses no digits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxrl.math import fence, sincos
+
+Scalar = Any  # an array of one number, or a Python number that is known as the program is written
+Pair = tuple[Scalar, Scalar]
+Triple = tuple[Scalar, Scalar, Scalar]
+Vector = list[Scalar]  # of the degrees of freedom
+Matrix = dict[tuple[int, int], Scalar]  # symmetric: of (i, j), j <= i, where j is above i in the tree
+Numbers = dict[str, Any]  # of arrays
+
+# ---- sums and products that leave out what is known to be zero or one
+
+
+def _known(x: Scalar, value: float) -> bool:
+    return type(x) is float and x == value
+
+
+def mul(a: Scalar, b: Scalar) -> Scalar:
+    if _known(a, 0.0) or _known(b, 0.0):
+        return 0.0
+    if _known(a, 1.0) or _known(b, 1.0):
+        return b if _known(a, 1.0) else a
+    if _known(a, -1.0) or _known(b, -1.0):
+        return -(b if _known(a, -1.0) else a)
+    return a * b
+
+
+def add(*terms: Scalar) -> Scalar:
+    terms = tuple(x for x in terms if not _known(x, 0.0))
+    return sum(terms[1:], terms[0]) if terms else 0.0
+
+
+def sub(a: Scalar, b: Scalar) -> Scalar:
+    if _known(b, 0.0):
+        return a
+    return -b if _known(a, 0.0) else a - b
+
+
+def dot(a: Any, b: Any) -> Scalar:
+    return add(*(mul(x, y) for x, y in zip(a, b, strict=True)))
+
+
+def plus(a: Pair, b: Pair) -> Pair:
+    return add(a[0], b[0]), add(a[1], b[1])
+
+
+def minus(a: Pair, b: Pair) -> Pair:
+    return sub(a[0], b[0]), sub(a[1], b[1])
+
+
+def times(x: Scalar, a: Pair) -> Pair:
+    return mul(x, a[0]), mul(x, a[1])
+
+
+def left(a: Pair) -> Pair:
+    """A quarter turn from the first axis towards the second: what a turning of 1 does to an arm."""
+    return mul(-1.0, a[1]), a[0]
+
+
+def turned(turn: Pair, a: Pair) -> Pair:
+    """`a` turned by an angle of which `turn` is sine and cosine."""
+    return sub(mul(turn[1], a[0]), mul(turn[0], a[1])), add(mul(turn[0], a[0]), mul(turn[1], a[1]))
+
+
+def settle(tree: Any) -> Any:
+    """`fence` for what is computed; Python numbers stay known."""
+    leaves, structure = jax.tree.flatten(tree)
+    kept = iter(fence([x for x in leaves if isinstance(x, jax.Array)]))
+    return jax.tree.unflatten(structure, [next(kept) if isinstance(x, jax.Array) else x for x in leaves])
+
+
+# ---- the plan of a model
+
+
+class Joint(NamedTuple):
+    dof: int
+    body: int
+    axis: Any  # of a hinge its sign; of a slide its direction in the body
+    hinge: bool
+    limited: bool
+    solref: tuple[float, ...]
+    solimp: tuple[float, ...]
+    margin: float
+
+
+class Link(NamedTuple):
+    """A body that moves, or that is welded to one."""
+
+    body: int
+    parent: int  # a link; -1: the world
+    tree: int  # the first link of its tree
+    angle: float  # against its parent, at rest
+    joints: tuple[Joint, ...]
+    path: tuple[int, ...]  # all degrees of freedom that move it, from the root
+    shares: tuple[float, ...]  # of the principal moments in the one about the plane's normal
+
+
+class Round(NamedTuple):
+    """A capsule or a sphere (without direction)."""
+
+    geom: int
+    link: int
+    direction: tuple[float, float] | None
+
+
+class Touch(NamedTuple):
+    """Two geoms that may collide; the first is a plane or on the way there: None is the ground."""
+
+    first: Round | int  # of the ground: its geom
+    second: Round
+    frictional: bool
+    solref: tuple[float, ...]
+    solimp: tuple[float, ...]
+    margin: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What of a model is structure. Made by `plan`."""
+
+    axes: tuple[int, int]  # of the world, that span the plane
+    links: tuple[Link, ...]
+    touches: tuple[Touch, ...]
+    motors: tuple[tuple[int, bool], ...]  # degree of freedom of each actuator, and whether its control is limited
+    integrator: str  # "Euler" or "RK4"
+    num_dofs: int
+    least_time: float  # of a constraint: two steps
+
+    @property
+    def parents(self) -> tuple[tuple[int, ...], ...]:
+        """Of every degree of freedom, those above it and itself."""
+        above: dict[int, tuple[int, ...]] = {}
+        for link in self.links:
+            for i, dof in enumerate(link.path):
+                above[dof] = link.path[: i + 1]
+        return tuple(above[i] for i in range(self.num_dofs))
+
+
+LEAVES = (
+    "body_pos body_ipos body_mass body_inertia body_invweight0 jnt_pos jnt_stiffness jnt_range qpos0 qpos_spring "
+    "dof_armature dof_damping dof_invweight0 geom_pos geom_size geom_friction actuator_gear actuator_ctrlrange"
+).split()
+"""Names of the numbers, which are MuJoCo's; beside them `gravity` and `timestep`."""
+
+
+def numbers(model: Any, dtype: Any = np.float32) -> dict[str, np.ndarray]:
+    """The leaves of a compiled `mujoco.MjModel`."""
+    out = {name: np.asarray(getattr(model, name), dtype) for name in LEAVES}
+    return {**out, "gravity": np.asarray(model.opt.gravity, dtype), "timestep": np.asarray(model.opt.timestep, dtype)}
+
+
+def plan(model: Any) -> Plan:
+    """The structure of a compiled `mujoco.MjModel` whose bodies move in one of the planes x-z and x-y.
+
+    Raises ValueError, naming the element, for what is not planar or not written here: other joints than hinges and
+    slides, contacts of other geoms than capsules and spheres (with each other and horizontal grounds), torsional and
+    rolling friction, tendons, equalities, friction of joints, actuators other than motors at joints, fluids.
+    """
+    import mujoco
+
+    def name(kind: str, i: int) -> str:
+        found = getattr(model, kind)(i).name
+        return f"{kind} {found!r}" if found else f"{kind} {i}"
+
+    def refuse(what: str) -> ValueError:
+        return ValueError(f"{what}, which planar equations are not written for; MJX may run it: engine='mjx'.")
+
+    def matrix(quat: Any) -> np.ndarray:
+        out = np.zeros(9)
+        mujoco.mju_quat2Mat(out, quat)
+        return out.reshape(3, 3)
+
+    for count, what in ((model.neq, "equalities"), (model.ntendon, "tendons")):
+        if count:
+            raise refuse(f"The model has {what}")
+    if model.opt.density or model.opt.viscosity or np.any(model.opt.wind):
+        raise refuse("The model is in a fluid")
+    if np.any(model.dof_frictionloss):
+        raise refuse("The model's joints have friction")
+    if model.opt.cone != mujoco.mjtCone.mjCONE_PYRAMIDAL:
+        raise refuse("The model's cone of friction is elliptic")
+    kinds = {int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)}
+    hinges = [i for i in range(model.njnt) if model.jnt_type[i] == mujoco.mjtJoint.mjJNT_HINGE]
+    for i in range(model.njnt):
+        if int(model.jnt_type[i]) not in kinds:
+            raise refuse(f"{name('joint', i)} is a ball or free")
+    normal_axis = int(np.argmax(np.abs(model.jnt_axis[hinges[0]]))) if hinges else 1
+    if normal_axis == 0:
+        raise refuse(f"{name('joint', hinges[0])} turns about x")
+    # Turning from the first axis to the second is about -y in the plane x-z and about z in x-y.
+    axes, normal = ((0, 2), np.array([0.0, -1.0, 0.0])) if normal_axis == 1 else ((0, 1), np.array([0.0, 0.0, 1.0]))
+
+    def flat(vector: Any, what: str) -> tuple[float, float]:
+        if abs(vector @ normal) > 1e-9:
+            raise refuse(f"{what} leaves the plane")
+        return float(vector[axes[0]]), float(vector[axes[1]])
+
+    links: list[Link] = []
+    of_body: dict[int, int] = {}
+    for body in range(1, model.nbody):
+        start, count = int(model.body_jntadr[body]), int(model.body_jntnum[body])
+        parent = of_body.get(int(model.body_parentid[body]), -1)
+        if parent < 0 and count == 0:
+            continue  # welded to the world
+        turn = matrix(model.body_quat[body])
+        if np.abs(turn @ normal - normal).max() > 1e-9:
+            raise refuse(f"{name('body', body)} is turned out of the plane")
+        angle = float(np.arctan2(turn[axes[1], axes[0]], turn[axes[0], axes[0]]))
+        joints = []
+        for i in range(start, start + count):
+            hinge = i in hinges
+            axis = model.jnt_axis[i]
+            if hinge and abs(abs(axis @ normal) - 1) > 1e-9:
+                raise refuse(f"{name('joint', i)} turns out of the plane")
+            of = float(np.sign(axis @ normal)) if hinge else flat(axis, name("joint", i))
+            constraint = tuple(map(float, model.jnt_solref[i])), tuple(map(float, model.jnt_solimp[i]))
+            limited = bool(model.jnt_limited[i])
+            joints.append(
+                Joint(int(model.jnt_dofadr[i]), body, of, hinge, limited, *constraint, float(model.jnt_margin[i]))
+            )
+        path = (links[parent].path if parent >= 0 else ()) + tuple(joint.dof for joint in joints)
+        shares = tuple(float(x) for x in (normal @ matrix(model.body_iquat[body])) ** 2)
+        of_body[body] = len(links)
+        tree = links[parent].tree if parent >= 0 else len(links)
+        links.append(Link(body, parent, tree, angle, tuple(joints), path, shares))
+
+    sphere, capsule, ground = (int(getattr(mujoco.mjtGeom, f"mjGEOM_{x}")) for x in ("SPHERE", "CAPSULE", "PLANE"))
+
+    def round_of(geom: int) -> Round:
+        kind, body = int(model.geom_type[geom]), int(model.geom_bodyid[geom])
+        if kind not in (sphere, capsule) or body not in of_body:
+            raise refuse(f"{name('geom', geom)} may be touched and is no capsule or sphere of a moving body")
+        if kind == sphere:
+            return Round(geom, of_body[body], None)
+        return Round(geom, of_body[body], flat(matrix(model.geom_quat[geom])[:, 2], name("geom", geom)))
+
+    touches = []
+    for a in range(model.ngeom):
+        for b in range(a + 1, model.ngeom):
+            collide = (
+                model.geom_contype[a] & model.geom_conaffinity[b] or model.geom_contype[b] & model.geom_conaffinity[a]
+            )
+            bodies = [int(model.geom_bodyid[x]) for x in (a, b)]
+            welds = [int(model.body_weldid[x]) for x in bodies]
+            above = [int(model.body_weldid[model.body_parentid[x]]) for x in welds]
+            if (
+                not collide
+                or welds[0] == welds[1]
+                or (0 not in welds and (above[0] == welds[1] or above[1] == welds[0]))
+            ):
+                continue
+            first, second = (a, b) if model.geom_type[a] <= model.geom_type[b] else (b, a)
+            if model.geom_type[first] == ground:
+                up = matrix(model.geom_quat[first])[:, 2]
+                if int(model.geom_bodyid[first]) or abs(up[axes[1]] - 1) > 1e-9:
+                    raise refuse(f"{name('geom', first)} is a plane that is not level")
+            if np.any(model.geom_priority[[a, b]] != model.geom_priority[a]):
+                raise refuse(f"{name('geom', a)} and {name('geom', b)} differ in priority")
+            if int(np.max(model.geom_condim[[a, b]])) > 3:
+                raise refuse(f"{name('geom', a)} or {name('geom', b)} has torsional friction")
+            mix = model.geom_solmix[a] / (model.geom_solmix[a] + model.geom_solmix[b])
+            solref, solimp = (
+                tuple(float(x) for x in mix * field[a] + (1 - mix) * field[b])
+                for field in (model.geom_solref, model.geom_solimp)
+            )
+            touches.append(
+                Touch(
+                    first if model.geom_type[first] == ground else round_of(first),
+                    round_of(second),
+                    int(np.max(model.geom_condim[[a, b]])) == 3,
+                    solref,
+                    solimp,
+                    float(np.sum(model.geom_margin[[a, b]])),  # their sum since MuJoCo 3.4
+                )
+            )
+
+    motors = []
+    for i in range(model.nu):
+        joint = int(model.actuator_trnid[i, 0])
+        plain = (
+            model.actuator_trntype[i] == mujoco.mjtTrn.mjTRN_JOINT
+            and model.actuator_gaintype[i] == mujoco.mjtGain.mjGAIN_FIXED
+            and model.actuator_biastype[i] == mujoco.mjtBias.mjBIAS_NONE
+            and model.actuator_dyntype[i] == mujoco.mjtDyn.mjDYN_NONE
+            and model.actuator_gainprm[i, 0] == 1
+            and not model.actuator_forcelimited[i]
+        )
+        if not plain:
+            raise refuse(f"{name('actuator', i)} is no plain motor at a joint")
+        motors.append((int(model.jnt_dofadr[joint]), bool(model.actuator_ctrllimited[i])))
+    integrators = {int(mujoco.mjtIntegrator.mjINT_EULER): "Euler", int(mujoco.mjtIntegrator.mjINT_RK4): "RK4"}
+    if int(model.opt.integrator) not in integrators:
+        raise refuse("The model's integrator is implicit")
+    return Plan(
+        axes,
+        tuple(links),
+        tuple(touches),
+        tuple(motors),
+        integrators[int(model.opt.integrator)],
+        int(model.nv),
+        2 * float(model.opt.timestep),
+    )
+
+
+# ---- symmetric matrices with the tree's zeros
+
+
+def multiply(plan: Plan, matrix: Matrix, vector: Vector) -> Vector:
+    out: list[list[Scalar]] = [[] for _ in vector]
+    for (i, j), x in matrix.items():
+        out[i].append(mul(x, vector[j]))
+        if j < i:
+            out[j].append(mul(x, vector[i]))
+    return [add(*terms) for terms in out]
+
+
+def solve(plan: Plan, matrix: Matrix, vector: Vector) -> Vector:
+    """`x` of `matrix @ x = vector`, the matrix positive definite: LDL' from the leaves to the roots."""
+    a, b, factors = dict(matrix), list(vector), {}
+    for k in reversed(range(plan.num_dofs)):
+        above = plan.parents[k][:-1]
+        inverse = 1 / a[k, k]
+        factors[k] = inverse, [(i, mul(a[k, i], inverse)) for i in above]
+        for i, factor in factors[k][1]:
+            b[i] = sub(b[i], mul(factor, b[k]))
+            for j in above:
+                if j <= i:
+                    a[i, j] = sub(a[i, j], mul(factor, a[k, j]))
+    for k in range(plan.num_dofs):
+        inverse, above = factors[k]
+        b[k] = sub(mul(b[k], inverse), add(*(mul(factor, b[i]) for i, factor in above)))
+    return b
+
+
+# ---- bodies
+
+
+class Frames(NamedTuple):
+    """Where the links are, about the origins of their trees."""
+
+    origins: tuple[Pair, ...]  # of the trees, by link, in the world
+    turns: tuple[Pair, ...]  # of links: sine and cosine
+    places: tuple[Pair, ...]  # of links' origins
+    motions: tuple[Triple, ...]  # of degrees of freedom
+    anchors: tuple[Pair | None, ...]  # of hinges
+
+
+def frames(plan: Plan, model: Numbers, q: Vector) -> Frames:
+    def at(name: str, i: int) -> Pair:
+        return model[name][i, plan.axes[0]], model[name][i, plan.axes[1]]
+
+    angles: list[Scalar] = []
+    turns: list[Pair] = []
+    places: list[Pair] = []
+    origins: list[Pair] = []
+    motions: dict[int, Triple] = {}
+    anchors: dict[int, Pair | None] = {}
+    joint_number = 0
+    for link in plan.links:
+        rest = at("body_pos", link.body)
+        if link.parent < 0:
+            angle, turn, place, origin = (
+                link.angle,
+                (np.sin(link.angle).item(), np.cos(link.angle).item()),
+                (0.0, 0.0),
+                rest,
+            )
+        else:
+            angle, turn = add(angles[link.parent], link.angle), turns[link.parent]
+            place, origin = plus(places[link.parent], turned(turn, rest)), origins[link.parent]
+            if link.angle:
+                turn = sincos(angle)
+        for joint in link.joints:
+            moved = q[joint.dof] - model["qpos0"][joint.dof]
+            if joint.hinge:
+                arm = at("jnt_pos", joint_number)
+                anchor = plus(place, turned(turn, arm))
+                angle = add(angle, mul(joint.axis, moved))
+                turn = sincos(angle)
+                place = minus(anchor, turned(turn, arm))
+                anchors[joint.dof] = anchor
+                motions[joint.dof] = (joint.axis, *times(joint.axis, left(times(-1.0, anchor))))
+            else:
+                direction = turned(turn, joint.axis)
+                if link.parent < 0 and place == (0.0, 0.0):
+                    origin = plus(origin, times(moved, direction))
+                else:
+                    place = plus(place, times(moved, direction))
+                anchors[joint.dof] = None
+                motions[joint.dof] = (0.0, *direction)
+            joint_number += 1
+        angles.append(angle)
+        turns.append(turn)
+        places.append(place)
+        origins.append(origin)
+    dofs = range(plan.num_dofs)
+    return Frames(
+        tuple(origins), tuple(turns), tuple(places), tuple(motions[i] for i in dofs), tuple(anchors[i] for i in dofs)
+    )
+
+
+def velocity(motion: Triple, point: Pair) -> Pair:
+    """Of a point of a body that moves so."""
+    return plus(motion[1:], times(motion[0], left(point)))
+
+
+def _centers(plan: Plan, model: Numbers, at: Frames) -> list[tuple[Scalar, Pair, Scalar]]:
+    """Mass, centre and moment about it of every link."""
+    out = []
+    for n, link in enumerate(plan.links):
+        ipos = model["body_ipos"][link.body]
+        center = plus(at.places[n], turned(at.turns[n], (ipos[plan.axes[0]], ipos[plan.axes[1]])))
+        moment = dot(link.shares, tuple(model["body_inertia"][link.body, k] for k in range(3)))
+        out.append((model["body_mass"][link.body], center, moment))
+    return out
+
+
+def inertia(plan: Plan, model: Numbers, at: Frames) -> Matrix:
+    """The mass matrix M, by composite bodies."""
+    composite: list[list[Scalar]] = []
+    for mass, center, moment in _centers(plan, model, at):
+        composite.append([mass, *times(mass, center), add(moment, mul(mass, dot(center, center)))])
+    for n in reversed(range(len(plan.links))):
+        if plan.links[n].parent >= 0:
+            above = composite[plan.links[n].parent]
+            for k in range(4):
+                above[k] = add(above[k], composite[n][k])
+    m: Matrix = {}
+    for link, (mass, hx, hz, moment) in zip(plan.links, composite, strict=True):
+        for joint in link.joints:
+            turn, *move = at.motions[joint.dof]
+            arm = hx, hz
+            push = plus(times(mass, tuple(move)), times(turn, left(arm)))
+            twist = add(mul(moment, turn), dot(left(arm), tuple(move)))
+            for i in link.path:
+                if i <= joint.dof:
+                    m[joint.dof, i] = dot(at.motions[i], (twist, *push))
+                if i == joint.dof:
+                    m[i, i] = add(m[i, i], model["dof_armature"][i])
+                    break
+    return m
+
+
+def bias(plan: Plan, model: Numbers, at: Frames, rates: Vector) -> Vector:
+    """Centrifugal forces and weight: what M a must balance besides the applied forces."""
+    weight = model["gravity"][plan.axes[0]], model["gravity"][plan.axes[1]]
+    motions: list[Triple] = []
+    changes: list[Triple] = []  # what changes them while the joints' rates stay
+    wrenches: list[list[Scalar]] = []
+    centers = _centers(plan, model, at)
+    for n, link in enumerate(plan.links):
+        motion: Triple = motions[link.parent] if link.parent >= 0 else (0.0, 0.0, 0.0)
+        change: Triple = changes[link.parent] if link.parent >= 0 else (0.0, 0.0, 0.0)
+        for joint in link.joints:
+            rate, own, anchor = rates[joint.dof], at.motions[joint.dof], at.anchors[joint.dof]
+            if anchor is None:
+                turning = times(motion[0], left(own[1:]))
+            else:
+                turning = times(-joint.axis, left(velocity(motion, anchor)))
+            change = (change[0], *plus(change[1:], times(rate, turning)))
+            motion = (add(motion[0], mul(own[0], rate)), *plus(motion[1:], times(rate, own[1:])))
+        mass, center, _ = centers[n]
+        moving = velocity(motion, center)
+        pull = plus(plus(change[1:], times(change[0], left(center))), times(motion[0], left(moving)))
+        force = times(mass, minus(pull, weight))
+        motions.append(motion)
+        changes.append(change)
+        wrenches.append([dot(left(center), force), *force])
+    for n in reversed(range(len(plan.links))):
+        if plan.links[n].parent >= 0:
+            above = wrenches[plan.links[n].parent]
+            for k in range(3):
+                above[k] = add(above[k], wrenches[n][k])
+    out: Vector = [0.0] * plan.num_dofs
+    for link, wrench in zip(plan.links, wrenches, strict=True):
+        for joint in link.joints:
+            out[joint.dof] = dot(at.motions[joint.dof], wrench)
+    return out
+
+
+# ---- constraints
+
+
+class Contact(NamedTuple):
+    press: dict[int, Scalar]  # J along the normal, of the degrees of freedom that matter
+    slip: dict[int, Scalar]  # J along the surface, times the coefficient of friction
+    weight: Scalar  # D of an edge of the pyramid, 0 where nothing touches
+    targets: tuple[Scalar, Scalar, Scalar]  # r of the edges: forward, backward, and the two out of the plane
+
+
+class Limit(NamedTuple):
+    """The coordinate, or less it, may not sink below a limit."""
+
+    dof: int
+    sign: Scalar
+    weight: Scalar
+    target: Scalar
+
+
+def softness(
+    plan: Plan, solref: tuple[float, ...], solimp: tuple[float, ...], distance: Scalar, margin: float, scale: Scalar
+) -> tuple[Scalar, Scalar, float]:
+    """D of a constraint so far from acting, 0 where it does not; the acceleration that springs back; its damping."""
+    low, high, width, middle, power = solimp
+    low, high = np.clip(low, 1e-4, 0.9999), np.clip(high, 1e-4, 0.9999)
+    depth = distance - margin
+    x = jnp.minimum(jnp.abs(depth) / max(width, 1e-15), 1.0)
+    if power == 1 or low == high:
+        y = x
+    elif power == 2 and middle == 0.5:
+        y = jnp.where(x < 0.5, 2 * x * x, 1 - 2 * (1 - x) ** 2)
+    else:
+        below, above = 1 / middle ** (power - 1), 1 / (1 - middle) ** (power - 1)
+        y = jnp.where(x < middle, below * x**power, 1 - above * (1 - x) ** power)
+    impedance = float(low) + float(high - low) * y
+    if solref[0] > 0:
+        time = max(solref[0], plan.least_time)
+        stiffness, damping = 1 / (high * time * solref[1]) ** 2, 2 / (high * time)
+    else:
+        stiffness, damping = -solref[0] / high**2, -solref[1] / high
+    weight = impedance / ((1 - impedance) * scale)
+    return jnp.where(distance < margin, weight, 0.0), float(-stiffness) * impedance * depth, float(damping)
+
+
+def ends(plan: Plan, model: Numbers, at: Frames, shape: Round) -> list[Pair]:
+    """Of a capsule's axis, or a sphere's centre, about the tree's origin."""
+    geom, link = shape.geom, shape.link
+    middle = model["geom_pos"][geom, plan.axes[0]], model["geom_pos"][geom, plan.axes[1]]
+    if shape.direction is None:
+        return [plus(at.places[link], turned(at.turns[link], middle))]
+    half = times(model["geom_size"][geom, 1], shape.direction)
+    return [plus(at.places[link], turned(at.turns[link], both)) for both in (plus(middle, half), minus(middle, half))]
+
+
+def nearest(a: list[Pair], b: list[Pair]) -> tuple[Pair, Pair]:
+    """The nearest points of two segments (of two points, or one)."""
+    if len(a) == 1 and len(b) == 1:
+        return a[0], b[0]
+
+    def foot(point: Pair, segment: list[Pair]) -> Pair:
+        if len(segment) == 1:
+            return segment[0]
+        way = minus(segment[1], segment[0])
+        share = jnp.clip(dot(minus(point, segment[0]), way) / dot(way, way), 0.0, 1.0)
+        return plus(segment[0], times(share, way))
+
+    # Two segments of a plane that do not cross are nearest at an end of one of them; capsules' axes never cross.
+    pairs = [(p, foot(p, b)) for p in a] + [(foot(p, a), p) for p in b]
+    best, least = pairs[0], dot(*(minus(*pairs[0]),) * 2)
+    for pair in pairs[1:]:
+        square = dot(*(minus(*pair),) * 2)
+        best = jax.tree.map(lambda new, old, closer=square < least: jnp.where(closer, new, old), pair, best)
+        least = jnp.minimum(square, least)
+    return best
+
+
+def contacts(plan: Plan, model: Numbers, at: Frames, rates: Vector) -> list[Contact]:
+    found = []  # touch, distance, normal (from the first to the second), place about the second's origin, shift
+    for touch in plan.touches:
+        radius = model["geom_size"][touch.second.geom, 0]
+        if isinstance(touch.first, int):
+            height = at.origins[touch.second.link][1] - model["geom_pos"][touch.first, plan.axes[1]]
+            for end in ends(plan, model, at, touch.second):
+                distance = end[1] + height - radius
+                found.append((touch, distance, (0.0, 1.0), (end[0], end[1] - radius - 0.5 * distance)))
+        else:
+            other = model["geom_size"][touch.first.geom, 0]
+            a, b = nearest(ends(plan, model, at, touch.first), ends(plan, model, at, touch.second))
+            way = minus(b, a)
+            far = jnp.sqrt(jnp.maximum(dot(way, way), 1e-20))
+            normal, distance = times(1 / far, way), far - radius - other
+            found.append((touch, distance, normal, plus(a, times(other + 0.5 * distance, normal))))
+    out = []
+    for touch, distance, normal, place in found:
+        links = [(1.0, plan.links[touch.second.link])]
+        geoms = [touch.second.geom]
+        if isinstance(touch.first, int):
+            geoms.append(touch.first)
+        else:
+            links.append((-1.0, plan.links[touch.first.link]))
+            geoms.append(touch.first.geom)
+        press: dict[int, Scalar] = {}
+        slip: dict[int, Scalar] = {}
+        invweight: Scalar = 0.0
+        friction = jnp.maximum(*(model["geom_friction"][geom, 0] for geom in geoms))
+        along = normal[1], mul(-1.0, normal[0])
+        for sign, link in links:
+            invweight = add(invweight, model["body_invweight0"][link.body, 0])
+            for dof in link.path:
+                motion: Any = at.motions[dof]
+                moves = velocity(motion, place)
+                press[dof] = add(press.get(dof, 0.0), mul(sign, dot(normal, moves)))
+                if touch.frictional:
+                    slip[dof] = add(slip.get(dof, 0.0), mul(sign, mul(friction, dot(along, moves))))
+        if touch.frictional:
+            scale = invweight * 2 * friction**2 * (1 + friction**2)
+        else:  # four equal edges make one row
+            scale = 4 * invweight
+        weight, spring, damping = softness(plan, touch.solref, touch.solimp, distance, touch.margin, scale)
+        pressing = damping * add(*(mul(x, rates[i]) for i, x in press.items()))
+        slipping = add(*(mul(x, rates[i]) for i, x in slip.items()))
+        slipping = mul(damping, slipping)
+        targets = sub(spring - pressing, slipping), add(spring - pressing, slipping), spring - pressing
+        out.append(Contact(press, slip, weight, targets))
+    return out
+
+
+def limits(plan: Plan, model: Numbers, q: Vector, rates: Vector) -> list[Limit]:
+    out = []
+    number = 0
+    for link in plan.links:
+        for joint in link.joints:
+            if joint.limited:
+                low, high = model["jnt_range"][number, 0], model["jnt_range"][number, 1]
+                x = q[joint.dof]
+                sign = jnp.where(x < 0.5 * (low + high), 1.0, -1.0).astype(x.dtype)
+                distance = jnp.minimum(x - low, high - x)
+                scale = model["dof_invweight0"][joint.dof]
+                weight, spring, damping = softness(plan, joint.solref, joint.solimp, distance, joint.margin, scale)
+                out.append(Limit(joint.dof, sign, weight, spring - damping * sign * rates[joint.dof]))
+            number += 1
+    return out
+
+
+class Problem(NamedTuple):
+    """To find accelerations."""
+
+    m: Matrix
+    force: Vector  # M a_smooth
+    contacts: list[Contact]
+    limits: list[Limit]
+
+
+def _rows(problem: Problem, a: Vector) -> list[tuple[Scalar, ...]]:
+    """J a of every contact's edges (forward, backward, out of the plane) and of every limit."""
+    out: list[tuple[Scalar, ...]] = []
+    for contact in problem.contacts:
+        press, slip = (add(*(mul(x, a[i]) for i, x in row.items())) for row in (contact.press, contact.slip))
+        out.append((add(press, slip), sub(press, slip), press))
+    return out + [(limit.sign * a[limit.dof],) for limit in problem.limits]
+
+
+EDGES = (1.0, 1.0, 2.0)
+"""The two edges out of the plane are one row of twice the weight."""
+
+
+def newton(plan: Plan, problem: Problem, a: Vector) -> Vector:
+    """A step from the accelerations `a` towards the least of Gauss's function."""
+    m, force = problem.m, problem.force
+    targets = [*(c.targets for c in problem.contacts), *((x.target,) for x in problem.limits)]
+    weights = [*(tuple(n * c.weight for n in EDGES) for c in problem.contacts), *((x.weight,) for x in problem.limits)]
+    rows = _rows(problem, a)
+    residuals = settle([tuple(x - t for x, t in zip(*both, strict=True)) for both in zip(rows, targets, strict=True)])
+    acting = [
+        tuple(jnp.where(r < 0, w, 0.0) for r, w in zip(*both, strict=True))
+        for both in zip(residuals, weights, strict=True)
+    ]
+    pulls = [tuple(x * r for x, r in zip(*both, strict=True)) for both in zip(acting, residuals, strict=True)]
+    acting, pulls = settle((acting, pulls))
+    inertial = [sub(x, f) for x, f in zip(multiply(plan, m, a), force, strict=True)]
+    gradient = [[x] for x in inertial]
+    hessian = {at: [x] for at, x in m.items()}
+    count = len(problem.contacts)
+    for contact, active, pull in zip(problem.contacts, acting[:count], pulls[:count], strict=True):
+        normal, drag = pull[0] + pull[1] + pull[2], pull[0] - pull[1]
+        both, skew, square = active[0] + active[1] + active[2], active[0] - active[1], active[0] + active[1]
+        for i, p in contact.press.items():
+            s = contact.slip.get(i, 0.0)
+            gradient[i].append(add(mul(normal, p), mul(drag, s)))
+            first, second = add(mul(both, p), mul(skew, s)), add(mul(skew, p), mul(square, s))
+            for j, other in contact.press.items():
+                if j <= i:
+                    hessian[i, j].append(add(mul(first, other), mul(second, contact.slip.get(j, 0.0))))
+    for limit, (stiff,), (pull,) in zip(problem.limits, acting[count:], pulls[count:], strict=True):
+        gradient[limit.dof].append(limit.sign * pull)
+        hessian[limit.dof, limit.dof].append(stiff)
+    sums = {at: add(*terms) for at, terms in hessian.items()}
+    sums, slopes, inertial = settle((sums, [add(*terms) for terms in gradient], inertial))
+    step = settle([-x for x in solve(plan, sums, slopes)])
+
+    # Along the step the slope is linear but for rows that begin or cease to act: one secant from the step's end.
+    slope, bend = dot(step, inertial), dot(step, multiply(plan, m, step))
+    slopes, bends = [slope, bend], [bend]
+    for row, residual, weight in zip(_rows(problem, step), residuals, weights, strict=True):
+        for d, r, w in zip(row, residual, weight, strict=True):
+            stiff = jnp.where(r + d < 0, w, 0.0) * d
+            slopes.append(stiff * (r + d))
+            bends.append(stiff * d)
+    share = jnp.maximum(1 - add(*slopes) / jnp.maximum(add(*bends), 1e-9), 0.0)
+    return [x + share * s for x, s in zip(a, step, strict=True)]
+
+
+# ---- a step
+
+
+class Motion(NamedTuple):
+    q: Vector
+    rates: Vector
+    a: Vector  # accelerations, the first guess of the next
+    seen: Vector  # the coordinates at which forces were last computed, which MuJoCo's sensors report
+    held: Vector  # the forces of constraints there
+
+
+def accelerations(
+    plan: Plan, model: Numbers, q: Vector, rates: Vector, guess: Vector, torques: Vector, iterations: int
+) -> tuple[Matrix, Vector, Vector]:
+    """M, the accelerations, and the forces of constraints."""
+    at = settle(frames(plan, model, q))
+    m, pull = inertia(plan, model, at), bias(plan, model, at, rates)
+    force = []
+    number = 0
+    springs: Vector = [0.0] * plan.num_dofs
+    for link in plan.links:
+        for joint in link.joints:
+            springs[joint.dof] = model["jnt_stiffness"][number] * (q[joint.dof] - model["qpos_spring"][joint.dof])
+            number += 1
+    for i in range(plan.num_dofs):
+        force.append(torques[i] - pull[i] - springs[i] - model["dof_damping"][i] * rates[i])
+    problem = Problem(m, force, contacts(plan, model, at, rates), limits(plan, model, q, rates))
+    problem = settle(problem)
+    if not problem.contacts and not problem.limits:
+        return m, solve(plan, m, force), [jnp.zeros_like(x) for x in q]
+
+    def improve(a: Vector, _: None) -> tuple[Vector, None]:
+        return newton(plan, problem, a), None
+
+    a, _ = jax.lax.scan(improve, guess, None, length=iterations)
+    return problem.m, a, [sub(x, f) for x, f in zip(multiply(plan, problem.m, a), problem.force, strict=True)]
+
+
+def substep(plan: Plan, model: Numbers, motion: Motion, torques: Vector, iterations: int) -> Motion:
+    """`timestep` on."""
+    dt = model["timestep"]
+    q, rates, guess, *_ = motion
+
+    def shifted(x: Vector, way: Vector, time: Scalar) -> Vector:
+        return [a + time * b for a, b in zip(x, way, strict=True)]
+
+    if plan.integrator == "Euler":  # with the joints' damping at its end
+        m, a, held = accelerations(plan, model, q, rates, guess, torques, iterations)
+        damped = dict(m)
+        for i in range(plan.num_dofs):
+            damped[i, i] = damped[i, i] + dt * model["dof_damping"][i]
+        change = solve(plan, damped, multiply(plan, m, a))
+        rates = shifted(rates, change, dt)
+        return Motion(shifted(q, rates, dt), rates, a, q, held)
+
+    def stage(before: Any, time: Scalar) -> tuple[Any, Any]:
+        rate, a = before
+        here, there = shifted(q, rate, time * dt), shifted(rates, a, time * dt)
+        _, a, held = accelerations(plan, model, here, there, a, torques, iterations)
+        return (there, a), (there, a, here, held)
+
+    # One program for all four stages; the first goes no way from here.
+    _, (slopes, found, seen, held) = jax.lax.scan(stage, (rates, guess), jnp.asarray([0.0, 0.5, 0.5, 1.0], q[0].dtype))
+
+    def average(stages: Scalar) -> Scalar:
+        return (stages[0] + 2 * stages[1] + 2 * stages[2] + stages[3]) / 6
+
+    moved, changed = jax.tree.map(average, (slopes, found))
+    first = [x[0] for x in found]
+    return Motion(
+        shifted(q, moved, dt), shifted(rates, changed, dt), first, *([x[-1] for x in y] for y in (seen, held))
+    )
+
+
+class Moved(NamedTuple):
+    """After a step of the task."""
+
+    qpos: Float[Array, "n"]
+    qvel: Float[Array, "n"]
+    qacc: Float[Array, "n"]  # a first guess of the next
+    seen: Float[Array, "n"]  # the coordinates of which MuJoCo's sensors tell: those of the last forces computed
+    held: Float[Array, "n"]  # the forces of constraints there, MuJoCo's qfrc_constraint
+
+
+def advance(
+    plan: Plan,
+    model: Numbers,
+    qpos: Float[Array, "n"],
+    qvel: Float[Array, "n"],
+    qacc: Float[Array, "n"],
+    control: Float[Array, "m"],
+    substeps: int = 1,
+    iterations: int = 4,
+) -> Moved:
+    """`substeps` steps on under one control, from MuJoCo's qpos, qvel and qacc (the last only a first guess)."""
+    torques: Vector = [0.0] * plan.num_dofs
+    for n, (dof, limited) in enumerate(plan.motors):
+        low, high = model["actuator_ctrlrange"][n, 0], model["actuator_ctrlrange"][n, 1]
+        held = jnp.clip(control[n], low, high) if limited else control[n]
+        torques[dof] = add(torques[dof], model["actuator_gear"][n, 0] * held)
+
+    def body(motion: Motion, _: None) -> tuple[Motion, None]:
+        moved = substep(plan, model, motion, torques, iterations)
+        return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), moved, motion), None
+
+    q, rates, a = ([x[i] for i in range(plan.num_dofs)] for x in (qpos, qvel, qacc))
+    still = [jnp.zeros_like(x) for x in q]
+    motion, _ = jax.lax.scan(body, Motion(q, rates, a, q, still), None, length=substeps)
+    return Moved(*(jnp.stack(x) for x in settle(motion)))
+
+
+def place(plan: Plan, model: Numbers, qpos: Float[Array, "n"], link: int, point: Pair) -> Float[Array, "2"]:
+    """Where a point of a link, given in its own axes, is in the world [m]."""
+    at = frames(plan, model, [qpos[i] for i in range(plan.num_dofs)])
+    here = plus(plus(at.origins[link], at.places[link]), turned(at.turns[link], point))
+    return jnp.stack([jnp.asarray(x, qpos.dtype) for x in here])

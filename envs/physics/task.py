@@ -1,0 +1,142 @@
+"""What the tasks on MuJoCo models share: the model of a file, its numbers as leaves, two engines, a picture.
+
+`engine="planar"` writes the model's equations out (`planar.py`); `engine="mjx"` is MuJoCo's own for accelerators, for
+which the same leaves are put into its model. Both start each step from `qpos` and `qvel` alone, `qacc` being a first
+guess."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxrl.environment import Environment, Hints, pytree
+from jaxrl.spaces import Box
+
+from . import planar
+from .planar import Moved, Numbers, Plan
+
+ENGINES = ("planar", "mjx")
+
+
+@pytree
+class State:
+    time: jax.Array  # steps since reset
+    qpos: jax.Array  # (n,) coordinates, MuJoCo's: m and rad
+    qvel: jax.Array  # (n,) their rates
+    qacc: jax.Array  # (n,) the last accelerations: a first guess of the next
+
+
+@functools.cache
+def compiled(file: str) -> Any:
+    """The `mujoco.MjModel` of a file in `mjcf/`."""
+    import mujoco
+
+    return mujoco.MjModel.from_xml_path(str(Path(__file__).parent / "mjcf" / file))
+
+
+@functools.cache
+def planned(file: str) -> Plan:
+    return planar.plan(compiled(file))
+
+
+@functools.cache
+def on_mjx(file: str) -> Any:
+    """MJX's model of a file."""
+    from mujoco import mjx
+
+    with jax.ensure_compile_time_eval():
+        return mjx.put_model(compiled(file), impl="jax")
+
+
+def scaled(params: Any, **factors: Any) -> Any:
+    """`params` with numbers of the model multiplied: `scaled(params, body_mass=1.2, gravity=0.5)`.
+
+    A factor is a number, or an array that broadcasts against the field. Raises ValueError, with the names there are,
+    for one that the model lacks.
+    """
+    for name in factors:
+        if name not in params.model:
+            raise ValueError(f"{name!r} is no number of the model; it has {', '.join(sorted(params.model))}.")
+    return params.replace(model={**params.model, **{name: params.model[name] * x for name, x in factors.items()}})
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelTask(Environment):
+    """Base of the tasks. `iterations` of Newton's method a step of the planar engine; MJX has the model's own."""
+
+    engine: str = "planar"
+    iterations: int = 4
+    file: ClassVar[str]
+    frame_skip: ClassVar[int]
+    """Steps of the model under one action."""
+    hints = Hints(deterministic=False, noiseless=True)
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ValueError(f"{self.id}: engine={self.engine!r}; there are {', '.join(ENGINES)}.")
+        if not isinstance(self.iterations, int) or self.iterations < 1:
+            raise ValueError(f"{self.id}: iterations={self.iterations!r} must be an integer of at least 1.")
+
+    @property
+    def default_params(self) -> Any:
+        numbers = planar.numbers(compiled(self.file), np.dtype(jnp.result_type(float)))
+        return super().default_params.replace(model={name: jnp.asarray(x) for name, x in numbers.items()})
+
+    @property
+    def dt(self) -> float:
+        """Seconds of a step."""
+        return self.frame_skip * float(compiled(self.file).opt.timestep)
+
+    def advance(self, state: State, control: Float[Array, "m"], model: Numbers) -> Moved:
+        """A step of the task on."""
+        if self.engine == "planar":
+            plan = planned(self.file)
+            return planar.advance(
+                plan, model, state.qpos, state.qvel, state.qacc, control, self.frame_skip, self.iterations
+            )
+        from mujoco import mjx
+
+        base = on_mjx(self.file)
+        option = base.opt.replace(gravity=model["gravity"], timestep=model["timestep"])
+        m = base.replace(opt=option, **{name: model[name].astype(getattr(base, name).dtype) for name in planar.LEAVES})
+        data = mjx.make_data(m).replace(
+            qpos=state.qpos, qvel=state.qvel, qacc_warmstart=state.qacc, ctrl=control.astype(state.qpos.dtype)
+        )
+        data = jax.lax.scan(lambda data, _: (mjx.step(m, data), None), data, None, length=self.frame_skip)[0]
+        found = data.qpos, data.qvel, data.qacc, data.qpos, data.qfrc_constraint
+        return Moved(*(x.astype(state.qpos.dtype) for x in found))
+
+    def action_space(self, params: Any) -> Box:
+        span = compiled(self.file).actuator_ctrlrange
+        return Box(span[:, 0].astype(np.float32), span[:, 1].astype(np.float32), (len(span),))
+
+    def validate(self, params: Any) -> None:
+        there = planar.numbers(compiled(self.file))
+        if set(params.model) != set(there):
+            odd = sorted(set(params.model) ^ set(there))
+            raise ValueError(f"{self.id}: model has {odd} too much or too little; its numbers are {sorted(there)}.")
+        for name, x in params.model.items():
+            if not np.all(np.isfinite(np.asarray(x))):
+                raise ValueError(f"{self.id}: model[{name!r}] must be finite.")
+        for name in ("body_mass", "geom_size", "geom_friction", "dof_armature", "dof_damping", "jnt_stiffness"):
+            if np.any(np.asarray(params.model[name]) < 0):
+                raise ValueError(f"{self.id}: model[{name!r}] must not be negative.")
+        if np.any(np.asarray(params.model["timestep"]) <= 0):
+            raise ValueError(f"{self.id}: model['timestep'] must be positive.")
+
+    def render(self, state: State, params: Any) -> np.ndarray:
+        from .drawing import draw_model
+
+        return draw_model(compiled(self.file), planned(self.file), np.asarray(state.qpos), params.model)
+
+
+def noise(key: Array, like: Float[Array, "n"], scale: Float[Array, ""]) -> Float[Array, "n"]:
+    """Uniform in [-scale, scale]."""
+    return scale * jax.random.uniform(key, like.shape, like.dtype, -1.0)

@@ -1,0 +1,156 @@
+"""The tasks on MuJoCo models against stored steps of Gymnasium's of the same id, MuJoCo's own step, and MJX."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import jaxrl
+from jaxrl.envs.physics import planar
+from jaxrl.envs.physics.task import compiled, planned, scaled
+from jaxrl.testing.golden import golden
+
+GOLDEN = golden("gymnasium_mujoco")
+IDS = sorted({name.split("/")[0] for name in GOLDEN} - {"versions"})
+KEY = jax.random.key(0)
+
+
+def stored(id: str, name: str) -> np.ndarray:
+    return GOLDEN[f"{id}/{name}"]
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_model(id):
+    """Every number of the model is that of Gymnasium's file."""
+    env: Any = jaxrl.make(id)[0]
+    model = compiled(env.file)
+    for name in (name.removeprefix(f"{id}/model/") for name in GOLDEN if name.startswith(f"{id}/model/")):
+        ours = getattr(model.opt, name) if name in ("gravity", "timestep") else getattr(model, name)
+        np.testing.assert_allclose(ours, stored(id, f"model/{name}"), atol=1e-10, err_msg=name)
+    assert env.frame_skip == stored(id, "frame_skip")
+
+
+def replayed(id: str, **settings: Any) -> Any:
+    """Time steps, from the states that Gymnasium reached, in float64."""
+    with jax.enable_x64(True):
+        env: Any = jaxrl.make(id, **settings)[0]
+        params = env.default_params
+        _, state = env.reset(KEY, params)
+
+        def step(qpos, qvel, qacc, action):
+            return env.step(KEY, state.replace(qpos=qpos, qvel=qvel, qacc=qacc), action, params)
+
+        inputs = (jnp.asarray(stored(id, x)) for x in ("qpos", "qvel", "qacc", "action"))
+        return jax.device_get(jax.jit(jax.vmap(step))(*inputs))
+
+
+def check(id: str, steps: Any, tolerance: float) -> None:
+    rates = stored(id, "next_qvel")
+    size = 1 + np.abs(rates).max(1, keepdims=True)
+    np.testing.assert_allclose(steps.state.qpos, stored(id, "next_qpos"), atol=tolerance)
+    np.testing.assert_allclose(steps.state.qvel / size, rates / size, atol=tolerance)
+    np.testing.assert_allclose(steps.obs, stored(id, "obs"), rtol=10 * tolerance, atol=10 * tolerance)
+    np.testing.assert_allclose(steps.reward, stored(id, "reward"), rtol=10 * tolerance, atol=10 * tolerance)
+    np.testing.assert_array_equal(steps.terminated, stored(id, "terminated"))
+
+
+@pytest.mark.parametrize("id", [id if "Pendulum" in id else pytest.param(id, marks=pytest.mark.slow) for id in IDS])
+def test_steps(id):
+    """Single steps of 150 equal Gymnasium's to 1e-9."""
+    check(id, replayed(id, iterations=8), 1e-9)
+    assert stored(id, "constrained").sum() >= (10 if "Walker" in id or "H" in id[:1] else 0)
+    assert stored(id, "terminated").any() == (id not in ("HalfCheetah-v5", "Reacher-v5"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", ["Hopper-v5", "InvertedPendulum-v5"])
+def test_mjx(id):
+    """MJX as the engine takes the same steps from the same leaves, in its float32."""
+    planar_env, params = jaxrl.make(id)
+    engine, _ = jaxrl.make(id, engine="mjx")
+    heavy = scaled(params, body_mass=1.3, geom_friction=0.5, actuator_gear=0.8, gravity=0.9)
+    _, state = planar_env.reset(KEY, heavy)
+    rows = slice(10, 50, 8)
+    states = jax.vmap(lambda q, v, a: state.replace(qpos=q, qvel=v, qacc=a))(
+        *(jnp.asarray(stored(id, name)[rows], jnp.float32) for name in ("qpos", "qvel", "qacc"))
+    )
+    actions = jnp.asarray(stored(id, "action")[rows], jnp.float32)
+    ours, other = (
+        jax.jit(jax.vmap(lambda s, a, env=env: env.step(KEY, s, a, heavy)))(states, actions)
+        for env in (planar_env, engine)
+    )
+    np.testing.assert_allclose(ours.state.qpos, other.state.qpos, atol=1e-4)
+    np.testing.assert_allclose(ours.state.qvel, other.state.qvel, atol=1e-2)
+    np.testing.assert_array_equal(ours.terminated, other.terminated)
+
+
+def test_leaves_are_the_models():
+    """Changed numbers give what MuJoCo gives after the same writes into its model; and they have gradients."""
+    env: Any = jaxrl.make("InvertedPendulum-v5")[0]
+    model = mujoco.MjModel.from_xml_path(str(Path(planar.__file__).parent / "mjcf" / env.file))
+    factors = {"body_mass": 1.7, "body_inertia": 0.6, "gravity": 0.4, "actuator_gear": 0.5, "dof_damping": 3.0}
+    for name, factor in factors.items():
+        field = model.opt.gravity if name == "gravity" else getattr(model, name)
+        field *= factor
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:], data.ctrl[:] = (0.1, 0.15), (-0.5, 0.4), 1.3
+    plan, start = planned(env.file), (data.qpos.copy(), data.qvel.copy())
+    mujoco.mj_step(model, data)
+    with jax.enable_x64(True):
+        params = scaled(env.default_params, **factors)
+
+        def rate(numbers):
+            moved = planar.advance(plan, numbers, *map(jnp.asarray, start), jnp.zeros(2), jnp.array([1.3]), 1, 6)
+            return moved.qvel[1], moved
+
+        (_, moved), slopes = jax.jit(jax.value_and_grad(rate, has_aux=True))(params.model)
+        moved, slopes = jax.device_get((moved, slopes))
+    np.testing.assert_allclose(moved.qpos, data.qpos, atol=1e-12)
+    np.testing.assert_allclose(moved.qvel, data.qvel, atol=1e-12)
+    for name in factors:
+        assert np.any(slopes[name]), name
+
+
+def test_scaled_names_what_there_is():
+    _, params = jaxrl.make("Hopper-v5")
+    with pytest.raises(ValueError, match="'mass' is no number of the model; it has actuator_ctrlrange.*body_mass"):
+        scaled(params, mass=2.0)
+
+
+def test_validate():
+    env, params = jaxrl.make("Hopper-v5")
+    with pytest.raises(ValueError, match="body_mass"):
+        env.validate(scaled(params, body_mass=-1.0))
+    with pytest.raises(ValueError, match="least_height"):
+        env.validate(params.replace(least_height=-1.0))
+    with pytest.raises(ValueError, match="engine='warp'; there are planar, mjx"):
+        jaxrl.make("Hopper-v5", engine="warp")
+
+
+BODY = '<body name="b"><joint name="j" {joint}/><geom name="g" {geom}/></body>'
+HINGE, BALL = 'axis="0 1 0"', 'type="capsule" size="0.1 0.2"'
+
+
+@pytest.mark.parametrize(
+    ("joint", "geom", "more", "named"),
+    [
+        ('type="ball"', BALL, "", "joint 'j' is a ball"),
+        ('axis="1 0 0"', BALL, "", "joint 'j' turns about x"),
+        (HINGE, 'type="box" size="0.1 0.1 0.1"', "", "geom 'g' may be touched"),
+        (HINGE, 'type="capsule" size="0.1 0.2" euler="90 0 0"', "", "geom 'g' leaves the plane"),
+        (HINGE, 'type="capsule" size="0.1 0.2" condim="4"', "", "torsional"),
+        ('axis="0 1 0" frictionloss="1"', BALL, "", "friction"),
+        (HINGE, BALL, '<actuator><position name="p" joint="j" kp="3"/></actuator>', "actuator 'p' is no plain motor"),
+    ],
+)
+def test_refuses(joint, geom, more, named):
+    """What is not planar is refused by the name of the element."""
+    ground = '<geom name="ground" type="plane" size="1 1 1"/>'
+    body = BODY.format(joint=joint, geom=geom)
+    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{ground}{body}</worldbody>{more}</mujoco>")
+    with pytest.raises(ValueError, match=named):
+        planar.plan(model)

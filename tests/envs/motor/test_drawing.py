@@ -46,7 +46,7 @@ def test_references_are_those_that_judged(pmsm):
 
 
 @pytest.mark.parametrize("id", ["Cont-CC-PMSM-v0", "Cont-SC-PermExDc-v0"])
-def test_a_picture_of_a_drive_has_units_and_a_legend(id, monkeypatch):
+def test_a_picture_of_a_drive_has_units_limits_and_a_legend(id, monkeypatch):
     env, params = jaxrl.make(id)
     _, state = jax.jit(env.reset)(jax.random.key(0), params)
     told = []
@@ -55,9 +55,12 @@ def test_a_picture_of_a_drive_has_units_and_a_legend(id, monkeypatch):
     values = [text.split(" ", 2) for text in told if text.split()[0] in env.names(params)]
     assert {name: of for name, _, of in values} == {name: unit(name) for name in env.names(params)}
     legend = ["of the limit", "beyond it", "reference"]
-    assert [text for text in told if text.split()[0] not in env.names(params)] == legend + (
-        ["rotor", "current", "voltage", "circle: limits"] if "PMSM" in id else []
-    )
+    legend += ["rotor", "current", "voltage", "circle: limits"] if "PMSM" in id else []
+    others = [text for text in told if text.split()[0] not in env.names(params)]
+    assert others[len(values) :] == legend
+    for limit, name in zip(others, env.names(params), strict=False):
+        most = f"{float(env.limit(name, params)):.4g} {unit(name)}"
+        assert limit in (f"± {most}", most) and limit.startswith("±") == (env.low(name, params) != 0)
 
 
 def test_units():

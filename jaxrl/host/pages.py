@@ -17,7 +17,6 @@ old.
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 import importlib
 import os
@@ -25,11 +24,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from jaxrl.host import tables
 
-BLOCK = re.compile(r"(<!-- (settings|results|papers) ([\w ]+?) -->\n).*?(<!-- end -->)", re.S)
+BLOCK = re.compile(r"(<!-- (settings|results|papers) ([\w ]+?) -->)\n.*?(<!-- end -->)", re.S)
 LINK = re.compile(r"\[`(\w+(?:\.\w+)+)(?<!\.py)`\]\((?:[^)\s]*\.py(?:#L\d*)?)?\)")
 FENCES = re.compile(r"(^```.*?^```$)", re.M | re.S)
 

@@ -1,13 +1,14 @@
 """The long tables of the documentation, written from the registry: ids, algorithms, curricula, settings.
 
 `python -m jaxrl.host.tables [DOCS]` writes `envs/ids.md`, `algos/index.md`, `algos/curricula.md` and
-`algos/settings.md` below DOCS (default `docs`); a test compares what is committed with what it would write. Spaces and
-limits are traced, not computed.
+`algos/settings.md` below DOCS (default `docs`), and what `jaxrl.host.pages` makes in other pages there; tests compare
+what is committed with what it would write. Spaces and limits are traced, not computed.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -77,8 +78,8 @@ _PAGES = {
         "reinforce": "a2c.md",
         "sqirl": "effective_horizon.md",
     },
-    "bandits": {"whittle": "../envs/restless.md"},
-    "meta": {"dpt": "dpt.md"} | dict.fromkeys(("barfi", "disco", "stac"), "../meta.md"),
+    "bandits": {"whittle": "whittle.md"},
+    "meta": {name: f"{name}.md" for name in ("barfi", "disco", "dpt", "stac")},
     "tabular": {"gorp": "effective_horizon.md"},
 }
 """Pages of algorithms that are not on their folder's page, or have none of their own name, in `docs/algos/`."""
@@ -324,6 +325,7 @@ class Setting(NamedTuple):
     about: str
 
 
+@functools.cache
 def settings(cls: type) -> dict[str, Setting]:
     """The fields of a dataclass, in their order: default, and the comment behind it or what is usual."""
     said, found = comments_of(cls), {}
@@ -398,6 +400,11 @@ def main(argv: list[str] | None = None) -> int:
     for name, text in pages().items():
         (docs / name).write_text(text)
         print(docs / name)
+    from jaxrl.host.pages import all_filled  # which is made of this module's tables
+
+    for page, text in all_filled(docs.resolve()).items():
+        page.write_text(text)
+        print(page.relative_to(docs.resolve().parent))
     return 0
 
 

@@ -161,13 +161,15 @@ def _merged(orders: list[list[str]]) -> list[str]:
 
 def _results(names: list[str], page: Path, root: Path) -> list[str]:
     rows = [line for line in (root / "docs/results.md").read_text().splitlines() if line.startswith("| ")]
-    kept = [rows[0], "|" + "---|" * (rows[0].count("|") - 1)]
-    kept += [row for row in rows[1:] if row[2:].split(" ")[0] in names]
-    if len(kept) == 2:
+    kept = [rows[0], *(row for row in rows[1:] if row[2:].split(" ")[0] in names)]
+    if len(kept) == 1:
         raise ValueError(f"docs/results.md has no row of {' or '.join(names)}.")
+    shown = [row.split(" | ")[:10] for row in kept]  # without the seconds, which are of a shared machine
+    table = [f"{' | '.join(cells)} |" for cells in shown]
+    table.insert(1, "|" + "---|" * len(shown[0]))
     picture = root / f"docs/media/curves/{page.stem}.png"
     what = "Returns while training, with exploration: IQM over seeds and its 95 % interval"
-    return ["", *kept, *(["", f"![{what}]({_way(picture, page)})", "", f"{what}."] if picture.exists() else [])]
+    return ["", *table, *(["", f"![{what}]({_way(picture, page)})", "", f"{what}."] if picture.exists() else [])]
 
 
 def _papers(names: list[str], page: Path, root: Path) -> list[str]:

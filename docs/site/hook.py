@@ -188,8 +188,8 @@ def citation_page() -> str:
 }}
 ```
 
-Cite the paper of the algorithm, too: it is at the end of its page, and all are in [one list](algos/settings.md). An environment's source is on its family's
-page, and in the docstring of its file.
+Cite the paper of the algorithm, too: it is at the end of its page, and all are in [one list](algos/settings.md). An
+environment's source is on its family's page, and in the docstring of its file.
 """
 
 

@@ -10,8 +10,8 @@ A page below `docs/` has what is made between two comments, which `filled` write
 The target of a link is made, too, where its text is a name in code with a module before it: [`ppo.loss`]() leads to the
 line of `algos/ppo.py` where `loss` is defined, [`off_policy.store`]() into `jaxrl/replay/`. A module is called by its
 file's name if no other file has it, else by as many folders as it takes; what is nested needs no more of the names
-around it than make it the only one. `python -m jaxrl.host.tables` fills all pages, and a test finds the ones that are
-old.
+around it than make it the only one. `python -m jaxrl.host.pages [DOCS]` fills all pages below DOCS (default `docs`), and
+a test finds the ones that are old.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import functools
 import importlib
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -196,3 +197,20 @@ def all_filled(docs: Path) -> dict[Path, str]:
         if BLOCK.search(text) or LINK.search(text):
             found[page] = filled(text, page, docs.parent)
     return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the pages below the folder named first, or `docs`, that are old; print which."""
+    docs = Path(*(sys.argv[1:] if argv is None else argv)[:1] or ["docs"]).resolve()
+    if not docs.is_dir():
+        print(f"jaxrl.host.pages: {docs} is no folder; run it in the checkout, or name its docs.", file=sys.stderr)
+        return 2
+    for page, text in all_filled(docs).items():
+        if page.read_text() != text:
+            page.write_text(text)
+            print(page.relative_to(docs.parent))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

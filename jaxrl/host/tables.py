@@ -1,8 +1,8 @@
 """The long tables of the documentation, written from the registry: ids, algorithms, curricula, settings.
 
 `python -m jaxrl.host.tables [DOCS]` writes `envs/ids.md`, `algos/index.md`, `algos/curricula.md` and
-`algos/settings.md` below DOCS (default `docs`), and what `jaxrl.host.pages` makes in other pages there; tests compare
-what is committed with what it would write. Spaces and limits are traced, not computed.
+`algos/settings.md` below DOCS (default `docs`); a test compares what is committed with what it would write. Spaces and
+limits are traced, not computed. What is made of these tables in other pages is written by `jaxrl.host.pages`.
 """
 
 from __future__ import annotations
@@ -400,11 +400,6 @@ def main(argv: list[str] | None = None) -> int:
     for name, text in pages().items():
         (docs / name).write_text(text)
         print(docs / name)
-    from jaxrl.host.pages import all_filled  # which is made of this module's tables
-
-    for page, text in all_filled(docs.resolve()).items():
-        page.write_text(text)
-        print(page.relative_to(docs.resolve().parent))
     return 0
 
 

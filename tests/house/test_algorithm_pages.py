@@ -79,7 +79,7 @@ def test_what_is_made_in_pages_is_up_to_date():
     made = pages.all_filled(ROOT / "docs")
     assert {FOLDER / page for page in PAGES} <= set(made)
     for page, text in made.items():
-        assert page.read_text() == text, f"{page.relative_to(ROOT)} is old: python -m jaxrl.host.tables"
+        assert page.read_text() == text, f"{page.relative_to(ROOT)} is old: python -m jaxrl.host.pages"
 
 
 def test_links_hit_what_they_name():
@@ -119,6 +119,18 @@ def test_names_are_found_by_as_much_as_makes_them_unique(tmp_path):
     text = "[`one.f`]() `one.f` [`one.f`](../algos/one.py#L99) [`a.md`](a.md)\n```\n[`one.f`]()\n```\n"
     want = "[`one.f`](../algos/one.py#L6) `one.f` [`one.f`](../algos/one.py#L6) [`a.md`](a.md)\n```\n[`one.f`]()\n```\n"
     assert pages.filled(text, page, tmp_path) == want
+
+
+def test_the_generator_writes_what_is_old(tmp_path, capsys):
+    docs = tmp_path / "docs"
+    (tmp_path / "algos").mkdir()
+    docs.mkdir()
+    (tmp_path / "algos/one.py").write_text("\ndef f(): ...\n")
+    (docs / "old.md").write_text("[`one.f`]()")
+    (docs / "new.md").write_text("[`one.f`](../algos/one.py#L2)")
+    assert pages.main([str(docs)]) == 0 and capsys.readouterr().out == "docs/old.md\n"
+    assert (docs / "old.md").read_text() == (docs / "new.md").read_text()
+    assert pages.main([str(docs / "nowhere")]) == 2
 
 
 def test_tables_of_several_algorithms_have_a_column_each():

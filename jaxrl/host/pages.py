@@ -8,10 +8,10 @@ A page below `docs/` has what is made between two comments, which `filled` write
     <!-- end -->               closes each
 
 The target of a link is made, too, where its text is a name in code with a module before it: [`ppo.loss`]() leads to the
-line of `algos/ppo.py` where `loss` is defined, [`off_policy.store`]() into `jaxrl/replay/`. A module is called by its
+line of `algos/ppo.py` where `loss` is defined, [`off_policy.learn`]() into `jaxrl/replay/`. A module is called by its
 file's name if no other file has it, else by as many folders as it takes; what is nested needs no more of the names
-around it than make it the only one. `python -m jaxrl.host.pages [DOCS]` fills all pages below DOCS (default `docs`), and
-a test finds the ones that are old.
+around it than make it the only one. `python -m jaxrl.host.pages [DOCS]` fills the pages below DOCS (default `docs`),
+and a test finds the ones that are old.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ MORE = {
     "disco": {"--config.predictions": "8", "--config.features": "8", "--config.memory": "8", "--config.num-bins": "21"},
     "crossq": {"--config.critic-hidden": "32", "--config.buffer-size": "1000"},
     "alphazero": {"--config.num-simulations": "4"},
+    "props": {"--config.num-steps": "32", "--config.num-epochs": "1", "--config.props-num-epochs": "1"},
     "gradients": {"--config.num-agents": "2"},
     "strategies": {"--config.num-pairs": "2"},
 }

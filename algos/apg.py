@@ -1,9 +1,10 @@
 """Analytic policy gradients: the return is differentiated through the environment's dynamics.
 
 A rollout of `num_steps` steps is a differentiable function of the policy's weights, since actions are,
-`a = tanh(mean(s) + std noise)`, and states are, `s' = f(s, a)`; its gradient has no likelihood ratio (Freeman et al.
-2021, "Brax", arXiv:2106.13281; Xu et al. 2022, "Accelerated policy learning with parallel differentiable simulation",
-SHAC, arXiv:2204.07137). Environments go on where the last rollout stopped, and no gradient passes an episode's end.
+`a = tanh(mean(s) + std noise)`, and states are, `s' = f(s, a)`; its gradient has no likelihood ratio: Freeman et al.
+(2021), "Brax - a differentiable physics engine for large scale rigid body simulation" (arXiv:2106.13281); Xu et al.
+(2022), "Accelerated policy learning with parallel differentiable simulation" (arXiv:2204.07137), SHAC. Environments go
+on where the last rollout stopped, and no gradient passes an episode's end.
 
 With `critic=True` (SHAC) the objective of a window is
 
@@ -74,7 +75,7 @@ class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
     learning_rate: jax.Array = 2e-3  # of the policy
-    critic_learning_rate: jax.Array = 2e-3
+    critic_learning_rate: jax.Array = 2e-3  # of the critic
     anneal_steps: jax.Array = 0  # environment steps over which both go to zero; 0: constant
     gamma: jax.Array = 0.99  # discount
     gae_lambda: jax.Array = 0.95  # of the critic's targets

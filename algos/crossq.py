@@ -48,7 +48,7 @@ class Config:
     buffer_size: int = 100_000  # transitions kept
     policy_delay: int = 3  # gradient steps of the critics for one of the actor
     hidden: tuple[int, ...] = (256, 256)  # widths of the actor
-    critic_hidden: tuple[int, ...] = (1024, 1024)
+    critic_hidden: tuple[int, ...] = (1024, 1024)  # widths of the critics; the paper's are 2,048
     activation: str = "relu"
     b1: float = 0.5  # Adam's, of actor and critics
     momentum: float = 0.99  # of the running statistics of batch renormalisation

@@ -14,6 +14,11 @@ The strategies are evosax's (`pip install jaxrl[evosax]`); here are the evaluati
 optimiser (Adam) on the gradient of the mean. Deviations from Salimans et al.: no weight decay and no virtual batch
 normalisation (the observations may be normalised by running statistics); actions carry no noise. Results:
 `docs/algos/evolution.md`.
+
+Papers: Salimans et al. (2017), "Evolution strategies as a scalable alternative to reinforcement learning"
+(arXiv:1703.03864); Sehnke et al. (2010), "Parameter-exploring policy gradients"; Hansen (2016), "The CMA evolution
+strategy: a tutorial" (arXiv:1604.00772); Ros and Hansen (2008), "A simple modification in CMA-ES achieving linear time
+and space complexity".
 """
 
 from __future__ import annotations

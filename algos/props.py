@@ -103,11 +103,11 @@ class Hyper:
     vf_coef: jax.Array = 0.5
     max_grad_norm: jax.Array = 0.5
     target_kl: jax.Array = 0.03  # read with Config.stop_on_kl
-    props_learning_rate: jax.Array = 1e-3
-    props_clip_eps: jax.Array = 0.3
-    props_kl_coef: jax.Array = 0.0
+    props_learning_rate: jax.Array = 1e-3  # of the behaviour policy
+    props_clip_eps: jax.Array = 0.3  # no gradient where its probability is this share below the policy's
+    props_kl_coef: jax.Array = 0.0  # weight of KL(policy, behaviour policy); the paper's regulariser
     props_target_kl: jax.Array = 0.01  # an update of the behaviour policy ends when its KL to the policy exceeds it
-    fit_learning_rate: jax.Array = 1e-3
+    fit_learning_rate: jax.Array = 1e-3  # of the fit for sampling_error
 
 
 class Transition(NamedTuple):

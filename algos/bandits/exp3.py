@@ -9,7 +9,10 @@
   with gamma = eta / 2. Its bound holds with high probability, not in expectation alone.
 
 `gamma` zero means the value of the theorems for T = `horizon`: min(1, sqrt(K log K / ((e - 1) T))) and
-sqrt(log K / (2 K T)) (Neu's theorem 1). `scale` divides the rewards. Results: `docs/results.md`.
+sqrt(log K / (2 K T)) (Neu's theorem 1). `scale` divides the rewards. Results: `experiments/regret`.
+
+Papers: Auer, Cesa-Bianchi, Freund and Schapire (2002), "The nonstochastic multiarmed bandit problem"; Neu (2015),
+"Explore no more: improved high-probability regret bounds for non-stochastic bandits" (arXiv:1506.03271).
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ class Config:
 
     num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
     forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
-    estimator: Literal["exp3", "ix"] = "exp3"
+    estimator: Literal["exp3", "ix"] = "exp3"  # or "ix"
 
     def __post_init__(self) -> None:
         if self.estimator not in ("exp3", "ix"):

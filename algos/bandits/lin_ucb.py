@@ -14,7 +14,11 @@ and the arm with the largest x theta + beta sqrt(x A^-1 x) is pulled. `radius` s
   theorem 2; figure 1 is the algorithm).
 
 The inverse and the determinant follow A by Sherman and Morrison's formula, d^2 operations a round and no factorisation.
-Results: `docs/results.md`.
+Results: `experiments/regret`.
+
+Papers: Li, Chu, Langford and Schapire (2010), "A contextual-bandit approach to personalized news article
+recommendation" (arXiv:1003.0146); Abbasi-Yadkori, Pal and Szepesvari (2011), "Improved algorithms for linear stochastic
+bandits".
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ class Config:
 
     num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
     forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
-    radius: Literal["constant", "oful"] = "constant"
+    radius: Literal["constant", "oful"] = "constant"  # or "oful"
 
     def __post_init__(self) -> None:
         if self.radius not in ("constant", "oful"):

@@ -32,7 +32,7 @@ class Config:
 
     num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
     forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
-    forgetting: Literal["discounted", "window"] = "discounted"
+    forgetting: Literal["discounted", "window"] = "discounted"  # or "window"
     window: int = 200  # rounds, for `window`: the memory holds so many
 
     def __post_init__(self) -> None:

@@ -36,7 +36,7 @@ class Config:
 
     num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
     forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
-    posterior: Literal["beta", "gaussian"] = "beta"
+    posterior: Literal["beta", "gaussian"] = "beta"  # or "gaussian"
 
     def __post_init__(self) -> None:
         if self.posterior not in ("beta", "gaussian"):

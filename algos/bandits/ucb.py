@@ -10,7 +10,11 @@ After each arm has been pulled once, with n pulls and the empirical mean of an a
   most 49 sqrt(K T) for T = horizon.
 
 All three are stated for rewards in [0, 1]; `scale` divides the rewards where they are larger (UCB1 and MOSS hold for
-sub-Gaussian noise of standard deviation `scale / 2`). Results: `docs/results.md`.
+sub-Gaussian noise of standard deviation `scale / 2`). Results: `experiments/regret`.
+
+Papers: Auer, Cesa-Bianchi and Fischer (2002), "Finite-time analysis of the multiarmed bandit problem"; Garivier and
+Cappe (2011), "The KL-UCB algorithm for bounded stochastic bandits and beyond" (arXiv:1102.2490); Audibert and Bubeck
+(2009), "Minimax policies for adversarial and stochastic bandits".
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ class Config:
 
     num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
     forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
-    bound: Literal["ucb1", "kl", "moss"] = "ucb1"
+    bound: Literal["ucb1", "kl", "moss"] = "ucb1"  # or "kl", "moss"
 
     def __post_init__(self) -> None:
         if self.bound not in ("ucb1", "kl", "moss"):

@@ -31,7 +31,7 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1
+    num_envs: int = 1  # environments stepped together
     budget: int | None = None  # arms pulled at most; None: the environment's own
 
     def __post_init__(self) -> None:

@@ -50,9 +50,9 @@ class Hyper:
     widen_at: jax.Array  # mean return from which a boundary moves out
     start: jax.Array = 0.5  # where the box begins, of the unit box; a number or (D,)
     narrow_at: jax.Array = -jnp.inf  # and to which it moves in
-    step: jax.Array = 0.05
-    num_returns: jax.Array = 240.0
-    boundary_prob: jax.Array = 0.5
+    step: jax.Array = 0.05  # by which a boundary moves, of the unit box
+    num_returns: jax.Array = 240.0  # returns at a boundary before it is judged
+    boundary_prob: jax.Array = 0.5  # probability that a level is put on a boundary
 
 
 @pytree

@@ -14,7 +14,7 @@ episode. With `uniform_share` 1 it is domain randomisation. J has several minima
 uniform one, on the same starts, and gives way to it where that is worse.
 
 A jump of the dynamics or the reward (a termination, a contact) has no derivative; what depends on it alone is not
-found. Use:
+found. Paper: Pinto et al. (2017), "Robust adversarial reinforcement learning" (arXiv:1703.02702). Use:
 
     boxes = jaxrl.curriculum.teaching.ranges(env_params, {"mass": (0.5, 2.0), "length": (0.5, 1.5)})
     student = ppo.make(vectorize(env, 32, level_fn=adversarial_params.Drawn(boxes)), ppo.Config(num_envs=32))

@@ -47,7 +47,7 @@ class Config:
     dimensions: int | None = None  # D, of the box; None: what the level function says
     fit_rate: int = 250  # episodes between fits, and to each fit
     smallest: int = 2  # components that are tried
-    largest: int = 10
+    largest: int = 10  # and the most
     history: int = 20_000  # tasks among which the nearest is looked for
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class Hyper:
 
     return_low: jax.Array  # a return that maps to reward 0
     return_high: jax.Array  # and to 1
-    random_share: jax.Array = 0.2
+    random_share: jax.Array = 0.2  # of uniform tasks
 
 
 @pytree

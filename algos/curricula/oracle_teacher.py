@@ -39,8 +39,8 @@ class Hyper:
 
     threshold: jax.Array  # mean return above which the window moves
     step: jax.Array = 1 / 30  # of the unit box, a number or (D,); negative where low values are hard, 0: it stays low
-    window: jax.Array = 1 / 6
-    num_returns: jax.Array = 50.0
+    window: jax.Array = 1 / 6  # its width, of the unit box
+    num_returns: jax.Array = 50.0  # returns before it may move
 
 
 @pytree

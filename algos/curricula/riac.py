@@ -48,7 +48,7 @@ class Config:
 
     dimensions: int | None = None  # D, of the box; None: what the level function says
     region_size: int = 200  # pairs that a leaf holds before it splits
-    attempts: int = 50
+    attempts: int = 50  # random cuts of which the best splits a region
     max_regions: int = 512  # nodes of the tree
 
     def __post_init__(self) -> None:
@@ -69,10 +69,10 @@ class Hyper:
 
     return_low: jax.Array  # a return that maps to reward 0
     return_high: jax.Array  # and to 1
-    random_share: jax.Array = 0.2
-    mutation_share: jax.Array = 0.1
+    random_share: jax.Array = 0.2  # of uniform tasks
+    mutation_share: jax.Array = 0.1  # of tasks near the worst of a region
     mutation: jax.Array = 0.1  # standard deviation
-    min_width: jax.Array = 1 / 15
+    min_width: jax.Array = 1 / 15  # of a region, in the unit box
 
 
 @pytree

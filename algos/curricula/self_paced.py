@@ -64,13 +64,13 @@ class Hyper:
     """Dynamic settings; means and stds are numbers or (D,)."""
 
     threshold: jax.Array  # mean return that the student must keep
-    target_mean: jax.Array = 0.5
-    target_std: jax.Array = 0.3
-    start_mean: jax.Array = 0.5
-    start_std: jax.Array = 0.1
+    target_mean: jax.Array = 0.5  # of the tasks that are meant, in the unit box
+    target_std: jax.Array = 0.3  # and their deviation
+    start_mean: jax.Array = 0.5  # of the first tasks
+    start_std: jax.Array = 0.1  # and their deviation
     max_kl: jax.Array = 0.05  # of a move
     min_std: jax.Array = 0.0  # of each coordinate while KL(p || target) is above settle_kl
-    settle_kl: jax.Array = 10.0
+    settle_kl: jax.Array = 10.0  # KL(p || target) from which min_std no longer holds
 
 
 @pytree

@@ -52,7 +52,7 @@ class Config:
     keep: int = 10  # of them, those of highest return
     every: int = 10  # steps between snapshots
     max_steps: int = 1000  # of an episode
-    clusters: int = 6
+    clusters: int = 6  # of the snapshots, by value
     greedy: bool = True  # the teacher acts by its mode
 
     def __post_init__(self) -> None:

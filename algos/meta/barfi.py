@@ -99,9 +99,9 @@ class Hyper:
     gamma: jax.Array = 0.99  # of the primary return, and where gamma_phi begins
     primary_weight: jax.Array = 1.0  # where phi_2 begins
     auxiliary_weight: jax.Array = 1.0  # where phi_3 begins
-    ent_coef: jax.Array = 0.02
-    discount_penalty: jax.Array = 1e-3
-    neumann_step: jax.Array = 0.1
+    ent_coef: jax.Array = 0.02  # c above, of the inner level
+    discount_penalty: jax.Array = 1e-3  # slope against gamma_phi
+    neumann_step: jax.Array = 0.1  # b above
     max_grad_norm: jax.Array = 0.5  # of each level's gradient, and of gamma_phi's slope
 
 

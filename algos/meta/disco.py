@@ -401,7 +401,7 @@ class Config:
     max_value: float = 300.0  # squashed, of the last bin
     predictions: int = 600  # of y and z
     features: int = 256  # of the rule's networks, as the one below; see RuleConfig
-    memory: int = 128
+    memory: int = 128  # numbers that the rule remembers
     weights: str = ""  # file of the rule; "": those of Hyper, else ones that have learned nothing
 
     def __post_init__(self) -> None:
@@ -421,16 +421,16 @@ class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
     rule: Any = None  # the rule's weights; None: of `Config.weights`
-    learning_rate: jax.Array = 1e-2
+    learning_rate: jax.Array = 1e-2  # of the agent, by Adam
     max_update: jax.Array = 1.0  # of every number, in units of the learning rate
     gamma: jax.Array = 0.997
     td_lambda: jax.Array = 0.95  # of the traces of Retrace
     target_rate: jax.Array = 0.1  # by which the target network moves to the agent's, each update
-    policy_coef: jax.Array = 1.0
-    y_coef: jax.Array = 1.0
-    z_coef: jax.Array = 1.0
-    aux_coef: jax.Array = 1.0
-    vf_coef: jax.Array = 0.2
+    policy_coef: jax.Array = 1.0  # weight of KL(pi_hat, pi)
+    y_coef: jax.Array = 1.0  # of KL(y_hat, y)
+    z_coef: jax.Array = 1.0  # of KL(z_hat, z)
+    aux_coef: jax.Array = 1.0  # of KL(the next policy, what was said of it)
+    vf_coef: jax.Array = 0.2  # of q's cross entropy
 
 
 @pytree

@@ -60,9 +60,9 @@ class Config:
     num_steps: int = 100  # steps of each: the length of the context, also when deployed
     label: Literal["optimal", "behaviour"] = "optimal"  # DPT or algorithm distillation
     attention: Literal["softmax", "relu"] = "softmax"  # relu: ReLU scores over the number of tokens so far
-    width: int = 32
+    width: int = 32  # of a token
     hidden: int = 128  # of the perceptron in each layer
-    layers: int = 4
+    layers: int = 4  # attention and perceptron each
     heads: int = 4  # several let a softmax pick out one action each, whose mean reward it then has
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS; Hyper.weight_decay makes Adam AdamW, and adamw decay twice
     adam_eps: float = 1e-8  # added to the denominator of Adam and its kin

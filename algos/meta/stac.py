@@ -67,10 +67,10 @@ class Hyper(a2c.Hyper):
     headroom: jax.Array = 2.0  # how many times its first value a coefficient may become, above 1
     meta_learning_rate: jax.Array = 1e-2  # of eta, by Adam
     outer_gamma: jax.Array = 0.99  # of the loss that judges
-    outer_gae_lambda: jax.Array = 0.95
-    outer_ent_coef: jax.Array = 0.01
-    outer_vf_coef: jax.Array = 0.5
-    kl_coef: jax.Array = 1.0
+    outer_gae_lambda: jax.Array = 0.95  # its trace
+    outer_ent_coef: jax.Array = 0.01  # its weight of the entropy
+    outer_vf_coef: jax.Array = 0.5  # and of the value loss
+    kl_coef: jax.Array = 1.0  # weight of how far the policy moved in the update
 
 
 @pytree

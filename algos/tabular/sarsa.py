@@ -16,7 +16,10 @@ before,
 A' is the action that the agent really takes: a step waits in memory until the next one shows it, so the table changes
 after A' was chosen, as in the book. Where a time limit cuts the episode A' is drawn from the policy. With `expected`
 the bootstrap is the policy's mean of Q(S', .) and nothing waits (section 12.9 with the behaviour as the target).
-Exploration and step sizes are those of `q_learning`. Results: `docs/results.md`.
+Exploration and step sizes are those of `q_learning`.
+
+Papers: Sutton and Barto (2018), "Reinforcement learning: an introduction"; van Seijen et al. (2016), "True online
+temporal-difference learning" (arXiv:1512.04087).
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ class Config:
     """Static settings: each value compiles its own program."""
 
     num_envs: int = 1  # a trace belongs to one episode: for many runs, vmap over keys
-    trace: Literal["accumulating", "replacing", "dutch"] = "accumulating"
+    trace: Literal["accumulating", "replacing", "dutch"] = "accumulating"  # or "replacing", "dutch"
     expected: bool = False  # bootstrap from the policy's mean value instead of the next action's
 
     def __post_init__(self) -> None:

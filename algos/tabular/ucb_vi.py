@@ -42,7 +42,7 @@ class Config:
 
     num_envs: int = 1  # the memory counts the steps of one episode: for many runs, vmap over keys
     horizon: int | None = None  # H, steps that it plans for; None: the environment's time limit
-    bonus: Literal["hoeffding", "bernstein"] = "hoeffding"
+    bonus: Literal["hoeffding", "bernstein"] = "hoeffding"  # or "bernstein"
 
     def __post_init__(self) -> None:
         if self.num_envs != 1:

@@ -188,8 +188,8 @@ def citation_page() -> str:
 }}
 ```
 
-Cite the paper of the algorithm, too: [every algorithm's](algos/settings.md). An environment's source is on its family's
-page, and in the docstring of its file.
+Cite the paper of the algorithm, too: it is at the end of its page, and all are in [one list](algos/settings.md). An
+environment's source is on its family's page, and in the docstring of its file.
 """
 
 
@@ -255,17 +255,6 @@ def about(module: str) -> str:
     return first.replace("|", r"\|")
 
 
-def how_to_cite(page: str) -> str:
-    """The end of an algorithm's page: its papers, from `algos/settings.md`; "" for other pages."""
-    cited = []
-    for section in re.split(r"^## ", (ROOT / "docs/algos/settings.md").read_text(), flags=re.M)[1:]:
-        papers = re.search(r"^Papers: (.+)$", section, re.M)
-        if papers and f"[The page]({page.removeprefix('algos/')})" in section:
-            cited.append(f"- `{section.splitlines()[0]}`: {papers[1]}")
-    head = "\n\n## How to cite\n\nThe papers, and [jaxrl itself](../cite.md). [Every setting](settings.md).\n\n"
-    return head + "\n".join(cited) if page.startswith("algos/") and cited else ""
-
-
 # ---- what mkdocs calls
 
 
@@ -326,7 +315,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     generated = page.file.generated_by is not None and page.file.abs_src_path is None
     if generated or not (ROOT / path).exists():
         return markdown
-    return in_table_cells(rewritten(markdown, path)) + how_to_cite(site)
+    return in_table_cells(rewritten(markdown, path))
 
 
 def on_post_build(config: Any) -> None:

@@ -4,9 +4,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
+from jaxrl import registry
 from jaxrl.host.plotting import bars, curves_by_task
 from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.tables import algorithm_page
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "results.md"
@@ -145,12 +148,31 @@ def page(results: dict[str, dict], episodes: int) -> None:
 
 
 def draw(results: dict[str, dict], curves: dict[str, np.ndarray]) -> None:
-    """The curves a task, and every seed's final return in units of its bar."""
-    known = [pair for pair in ROWS if pair in results and pair in curves]
+    """The curves a task, those of each algorithm's page, and every seed's final return in units of its bar."""
     tasks: dict[str, dict[str, tuple]] = {}
-    for pair in known:
-        steps = np.linspace(0, results[pair]["total_steps"], curves[pair].shape[1] + 1)[1:]
-        tasks.setdefault(ROWS[pair].env, {})[pair.split("/")[0]] = (steps, curves[pair])
-    curves_by_task(tasks, PAGE.parent / "media" / "results.png")
+    on_page: dict[str, dict[str, dict[str, tuple]]] = {}
+    for pair, row in ROWS.items():
+        if pair in results and pair in curves:
+            name = pair.split("/")[0]
+            curve = np.linspace(0, results[pair]["total_steps"], curves[pair].shape[1] + 1)[1:], curves[pair]
+            tasks.setdefault(row.env, {})[name] = curve
+            page = algorithm_page(registry.get_algo(row.algo).__name__.removeprefix("jaxrl.algos."))
+            on_page.setdefault(Path(page).stem, {}).setdefault(row.env, {})[name] = curve
+    media = PAGE.parent / "media"
+    curves_by_task(tasks, media / "results.png")
+    for name, of in on_page.items():
+        small(curves_by_task(of, media / "curves" / f"{name}.png"))
     scores = {p: np.array(r["returns"]) / abs(ROWS[p].bar) for p, r in results.items()}
     bars(scores, HERE / "results.png", "return over the bar's magnitude", {p: np.sign(ROWS[p].bar) for p in scores})
+
+
+def small(picture: Path, limit: int = 30_000) -> None:
+    """Rewrite a picture with fewer colours and, if that is not enough, smaller, until it has at most so many bytes."""
+    image = Image.open(picture).convert("RGB")
+    width = image.width
+    while True:
+        scaled = image.resize((width, image.height * width // image.width), Image.Resampling.LANCZOS)
+        scaled.quantize(96, dither=Image.Dither.NONE).save(picture, optimize=True)
+        if picture.stat().st_size <= limit:
+            return
+        width = width * 9 // 10

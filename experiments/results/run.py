@@ -3,7 +3,7 @@
     python experiments/results/run.py [--only ppo/CartPole-v1 ...] [--seeds 10]
 
 Writes results.json and curves.npz beside this file (a pair at a time, so that an interrupted run loses nothing), the
-figures, and the table of docs/results.md.
+figures, the table of docs/results.md and its rows on the algorithms' pages; `--only` and no pair: these alone.
 """
 
 import argparse
@@ -15,11 +15,12 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from page import ROWS, draw, page
+from page import PAGE, ROWS, draw, page
 
 import jaxrl
 from jaxrl.environment import strongly_typed
 from jaxrl.evaluation import evaluate
+from jaxrl.host import pages
 from jaxrl.host.run_folder import environment_of_run
 from jaxrl.registry import tuned
 
@@ -90,6 +91,8 @@ def main() -> None:
     results, curves = kept()
     page(results, EPISODES)
     draw(results, curves)
+    for path, text in pages.all_filled(PAGE.parent).items():
+        path.write_text(text)
 
 
 if __name__ == "__main__":

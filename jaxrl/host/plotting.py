@@ -99,7 +99,7 @@ def curves_by_task(
     rows = -(-len(tasks) // columns)
     figure, grid = plt.subplots(rows, columns, figsize=(4.4 * columns, 3.2 * rows), layout="constrained", squeeze=False)
     names = list(dict.fromkeys(name for curves in tasks.values() for name in curves))
-    palette = plt.get_cmap("tab20").colors
+    palette = plt.get_cmap("tab10" if len(names) <= 10 else "tab20").colors
     for axes, (task, curves) in zip(grid.flat, tasks.items(), strict=False):
         for name, (steps, returns) in curves.items():
             known = np.isfinite(returns).sum(0) >= max(1, len(returns) // 2)

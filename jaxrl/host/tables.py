@@ -2,12 +2,13 @@
 
 `python -m jaxrl.host.tables [DOCS]` writes `envs/ids.md`, `algos/index.md`, `algos/curricula.md` and
 `algos/settings.md` below DOCS (default `docs`); a test compares what is committed with what it would write. Spaces and
-limits are traced, not computed.
+limits are traced, not computed. What is made of these tables in other pages is written by `jaxrl.host.pages`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -77,8 +78,8 @@ _PAGES = {
         "reinforce": "a2c.md",
         "sqirl": "effective_horizon.md",
     },
-    "bandits": {"whittle": "../envs/restless.md"},
-    "meta": {"dpt": "dpt.md"} | dict.fromkeys(("barfi", "disco", "stac"), "../meta.md"),
+    "bandits": {"whittle": "whittle.md"},
+    "meta": {name: f"{name}.md" for name in ("barfi", "disco", "dpt", "stac")},
     "tabular": {"gorp": "effective_horizon.md"},
 }
 """Pages of algorithms that are not on their folder's page, or have none of their own name, in `docs/algos/`."""
@@ -287,16 +288,52 @@ def _settings(module: ModuleType) -> list[str]:
     cited = papers(module.__doc__)
     lines = [f"Papers: {'; '.join(cited)}."] if cited else []
     for kind in ("Config", "Hyper"):
-        cls = getattr(module, kind, None)
-        if cls is None:
-            continue
-        said = comments_of(cls)
-        lines += ["", f"| {kind} | default | |", "|---|---|---|"]
-        for field in dataclasses.fields(cls):
-            default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-            shown = "" if default is dataclasses.MISSING else f"`{_default(default)}`"
-            lines.append(f"| `{field.name}` | {_cell(shown)} | {_cell(said.get(field.name, ''))} |")
+        if hasattr(module, kind):
+            lines += ["", f"| {kind} | default | |", "|---|---|---|"]
+            lines += [f"| `{n}` | {s.default} | {s.about} |" for n, s in settings(getattr(module, kind)).items()]
     return lines
+
+
+USUAL = {
+    "activation": "between the layers",
+    "batch_size": "transitions a gradient step",
+    "clip_eps": "how far from 1 the ratio of probabilities counts",
+    "clip_value": "the larger squared error of the value and of the value kept within `clip_eps` of the old one",
+    "ent_coef": "weight of the entropy",
+    "epsilon_end": "and after `exploration_steps`",
+    "epsilon_start": "probability of a random action, at first",
+    "exploration_steps": "environment steps over which epsilon falls, linearly",
+    "gae_lambda": "trace of the advantage estimate; 1: returns, 0: errors of one step",
+    "gamma": "discount",
+    "hidden": "widths of the hidden layers",
+    "layer_norm": "before each activation",
+    "learning_rate": "of the optimizer",
+    "max_grad_norm": "norm to which the gradients, all together, are clipped",
+    "normalize_advantage": "to mean 0 and deviation 1",
+    "normalize_obs": "by running mean and deviation, which are part of the policy",
+    "regularisation": "of the least squares: weight of the identity matrix",
+    "rnn_size": "units of the recurrent layer",
+    "vf_coef": "weight of the value loss",
+}
+"""What settings mean whose field says nothing, since it is what their name means everywhere."""
+
+
+class Setting(NamedTuple):
+    """A field of a Config or Hyper as cells of a table."""
+
+    default: str
+    about: str
+
+
+@functools.cache
+def settings(cls: type) -> dict[str, Setting]:
+    """The fields of a dataclass, in their order: default, and the comment behind it or what is usual."""
+    said, found = comments_of(cls), {}
+    for field in dataclasses.fields(cls):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        shown = "" if default is dataclasses.MISSING else f"`{_default(default)}`"
+        found[field.name] = Setting(_cell(shown), _cell(said.get(field.name) or USUAL.get(field.name, "")))
+    return found
 
 
 def _default(value: Any) -> str:
@@ -306,16 +343,19 @@ def _default(value: Any) -> str:
     return getattr(value, "__name__", None) or repr(value)
 
 
-_NAME = r"(?:(?:[Vv]an|de|der|den|von) )*[A-Z][\w'’-]*[a-z]"
+_PARTICLE = r"(?:(?:[Vv]an|da|de|der|den|von) )"
+_NAME = rf"{_PARTICLE}*[A-Z][\w'’-]*[a-z](?: {_PARTICLE}+[A-Z]\w*)?"
 _AUTHORS = rf"{_NAME}(?:(?:, | and | & |, and ){_NAME})*(?: et al\.)?"
-_TITLED = re.compile(rf'{_AUTHORS} \(\d{{4}}[a-z]?\), "[^"]+"(?:,? \((?:arXiv:|Nature)[^)]*\))?')
+_WHERE = r"arXiv:[\d.]+\d|Nature[^),.]*"
+_TITLED = re.compile(rf'({_AUTHORS}) \(?(\d{{4}}[a-z]?)\)?, "([^"]+)"(?:,? \(?(?:\w+, )?({_WHERE}))?')
 _NAMED = re.compile(rf"{_AUTHORS},? (?:\(\d{{4}}[a-z]?\)|\d{{4}}[a-z]?)(?=[,;:). ]|$)")
 
 
 def papers(doc: str | None) -> list[str]:
     """What a docstring cites with a title; where it cites nothing so, what it names by authors and year."""
     text = " ".join(inspect.cleandoc(doc or "").split())
-    return list(dict.fromkeys(_TITLED.findall(text) or _NAMED.findall(text)))
+    titled = [f'{who} ({year}), "{title}"{f" ({at})" if at else ""}' for who, year, title, at in _TITLED.findall(text)]
+    return list(dict.fromkeys(titled or _NAMED.findall(text)))
 
 
 def _algorithm_row(name: str, module: ModuleType, actions: str) -> str:

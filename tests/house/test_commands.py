@@ -11,7 +11,11 @@ import pytest
 from jaxrl.host.cli import command, flags
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("experiments/*/*.md"))]
+PAGES = [
+    path
+    for pattern in ("*.md", "docs/**/*.md", "experiments/*/*.md", "notebooks/*.md")
+    for path in sorted(ROOT.glob(pattern))
+]
 
 STANDS_FOR = {"my.module:Tank-v0": "CartPole-v1", "my/learner.py": "ppo", "runs/lpg": "lpg-cpu-1", "RUN": "runs/x"}
 """What pages call a reader's own, and something of the same kind that is here."""

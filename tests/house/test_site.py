@@ -100,11 +100,6 @@ def test_pipes_of_code_in_tables():
     assert hook.in_table_cells("| `a \\| b` | c |\n`a \\| b`") == "| `a | b` | c |\n`a \\| b`"
 
 
-def test_algorithms_pages_end_with_their_papers():
-    assert "- `ddpg`: Lillicrap et al. (2016)" in hook.how_to_cite("algos/td3.md")
-    assert hook.how_to_cite("algos/index.md") == hook.how_to_cite("core.md") == ""
-
-
 def test_the_site_asks_for_nothing_from_elsewhere():
     assert CONFIG["theme"]["font"] is False and "offline" in CONFIG["plugins"]
     # Without one of that name the offline plugin takes it from a server.

@@ -82,9 +82,9 @@ def build(checkout: Path, dist: Path) -> Path:
     run(sys.executable, "-m", "build", "--wheel", "--outdir", dist / "direct", checkout, cwd=checkout)
     (wheel,), (direct,), (sdist,) = dist.glob("*.whl"), dist.glob("direct/*.whl"), dist.glob("*.tar.gz")
     run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel, cwd=checkout)
-    tracked = run("git", "ls-files", "jaxrl", "envs", "algos", cwd=checkout).split("\n")
-    links = {"jaxrl/envs", "jaxrl/algos", ""}
-    sources = {name if name.startswith("jaxrl/") else f"jaxrl/{name}" for name in tracked} - links
+    tracked = run("git", "ls-files", "jaxrl", "envs", "algos", cwd=checkout).splitlines()
+    sources = {name if name.startswith("jaxrl/") else f"jaxrl/{name}" for name in tracked}
+    sources -= {"jaxrl/envs", "jaxrl/algos"}  # the links
     names = zipfile.ZipFile(wheel).namelist()
     packed = {name for name in names if ".dist-info/" not in name}
     expect(packed == sources, f"the wheel has more or less than the package: {sorted(packed ^ sources)}")
@@ -180,13 +180,10 @@ def main() -> int:
         work = Path(folder)
         run("git", "clone", "--quiet", ROOT, work / "checkout", cwd=work)
         wheel = build(work / "checkout", work / "dist")
-        path = {"PATH": f"{os.environ['PATH']}", "JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(work / "xla")}
+        env = {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(work / "xla")}
         with concurrent.futures.ThreadPoolExecutor() as both:
-            tried = [both.submit(do, wheel, work, path) for do in (try_readme, try_notebooks)]
-            for done in concurrent.futures.as_completed(tried):
-                if error := done.exception():
-                    print(f"\nrelease-check: {error}", file=sys.stderr, flush=True)
-                    os._exit(1)
+            for done in [both.submit(do, wheel, work, env) for do in (try_readme, try_notebooks)]:
+                done.result()
         shutil.rmtree(ROOT / "dist", ignore_errors=True)
         shutil.copytree(work / "dist", ROOT / "dist")
     print(f"dist/ holds {', '.join(sorted(p.name for p in (ROOT / 'dist').iterdir()))}: ready, {time.time() - BEGAN:.0f} s.")
@@ -194,4 +191,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Failed as failure:
+        sys.exit(f"\nrelease-check: {failure}")

@@ -1,6 +1,6 @@
 """`make release-check`: what users would get, made from the last commit, installed apart and used as README says.
 
-Builds sdist and wheel, looks into both, installs the wheel alone, with the newest releases of what it needs, into a clean
+Builds sdist and wheel, looks into both, installs the wheel, with the newest releases of what it needs, into a clean
 environment, and runs there, outside the checkout, README's commands and program and the notebooks, at small budgets.
 Ends with the first thing that fails and what it said; else `dist/` holds what may be published.
 """
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 import tomllib
 import zipfile
@@ -51,9 +52,14 @@ class Failed(Exception):
     pass
 
 
+failed = threading.Event()
+
+
 def run(*command: str | Path, cwd: Path, **env: str) -> str:
     """What a command printed; `Failed` with all of it when it fails."""
-    said = shlex.join(map(str, command))
+    if failed.is_set():
+        raise Failed("something else failed before.")
+    said = " ".join(shlex.join(map(str, command)).split())
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV", "MAKE"))}
     start = time.time()
     done = subprocess.run(
@@ -67,17 +73,33 @@ def run(*command: str | Path, cwd: Path, **env: str) -> str:
     )
     print(f"{time.time() - BEGAN:4.0f} s  {time.time() - start:4.0f} s  {said[:110]}", flush=True)
     if done.returncode:
+        failed.set()
         raise Failed(f"{said}\nin {cwd} ended with status {done.returncode}:\n{done.stdout[-6000:]}")
     return done.stdout
 
 
 def expect(what: bool, sentence: str) -> None:
     if not what:
+        failed.set()
         raise Failed(sentence)
+
+
+def point_outside(readme: Path) -> None:
+    """On the index README lies beside no other file: its links lead to the repository, at this version."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    repository = re.search(r'^REPOSITORY = "(.+)"$', (ROOT / "notebooks" / "build.py").read_text(), re.M)
+    assert repository
+    text = re.sub(
+        r"(!?)(\[[^\]]*\]\()(?!https?:|#)",
+        lambda m: f"{m[1]}{m[2]}https://github.com/{repository[1]}/{'raw' if m[1] else 'blob'}/v{version}/",
+        readme.read_text(),
+    )
+    readme.write_text(text)
 
 
 def build(checkout: Path, dist: Path) -> Path:
     """The wheel, made from the sdist as its readers make it; both are looked into."""
+    point_outside(checkout / "README.md")
     run(sys.executable, "-m", "build", "--outdir", dist, checkout, cwd=checkout)
     run(sys.executable, "-m", "build", "--wheel", "--outdir", dist / "direct", checkout, cwd=checkout)
     (wheel,), (direct,), (sdist,) = dist.glob("*.whl"), dist.glob("direct/*.whl"), dist.glob("*.tar.gz")
@@ -181,12 +203,16 @@ def main() -> int:
         run("git", "clone", "--quiet", ROOT, work / "checkout", cwd=work)
         wheel = build(work / "checkout", work / "dist")
         env = {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(work / "xla")}
+        env["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         with concurrent.futures.ThreadPoolExecutor() as both:
-            for done in [both.submit(do, wheel, work, env) for do in (try_readme, try_notebooks)]:
+            tried = [both.submit(do, wheel, work, env) for do in (try_readme, try_notebooks)]
+            for done in concurrent.futures.as_completed(tried):
                 done.result()
         shutil.rmtree(ROOT / "dist", ignore_errors=True)
         shutil.copytree(work / "dist", ROOT / "dist")
-    print(f"dist/ holds {', '.join(sorted(p.name for p in (ROOT / 'dist').iterdir()))}: ready, {time.time() - BEGAN:.0f} s.")
+    print(
+        f"dist/ holds {', '.join(sorted(p.name for p in (ROOT / 'dist').iterdir()))}: ready, {time.time() - BEGAN:.0f} s."
+    )
     return 0
 
 

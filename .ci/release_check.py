@@ -210,9 +210,8 @@ def main() -> int:
                 done.result()
         shutil.rmtree(ROOT / "dist", ignore_errors=True)
         shutil.copytree(work / "dist", ROOT / "dist")
-    print(
-        f"dist/ holds {', '.join(sorted(p.name for p in (ROOT / 'dist').iterdir()))}: ready, {time.time() - BEGAN:.0f} s."
-    )
+    made = ", ".join(sorted(path.name for path in (ROOT / "dist").iterdir()))
+    print(f"dist/ holds {made}: ready, {time.time() - BEGAN:.0f} s.")
     return 0
 
 

@@ -10,6 +10,7 @@ import concurrent.futures
 import json
 import os
 import re
+import resource
 import shlex
 import shutil
 import subprocess
@@ -211,7 +212,9 @@ def main() -> int:
         shutil.rmtree(ROOT / "dist", ignore_errors=True)
         shutil.copytree(work / "dist", ROOT / "dist")
     made = ", ".join(sorted(path.name for path in (ROOT / "dist").iterdir()))
-    print(f"dist/ holds {made}: ready, {time.time() - BEGAN:.0f} s.")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = f"{time.time() - BEGAN:.0f} s, {used.ru_utime + used.ru_stime:.0f} CPU s"
+    print(f"dist/ holds {made}: ready, {took}.")
     return 0
 
 

@@ -1,6 +1,6 @@
 # Each target sets up what it needs: a .venv with the locked packages. Only Python >= 3.11 and make are assumed.
 #   make demo    make test    make test-all    make test-slice    make test-budget    make lint    make bench
-#   make results    make lock    make test-targets    make docs    make docs-serve
+#   make results    make lock    make test-targets    make docs    make docs-serve    make release-check
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
@@ -14,7 +14,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 LIGHT := $(BIN)/python -m pytest --light $(PYTEST_ARGS)
 OPTIMISED := $(BIN)/python -m pytest --optimised $(PYTEST_ARGS)
 
-.PHONY: help demo test test-all test-slice test-budget test-targets lint format lock bench results docs docs-serve clean
+.PHONY: help demo test test-all test-slice test-budget test-targets lint format lock bench results docs docs-serve \
+	release-check clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -76,8 +77,13 @@ docs: $(VENV)-docs/.installed
 docs-serve: $(VENV)-docs/.installed
 	$(MKDOCS) serve
 
+# Builds what would be published and uses it as a reader of README and the notebooks would; the index must be reachable.
+release-check: $(VENV)-release/.installed
+	$(VENV)-release/bin/python .ci/release_check.py
+
 clean:
-	rm -rf $(VENV) $(VENV)-tpu $(VENV)-cuda $(VENV)-docs .hypothesis .pytest_cache .ruff_cache build dist site *.egg-info
+	rm -rf $(VENV) $(VENV)-tpu $(VENV)-cuda $(VENV)-docs $(VENV)-release .hypothesis .pytest_cache .ruff_cache build dist \
+		site *.egg-info
 
 # .installed holds the library, .installed-<extra>-<extra> the library with those extras.
 comma := ,
@@ -97,13 +103,14 @@ $(VENV)-%/.installed: pyproject.toml requirements.lock | $(BIN)/python
 	$(VENV)-$*/bin/python -m pip install --disable-pip-version-check --quiet -c requirements.lock -e ".[$*]"
 	touch $@
 
-# The site is made from the sources, which nobody imports: of the library only the extra's names are needed.
-$(VENV)-docs/.installed: pyproject.toml requirements.lock | $(BIN)/python
-	$(BIN)/python -m venv $(VENV)-docs
+# The site and what is released are made from the sources, which nobody imports: of the library only the extra's names are
+# needed.
+$(VENV)-docs/.installed $(VENV)-release/.installed: $(VENV)-%/.installed: pyproject.toml requirements.lock | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)-$*
 	$(BIN)/python -c "import tomllib; extras = tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']; \
-		print(*extras['docs'], sep='\n')" > $(VENV)-docs/requirements.txt
-	$(VENV)-docs/bin/python -m pip install --disable-pip-version-check --quiet -c requirements.lock \
-		-r $(VENV)-docs/requirements.txt
+		print(*extras['$*'], sep='\n')" > $(VENV)-$*/requirements.txt
+	$(VENV)-$*/bin/python -m pip install --disable-pip-version-check --quiet -c requirements.lock \
+		-r $(VENV)-$*/requirements.txt
 	touch $@
 
 $(BIN)/python:

@@ -9,12 +9,14 @@ NUM_ENVS = 2048
 TARGET = "tpu-v5e"
 
 # %%
+import importlib.metadata
 import importlib.util
 import subprocess
 import sys
 
-if importlib.util.find_spec("libtpu") is None:  # the compiler, 200 MB; no TPU is needed
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "libtpu"], check=True)
+if importlib.util.find_spec("libtpu") is None:  # the compiler, 200 MB, as this jax wants it; no TPU is needed
+    jax_with_it = f"jax[tpu]=={importlib.metadata.version('jax')}"
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", jax_with_it], check=True)
 
 
 # %%

@@ -19,6 +19,7 @@ from jaxrl.host.cli.experiment import experiment
 from jaxrl.host.cli.train import TrainFlags
 from jaxrl.host.report import read_runs, report, svg
 from jaxrl.host.report.command import command_of
+from jaxrl.host.report.page import DARK, LIGHT, STYLE
 from jaxrl.host.run_folder import RunFolderError
 from jaxrl.host.statistics import bootstrap_interval, iqm, probability_of_improvement
 
@@ -443,3 +444,15 @@ def test_an_episode_is_kept_drawn_and_in_the_report(swing, tmp_path):
 def test_tasks_of_pictures_have_no_time_plot():
     for id, expected in (("Pendulum-v1", True), ("CartPole-v1", True), ("Breakout-MinAtar", False)):
         assert episodes.shows(*jaxrl.make(id)) == expected
+
+
+def test_paper_is_light_whatever_the_screen_is():
+    def weight(selector):
+        return len(re.findall(r":(?!not)|\[", selector))
+
+    rules = re.findall(r"([^{}]+)\{color-scheme:\w+;([^{}]+)\}", STYLE)
+    dark = [weight(selector) for selectors, colors in rules if colors == DARK for selector in selectors.split(",")]
+    selectors, colors = rules[-1]  # of equals the last one holds
+    assert len(dark) == 2 and colors == LIGHT and "@media print" in STYLE[: STYLE.index(selectors + "{color-scheme")]
+    always = [selector for selector in selectors.split(",") if set(selector.split(":")) == {"", "root"}]
+    assert max(map(weight, always)) >= max(dark)

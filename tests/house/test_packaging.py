@@ -45,8 +45,10 @@ def dists(tmp_path_factory) -> tuple[Path, Path]:
     tmp = tmp_path_factory.mktemp("dists")
     checkout = tmp / "checkout"
     checkout.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"):
         shutil.copy(ROOT / name, checkout)
+    (checkout / "tests").mkdir()
+    (checkout / "tests" / "test_something.py").write_text("")
     for name in ("jaxrl", "envs", "algos"):
         shutil.copytree(ROOT / name, checkout / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     sdist = build("sdist", checkout, tmp)
@@ -75,7 +77,8 @@ def test_sdist_and_wheel_hold_every_module(dists):
     with tarfile.open(sdist) as tar:
         packed = {m.name.partition("/")[2] for m in tar if m.isfile()}
     assert {p for p in packed if p.startswith("jaxrl/")} == SOURCES
-    assert {"LICENSE", "README.md", "pyproject.toml"} <= packed
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml"} <= packed
+    assert not [p for p in packed if p.startswith("tests/")]
     packed = set(zipfile.ZipFile(wheel).namelist())
     assert {p for p in packed if ".dist-info/" not in p} == SOURCES
     assert [p for p in packed if p.endswith("licenses/LICENSE")]
@@ -108,8 +111,52 @@ def test_every_folder_of_modules_is_a_package():
 def test_the_version_is_one():
     import jaxrl
 
+    citation = (ROOT / "CITATION.cff").read_text()
     assert jaxrl.__version__ == PROJECT["version"]
-    assert f"## [{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text()
+    assert re.findall(r"^version: (\S+)$", citation, re.M) == [PROJECT["version"]]
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    released = re.findall(r"^date-released: (\S+)$", citation, re.M)
+    check_version(PROJECT["version"], headings, released[0] if released else None)
+
+
+def check_version(version, headings, released):
+    """A released tree says when; any other has what is unreleased on top, and the version that it will become."""
+    unreleased = headings[0] == "[Unreleased]"
+    dated = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)", h) for h in headings[unreleased:]]
+    assert all(dated), f"neither [Unreleased] on top nor [version] - date: {headings}"
+    versions = [tuple(map(int, found[1].split("."))) for found in dated if found]
+    dates = [found[2] for found in dated if found]
+    assert versions == sorted(set(versions), reverse=True) and dates == sorted(dates, reverse=True)
+    own = tuple(map(int, version.split(".")))
+    if unreleased:
+        assert own > max(versions, default=(0,)), "the version is released: there is a next one to name"
+        assert released is None, "CITATION.cff has a date, and this tree is unreleased"
+    else:
+        assert own == versions[0] and released == dates[0]
+
+
+@pytest.mark.parametrize(
+    "version, headings, released, good",
+    [
+        ("0.1.0", ["[Unreleased]"], None, True),
+        ("0.1.0", ["[0.1.0] - 2026-12-01"], "2026-12-01", True),
+        ("0.10.0", ["[Unreleased]", "[0.9.0] - 2026-12-01", "[0.1.0] - 2026-11-01"], None, True),
+        ("0.1.0", ["[0.1.0] - unreleased"], None, False),
+        ("0.1.0", ["[0.1.0] - 2026-12-01"], None, False),
+        ("0.1.0", ["[0.1.0] - 2026-12-01"], "2026-12-02", False),
+        ("0.2.0", ["[0.1.0] - 2026-12-01"], "2026-12-01", False),
+        ("0.1.0", ["[Unreleased]", "[0.1.0] - 2026-12-01"], None, False),
+        ("0.2.0", ["[Unreleased]", "[0.1.0] - 2026-12-01"], "2026-12-01", False),
+        ("0.2.0", ["[0.1.0] - 2026-12-01", "[Unreleased]"], "2026-12-01", False),
+        ("0.2.0", ["[0.2.0] - 2026-12-01", "[0.1.0] - 2026-12-02"], "2026-12-01", False),
+    ],
+)
+def test_a_version_that_does_not_agree_is_found(version, headings, released, good):
+    if good:
+        check_version(version, headings, released)
+    else:
+        with pytest.raises(AssertionError):
+            check_version(version, headings, released)
 
 
 def test_the_lock_covers_what_is_installed_and_names_no_place():

@@ -69,9 +69,11 @@ details{{margin:.5em 0}} summary{{cursor:pointer;color:var(--accent)}}
 background:#fff}}
 @media (max-width:600px){{body{{padding:.8em .9em 3em}} svg text{{font-size:15px}} svg .name{{font-size:16px}}
 td,th{{padding-right:.6em}}}}
-@media print{{:root,:root[data-theme=dark]{{color-scheme:light;{LIGHT}}} button,nav{{display:none}}
-body{{max-width:none;padding:0;font-size:11pt}} figure,tr,pre,.warn{{break-inside:avoid}} h2,h3,h4{{break-after:avoid}}
-.scroll{{overflow:visible}}}}
+@media print{{:root:root,:root[data-theme=dark]{{color-scheme:light;{LIGHT}}} button,nav{{display:none}}
+body{{max-width:none;padding:0;font-size:10.5pt}} table,pre{{font-size:8.5pt}} figure,tr,pre,.warn{{break-inside:avoid}}
+h2,h3,h4,h5,summary,h3+p{{break-after:avoid}} .scroll{{overflow:visible}} details .scroll{{columns:2;column-gap:2em}}
+.grid2{{grid-template-columns:1fr 1fr}} td,th{{white-space:normal;padding-right:.7em}} td.wide{{min-width:0}}
+td:not(.n):not(:first-child){{overflow-wrap:anywhere}}}}
 """
 
 SCRIPT = """

@@ -150,7 +150,14 @@ def validate(params: Params) -> None:
 
 
 def rewards(
-    progress: Any, passed: Any, crashed: Any, body_rates: Any, action: Any, last_action: Any, course: Any, weights: Weights
+    progress: Any,
+    passed: Any,
+    crashed: Any,
+    body_rates: Any,
+    action: Any,
+    last_action: Any,
+    course: Any,
+    weights: Weights,
 ) -> dict[str, Float[Array, ""]]:
     """The terms of a step: `progress` [m] towards the gate, whether it was `passed` and whether it `crashed`, the body
     rates [rad/s] after it, its action and the one before, and how far it went along the `course` [gates]."""
@@ -232,7 +239,8 @@ class GateRacing(QuadcopterTask):
         center, _ = gate_at(params.track, state.goal.gate)
         progress = rotations.norm(rotations.add(before, center, -1)) - rotations.norm(rotations.add(after, center, -1))
         last = state.history[..., -action.shape[-1] :]
-        course = passed + left_of_leg(params.track, state.goal.gate, before) - left_of_leg(params.track, race.gate, after)
+        was, left = left_of_leg(params.track, state.goal.gate, before), left_of_leg(params.track, race.gate, after)
+        course = passed + was - left
         terms = rewards(progress, passed, crashed, drone.body_rates, action, last, course, params.weights)
         laps = jnp.maximum(race.passed - 1, 0) // params.track.yaw.shape[0]
         info = {"gates": race.passed, "laps": laps, "lap_time": race.lap_time, "crashed": crashed}

@@ -217,7 +217,8 @@ def test_observation():
 def test_course():
     """Gates and shares of the way from one to the next, on whatever line: a lap is as many as there are gates."""
     params = straight()
-    params = params.replace(weights=params.weights.replace(progress=0.0, gate=0.0, rates=0.0, smoothness=0.0, course=2.0))
+    weights = params.weights.replace(progress=0.0, gate=0.0, rates=0.0, smoothness=0.0, course=2.0)
+    params = params.replace(weights=weights)
     action = jnp.array([0.1, 0.2, -0.3, 0.4])
     for position, passed, after in (((1.0, 0.1, 2.1), 0, 3.0), ((2.95, 0.1, 2.1), 1, 6.0)):
         ts = STEP(KEY, flying(position, (5.0, 0.0, 0.0)), action, params)

@@ -1,6 +1,6 @@
 """Does a learnt policy fly a track faster than the tuned geometric controller? PPO on Quadcopter-GateRacing-v0.
 
-    python experiments/quadcopter/racing.py [--tracks circle loop] [--seeds 0 1 2] [--steps 8000000]
+    python experiments/quadcopter/racing.py [--tracks circle loop] [--seeds 0 1 2] [--steps 5000000]
 
 A policy a track, that sees no map, only the next two gates. It is judged greedily on 100 flights of three laps from
 rest before the first gate, each off by up to 0.3 m; a lap time is that of the third lap, a seed's the median of its
@@ -43,6 +43,7 @@ CONFIG = ppo.Config(
     normalize_obs=True,
     normalize_reward=True,
     clip_value=False,
+    stop_on_kl=True,
 )
 # The way along the course is all that counts, and a crash costs little beside what it cuts off.
 WEIGHTS = {"course": 5.0, "progress": 0.0, "gate": 0.0, "crash": 1.0}
@@ -54,7 +55,7 @@ def recipe(total_steps):
     """`(train, race)` for any track."""
     env, params = jaxrl.make("Quadcopter-GateRacing-v0", frame="body")
     algo = ppo.make(env, CONFIG)
-    hyper = strongly_typed(ppo.Hyper(learning_rate=1.5e-3, anneal_steps=total_steps, ent_coef=0.0))
+    hyper = strongly_typed(ppo.Hyper(learning_rate=1e-3, anneal_steps=total_steps, ent_coef=0.0, target_kl=0.03))
 
     def update(state, _):
         state, metrics = algo.update(state)
@@ -151,7 +152,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tracks", nargs="+", default=["circle", "figure_eight"], choices=list(TRACKS))
     parser.add_argument("--seeds", nargs="+", type=int, default=range(10))
-    parser.add_argument("--steps", type=int, default=8_000_000)
+    parser.add_argument("--steps", type=int, default=5_000_000)
     args = parser.parse_args()
     path = HERE / "racing.json"
     baseline = json.loads((HERE / "racing_baseline.json").read_text())

@@ -143,7 +143,7 @@ def draw(baseline, results):
             ends = np.stack([center - side, center + side])
             ax.plot(*ends[:, :2].T, color="k", linewidth=2, marker="s", markersize=3)
         ax.set(title=name.replace("_", " "), xlabel="x [m]", ylabel="y [m]", aspect="equal")
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     figure.tight_layout()
     figure.savefig(HERE / "racing.png", dpi=110)
 

@@ -1,11 +1,12 @@
 """Does a learnt policy fly a track faster than the tuned geometric controller? PPO on Quadcopter-GateRacing-v0.
 
-    python experiments/quadcopter/racing.py [--tracks circle loop] [--seeds 3] [--steps 24000000]
+    python experiments/quadcopter/racing.py [--tracks circle loop] [--seeds 0 1 2] [--steps 5000000]
 
-A policy a track, from the task's own observation: no map, only the next two gates. It is judged greedily on 100 flights
-of three laps from rest before the first gate, each off by up to 0.3 m; a lap time is that of the third lap. The
-geometric controller's (`racing_baseline.json`) starts on its curve at full speed. Writes racing.json and prints the
-table of README.md.
+A policy a track, that sees no map, only the next two gates. It is judged greedily on 100 flights of three laps from
+rest before the first gate, each off by up to 0.3 m; a lap time is that of the third lap, a seed's the median of its
+flights, and a flight survives if it completes that lap. The geometric controller (`racing_baseline.json`) starts on its
+curve at full speed. Writes racing.json after each seed, the fastest seed's third lap into racing_paths.npz, draws
+racing.png and prints the table of README.md.
 """
 
 import argparse
@@ -15,47 +16,62 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import matplotlib
 import numpy as np
 
 import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.environment import strongly_typed
+from jaxrl.envs.quadcopter.control.se3 import SE3Gains
+from jaxrl.envs.quadcopter.courses import tracks
 from jaxrl.envs.quadcopter.courses.tracks import TRACKS
+from jaxrl.envs.quadcopter.tasks.gate_racing import geometric_lap
+from jaxrl.host.plotting import COLORS
 from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.statistics import bootstrap_interval
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = Path(__file__).parent
-CONFIG = ppo.Config(num_envs=512, num_steps=64, num_minibatches=32, normalize_obs=True, clip_value=False)
-# Of each half of the training, in which the learning rate falls to zero. First progress leads to the gates; but a
-# tighter line is slower and sooner round, so then only gates count, at what they were worth in all.
-PHASES = {"learning_rate": [1e-3, 5e-4], "progress": [1.0, 0.0], "gate": [1.0, 5.0]}
+WAYS = HERE / "racing_paths.npz"
+CONFIG = ppo.Config(
+    num_envs=256,
+    num_steps=32,
+    num_minibatches=8,
+    activation="elu",
+    normalize_obs=True,
+    normalize_reward=True,
+    clip_value=False,
+    stop_on_kl=True,
+)
+# The way along the course is all that counts, and a crash costs little beside what it cuts off.
+WEIGHTS = {"course": 5.0, "progress": 0.0, "gate": 0.0, "crash": 1.0}
+LOG_STD = -1.0  # of the untrained policy: a third of the usual exploration, which tumbles
 FLIGHTS, LAPS = 100, 3
 
 
 def recipe(total_steps):
-    """`(algo, train, race)` of any track."""
-    env, params = jaxrl.make("Quadcopter-GateRacing-v0")
+    """`(train, race)` for any track."""
+    env, params = jaxrl.make("Quadcopter-GateRacing-v0", frame="body")
     algo = ppo.make(env, CONFIG)
-    updates = total_steps // 2 // algo.steps_per_update
+    hyper = strongly_typed(ppo.Hyper(learning_rate=1e-3, anneal_steps=total_steps, ent_coef=0.0, target_kl=0.03))
+
+    def update(state, _):
+        state, metrics = algo.update(state)
+        return state, metrics["episode_return"]
 
     def train(key, track):
-        def update(state, _):
-            state, metrics = algo.update(state)
-            return state, metrics["episode_return"]
-
-        def phase(state, now):
-            hyper, task = state.hyper.replace(learning_rate=now["learning_rate"]), state.env_params
-            task = task.replace(weights=task.weights.replace(progress=now["progress"], gate=now["gate"]))
-            state = state.replace(hyper=hyper, env_params=task, step=jnp.int32(0))
-            return jax.lax.scan(update, state, None, updates)
-
-        task = strongly_typed(params.replace(track=track, start_anywhere=0.8))
-        hyper = strongly_typed(ppo.Hyper(anneal_steps=updates * algo.steps_per_update, ent_coef=0.0))
-        phases = {name: jnp.array(values) for name, values in PHASES.items()}
-        state, returns = jax.lax.scan(phase, algo.init(key, hyper, task), phases)
-        return algo.policy(state), returns.ravel()
+        weights = params.weights.replace(**WEIGHTS)
+        task = strongly_typed(params.replace(track=track, start_anywhere=0.8, weights=weights))
+        state = algo.init(key, hyper, task)
+        inner = state.weights["params"]
+        state = state.replace(weights={"params": inner | {"log_std": inner["log_std"] + LOG_STD}})
+        state, returns = jax.lax.scan(update, state, None, total_steps // algo.steps_per_update)
+        return algo.policy(state), returns
 
     def race(policy, key, track):
-        """The third lap's time [s] of one flight; 0 for who does not fly it."""
+        """The third lap's time [s] of one flight, 0 for who does not fly it; laps (T,) and position (T, 3) [m]."""
         task = strongly_typed(params.replace(track=track, start_anywhere=0.0, max_steps=1500))
         reset_key, key = jax.random.split(key)
         obs, state = env.reset(reset_key, task)
@@ -67,52 +83,109 @@ def recipe(total_steps):
             ts = env.step(step_key, state, action, task)
             alive = alive & ~ts.terminated
             lap = jnp.where((lap == 0) & alive & (ts.info["laps"] >= LAPS), ts.info["lap_time"], lap)
-            return (ts.obs, ts.state, alive, lap), None
+            return (ts.obs, ts.state, alive, lap), (ts.info["laps"], jnp.stack(ts.state.drone.position))
 
         start = obs, state, jnp.bool_(True), jnp.float32(0)
-        return jax.lax.scan(step, start, jax.random.split(key, 1500))[0][-1]
+        (_, _, _, lap), flown = jax.lax.scan(step, start, jax.random.split(key, 1500))
+        return lap, *flown
 
-    return algo, train, race
+    return train, race
+
+
+def fly(race, policy, seed, track):
+    """What is of record of a policy, and the way of its median flight in the third lap."""
+    lap, laps, position = map(np.asarray, race(policy, jax.random.split(jax.random.key(seed), FLIGHTS), track))
+    flown = lap > 0
+    if not flown.any():
+        return {"lap": np.inf, "flown": 0.0}, np.zeros((0, 3))
+    median = np.flatnonzero(flown)[np.argsort(lap[flown])[flown.sum() // 2]]
+    return {"lap": np.median(lap[flown]), "flown": flown.mean()}, position[median][laps[median] == LAPS - 1]
+
+
+def table(results):
+    head = ["track", "controller's lap [s]", "learnt lap [s], mean of seeds", "fastest", "slowest"]
+    head += ["faster than the controller", "flights that survive, mean (least)", "steps", "CPU s a seed, median"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for name in [name for name in TRACKS if name in results]:
+        rows, bar = results[name]["seeds"], results[name]["geometric"]
+        lap, flown, seconds = (np.array([row[key] for row in rows]) for key in ("lap", "flown", "seconds"))
+        low, high = bootstrap_interval(lap, np.mean)
+        cells = [
+            name,
+            f"{bar:.2f}",
+            f"{lap.mean():.3f} [{low:.3f}, {high:.3f}]",
+            f"{lap.min():.3f}",
+            f"{lap.max():.3f}",
+        ]
+        cells += [f"{(lap < bar).sum()} of {len(lap)}", f"{flown.mean():.2f} ({flown.min():.2f})"]
+        lines.append("| " + " | ".join([*cells, f"{results[name]['steps']:,}", f"{np.median(seconds):.0f}"]) + " |")
+    return "\n".join(lines)
+
+
+def draw(baseline, results):
+    """From above: the controller's third lap, the fastest policy's, and the gates."""
+    ways = np.load(WAYS)
+    names = [name for name in TRACKS if name in ways]
+    figure, axes = plt.subplots(1, len(names), figsize=(5.5 * len(names), 4.6), squeeze=False)
+    for ax, name in zip(axes[0], names, strict=True):
+        track = TRACKS[name]
+        gains = strongly_typed(
+            SE3Gains(**{k: v if np.ndim(v) == 0 else tuple(v) for k, v in baseline[name]["gains"].items()})
+        )
+        flown = geometric_lap(strongly_typed(track), gains, baseline[name]["time_scale"], laps=3)
+        end = round((3 + 0.05) * baseline[name]["time_scale"] / 0.005)
+        third = np.asarray(flown.position)[end - round(baseline[name]["lap_time"] / 0.005) : end]
+        lap = min(row["lap"] for row in results[name]["seeds"])
+        ax.plot(*third[:, :2].T, color="0.55", linewidth=2.5, label=f"controller, {baseline[name]['lap_time']:.2f} s")
+        ax.plot(*ways[name][:, :2].T, color=COLORS[0], linewidth=1.5, label=f"policy, {lap:.2f} s")
+        _, left, _ = (np.stack(np.broadcast_arrays(*axis), -1) for axis in tracks.axes(track.yaw, track.pitch))
+        for center, side in zip(np.asarray(track.gates), np.asarray(track.half_width * left), strict=True):
+            ends = np.stack([center - side, center + side])
+            ax.plot(*ends[:, :2].T, color="k", linewidth=2, marker="s", markersize=3)
+        ax.set(title=name.replace("_", " "), xlabel="x [m]", ylabel="y [m]", aspect="equal")
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    figure.tight_layout()
+    figure.savefig(HERE / "racing.png", dpi=110)
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--tracks", nargs="+", default=list(TRACKS), choices=list(TRACKS))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=24_000_000)
+    parser.add_argument("--tracks", nargs="+", default=["circle", "figure_eight"], choices=list(TRACKS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=range(10))
+    parser.add_argument("--steps", type=int, default=5_000_000)
     args = parser.parse_args()
     path = HERE / "racing.json"
-    results = json.loads(path.read_text()) if path.exists() else {}
     baseline = json.loads((HERE / "racing_baseline.json").read_text())
-    _, train, race = recipe(args.steps)
-    first = strongly_typed(TRACKS["circle"])
-    begin = time.perf_counter()
-    train = jax.jit(train).lower(jax.random.key(0), first).compile()
+    train, race = recipe(args.steps)
+    train = jax.jit(train).lower(jax.random.key(0), strongly_typed(TRACKS["circle"])).compile()
     race = jax.jit(jax.vmap(race, (None, 0, None)))
-    print(f"compiled in {time.perf_counter() - begin:.1f} s", flush=True)
     for name in args.tracks:
         track = strongly_typed(TRACKS[name])
-        rows = []
-        for seed in range(args.seeds):
-            begin = time.perf_counter()
+        for seed in args.seeds:
+            begin = time.process_time()
             policy, returns = jax.block_until_ready(train(jax.random.key(seed), track))
-            seconds = time.perf_counter() - begin
-            lap = np.asarray(race(policy, jax.random.split(jax.random.key(seed), FLIGHTS), track))
-            flown = lap > 0
-            row = {"lap": np.median(lap[flown]) if flown.any() else np.inf, "flown": flown.mean(), "seconds": seconds}
-            rows.append({key: round(float(value), 4) for key, value in row.items()})
+            seconds = time.process_time() - begin
+            row, way = fly(race, policy, seed, track)
+            row = {key: round(float(value), 4) for key, value in (row | {"seconds": seconds}).items()}
             shown = np.round(np.asarray(returns)[:: max(1, len(returns) // 8)], 1)
-            print(name, seed, rows[-1], "returns", shown, flush=True)
-        results[name] = {"steps": args.steps, "geometric": baseline[name]["lap_time"], "seeds": rows}
-        results["where"] = environment_of_run()
-        path.write_text(json.dumps(results, indent=1) + "\n")
-    print("| track | geometric lap [s] | learnt lap of the fastest seed [s] | each seed's | its flights |")
-    print("|" + "---|" * 5)
-    for name in [name for name in TRACKS if name in results]:
-        rows = sorted(results[name]["seeds"], key=lambda row: row["lap"])
-        laps = ", ".join(f"{row['lap']:.2f}" for row in rows)
-        geometric, best = results[name]["geometric"], rows[0]
-        print(f"| {name} | {geometric:.2f} | {best['lap']:.2f} | {laps} | {best['flown']:.0%} |")
+            print(name, seed, row, "returns", shown, flush=True)
+            # Read anew each time: another process may train other seeds.
+            results, where = json.loads(path.read_text()) if path.exists() else {}, environment_of_run()
+            before = results.get(name, {}).get("seeds", [])
+            fastest = min([other["lap"] for other in before if other["seed"] != seed], default=np.inf)
+            rows = sorted([*(x for x in before if x["seed"] != seed), {"seed": seed, **row}], key=lambda x: x["seed"])
+            results[name] = {
+                "steps": args.steps,
+                "geometric": baseline[name]["lap_time"],
+                "seeds": rows,
+                "where": where,
+            }
+            path.write_text(json.dumps(results, indent=1) + "\n")
+            if row["lap"] < fastest:
+                ways = dict(np.load(WAYS)) if WAYS.exists() else {}
+                np.savez_compressed(WAYS, **(ways | {name: np.float32(way)}))
+    draw(baseline, results)
+    print(table(results))
 
 
 if __name__ == "__main__":

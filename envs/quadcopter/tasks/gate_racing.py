@@ -10,8 +10,14 @@ so a faster lap is a larger return: the undiscounted progress of a lap is the sa
 crash: into a gate's frame (any gate, either way), within its radius of the ground, or out of the arena. A gate missed
 counts for nothing and stays the next. Time limit 10 s, at 50 Hz of control.
 
+A lap off the centres has less progress, so the fastest line is not the best. `weights.course`, by default 0, is for
+another measure, the change of gates passed - d / D by a step, D being the distance between the gate before the next one
+and it: a lap is worth the number of gates on every line. With it `progress` and `gate` can be 0.
+
 Observation: the base class's 18 numbers (`task.py`), relative to the next gate's centre; centre minus own position [m]
-and normal of the next gate and of the one after it, in the body (12); the last action (4).
+and normal of the next gate and of the one after it, in the body (12); the last action (4). With `frame="body"` the
+first are 10 without the place and the heading in the world, so that what was learnt at one gate holds at the others:
+height over the next gate's centre [m], the world's up in the body (3), velocity [m/s] and rates [rad/s] in the body.
 
 Levels: a track is `params.track`, so params are levels: `generate(key, params)` draws one, `tracks.TRACKS` has five.
 `info["lap_time"]` [s] is of the last complete lap, from the first gate passed to that gate again; 0 before.
@@ -55,6 +61,7 @@ class Weights:
     rates: jax.Array = 2e-3  # s/rad
     smoothness: jax.Array = 1e-3
     crash: jax.Array = 5.0
+    course: jax.Array = 0.0  # 1/gate
 
 
 @pytree
@@ -144,16 +151,24 @@ def validate(params: Params) -> None:
 
 
 def rewards(
-    progress: Any, passed: Any, crashed: Any, body_rates: Any, action: Any, last_action: Any, weights: Weights
+    progress: Any,
+    passed: Any,
+    crashed: Any,
+    body_rates: Any,
+    action: Any,
+    last_action: Any,
+    course: Any,
+    weights: Weights,
 ) -> dict[str, Float[Array, ""]]:
     """The terms of a step: `progress` [m] towards the gate, whether it was `passed` and whether it `crashed`, the body
-    rates [rad/s] after it, its action and the one before."""
+    rates [rad/s] after it, its action and the one before, and how far it went along the `course` [gates]."""
     return {
         "progress": weights.progress * progress,
         "gate": weights.gate * passed,
         "rates": -weights.rates * rotations.norm(body_rates),
         "smoothness": -weights.smoothness * jnp.sum((action - last_action) ** 2, -1),
         "crash": -weights.crash * crashed,
+        "course": weights.course * course,
     }
 
 
@@ -164,6 +179,14 @@ def gate_at(track: Track, index: Integer[Array, ""]) -> tuple[Any, Any]:
     return center, normal
 
 
+def left_of_leg(track: Track, index: Integer[Array, ""], position: Any) -> Float[Array, ""]:
+    """How far `position` is from a gate, in distances from the gate before to it."""
+    center, _ = gate_at(track, index)
+    before, _ = gate_at(track, jnp.where(index == 0, track.yaw.shape[0] - 1, index - 1))
+    leg = rotations.norm(rotations.add(center, before, -1))
+    return rotations.norm(rotations.add(position, center, -1)) / leg
+
+
 @dataclasses.dataclass(frozen=True)
 class GateRacing(QuadcopterTask):
     id: str = dataclasses.field(default="Quadcopter-GateRacing-v0", kw_only=True)
@@ -172,11 +195,14 @@ class GateRacing(QuadcopterTask):
     action: str = "body_rates"
     substeps: int = 4
     history: int = 1
+    frame: str = "world"  # of the observation: world or body
 
     num_features = 12
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.frame not in ("world", "body"):
+            raise ValueError(f"{self.id}: frame={self.frame!r}; it is one of world, body.")
         if self.history < 1:
             raise ValueError(
                 f"{self.id}: history={self.history} must be at least 1: the reward compares with the last."
@@ -214,12 +240,33 @@ class GateRacing(QuadcopterTask):
         center, _ = gate_at(params.track, state.goal.gate)
         progress = rotations.norm(rotations.add(before, center, -1)) - rotations.norm(rotations.add(after, center, -1))
         last = state.history[..., -action.shape[-1] :]
-        terms = rewards(progress, passed, crashed, drone.body_rates, action, last, params.weights)
+        was, left = left_of_leg(params.track, state.goal.gate, before), left_of_leg(params.track, race.gate, after)
+        course = passed + was - left
+        terms = rewards(progress, passed, crashed, drone.body_rates, action, last, course, params.weights)
         laps = jnp.maximum(race.passed - 1, 0) // params.track.yaw.shape[0]
         info = {"gates": race.passed, "laps": laps, "lap_time": race.lap_time, "crashed": crashed}
         info |= {f"reward/{name}": term for name, term in terms.items()}
         gain: Any = sum(terms.values())
         return Transition(race, gain, crashed, jnp.bool_(False), info)
+
+    @property
+    def sensors(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return (1, 3, 3, 3) if self.frame == "body" else super().sensors
+
+    @property
+    def measured_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        if self.frame == "world":
+            return super().measured_names
+        seen = (*(f"up {axis}" for axis in "xyz"), *(f"v_{axis} in the body [m/s]" for axis in "xyz"))
+        return ("z - target [m]", *seen, *super().measured_names[-3:])
+
+    def measured(self, state: State, params: Params) -> list:
+        if self.frame == "world":
+            return super().measured(state, params)
+        drone, center = state.drone, self.target(state, params)[0]
+        up = rotations.matrix(drone.quaternion)[2]
+        velocity = rotations.unrotate(drone.quaternion, drone.velocity)
+        return [drone.position[2] - center[2], *up, *velocity, *drone.body_rates]
 
     @property
     def feature_names(self) -> tuple[str, ...]:

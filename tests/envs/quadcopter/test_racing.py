@@ -150,6 +150,8 @@ def test_refused():
             ENV.validate(bad)
     with pytest.raises(ValueError, match="history"):
         GateRacing(history=0)
+    with pytest.raises(ValueError, match="frame='drone'; it is one of world, body"):
+        GateRacing(frame="drone")
 
 
 # ---- the task
@@ -196,11 +198,36 @@ def test_observation():
     """The next two gates in the body: the drone looks along y, and the last gate is followed by the first."""
     params = straight()
     attitude = rotations.from_euler(0.0, 0.0, math.pi / 2)
-    obs = ENV.observe(KEY, flying((7.0, 1.0, 1.5), (0, 0, 0), gate=3, attitude=attitude), params)
+    state = flying((7.0, 1.0, 1.5), (1.0, 2.0, 3.0), gate=3, attitude=attitude)
+    obs = ENV.observe(KEY, state, params)
     assert obs.shape == ENV.observation_space(params).shape == (34,)
     np.testing.assert_allclose(obs[:3], [-2, 1, -0.5], atol=1e-6)
     np.testing.assert_allclose(obs[18:24], [-1, -2, 0.5, 0, -1, 0], atol=1e-5)
     np.testing.assert_allclose(obs[24:30], [-1, 7, 0.5, 0, -1, 0], atol=1e-5)
+    env = GateRacing(frame="body")
+    seen = env.observe(KEY, state, params)
+    assert seen.shape == env.observation_space(params).shape == (len(env.observation_names),) == (26,)
+    np.testing.assert_allclose(seen[:10], [-0.5, 0, 0, 1, 2, -1, 3, 0, 0, 0], atol=1e-5)
+    np.testing.assert_array_equal(seen[10:], obs[18:])
+    rolled = rotations.from_euler(math.pi / 2, 0.0, 0.0)  # its left is the world's up
+    seen = env.observe(KEY, flying((7.0, 1.0, 1.5), (1.0, 2.0, 3.0), attitude=rolled), params)
+    np.testing.assert_allclose(seen[1:7], [0, 1, 0, 1, 3, -2], atol=1e-5)
+
+
+def test_course():
+    """Gates and shares of the way from one to the next, on whatever line: a lap is as many as there are gates."""
+    params = straight()
+    weights = params.weights.replace(progress=0.0, gate=0.0, rates=0.0, smoothness=0.0, course=2.0)
+    params = params.replace(weights=weights)
+    action = jnp.array([0.1, 0.2, -0.3, 0.4])
+    for position, passed, after in (((1.0, 0.1, 2.1), 0, 3.0), ((2.95, 0.1, 2.1), 1, 6.0)):
+        ts = STEP(KEY, flying(position, (5.0, 0.0, 0.0)), action, params)
+        left = np.linalg.norm(np.array(ts.state.drone.position) - [after, 0, 2]) / 3
+        expected = passed + np.linalg.norm(np.array(position) - [3.0, 0, 2]) / 3 - left
+        np.testing.assert_allclose(ts.reward, 2 * expected, atol=1e-5)
+        np.testing.assert_allclose(ts.info["reward/course"], ts.reward, atol=1e-6)
+    first = gate_racing.left_of_leg(params.track, jnp.int32(0), point(-4.5, 0, 2))
+    np.testing.assert_allclose(first, 0.5, rtol=1e-6)  # from the last gate, 9 m before the first
 
 
 @pytest.mark.slow

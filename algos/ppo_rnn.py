@@ -63,6 +63,7 @@ class Config:
     activation: str = "tanh"
     rnn: str = "gru"  # or "lstm"
     rnn_size: int = 64
+    head_hidden: tuple[int, ...] = ()  # widths between the recurrent layer and the heads
     shared: bool = False  # one encoder and body for both: half the work, but a critic that sees nothing privileged
     burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
     normalize_advantage: bool = True  # per minibatch
@@ -95,7 +96,7 @@ class Hyper:
 
 
 class RecurrentBody(nn.Module):
-    """Dense layers, one recurrent one, and linear heads."""
+    """Dense layers, one recurrent one, perhaps dense ones again, and linear heads."""
 
     hidden: tuple[int, ...]
     activation: str
@@ -103,11 +104,13 @@ class RecurrentBody(nn.Module):
     rnn_size: int
     heads: tuple[tuple[int, float], ...]  # how many outputs of what scale
     forward_mode: bool = False
+    head_hidden: tuple[int, ...] = ()
 
     @nn.compact
     def __call__(self, hidden: Any, x: Any, start: Any) -> tuple[Any, ...]:
         x = MLP(self.hidden, None, self.activation)(x)
         hidden, x = Recurrent(self.rnn_size, self.rnn, self.forward_mode)(hidden, x, start)
+        x = MLP(self.head_hidden, None, self.activation)(x)
         return hidden, *(Dense(out, kernel_init=orthogonal(scale))(x) for out, scale in self.heads)
 
 
@@ -133,15 +136,17 @@ class RecurrentActorCritic(nn.Module):
     conv: tuple[int, ...] = ()
     shared: bool = False
     forward_mode: bool = False
+    head_hidden: tuple[int, ...] = ()
 
     def setup(self) -> None:
         body = self.hidden, self.activation, self.rnn, self.rnn_size
         policy, value = (self.num_outputs, 0.01), (1, 1.0)
+        last = self.forward_mode, self.head_hidden
         self.actor_encoder = Encoder(self.observation_space, self.conv, self.activation)
-        self.actor_body = RecurrentBody(*body, (policy, value) if self.shared else (policy,), self.forward_mode)
+        self.actor_body = RecurrentBody(*body, (policy, value) if self.shared else (policy,), *last)
         if not self.shared:
             self.critic_encoder = Encoder(self.observation_space, self.conv, self.activation, privileged=True)
-            self.critic_body = RecurrentBody(*body, (value,), self.forward_mode)
+            self.critic_body = RecurrentBody(*body, (value,), *last)
         if self.continuous:
             self.log_std = self.param("log_std", nn.initializers.zeros, (self.num_outputs,))
 
@@ -469,7 +474,8 @@ def make(
     continuous = isinstance(action_space, Box)
     if network is None:
         body = config.hidden, config.activation, config.rnn, config.rnn_size, config.conv, config.shared
-        network = RecurrentActorCritic(observation_space, outputs, continuous, *body, config.forward_mode)
+        last = config.forward_mode, config.head_hidden
+        network = RecurrentActorCritic(observation_space, outputs, continuous, *body, *last)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     ppo = _PPORNN(config, venv, network, observation_space, action_space, chosen, loss)
     state = jax.eval_shape(ppo.init, jax.random.key(0))

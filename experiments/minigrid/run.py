@@ -2,16 +2,19 @@
 
     python experiments/minigrid/run.py [--only MiniGrid-DoorKey-8x8-v0] [--seeds 10]
 
-Settings: `jaxrl/tuned.toml`. While training, the n-th visit of a cell in an episode pays BONUS / sqrt(n)
-(`wrappers.VisitBonus`; `--bonus 0` goes without); the success rates are those of the task itself. Writes results.json,
-curves.npz and results.png beside this file, a task at a time, and prints the table of README.md.
+Settings: `jaxrl/tuned.toml`. A task of LESSONS is trained on after these, with their weights. While training, the n-th
+visit of a cell in an episode pays BONUS / sqrt(n) (`wrappers.VisitBonus`; `--bonus 0` goes without); the success rates
+are those of the task itself. Writes results.json, curves.npz and results.png beside this file, a seed at a time, and
+prints the table of README.md.
 """
 
 import argparse
 import json
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,54 +36,94 @@ TASKS = (
     "MiniGrid-KeyCorridorS3R2-v0",
     "MiniGrid-MemoryS11-v0",
 )
+LESSONS = {"MiniGrid-MemoryS11-v0": ("MiniGrid-MemoryS7-v0",)}  # trained on before
+VIEW = {name: {"encoding": "one_hot"} for name in ("MiniGrid-MemoryS7-v0", "MiniGrid-MemoryS11-v0")}
 BONUS = 0.005
 EPISODES = 256
 POINTS = 25  # of a curve of success rates, of a quarter as many episodes
 
 
-def measure(id: str, seeds: int, bonus: float) -> tuple[dict, np.ndarray]:
-    """Train and evaluate every seed, one after the other: `(result, success rates (seeds, POINTS))`."""
-    settings = tuned("ppo_rnn", id)
-    env, params = jaxrl.make(id)
-    trained = VisitBonus(env, "position", math.prod(env.shape), bonus) if bonus else env
-    algo = ppo_rnn.make(trained, ppo_rnn.Config(**settings.config))
-    hyper = ppo_rnn.Hyper(**settings.hyper)
+class Stage(NamedTuple):
+    """A task to train on."""
 
-    updates = math.ceil(settings.total_steps / algo.steps_per_update / POINTS)  # between points
+    id: str
+    config: ppo_rnn.Config
+    hyper: ppo_rnn.Hyper
+    points: int  # of the curve
+    updates: int  # between them
 
-    def returns_of(state, key, episodes):
+
+def stages_of(id: str) -> list[Stage]:
+    """The lessons before a task, and the task."""
+    names = (*LESSONS.get(id, ()), id)
+    settings = [tuned("ppo_rnn", name) for name in names]
+    total, stages = sum(each.total_steps for each in settings), []
+    for name, each in zip(names, settings, strict=True):
+        config, points = ppo_rnn.Config(**each.config), round(POINTS * each.total_steps / total)
+        updates = math.ceil(each.total_steps / (config.num_envs * config.num_steps) / points)
+        stages.append(Stage(name, config, ppo_rnn.Hyper(**each.hyper), points, updates))
+    return stages
+
+
+def steps_of(stages: list[Stage]) -> np.ndarray:
+    """The environment steps before each point of the curve, lessons included."""
+    each = [np.full(s.points, s.updates * s.config.num_envs * s.config.num_steps) for s in stages]
+    return np.cumsum(np.concatenate(each))
+
+
+def measure(id: str, seeds: int, bonus: float) -> Iterator[tuple[dict, np.ndarray]]:
+    """Train and evaluate one seed after the other: the result and success rates (seeds, POINTS) of those so far."""
+    env, params = jaxrl.make(id, **VIEW.get(id, {}))
+    stages = stages_of(id)
+    steps = steps_of(stages)
+
+    def student(stage):
+        env, params = jaxrl.make(stage.id, **VIEW.get(stage.id, {}))
+        trained = VisitBonus(env, "position", math.prod(env.shape), bonus) if bonus else env
+        return ppo_rnn.make(trained, stage.config), params
+
+    def returns_of(algo, state, key, episodes):
         return evaluate(algo, algo.policy(state), env, params, key, episodes).returns
 
     def run(key):
         train_key, eval_key, last_key = jax.random.split(key, 3)
+        eval_keys, algo, state, curves = jax.random.split(eval_key, len(steps)), None, None, []
+        for i, stage in enumerate(stages):
+            algo, level = student(stage)
 
-        def part(state, key):
-            state, _ = jax.lax.scan(lambda state, _: (algo.update(state)[0], None), state, None, updates)
-            return state, jnp.mean(returns_of(state, key, EPISODES // 4) > 0)
+            def part(state, key, algo=algo, updates=stage.updates):
+                state, _ = jax.lax.scan(lambda state, _: (algo.update(state)[0], None), state, None, updates)
+                return state, jnp.mean(returns_of(algo, state, key, EPISODES // 4) > 0)
 
-        state = algo.init(train_key, hyper, params)
-        state, curve = jax.lax.scan(part, state, jax.random.split(eval_key, POINTS))
-        returns = returns_of(state, last_key, EPISODES)
-        return jnp.mean(returns > 0), jnp.mean(returns), curve
+            start = algo.init(jax.random.fold_in(train_key, i) if i else train_key, stage.hyper, level)
+            state = start.replace(weights=state.weights) if state else start
+            now, eval_keys = eval_keys[: stage.points], eval_keys[stage.points :]
+            state, curve = jax.lax.scan(part, state, now)
+            curves.append(curve)
+        returns = returns_of(algo, state, last_key, EPISODES)
+        return jnp.mean(returns > 0), jnp.mean(returns), jnp.concatenate(curves)
 
     keys = jax.random.split(jax.random.key(0), seeds)
     begin = time.perf_counter()
-    program = jax.jit(lambda keys: jax.lax.map(run, keys)).lower(keys).compile()
-    compiled = time.perf_counter()
-    success, returns, curves = (np.asarray(x, float) for x in program(keys))
-    seconds = (time.perf_counter() - compiled) / seeds
-    steps = np.arange(1, POINTS + 1) * updates * algo.steps_per_update
-    first = [int(steps[np.argmax(row >= 0.9)]) if (row >= 0.9).any() else None for row in curves]
-    return {
-        "bonus": bonus,
-        "success": success.round(4).tolist(),
-        "returns": returns.round(4).tolist(),
-        "steps_to_90_percent": first,
-        "total_steps": int(steps[-1]),
-        "seconds_a_seed": round(seconds, 1),
-        "compile_seconds": round(compiled - begin, 1),
-        "where": environment_of_run(),
-    }, curves
+    program = jax.jit(run).lower(keys[0]).compile()
+    compiled, done = time.perf_counter(), []
+    for key in keys:
+        done.append([np.asarray(x, float) for x in program(key)])
+        success, returns, curves = (np.stack(x) for x in zip(*done, strict=True))
+        first = [int(steps[np.argmax(row >= 0.9)]) if (row >= 0.9).any() else None for row in curves]
+        yield (
+            {
+                "bonus": bonus,
+                "success": success.round(4).tolist(),
+                "returns": returns.round(4).tolist(),
+                "steps_to_90_percent": first,
+                "total_steps": int(steps[-1]),
+                "seconds_a_seed": round((time.perf_counter() - compiled) / len(done), 1),
+                "compile_seconds": round(compiled - begin, 1),
+                "where": environment_of_run(),
+            },
+            curves,
+        )
 
 
 def row(id: str, result: dict) -> str:
@@ -112,8 +155,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--bonus", type=float, default=BONUS)
     args = parser.parse_args()
-    for id in args.only:
-        result, curve = measure(id, args.seeds, args.bonus)
+    progress = ((id, *done) for id in args.only for done in measure(id, args.seeds, args.bonus))
+    for id, result, curve in progress:
         results, curves = kept()  # read again: another process may have added to it
         results[id], curves[id] = result, curve
         (HERE / "results.json").write_text(json.dumps({k: results[k] for k in TASKS if k in results}, indent=1) + "\n")
@@ -125,9 +168,8 @@ def main() -> None:
     for id, result in results.items():
         print(row(id, result))
     tasks = {}
-    for id, result in results.items():
-        steps = np.linspace(0, result["total_steps"], POINTS + 1)[1:]
-        tasks[id] = {"ppo_rnn": (steps, curves[id])}
+    for id in results:
+        tasks[id] = {"ppo_rnn": (steps_of(stages_of(id)), curves[id])}
     curves_by_task(tasks, HERE / "results.png", "success rate")
 
 

@@ -18,7 +18,7 @@ from jaxrl.testing.probes import DelayedReward, Masked, ObservationActionReward,
 
 TINY = ppo_rnn.Config(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(8,), rnn_size=8, burn_in=3)
 LSTM = dataclasses.replace(TINY, rnn="lstm", burn_in=8)
-SHARED = dataclasses.replace(LSTM, shared=True)
+SHARED = dataclasses.replace(LSTM, shared=True, head_hidden=(8,))
 BOX = Box(-1.0, 1.0, (4,))
 
 
@@ -41,6 +41,7 @@ def cartpole(config):
         config.rnn,
         config.rnn_size,
         shared=config.shared,
+        head_hidden=config.head_hidden,
     )
     return algo, network, jax.jit(lambda key: algo.init(key, None, params)), jax.jit(algo.collect)
 

@@ -97,7 +97,7 @@ def fly(race, policy, seed, track):
     lap, laps, position = map(np.asarray, race(policy, jax.random.split(jax.random.key(seed), FLIGHTS), track))
     flown = lap > 0
     if not flown.any():
-        return {"lap": np.inf, "flown": 0.0}, np.zeros((0, 3))
+        return {"lap": 0.0, "flown": 0.0}, np.zeros((0, 3))
     median = np.flatnonzero(flown)[np.argsort(lap[flown])[flown.sum() // 2]]
     return {"lap": np.median(lap[flown]), "flown": flown.mean()}, position[median][laps[median] == LAPS - 1]
 
@@ -109,6 +109,7 @@ def table(results):
     for name in [name for name in TRACKS if name in results]:
         rows, bar = results[name]["seeds"], results[name]["geometric"]
         lap, flown, seconds = (np.array([row[key] for row in rows]) for key in ("lap", "flown", "seconds"))
+        count, lap = len(lap), lap[lap > 0]  # 0: no flight of this seed survives
         low, high = bootstrap_interval(lap, np.mean)
         cells = [
             name,
@@ -117,7 +118,7 @@ def table(results):
             f"{lap.min():.3f}",
             f"{lap.max():.3f}",
         ]
-        cells += [f"{(lap < bar).sum()} of {len(lap)}", f"{flown.mean():.2f} ({flown.min():.2f})"]
+        cells += [f"{(lap < bar).sum()} of {count}", f"{flown.mean():.2f} ({flown.min():.2f})"]
         lines.append("| " + " | ".join([*cells, f"{results[name]['steps']:,}", f"{np.median(seconds):.0f}"]) + " |")
     return "\n".join(lines)
 
@@ -135,7 +136,7 @@ def draw(baseline, results):
         flown = geometric_lap(strongly_typed(track), gains, baseline[name]["time_scale"], laps=3)
         end = round((3 + 0.05) * baseline[name]["time_scale"] / 0.005)
         third = np.asarray(flown.position)[end - round(baseline[name]["lap_time"] / 0.005) : end]
-        lap = min(row["lap"] for row in results[name]["seeds"])
+        lap = min(row["lap"] for row in results[name]["seeds"] if row["lap"])
         ax.plot(*third[:, :2].T, color="0.55", linewidth=2.5, label=f"controller, {baseline[name]['lap_time']:.2f} s")
         ax.plot(*ways[name][:, :2].T, color=COLORS[0], linewidth=1.5, label=f"policy, {lap:.2f} s")
         _, left, _ = (np.stack(np.broadcast_arrays(*axis), -1) for axis in tracks.axes(track.yaw, track.pitch))
@@ -172,7 +173,7 @@ def main():
             # Read anew each time: another process may train other seeds.
             results, where = json.loads(path.read_text()) if path.exists() else {}, environment_of_run()
             before = results.get(name, {}).get("seeds", [])
-            fastest = min([other["lap"] for other in before if other["seed"] != seed], default=np.inf)
+            fastest = min([other["lap"] for other in before if other["seed"] != seed and other["lap"]], default=np.inf)
             rows = sorted([*(x for x in before if x["seed"] != seed), {"seed": seed, **row}], key=lambda x: x["seed"])
             results[name] = {
                 "steps": args.steps,
@@ -181,7 +182,7 @@ def main():
                 "where": where,
             }
             path.write_text(json.dumps(results, indent=1) + "\n")
-            if row["lap"] < fastest:
+            if 0 < row["lap"] < fastest:
                 ways = dict(np.load(WAYS)) if WAYS.exists() else {}
                 np.savez_compressed(WAYS, **(ways | {name: np.float32(way)}))
     draw(baseline, results)

@@ -157,9 +157,9 @@ def try_readme(wheel: Path, work: Path, env: dict[str, str]) -> None:
     bin, here = installed(work, "clean", wheel), work / "elsewhere"
     (here / "my").mkdir(parents=True)
     (here / "my" / "module.py").write_text(TANK)
-    readme = (ROOT / "README.md").read_text()
+    readme = (work / "checkout" / "README.md").read_text()
     where = run(bin / "python", "-c", "import jaxrl; print(jaxrl.__file__, jaxrl.__version__)", cwd=here).split()
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    version = tomllib.loads((work / "checkout" / "pyproject.toml").read_text())["project"]["version"]
     expect(Path(where[0]).is_relative_to(work / "clean") and where[1] == version, f"imported {where}")
     shutil.copy(Path(where[0]).parent / "algos" / "ppo.py", here / "my" / "learner.py")
     for program in re.findall(r"^```python\n(.*?)^```$", readme, re.M | re.S):
@@ -178,10 +178,10 @@ def try_notebooks(wheel: Path, work: Path, env: dict[str, str]) -> None:
     bin = installed(work, "jupyter", f"jaxrl[tpu,gymnasium] @ {wheel.as_uri()}", "ipykernel", "nbclient")
     here = work / "notebooks"
     here.mkdir()
-    tree = ast.parse((ROOT / "tests" / "notebooks" / "test_notebooks.py").read_text())
+    tree = ast.parse((work / "checkout" / "tests" / "notebooks" / "test_notebooks.py").read_text())
     small = next(n.value for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "SMALL")
     budgets = ast.literal_eval(small)
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+    for path in sorted((work / "checkout" / "notebooks").glob("*.ipynb")):
         book = json.loads(path.read_text())
         at = next(i for i, cell in enumerate(book["cells"]) if "parameters" in cell["metadata"].get("tags", []))
         source = "\n".join(f"{name} = {value!r}" for name, value in budgets[path.name[:2]].items())
@@ -189,7 +189,7 @@ def try_notebooks(wheel: Path, work: Path, env: dict[str, str]) -> None:
         book["cells"].insert(at + 1, {**cell, "source": source})
         (here / path.name).write_text(json.dumps(book))
         run(bin / "jupyter", "execute", "--timeout=600", path.name, cwd=here, **env)
-    readme = (ROOT / "README.md").read_text()
+    readme = (work / "checkout" / "README.md").read_text()
     for command in commands(readme):
         if command.startswith("jaxrl compile"):
             run(bin / "jaxrl", *shlex.split(command)[1:], cwd=here, **env)

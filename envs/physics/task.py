@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from jaxrl.environment import Environment, Hints, pytree
 from jaxrl.spaces import Box
+from jaxrl.telemetry import Quantity
 
 from . import planar
 from .planar import Moved, Numbers, Plan
@@ -112,6 +113,13 @@ class ModelTask(Environment):
         data = jax.lax.scan(lambda data, _: (mjx.step(m, data), None), data, None, length=self.frame_skip)[0]
         found = data.qpos, data.qvel, data.qacc, data.qpos, data.qfrc_constraint
         return Moved(*(x.astype(state.qpos.dtype) for x in found))
+
+    def telemetry(self, state: State, params: Any) -> dict[str, Quantity]:
+        model = compiled(self.file)
+        joints = [(model.joint(i).name, " [rad]" if model.jnt_type[i] == 3 else " [m]") for i in range(model.njnt)]
+        places = {f"{name}{unit}": Quantity(state.qpos[i]) for i, (name, unit) in enumerate(joints)}
+        rates = {f"{name}_dot{unit[:-1]}/s]": Quantity(state.qvel[i]) for i, (name, unit) in enumerate(joints)}
+        return {**places, **rates}
 
     def action_space(self, params: Any) -> Box:
         span = compiled(self.file).actuator_ctrlrange

@@ -16,8 +16,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 RISE = {"CartPole-v1": 60.0, "Catch-bsuite": 0.8, "Pendulum-v1": 300.0}
-ALSO = {"sbx_agents": {"SAC, Pendulum-v1": 300.0}}
 """Of the mean return, by training: clear of the noise of any of the judges, and less than half of what was measured."""
+
+ALSO = {"sbx_agents": {"SAC, Pendulum-v1": 300.0}}
 
 GYMNAX_AGENTS = ("rejax==0.1.3", "gymnax==0.0.9", "six")
 AGENTS = {

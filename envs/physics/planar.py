@@ -159,7 +159,6 @@ class Plan:
     motors: tuple[tuple[int, bool], ...]  # degree of freedom of each actuator, and whether its control is limited
     integrator: str  # "Euler" or "RK4"
     num_dofs: int
-    least_time: float  # of a constraint: two steps
 
     @property
     def parents(self) -> tuple[tuple[int, ...], ...]:
@@ -210,8 +209,17 @@ def plan(model: Any) -> Plan:
             raise refuse(f"The model has {what}")
     if model.opt.density or model.opt.viscosity or np.any(model.opt.wind):
         raise refuse("The model is in a fluid")
-    if np.any(model.dof_frictionloss):
-        raise refuse("The model's joints have friction")
+    for there, what in (
+        (np.any(model.dof_frictionloss), "joints have friction"),
+        (model.npair or model.nexclude, "contacts are chosen by pairs or exclusions"),
+        (np.any(model.body_gravcomp), "bodies are compensated for gravity"),
+        (np.any(model.jnt_actfrclimited), "joints' actuator forces are limited"),
+        (model.opt.impratio != 1, "impratio is not 1"),
+        (model.opt.disableflags, "flags disable a part of the dynamics"),
+        (model.opt.enableflags & int(mujoco.mjtEnableBit.mjENBL_OVERRIDE), "contacts are overridden"),
+    ):
+        if there:
+            raise refuse(f"The model's {what}")
     if model.opt.cone != mujoco.mjtCone.mjCONE_PYRAMIDAL:
         raise refuse("The model's cone of friction is elliptic")
     kinds = {int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)}
@@ -237,6 +245,8 @@ def plan(model: Any) -> Plan:
         parent = of_body.get(int(model.body_parentid[body]), -1)
         if parent < 0 and count == 0:
             continue  # welded to the world
+        if parent < 0 and model.body_parentid[body]:
+            raise refuse(f"{name('body', body)} hangs on a body that is welded to the world")
         turn = matrix(model.body_quat[body])
         if np.abs(turn @ normal - normal).max() > 1e-9:
             raise refuse(f"{name('body', body)} is turned out of the plane")
@@ -250,6 +260,8 @@ def plan(model: Any) -> Plan:
             of = float(np.sign(axis @ normal)) if hinge else flat(axis, name("joint", i))
             constraint = tuple(map(float, model.jnt_solref[i])), tuple(map(float, model.jnt_solimp[i]))
             limited = bool(model.jnt_limited[i])
+            if limited and 2 * model.jnt_margin[i] > model.jnt_range[i, 1] - model.jnt_range[i, 0]:
+                raise refuse(f"{name('joint', i)} is at both its limits")
             joints.append(
                 Joint(int(model.jnt_dofadr[i]), body, of, hinge, limited, *constraint, float(model.jnt_margin[i]))
             )
@@ -269,6 +281,9 @@ def plan(model: Any) -> Plan:
             return Round(geom, of_body[body], None)
         return Round(geom, of_body[body], flat(matrix(model.geom_quat[geom])[:, 2], name("geom", geom)))
 
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    depths = data.geom_xpos @ normal  # which no motion changes
     touches = []
     for a in range(model.ngeom):
         for b in range(a + 1, model.ngeom):
@@ -289,23 +304,30 @@ def plan(model: Any) -> Plan:
                 up = matrix(model.geom_quat[first])[:, 2]
                 if int(model.geom_bodyid[first]) or abs(up[axes[1]] - 1) > 1e-9:
                     raise refuse(f"{name('geom', first)} is a plane that is not level")
+            else:
+                paths = [links[of_body[x]].path if x in of_body else () for x in bodies]
+                short, long = sorted(paths, key=len)
+                if long[: len(short)] != short or not short:
+                    raise refuse(f"{name('geom', a)} and {name('geom', b)} touch and are on different branches")
+                if abs(depths[a] - depths[b]) > 1e-9:
+                    raise refuse(f"{name('geom', a)} and {name('geom', b)} touch beside the plane of their middles")
             if np.any(model.geom_priority[[a, b]] != model.geom_priority[a]):
                 raise refuse(f"{name('geom', a)} and {name('geom', b)} differ in priority")
             if int(np.max(model.geom_condim[[a, b]])) > 3:
                 raise refuse(f"{name('geom', a)} or {name('geom', b)} has torsional friction")
-            mix = model.geom_solmix[a] / (model.geom_solmix[a] + model.geom_solmix[b])
-            solref, solimp = (
-                tuple(float(x) for x in mix * field[a] + (1 - mix) * field[b])
-                for field in (model.geom_solref, model.geom_solimp)
-            )
+            whole = model.geom_solmix[a] + model.geom_solmix[b]
+            mix = model.geom_solmix[a] / whole if whole > 1e-15 else 0.5
+            solref, solimp = (mix * f[a] + (1 - mix) * f[b] for f in (model.geom_solref, model.geom_solimp))
+            if np.min(model.geom_solref[[a, b], 0]) <= 0:  # stiffness and damping themselves are not mixed
+                solref = np.minimum(model.geom_solref[a], model.geom_solref[b])
             touches.append(
                 Touch(
                     first if model.geom_type[first] == ground else round_of(first),
                     round_of(second),
                     int(np.max(model.geom_condim[[a, b]])) == 3,
-                    solref,
-                    solimp,
-                    float(np.sum(model.geom_margin[[a, b]])),  # their sum since MuJoCo 3.4
+                    tuple(map(float, solref)),
+                    tuple(map(float, solimp)),
+                    float(np.sum(model.geom_margin[[a, b]])),  # MuJoCo 4 adds them
                 )
             )
 
@@ -333,7 +355,6 @@ def plan(model: Any) -> Plan:
         tuple(motors),
         integrators[int(model.opt.integrator)],
         int(model.nv),
-        2 * float(model.opt.timestep),
     )
 
 
@@ -417,7 +438,7 @@ def frames(plan: Plan, model: Numbers, q: Vector) -> Frames:
                 motions[joint.dof] = (joint.axis, *times(joint.axis, left(times(-1.0, anchor))))
             else:
                 direction = turned(turn, joint.axis)
-                if link.parent < 0 and place == (0.0, 0.0):
+                if link.parent < 0 and all(_known(x, 0.0) for x in place):
                     origin = plus(origin, times(moved, direction))
                 else:
                     place = plus(place, times(moved, direction))
@@ -533,13 +554,15 @@ class Limit(NamedTuple):
 
 
 def softness(
-    plan: Plan, solref: tuple[float, ...], solimp: tuple[float, ...], distance: Scalar, margin: float, scale: Scalar
-) -> tuple[Scalar, Scalar, float]:
+    step: Scalar, solref: tuple[float, ...], solimp: tuple[float, ...], distance: Scalar, margin: float, scale: Scalar
+) -> tuple[Scalar, Scalar, Scalar]:
     """D of a constraint so far from acting, 0 where it does not; the acceleration that springs back; its damping."""
-    low, high, width, middle, power = solimp
-    low, high = np.clip(low, 1e-4, 0.9999), np.clip(high, 1e-4, 0.9999)
+    width, power = solimp[2], solimp[4]
+    low, high, middle = (min(max(x, 1e-4), 0.9999) for x in (solimp[0], solimp[1], solimp[3]))
+    if width <= 1e-15:
+        low, high, width = 0.5 * (low + high), 0.5 * (low + high), 1.0
     depth = distance - margin
-    x = jnp.minimum(jnp.abs(depth) / max(width, 1e-15), 1.0)
+    x = jnp.minimum(jnp.abs(depth) / width, 1.0)
     if power == 1 or low == high:
         y = x
     elif power == 2 and middle == 0.5:
@@ -549,12 +572,12 @@ def softness(
         y = jnp.where(x < middle, below * x**power, 1 - above * (1 - x) ** power)
     impedance = float(low) + float(high - low) * y
     if solref[0] > 0:
-        time = max(solref[0], plan.least_time)
+        time = jnp.maximum(solref[0], 2 * step)  # as MuJoCo keeps it safe
         stiffness, damping = 1 / (high * time * solref[1]) ** 2, 2 / (high * time)
     else:
         stiffness, damping = -solref[0] / high**2, -solref[1] / high
     weight = impedance / ((1 - impedance) * scale)
-    return jnp.where(distance < margin, weight, 0.0), float(-stiffness) * impedance * depth, float(damping)
+    return jnp.where(distance < margin, weight, 0.0), -stiffness * impedance * depth, damping
 
 
 def ends(plan: Plan, model: Numbers, at: Frames, shape: Round) -> list[Pair]:
@@ -576,10 +599,11 @@ def nearest(a: list[Pair], b: list[Pair]) -> tuple[Pair, Pair]:
         if len(segment) == 1:
             return segment[0]
         way = minus(segment[1], segment[0])
-        share = jnp.clip(dot(minus(point, segment[0]), way) / dot(way, way), 0.0, 1.0)
+        share = jnp.clip(dot(minus(point, segment[0]), way) / jnp.maximum(dot(way, way), 1e-20), 0.0, 1.0)
         return plus(segment[0], times(share, way))
 
-    # Two segments of a plane that do not cross are nearest at an end of one of them; capsules' axes never cross.
+    # Two segments of a plane that do not cross are nearest at an end of one of them. Axes that cross are a capsule's
+    # radius too deep, and of two that are parallel MuJoCo makes two contacts; neither is looked for.
     pairs = [(p, foot(p, b)) for p in a] + [(foot(p, a), p) for p in b]
     best, least = pairs[0], dot(*(minus(*pairs[0]),) * 2)
     for pair in pairs[1:]:
@@ -618,6 +642,7 @@ def contacts(plan: Plan, model: Numbers, at: Frames, rates: Vector) -> list[Cont
         slip: dict[int, Scalar] = {}
         invweight: Scalar = 0.0
         friction = jnp.maximum(*(model["geom_friction"][geom, 0] for geom in geoms))
+        friction = jnp.maximum(friction, 1e-5 if friction.dtype == jnp.float64 else 1e-2)  # float32 loses less
         along = normal[1], mul(-1.0, normal[0])
         for sign, link in links:
             invweight = add(invweight, model["body_invweight0"][link.body, 0])
@@ -631,7 +656,7 @@ def contacts(plan: Plan, model: Numbers, at: Frames, rates: Vector) -> list[Cont
             scale = invweight * 2 * friction**2 * (1 + friction**2)
         else:  # four equal edges make one row
             scale = 4 * invweight
-        weight, spring, damping = softness(plan, touch.solref, touch.solimp, distance, touch.margin, scale)
+        weight, spring, damping = softness(model["timestep"], touch.solref, touch.solimp, distance, touch.margin, scale)
         pressing = damping * add(*(mul(x, rates[i]) for i, x in press.items()))
         slipping = add(*(mul(x, rates[i]) for i, x in slip.items()))
         slipping = mul(damping, slipping)
@@ -651,7 +676,9 @@ def limits(plan: Plan, model: Numbers, q: Vector, rates: Vector) -> list[Limit]:
                 sign = jnp.where(x < 0.5 * (low + high), 1.0, -1.0).astype(x.dtype)
                 distance = jnp.minimum(x - low, high - x)
                 scale = model["dof_invweight0"][joint.dof]
-                weight, spring, damping = softness(plan, joint.solref, joint.solimp, distance, joint.margin, scale)
+                weight, spring, damping = softness(
+                    model["timestep"], joint.solref, joint.solimp, distance, joint.margin, scale
+                )
                 out.append(Limit(joint.dof, sign, weight, spring - damping * sign * rates[joint.dof]))
             number += 1
     return out

@@ -88,7 +88,7 @@ class Reacher(ModelTask):
         reach = self.reach(moved.seen, params)
         state = state.replace(qpos=moved.qpos, qvel=moved.qvel, qacc=moved.qacc, reach=reach)
         terms = {
-            "reward/distance": -params.distance_weight * jnp.sqrt(jnp.sum(reach**2)),
+            "reward/distance": -params.distance_weight * jnp.sqrt(jnp.maximum(jnp.sum(reach**2), 1e-20)),
             "reward/control": -params.control_weight * jnp.sum(action**2).astype(reach.dtype),
         }
         reward: Any = sum(terms.values())

@@ -77,12 +77,12 @@ class ModelTask(Environment):
     file: ClassVar[str]
     frame_skip: ClassVar[int]
     """Steps of the model under one action."""
-    hints = Hints(deterministic=False, noiseless=True)
+    hints = Hints(deterministic=True, noiseless=True)
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise ValueError(f"{self.id}: engine={self.engine!r}; there are {', '.join(ENGINES)}.")
-        if not isinstance(self.iterations, int) or self.iterations < 1:
+        if not isinstance(self.iterations, int) or isinstance(self.iterations, bool) or self.iterations < 1:
             raise ValueError(f"{self.id}: iterations={self.iterations!r} must be an integer of at least 1.")
 
     @property
@@ -111,6 +111,7 @@ class ModelTask(Environment):
             qpos=state.qpos, qvel=state.qvel, qacc_warmstart=state.qacc, ctrl=control.astype(state.qpos.dtype)
         )
         data = jax.lax.scan(lambda data, _: (mjx.step(m, data), None), data, None, length=self.frame_skip)[0]
+        # MJX keeps no coordinates of its last evaluation of forces; those of the state stand in.
         found = data.qpos, data.qvel, data.qacc, data.qpos, data.qfrc_constraint
         return Moved(*(x.astype(state.qpos.dtype) for x in found))
 
@@ -131,11 +132,18 @@ class ModelTask(Environment):
             odd = sorted(set(params.model) ^ set(there))
             raise ValueError(f"{self.id}: model has {odd} too much or too little; its numbers are {sorted(there)}.")
         for name, x in params.model.items():
+            shape = np.shape(x)
+            if shape[len(shape) - there[name].ndim :] != there[name].shape:
+                raise ValueError(f"{self.id}: model[{name!r}] has the shape {shape}; {there[name].shape} ends it.")
             if not np.all(np.isfinite(np.asarray(x))):
                 raise ValueError(f"{self.id}: model[{name!r}] must be finite.")
         for name in ("body_mass", "geom_size", "geom_friction", "dof_armature", "dof_damping", "jnt_stiffness"):
             if np.any(np.asarray(params.model[name]) < 0):
                 raise ValueError(f"{self.id}: model[{name!r}] must not be negative.")
+        for name in ("jnt_range", "actuator_ctrlrange"):
+            span = np.asarray(params.model[name])
+            if np.any(span[..., 0] > span[..., 1]):
+                raise ValueError(f"{self.id}: model[{name!r}] has a low end above its high end.")
         if np.any(np.asarray(params.model["timestep"]) <= 0):
             raise ValueError(f"{self.id}: model['timestep'] must be positive.")
 

@@ -61,7 +61,7 @@ def ours(id, engine, num_envs, length, repeats):
 
 def in_c(id, num_envs, length, repeats):
     env = jaxrl.make(id)[0]
-    model, threads = compiled(env.file), os.cpu_count() or 1
+    model, threads = compiled(env.file), len(os.sched_getaffinity(0))
     data = [mujoco.MjData(model) for _ in range(threads)]
     size = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
     start = np.zeros((num_envs, size))

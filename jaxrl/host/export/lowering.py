@@ -223,7 +223,10 @@ class _Lowering:
 
     def scan(self, inputs: list[Any], params: dict[str, Any]) -> list[Any]:
         body, length = params["jaxpr"], params["length"]
-        held, carried = params["num_consts"], params["num_carry"]
+        if "ft_in" in params:  # jax 0.12: what goes in is told as trees
+            held, carried, _ = (len(tree.vals) for tree in params["ft_in"].unpack())
+        else:
+            held, carried = params["num_consts"], params["num_carry"]
         consts, carry, sequences = inputs[:held], inputs[held : held + carried], inputs[held + carried :]
         rows: list[Any] = [None] * length
         for t in reversed(range(length)) if params["reverse"] else range(length):

@@ -88,6 +88,17 @@ def test_mjx(id):
     np.testing.assert_array_equal(ours.terminated, other.terminated)
 
 
+@pytest.mark.slow
+def test_without_friction():
+    env, params = jaxrl.make("Hopper-v5")
+    slippery, step = scaled(params, geom_friction=0.0), jax.jit(env.step)
+    _, state = env.reset(KEY, slippery)
+    for _ in range(30):
+        ts = step(KEY, state, jnp.ones(3), slippery)
+        state = ts.state
+        assert np.all(np.isfinite(ts.obs))
+
+
 def test_leaves_are_the_models():
     """Changed numbers give what MuJoCo gives after the same writes into its model; and they have gradients."""
     env: Any = jaxrl.make("InvertedPendulum-v5")[0]
@@ -125,6 +136,10 @@ def test_validate():
     env, params = jaxrl.make("Hopper-v5")
     with pytest.raises(ValueError, match="body_mass"):
         env.validate(scaled(params, body_mass=-1.0))
+    with pytest.raises(ValueError, match="shape"):
+        env.validate(params.replace(model={**params.model, "body_mass": jnp.ones(2)}))
+    with pytest.raises(ValueError, match="jnt_range"):
+        env.validate(scaled(params, jnt_range=-1.0))
     with pytest.raises(ValueError, match="least_height"):
         env.validate(params.replace(least_height=-1.0))
     with pytest.raises(ValueError, match="engine='warp'; there are planar, mjx"):
@@ -144,6 +159,22 @@ HINGE, BALL = 'axis="0 1 0"', 'type="capsule" size="0.1 0.2"'
         (HINGE, 'type="capsule" size="0.1 0.2" euler="90 0 0"', "", "geom 'g' leaves the plane"),
         (HINGE, 'type="capsule" size="0.1 0.2" condim="4"', "", "torsional"),
         ('axis="0 1 0" frictionloss="1"', BALL, "", "friction"),
+        (HINGE, BALL, '<option impratio="10"/>', "impratio"),
+        (HINGE, BALL, '<option><flag eulerdamp="disable"/></option>', "flags disable"),
+        (HINGE, BALL, '<contact><exclude body1="b" body2="world"/></contact>', "pairs or exclusions"),
+        (f'{HINGE} limited="true" range="-0.1 0.1" margin="0.2"', BALL, "", "joint 'j' is at both its limits"),
+        (
+            HINGE,
+            BALL,
+            '<worldbody><body name="w"><body name="c"><joint axis="0 1 0"/><geom size="0.1"/></body></body></worldbody>',
+            "body 'c' hangs on a body that is welded",
+        ),
+        (
+            HINGE,
+            BALL,
+            '<worldbody><body name="c" pos="1 0 0"><joint axis="0 1 0"/><geom name="h" size="0.1"/></body></worldbody>',
+            "geom 'g' and geom 'h' touch and are on different branches",
+        ),
         (HINGE, BALL, '<actuator><position name="p" joint="j" kp="3"/></actuator>', "actuator 'p' is no plain motor"),
     ],
 )

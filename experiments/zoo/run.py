@@ -40,6 +40,8 @@ WORDS = {
     "ppo/Fishery-v0": "--total-steps 300000 --config.num-envs 32 --config.num-steps 200 --config.num-epochs 6 "
     "--config.num-minibatches 32 --config.normalize-obs --config.no-clip-value --hyper.learning-rate 1e-3 "
     "--hyper.ent-coef 0 --hyper.anneal-steps 300000",
+    "ppo/InvertedPendulum-v5": "--total-steps 1000000 --seeds 2 --config.num-envs 16 --config.num-steps 256 "
+    "--config.normalize-obs --hyper.learning-rate 1e-3 --hyper.ent-coef 0 --hyper.anneal-steps 1000000",
     "ppo/OpenGrid-v0": "--total-steps 200000 --config.num-envs 32 --eval-max-steps 200",
     "ppo/PointMass-v0": "--total-steps 300000",
 }

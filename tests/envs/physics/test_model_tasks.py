@@ -166,7 +166,7 @@ HINGE, BALL = 'axis="0 1 0"', 'type="capsule" size="0.1 0.2"'
         (
             HINGE,
             BALL,
-            '<worldbody><body name="w"><body name="c"><joint axis="0 1 0"/><geom size="0.1"/></body></body></worldbody>',
+            '<worldbody><body><body name="c"><joint axis="0 1 0"/><geom size="0.1"/></body></body></worldbody>',
             "body 'c' hangs on a body that is welded",
         ),
         (

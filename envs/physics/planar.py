@@ -108,8 +108,7 @@ def settle(tree: Any) -> Any:
 
 
 class Joint(NamedTuple):
-    dof: int
-    body: int
+    dof: int  # and its number among MuJoCo's joints, as each has one degree of freedom
     axis: Any  # of a hinge its sign; of a slide its direction in the body
     hinge: bool
     limited: bool
@@ -123,7 +122,6 @@ class Link(NamedTuple):
 
     body: int
     parent: int  # a link; -1: the world
-    tree: int  # the first link of its tree
     angle: float  # against its parent, at rest
     joints: tuple[Joint, ...]
     path: tuple[int, ...]  # all degrees of freedom that move it, from the root
@@ -139,9 +137,9 @@ class Round(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """Two geoms that may collide; the first is a plane or on the way there: None is the ground."""
+    """Two geoms that may collide."""
 
-    first: Round | int  # of the ground: its geom
+    first: Round | int  # a geom that is level ground, or another body
     second: Round
     frictional: bool
     solref: tuple[float, ...]
@@ -262,14 +260,11 @@ def plan(model: Any) -> Plan:
             limited = bool(model.jnt_limited[i])
             if limited and 2 * model.jnt_margin[i] > model.jnt_range[i, 1] - model.jnt_range[i, 0]:
                 raise refuse(f"{name('joint', i)} is at both its limits")
-            joints.append(
-                Joint(int(model.jnt_dofadr[i]), body, of, hinge, limited, *constraint, float(model.jnt_margin[i]))
-            )
+            joints.append(Joint(i, of, hinge, limited, *constraint, float(model.jnt_margin[i])))
         path = (links[parent].path if parent >= 0 else ()) + tuple(joint.dof for joint in joints)
         shares = tuple(float(x) for x in (normal @ matrix(model.body_iquat[body])) ** 2)
         of_body[body] = len(links)
-        tree = links[parent].tree if parent >= 0 else len(links)
-        links.append(Link(body, parent, tree, angle, tuple(joints), path, shares))
+        links.append(Link(body, parent, angle, tuple(joints), path, shares))
 
     sphere, capsule, ground = (int(getattr(mujoco.mjtGeom, f"mjGEOM_{x}")) for x in ("SPHERE", "CAPSULE", "PLANE"))
 
@@ -344,7 +339,7 @@ def plan(model: Any) -> Plan:
         )
         if not plain:
             raise refuse(f"{name('actuator', i)} is no plain motor at a joint")
-        motors.append((int(model.jnt_dofadr[joint]), bool(model.actuator_ctrllimited[i])))
+        motors.append((joint, bool(model.actuator_ctrllimited[i])))
     integrators = {int(mujoco.mjtIntegrator.mjINT_EULER): "Euler", int(mujoco.mjtIntegrator.mjINT_RK4): "RK4"}
     if int(model.opt.integrator) not in integrators:
         raise refuse("The model's integrator is implicit")
@@ -361,7 +356,7 @@ def plan(model: Any) -> Plan:
 # ---- symmetric matrices with the tree's zeros
 
 
-def multiply(plan: Plan, matrix: Matrix, vector: Vector) -> Vector:
+def multiply(matrix: Matrix, vector: Vector) -> Vector:
     out: list[list[Scalar]] = [[] for _ in vector]
     for (i, j), x in matrix.items():
         out[i].append(mul(x, vector[j]))
@@ -411,7 +406,6 @@ def frames(plan: Plan, model: Numbers, q: Vector) -> Frames:
     origins: list[Pair] = []
     motions: dict[int, Triple] = {}
     anchors: dict[int, Pair | None] = {}
-    joint_number = 0
     for link in plan.links:
         rest = at("body_pos", link.body)
         if link.parent < 0:
@@ -429,7 +423,7 @@ def frames(plan: Plan, model: Numbers, q: Vector) -> Frames:
         for joint in link.joints:
             moved = q[joint.dof] - model["qpos0"][joint.dof]
             if joint.hinge:
-                arm = at("jnt_pos", joint_number)
+                arm = at("jnt_pos", joint.dof)
                 anchor = plus(place, turned(turn, arm))
                 angle = add(angle, mul(joint.axis, moved))
                 turn = sincos(angle)
@@ -444,7 +438,6 @@ def frames(plan: Plan, model: Numbers, q: Vector) -> Frames:
                     place = plus(place, times(moved, direction))
                 anchors[joint.dof] = None
                 motions[joint.dof] = (0.0, *direction)
-            joint_number += 1
         angles.append(angle)
         turns.append(turn)
         places.append(place)
@@ -614,7 +607,7 @@ def nearest(a: list[Pair], b: list[Pair]) -> tuple[Pair, Pair]:
 
 
 def contacts(plan: Plan, model: Numbers, at: Frames, rates: Vector) -> list[Contact]:
-    found = []  # touch, distance, normal (from the first to the second), place about the second's origin, shift
+    found = []  # touch, distance, normal from the first to the second, place about the tree's origin
     for touch in plan.touches:
         radius = model["geom_size"][touch.second.geom, 0]
         if isinstance(touch.first, int):
@@ -667,20 +660,12 @@ def contacts(plan: Plan, model: Numbers, at: Frames, rates: Vector) -> list[Cont
 
 def limits(plan: Plan, model: Numbers, q: Vector, rates: Vector) -> list[Limit]:
     out = []
-    number = 0
-    for link in plan.links:
-        for joint in link.joints:
-            if joint.limited:
-                low, high = model["jnt_range"][number, 0], model["jnt_range"][number, 1]
-                x = q[joint.dof]
-                sign = jnp.where(x < 0.5 * (low + high), 1.0, -1.0).astype(x.dtype)
-                distance = jnp.minimum(x - low, high - x)
-                scale = model["dof_invweight0"][joint.dof]
-                weight, spring, damping = softness(
-                    model["timestep"], joint.solref, joint.solimp, distance, joint.margin, scale
-                )
-                out.append(Limit(joint.dof, sign, weight, spring - damping * sign * rates[joint.dof]))
-            number += 1
+    for joint in (joint for link in plan.links for joint in link.joints if joint.limited):
+        (low, high), x = model["jnt_range"][joint.dof], q[joint.dof]
+        sign = jnp.where(x < 0.5 * (low + high), 1.0, -1.0).astype(x.dtype)
+        distance, scale = jnp.minimum(x - low, high - x), model["dof_invweight0"][joint.dof]
+        weight, spring, damping = softness(model["timestep"], joint.solref, joint.solimp, distance, joint.margin, scale)
+        out.append(Limit(joint.dof, sign, weight, spring - damping * sign * rates[joint.dof]))
     return out
 
 
@@ -719,7 +704,7 @@ def newton(plan: Plan, problem: Problem, a: Vector) -> Vector:
     ]
     pulls = [tuple(x * r for x, r in zip(*both, strict=True)) for both in zip(acting, residuals, strict=True)]
     acting, pulls = settle((acting, pulls))
-    inertial = [sub(x, f) for x, f in zip(multiply(plan, m, a), force, strict=True)]
+    inertial = [sub(x, f) for x, f in zip(multiply(m, a), force, strict=True)]
     gradient = [[x] for x in inertial]
     hessian = {at: [x] for at, x in m.items()}
     count = len(problem.contacts)
@@ -741,7 +726,7 @@ def newton(plan: Plan, problem: Problem, a: Vector) -> Vector:
     step = settle([-x for x in solve(plan, sums, slopes)])
 
     # Along the step the slope is linear but for rows that begin or cease to act: one secant from the step's end.
-    slope, bend = dot(step, inertial), dot(step, multiply(plan, m, step))
+    slope, bend = dot(step, inertial), dot(step, multiply(m, step))
     slopes, bends = [slope, bend], [bend]
     for row, residual, weight in zip(_rows(problem, step), residuals, weights, strict=True):
         for d, r, w in zip(row, residual, weight, strict=True):
@@ -770,14 +755,9 @@ def accelerations(
     at = settle(frames(plan, model, q))
     m, pull = inertia(plan, model, at), bias(plan, model, at, rates)
     force = []
-    number = 0
-    springs: Vector = [0.0] * plan.num_dofs
-    for link in plan.links:
-        for joint in link.joints:
-            springs[joint.dof] = model["jnt_stiffness"][number] * (q[joint.dof] - model["qpos_spring"][joint.dof])
-            number += 1
     for i in range(plan.num_dofs):
-        force.append(torques[i] - pull[i] - springs[i] - model["dof_damping"][i] * rates[i])
+        spring = model["jnt_stiffness"][i] * (q[i] - model["qpos_spring"][i])
+        force.append(torques[i] - pull[i] - spring - model["dof_damping"][i] * rates[i])
     problem = Problem(m, force, contacts(plan, model, at, rates), limits(plan, model, q, rates))
     problem = settle(problem)
     if not problem.contacts and not problem.limits:
@@ -787,7 +767,7 @@ def accelerations(
         return newton(plan, problem, a), None
 
     a, _ = jax.lax.scan(improve, guess, None, length=iterations)
-    return problem.m, a, [sub(x, f) for x, f in zip(multiply(plan, problem.m, a), problem.force, strict=True)]
+    return problem.m, a, [sub(x, f) for x, f in zip(multiply(problem.m, a), problem.force, strict=True)]
 
 
 def substep(plan: Plan, model: Numbers, motion: Motion, torques: Vector, iterations: int) -> Motion:
@@ -803,7 +783,7 @@ def substep(plan: Plan, model: Numbers, motion: Motion, torques: Vector, iterati
         damped = dict(m)
         for i in range(plan.num_dofs):
             damped[i, i] = damped[i, i] + dt * model["dof_damping"][i]
-        change = solve(plan, damped, multiply(plan, m, a))
+        change = solve(plan, damped, multiply(m, a))
         rates = shifted(rates, change, dt)
         return Motion(shifted(q, rates, dt), rates, a, q, held)
 

@@ -27,6 +27,7 @@ origin of the tree's first body, so that a walker far from the world's origin lo
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -188,54 +189,84 @@ def plan(model: Any) -> Plan:
     slides, contacts of other geoms than capsules and spheres (with each other and horizontal grounds), torsional and
     rolling friction, tendons, equalities, friction of joints, actuators other than motors at joints, fluids.
     """
+    _check_options(model)
+    plane = _plane(model)
+    links = _links(model, plane)
+    integrator = "RK4" if model.opt.integrator else "Euler"
+    return Plan(plane.axes, links, _touches(model, plane, links), _motors(model), integrator, int(model.nv))
+
+
+class _Plane(NamedTuple):
+    axes: tuple[int, int]  # of the world
+    normal: np.ndarray
+
+    def flat(self, vector: Any, what: str) -> tuple[float, float]:
+        """A vector of the plane; ValueError where it leaves it."""
+        if abs(vector @ self.normal) > 1e-9:
+            raise _refused(f"{what} leaves the plane")
+        return float(vector[self.axes[0]]), float(vector[self.axes[1]])
+
+
+def _refused(what: str) -> ValueError:
+    return ValueError(f"{what}, which planar equations are not written for; MJX may run it: engine='mjx'.")
+
+
+def _name(model: Any, kind: str, i: int) -> str:
+    found = getattr(model, kind)(i).name
+    return f"{kind} {found!r}" if found else f"{kind} {i}"
+
+
+def _matrix(quat: Any) -> np.ndarray:
     import mujoco
 
-    def name(kind: str, i: int) -> str:
-        found = getattr(model, kind)(i).name
-        return f"{kind} {found!r}" if found else f"{kind} {i}"
+    out = np.zeros(9)
+    mujoco.mju_quat2Mat(out, quat)
+    return out.reshape(3, 3)
 
-    def refuse(what: str) -> ValueError:
-        return ValueError(f"{what}, which planar equations are not written for; MJX may run it: engine='mjx'.")
 
-    def matrix(quat: Any) -> np.ndarray:
-        out = np.zeros(9)
-        mujoco.mju_quat2Mat(out, quat)
-        return out.reshape(3, 3)
+def _check_options(model: Any) -> None:
+    import mujoco
 
-    for count, what in ((model.neq, "equalities"), (model.ntendon, "tendons")):
-        if count:
-            raise refuse(f"The model has {what}")
-    if model.opt.density or model.opt.viscosity or np.any(model.opt.wind):
-        raise refuse("The model is in a fluid")
+    option, integrators = model.opt, (mujoco.mjtIntegrator.mjINT_EULER, mujoco.mjtIntegrator.mjINT_RK4)
     for there, what in (
-        (np.any(model.dof_frictionloss), "joints have friction"),
-        (model.npair or model.nexclude, "contacts are chosen by pairs or exclusions"),
-        (np.any(model.body_gravcomp), "bodies are compensated for gravity"),
-        (np.any(model.jnt_actfrclimited), "joints' actuator forces are limited"),
-        (model.opt.impratio != 1, "impratio is not 1"),
-        (model.opt.disableflags, "flags disable a part of the dynamics"),
-        (model.opt.enableflags & int(mujoco.mjtEnableBit.mjENBL_OVERRIDE), "contacts are overridden"),
+        (model.neq, "has equalities"),
+        (model.ntendon, "has tendons"),
+        (option.density or option.viscosity or np.any(option.wind), "is in a fluid"),
+        (np.any(model.dof_frictionloss), "has joints with friction"),
+        (model.npair or model.nexclude, "chooses contacts by pairs or exclusions"),
+        (np.any(model.body_gravcomp), "compensates bodies for gravity"),
+        (np.any(model.jnt_actfrclimited), "limits the actuators' forces at joints"),
+        (option.impratio != 1, "has an impratio that is not 1"),
+        (option.disableflags, "has flags that disable a part of the dynamics"),
+        (option.enableflags & int(mujoco.mjtEnableBit.mjENBL_OVERRIDE), "overrides contacts"),
+        (option.cone != mujoco.mjtCone.mjCONE_PYRAMIDAL, "has an elliptic cone of friction"),
+        (option.integrator not in map(int, integrators), "has an implicit integrator"),
     ):
         if there:
-            raise refuse(f"The model's {what}")
-    if model.opt.cone != mujoco.mjtCone.mjCONE_PYRAMIDAL:
-        raise refuse("The model's cone of friction is elliptic")
-    kinds = {int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)}
-    hinges = [i for i in range(model.njnt) if model.jnt_type[i] == mujoco.mjtJoint.mjJNT_HINGE]
+            raise _refused(f"The model {what}")
+
+
+def _is_hinge(model: Any, joint: int) -> bool:
+    import mujoco
+
+    return model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_HINGE
+
+
+def _plane(model: Any) -> _Plane:
+    import mujoco
+
     for i in range(model.njnt):
-        if int(model.jnt_type[i]) not in kinds:
-            raise refuse(f"{name('joint', i)} is a ball or free")
-    normal_axis = int(np.argmax(np.abs(model.jnt_axis[hinges[0]]))) if hinges else 1
-    if normal_axis == 0:
-        raise refuse(f"{name('joint', hinges[0])} turns about x")
+        if not _is_hinge(model, i) and model.jnt_type[i] != mujoco.mjtJoint.mjJNT_SLIDE:
+            raise _refused(f"{_name(model, 'joint', i)} is a ball or free")
+    hinges = [i for i in range(model.njnt) if _is_hinge(model, i)]
+    about = int(np.argmax(np.abs(model.jnt_axis[hinges[0]]))) if hinges else 1
+    if about == 0:
+        raise _refused(f"{_name(model, 'joint', hinges[0])} turns about x")
     # Turning from the first axis to the second is about -y in the plane x-z and about z in x-y.
-    axes, normal = ((0, 2), np.array([0.0, -1.0, 0.0])) if normal_axis == 1 else ((0, 1), np.array([0.0, 0.0, 1.0]))
+    return _Plane((0, 2), np.array([0.0, -1.0, 0.0])) if about == 1 else _Plane((0, 1), np.array([0.0, 0.0, 1.0]))
 
-    def flat(vector: Any, what: str) -> tuple[float, float]:
-        if abs(vector @ normal) > 1e-9:
-            raise refuse(f"{what} leaves the plane")
-        return float(vector[axes[0]]), float(vector[axes[1]])
 
+def _links(model: Any, plane: _Plane) -> tuple[Link, ...]:
     links: list[Link] = []
     of_body: dict[int, int] = {}
     for body in range(1, model.nbody):
@@ -244,113 +275,102 @@ def plan(model: Any) -> Plan:
         if parent < 0 and count == 0:
             continue  # welded to the world
         if parent < 0 and model.body_parentid[body]:
-            raise refuse(f"{name('body', body)} hangs on a body that is welded to the world")
-        turn = matrix(model.body_quat[body])
-        if np.abs(turn @ normal - normal).max() > 1e-9:
-            raise refuse(f"{name('body', body)} is turned out of the plane")
-        angle = float(np.arctan2(turn[axes[1], axes[0]], turn[axes[0], axes[0]]))
-        joints = []
-        for i in range(start, start + count):
-            hinge = i in hinges
-            axis = model.jnt_axis[i]
-            if hinge and abs(abs(axis @ normal) - 1) > 1e-9:
-                raise refuse(f"{name('joint', i)} turns out of the plane")
-            of = float(np.sign(axis @ normal)) if hinge else flat(axis, name("joint", i))
-            constraint = tuple(map(float, model.jnt_solref[i])), tuple(map(float, model.jnt_solimp[i]))
-            limited = bool(model.jnt_limited[i])
-            if limited and 2 * model.jnt_margin[i] > model.jnt_range[i, 1] - model.jnt_range[i, 0]:
-                raise refuse(f"{name('joint', i)} is at both its limits")
-            joints.append(Joint(i, of, hinge, limited, *constraint, float(model.jnt_margin[i])))
+            raise _refused(f"{_name(model, 'body', body)} hangs on a body that is welded to the world")
+        turn = _matrix(model.body_quat[body])
+        if np.abs(turn @ plane.normal - plane.normal).max() > 1e-9:
+            raise _refused(f"{_name(model, 'body', body)} is turned out of the plane")
+        x, y = plane.axes
+        joints = tuple(_joint(model, plane, i) for i in range(start, start + count))
         path = (links[parent].path if parent >= 0 else ()) + tuple(joint.dof for joint in joints)
-        shares = tuple(float(x) for x in (normal @ matrix(model.body_iquat[body])) ** 2)
+        shares = tuple(float(x) for x in (plane.normal @ _matrix(model.body_iquat[body])) ** 2)
         of_body[body] = len(links)
-        links.append(Link(body, parent, angle, tuple(joints), path, shares))
+        links.append(Link(body, parent, float(np.arctan2(turn[y, x], turn[x, x])), joints, path, shares))
+    return tuple(links)
 
+
+def _joint(model: Any, plane: _Plane, i: int) -> Joint:
+    hinge, axis, limited = _is_hinge(model, i), model.jnt_axis[i], bool(model.jnt_limited[i])
+    name, margin = _name(model, "joint", i), float(model.jnt_margin[i])
+    if hinge and abs(abs(axis @ plane.normal) - 1) > 1e-9:
+        raise _refused(f"{name} turns out of the plane")
+    if limited and 2 * margin > np.ptp(model.jnt_range[i]):
+        raise _refused(f"{name} is at both its limits")
+    way = float(np.sign(axis @ plane.normal)) if hinge else plane.flat(axis, name)
+    solref, solimp = (tuple(map(float, field[i])) for field in (model.jnt_solref, model.jnt_solimp))
+    return Joint(i, way, hinge, limited, solref, solimp, margin)
+
+
+def _touches(model: Any, plane: _Plane, links: tuple[Link, ...]) -> tuple[Touch, ...]:
+    import mujoco
+
+    of_body = {link.body: n for n, link in enumerate(links)}
     sphere, capsule, ground = (int(getattr(mujoco.mjtGeom, f"mjGEOM_{x}")) for x in ("SPHERE", "CAPSULE", "PLANE"))
-
-    def round_of(geom: int) -> Round:
-        kind, body = int(model.geom_type[geom]), int(model.geom_bodyid[geom])
-        if kind not in (sphere, capsule) or body not in of_body:
-            raise refuse(f"{name('geom', geom)} may be touched and is no capsule or sphere of a moving body")
-        if kind == sphere:
-            return Round(geom, of_body[body], None)
-        return Round(geom, of_body[body], flat(matrix(model.geom_quat[geom])[:, 2], name("geom", geom)))
-
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
-    depths = data.geom_xpos @ normal  # which no motion changes
-    touches = []
-    for a in range(model.ngeom):
-        for b in range(a + 1, model.ngeom):
-            collide = (
-                model.geom_contype[a] & model.geom_conaffinity[b] or model.geom_contype[b] & model.geom_conaffinity[a]
-            )
-            bodies = [int(model.geom_bodyid[x]) for x in (a, b)]
-            welds = [int(model.body_weldid[x]) for x in bodies]
-            above = [int(model.body_weldid[model.body_parentid[x]]) for x in welds]
-            if (
-                not collide
-                or welds[0] == welds[1]
-                or (0 not in welds and (above[0] == welds[1] or above[1] == welds[0]))
-            ):
-                continue
-            first, second = (a, b) if model.geom_type[a] <= model.geom_type[b] else (b, a)
-            if model.geom_type[first] == ground:
-                up = matrix(model.geom_quat[first])[:, 2]
-                if int(model.geom_bodyid[first]) or abs(up[axes[1]] - 1) > 1e-9:
-                    raise refuse(f"{name('geom', first)} is a plane that is not level")
-            else:
-                paths = [links[of_body[x]].path if x in of_body else () for x in bodies]
-                short, long = sorted(paths, key=len)
-                if long[: len(short)] != short or not short:
-                    raise refuse(f"{name('geom', a)} and {name('geom', b)} touch and are on different branches")
-                if abs(depths[a] - depths[b]) > 1e-9:
-                    raise refuse(f"{name('geom', a)} and {name('geom', b)} touch beside the plane of their middles")
-            if np.any(model.geom_priority[[a, b]] != model.geom_priority[a]):
-                raise refuse(f"{name('geom', a)} and {name('geom', b)} differ in priority")
-            if int(np.max(model.geom_condim[[a, b]])) > 3:
-                raise refuse(f"{name('geom', a)} or {name('geom', b)} has torsional friction")
-            whole = model.geom_solmix[a] + model.geom_solmix[b]
-            mix = model.geom_solmix[a] / whole if whole > 1e-15 else 0.5
-            solref, solimp = (mix * f[a] + (1 - mix) * f[b] for f in (model.geom_solref, model.geom_solimp))
-            if np.min(model.geom_solref[[a, b], 0]) <= 0:  # stiffness and damping themselves are not mixed
-                solref = np.minimum(model.geom_solref[a], model.geom_solref[b])
-            touches.append(
-                Touch(
-                    first if model.geom_type[first] == ground else round_of(first),
-                    round_of(second),
-                    int(np.max(model.geom_condim[[a, b]])) == 3,
-                    tuple(map(float, solref)),
-                    tuple(map(float, solimp)),
-                    float(np.sum(model.geom_margin[[a, b]])),  # MuJoCo 4 adds them
-                )
-            )
+    depths = data.geom_xpos @ plane.normal  # which no motion changes
 
-    motors = []
-    for i in range(model.nu):
-        joint = int(model.actuator_trnid[i, 0])
-        plain = (
-            model.actuator_trntype[i] == mujoco.mjtTrn.mjTRN_JOINT
-            and model.actuator_gaintype[i] == mujoco.mjtGain.mjGAIN_FIXED
-            and model.actuator_biastype[i] == mujoco.mjtBias.mjBIAS_NONE
-            and model.actuator_dyntype[i] == mujoco.mjtDyn.mjDYN_NONE
-            and model.actuator_gainprm[i, 0] == 1
-            and not model.actuator_forcelimited[i]
-        )
-        if not plain:
-            raise refuse(f"{name('actuator', i)} is no plain motor at a joint")
-        motors.append((joint, bool(model.actuator_ctrllimited[i])))
-    integrators = {int(mujoco.mjtIntegrator.mjINT_EULER): "Euler", int(mujoco.mjtIntegrator.mjINT_RK4): "RK4"}
-    if int(model.opt.integrator) not in integrators:
-        raise refuse("The model's integrator is implicit")
-    return Plan(
-        axes,
-        tuple(links),
-        tuple(touches),
-        tuple(motors),
-        integrators[int(model.opt.integrator)],
-        int(model.nv),
+    def shape(geom: int) -> Round | int:
+        kind, body, name = int(model.geom_type[geom]), int(model.geom_bodyid[geom]), _name(model, "geom", geom)
+        way = _matrix(model.geom_quat[geom])[:, 2]
+        if kind == ground:
+            if body or abs(way[plane.axes[1]] - 1) > 1e-9:
+                raise _refused(f"{name} is a plane that is not level")
+            return geom
+        if kind not in (sphere, capsule) or body not in of_body:
+            raise _refused(f"{name} may be touched and is no capsule or sphere of a moving body")
+        return Round(geom, of_body[body], plane.flat(way, name) if kind == capsule else None)
+
+    touches = []
+    for pair in itertools.combinations(range(model.ngeom), 2):
+        if not _collide(model, *pair):
+            continue
+        first, second = (shape(geom) for geom in sorted(pair, key=lambda geom: model.geom_type[geom]))
+        names, geoms = " and ".join(_name(model, "geom", geom) for geom in pair), list(pair)
+        assert isinstance(second, Round)
+        if isinstance(first, Round):
+            short, long = sorted((links[x.link].path for x in (first, second)), key=len)
+            if long[: len(short)] != short:
+                raise _refused(f"{names} touch and are on different branches")
+            if np.ptp(depths[geoms]) > 1e-9:
+                raise _refused(f"{names} touch beside the plane of their middles")
+        if np.ptp(model.geom_priority[geoms]):
+            raise _refused(f"{names} differ in priority")
+        condim = int(np.max(model.geom_condim[geoms]))
+        if condim > 3:
+            raise _refused(f"{names} have torsional friction")
+        weights = model.geom_solmix[geoms] if np.sum(model.geom_solmix[geoms]) > 1e-15 else np.ones(2)
+        solref, solimp = (weights @ field[geoms] / weights.sum() for field in (model.geom_solref, model.geom_solimp))
+        if np.min(model.geom_solref[geoms, 0]) <= 0:  # stiffness and damping themselves are not mixed
+            solref = np.min(model.geom_solref[geoms], 0)
+        margin = float(np.sum(model.geom_margin[geoms]))  # MuJoCo 4 adds them
+        touches.append(Touch(first, second, condim == 3, tuple(solref.tolist()), tuple(solimp.tolist()), margin))
+    return tuple(touches)
+
+
+def _collide(model: Any, a: int, b: int) -> bool:
+    """By their bits, unless both are of one body or of two with a joint between them."""
+    bodies = [int(model.body_weldid[model.geom_bodyid[x]]) for x in (a, b)]
+    above = [int(model.body_weldid[model.body_parentid[x]]) for x in bodies]
+    joined = 0 not in bodies and (above[0] == bodies[1] or above[1] == bodies[0])
+    types, affinities = model.geom_contype, model.geom_conaffinity
+    return bodies[0] != bodies[1] and not joined and bool(types[a] & affinities[b] or types[b] & affinities[a])
+
+
+def _motors(model: Any) -> tuple[tuple[int, bool], ...]:
+    import mujoco
+
+    plain = (
+        (model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT)
+        & (model.actuator_gaintype == mujoco.mjtGain.mjGAIN_FIXED)
+        & (model.actuator_biastype == mujoco.mjtBias.mjBIAS_NONE)
+        & (model.actuator_dyntype == mujoco.mjtDyn.mjDYN_NONE)
+        & (model.actuator_gainprm[:, 0] == 1)
+        & (model.actuator_forcelimited == 0)
     )
+    for i in np.flatnonzero(~plain):
+        raise _refused(f"{_name(model, 'actuator', int(i))} is no plain motor at a joint")
+    limited = model.actuator_ctrllimited
+    return tuple((int(model.actuator_trnid[i, 0]), bool(limited[i])) for i in range(model.nu))
 
 
 # ---- symmetric matrices with the tree's zeros

@@ -158,9 +158,9 @@ HINGE, BALL = 'axis="0 1 0"', 'type="capsule" size="0.1 0.2"'
         (HINGE, 'type="box" size="0.1 0.1 0.1"', "", "geom 'g' may be touched"),
         (HINGE, 'type="capsule" size="0.1 0.2" euler="90 0 0"', "", "geom 'g' leaves the plane"),
         (HINGE, 'type="capsule" size="0.1 0.2" condim="4"', "", "torsional"),
-        ('axis="0 1 0" frictionloss="1"', BALL, "", "friction"),
+        ('axis="0 1 0" frictionloss="1"', BALL, "", "joints with friction"),
         (HINGE, BALL, '<option impratio="10"/>', "impratio"),
-        (HINGE, BALL, '<option><flag eulerdamp="disable"/></option>', "flags disable"),
+        (HINGE, BALL, '<option><flag eulerdamp="disable"/></option>', "flags that disable"),
         (HINGE, BALL, '<contact><exclude body1="b" body2="world"/></contact>', "pairs or exclusions"),
         (f'{HINGE} limited="true" range="-0.1 0.1" margin="0.2"', BALL, "", "joint 'j' is at both its limits"),
         (

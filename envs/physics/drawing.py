@@ -49,26 +49,22 @@ def draw_walker(state: Any) -> np.ndarray:
 
 def draw_model(compiled: Any, plan: Any, qpos: np.ndarray, model: Any) -> np.ndarray:
     """A planar model in the state `qpos`: capsules and spheres, of those that run what is about them."""
-    from . import planar
-
-    numbers = {name: np.asarray(x) for name, x in model.items()}
-    at = jax.tree.map(float, planar.frames(plan, model, list(jnp.asarray(qpos))))
     import mujoco
 
+    from . import planar
+
+    at = jax.tree.map(float, planar.frames(plan, model, list(jnp.asarray(qpos))))
+    links = {link.body: n for n, link in enumerate(plan.links)}
     shapes = []
     for geom in range(compiled.ngeom):
-        links = [n for n, link in enumerate(plan.links) if link.body == compiled.geom_bodyid[geom]]
-        if not links:
-            continue
-        link = links[0]
-        middle = numbers["geom_pos"][geom][list(plan.axes)]
-        turn = np.zeros(9)
-        mujoco.mju_quat2Mat(turn, compiled.geom_quat[geom])
-        way = turn.reshape(3, 3)[list(plan.axes), 2]
-        half = numbers["geom_size"][geom, 1] if compiled.geom_type[geom] == mujoco.mjtGeom.mjGEOM_CAPSULE else 0.0
-        origin = planar.plus(at.origins[link], at.places[link])
-        ends = [planar.plus(origin, planar.turned(at.turns[link], tuple(middle + s * half * way))) for s in (1, -1)]
-        shapes.append((ends, float(numbers["geom_size"][geom, 0]), link))
+        if compiled.geom_bodyid[geom] in links:
+            link, turn = links[compiled.geom_bodyid[geom]], np.zeros(9)
+            mujoco.mju_quat2Mat(turn, compiled.geom_quat[geom])
+            long = compiled.geom_type[geom] == mujoco.mjtGeom.mjGEOM_CAPSULE
+            way = tuple(turn.reshape(3, 3)[list(plan.axes), 2].tolist()) if long else None
+            ends = planar.ends(plan, model, at, planar.Round(geom, link, way))
+            ends = [tuple(map(float, planar.plus(at.origins[link], end))) for end in ends]
+            shapes.append((ends, float(model["geom_size"][geom, 0]), link))
     level = plan.axes == (0, 1)
     runs = bool(plan.touches)
     center = (float(at.origins[0][0]), 0.9) if runs else (0.0, 0.0 if level else 0.3)
@@ -86,7 +82,7 @@ def draw_model(compiled: Any, plan: Any, qpos: np.ndarray, model: Any) -> np.nda
     shown = len(plan.links)
     for ends, radius, link in shapes:
         color = ORANGE if "left" in compiled.body(plan.links[link].body).name or link == shown - 1 else BLUE
-        canvas.line([(float(x), float(z)) for x, z in ends], 2 * radius, color)
-        for x, z in ends:
-            canvas.circle((float(x), float(z)), radius, color)
+        canvas.line(ends, 2 * radius, color)
+        for end in ends:
+            canvas.circle(end, radius, color)
     return canvas.image()

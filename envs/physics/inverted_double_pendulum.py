@@ -27,7 +27,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from jaxrl.environment import Transition, pytree, require_non_negative
-from jaxrl.spaces import Box
 
 from . import planar
 from .task import ModelTask, State, noise, planned
@@ -99,9 +98,6 @@ class InvertedDoublePendulum(ModelTask):
         angles = state.qpos[1:]
         seen = [state.qpos[:1], jnp.sin(angles), jnp.cos(angles), state.qvel, state.rail_force[None]]
         return jnp.concatenate([*seen[:3], *(jnp.clip(x, -10, 10) for x in seen[3:])])
-
-    def observation_space(self, params: Params) -> Box:
-        return Box(-jnp.inf, jnp.inf, (9,))
 
     def validate(self, params: Params) -> None:
         super().validate(params)

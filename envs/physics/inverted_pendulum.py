@@ -18,7 +18,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from jaxrl.environment import Transition, pytree, require_non_negative, require_positive
-from jaxrl.spaces import Box
 
 from .task import ModelTask, State, noise
 
@@ -55,9 +54,6 @@ class InvertedPendulum(ModelTask):
 
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "4"]:
         return jnp.concatenate([state.qpos, state.qvel])
-
-    def observation_space(self, params: Params) -> Box:
-        return Box(-jnp.inf, jnp.inf, (4,))
 
     def validate(self, params: Params) -> None:
         super().validate(params)

@@ -25,7 +25,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from jaxrl.environment import Transition, pytree, require_non_negative
-from jaxrl.spaces import Box
 
 from . import planar
 from .task import ModelTask, State, noise, planned
@@ -97,9 +96,6 @@ class Reacher(ModelTask):
     def observe(self, key: Array, state: ReacherState, params: Params) -> Float[Array, "10"]:
         angles = state.qpos[:2]
         return jnp.concatenate([jnp.cos(angles), jnp.sin(angles), state.qpos[2:], state.qvel[:2], state.reach])
-
-    def observation_space(self, params: Params) -> Box:
-        return Box(-jnp.inf, jnp.inf, (10,))
 
     def validate(self, params: Params) -> None:
         super().validate(params)

@@ -2,7 +2,8 @@
 
 `engine="planar"` writes the model's equations out (`planar.py`); `engine="mjx"` is MuJoCo's own for accelerators, for
 which the same leaves are put into its model. Both start each step from `qpos` and `qvel` alone, `qacc` being a first
-guess."""
+guess.
+"""
 
 from __future__ import annotations
 
@@ -121,6 +122,9 @@ class ModelTask(Environment):
         places = {f"{name}{unit}": Quantity(state.qpos[i]) for i, (name, unit) in enumerate(joints)}
         rates = {f"{name}_dot{unit[:-1]}/s]": Quantity(state.qvel[i]) for i, (name, unit) in enumerate(joints)}
         return {**places, **rates}
+
+    def observation_space(self, params: Any) -> Box:
+        return Box(-jnp.inf, jnp.inf, (len(self.observation_names),))
 
     def action_space(self, params: Any) -> Box:
         span = compiled(self.file).actuator_ctrlrange

@@ -20,12 +20,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float
 
-from jaxrl.environment import Transition, pytree, require_non_negative, require_order, require_positive
-from jaxrl.spaces import Box
+from jaxrl.environment import pytree, require_non_negative, require_order, require_positive
 
-from .task import ModelTask, State, noise
+from .runner import Runner, names_of
+from .task import State
 
 
 @pytree
@@ -41,65 +41,28 @@ class Params:
     reset_noise: jax.Array = 5e-3
 
 
-def healthy(state: State, params: Params) -> Bool[Array, ""]:
-    """Whether the episode goes on."""
-    z, pitch = state.qpos[1], state.qpos[2]
-    upright = (z > params.least_height) & (z < params.most_height)
-    return upright & (jnp.abs(pitch) < params.most_pitch)
-
-
-def reward_terms(
-    speed: Float[Array, ""], action: Float[Array, "6"], safe: Bool[Array, ""], params: Params
-) -> dict[str, Float[Array, ""]]:
-    """What the reward is the sum of."""
-    return {
-        "reward/forward": params.forward * speed,
-        "reward/control": (-params.control * jnp.sum(action**2)).astype(speed.dtype),
-        "reward/survive": jnp.where(safe, params.healthy_reward, 0.0).astype(speed.dtype),
-    }
+JOINTS = ("thigh", "leg", "foot", "left thigh", "left leg", "left foot")
 
 
 @dataclasses.dataclass(frozen=True)
-class Walker2d(ModelTask):
+class Walker2d(Runner):
     id: str = dataclasses.field(default="Walker2d-v5", kw_only=True)
     Params = Params
     file = "walker2d.xml"
     frame_skip = 4
-    observation_names = (
-        "z [m]",
-        "pitch [rad]",
-        *(f"{name} [rad]" for name in ("thigh", "leg", "foot", "left thigh", "left leg", "left foot")),
-        "x_dot [m/s]",
-        "z_dot [m/s]",
-        "pitch_dot [rad/s]",
-        *(f"{name}_dot [rad/s]" for name in ("thigh", "leg", "foot", "left thigh", "left leg", "left foot")),
-    )
-    action_names = tuple(
-        f"{name} [100 N m]" for name in ("thigh", "leg", "foot", "left thigh", "left leg", "left foot")
-    )
+    most_rate = 10.0
+    observation_names = names_of(JOINTS)
+    action_names = tuple(f"{name} [100 N m]" for name in JOINTS)
 
-    def initial(self, key: Key[Array, ""], params: Params) -> State:
-        rest, keys = params.model["qpos0"], jax.random.split(key)
-        qpos = rest + noise(keys[0], rest, params.reset_noise)
-        qvel = noise(keys[1], rest, params.reset_noise)
-        return State(jnp.int32(0), qpos, qvel, jnp.zeros_like(rest))
+    def healthy(self, state: State, params: Params) -> Bool[Array, ""]:
+        _, z, pitch = state.qpos[:3]
+        return (z > params.least_height) & (z < params.most_height) & (jnp.abs(pitch) < params.most_pitch)
 
-    def transition(self, key: Array, state: State, action: Float[Array, "6"], params: Params) -> Transition:
-        moved = self.advance(state, action, params.model)
-        speed = (moved.qpos[0] - state.qpos[0]) / (self.frame_skip * params.model["timestep"])
-        state = state.replace(qpos=moved.qpos, qvel=moved.qvel, qacc=moved.qacc)
-        safe = healthy(state, params)
-        terms = reward_terms(speed, action, safe, params)
-        reward: Any = sum(terms.values())
-        return Transition(
-            state, reward, ~safe, jnp.bool_(False), {"x [m]": moved.qpos[0], "x_dot [m/s]": speed, **terms}
-        )
-
-    def observe(self, key: Array, state: State, params: Params) -> Float[Array, "17"]:
-        return jnp.concatenate([state.qpos[1:], jnp.clip(state.qvel, -10, 10)])
-
-    def observation_space(self, params: Params) -> Box:
-        return Box(-jnp.inf, jnp.inf, (17,))
+    def reward_terms(
+        self, speed: Float[Array, ""], action: Float[Array, "m"], safe: Bool[Array, ""], params: Params
+    ) -> dict[str, Float[Array, ""]]:
+        survive = jnp.where(safe, params.healthy_reward, 0.0).astype(speed.dtype)
+        return {**super().reward_terms(speed, action, safe, params), "reward/survive": survive}
 
     def validate(self, params: Params) -> None:
         super().validate(params)

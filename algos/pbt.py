@@ -37,7 +37,7 @@ class Config:
     """Static settings."""
 
     explored: tuple[tuple[str, float, float], ...]  # (name of a setting of the student, least, largest)
-    population: int = 16
+    population: int = 16  # members, a `vmap` axis
     quantile: float = 0.25  # of the population: as many are replaced, and as many are copied from
     interval: int = 10  # updates between exchanges
     factor: float = 1.2  # by which a copied setting moves, up or down

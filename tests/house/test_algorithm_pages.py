@@ -73,6 +73,9 @@ def test_no_setting_goes_unexplained():
     for line in tables.settings_page().splitlines():
         if line.startswith("| `"):
             assert line.split(" | ")[-1].removesuffix("|").strip(), f"a comment behind the field is missing: {line}"
+    for page, text in pages.all_filled(ROOT / "docs").items():
+        for block in pages.BLOCK.finditer(text):
+            assert not re.search(r"^\| `\w+` \|.*\|  \|$", block[0], re.M), f"{page} leaves a setting unexplained"
 
 
 def test_what_is_made_in_pages_is_up_to_date():

@@ -11,6 +11,7 @@ racing.png and prints the table of README.md.
 
 import argparse
 import json
+import os
 import time
 from pathlib import Path
 
@@ -119,7 +120,8 @@ def table(results):
             f"{lap.max():.3f}",
         ]
         cells += [f"{(lap < bar).sum()} of {count}", f"{flown.mean():.2f} ({flown.min():.2f})"]
-        lines.append("| " + " | ".join([*cells, f"{results[name]['steps']:,}", f"{np.median(seconds):.0f}"]) + " |")
+        steps = ", ".join(f"{count:,}" for count in sorted({row["steps"] for row in rows}))
+        lines.append("| " + " | ".join([*cells, steps, f"{np.median(seconds):.0f}"]) + " |")
     return "\n".join(lines)
 
 
@@ -149,6 +151,13 @@ def draw(baseline, results):
     figure.savefig(HERE / "racing.png", dpi=110)
 
 
+def whole(path, write):
+    """Write a file that others may read meanwhile."""
+    beside = path.with_name(f"{os.getpid()}-{path.name}")
+    write(beside)
+    beside.replace(path)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tracks", nargs="+", default=["circle", "figure_eight"], choices=list(TRACKS))
@@ -168,6 +177,7 @@ def main():
             seconds = time.process_time() - begin
             row, way = fly(race, policy, seed, track)
             row = {key: round(float(value), 4) for key, value in (row | {"seconds": seconds}).items()}
+            row["steps"] = args.steps
             shown = np.round(np.asarray(returns)[:: max(1, len(returns) // 8)], 1)
             print(name, seed, row, "returns", shown, flush=True)
             # Read anew each time: another process may train other seeds.
@@ -175,16 +185,11 @@ def main():
             before = results.get(name, {}).get("seeds", [])
             fastest = min([other["lap"] for other in before if other["seed"] != seed and other["lap"]], default=np.inf)
             rows = sorted([*(x for x in before if x["seed"] != seed), {"seed": seed, **row}], key=lambda x: x["seed"])
-            results[name] = {
-                "steps": args.steps,
-                "geometric": baseline[name]["lap_time"],
-                "seeds": rows,
-                "where": where,
-            }
-            path.write_text(json.dumps(results, indent=1) + "\n")
+            results[name] = {"geometric": baseline[name]["lap_time"], "seeds": rows, "where": where}
+            whole(path, lambda file, results=results: file.write_text(json.dumps(results, indent=1) + "\n"))
             if 0 < row["lap"] < fastest:
-                ways = dict(np.load(WAYS)) if WAYS.exists() else {}
-                np.savez_compressed(WAYS, **(ways | {name: np.float32(way)}))
+                ways = (dict(np.load(WAYS)) if WAYS.exists() else {}) | {name: np.float32(way)}
+                whole(WAYS, lambda file, ways=ways: np.savez_compressed(file, **ways))
     draw(baseline, results)
     print(table(results))
 

@@ -49,6 +49,11 @@ def environments() -> dict[str, Entry]:
     return table
 
 
+def first_of_each_class() -> dict[str, str]:
+    """The first id in the tables of every environment class, by "module:Class"."""
+    return {str(entry.target): id for id, entry in reversed(environments().items())}
+
+
 def _algorithms() -> dict[str, tuple[str, tuple[str, ...]]]:
     return importlib.import_module("jaxrl.algos.ids").ALGORITHMS
 

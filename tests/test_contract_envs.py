@@ -20,14 +20,7 @@ from jaxrl.wrappers import FlattenObservation, FrameStack, PreviousActionReward,
 QUICK = ("BernoulliBandit-v0", "CartPole-v1", "Catch-bsuite", "Pendulum-v1", "RiverSwim-v0")
 
 
-def first_of_each_class() -> list[str]:
-    """Ids, one for every class of the registry."""
-    return sorted(
-        {str(entry.target): id for id, entry in sorted(registry.environments().items(), reverse=True)}.values()
-    )
-
-
-@pytest.mark.parametrize("id", first_of_each_class())
+@pytest.mark.parametrize("id", sorted(registry.first_of_each_class().values()))
 def test_each_class(id):
     check_environment(*make(id), num_steps=6, whole=id in QUICK)
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from jaxrl.registry import Entry, entries
 
+BRAX = (
+    *("inverted_pendulum", "ant", "fast", "halfcheetah", "hopper", "humanoid", "humanoidstandup"),
+    *("inverted_double_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
+)
+"""Names of Brax's environments; the first is the quickest to compile."""
+
 ENVIRONMENTS: dict[str, Entry] = entries(
     __package__,
     {
+        **{f"Brax-{name}": ("brax_task:BraxTask", {"name": name}) for name in BRAX},
         "HalfCheetah-v5": ("half_cheetah:HalfCheetah", {}),
         "Hopper-v5": ("hopper:Hopper", {}),
         "InvertedDoublePendulum-v5": ("inverted_double_pendulum:InvertedDoublePendulum", {}),

@@ -69,6 +69,20 @@ def scaled(params: Any, **factors: Any) -> Any:
     return params.replace(model={**params.model, **{name: params.model[name] * x for name, x in factors.items()}})
 
 
+def check_model(id: str, model: Any, there: Any) -> None:
+    """Raises ValueError unless `model` has the names of `there`, its shapes (after batch axes), no new infinities."""
+    if set(model) != set(there):
+        odd = sorted(set(model) ^ set(there))
+        raise ValueError(f"{id}: model has {odd} too much or too little; its numbers are {sorted(there)}.")
+    for name, x in model.items():
+        x, usual = np.asarray(x), np.asarray(there[name])
+        shape, wanted = x.shape, usual.shape
+        if shape[len(shape) - len(wanted) :] != wanted:
+            raise ValueError(f"{id}: model[{name!r}] has the shape {shape}; {wanted} ends it.")
+        if np.any(np.isnan(x) | (np.isinf(x) & np.isfinite(usual))):
+            raise ValueError(f"{id}: model[{name!r}] must be finite.")
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelTask(Environment):
     """Base of the tasks. `iterations` of Newton's method a step of the planar engine; MJX has the model's own."""
@@ -131,16 +145,7 @@ class ModelTask(Environment):
         return Box(span[:, 0].astype(np.float32), span[:, 1].astype(np.float32), (len(span),))
 
     def validate(self, params: Any) -> None:
-        there = planar.numbers(compiled(self.file))
-        if set(params.model) != set(there):
-            odd = sorted(set(params.model) ^ set(there))
-            raise ValueError(f"{self.id}: model has {odd} too much or too little; its numbers are {sorted(there)}.")
-        for name, x in params.model.items():
-            shape = np.shape(x)
-            if shape[len(shape) - there[name].ndim :] != there[name].shape:
-                raise ValueError(f"{self.id}: model[{name!r}] has the shape {shape}; {there[name].shape} ends it.")
-            if not np.all(np.isfinite(np.asarray(x))):
-                raise ValueError(f"{self.id}: model[{name!r}] must be finite.")
+        check_model(self.id, params.model, planar.numbers(compiled(self.file)))
         for name in ("body_mass", "geom_size", "geom_friction", "dof_armature", "dof_damping", "jnt_stiffness"):
             if np.any(np.asarray(params.model[name]) < 0):
                 raise ValueError(f"{self.id}: model[{name!r}] must not be negative.")

@@ -23,6 +23,7 @@ from jaxrl.environment import Environment
 from jaxrl.host.tables import FAMILIES, by_family
 
 CHOSEN: dict[str, tuple[str, ...]] = {
+    "Brax-ant": ("Brax-ant", "Brax-humanoid", "Brax-pusher"),
     "Cont-CC-DFIM-v0": ("Cont-CC-PMSM-v0", "Finite-TC-SCIM-v0", "Cont-SC-SeriesDc-v0"),
     "GridWorld-all-v0": ("GridWorld-rand_dense-v0", "GridWorld-mazes-v0", "GridWorld-rand_long-v0"),
     "Maze-Labyrinth-v0": ("Maze-Labyrinth-v0", "Maze-SixteenRooms-v0"),

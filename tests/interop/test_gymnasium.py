@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from jaxrl import Environment, Transition, make, pytree, vectorize
 from jaxrl.environment import Hints
 from jaxrl.interop.gymnasium import to_gymnasium, to_gymnasium_vector
-from jaxrl.registry import environments
+from jaxrl.registry import first_of_each_class
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from jaxrl.testing.probes import ObservationActionReward
 from jaxrl.wrappers import PreviousActionReward
@@ -81,15 +81,10 @@ def test_passes_gymnasiums_checker(env, recwarn):
     assert not unwanted  # an unbounded or symmetric box is advised against; nothing else is
 
 
-def one_id_a_class():
-    """The first id of each environment class, by the table: making all 390 would take half a minute."""
-    return sorted({entry.target: id for id, entry in sorted(environments().items(), reverse=True)}.values())
-
-
 @pytest.mark.slow
 @pytest.mark.light
 @pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")  # advice on boxes, and on environments without a picture
-@pytest.mark.parametrize("id", one_id_a_class())
+@pytest.mark.parametrize("id", sorted(first_of_each_class().values()))
 def test_every_class_passes_gymnasiums_checker(id):
     env = make(id)[0]
     if env.num_agents > 1:

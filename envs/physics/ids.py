@@ -7,6 +7,8 @@ from jaxrl.registry import Entry, entries
 ENVIRONMENTS: dict[str, Entry] = entries(
     __package__,
     {
+        "Ant-v5": ("ant:Ant", {}),
+        "CartpoleSwingup-v0": ("cartpole_swingup:CartpoleSwingup", {}),
         "HalfCheetah-v5": ("half_cheetah:HalfCheetah", {}),
         "Hopper-v5": ("hopper:Hopper", {}),
         "InvertedDoublePendulum-v5": ("inverted_double_pendulum:InvertedDoublePendulum", {}),

@@ -25,6 +25,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from jaxrl.environment import Transition, pytree, require_non_negative, require_positive
@@ -96,7 +97,7 @@ class Ant(ModelTask):
     def transition(self, key: Array, state: State, action: Float[Array, "8"], params: Params) -> Transition:
         from mujoco import mjx
 
-        data, seen = self.on_mjx(state, action, params.model)
+        data, seen = self.mjx_step(state, action, params.model)
         kind = state.qpos.dtype
         m = on_mjx.with_numbers(mjx_model(self.file, kind == jnp.float64), params.model)
         forces = mjx.rne_postconstraint(m, data)._impl.cfrc_ext[1:].astype(kind)
@@ -123,6 +124,17 @@ class Ant(ModelTask):
     def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
         places = {name: Quantity(state.qpos[i]) for i, name in enumerate(("x [m]", "y [m]", "z [m]"))}
         return {**places, **{f"{name} [rad]": Quantity(state.qpos[7 + i]) for i, name in enumerate(JOINTS)}}
+
+    def render(self, state: State, params: Params) -> np.ndarray:
+        import mujoco
+
+        from .painter import paint
+
+        model = compiled(self.file)
+        data = mujoco.MjData(model)
+        data.qpos[:] = np.asarray(state.qpos, float)
+        mujoco.mj_kinematics(model, data)
+        return paint(model, data.geom_xpos, data.geom_xmat)
 
     def validate(self, params: Params) -> None:
         super().validate(params)

@@ -4,7 +4,8 @@ MJX writes its Runge-Kutta step as four copies of the dynamics, which is most of
 here the stages are a loop over one copy. Its data are then, as MuJoCo's, those of the last evaluation of forces.
 
 MJX turns the pyramid of friction of a capsule on a plane into the capsule's direction only where that is less than 60
-degrees steep; MuJoCo in C always does, and a pyramid's grip depends on it. `forward` does as C.
+degrees steep; MuJoCo in C always does, and a pyramid's grip depends on it. `forward` does as C. MuJoCo 4 in C averages
+the turnings of the stages as Munthe-Kaas (1999) does, which MJX does not; `straightened` is that.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def culprit(model: Any) -> str:
         if not collision_driver.has_collision_fn(*kinds):
             return names
         margin = model.pair_margin[pair] if pair != -1 else model.geom_margin[[a, b]].sum()
-        if margin and np.any(kinds == int(mjx.GeomType.MESH)):
+        if margin and np.isin(kinds, [int(mjx.GeomType.MESH), int(mjx.GeomType.HFIELD)]).any():
             return f"a margin in {names}"
     return "this model"
 
@@ -86,6 +87,32 @@ def integrated(m: Any, qpos: Float[Array, "q"], rates: Float[Array, "v"], time: 
     return jnp.concatenate(places)
 
 
+def straightened(m: Any, moved: Float[Array, "v"], rates: Float[Array, "v"]) -> Float[Array, "v"]:
+    """The rates of turnings counted from where they began, after `moved`, the inverse of the exponential's derivative.
+
+    Of free and ball joints; those of other joints are as they were."""
+    from mujoco import mjx
+
+    out, at = [], 0
+    for kind in m.jnt_type:
+        if kind == mjx.JointType.FREE:
+            out.append(rates[at : at + 3])
+            at += 3
+        if kind in (mjx.JointType.FREE, mjx.JointType.BALL):
+            u, w = moved[at : at + 3], rates[at : at + 3]
+            square = jnp.sum(u**2)
+            half = 0.5 * jnp.sqrt(jnp.where(square > 1e-6, square, 1.0))
+            far = (1 - half / jnp.tan(half)) / (4 * half**2)
+            share = jnp.where(square > 1e-6, far, 1 / 12 + square / 720)
+            twice = jnp.cross(u, w)
+            out.append(w + 0.5 * twice + share * jnp.cross(u, twice))
+            at += 3
+        else:
+            out.append(rates[at : at + 1])
+            at += 1
+    return jnp.concatenate(out)
+
+
 def _spun(quat: Float[Array, "4"], turn: Float[Array, "3"]) -> Float[Array, "4"]:
     """A quaternion after a turn in its own axes [rad], of length 1."""
     square = jnp.sum(turn**2)
@@ -93,20 +120,23 @@ def _spun(quat: Float[Array, "4"], turn: Float[Array, "3"]) -> Float[Array, "4"]
     half, axis = 0.5 * angle, jnp.where(square > 1e-30, turn / angle, 0.0)
     w, (x, y, z) = jnp.cos(half), jnp.sin(half) * axis
     a, b, c, d = quat
-    product = (
-        a * w - b * x - c * y - d * z,
-        a * x + b * w + c * z - d * y,
-        a * y - b * z + c * w + d * x,
-        a * z + b * y - c * x + d * w,
+    product = jnp.stack(
+        [
+            a * w - b * x - c * y - d * z,
+            a * x + b * w + c * z - d * y,
+            a * y - b * z + c * w + d * x,
+            a * z + b * y - c * x + d * w,
+        ]
     )
-    out = jnp.stack(product)
-    return out / jnp.sqrt(jnp.sum(out**2))
+    return product / jnp.sqrt(jnp.sum(product**2))
 
 
 def forward(m: Any, data: Any) -> Any:
     """MJX's forward dynamics with MuJoCo's frames of contacts."""
     from mujoco import mjx
 
+    if m.ntendon:  # a stage of theirs is not public
+        return mjx.forward(m, data)
     for stage in (mjx.kinematics, mjx.com_pos, mjx.camlight, mjx.tendon, mjx.crb, mjx.factor_m, mjx.collision):
         data = stage(m, data)
     contact = data._impl.contact
@@ -149,7 +179,8 @@ def advance(base: Any, numbers: Numbers, state: Any, control: Float[Array, "m"],
             here = integrated(m, start.qpos, rates, share * dt)
             there = start.qvel + share * dt * a
             data = forward(m, data.replace(qpos=here.astype(kind), qvel=there.astype(kind)))
-            return (data, data.qvel, data.qacc), (data.qvel, data.qacc)
+            rates = straightened(m, share * dt * rates, data.qvel).astype(kind)
+            return (data, rates, data.qacc), (rates, data.qacc)
 
         shares = jnp.asarray([0.0, 0.5, 0.5, 1.0], kind)
         (data, *_), slopes = jax.lax.scan(stage, (data, data.qvel, jnp.zeros_like(data.qvel)), shares)

@@ -105,11 +105,11 @@ class ModelTask(Environment):
             return planar.advance(
                 plan, model, state.qpos, state.qvel, state.qacc, control, self.frame_skip, self.iterations
             )
-        data, seen = self.on_mjx(state, control, model)
+        data, seen = self.mjx_step(state, control, model)
         found = data.qpos, data.qvel, data.qacc, seen, data.qfrc_constraint
         return Moved(*(x.astype(state.qpos.dtype) for x in found))
 
-    def on_mjx(self, state: State, control: Float[Array, "m"], model: Numbers) -> tuple[Any, Any]:
+    def mjx_step(self, state: Any, control: Float[Array, "m"], model: Numbers) -> tuple[Any, Any]:
         """A step on MJX: its data, and the coordinates at which its forces were computed."""
         base = mjx_model(self.file, state.qpos.dtype == jnp.float64)
         return on_mjx.advance(base, model, state, control, self.frame_skip)

@@ -94,7 +94,7 @@ def test_cartpole_swingup():
         def step(q, v, u):
             return env.step(KEY, state.replace(qpos=q, qvel=v), u, params)
 
-        steps = jax.device_get(jax.jit(jax.vmap(step))(*map(jnp.asarray, (qpos, qvel, action))))
+        steps = jax.device_get(jax.jit(jax.vmap(step))(qpos, qvel, action))
     np.testing.assert_allclose(steps.state.qpos, next_qpos, atol=1e-9)
     np.testing.assert_allclose(steps.state.qvel, next_qvel, atol=1e-9)
     (x, angle), rate = next_qpos.T, next_qvel[:, 1]

@@ -65,7 +65,8 @@ def draw_model(compiled: Any, plan: Any, qpos: np.ndarray, model: Any) -> np.nda
             way = tuple(turn.reshape(3, 3)[list(plan.axes), 2].tolist()) if long else None
             ends = planar.ends(plan, model, at, planar.Round(geom, link, way))
             ends = [tuple(map(float, planar.plus(at.origins[link], end))) for end in ends]
-            shapes.append((ends, np.asarray(model["geom_size"][geom]), link, bool(boxes[geom])))
+            size = np.asarray(model["geom_size"][geom], float).tolist()
+            shapes.append((ends, size, link, bool(boxes[geom])))
     level = plan.axes == (0, 1)
     runs = bool(plan.touches)
     center = (float(at.origins[0][0]), 0.9) if runs else (0.0, 0.0 if level else 0.3)

@@ -18,7 +18,7 @@ from jaxrl.testing.probes import PROBES
 from jaxrl.wrappers import FlattenObservation, FrameStack, PreviousActionReward, StickyActions
 
 ON_MJX = ("Ant-v5",)
-"""Dear to compile; and MJX's solver, a loop of unknown length, has no reverse derivative: less than the whole contract."""
+"""Dear to compile; MJX's solver, a loop of unknown length, has no reverse derivative. Not the whole contract."""
 QUICK = ("BernoulliBandit-v0", "CartPole-v1", "Catch-bsuite", "Pendulum-v1", "RiverSwim-v0")
 
 

@@ -48,13 +48,14 @@ def draw_walker(state: Any) -> np.ndarray:
 
 
 def draw_model(compiled: Any, plan: Any, qpos: np.ndarray, model: Any) -> np.ndarray:
-    """A planar model in the state `qpos`: capsules and spheres, of those that run what is about them."""
+    """A planar model in the state `qpos`: capsules, spheres and level boxes, of those that run what is about them."""
     import mujoco
 
     from . import planar
 
     at = jax.tree.map(float, planar.frames(plan, model, list(jnp.asarray(qpos))))
     links = {link.body: n for n, link in enumerate(plan.links)}
+    boxes = compiled.geom_type == mujoco.mjtGeom.mjGEOM_BOX
     shapes = []
     for geom in range(compiled.ngeom):
         if compiled.geom_bodyid[geom] in links:
@@ -64,11 +65,16 @@ def draw_model(compiled: Any, plan: Any, qpos: np.ndarray, model: Any) -> np.nda
             way = tuple(turn.reshape(3, 3)[list(plan.axes), 2].tolist()) if long else None
             ends = planar.ends(plan, model, at, planar.Round(geom, link, way))
             ends = [tuple(map(float, planar.plus(at.origins[link], end))) for end in ends]
-            shapes.append((ends, float(model["geom_size"][geom, 0]), link))
+            size = np.asarray(model["geom_size"][geom], float).tolist()
+            shapes.append((ends, size, link, bool(boxes[geom])))
     level = plan.axes == (0, 1)
     runs = bool(plan.touches)
     center = (float(at.origins[0][0]), 0.9) if runs else (0.0, 0.0 if level else 0.3)
     span = 5.0 if runs else (0.6 if level else 3.2)
+    rail = 0.0
+    if not runs and not level and boxes.any():  # what hangs must be seen, too
+        rail = float(at.origins[0][1])
+        center, span = (0.0, rail), 4.0
     canvas = Canvas(600, 360, span, center)
     if runs:
         low, high = center[0] - span / 2, center[0] + span / 2
@@ -78,10 +84,15 @@ def draw_model(compiled: Any, plan: Any, qpos: np.ndarray, model: Any) -> np.nda
             canvas.line([(x, 0.0), (x, -0.06)], 0.015, GREY)
             canvas.text((x, -0.15), f"{x:.0f} m", INK, 11)
     elif not level:
-        canvas.line([(-1.0, 0.0), (1.0, 0.0)], 0.02, GREY)
+        reach = 1.8 if rail else 1.0
+        canvas.line([(-reach, rail), (reach, rail)], 0.02, GREY)
     shown = len(plan.links)
-    for ends, radius, link in shapes:
+    for ends, (radius, _, tall), link, box in shapes:
         color = ORANGE if "left" in compiled.body(plan.links[link].body).name or link == shown - 1 else BLUE
+        if box:
+            (x, z), *_ = ends
+            canvas.rectangle((x - radius, z - tall), (x + radius, z + tall), color)
+            continue
         canvas.line(ends, 2 * radius, color)
         for end in ends:
             canvas.circle(end, radius, color)

@@ -211,7 +211,7 @@ def _refused(what: str) -> ValueError:
     return ValueError(f"{what}, which planar equations are not written for; MJX may run it: engine='mjx'.")
 
 
-def _name(model: Any, kind: str, i: int) -> str:
+def name_of(model: Any, kind: str, i: int) -> str:
     found = getattr(model, kind)(i).name
     return f"{kind} {found!r}" if found else f"{kind} {i}"
 
@@ -257,11 +257,11 @@ def _plane(model: Any) -> _Plane:
 
     for i in range(model.njnt):
         if not _is_hinge(model, i) and model.jnt_type[i] != mujoco.mjtJoint.mjJNT_SLIDE:
-            raise _refused(f"{_name(model, 'joint', i)} is a ball or free")
+            raise _refused(f"{name_of(model, 'joint', i)} is a ball or free")
     hinges = [i for i in range(model.njnt) if _is_hinge(model, i)]
     about = int(np.argmax(np.abs(model.jnt_axis[hinges[0]]))) if hinges else 1
     if about == 0:
-        raise _refused(f"{_name(model, 'joint', hinges[0])} turns about x")
+        raise _refused(f"{name_of(model, 'joint', hinges[0])} turns about x")
     # Turning from the first axis to the second is about -y in the plane x-z and about z in x-y.
     return _Plane((0, 2), np.array([0.0, -1.0, 0.0])) if about == 1 else _Plane((0, 1), np.array([0.0, 0.0, 1.0]))
 
@@ -275,10 +275,10 @@ def _links(model: Any, plane: _Plane) -> tuple[Link, ...]:
         if parent < 0 and count == 0:
             continue  # welded to the world
         if parent < 0 and model.body_parentid[body]:
-            raise _refused(f"{_name(model, 'body', body)} hangs on a body that is welded to the world")
+            raise _refused(f"{name_of(model, 'body', body)} hangs on a body that is welded to the world")
         turn = _matrix(model.body_quat[body])
         if np.abs(turn @ plane.normal - plane.normal).max() > 1e-9:
-            raise _refused(f"{_name(model, 'body', body)} is turned out of the plane")
+            raise _refused(f"{name_of(model, 'body', body)} is turned out of the plane")
         x, y = plane.axes
         joints = tuple(_joint(model, plane, i) for i in range(start, start + count))
         path = (links[parent].path if parent >= 0 else ()) + tuple(joint.dof for joint in joints)
@@ -290,7 +290,7 @@ def _links(model: Any, plane: _Plane) -> tuple[Link, ...]:
 
 def _joint(model: Any, plane: _Plane, i: int) -> Joint:
     hinge, axis, limited = _is_hinge(model, i), model.jnt_axis[i], bool(model.jnt_limited[i])
-    name, margin = _name(model, "joint", i), float(model.jnt_margin[i])
+    name, margin = name_of(model, "joint", i), float(model.jnt_margin[i])
     if hinge and abs(abs(axis @ plane.normal) - 1) > 1e-9:
         raise _refused(f"{name} turns out of the plane")
     if limited and 2 * margin > np.ptp(model.jnt_range[i]):
@@ -310,7 +310,7 @@ def _touches(model: Any, plane: _Plane, links: tuple[Link, ...]) -> tuple[Touch,
     depths = data.geom_xpos @ plane.normal  # which no motion changes
 
     def shape(geom: int) -> Round | int:
-        kind, body, name = int(model.geom_type[geom]), int(model.geom_bodyid[geom]), _name(model, "geom", geom)
+        kind, body, name = int(model.geom_type[geom]), int(model.geom_bodyid[geom]), name_of(model, "geom", geom)
         way = _matrix(model.geom_quat[geom])[:, 2]
         if kind == ground:
             if body or abs(way[plane.axes[1]] - 1) > 1e-9:
@@ -325,7 +325,7 @@ def _touches(model: Any, plane: _Plane, links: tuple[Link, ...]) -> tuple[Touch,
         if not _collide(model, *pair):
             continue
         first, second = (shape(geom) for geom in sorted(pair, key=lambda geom: model.geom_type[geom]))
-        names, geoms = " and ".join(_name(model, "geom", geom) for geom in pair), list(pair)
+        names, geoms = " and ".join(name_of(model, "geom", geom) for geom in pair), list(pair)
         assert isinstance(second, Round)
         if isinstance(first, Round):
             short, long = sorted((links[x.link].path for x in (first, second)), key=len)
@@ -368,7 +368,7 @@ def _motors(model: Any) -> tuple[tuple[int, bool], ...]:
         & (model.actuator_forcelimited == 0)
     )
     for i in np.flatnonzero(~plain):
-        raise _refused(f"{_name(model, 'actuator', int(i))} is no plain motor at a joint")
+        raise _refused(f"{name_of(model, 'actuator', int(i))} is no plain motor at a joint")
     limited = model.actuator_ctrllimited
     return tuple((int(model.actuator_trnid[i, 0]), bool(limited[i])) for i in range(model.nu))
 

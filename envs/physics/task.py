@@ -21,7 +21,7 @@ from jaxrl.environment import Environment, Hints, pytree
 from jaxrl.spaces import Box
 from jaxrl.telemetry import Quantity
 
-from . import planar
+from . import on_mjx, planar
 from .planar import Moved, Numbers, Plan
 
 ENGINES = ("planar", "mjx")
@@ -37,7 +37,7 @@ class State:
 
 @functools.cache
 def compiled(file: str) -> Any:
-    """The `mujoco.MjModel` of a file in `mjcf/`."""
+    """The `mujoco.MjModel` of a file in `mjcf/`, or of an absolute path."""
     import mujoco
 
     return mujoco.MjModel.from_xml_path(str(Path(__file__).parent / "mjcf" / file))
@@ -49,12 +49,11 @@ def planned(file: str) -> Plan:
 
 
 @functools.cache
-def on_mjx(file: str) -> Any:
-    """MJX's model of a file."""
-    from mujoco import mjx
-
-    with jax.ensure_compile_time_eval():
-        return mjx.put_model(compiled(file), impl="jax")
+def mjx_model(file: str, wide: bool) -> Any:
+    """MJX's model of a file, its numbers of 64 bits, then solved until nothing improves, or of 32."""
+    with jax.ensure_compile_time_eval(), jax.enable_x64(wide):
+        m = on_mjx.put(compiled(file))
+        return m.tree_replace({"opt.tolerance": jnp.asarray(1e-16)}) if wide else m
 
 
 def scaled(params: Any, **factors: Any) -> Any:
@@ -89,14 +88,17 @@ class ModelTask(Environment):
 
     engine: str = "planar"
     iterations: int = 4
+    engines: ClassVar[tuple[str, ...]] = ENGINES
     file: ClassVar[str]
+    """In `mjcf/`, or an absolute path."""
     frame_skip: ClassVar[int]
     """Steps of the model under one action."""
     hints = Hints(deterministic=True, noiseless=True)
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise ValueError(f"{self.id}: engine={self.engine!r}; there are {', '.join(ENGINES)}.")
+        if self.engine not in self.engines:
+            why = "" if self.engine not in ENGINES else f" ({self.file} moves in space, which no planar equations do)"
+            raise ValueError(f"{self.id}: engine={self.engine!r}; there are {', '.join(self.engines)}{why}.")
         if not isinstance(self.iterations, int) or isinstance(self.iterations, bool) or self.iterations < 1:
             raise ValueError(f"{self.id}: iterations={self.iterations!r} must be an integer of at least 1.")
 
@@ -117,18 +119,14 @@ class ModelTask(Environment):
             return planar.advance(
                 plan, model, state.qpos, state.qvel, state.qacc, control, self.frame_skip, self.iterations
             )
-        from mujoco import mjx
-
-        base = on_mjx(self.file)
-        option = base.opt.replace(gravity=model["gravity"], timestep=model["timestep"])
-        m = base.replace(opt=option, **{name: model[name].astype(getattr(base, name).dtype) for name in planar.LEAVES})
-        data = mjx.make_data(m).replace(
-            qpos=state.qpos, qvel=state.qvel, qacc_warmstart=state.qacc, ctrl=control.astype(state.qpos.dtype)
-        )
-        data = jax.lax.scan(lambda data, _: (mjx.step(m, data), None), data, None, length=self.frame_skip)[0]
-        # MJX keeps no coordinates of its last evaluation of forces; those of the state stand in.
-        found = data.qpos, data.qvel, data.qacc, data.qpos, data.qfrc_constraint
+        data, seen = self.mjx_step(state, control, model)
+        found = data.qpos, data.qvel, data.qacc, seen, data.qfrc_constraint
         return Moved(*(x.astype(state.qpos.dtype) for x in found))
+
+    def mjx_step(self, state: Any, control: Float[Array, "m"], model: Numbers) -> tuple[Any, Any]:
+        """A step on MJX: its data, and the coordinates at which its forces were computed."""
+        base = mjx_model(self.file, state.qpos.dtype == jnp.float64)
+        return on_mjx.advance(base, model, state, control, self.frame_skip)
 
     def telemetry(self, state: State, params: Any) -> dict[str, Quantity]:
         model = compiled(self.file)

@@ -23,7 +23,8 @@ import jaxrl
 from jaxrl.envs.physics.task import State, compiled
 from jaxrl.host.run_folder import environment_of_run
 
-IDS = ("InvertedPendulum-v5", "InvertedDoublePendulum-v5", "Reacher-v5", "Hopper-v5", "HalfCheetah-v5", "Walker2d-v5")
+IDS = ("InvertedPendulum-v5", "InvertedDoublePendulum-v5", "CartpoleSwingup-v0", "Reacher-v5", "Hopper-v5")
+IDS = (*IDS, "HalfCheetah-v5", "Walker2d-v5", "Ant-v5")
 OUT = Path(__file__).parent / "results" / "physics.json"
 
 
@@ -49,8 +50,9 @@ def ours(id, engine, num_envs, length, repeats):
 
         return jax.lax.scan(step, state, jax.random.split(key, length))[0]
 
-    rest = jnp.tile(params.model["qpos0"], (num_envs, 1))
-    state = State(jnp.zeros(num_envs, jnp.int32), rest, jnp.zeros_like(rest), jnp.zeros_like(rest))
+    rest, still = (jnp.tile(params.model[name], (num_envs, 1)) for name in ("qpos0", "dof_damping"))
+    still = jnp.zeros_like(still)
+    state = State(jnp.zeros(num_envs, jnp.int32), rest, still, still)
     begin = time.perf_counter()
     program = jax.jit(run).lower(state, jax.random.key(0)).compile()
     compiling = time.perf_counter() - begin
@@ -88,12 +90,15 @@ def main():
         for num_envs in args.envs:
             length = max(5, 20_000 // num_envs)
             c = in_c(id, num_envs, length, args.repeats)
-            planar, compiling = ours(id, "planar", num_envs, length, args.repeats)
-            row = {"c": c, "planar": planar, "compile": compiling}
-            if not args.no_mjx and num_envs == args.envs[len(args.envs) // 2]:
+            row, cells = {"c": c}, [f"{c:,.0f}", "", "", ""]
+            flat = "planar" in jaxrl.make(id)[0].engines
+            if flat:
+                planar, compiling = ours(id, "planar", num_envs, length, args.repeats)
+                row |= {"planar": planar, "compile": compiling}
+                cells[1:] = f"{planar:,.0f}", f"{planar / c:.1f}", f"{compiling:.1f}"
+            if not args.no_mjx and (not flat or num_envs == args.envs[len(args.envs) // 2]):
                 row["mjx"], row["mjx_compile"] = ours(id, "mjx", num_envs, 5, 1)
             results[f"{id}/{num_envs}"] = {name: float(f"{x:.4g}") for name, x in row.items()}
-            cells = [f"{c:,.0f}", f"{planar:,.0f}", f"{planar / c:.1f}", f"{compiling:.1f}"]
             cells += [f"{row['mjx']:,.0f}", f"{row['mjx_compile']:.0f}"] if "mjx" in row else ["", ""]
             print(f"| {id} | {num_envs} | " + " | ".join(cells) + " |", flush=True)
         results["where"] = environment_of_run()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.envs.physics import planar
+from jaxrl.envs.physics import on_mjx, planar
 from jaxrl.envs.physics.task import compiled, planned, scaled
 from jaxrl.testing.golden import golden
 
@@ -41,10 +41,11 @@ def replayed(id: str, **settings: Any) -> Any:
         params = env.default_params
         _, state = env.reset(KEY, params)
 
-        def step(qpos, qvel, qacc, action):
-            return env.step(KEY, state.replace(qpos=qpos, qvel=qvel, qacc=qacc), action, params)
+        def step(before, action):
+            return env.step(KEY, state.replace(**before), action, params)
 
-        inputs = (jnp.asarray(stored(id, x)) for x in ("qpos", "qvel", "qacc", "action"))
+        names = [name for name in ("qpos", "qvel", "qacc", "seen_x") if f"{id}/{name}" in GOLDEN]
+        inputs = {name: jnp.asarray(stored(id, name)) for name in names}, jnp.asarray(stored(id, "action"))
         return jax.device_get(jax.jit(jax.vmap(step))(*inputs))
 
 
@@ -62,8 +63,44 @@ def check(id: str, steps: Any, tolerance: float) -> None:
 def test_steps(id):
     """Single steps of 150 equal Gymnasium's to 1e-9."""
     check(id, replayed(id, iterations=8), 1e-9)
-    assert stored(id, "constrained").sum() >= (10 if "Walker" in id or "H" in id[:1] else 0)
+    assert stored(id, "constrained").sum() >= (10 if "Walker" in id or "H" in id[:1] or "Ant" in id else 0)
     assert stored(id, "terminated").any() == (id not in ("HalfCheetah-v5", "Reacher-v5"))
+
+
+def cart_pole() -> Any:
+    """The swing-up's model, with a converged solver."""
+    model = mujoco.MjModel.from_xml_path(str(Path(planar.__file__).parent / "mjcf" / "cartpole_swingup.xml"))
+    model.opt.tolerance, model.opt.iterations = 0.0, 100
+    return model
+
+
+def test_cartpole_swingup():
+    """Steps and rewards of a cart that meets the rail's ends equal MuJoCo's to 1e-9, the reward written out."""
+    model, rng = cart_pole(), np.random.default_rng(0)
+    data, rows = mujoco.MjData(model), []
+    data.qpos[1] = np.pi
+    for t in range(300):
+        data.ctrl[0] = np.clip(rng.normal() + (1 if (t // 60) % 2 else -1), -1.0, 1.0)
+        row = [data.qpos.copy(), data.qvel.copy(), data.ctrl.copy()]
+        mujoco.mj_step(model, data)
+        rows.append([*row, data.qpos.copy(), data.qvel.copy(), np.int64(data.nefc)])
+    qpos, qvel, action, next_qpos, next_qvel, limited = map(np.array, zip(*rows, strict=True))
+    assert limited.sum() > 10
+    with jax.enable_x64(True):
+        env: Any = jaxrl.make("CartpoleSwingup-v0")[0]
+        params = env.default_params
+        _, state = env.reset(KEY, params)
+
+        def step(q, v, u):
+            return env.step(KEY, state.replace(qpos=q, qvel=v), u, params)
+
+        steps = jax.device_get(jax.jit(jax.vmap(step))(qpos, qvel, action))
+    np.testing.assert_allclose(steps.state.qpos, next_qpos, atol=1e-9)
+    np.testing.assert_allclose(steps.state.qvel, next_qvel, atol=1e-9)
+    (x, angle), rate = next_qpos.T, next_qvel[:, 1]
+    wanted = (1 + np.cos(angle)) / 2 * (1 + 0.1 ** (x / 2) ** 2) / 2 * (5 - action[:, 0] ** 2) / 5
+    np.testing.assert_allclose(steps.reward, wanted * (1 + 0.1 ** (rate / 5) ** 2) / 2, atol=1e-9)
+    assert not steps.terminated.any()
 
 
 @pytest.mark.slow
@@ -150,6 +187,8 @@ def test_validate():
         env.validate(params.replace(least_height=-1.0))
     with pytest.raises(ValueError, match="engine='warp'; there are planar, mjx"):
         jaxrl.make("Hopper-v5", engine="warp")
+    with pytest.raises(ValueError, match="engine='planar'; there are mjx .ant.xml moves in space"):
+        jaxrl.make("Ant-v5", engine="planar")
 
 
 BODY = '<body name="b"><joint name="j" {joint}/><geom name="g" {geom}/></body>'
@@ -191,3 +230,45 @@ def test_refuses(joint, geom, more, named):
     model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{ground}{body}</worldbody>{more}</mujoco>")
     with pytest.raises(ValueError, match=named):
         planar.plan(model)
+
+
+@pytest.mark.parametrize(
+    ("option", "more", "named"),
+    [
+        ('solver="PGS"', "", "this model's option solver"),
+        ('integrator="implicit"', "", "this model's option integrator"),
+        ("", '<actuator><general name="p" joint="j" dyntype="user"/></actuator>', "actuator 'p'"),
+        ("", '<sensor><user name="s" dim="1"/></sensor>', "sensor 's'"),
+        (
+            "",
+            '<asset><hfield name="f" nrow="2" ncol="2" size="1 1 1 1"/></asset>'
+            '<worldbody><geom name="hills" type="hfield" hfield="f"/></worldbody>',
+            "contacts of geom 'hills' and geom 'g'",
+        ),
+    ],
+)
+def test_mjx_refuses(option, more, named):
+    """What MJX cannot run is refused by the name of the element."""
+    body = BODY.format(joint=HINGE, geom='type="cylinder" size="0.1 0.2"')
+    model = mujoco.MjModel.from_xml_string(f"<mujoco><option {option}/><worldbody>{body}</worldbody>{more}</mujoco>")
+    with pytest.raises(ValueError, match=named):
+        on_mjx.put(model)
+
+
+def test_own_file(tmp_path):
+    """`compiled` takes a user's file by its absolute path."""
+    path = tmp_path / "own.xml"
+    body = BODY.format(joint=HINGE, geom='size="0.1" pos="0 0 1"')
+    path.write_text(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
+    assert planned(str(path)).num_dofs == 1
+
+
+def test_ant():
+    """A start: no contact forces, rates and coordinates as noisy as Gymnasium's; its picture."""
+    env: Any
+    env, params = jaxrl.make("Ant-v5")
+    obs, state = jax.vmap(env.reset, (0, None))(jax.random.split(KEY, 500), params)
+    off = state.qpos - params.model["qpos0"]
+    assert obs.shape == (500, 105) and not obs[:, 27:].any()
+    assert 0.099 < jnp.abs(off).max() <= 0.1 and 0.095 < jnp.std(state.qvel) < 0.105
+    assert np.ptp(env.render(jax.tree.map(lambda x: x[0], state), params)) > 100

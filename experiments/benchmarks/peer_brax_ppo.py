@@ -82,7 +82,9 @@ def main() -> None:
             seed=seed,
             progress_fn=lambda step, metrics, history=history: history.append((step, time.perf_counter(), metrics)),
         )
-        print([(s, round(t - begin), round(float(m["eval/episode_reward"]), 1)) for s, t, m in history], file=sys.stderr)
+        print(
+            [(s, round(t - begin), round(float(m["eval/episode_reward"]), 1)) for s, t, m in history], file=sys.stderr
+        )
         explored.append(round(float(history[-1][2]["eval/episode_reward"]), 2))
         speeds.append(float(history[-1][2]["training/sps"]))
         first.append(history[1][1] - begin)

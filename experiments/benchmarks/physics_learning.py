@@ -33,7 +33,8 @@ def own_side(algo_name: str, id: str) -> dict[str, float]:
     import jaxrl
     from jaxrl.registry import tuned
 
-    module, settings = jaxrl.get_algo(algo_name), tuned(algo_name, id)
+    module = jaxrl.get_algo(algo_name)
+    settings: Any = tuned(algo_name, id)
     steps = {"ppo": 200_000, "sac": 20_000}[algo_name]
     env, params = jaxrl.make(id)
     algo = module.make(env, module.Config(**settings.config))

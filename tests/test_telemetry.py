@@ -14,7 +14,7 @@ CONTINUOUS = [id for id in jaxrl.list_envs() if id.startswith("Quadcopter")]
 CONTINUOUS += ["CartPole-v1", "CartPoleContinuous-v0", "CartPoleSwingUp-v0", "Pendulum-v1", "Acrobot-v1", "Reacher-v0"]
 CONTINUOUS += ["DoublePendulum-v0", "PointMass-v0", "MountainCar-v0", "MountainCarContinuous-v0", "Fishery-v0"]
 CONTINUOUS += [f"{name}-v5" for name in ("HalfCheetah", "Hopper", "InvertedPendulum", "Reacher", "Walker2d")]
-CONTINUOUS += ["Ant-v5", "CartpoleSwingup-v0", "InvertedDoublePendulum-v5", "StumpWalker-v0"]
+CONTINUOUS += ["Ant-v5", "DMCartpoleSwingup-v0", "InvertedDoublePendulum-v5", "StumpWalker-v0"]
 CONTINUOUS += ["Cont-CC-EESM-v0", "Finite-TC-DFIM-v0", "Cont-PC-PermExDc-v0", "Finite-SC-ShuntDc-v0"]
 
 

@@ -1,4 +1,4 @@
-"""CartpoleSwingup-v0: swing a pole up and keep it so, in the middle of a rail. DM Control's cartpole swingup.
+"""DMCartpoleSwingup-v0: swing a pole up and keep it so, in the middle of a rail. DM Control's cartpole swingup.
 
 | observation | unit |
 |---|---|
@@ -59,7 +59,7 @@ def reward_terms(
 
 @dataclasses.dataclass(frozen=True)
 class CartpoleSwingup(ModelTask):
-    id: str = dataclasses.field(default="CartpoleSwingup-v0", kw_only=True)
+    id: str = dataclasses.field(default="DMCartpoleSwingup-v0", kw_only=True)
     Params = Params
     file = "cartpole_swingup.xml"
     frame_skip = 1

@@ -15,7 +15,7 @@ ENVIRONMENTS: dict[str, Entry] = entries(
     {
         **{f"Brax-{name}": ("brax_task:BraxTask", {"name": name}) for name in BRAX},
         "Ant-v5": ("ant:Ant", {}),
-        "CartpoleSwingup-v0": ("cartpole_swingup:CartpoleSwingup", {}),
+        "DMCartpoleSwingup-v0": ("cartpole_swingup:CartpoleSwingup", {}),
         "HalfCheetah-v5": ("half_cheetah:HalfCheetah", {}),
         "Hopper-v5": ("hopper:Hopper", {}),
         "InvertedDoublePendulum-v5": ("inverted_double_pendulum:InvertedDoublePendulum", {}),

@@ -87,7 +87,7 @@ def test_cartpole_swingup():
     qpos, qvel, action, next_qpos, next_qvel, limited = map(np.array, zip(*rows, strict=True))
     assert limited.sum() > 10
     with jax.enable_x64(True):
-        env: Any = jaxrl.make("CartpoleSwingup-v0")[0]
+        env: Any = jaxrl.make("DMCartpoleSwingup-v0")[0]
         params = env.default_params
         _, state = env.reset(KEY, params)
 

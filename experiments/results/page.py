@@ -80,6 +80,9 @@ NOTES = """
 MinAtar: two seeds a game (`--seeds 2 --only pqn/Asterix-MinAtar ...`), an MLP instead of PQN's convolution (`conv`).
 The published figures are PPO's of gymnax's README, which states no number of steps; PQN's own are pictures only.
 
+SAC on Hopper-v5 misses its bar: it has a tenth of the published steps, and small networks. Published figures of the
+`-v5` tasks are CleanRL's training returns on Gymnasium's `-v4`, after a million steps.
+
 C51's mean on MountainCar-v0 hides two kinds of seed: those that ever reach the flag end near -100, the others at -200.
 """
 

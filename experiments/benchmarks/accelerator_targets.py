@@ -91,8 +91,8 @@ def every() -> list[str]:
 
     table = registry.environments()
     classes = {str(table[spec].target) for spec in SHORT if ":" not in spec}
-    first = {str(entry.target): id for id, entry in sorted(table.items(), reverse=True)}
-    first = {cls: id for cls, id in first.items() if cls.startswith("jaxrl.envs.")}  # a user's are left out
+    ids = registry.first_of_each_class()
+    first = {cls: id for cls, id in ids.items() if cls.startswith("jaxrl.envs.")}  # a user's are left out
     algos = {spec.partition(":")[0] for spec in SHORT if ":" in spec}
     actions = {name: registry.algo_actions(name) for name in list_algos()}
     tasks = {n: "CartPole-v1" if "Discrete" in a else "Pendulum-v1" for n, a in actions.items() if a and n not in algos}

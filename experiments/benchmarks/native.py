@@ -35,6 +35,15 @@ IDS = {  # ours: theirs
     "Sokoban-v0": "Sokoban-v0",
     "Minesweeper-v0": "Minesweeper-v0",
 }
+PHYSICS = (
+    "InvertedPendulum-v5",
+    "InvertedDoublePendulum-v5",
+    "Reacher-v5",
+    "Hopper-v5",
+    "HalfCheetah-v5",
+    "Walker2d-v5",
+)
+"""MuJoCo's, of the same names; run by `--ids`, in a table of their own."""
 HERE = pathlib.Path(__file__)
 
 
@@ -84,7 +93,7 @@ def against_envpool(python: str, ids: list[str], sizes: list[int], repeats: int)
         return max(tried, key=lambda found: found["wall"])
 
     def theirs(id: str) -> dict[str, Any]:
-        return run_driver(python, "peer_envpool.py", "--id", IDS[id], "--threads", str(os.cpu_count()))
+        return run_driver(python, "peer_envpool.py", "--id", IDS.get(id, id), "--threads", str(os.cpu_count()))
 
     rows = {}
     for id in ids:

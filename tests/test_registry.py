@@ -87,3 +87,9 @@ def test_nothing_is_imported_before_it_is_asked_for():
         "assert not {'flax', 'optax', 'orbax', 'brax', 'mujoco', 'matplotlib', 'gymnasium'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_no_two_ids_differ_by_case_alone():
+    """Files are named by ids, and some file systems take such names for one."""
+    ids = jaxrl.list_envs()
+    assert len({id.lower() for id in ids}) == len(ids) > 0

@@ -1,0 +1,60 @@
+"""The figure of the experiment, and its table on the terminal."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from jaxrl.host.plotting import COLORS
+from jaxrl.host.statistics import bootstrap_interval
+
+NAMES = {
+    "default": "PPO, default context",
+    "dr": "domain randomisation",
+    "alp_gmm": "ALP-GMM",
+    "plr": "PLR",
+    "robust_plr": "robust PLR",
+    "accel": "ACCEL",
+    "sfl": "SFL",
+    "mbtl": "MBTL",
+}
+TITLES = {"cartpole": "CartPole-v1", "pendulum": "Pendulum-v1", "hopper": "Hopper-v5", "walker": "Walker2d-v5"}
+
+
+def scores(row):
+    """Of each seed: the mean over the contexts, and over the tenth of them that is the worst for it."""
+    returns = np.sort(np.array(row["returns"]), 1)
+    return returns.mean(1), returns[:, : returns.shape[1] // 10].mean(1)
+
+
+def table(report):
+    print("| contexts of | method | mean of 100 (95 %) | worst decile (95 %) | CPU s |\n" + "|---" * 5 + "|")
+    for pair, row in report.items():
+        task, method = pair.split("/")
+        cells = []
+        for x in scores(row):
+            low, high = bootstrap_interval(x, np.mean)
+            cells.append(f"{x.mean():.0f} ({low:.0f} to {high:.0f})")
+        print(f"| {TITLES[task]} | {NAMES[method]} | {' | '.join(cells)} | {row['cpu_seconds']['run']:.0f} |")
+
+
+def picture(report, out):
+    tasks = [t for t in TITLES if any(p.startswith(f"{t}/") for p in report)]
+    size = (3.3 * len(tasks) + 1.2, 3.2)
+    figure, grid = plt.subplots(1, len(tasks), figsize=size, layout="constrained", squeeze=False)
+    for axes, task in zip(grid[0], tasks, strict=True):
+        for i, method in enumerate(reversed(NAMES)):
+            if f"{task}/{method}" not in report:
+                continue
+            for marker, color, label, x in zip(
+                "os", COLORS, ("mean", "worst decile"), scores(report[f"{task}/{method}"]), strict=False
+            ):
+                low, high = bootstrap_interval(x, np.mean)
+                error = [[x.mean() - low], [high - x.mean()]]
+                axes.errorbar(x.mean(), i, xerr=error, fmt=marker, color=color, label=label)
+        axes.set(title=TITLES[task], yticks=range(len(NAMES)), yticklabels=list(reversed(NAMES.values())))
+        axes.tick_params(labelleft=axes is grid[0, 0])
+        axes.set_xlabel("return on held-out contexts")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles[:2], labels[:2], loc="outside upper center", ncols=2, frameon=False, fontsize=8)
+    figure.savefig(out, dpi=110)

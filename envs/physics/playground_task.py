@@ -7,7 +7,7 @@ model are leaves that `scaled` and curricula can vary.
 
 | observation | action | reward | end |
 |---|---|---|---|
-| Playground's vector, its size by task | [-1, 1], a number an actuator | Playground's; its terms are in `info` by name | `done`: a NaN |
+| Playground's vector | [-1, 1], a number an actuator | Playground's; its terms are in `info` | `done`: a NaN |
 
 `params.model` holds the model's numbers by MuJoCo's names. What a task copied from the model when it was made (ranges
 from which it draws its start, sizes of targets) stays the default model's. Needs `pip install "jaxrl[playground]"`.
@@ -63,7 +63,9 @@ def load(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
             f'Playground-{name}: needs a package that is not installed: pip install "jaxrl[playground]".'
         ) from error
     if name not in dm_control_suite.ALL_ENVS:
-        raise ValueError(f"Playground has no task {name!r} in its suite; it has {', '.join(dm_control_suite.ALL_ENVS)}.")
+        raise ValueError(
+            f"Playground has no task {name!r} in its suite; it has {', '.join(dm_control_suite.ALL_ENVS)}."
+        )
     with jax.ensure_compile_time_eval():
         return dm_control_suite.load(name, config_overrides={**dict(settings), "impl": "jax"})
 

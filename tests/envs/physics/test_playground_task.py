@@ -12,16 +12,14 @@ from jaxrl.envs.physics.playground_task import PlaygroundTask
 from jaxrl.envs.physics.task import scaled
 
 KEY = jax.random.key(0)
-installed = pytest.mark.skipif(
-    importlib.util.find_spec("mujoco_playground") is None, reason='needs pip install "jaxrl[playground]"'
-)
 there = importlib.util.find_spec("mujoco_playground") is not None
+installed = pytest.mark.skipif(not there, reason='needs pip install "jaxrl[playground]"')
 
 
 @pytest.mark.skipif(there, reason="the package is installed")
 def test_the_error_names_the_command():
     with pytest.raises(ImportError, match=r'Playground-CheetahRun: .*pip install "jaxrl\[playground\]"'):
-        PlaygroundTask("CheetahRun").default_params
+        _ = PlaygroundTask("CheetahRun").default_params
 
 
 def test_what_cannot_run_is_named():

@@ -15,6 +15,7 @@ import difflib
 import fnmatch
 import functools
 import importlib
+import importlib.util
 import os
 import pkgutil
 import sys
@@ -23,17 +24,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+EXTRAS = {"playground": "mujoco_playground"}
+"""Modules without which ids of an extra (`pip install "jaxrl[playground]"`) are listed but cannot be made."""
+
 
 class Entry(NamedTuple):
     """An environment class as "module:Class" (or the class itself) and the static settings an id stands for."""
 
     target: str | Callable[..., Any]
     settings: dict[str, Any]
+    extra: str = ""  # of `EXTRAS`, where it needs one
 
 
-def entries(package: str | None, table: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Entry]:
+def entries(package: str | None, table: dict[str, tuple[str, dict[str, Any]]], extra: str = "") -> dict[str, Entry]:
     """A family's table, whose targets are "module:Class" below its `package`, with whole targets."""
-    return {id: Entry(f"{package}.{target}", settings) for id, (target, settings) in table.items()}
+    return {id: Entry(f"{package}.{target}", settings, extra) for id, (target, settings) in table.items()}
 
 
 @functools.cache
@@ -49,9 +54,15 @@ def environments() -> dict[str, Entry]:
     return table
 
 
+def is_available(id: str) -> bool:
+    """Whether what a registered id needs beside the core is installed."""
+    extra = environments()[id].extra
+    return not extra or importlib.util.find_spec(EXTRAS[extra]) is not None
+
+
 def first_of_each_class() -> dict[str, str]:
-    """The first id in the tables of every environment class, by "module:Class"."""
-    return {str(entry.target): id for id, entry in reversed(environments().items())}
+    """The first id in the tables of every environment class that can be made here, by "module:Class"."""
+    return {str(entry.target): id for id, entry in reversed(environments().items()) if is_available(id)}
 
 
 def _algorithms() -> dict[str, tuple[str, tuple[str, ...]]]:

@@ -37,6 +37,8 @@ def test_each_class(id):
 @pytest.mark.light
 @pytest.mark.parametrize("id", list_envs())
 def test_registered(id):
+    if not registry.is_available(id):
+        pytest.skip(f"needs jaxrl[{registry.environments()[id].extra}]")
     check_environment(*make(id), whole=id not in ON_MJX)
 
 

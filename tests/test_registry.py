@@ -89,6 +89,19 @@ def test_nothing_is_imported_before_it_is_asked_for():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
+def test_what_an_extra_is_needed_for_is_listed_and_not_taken_for_a_class(monkeypatch):
+    ids = jaxrl.list_envs("Playground-*")
+    assert "Playground-CartpoleBalance" in ids
+    monkeypatch.setattr(registry, "EXTRAS", {"playground": "no_such_module_as_this"})
+    assert not any(map(registry.is_available, ids)) and registry.is_available("CartPole-v1")
+    assert not any("playground_task" in target for target in registry.first_of_each_class())
+    monkeypatch.setattr(registry, "EXTRAS", {"playground": "jax"})
+    assert (
+        registry.first_of_each_class()["jaxrl.envs.physics.playground_task:PlaygroundTask"]
+        == "Playground-PendulumSwingup"
+    )
+
+
 def test_no_two_ids_differ_by_case_alone():
     """Files are named by ids, and some file systems take such names for one."""
     ids = jaxrl.list_envs()

@@ -10,6 +10,21 @@ BRAX = (
 )
 """Names of Brax's environments; the first is the quickest to compile."""
 
+PLAYGROUND = (
+    *("PendulumSwingup", "AcrobotSwingup", "AcrobotSwingupSparse", "BallInCup", "CartpoleBalance"),
+    *(
+        "CartpoleBalanceSparse",
+        "CartpoleSwingup",
+        "CartpoleSwingupSparse",
+        "CheetahRun",
+        "FingerSpin",
+        "FingerTurnEasy",
+    ),
+    *("FingerTurnHard", "FishSwim", "HopperHop", "HopperStand", "HumanoidStand", "HumanoidWalk", "HumanoidRun"),
+    *("PointMass", "ReacherEasy", "ReacherHard", "SwimmerSwimmer6", "WalkerRun", "WalkerStand", "WalkerWalk"),
+)
+"""Names of MuJoCo Playground's DM Control suite, of its version 0.2.0."""
+
 ENVIRONMENTS: dict[str, Entry] = entries(
     __package__,
     {
@@ -24,4 +39,9 @@ ENVIRONMENTS: dict[str, Entry] = entries(
         "StumpWalker-v0": ("stump_walker:StumpWalker", {}),
         "Walker2d-v5": ("walker2d:Walker2d", {}),
     },
+)
+ENVIRONMENTS |= entries(
+    __package__,
+    {f"Playground-{name}": ("playground_task:PlaygroundTask", {"name": name}) for name in PLAYGROUND},
+    extra="playground",
 )

@@ -56,7 +56,8 @@ def shown() -> dict[str, list[str]]:
     for family, ids in by_family().items():
         first: dict[str, str] = {}
         for id in ids:
-            first.setdefault(str(table[id].target), id)
+            if not table[id].extra:
+                first.setdefault(str(table[id].target), id)
         found[family] = [each for id in first.values() for each in CHOSEN.get(id, (id,))]
     return found
 

@@ -152,6 +152,9 @@ def environment_row(id: str) -> str:
     entry = registry.environments()[id]
     assert isinstance(entry.target, str)
     module, _, name = entry.target.partition(":")
+    if entry.extra:  # the same whether it is installed or not
+        settings = ", ".join(f"{k}={v!r}" for k, v in entry.settings.items())
+        return f"| {id} | `{name}` | `{settings}` | needs `jaxrl[{entry.extra}]` | | |"
     env = getattr(importlib.import_module(module), name)(**{**entry.settings, "id": id})
     seen: list[str] = []
 

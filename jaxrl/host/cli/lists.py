@@ -13,6 +13,9 @@ def envs(args: list[str]) -> int:
 
     found = registry.list_envs(args[0] if args else "*")
     for id in found:
+        if not registry.is_available(id):
+            print(f"{id:28} needs pip install 'jaxrl[{registry.environments()[id].extra}]'")
+            continue
         env, params = registry.make(id)
         print(f"{id:28} {env.observation_space(params)!r:.60}  ->  {env.action_space(params)!r:.40}")
     if not found:

@@ -110,6 +110,7 @@ Each has its command, settings, intervals and figures in its folder.
 - [curricula on mazes](../experiments/mazes/README.md): ten ways to choose levels, at equal steps and at equal updates
 - [teachers](../experiments/teachers/README.md): of continuous parameters, beside their authors' code
 - [transfer between contexts](../experiments/mbtl/README.md): on which of 100 contexts to train
+- [held-out contexts](../experiments/contexts/README.md): seven curricula and MBTL on contexts that nobody trained on
 - [start states](../experiments/start_states/README.md): snapshots, reverse curricula, self-paced learning
 - [worst cases](../experiments/robust/README.md): policies for the worst parameters
 - [quadcopters](../experiments/quadcopter/README.md): learners and controllers on the same tasks

@@ -76,9 +76,13 @@ class State:
     env: Any  # Brax's State: the pipeline's state, observation, reward, done, metrics, info
 
 
-@functools.cache
 def load(name: str, backend: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
-    """Brax's environment."""
+    """Brax's environment, its numbers of 32 bits, or of 64 where they are enabled."""
+    return _load(name, backend, settings, jnp.result_type(float) == jnp.float64)
+
+
+@functools.cache
+def _load(name: str, backend: str, settings: tuple[tuple[str, Any], ...], wide: bool) -> Any:
     from brax import envs, fluid
 
     if name == "swimmer":
@@ -103,7 +107,7 @@ def numbers(system: Any, backend: str) -> dict[str, Array]:
     touching = np.asarray(system.geom_contype | system.geom_conaffinity).any()
     out = {}
     for name in NUMBERS[backend]:
-        x = np.asarray(functools.reduce(getattr, name.split("."), system), np.float32)
+        x = np.asarray(functools.reduce(getattr, name.split("."), system), jnp.result_type(float))
         unread = (name in _TOUCHING and not touching) or (name in _FLUID and not system.enable_fluid)
         if name in _SCALED and backend != "generalized":
             unread = getattr(system, _SCALED[name]) == 1
@@ -177,6 +181,8 @@ class BraxTask(Environment):
         check_model(self.id, params.model, self.default_params.model)
 
     def render(self, state: State, params: Params) -> np.ndarray:
+        if not hasattr(self.env, "sys"):
+            return super().render(state, params)
         import mujoco
 
         from .painter import paint

@@ -30,6 +30,7 @@ from jaxtyping import Array, Float, Key
 from jaxrl.environment import Environment, Hints, Transition, pytree, strongly_typed
 from jaxrl.spaces import Box
 
+from . import on_mjx
 from .task import check_model
 
 BACKENDS = ("generalized", "positional", "spring", "mjx")
@@ -83,6 +84,7 @@ def load(name: str, backend: str, settings: tuple[tuple[str, Any], ...] = ()) ->
 
 @functools.cache
 def _load(name: str, backend: str, settings: tuple[tuple[str, Any], ...], wide: bool) -> Any:
+    on_mjx.imported()  # before Brax does
     from brax import envs, fluid
 
     if name == "swimmer":

@@ -10,6 +10,8 @@ the turnings of the stages as Munthe-Kaas (1999) does, which MJX does not; `stra
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from typing import Any
 
 import jax
@@ -20,10 +22,16 @@ from jaxtyping import Array, Float
 from .planar import LEAVES, Numbers, name_of
 
 
+def imported() -> Any:
+    """`mujoco.mjx`, which prints where its other engine is not installed: to stderr, not among a command's lines."""
+    with contextlib.redirect_stdout(sys.stderr):
+        from mujoco import mjx
+    return mjx
+
+
 def put(model: Any) -> Any:
     """MJX's model of a `mujoco.MjModel`. Raises ValueError, naming the element, for what MJX cannot run."""
-    from mujoco import mjx
-
+    mjx = imported()
     try:
         return mjx.put_model(model, impl="jax")
     except NotImplementedError as error:

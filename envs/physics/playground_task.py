@@ -30,6 +30,7 @@ from jaxtyping import Array, Float, Key
 from jaxrl.environment import Environment, Hints, Transition, pytree, strongly_typed
 from jaxrl.spaces import Box
 
+from . import on_mjx
 from .task import check_model
 
 NUMBERS = (
@@ -56,6 +57,7 @@ class State:
 @functools.cache
 def load(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
     """Playground's environment. Raises ImportError without the package, ValueError for a name that it lacks."""
+    on_mjx.imported()  # before Playground does
     try:
         from mujoco_playground import dm_control_suite
     except ImportError as error:

@@ -1,1 +1,1 @@
-"""Bodies with contacts, as MuJoCo computes them, in plain operations: no engine is imported."""
+"""Bodies with joints and contacts: MuJoCo's equations in plain operations or on MJX, Brax's and Playground's tasks."""

@@ -126,15 +126,9 @@ class Ant(ModelTask):
         return {**places, **{f"{name} [rad]": Quantity(state.qpos[7 + i]) for i, name in enumerate(JOINTS)}}
 
     def render(self, state: State, params: Params) -> np.ndarray:
-        import mujoco
+        from .painter import paint_at
 
-        from .painter import paint
-
-        model = compiled(self.file)
-        data = mujoco.MjData(model)
-        data.qpos[:] = np.asarray(state.qpos, float)
-        mujoco.mj_kinematics(model, data)
-        return paint(model, data.geom_xpos, data.geom_xmat)
+        return paint_at(compiled(self.file), np.asarray(state.qpos))
 
     def validate(self, params: Params) -> None:
         super().validate(params)

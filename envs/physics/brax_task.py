@@ -25,13 +25,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
-from jaxrl.environment import Environment, Hints, Transition, pytree, strongly_typed
-from jaxrl.spaces import Box
+from jaxrl.environment import strongly_typed
 
 from . import on_mjx
-from .task import check_model
+from .adapted import Adapted, Params, State
+from .ids import BRAX
 
 BACKENDS = ("generalized", "positional", "spring", "mjx")
 
@@ -63,18 +63,6 @@ _TOUCHING = ("geom_size", "geom_pos", "geom_friction", "elasticity", "collide_sc
 _FLUID = ("viscosity", "density")
 _SCALED = {"link.inertia.mass": "spring_mass_scale", "link.inertia.i": "spring_inertia_scale"}
 """Outside `generalized`, a mass m acts as m^(1 - scale): where the scale is 1, not at all."""
-
-
-@pytree
-class Params:
-    max_steps: jax.Array = 1000
-    model: Any = None  # the model's numbers, by the names of Brax's `System`
-
-
-@pytree
-class State:
-    time: jax.Array  # steps since reset
-    env: Any  # Brax's State: the pipeline's state, observation, reward, done, metrics, info
 
 
 def load(name: str, backend: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
@@ -119,18 +107,18 @@ def numbers(system: Any, backend: str) -> dict[str, Array]:
 
 
 @dataclasses.dataclass(frozen=True)
-class BraxTask(Environment):
+class BraxTask(Adapted):
     """`settings` are keyword arguments of Brax's own constructor, as pairs: `(("healthy_reward", 2.0),)`."""
 
     name: str = "inverted_pendulum"
     backend: str = "generalized"
     settings: tuple[tuple[str, Any], ...] = ()
     id: str = dataclasses.field(default="Brax-inverted_pendulum", kw_only=True)
-    Params = Params
-    hints = Hints(deterministic=True, noiseless=True, fenced=False, reset="sparse", reset_share=1 / 32)
-    # A dense reset runs beside the step: two batched Cholesky factorisations at a time, which may hang a CPU.
+    hints = Adapted.hints._replace(deterministic=True)
 
     def __post_init__(self) -> None:
+        if self.name not in BRAX:
+            raise ValueError(f"{self.id}: name={self.name!r}; Brax has {', '.join(sorted(BRAX))}.")
         there = [name for name in BACKENDS if name not in LACKING.get(self.name, ())]
         if self.backend not in there:
             raise ValueError(f"{self.id}: backend={self.backend!r}; it has {', '.join(there)}.")
@@ -162,40 +150,9 @@ class BraxTask(Environment):
     def initial(self, key: Key[Array, ""], params: Params) -> State:
         return strongly_typed(State(jnp.int32(0), self.under(params.model).reset(key)))
 
-    def transition(self, key: Array, state: State, action: Float[Array, "n"], params: Params) -> Transition:
-        # Brax's tasks write into the dictionaries they are given.
-        before = state.env.replace(info=dict(state.env.info), metrics=dict(state.env.metrics))
-        after = self.under(params.model).step(before, action)
-        after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, state.env)
-        state = state.replace(env=after)
-        return Transition(state, after.reward, after.done > 0, jnp.bool_(False), dict(after.metrics))
-
-    def observe(self, key: Array, state: State, params: Params) -> Float[Array, "n"]:
-        return state.env.obs
-
-    def observation_space(self, params: Params) -> Box:
-        return Box(-jnp.inf, jnp.inf, (_observed(self.name, self.backend, self.settings),))
-
-    def action_space(self, params: Params) -> Box:
-        return Box(-1.0, 1.0, (self.env.action_size,))
-
-    def validate(self, params: Params) -> None:
-        check_model(self.id, params.model, self.default_params.model)
-
     def render(self, state: State, params: Params) -> np.ndarray:
         if not hasattr(self.env, "sys"):
             return super().render(state, params)
-        import mujoco
+        from .painter import paint_at
 
-        from .painter import paint
-
-        model = self.env.sys.mj_model
-        data = mujoco.MjData(model)
-        data.qpos[:] = np.asarray(state.env.pipeline_state.q)
-        mujoco.mj_forward(model, data)
-        return paint(model, data.geom_xpos, data.geom_xmat)
-
-
-@functools.cache
-def _observed(name: str, backend: str, settings: tuple[tuple[str, Any], ...]) -> int:
-    return jax.eval_shape(load(name, backend, settings).reset, jax.random.key(0)).obs.shape[-1]
+        return paint_at(self.env.sys.mj_model, np.asarray(state.env.pipeline_state.q))

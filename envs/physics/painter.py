@@ -55,6 +55,18 @@ def paint(model: Any, geom_xpos: np.ndarray, geom_xmat: np.ndarray, size: int = 
     return picture.reshape(size, 2, size, 2, 3).mean((1, 3)).round().astype(np.uint8)
 
 
+def paint_at(model: Any, qpos: np.ndarray, mocap_pos: np.ndarray | None = None) -> np.ndarray:
+    """The picture of a `mujoco.MjModel` at coordinates (q,), and (n, 3) of bodies that are placed from outside."""
+    import mujoco
+
+    data = mujoco.MjData(model)
+    data.qpos[:] = qpos
+    if mocap_pos is not None:
+        data.mocap_pos[:] = mocap_pos
+    mujoco.mj_kinematics(model, data)
+    return paint(model, data.geom_xpos, data.geom_xmat)
+
+
 def _window(
     model: Any, i: int, place: np.ndarray, right: np.ndarray, up: np.ndarray, half: float, pixels: int
 ) -> tuple[slice, slice]:

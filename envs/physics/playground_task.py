@@ -1,4 +1,4 @@
-"""MuJoCo Playground's DM Control suite on the protocols of this library, through MJX's JAX implementation.
+"""MuJoCo Playground's DM Control suite, and its walking robots, through MJX's JAX implementation.
 
 Dynamics, observations and rewards are Playground's own (https://github.com/google-deepmind/mujoco_playground,
 Apache-2.0), computed by it. What its wrappers do is done by this library instead: an episode starts afresh (theirs
@@ -7,10 +7,14 @@ model are leaves that `scaled` and curricula can vary.
 
 | observation | action | reward | end |
 |---|---|---|---|
-| Playground's vector | [-1, 1], a number an actuator | Playground's; its terms are in `info` | `done`: a NaN |
+| Playground's, one vector | [-1, 1], a number an actuator | its terms are in `info` | a NaN, of robots a fall |
 
 `params.model` holds the model's numbers by MuJoCo's names. What a task copied from the model when it was made (ranges
 from which it draws its start, sizes of targets) stays the default model's. Needs `pip install "jaxrl[playground]"`.
+
+The locomotion suite has no ids, because its meshes are another repository, MuJoCo Menagerie, which Playground clones
+when it is asked for one; here it must be there: `PlaygroundTask("Go1JoystickFlatTerrain")`. What its critics see beside
+the policy is `privileged`.
 """
 
 from __future__ import annotations
@@ -25,13 +29,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
-from jaxrl.environment import Environment, Hints, Transition, pytree, strongly_typed
-from jaxrl.spaces import Box
+from jaxrl.environment import strongly_typed
 
 from . import on_mjx
-from .task import check_model
+from .adapted import Adapted, Params, State
 
 NUMBERS = (
     "body_mass body_inertia body_ipos body_pos geom_size geom_pos geom_friction jnt_stiffness jnt_range dof_armature "
@@ -42,34 +45,30 @@ NUMBERS = (
 OPTIONS = ("gravity", "timestep")
 
 
-@pytree
-class Params:
-    max_steps: jax.Array = 1000
-    model: Any = None  # the model's numbers, by MuJoCo's names
-
-
-@pytree
-class State:
-    time: jax.Array  # steps since reset
-    env: Any  # Playground's State: MJX's data, observation, reward, done, metrics, info
-
-
 @functools.cache
 def load(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
-    """Playground's environment. Raises ImportError without the package, ValueError for a name that it lacks."""
+    """Playground's environment. Raises ImportError without the package, FileNotFoundError without a robot's meshes,
+    ValueError for a name that it lacks."""
     on_mjx.imported()  # before Playground does
     try:
-        from mujoco_playground import dm_control_suite
+        from mujoco_playground import dm_control_suite, locomotion
+        from mujoco_playground._src import mjx_env
     except ImportError as error:
         raise ImportError(
             f'Playground-{name}: needs a package that is not installed: pip install "jaxrl[playground]".'
         ) from error
-    if name not in dm_control_suite.ALL_ENVS:
-        raise ValueError(
-            f"Playground has no task {name!r} in its suite; it has {', '.join(dm_control_suite.ALL_ENVS)}."
+    robots = mjx_env.MENAGERIE_PATH
+    if name in locomotion.ALL_ENVS and not robots.exists():
+        raise FileNotFoundError(
+            f"Playground-{name}: its robot is not on this disk, and nothing is downloaded here. Clone https://github.com/"
+            f"google-deepmind/mujoco_menagerie to {robots} and check out {mjx_env.MENAGERIE_COMMIT_SHA}."
         )
+    suite = locomotion if name in locomotion.ALL_ENVS else dm_control_suite
+    if name not in suite.ALL_ENVS:
+        known = ", ".join((*dm_control_suite.ALL_ENVS, *locomotion.ALL_ENVS))
+        raise ValueError(f"Playground has no task {name!r} in these two suites; it has {known}.")
     with jax.ensure_compile_time_eval():
-        return dm_control_suite.load(name, config_overrides={**dict(settings), "impl": "jax"})
+        return suite.load(name, config_overrides={**dict(settings), "impl": "jax"})
 
 
 def numbers(model: Any) -> dict[str, Array]:
@@ -79,15 +78,12 @@ def numbers(model: Any) -> dict[str, Array]:
 
 
 @dataclasses.dataclass(frozen=True)
-class PlaygroundTask(Environment):
+class PlaygroundTask(Adapted):
     """`settings` override Playground's own configuration, as pairs: `(("ctrl_dt", 0.02),)`."""
 
     name: str = "CartpoleBalance"
     settings: tuple[tuple[str, Any], ...] = ()
     id: str = dataclasses.field(default="Playground-CartpoleBalance", kw_only=True)
-    Params = Params
-    hints = Hints(noiseless=True, fenced=False, reset="sparse", reset_share=1 / 32)
-    # A dense reset runs beside the step: two batched Cholesky factorisations at a time, which may hang a CPU.
 
     def __post_init__(self) -> None:
         given = dict(self.settings)
@@ -118,40 +114,8 @@ class PlaygroundTask(Environment):
         # Some of its tasks draw twice from one key; raw keys are what it documents.
         return strongly_typed(State(jnp.int32(0), self.under(params.model).reset(jax.random.key_data(key))))
 
-    def transition(self, key: Array, state: State, action: Float[Array, "n"], params: Params) -> Transition:
-        # Playground's tasks write into the dictionaries they are given.
-        before = state.env.replace(info=dict(state.env.info), metrics=dict(state.env.metrics))
-        after = self.under(params.model).step(before, action)
-        after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, state.env)
-        state = state.replace(env=after)
-        return Transition(state, after.reward, after.done > 0, jnp.bool_(False), dict(after.metrics))
-
-    def observe(self, key: Array, state: State, params: Params) -> Float[Array, "n"]:
-        return state.env.obs
-
-    def observation_space(self, params: Params) -> Box:
-        return Box(-jnp.inf, jnp.inf, (_observed(self.name, self.settings),))
-
-    def action_space(self, params: Params) -> Box:
-        return Box(-1.0, 1.0, (self.env.action_size,))
-
-    def validate(self, params: Params) -> None:
-        check_model(self.id, params.model, self.default_params.model)
-
     def render(self, state: State, params: Params) -> np.ndarray:
-        import mujoco
+        from .painter import paint_at
 
-        from .painter import paint
-
-        model = self.env.mj_model
-        data = mujoco.MjData(model)
-        data.qpos[:] = np.asarray(state.env.data.qpos)
-        if model.nmocap:
-            data.mocap_pos[:] = np.asarray(state.env.data.mocap_pos)
-        mujoco.mj_forward(model, data)
-        return paint(model, data.geom_xpos, data.geom_xmat)
-
-
-@functools.cache
-def _observed(name: str, settings: tuple[tuple[str, Any], ...]) -> int:
-    return jax.eval_shape(load(name, settings).reset, jax.random.PRNGKey(0)).obs.shape[-1]
+        model, data = self.env.mj_model, state.env.data
+        return paint_at(model, np.asarray(data.qpos), np.asarray(data.mocap_pos) if model.nmocap else None)

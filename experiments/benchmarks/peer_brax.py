@@ -1,10 +1,10 @@
-"""Steps a second of Brax's environments: through this library, and under Brax's own training wrappers.
+"""Steps a second of Brax's and Playground's environments: through this library, and under their own training wrappers.
 
-    python experiments/benchmarks/peer_brax.py [--tasks hopper/spring ...] [--envs 256]
+    python experiments/benchmarks/peer_brax.py [--tasks hopper/spring playground/CheetahRun ...] [--envs 256]
 
-Both are compiled loops over random actions with observations, rewards, time limit and reset; Brax's `AutoResetWrapper`
-copies each slot's first state, where ours starts anew. The two sides take turns; wall-clock medians of `--repeats` runs
-after one that is not counted. Seconds of compiling are of a program without a cache. Writes results/peer_brax.json.
+Both are compiled loops over random actions with observations, rewards, time limit and reset; their wrappers copy each
+slot's first state, where ours starts anew. The two sides take turns; wall-clock medians of `--repeats` runs after one
+that is not counted. Seconds of compiling are of a program without a cache. Writes results/peer_brax.json.
 """
 
 import argparse
@@ -18,15 +18,18 @@ import numpy as np
 from brax.envs.wrappers import training
 
 import jaxrl
+from jaxrl.envs.physics import playground_task
 from jaxrl.envs.physics.brax_task import BraxTask, load
 from jaxrl.host.run_folder import environment_of_run
 
 OUT = Path(__file__).parent / "results" / "peer_brax.json"
 TASKS = ("inverted_pendulum/spring", "hopper/spring", "halfcheetah/generalized", "ant/positional", "hopper/mjx")
+"""Those of Playground, `playground/NAME`, are to be named: it is not installed with this library."""
 
 
-def ours(name, backend, num_envs, length):
-    env = BraxTask(name=name, backend=backend, id=f"Brax-{name}")
+def ours(task, num_envs, length):
+    name, other = task.split("/")
+    env = playground_task.PlaygroundTask(other) if name == "playground" else BraxTask(name, other, id=f"Brax-{name}")
     params, venv = env.default_params, jaxrl.vectorize(env, num_envs)
     space = env.action_space(params)
 
@@ -38,8 +41,14 @@ def ours(name, backend, num_envs, length):
     return jax.jit(lambda state: jax.lax.scan(step, state, jax.random.split(jax.random.key(1), length))), start
 
 
-def theirs(name, backend, num_envs, length):
-    env = training.wrap(load(name, backend))
+def theirs(task, num_envs, length):
+    name, other = task.split("/")
+    if name == "playground":
+        from mujoco_playground import wrapper
+
+        env = wrapper.wrap_for_brax_training(playground_task.load(other))
+    else:
+        env = training.wrap(load(name, other))
 
     def step(state, key):
         state = env.step(state, jax.random.uniform(key, (num_envs, env.action_size), minval=-1.0))
@@ -57,13 +66,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     report = json.loads(OUT.read_text()) if OUT.exists() else {}
-    head = ("task", "Brax's wrappers, steps/s", "through jaxrl", "ratio", "compile, s: Brax's", "jaxrl")
+    head = ("task", "its own wrappers, steps/s", "through jaxrl", "ratio", "compile, s: its own", "jaxrl")
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for task in args.tasks:
-        name, backend = task.split("/")
         sides, compiled = {}, {}
-        for label, make in (("brax", theirs), ("jaxrl", ours)):
-            function, start = make(name, backend, args.envs, args.length)
+        for label, make in (("its own", theirs), ("jaxrl", ours)):
+            function, start = make(task, args.envs, args.length)
             begin = time.perf_counter()
             sides[label] = (function.lower(start).compile(), start)
             compiled[label] = time.perf_counter() - begin
@@ -75,12 +83,12 @@ def main() -> None:
                 seconds[label].append(time.perf_counter() - begin)
         rates = {label: args.envs * args.length / float(np.median(x[1:])) for label, x in seconds.items()}
         report[f"{task}/{args.envs}"] = {**rates, "compile": compiled}
-        ratio = rates["jaxrl"] / rates["brax"]
+        ratio = rates["jaxrl"] / rates["its own"]
         report["where"] = environment_of_run()
         OUT.write_text(json.dumps(report, indent=1) + "\n")
         print(
             f"| {task} | {rates['brax']:,.0f} | {rates['jaxrl']:,.0f} | {ratio:.2f} "
-            f"| {compiled['brax']:.1f} | {compiled['jaxrl']:.1f} |",
+            f"| {compiled['its own']:.1f} | {compiled['jaxrl']:.1f} |",
             flush=True,
         )
 

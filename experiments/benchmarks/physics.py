@@ -23,8 +23,10 @@ import jaxrl
 from jaxrl.envs.physics.task import State, compiled
 from jaxrl.host.run_folder import environment_of_run
 
-IDS = ("InvertedPendulum-v5", "InvertedDoublePendulum-v5", "DMCartpoleSwingup-v0", "Reacher-v5", "Hopper-v5")
-IDS = (*IDS, "HalfCheetah-v5", "Walker2d-v5", "Ant-v5")
+IDS = (
+    *("InvertedPendulum-v5", "InvertedDoublePendulum-v5", "DMCartpoleSwingup-v0", "Reacher-v5"),
+    *("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5", "Ant-v5"),
+)
 OUT = Path(__file__).parent / "results" / "physics.json"
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.environment import strongly_typed
+from jaxrl.envs.physics.task import scaled
 from jaxrl.wrappers.base import Wrapper
 
 
@@ -99,7 +100,7 @@ class Contexts:
             return params.replace(**{name: getattr(params, name) * f for name, f in factors.items()})
         if "body_mass" in factors:
             factors["body_inertia"] = factors["body_mass"]
-        return params.replace(model={**params.model, **{name: params.model[name] * f for name, f in factors.items()}})
+        return scaled(params, **factors)
 
     def draw(self, key: jax.Array, params: Any) -> Any:
         return self.level(params, jax.random.uniform(key, (self.dimensions,)))

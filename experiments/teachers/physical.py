@@ -77,7 +77,7 @@ STUDENT = ppo.Config(num_envs=32, num_steps=300, num_minibatches=8, normalize_ob
 WALKER, WALKER_PARAMS = jaxrl.make("StumpWalker-v0")
 CONTROLLER = ppo.Config(num_envs=64, num_steps=100, num_minibatches=8, normalize_obs=True, clip_value=False)
 LEGS = ppo.Config(
-    num_envs=64, num_steps=512, num_epochs=10, num_minibatches=64, normalize_obs=True, normalize_reward=True
+    num_envs=32, num_steps=256, num_epochs=10, num_minibatches=32, normalize_obs=True, normalize_reward=True
 )
 SPACES = {
     "walker": Space(
@@ -91,9 +91,9 @@ SPACES = {
         230,
         LEGS,
         ppo.Hyper(learning_rate=3e-4, ent_coef=0.0),
-        120,
+        360,
         points=6,
-        episodes=2,
+        episodes=1,
         max_steps=2000,
         passed=50,
     ),

@@ -152,8 +152,8 @@ def environment_row(id: str) -> str:
     entry = registry.environments()[id]
     assert isinstance(entry.target, str)
     module, _, name = entry.target.partition(":")
+    settings = ", ".join(f"{k}={v!r}" for k, v in entry.settings.items())
     if entry.extra:  # the same whether it is installed or not
-        settings = ", ".join(f"{k}={v!r}" for k, v in entry.settings.items())
         return f"| {id} | `{name}` | `{settings}` | needs `jaxrl[{entry.extra}]` | | |"
     env = getattr(importlib.import_module(module), name)(**{**entry.settings, "id": id})
     seen: list[str] = []
@@ -166,7 +166,6 @@ def environment_row(id: str) -> str:
     traced = jax.make_jaxpr(limit)().jaxpr.outvars[0]
     # A constant of the trace; where an environment computes its limit, it is computed here too.
     steps = int(getattr(traced, "val", None) or env.default_params.max_steps)
-    settings = ", ".join(f"{k}={v!r}" for k, v in entry.settings.items())
     agents = f" x {env.num_agents} agents" if env.num_agents > 1 else ""
     cells = [id, f"`{name}`", f"`{settings}`" if settings else "", seen[0] + agents, seen[1] + agents]
     return f"| {' | '.join(map(_cell, [*cells, 'none' if steps == NO_LIMIT else f'{steps:,}']))} |"

@@ -6,9 +6,7 @@ Importing this module imports brax.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -17,7 +15,8 @@ from brax.envs import base
 from jaxtyping import Array
 
 from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
-from jaxrl.spaces import Box, Dict, Space
+from jaxrl.envs.physics.adapted import named, observation_space
+from jaxrl.spaces import Box, Space
 
 # ---- out
 
@@ -126,28 +125,13 @@ class FromBrax(Environment):
         return Transition(state.replace(env=env), env.reward, done & ~cut, cut, dict(env.metrics))
 
     def observe(self, key: Array, state: BraxState, params: BraxParams) -> Any:
-        return _named(state.env.obs)
+        return named(state.env.obs)
 
     def observation_space(self, params: BraxParams) -> Space:
-        obs = _observation_shape(self.env)
-        if isinstance(obs, dict):
-            return Dict({name: Box(-jnp.inf, jnp.inf, x.shape, x.dtype) for name, x in obs.items()})
-        return Box(-jnp.inf, jnp.inf, obs.shape, obs.dtype)
+        return observation_space(self.env)
 
     def action_space(self, params: BraxParams) -> Box:
         return Box(-1.0, 1.0, (self.env.action_size,))
-
-
-def _named(obs: Any) -> Any:
-    """An observation with jaxrl's name for what only the critic sees."""
-    if not isinstance(obs, Mapping):
-        return obs
-    return {"privileged" if name == "privileged_state" else name: x for name, x in obs.items()}
-
-
-@functools.cache
-def _observation_shape(env: Any) -> Any:
-    return _named(jax.eval_shape(lambda key: strongly_typed(env.reset(key)), jax.random.key(0)).obs)
 
 
 def from_brax(env: Any, max_steps: int = 1000, id: str | None = None) -> tuple[FromBrax, BraxParams]:

@@ -128,6 +128,8 @@ def test_model_fields_and_backends_are_named():
         jaxrl.make("Brax-swimmer", backend="positional")
     with pytest.raises(ValueError, match="backend='bullet'; it has generalized, positional, spring, mjx"):
         jaxrl.make("Brax-ant", backend="bullet")
+    with pytest.raises(ValueError, match="name='horse'; Brax has ant, .*walker2d"):
+        BraxTask(name="horse")
     env, params = jaxrl.make("Brax-inverted_pendulum", backend="spring")
     with pytest.raises(ValueError, match="'body_mass' is no number of the model; it has .*link.inertia.mass"):
         scaled(params, body_mass=2.0)

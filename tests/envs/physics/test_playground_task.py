@@ -1,6 +1,8 @@
 """MuJoCo Playground's tasks through the adapter, against Playground's own steps where the package is installed."""
 
 import importlib.util
+import struct
+from itertools import combinations
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +24,71 @@ def test_the_error_names_the_command():
         _ = PlaygroundTask("CheetahRun").default_params
 
 
+@pytest.fixture
+def robots(tmp_path, monkeypatch):
+    """MuJoCo Menagerie's folder, with tetrahedra for the meshes of one robot: what is seen of it, not what it does."""
+    from mujoco_playground._src import mjx_env
+
+    folder = tmp_path / "unitree_go1" / "assets"
+    folder.mkdir(parents=True)
+    corners = ((0.0, 0.0, 0.0), (0.1, 0.0, 0.0), (0.0, 0.1, 0.0), (0.0, 0.0, 0.1))
+    faces = [struct.pack("<12fH", 0, 0, 0, *sum(three, ()), 0) for three in combinations(corners, 3)]
+    for name in ("trunk", "hip", "thigh", "thigh_mirror", "calf"):
+        (folder / f"{name}.stl").write_bytes(bytes(80) + struct.pack("<I", len(faces)) + b"".join(faces))
+    monkeypatch.setattr(mjx_env, "MENAGERIE_PATH", tmp_path)
+
+
+@pytest.mark.slow
+@installed
+def test_a_robot_whose_meshes_are_there(robots):
+    env, params = jaxrl.make("jaxrl.envs.physics.playground_task:PlaygroundTask", name="Go1JoystickFlatTerrain")
+    obs, state = jax.jit(env.reset)(KEY, params)
+    assert env.observation_space(params).contains(obs) and obs.keys() == {"state", "privileged"}
+    assert env.action_space(params).shape == (12,) and "geom_friction" in params.model
+
+
+@installed
+def test_a_robot_without_meshes_is_not_downloaded(tmp_path, monkeypatch):
+    from mujoco_playground._src import mjx_env
+
+    monkeypatch.setattr(mjx_env, "MENAGERIE_PATH", tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match="Playground-Go1Getup: .*Clone https.*mujoco_menagerie to .*none"):
+        _ = PlaygroundTask("Go1Getup").default_params
+    with pytest.raises(ValueError, match="no task 'Horse' .*CartpoleBalance.*Go1Getup"):
+        _ = PlaygroundTask("Horse").default_params
+
+
 def test_what_cannot_run_is_named():
     for settings in ((("impl", "warp"),), (("vision", True),)):
         with pytest.raises(ValueError, match="impl='jax', without vision"):
             PlaygroundTask(settings=settings)
+
+
+@pytest.mark.slow
+@installed
+def test_every_number_acts():
+    """Each number of a walker, times 1.3, changes 50 steps under full actions."""
+    env = PlaygroundTask("WalkerWalk")
+    params = env.default_params
+    actions = jnp.sign(jax.random.normal(KEY, (50, env.env.action_size)))
+
+    @jax.jit
+    @jax.vmap
+    def seen(model):
+        changed = params.replace(model=model)
+        _, state = env.reset(KEY, changed)
+
+        def step(state, action):
+            ts = env.step(KEY, state, action, changed)
+            return ts.state, ts.obs
+
+        return jax.lax.scan(step, state, actions)[1]
+
+    names = sorted(params.model)
+    models = [params.model, *(params.model | {name: 1.3 * params.model[name]} for name in names)]
+    plain, *others = np.asarray(seen(jax.tree.map(lambda *x: jnp.stack(x), *models)))
+    still = {name for name, other in zip(names, others, strict=True) if np.allclose(plain, other, atol=1e-6)}
+    assert still == set(), still
 
 
 def check_parity(name, steps):
@@ -54,9 +117,10 @@ def check_parity(name, steps):
 
 @pytest.mark.slow
 @installed
-@pytest.mark.parametrize("name", ["PendulumSwingup", "CartpoleBalance"])
-def test_parity(name):
-    check_parity(name, 1000)
+@pytest.mark.parametrize("name, steps", [("PendulumSwingup", 1000), ("CartpoleBalance", 1000), ("WalkerWalk", 100)])
+def test_parity(name, steps):
+    """The walker falls, and lies on the ground."""
+    check_parity(name, steps)
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +10,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxrl.environment import Environment, Hints, Transition, pytree, strongly_typed
-from jaxrl.spaces import Box, Dict, Space
+from jaxrl.environment import Environment, Hints, TimeStep, Transition, pytree
+from jaxrl.interop.observations import named, observation_space
+from jaxrl.spaces import Box, Space
 
-from .task import check_model
+from .task import check_model, sound
 
 
 @pytree
@@ -31,11 +31,16 @@ class State:
 
 @dataclasses.dataclass(frozen=True)
 class Adapted(Environment):
-    """Base of the two. A task has `env`, the library's environment, and `under`."""
+    """Base of the two. A task has `settings`, `env`, the library's environment, and `under`."""
 
+    settings: Any = dataclasses.field(default=(), kw_only=True)
     Params = Params
     # A dense reset runs beside the step: two batched Cholesky factorisations at a time, which may hang a CPU.
     hints = Hints(noiseless=True, fenced=False, reset="sparse", reset_share=1 / 32)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.settings, Mapping):
+            object.__setattr__(self, "settings", tuple(self.settings.items()))
 
     @property
     def env(self) -> Any:
@@ -54,6 +59,9 @@ class Adapted(Environment):
         state = state.replace(env=after)
         return Transition(state, after.reward, after.done > 0, jnp.bool_(False), dict(after.metrics))
 
+    def step(self, key: Array, state: State, action: Any, params: Params) -> TimeStep:
+        return sound(super().step(key, state, action, params))
+
     def observe(self, key: Array, state: State, params: Params) -> Any:
         return named(state.env.obs)
 
@@ -65,18 +73,3 @@ class Adapted(Environment):
 
     def validate(self, params: Params) -> None:
         check_model(self.id, params.model, self.default_params.model)
-
-
-def named(obs: Any) -> Any:
-    """An observation with jaxrl's name for what only the critic sees: Playground's is `privileged_state`."""
-    if not isinstance(obs, Mapping):
-        return obs
-    return {"privileged" if name == "privileged_state" else name: x for name, x in obs.items()}
-
-
-@functools.cache
-def observation_space(env: Any) -> Space:
-    """The space of what `env.reset` observes."""
-    obs = named(jax.eval_shape(lambda key: strongly_typed(env.reset(key)), jax.random.PRNGKey(0)).obs)
-    boxes = jax.tree.map(lambda x: Box(-jnp.inf, jnp.inf, x.shape, x.dtype), obs)
-    return Dict(boxes) if isinstance(boxes, dict) else boxes

@@ -25,14 +25,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Key
 
 from jaxrl.environment import Transition, pytree, require_non_negative, require_positive
 from jaxrl.telemetry import Quantity
 
 from . import on_mjx
-from .task import ModelTask, compiled, mjx_model, noise
+from .task import ModelTask, mjx_model, noise
 
 JOINTS = tuple(f"{kind}_{leg}" for leg in range(1, 5) for kind in ("hip", "ankle"))
 LEGS, PARTS = ("front_left", "front_right", "back_left", "back_right"), ("leg", "thigh", "shank")
@@ -124,11 +123,6 @@ class Ant(ModelTask):
     def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
         places = {name: Quantity(state.qpos[i]) for i, name in enumerate(("x [m]", "y [m]", "z [m]"))}
         return {**places, **{f"{name} [rad]": Quantity(state.qpos[7 + i]) for i, name in enumerate(JOINTS)}}
-
-    def render(self, state: State, params: Params) -> np.ndarray:
-        from .painter import paint_at
-
-        return paint_at(compiled(self.file), np.asarray(state.qpos))
 
     def validate(self, params: Params) -> None:
         super().validate(params)

@@ -79,7 +79,10 @@ def _load(name: str, backend: str, settings: tuple[tuple[str, Any], ...], wide: 
         fluid.jp = _Numpy()
     with jax.ensure_compile_time_eval(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Brax System")  # not actively maintained, which docs/envs/physics.md says
-        return envs.get_environment(name, backend=backend, **dict(settings))
+        try:
+            return envs.get_environment(name, backend=backend, **dict(settings))
+        except TypeError as error:
+            raise ValueError(f"Brax-{name}: settings={settings!r}: {error}") from error
 
 
 class _Numpy:
@@ -108,15 +111,15 @@ def numbers(system: Any, backend: str) -> dict[str, Array]:
 
 @dataclasses.dataclass(frozen=True)
 class BraxTask(Adapted):
-    """`settings` are keyword arguments of Brax's own constructor, as pairs: `(("healthy_reward", 2.0),)`."""
+    """`settings` are keyword arguments of Brax's own constructor: `{"healthy_reward": 2.0}`, or pairs."""
 
     name: str = "inverted_pendulum"
     backend: str = "generalized"
-    settings: tuple[tuple[str, Any], ...] = ()
     id: str = dataclasses.field(default="Brax-inverted_pendulum", kw_only=True)
     hints = Adapted.hints._replace(deterministic=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.name not in BRAX:
             raise ValueError(f"{self.id}: name={self.name!r}; Brax has {', '.join(sorted(BRAX))}.")
         there = [name for name in BACKENDS if name not in LACKING.get(self.name, ())]
@@ -155,4 +158,4 @@ class BraxTask(Adapted):
             return super().render(state, params)
         from .painter import paint_at
 
-        return paint_at(self.env.sys.mj_model, np.asarray(state.env.pipeline_state.q))
+        return paint_at(self.env.sys.mj_model, np.asarray(state.env.pipeline_state.q), params.model)

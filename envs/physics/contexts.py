@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+
+from jaxrl.environment import is_concrete
 
 from .task import scaled
 
@@ -54,10 +57,16 @@ CONTEXTS: dict[str, Callable[[Any, Any], Any]] = {
 def at_point(params: Any, names: tuple[str, ...], point: Float[Array, "d"]) -> Any:
     """`params` in the context of a point of the unit box, a coordinate a name.
 
-    Raises ValueError for a name that is no context, with those there are, and for another number of coordinates.
+    A coordinate that a task has no use for, as the friction of what touches nothing, changes nothing. Raises ValueError
+    for a name that is no context, with those there are, for a point of another shape or outside the box, and for a task
+    of Brax or Playground.
     """
-    if len(names) != point.shape[-1]:
-        raise ValueError(f"{len(names)} contexts {list(names)} for a point of {point.shape[-1]} coordinates.")
+    if jnp.shape(point) != (len(names),):
+        raise ValueError(f"{len(names)} contexts {list(names)} for a point of shape {jnp.shape(point)}.")
+    if is_concrete(point) and not np.all((np.asarray(point) >= 0) & (np.asarray(point) <= 1)):
+        raise ValueError(f"the point {np.asarray(point).tolist()} is not in the unit box.")
+    if "actuator_gear" not in params.model:
+        raise ValueError("contexts are of the tasks on MuJoCo models; of others, `scaled` varies the numbers.")
     for name, x in zip(names, point, strict=True):
         if name not in CONTEXTS:
             raise ValueError(f"{name!r} is no context; there are {', '.join(CONTEXTS)}.")

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .planar import LEAVES, Numbers, name_of
+from .planar import Numbers, name_of
 
 
 def imported() -> Any:
@@ -32,6 +32,8 @@ def imported() -> Any:
 def put(model: Any) -> Any:
     """MJX's model of a `mujoco.MjModel`. Raises ValueError, naming the element, for what MJX cannot run."""
     mjx = imported()
+    for i in np.flatnonzero(model.actuator_actnum):
+        raise ValueError(f"{name_of(model, 'actuator', int(i))} has an activation, which the states here do not hold.")
     try:
         return mjx.put_model(model, impl="jax")
     except NotImplementedError as error:
@@ -47,6 +49,10 @@ def culprit(model: Any) -> str:
     for name, known in options:
         if getattr(model.opt, name) not in set(known):
             return f"this model's option {name}"
+    if model.nflex:
+        return name_of(model, "flex", 0)
+    if model.opt.integrator == mjx.IntegratorType.IMPLICITFAST and (model.opt.density or model.opt.viscosity):
+        return "this model's option integrator in a fluid"
     types = (
         ("joint", model.jnt_type, mjx.JointType),
         ("equality", model.eq_type, mjx.EqType),
@@ -74,7 +80,19 @@ def culprit(model: Any) -> str:
 def with_numbers(base: Any, numbers: Numbers) -> Any:
     """MJX's model with other numbers."""
     option = base.opt.replace(gravity=numbers["gravity"], timestep=numbers["timestep"])
-    return base.replace(opt=option, **{name: numbers[name].astype(getattr(base, name).dtype) for name in LEAVES})
+    others = {name: x.astype(getattr(base, name).dtype) for name, x in numbers.items() if not hasattr(option, name)}
+    return base.replace(opt=option, **others)
+
+
+def more_numbers(model: Any) -> dict[str, np.ndarray]:
+    """What MJX reads of a `mujoco.MjModel` beyond the planar equations' leaves: of actuators that are no plain motors,
+    and of joints with friction."""
+    out = {}
+    if np.any(model.actuator_biastype) or np.any(model.actuator_gaintype):
+        out = {name: np.array(getattr(model, name)) for name in ("actuator_gainprm", "actuator_biasprm")}
+    if np.any(model.dof_frictionloss):
+        out["dof_frictionloss"] = np.array(model.dof_frictionloss)
+    return out
 
 
 def integrated(m: Any, qpos: Float[Array, "q"], rates: Float[Array, "v"], time: Any) -> Float[Array, "q"]:
@@ -200,7 +218,8 @@ def advance(base: Any, numbers: Numbers, state: Any, control: Float[Array, "m"],
         data, _ = carry
         if base.opt.integrator == mjx.IntegratorType.RK4:
             return runge_kutta(data), None
-        return (mjx.step(m, data), data.qpos), None
+        integrate = mjx.euler if base.opt.integrator == mjx.IntegratorType.EULER else mjx.implicit
+        return (integrate(m, forward(m, data)), data.qpos), None
 
     (data, seen), _ = jax.lax.scan(step, (data, data.qpos), None, length=substeps)
     return data, seen

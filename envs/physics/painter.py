@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -55,10 +56,18 @@ def paint(model: Any, geom_xpos: np.ndarray, geom_xmat: np.ndarray, size: int = 
     return picture.reshape(size, 2, size, 2, 3).mean((1, 3)).round().astype(np.uint8)
 
 
-def paint_at(model: Any, qpos: np.ndarray, mocap_pos: np.ndarray | None = None) -> np.ndarray:
-    """The picture of a `mujoco.MjModel` at coordinates (q,), and (n, 3) of bodies that are placed from outside."""
+def paint_at(model: Any, qpos: np.ndarray, numbers: dict[str, Any], mocap_pos: np.ndarray | None = None) -> np.ndarray:
+    """The picture of a `mujoco.MjModel` with these `numbers` of its own, of any names, at coordinates (q,), and (n, 3)
+    of bodies that are placed from outside."""
     import mujoco
 
+    model = copy.copy(model)
+    if "geom_size" in numbers:  # the spheres around geoms, which the painter looks into, grow with them
+        factors = np.asarray(numbers["geom_size"]) / np.where(model.geom_size > 0, model.geom_size, np.inf)
+        model.geom_rbound[:] *= np.maximum(factors.max(1), np.where(model.geom_size[:, 0] > 0, 0.0, 1.0))
+    for name in ("geom_size", "geom_pos", "body_pos", "jnt_pos", "qpos0"):
+        if name in numbers:
+            getattr(model, name)[:] = np.asarray(numbers[name])
     data = mujoco.MjData(model)
     data.qpos[:] = qpos
     if mocap_pos is not None:

@@ -42,13 +42,21 @@ NUMBERS = (
 ).split()
 """Fields of MJX's model that are leaves; those of its options are `OPTIONS`."""
 
-OPTIONS = ("gravity", "timestep")
+OPTIONS = ("gravity", "timestep", "density", "viscosity")
+"""The last two where a task has a fluid."""
+
+
+def load(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
+    """Playground's environment, its numbers of 32 bits, or of 64 where they are enabled.
+
+    Raises ImportError without the package, FileNotFoundError without a robot's meshes, ValueError for a name or a
+    setting that it lacks.
+    """
+    return _load(name, settings, jnp.result_type(float) == jnp.float64)
 
 
 @functools.cache
-def load(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
-    """Playground's environment. Raises ImportError without the package, FileNotFoundError without a robot's meshes,
-    ValueError for a name that it lacks."""
+def _load(name: str, settings: tuple[tuple[str, Any], ...], wide: bool) -> Any:
     on_mjx.imported()  # before Playground does
     try:
         from mujoco_playground import dm_control_suite, locomotion
@@ -68,24 +76,29 @@ def load(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
         known = ", ".join((*dm_control_suite.ALL_ENVS, *locomotion.ALL_ENVS))
         raise ValueError(f"Playground has no task {name!r} in these two suites; it has {known}.")
     with jax.ensure_compile_time_eval():
+        known = suite.get_default_config(name)
+        if unknown := [key for key, _ in settings if key.partition(".")[0] not in known]:
+            raise ValueError(f"Playground-{name}: settings has {unknown}; there are {', '.join(known)}.")
         return suite.load(name, config_overrides={**dict(settings), "impl": "jax"})
 
 
 def numbers(model: Any) -> dict[str, Array]:
     """The leaves of MJX's model, those that are there."""
-    found = {name: getattr(model, name) for name in NUMBERS} | {name: getattr(model.opt, name) for name in OPTIONS}
-    return {name: jnp.asarray(x, jnp.float32) for name, x in found.items() if np.size(x)}
+    found = {name: getattr(model, name) for name in NUMBERS}
+    dry = ("density", "viscosity") if float(model.opt.density) == 0 == float(model.opt.viscosity) else ()
+    found |= {name: getattr(model.opt, name) for name in OPTIONS if name not in dry}
+    return {name: jnp.asarray(x, jnp.result_type(float)) for name, x in found.items() if np.size(x)}
 
 
 @dataclasses.dataclass(frozen=True)
 class PlaygroundTask(Adapted):
-    """`settings` override Playground's own configuration, as pairs: `(("ctrl_dt", 0.02),)`."""
+    """`settings` override Playground's own configuration: `{"ctrl_dt": 0.02}`, or pairs."""
 
     name: str = "CartpoleBalance"
-    settings: tuple[tuple[str, Any], ...] = ()
     id: str = dataclasses.field(default="Playground-CartpoleBalance", kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given = dict(self.settings)
         if given.get("impl", "jax") != "jax" or given.get("vision"):
             raise ValueError(f"{self.id}: settings={self.settings!r}: MJX runs here as impl='jax', without vision.")
@@ -103,7 +116,7 @@ class PlaygroundTask(Adapted):
         """Playground's environment with these numbers of its model."""
         own, env = self.env, copy.copy(self.env)
         base = own.mjx_model
-        option = base.opt.replace(**{name: model[name] for name in OPTIONS})
+        option = base.opt.replace(**{name: x for name, x in model.items() if name in OPTIONS})
         env._mjx_model = base.replace(opt=option, **{name: x for name, x in model.items() if name not in OPTIONS})
         for name, x in vars(own).items():  # the methods that it keeps would still be the other's
             if inspect.ismethod(x) and x.__self__ is own:
@@ -118,4 +131,5 @@ class PlaygroundTask(Adapted):
         from .painter import paint_at
 
         model, data = self.env.mj_model, state.env.data
-        return paint_at(model, np.asarray(data.qpos), np.asarray(data.mocap_pos) if model.nmocap else None)
+        moved = np.asarray(data.mocap_pos) if model.nmocap else None
+        return paint_at(model, np.asarray(data.qpos), params.model, moved)

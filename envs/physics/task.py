@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxrl.environment import Environment, Hints, pytree
+from jaxrl.environment import Environment, Hints, TimeStep, pytree
 from jaxrl.spaces import Box
 from jaxrl.telemetry import Quantity
 
@@ -35,24 +35,43 @@ class State:
     qacc: jax.Array  # (n,) the last accelerations: a first guess of the next
 
 
-@functools.cache
 def compiled(file: str) -> Any:
-    """The `mujoco.MjModel` of a file in `mjcf/`, or of an absolute path."""
+    """The `mujoco.MjModel` of a file in `mjcf/`, or of an absolute path; another one after the file was written.
+
+    Raises ValueError for a file that is not there or that MuJoCo cannot read, with its path.
+    """
+    path = Path(__file__).parent / "mjcf" / file
+    if not path.is_file():
+        raise ValueError(f"{file}: there is no such file in {path.parent}; a model of your own has an absolute path.")
+    return _compiled(path, path.stat().st_mtime_ns)
+
+
+@functools.cache
+def _compiled(path: Path, written: int) -> Any:
     import mujoco
 
-    return mujoco.MjModel.from_xml_path(str(Path(__file__).parent / "mjcf" / file))
+    try:
+        return mujoco.MjModel.from_xml_path(str(path))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
-@functools.cache
 def planned(file: str) -> Plan:
-    return planar.plan(compiled(file))
+    return _planned(compiled(file))
 
 
-@functools.cache
+_planned = functools.cache(planar.plan)
+
+
 def mjx_model(file: str, wide: bool) -> Any:
     """MJX's model of a file, its numbers of 64 bits, then solved until nothing improves, or of 32."""
+    return _mjx_model(compiled(file), wide)
+
+
+@functools.cache
+def _mjx_model(model: Any, wide: bool) -> Any:
     with jax.ensure_compile_time_eval(), jax.enable_x64(wide):
-        m = on_mjx.put(compiled(file))
+        m = on_mjx.put(model)
         return m.tree_replace({"opt.tolerance": jnp.asarray(1e-16)}) if wide else m
 
 
@@ -62,14 +81,29 @@ def scaled(params: Any, **factors: Any) -> Any:
     A factor is a number, or an array that broadcasts against the field. Raises ValueError, with the names there are,
     for one that the model lacks.
     """
-    for name in factors:
+    for name, x in factors.items():
         if name not in params.model:
             raise ValueError(f"{name!r} is no number of the model; it has {', '.join(sorted(params.model))}.")
+        shape, given = jnp.shape(params.model[name]), jnp.shape(x)
+        try:
+            np.broadcast_shapes(shape, given)
+        except ValueError as error:
+            raise ValueError(f"{name}: a factor of shape {given} for numbers of shape {shape}.") from error
     return params.replace(model={**params.model, **{name: params.model[name] * x for name, x in factors.items()}})
 
 
+POSITIVE = ("mass", "inertia", "timestep")
+"""Ends of the names of numbers that must stay above 0 where the model's own are."""
+
+NOT_NEGATIVE = ("size", "friction", "armature", "damping", "stiffness", "density", "viscosity")
+"""And of those that must not be below 0."""
+
+
 def check_model(id: str, model: Any, there: Any) -> None:
-    """Raises ValueError unless `model` has the names of `there`, its shapes (after batch axes), no new infinities."""
+    """Raises ValueError unless `model` has the names of `there`, its shapes (after batch axes), no new infinities, and
+    masses, moments, sizes and the like that a body can have."""
+    if not isinstance(model, dict):
+        raise ValueError(f"{id}: model={model!r}: take `default_params`, which have the model's numbers.")
     if set(model) != set(there):
         odd = sorted(set(model) ^ set(there))
         raise ValueError(f"{id}: model has {odd} too much or too little; its numbers are {sorted(there)}.")
@@ -80,6 +114,25 @@ def check_model(id: str, model: Any, there: Any) -> None:
             raise ValueError(f"{id}: model[{name!r}] has the shape {shape}; {wanted} ends it.")
         if np.any(np.isnan(x) | (np.isinf(x) & np.isfinite(usual))):
             raise ValueError(f"{id}: model[{name!r}] must be finite.")
+        if name.endswith(POSITIVE) and np.any((x <= 0) & (usual > 0)):
+            raise ValueError(f"{id}: model[{name!r}] must be positive where the model's own is.")
+        if name.endswith(NOT_NEGATIVE) and np.any((x < 0) & (usual >= 0)):
+            raise ValueError(f"{id}: model[{name!r}] must not be negative.")
+
+
+def sound(ts: TimeStep) -> TimeStep:
+    """The step, or, where a reward or an observation is no finite number, an end with zeros in their place.
+
+    The simulation broke there, as MuJoCo's does, which then begins anew with a warning.
+    """
+    numbers = [x for x in jax.tree.leaves((ts.obs, ts.reward)) if jnp.issubdtype(x.dtype, jnp.floating)]
+    whole = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in numbers]))
+
+    def kept(tree: Any) -> Any:
+        return jax.tree.map(lambda x: jnp.where(whole, x, jnp.zeros_like(x)), tree)
+
+    broken = ts._replace(obs=kept(ts.obs), reward=kept(ts.reward), info=kept(ts.info))
+    return broken._replace(terminated=ts.terminated | ~whole)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,8 +157,14 @@ class ModelTask(Environment):
 
     @property
     def default_params(self) -> Any:
-        numbers = planar.numbers(compiled(self.file), np.dtype(jnp.result_type(float)))
-        return super().default_params.replace(model={name: jnp.asarray(x) for name, x in numbers.items()})
+        kind = jnp.result_type(float)
+        return super().default_params.replace(model={name: jnp.asarray(x, kind) for name, x in self._numbers.items()})
+
+    @property
+    def _numbers(self) -> dict[str, np.ndarray]:
+        model = compiled(self.file)
+        more = on_mjx.more_numbers(model) if self.engine == "mjx" else {}
+        return {**planar.numbers(model, np.float64), **more}
 
     @property
     def dt(self) -> float:
@@ -128,33 +187,42 @@ class ModelTask(Environment):
         base = mjx_model(self.file, state.qpos.dtype == jnp.float64)
         return on_mjx.advance(base, model, state, control, self.frame_skip)
 
-    def telemetry(self, state: State, params: Any) -> dict[str, Quantity]:
+    def step(self, key: Array, state: Any, action: Any, params: Any) -> TimeStep:
+        return sound(super().step(key, state, action, params))
+
+    def telemetry(self, state: Any, params: Any) -> dict[str, Quantity]:
+        """Angles and places of hinges and slides, then their rates; those of free and ball joints have no names."""
         model = compiled(self.file)
-        joints = [(model.joint(i).name, " [rad]" if model.jnt_type[i] == 3 else " [m]") for i in range(model.njnt)]
-        places = {f"{name}{unit}": Quantity(state.qpos[i]) for i, (name, unit) in enumerate(joints)}
-        rates = {f"{name}_dot{unit[:-1]}/s]": Quantity(state.qvel[i]) for i, (name, unit) in enumerate(joints)}
+        places, rates = {}, {}
+        for i in np.flatnonzero(model.jnt_type >= 2):
+            name, unit = model.joint(i).name or f"joint {i}", "rad" if model.jnt_type[i] == 3 else "m"
+            places[f"{name} [{unit}]"] = Quantity(state.qpos[model.jnt_qposadr[i]])
+            rates[f"{name}_dot [{unit}/s]"] = Quantity(state.qvel[model.jnt_dofadr[i]])
         return {**places, **rates}
 
     def observation_space(self, params: Any) -> Box:
         return Box(-jnp.inf, jnp.inf, (len(self.observation_names),))
 
     def action_space(self, params: Any) -> Box:
-        span = compiled(self.file).actuator_ctrlrange
+        model = compiled(self.file)
+        span = model.actuator_ctrlrange
+        for i in np.flatnonzero(model.actuator_ctrllimited == 0):
+            name = planar.name_of(model, "actuator", int(i))
+            raise ValueError(f"{self.id}: {name} has no ctrlrange: give it one, as policies act in a box.")
         return Box(span[:, 0].astype(np.float32), span[:, 1].astype(np.float32), (len(span),))
 
     def validate(self, params: Any) -> None:
-        check_model(self.id, params.model, planar.numbers(compiled(self.file)))
-        for name in ("body_mass", "geom_size", "geom_friction", "dof_armature", "dof_damping", "jnt_stiffness"):
-            if np.any(np.asarray(params.model[name]) < 0):
-                raise ValueError(f"{self.id}: model[{name!r}] must not be negative.")
+        check_model(self.id, params.model, self._numbers)
         for name in ("jnt_range", "actuator_ctrlrange"):
             span = np.asarray(params.model[name])
             if np.any(span[..., 0] > span[..., 1]):
                 raise ValueError(f"{self.id}: model[{name!r}] has a low end above its high end.")
-        if np.any(np.asarray(params.model["timestep"]) <= 0):
-            raise ValueError(f"{self.id}: model['timestep'] must be positive.")
 
-    def render(self, state: State, params: Any) -> np.ndarray:
+    def render(self, state: Any, params: Any) -> np.ndarray:
+        if self.engine != "planar":
+            from .painter import paint_at
+
+            return paint_at(compiled(self.file), np.asarray(state.qpos), params.model)
         from .drawing import draw_model
 
         return draw_model(compiled(self.file), planned(self.file), np.asarray(state.qpos), params.model)

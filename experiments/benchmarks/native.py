@@ -7,7 +7,8 @@ sum observations, rewards and ends in the program.
 C: `cartpole_loop.c` (an environment after another, or 64 abreast) against ours, one thread on one core, steps a second
 of processor time; ours also with "given" actions, and "bare": no draws, no resets, no observations.
 
-Run: `python experiments/benchmarks/native.py --envpool PYTHON --out native.json`.
+Run: `python experiments/benchmarks/native.py --envpool PYTHON --out native.json`. MuJoCo's tasks, without the loop of C:
+`... --envpool PYTHON --physics --out results/native_physics.json`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PHYSICS = (
     "HalfCheetah-v5",
     "Walker2d-v5",
 )
-"""MuJoCo's, of the same names; run by `--ids`, in a table of their own."""
+"""MuJoCo's, of the same names."""
 HERE = pathlib.Path(__file__)
 
 
@@ -129,6 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envpool", help="a Python that has EnvPool; without it only the roofline is measured")
     parser.add_argument("--ids", nargs="*", default=list(IDS))
+    parser.add_argument("--physics", action="store_true", help="MuJoCo's tasks, of 256 environments, alone")
     parser.add_argument("--num-envs", type=int, nargs="+", default=[256, 2048])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", default="native.json")
@@ -138,16 +140,21 @@ def main() -> None:
         id, num_envs, steps, *without = args.own
         print(json.dumps(own(id, int(num_envs), int(steps), *without)))
         return
+    if args.physics:
+        args.ids, args.num_envs = list(PHYSICS), [256]
     results: dict[str, Any] = {}
     if args.envpool:
         rows = results["envpool"] = against_envpool(args.envpool, args.ids, args.num_envs, args.repeats)
         ratios = [row["jaxrl"]["wall"] / row["EnvPool"]["wall"] for row in rows.values()]
         table = [
-            [id, *(f"{row[name]['wall'] / 1e6:.2f}" for name in ("EnvPool", "jaxrl")), f"{ratio:.0f}"]
+            [id, *(f"{row[name]['wall'] / 1e6:.3g}" for name in ("EnvPool", "jaxrl")), f"{ratio:.2g}"]
             for (id, row), ratio in zip(rows.items(), ratios, strict=True)
         ]
         table.append(["**geometric mean**", "", "", f"**{geometric_mean(ratios):.0f}**"])
         print_table("EnvPool 1.2.5, all cores, M steps/s", ["id", "EnvPool", "jaxrl", "ratio"], table)
+    if args.physics:
+        save(args.out, results)
+        return
     rows = results["roofline"] = roofline(args.repeats)
     table = [[f"C, {name}", f"{rows['C'][name] / 1e6:.0f}", ""] for name in ("one", "abreast")]
     for name, row in rows.items():

@@ -105,7 +105,8 @@ def evaluated(env, policy, length: int) -> float:
         def step(state, key):
             return env.step(state, policy(state.obs, key)[0]), None
 
-        state = env.reset(jax.random.split(key, 128))
+        reset_key, key = jax.random.split(key)
+        state = env.reset(jax.random.split(reset_key, 128))
         state, _ = jax.lax.scan(step, state, jax.random.split(key, length))
         return state.info["eval_metrics"].episode_metrics["reward"].mean()
 

@@ -100,10 +100,11 @@ def main():
                 cells[1:] = f"{planar:,.0f}", f"{planar / c:.1f}", f"{compiling:.1f}"
             if not args.no_mjx and (not flat or num_envs == args.envs[len(args.envs) // 2]):
                 row["mjx"], row["mjx_compile"] = ours(id, "mjx", num_envs, 5, 1)
-            results[f"{id}/{num_envs}"] = {name: float(f"{x:.4g}") for name, x in row.items()}
+            kept = results.get(f"{id}/{num_envs}", {}) if args.no_mjx else {}
+            measured = {name: float(f"{x:.4g}") for name, x in row.items()}
+            results[f"{id}/{num_envs}"] = {**kept, **measured, "where": environment_of_run()}
             cells += [f"{row['mjx']:,.0f}", f"{row['mjx_compile']:.0f}"] if "mjx" in row else ["", ""]
             print(f"| {id} | {num_envs} | " + " | ".join(cells) + " |", flush=True)
-        results["where"] = environment_of_run()
         OUT.write_text(json.dumps(results, indent=1) + "\n")
 
 

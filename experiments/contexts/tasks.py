@@ -40,7 +40,6 @@ class Task(NamedTuple):
     max_steps: int | None = None
     episodes: int = 4  # of a test on a context
     sources: int = 3  # policies of MBTL
-    num_envs: int = 16
     plain_levels: int = 64  # SFL's look: levels and steps on each; 0: not run
     look_steps: int = 0
 
@@ -53,6 +52,7 @@ SWING = ppo.Config(
     num_envs=32, num_steps=64, num_epochs=5, num_minibatches=16, activation="silu", clip_value=False, normalize_obs=True
 )
 SWINGER = ppo.Hyper(learning_rate=1e-3, gamma=0.95, ent_coef=0.0, max_grad_norm=10.0)
+CUT: dict[str, Any] = {"low": 0.0, "high": 1000.0, "passed": 0.0, "reward": 0.1, "max_steps": 500, "episodes": 1}
 TASKS = {
     "cartpole": Task(
         "CartPole-v1",
@@ -60,9 +60,9 @@ TASKS = {
         300_000,
         SMALL,
         ppo.Hyper(learning_rate=1e-3),
-        0.0,
-        500.0,
-        475.0,
+        low=0.0,
+        high=500.0,
+        passed=475.0,
         look_steps=500,
     ),
     "pendulum": Task(
@@ -71,14 +71,14 @@ TASKS = {
         300_000,
         SWING,
         SWINGER,
-        -1600.0,
-        0.0,
-        -300.0,
+        low=-1600.0,
+        high=0.0,
+        passed=-300.0,
         reward=0.1,
         look_steps=400,
     ),
-    "hopper": Task("Hopper-v5", BODY, 250_000, RUN, RUNNER, 0.0, 1000.0, 0.0, 0.1, 500, episodes=1),
-    "walker": Task("Walker2d-v5", BODY, 200_000, RUN, RUNNER, 0.0, 1000.0, 0.0, 0.1, 500, episodes=1),
+    "hopper": Task("Hopper-v5", BODY, 250_000, RUN, RUNNER, **CUT),
+    "walker": Task("Walker2d-v5", BODY, 200_000, RUN, RUNNER, **CUT),
 }
 
 

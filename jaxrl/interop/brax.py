@@ -15,7 +15,7 @@ from brax.envs import base
 from jaxtyping import Array
 
 from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
-from jaxrl.envs.physics.adapted import named, observation_space
+from jaxrl.interop.observations import named, observation_space
 from jaxrl.spaces import Box, Space
 
 # ---- out

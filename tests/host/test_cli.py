@@ -155,6 +155,17 @@ def test_parameters_that_are_truth_values_or_switched_off(monkeypatch):
     assert params.battery is None and build(recipes[1])[3].battery is None
 
 
+def test_numbers_of_a_model_are_factors(monkeypatch):
+    recipes = []
+    monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)
+    good("train ppo InvertedPendulum-v5 --params.model.gravity 0.5 --params.model.body-mass 2")
+    assert recipes[0]["params"].keys() == {"max_steps", "most_angle", "reset_noise", "model.gravity", "model.body_mass"}
+    usual, changed = jaxrl.make("InvertedPendulum-v5")[1].model, build(recipes[0])[3].model
+    factors = {"gravity": 0.5, "body_mass": 2.0}
+    for name, x in usual.items():
+        assert np.allclose(changed[name], factors.get(name, 1.0) * x), name
+
+
 def test_every_tuned_setting_exists():
     import tomllib
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from jaxrl.host.cli.curricula import curriculum_flags
-from jaxrl.host.cli.flags import USAGE, UsageError, flat, flattened, named, numbers, parse, settings_of
+from jaxrl.host.cli.flags import USAGE, UsageError, flat, flattened, multiplied, named, numbers, parse, settings_of
 
 
 def experiment(
@@ -66,7 +66,7 @@ def experiment(
         "env_settings": dataclasses.asdict(parsed.env),
         "config": dataclasses.asdict(parsed.config),
         "hyper": flattened(dataclasses.asdict(parsed.hyper)),
-        "params": flattened(dataclasses.asdict(parsed.params)),
+        "params": flattened(multiplied(dataclasses.asdict(parsed.params), params)),
         "total_steps": total,
     }
     if curriculum is not None:

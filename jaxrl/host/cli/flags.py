@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -120,6 +120,9 @@ def numbers(name: str, tree: Any, several: bool = False, needed: Sequence[str] =
     fields, said = [], comments_of(type(tree))
     for field in dataclasses.fields(tree):
         part = getattr(tree, field.name)
+        if isinstance(part, dict):
+            fields.append(factors(field.name, part))
+            continue
         if dataclasses.is_dataclass(part):
             inside = numbers(field.name, part, several)
             if dataclasses.fields(inside[1]):
@@ -138,6 +141,28 @@ def numbers(name: str, tree: Any, several: bool = False, needed: Sequence[str] =
             fields.append((field.name, about, dataclasses.field(default=default)))
     cls = dataclasses.make_dataclass(name.capitalize(), fields, kw_only=True)
     return name, cls, dataclasses.field() if needed else dataclasses.field(default_factory=cls)
+
+
+def factors(name: str, leaves: Mapping[str, Any]) -> tuple[str, type, Any]:
+    """The same of named arrays, as a model's numbers: each flag is a factor, dots in a name are dashes."""
+    import tyro
+
+    about = Annotated[float, tyro.conf.arg(help="times the model's own")]
+    fields = [(leaf.replace(".", "_"), about, dataclasses.field(default=1.0)) for leaf in leaves]
+    cls = dataclasses.make_dataclass(name.capitalize(), fields, kw_only=True)
+    return name, cls, dataclasses.field(default_factory=cls)
+
+
+def multiplied(values: dict[str, Any], tree: Any) -> dict[str, Any]:
+    """Values of nested dicts, where those of `factors` multiply their arrays of `tree`; factors of 1 are left out."""
+    out = dict(values)
+    for field in dataclasses.fields(tree):
+        leaves = getattr(tree, field.name)
+        if isinstance(leaves, dict):
+            by_flag = {leaf.replace(".", "_"): leaf for leaf in leaves}
+            given = {by_flag[flag]: x for flag, x in values[field.name].items() if x != 1}
+            out[field.name] = {leaf: (x * leaves[leaf]).tolist() for leaf, x in given.items()}
+    return out
 
 
 def comments_of(cls: type) -> dict[str, str]:

@@ -130,6 +130,9 @@ def test_model_fields_and_backends_are_named():
         jaxrl.make("Brax-ant", backend="bullet")
     with pytest.raises(ValueError, match="name='horse'; Brax has ant, .*walker2d"):
         BraxTask(name="horse")
+    assert BraxTask(settings={"a": 1}) == BraxTask(settings=(("a", 1),))
+    with pytest.raises(ValueError, match="Brax-reacher: settings=.*'speed'"):
+        _ = BraxTask("reacher", settings={"speed": 1}).env
     env, params = jaxrl.make("Brax-inverted_pendulum", backend="spring")
     with pytest.raises(ValueError, match="'body_mass' is no number of the model; it has .*link.inertia.mass"):
         scaled(params, body_mass=2.0)

@@ -1,6 +1,9 @@
 """The tasks on MuJoCo models against stored steps of Gymnasium's of the same id, MuJoCo's own step, and MJX."""
 
+import dataclasses
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -11,7 +14,7 @@ import pytest
 
 import jaxrl
 from jaxrl.envs.physics import on_mjx, planar
-from jaxrl.envs.physics.task import compiled, planned, scaled
+from jaxrl.envs.physics.task import ModelTask, State, compiled, planned, scaled
 from jaxrl.testing.golden import golden
 
 GOLDEN = golden("gymnasium_mujoco")
@@ -132,6 +135,35 @@ def test_mjx(id):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("id", ["Reacher-v5", "InvertedDoublePendulum-v5", "HalfCheetah-v5"])
+def test_steps_on_mjx(id):
+    """In float64, too, where forces are of a part of a step ago, and under Euler's integrator."""
+    check(id, replayed(id, engine="mjx"), 1e-6)
+
+
+@pytest.mark.slow
+def test_a_capsule_in_space_under_euler():
+    """MJX's frames of friction are MuJoCo's under every integrator: a tilted capsule slides as in C."""
+    model = mujoco.MjModel.from_xml_string(
+        '<mujoco><option timestep="0.005" tolerance="0"/><worldbody><geom type="plane" size="5 5 1"/>'
+        '<body pos="0 0 0.28" euler="20 15 0"><freejoint/><geom type="capsule" size="0.1 0.2"/></body>'
+        "</worldbody></mujoco>"
+    )
+    data = mujoco.MjData(model)
+    data.qvel[:] = 1, 0.5, -1, 0.3, 0.2, 0.1
+    qpos, qvel = data.qpos.copy(), data.qvel.copy()
+    mujoco.mj_step(model, data)
+    assert data.ncon == 1
+    with jax.enable_x64(True):
+        start = State(jnp.int32(0), jnp.asarray(qpos), jnp.asarray(qvel), jnp.zeros(6))
+        numbers = {name: jnp.asarray(x) for name, x in planar.numbers(model, np.float64).items()}
+        m = on_mjx.put(model).tree_replace({"opt.tolerance": jnp.asarray(1e-16)})
+        moved, _ = jax.device_get(on_mjx.advance(m, numbers, start, jnp.zeros(0), 1))
+    np.testing.assert_allclose(moved.qvel, data.qvel, atol=1e-10)
+    np.testing.assert_allclose(moved.qpos, data.qpos, atol=1e-10)
+
+
+@pytest.mark.slow
 def test_without_friction():
     env, params = jaxrl.make("Hopper-v5")
     slippery, step = scaled(params, geom_friction=0.0), jax.jit(env.step)
@@ -173,12 +205,30 @@ def test_scaled_names_what_there_is():
     _, params = jaxrl.make("Hopper-v5")
     with pytest.raises(ValueError, match="'mass' is no number of the model; it has actuator_ctrlrange.*body_mass"):
         scaled(params, mass=2.0)
+    with pytest.raises(ValueError, match=r"body_mass: a factor of shape \(2,\) for numbers of shape \(5,\)"):
+        scaled(params, body_mass=jnp.ones(2))
+
+
+def test_a_broken_simulation_ends():
+    """Where numbers are not finite the episode ends, and what a learner stores of it is finite."""
+    env, params = jaxrl.make("HalfCheetah-v5")
+    _, state = env.reset(KEY, params)
+    ts = jax.jit(env.step)(KEY, state.replace(qvel=state.qvel.at[4].set(jnp.nan)), jnp.zeros(6), params)
+    assert ts.terminated and ts.reward == 0 and not np.any(ts.obs)
+    assert all(np.isfinite(x) for x in ts.info.values())
+    assert not jax.jit(env.step)(KEY, state, jnp.zeros(6), params).terminated
 
 
 def test_validate():
     env, params = jaxrl.make("Hopper-v5")
     with pytest.raises(ValueError, match="body_mass"):
         env.validate(scaled(params, body_mass=-1.0))
+    with pytest.raises(ValueError, match="'body_inertia'. must be positive where the model's own is"):
+        env.validate(scaled(params, body_inertia=0.0))
+    with pytest.raises(ValueError, match="'dof_damping'. must not be negative"):
+        env.validate(scaled(params, dof_damping=-1.0))
+    with pytest.raises(ValueError, match="model=None: take `default_params`"):
+        env.validate(params.replace(model=None))
     with pytest.raises(ValueError, match="shape"):
         env.validate(params.replace(model={**params.model, "body_mass": jnp.ones(2)}))
     with pytest.raises(ValueError, match="jnt_range"):
@@ -238,6 +288,12 @@ def test_refuses(joint, geom, more, named):
         ('solver="PGS"', "", "this model's option solver"),
         ('integrator="implicit"', "", "this model's option integrator"),
         ("", '<actuator><general name="p" joint="j" dyntype="user"/></actuator>', "actuator 'p'"),
+        (
+            "",
+            '<actuator><general name="p" joint="j" dyntype="integrator"/></actuator>',
+            "actuator 'p' has an activation",
+        ),
+        ('integrator="implicitfast" density="3"', "", "option integrator in a fluid"),
         ("", '<sensor><user name="s" dim="1"/></sensor>', "sensor 's'"),
         (
             "",
@@ -255,12 +311,55 @@ def test_mjx_refuses(option, more, named):
         on_mjx.put(model)
 
 
+@dataclasses.dataclass(frozen=True)
+class Own(ModelTask):
+    id: str = dataclasses.field(default="Own-v0", kw_only=True)
+
+
+def own(path: Path, xml: str, **settings: Any) -> Any:
+    path.write_text(f"<mujoco>{xml}</mujoco>")
+    return type("Own", (Own,), {"file": str(path)})(**settings)
+
+
 def test_own_file(tmp_path):
-    """`compiled` takes a user's file by its absolute path."""
-    path = tmp_path / "own.xml"
-    body = BODY.format(joint=HINGE, geom='size="0.1" pos="0 0 1"')
-    path.write_text(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
+    """A user's file by its absolute path, read again once it was written again."""
+    path, body = tmp_path / "own.xml", BODY.format(joint=HINGE, geom='size="0.1" pos="0 0 1"')
+    own(path, f"<worldbody>{body}</worldbody>")
     assert planned(str(path)).num_dofs == 1
+    mass = compiled(str(path)).body_mass[1]
+    own(path, f"<worldbody>{body.replace('0.1', '0.2')}</worldbody>")
+    os.utime(path, ns=(1, 1))
+    assert compiled(str(path)).body_mass[1] == pytest.approx(8 * mass)
+    task = own(path, f'<worldbody>{body}</worldbody><actuator><motor name="m" joint="j"/></actuator>')
+    with pytest.raises(ValueError, match="Own-v0: actuator 'm' has no ctrlrange"):
+        task.action_space(None)
+    with pytest.raises(ValueError, match="own.xml: there is no such file in .*mjcf; .* an absolute path"):
+        compiled("own.xml")
+    path.write_text("<mujoco><worldbody/>")
+    with pytest.raises(ValueError, match="own.xml: XML"):
+        compiled(str(path))
+
+
+def test_own_model_in_space(tmp_path):
+    """On MJX: gains are leaves, a picture shows changed sizes, hinges behind a free joint have their own numbers."""
+    body = (
+        '<body name="b" pos="0 0 1"><freejoint/><geom size="0.2"/><body><joint name="j" axis="0 1 0"/>'
+        '<geom type="capsule" fromto="0 0 0 0.6 0 0" size="0.05"/></body></body>'
+    )
+    servo = '<actuator><position name="p" joint="j" kp="3" ctrlrange="-1 1"/></actuator>'
+    env = own(tmp_path / "robot.xml", f"<worldbody>{body}</worldbody>{servo}", engine="mjx")
+    model = {name: jnp.asarray(x) for name, x in env._numbers.items()}
+    assert model["actuator_gainprm"][0, 0] == 3 and model["actuator_biasprm"][0, 1] == -3
+    state = State(jnp.int32(0), model["qpos0"].at[7].set(0.5), jnp.zeros(7).at[6].set(2.0), jnp.zeros(7))
+    assert {name: float(x.value) for name, x in env.telemetry(state, None).items()} == {
+        "j [rad]": 0.5,
+        "j_dot [rad/s]": 2.0,
+    }
+    plain, thick = (
+        env.render(state, SimpleNamespace(model=model | {"geom_size": size}))
+        for size in (model["geom_size"], model["geom_size"] * jnp.array([[1.0, 1, 1], [3, 1, 1]]))
+    )
+    assert plain.shape == (320, 320, 3) and (plain != thick).any(2).mean() > 0.02
 
 
 def test_ant():

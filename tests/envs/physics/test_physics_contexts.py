@@ -59,5 +59,9 @@ def test_names():
     params = jaxrl.make("Hopper-v5")[1]
     with pytest.raises(ValueError, match="'wind' is no context; there are gravity, mass, friction, gear, slope"):
         at_point(params, ("wind",), jnp.zeros(1))
-    with pytest.raises(ValueError, match="1 contexts .* for a point of 2 coordinates"):
+    with pytest.raises(ValueError, match=r"1 contexts .* for a point of shape \(2,\)"):
         at_point(params, ("mass",), jnp.zeros(2))
+    with pytest.raises(ValueError, match="the point .30.0. is not in the unit box"):
+        at_point(params, ("mass",), jnp.array([30.0]))
+    with pytest.raises(ValueError, match="contexts are of the tasks on MuJoCo models"):
+        at_point(jaxrl.make("Brax-reacher", backend="spring")[1], ("mass",), jnp.array([0.5]))

@@ -7,8 +7,8 @@ sum observations, rewards and ends in the program.
 C: `cartpole_loop.c` (an environment after another, or 64 abreast) against ours, one thread on one core, steps a second
 of processor time; ours also with "given" actions, and "bare": no draws, no resets, no observations.
 
-Run: `python experiments/benchmarks/native.py --envpool PYTHON --out native.json`. MuJoCo's tasks, without the loop of C:
-`... --envpool PYTHON --physics --out results/native_physics.json`.
+Run: `python experiments/benchmarks/native.py --envpool PYTHON --out native.json`. MuJoCo's tasks, without the loop
+of C: `... --envpool PYTHON --physics --out results/native_physics.json`.
 """
 
 from __future__ import annotations

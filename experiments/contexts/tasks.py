@@ -52,7 +52,8 @@ SWING = ppo.Config(
     num_envs=32, num_steps=64, num_epochs=5, num_minibatches=16, activation="silu", clip_value=False, normalize_obs=True
 )
 SWINGER = ppo.Hyper(learning_rate=1e-3, gamma=0.95, ent_coef=0.0, max_grad_norm=10.0)
-CUT: dict[str, Any] = {"low": 0.0, "high": 1000.0, "passed": 0.0, "reward": 0.1, "max_steps": 500, "episodes": 1}
+CUT: dict[str, Any] = {"low": 0.0, "high": 1000.0, "passed": 500.0, "reward": 0.1, "max_steps": 500, "episodes": 1}
+LOOK = {"plain_levels": 32, "look_steps": 500}
 TASKS = {
     "cartpole": Task(
         "CartPole-v1",
@@ -77,8 +78,8 @@ TASKS = {
         reward=0.1,
         look_steps=400,
     ),
-    "hopper": Task("Hopper-v5", BODY, 250_000, RUN, RUNNER, **CUT),
-    "walker": Task("Walker2d-v5", BODY, 200_000, RUN, RUNNER, **CUT),
+    "hopper": Task("Hopper-v5", BODY, 250_000, RUN, RUNNER, **CUT, **LOOK),
+    "walker": Task("Walker2d-v5", BODY, 200_000, RUN, RUNNER, **CUT, **LOOK),
 }
 
 

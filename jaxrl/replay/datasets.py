@@ -1,0 +1,253 @@
+"""Stored experience as a flat pytree of steps, what is known of it, and how learners draw from it.
+
+A `Dataset` is what a rollout leaves behind: steps in time order, one episode after another. It says apart whether the
+task ended (`terminated`: nothing follows, do not bootstrap) and whether an episode did, for whatever reason (`last`).
+Other formats have the same under other names:
+
+| here | D4RL | Minari | OGBench |
+|---|---|---|---|
+| `terminated` | `terminals` | `terminations` | 1 - `masks` |
+| `last` | `terminals` or `timeouts` | the end of an episode's group | `terminals` |
+
+A learner draws from one through a `Replay` that nothing is added to (`stored`), so that offline training is `learn`
+without `collect`. The arrays are then constants of its program, of which all seeds of a `vmap` share one copy.
+
+Episodes are weighted, not steps: an episode of weight w and n steps is drawn with probability proportional to w n, and
+each of its steps is as likely as the others. With `weights` all 1 that is uniform over steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from jaxrl.environment import pytree
+from jaxrl.replay.off_policy import Transition
+from jaxrl.replay.ring import Replay, take
+from jaxrl.spaces import Box, Space
+
+
+@pytree
+class Dataset:
+    """Leaves (n, ...), steps in time order; actions in the environment's units."""
+
+    obs: Any
+    action: jax.Array
+    reward: jax.Array
+    terminated: jax.Array  # bool: the task ended
+    last: jax.Array  # bool: the episode ended, by the task, the clock or the end of recording
+    next_obs: Any  # of the true successor, before a reset
+
+    @property
+    def size(self) -> int:
+        """Steps."""
+        return self.reward.shape[0]
+
+
+class Episodes:
+    """Where the episodes of a dataset are, on the host: `first`, `length` and `total` (the return), (E,) each."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        last = np.asarray(dataset.last)
+        end = np.flatnonzero(last) + 1
+        if not last.size or not last[-1]:
+            end = np.append(end, last.size)  # recording stopped within an episode
+        self.first = np.concatenate([[0], end[:-1]]).astype(np.int32)
+        self.length = (end - self.first).astype(np.int32)
+        # Summed in float64, so that an episode's return does not depend on what came before it.
+        sums = np.concatenate([[0.0], np.cumsum(np.asarray(dataset.reward, np.float64))])
+        self.total = (sums[end] - sums[self.first]).astype(np.float64)
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def of_step(self) -> Int[np.ndarray, " n"]:
+        """The number of each step's episode."""
+        return np.repeat(np.arange(len(self)), self.length)
+
+
+def from_rollout(steps: Any, action: Array) -> Dataset:
+    """A dataset of `rollout.Steps` (T, N, ...), one environment after another, whose last steps end an episode.
+
+    `action` (T, N, ...): the environment's.
+    """
+
+    def flat(x: Any) -> Any:
+        return jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:])
+
+    last = steps.done.at[-1].set(True)
+    of = (steps.obs, action, steps.reward, steps.terminated, last, steps.next_obs)
+    return Dataset(*(jax.tree.map(flat, x) for x in of))
+
+
+def joined(*datasets: Dataset) -> Dataset:
+    """One after another. Raises ValueError where their observations or actions differ in kind."""
+    kinds = {str(jax.tree.map(lambda x: (x.shape[1:], np.dtype(x.dtype).name), d)) for d in datasets}
+    if len(kinds) != 1:
+        raise ValueError(f"datasets of different kinds: {' and '.join(sorted(kinds))}.")
+    datasets = tuple(d.replace(last=np.append(np.asarray(d.last)[:-1], True)) for d in datasets)
+    return jax.tree.map(lambda *x: np.concatenate([np.asarray(a) for a in x]), *datasets)
+
+
+def chosen(dataset: Dataset, episodes: Bool[np.ndarray, " E"]) -> Dataset:
+    """The dataset of these episodes alone."""
+    rows = np.asarray(episodes)[Episodes(dataset).of_step()]
+    return jax.tree.map(lambda x: np.asarray(x)[rows], dataset)
+
+
+def returns_to_go(dataset: Dataset, gamma: float = 1.0) -> Float[np.ndarray, " n"]:
+    """The discounted rewards from each step to the end of its episode."""
+    rewards, last = np.asarray(dataset.reward, np.float64), np.asarray(dataset.last)
+    out, ahead = np.empty_like(rewards), 0.0
+    for t in range(len(rewards) - 1, -1, -1):
+        ahead = rewards[t] + gamma * (0.0 if last[t] else ahead)
+        out[t] = ahead
+    return out
+
+
+# ---- weights of episodes
+
+
+def _softmax_of_scaled(x: Float[np.ndarray, " E"], temperature: float) -> Float[np.ndarray, " E"]:
+    span = np.ptp(x)
+    scaled = (x - x.min()) / span if span > 0 else np.zeros_like(x)
+    return np.exp((scaled - 1) / temperature)
+
+
+def return_weights(dataset: Dataset, temperature: float = 0.1) -> Float[np.ndarray, " E"]:
+    """RW of Hong et al. (2023), "Harnessing mixed offline reinforcement learning datasets via trajectory weighting":
+    the exponential of the episode's return, scaled to [0, 1] over the dataset, by the temperature."""
+    return _softmax_of_scaled(Episodes(dataset).total, temperature)
+
+
+def advantage_weights(dataset: Dataset, temperature: float = 0.1) -> Float[np.ndarray, " E"]:
+    """AW of the same paper: of the return less what a linear regression on the episode's first observation expects."""
+    episodes = Episodes(dataset)
+    leaves = [np.asarray(x)[episodes.first].reshape(len(episodes), -1) for x in jax.tree.leaves(dataset.obs)]
+    features = np.concatenate([*leaves, np.ones((len(episodes), 1))], 1).astype(np.float64)
+    expected = features @ np.linalg.lstsq(features, episodes.total, rcond=None)[0]
+    return _softmax_of_scaled(episodes.total - expected, temperature)
+
+
+def best_weights(dataset: Dataset, share: float = 0.1) -> Float[np.ndarray, " E"]:
+    """1 for the `share` of episodes with the highest returns, at least one of them, 0 for the others."""
+    if not 0 < share <= 1:
+        raise ValueError(f"share={share}: it must be above 0 and at most 1.")
+    total = Episodes(dataset).total
+    best = np.argsort(-total, kind="stable")[: max(1, round(share * len(total)))]
+    weights = np.zeros(len(total))
+    weights[best] = 1.0
+    return weights
+
+
+def positive_sided_variance(dataset: Dataset) -> float:
+    """E[max(G - E[G], 0)^2] of the episodes' returns, scaled to [0, 1]: what weighting may gain (the same paper)."""
+    total = Episodes(dataset).total
+    scaled = (total - total.min()) / max(np.ptp(total), 1e-12)
+    return float(np.mean(np.maximum(scaled - scaled.mean(), 0.0) ** 2))
+
+
+# ---- what is known of a dataset
+
+
+def trajectory_quality(dataset: Dataset, random: float, best: float) -> float:
+    """TQ of Schweighofer et al. (2022), "A dataset perspective on offline reinforcement learning", equation 4: the mean
+    return between a random policy's (0) and the best known one's (1)."""
+    if not best > random:
+        raise ValueError(f"the best return, {best}, must be above a random policy's, {random}.")
+    return float((Episodes(dataset).total.mean() - random) / (best - random))
+
+
+def state_action_coverage(dataset: Dataset, reference: Dataset, bins: int = 100) -> float:
+    """SACo of the same paper, equation 5: different pairs of state and action, as a share of a reference's.
+
+    Continuous numbers fall into `bins` equal intervals between the reference's lowest and highest.
+    """
+    edges = _ranges(reference)
+    return _distinct(dataset, edges, bins) / _distinct(reference, edges, bins)
+
+
+def _columns(dataset: Dataset) -> list[np.ndarray]:
+    return [np.asarray(x).reshape(dataset.size, -1) for x in (*jax.tree.leaves(dataset.obs), dataset.action)]
+
+
+def _ranges(dataset: Dataset) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(x.min(0), x.max(0)) for x in _columns(dataset)]
+
+
+def _distinct(dataset: Dataset, ranges: list[tuple[np.ndarray, np.ndarray]], bins: int) -> int:
+    cells = []
+    for x, (low, high) in zip(_columns(dataset), ranges, strict=True):
+        if np.issubdtype(x.dtype, np.floating):
+            share = (x - low) / np.maximum(high - low, 1e-12)
+            x = np.clip(np.floor(share * bins), 0, bins - 1)
+        cells.append(x.astype(np.int32))
+    return len(np.unique(np.concatenate(cells, 1), axis=0))
+
+
+# ---- what learners draw from
+
+
+def to_unit(space: Space, action: Array) -> Array:
+    """Actions in units of the box, in which learners act: the opposite of `Box.from_unit`. Discrete ones stay."""
+    if not isinstance(space, Box):
+        return action
+    low, high = np.asarray(space.low), np.asarray(space.high)
+    bounded = np.isfinite(low) & np.isfinite(high)
+    low, high = np.where(bounded, low, -1), np.where(bounded, high, 1)
+    return jnp.clip((action - (high + low) / 2) / ((high - low) / 2), -1, 1).astype(action.dtype)
+
+
+def stored(dataset: Dataset, space: Space, weights: Float[np.ndarray, " E"] | None = None) -> Replay:
+    """A memory that holds the dataset's transitions and takes in nothing.
+
+    `sample(key, (), n)` draws with replacement: an episode by its weight times its length, then one of its steps. `add`
+    returns what it is given. Raises ValueError for weights that are not one positive or zero number an episode.
+    """
+    items = Transition(
+        jax.tree.map(jnp.asarray, dataset.obs),
+        to_unit(space, jnp.asarray(dataset.action)),
+        jnp.asarray(dataset.reward),
+        jnp.asarray(dataset.terminated),
+        jax.tree.map(jnp.asarray, dataset.next_obs),
+    )
+    size = dataset.size
+    if weights is None:
+
+        def rows(key: Key[Array, ""], n: int) -> Int[Array, " n"]:
+            return jax.random.randint(key, (n,), 0, size)
+    else:
+        episodes = Episodes(dataset)
+        weights = np.asarray(weights, np.float64)
+        if weights.shape != (len(episodes),) or not np.all(weights >= 0) or not weights.sum() > 0:
+            raise ValueError(
+                f"weights of shape {weights.shape}: a dataset of {len(episodes)} episodes needs one of at least 0 for "
+                "each, not all 0."
+            )
+        mass = weights * episodes.length
+        upto = jnp.asarray(np.cumsum(mass / mass.sum()), jnp.float32)
+        first, length = jnp.asarray(episodes.first), jnp.asarray(episodes.length)
+        # Rounding may leave the last sum below 1, where no episode of weight 0 may be drawn.
+        most = int(np.flatnonzero(mass)[-1])
+
+        def rows(key: Key[Array, ""], n: int) -> Int[Array, " n"]:
+            episode_key, step_key = jax.random.split(key)
+            drawn = jnp.searchsorted(upto, jax.random.uniform(episode_key, (n,)), side="right")
+            episode = jnp.minimum(drawn, most)
+            step = jax.random.uniform(step_key, (n,)) * length[episode]
+            return first[episode] + jnp.minimum(step.astype(jnp.int32), length[episode] - 1)
+
+    def init(item: Any = None) -> tuple:
+        return ()
+
+    def add(state: Any, batch: Any) -> Any:
+        return state
+
+    def sample(key: Key[Array, ""], state: Any, n: int) -> Transition:
+        return take(items, rows(key, n))
+
+    return Replay(init, add, sample)

@@ -18,7 +18,7 @@ each of its steps is as likely as the others. With `weights` all 1 that is unifo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxrl.environment import pytree
-from jaxrl.replay.off_policy import Transition
 from jaxrl.replay.ring import Replay, take
 from jaxrl.spaces import Box, Space
 
@@ -202,20 +201,37 @@ def to_unit(space: Space, action: Array) -> Array:
     return jnp.clip((action - (high + low) / 2) / ((high - low) / 2), -1, 1).astype(action.dtype)
 
 
-def stored(dataset: Dataset, space: Space, weights: Float[np.ndarray, " E"] | None = None) -> Replay:
+class Stored(NamedTuple):
+    """What a learner draws; what it does not read of it is not gathered. The first five are `Transition`'s."""
+
+    obs: Any
+    action: Array  # in units of the box; discrete ones as they are
+    reward: Array
+    terminated: Array
+    next_obs: Any
+    next_action: Array  # the dataset's at the next step; at the last of an episode the step's own
+    to_go: Array  # discounted rewards from here to the end of the episode
+
+
+def stored(
+    dataset: Dataset, space: Space, weights: Float[np.ndarray, " E"] | None = None, gamma: float = 0.99
+) -> Replay:
     """A memory that holds the dataset's transitions and takes in nothing.
 
-    `sample(key, (), n)` draws with replacement: an episode by its weight times its length, then one of its steps. `add`
-    returns what it is given. Raises ValueError for weights that are not one positive or zero number an episode.
+    `sample(key, (), n)` draws `Stored` steps with replacement: an episode by its weight times its length, then one of
+    its steps. Raises ValueError for weights that are not one positive or zero number an episode.
     """
-    items = Transition(
+    size, action = dataset.size, to_unit(space, jnp.asarray(dataset.action))
+    after = np.where(np.asarray(dataset.last) | (np.arange(size) == size - 1), 0, 1) + np.arange(size)
+    items = Stored(
         jax.tree.map(jnp.asarray, dataset.obs),
-        to_unit(space, jnp.asarray(dataset.action)),
+        action,
         jnp.asarray(dataset.reward),
         jnp.asarray(dataset.terminated),
         jax.tree.map(jnp.asarray, dataset.next_obs),
+        action[after],
+        jnp.asarray(returns_to_go(dataset, gamma), jnp.result_type(float)),
     )
-    size = dataset.size
     if weights is None:
 
         def rows(key: Key[Array, ""], n: int) -> Int[Array, " n"]:
@@ -244,10 +260,7 @@ def stored(dataset: Dataset, space: Space, weights: Float[np.ndarray, " E"] | No
     def init(item: Any = None) -> tuple:
         return ()
 
-    def add(state: Any, batch: Any) -> Any:
-        return state
-
-    def sample(key: Key[Array, ""], state: Any, n: int) -> Transition:
+    def sample(key: Key[Array, ""], state: Any, n: int) -> Stored:
         return take(items, rows(key, n))
 
-    return Replay(init, add, sample)
+    return Replay(init, None, sample)

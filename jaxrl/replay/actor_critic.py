@@ -1,0 +1,319 @@
+"""What actor-critics that learn from stored steps share: networks by name, gradient steps of one network after another,
+targets that follow, and a memory that is either a dataset or the learner's own.
+
+With a dataset (`datasets.stored`) the learner never acts: an update is `num_updates` gradient steps, which are what its
+`step` counts. Without one it is an off-policy learner that acts, stores and learns, as SAC is; a state that was trained
+on a dataset goes on so in the environment. Losses are in each algorithm's file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxrl.algorithm import Algorithm, algorithm_of, starting_values
+from jaxrl.environment import pytree, visible
+from jaxrl.math import fast_key
+from jaxrl.nn.distributions import Normal
+from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.optim import Optimizer, polyak
+from jaxrl.replay import off_policy
+from jaxrl.replay.off_policy import Rollout, critics, flatten, init_critics
+from jaxrl.replay.ring import Replay
+from jaxrl.rollout import Ends, ticked
+from jaxrl.spaces import Discrete, Space, environment_action
+from jaxrl.vectorize import VectorEnv
+
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0  # below, a likelihood of a single action outweighs all others
+
+
+class Actor(nn.Module):
+    """The default policy: actions (..., A) in units of the box or, with `spread`, `(mean, log_std)` before tanh, or
+    logits (..., n) of a Discrete space."""
+
+    observation_space: Space
+    action_space: Space
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool = False
+    spread: bool = False
+    out_scale: float = 0.01
+
+    @nn.compact
+    def __call__(self, obs: Any) -> Any:
+        x = encode(self.observation_space, obs, privileged=False)
+        discrete = isinstance(self.action_space, Discrete)
+        outputs = self.action_space.n if discrete else self.action_space.shape[0] * (1 + self.spread)
+        x = MLP(self.hidden, outputs, self.activation, out_scale=self.out_scale, layer_norm=self.layer_norm)(x)
+        if discrete:
+            return x
+        return tuple(jnp.split(x, 2, -1)) if self.spread else jnp.tanh(x)
+
+
+class GaussianActor(nn.Module):
+    """`(mean, log_std)` (..., A) in units of the box: a mean within it, deviations that do not depend on the state."""
+
+    observation_space: Space
+    action_space: Space
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(self, obs: Any) -> tuple[Float[Array, "... A"], Float[Array, "... A"]]:
+        x = encode(self.observation_space, obs, privileged=False)
+        size = self.action_space.shape[0]
+        mean = jnp.tanh(MLP(self.hidden, size, self.activation, out_scale=0.01, layer_norm=self.layer_norm)(x))
+        log_std = self.param("log_std", nn.initializers.zeros, (size,))
+        return mean, jnp.broadcast_to(log_std, mean.shape)
+
+
+class Value(nn.Module):
+    """The default state-value network: of a whole observation (...)."""
+
+    observation_space: Space
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(self, obs: Any) -> Float[Array, "..."]:
+        x = encode(self.observation_space, obs, privileged=True)
+        return MLP(self.hidden, 1, self.activation, layer_norm=self.layer_norm)(x)[..., 0]
+
+
+class Policy(NamedTuple):
+    """What is deployed."""
+
+    weights: Any  # of the actor
+    noise: Array  # standard deviation in units of the box, where not greedy; 0 where the actor draws by itself
+
+
+@pytree
+class State:
+    key: jax.Array
+    hyper: Any
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done; on a dataset, gradient steps
+    weights: Any  # of each network by its name, those of critics with a leading axis K
+    target_weights: Any  # of those that have a target
+    optimizer: Any  # an OptimizerState of each
+    replay: Any  # () of a dataset
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorCritic:
+    """The static half; its methods are the Algorithm's functions.
+
+    A subclass has `name`, `hyper_class`, and a method `<network>_loss(own, weights, target_weights, key, batch, hyper)
+    -> (loss, report)` of each network of `order`, in which an update goes through them; `weights` are those at hand,
+    with what came before it already changed.
+    """
+
+    slots: ClassVar = ("replay",)
+    deployed: ClassVar = "greedy"
+    name: ClassVar[str]
+    hyper_class: ClassVar[type]
+    order: ClassVar[tuple[str, ...]] = ("critic", "actor")
+    tracked: ClassVar[tuple[str, ...]] = ("critic",)  # networks with a target
+    num_critics: ClassVar[int] = 2
+
+    config: Any
+    venv: VectorEnv
+    networks: Any  # pairs of a name and a flax module
+    observation_space: Space
+    action_space: Space
+    replay: Replay
+    optimizer: Optimizer
+
+    def network(self, name: str) -> nn.Module:
+        return dict(self.networks)[name]
+
+    def delay(self, name: str) -> int:
+        """Updates for one of this network; targets follow with the last network's."""
+        return 1
+
+    def learning_rate(self, name: str, hyper: Any) -> Array:
+        return hyper.learning_rate
+
+    # ---- what losses are written with
+
+    def act_values(self, weights: Any, obs: Any, action: Array) -> Float[Array, "K B"]:
+        return critics(self.network("critic"), weights, obs, action)[0]
+
+    def values(self, weights: Any, obs: Any) -> Float[Array, " B"]:
+        found: Any = self.network("value").apply(weights, obs)
+        return found
+
+    def actions(self, weights: Any, obs: Any) -> Any:
+        """The actor's output."""
+        return self.network("actor").apply(weights, visible(obs))
+
+    # ---- the Algorithm's functions
+
+    def initial(self, name: str, key: Array, item: Any, hyper: Any) -> Any:
+        """The first weights of a network."""
+        if name == "critic":
+            return init_critics(self.network(name), key, self.num_critics, item.obs, item.action)
+        return self.network(name).init(key, visible(item.obs) if name == "actor" else item.obs)
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
+        hyper, env_params = starting_values(self.hyper_class, self.venv, hyper, env_params)
+        off_policy.check_ratio(hyper, self.config)
+        key, reset_key, *keys = jax.random.split(key, 2 + len(self.order))
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        item = off_policy.example(obs, self.action_space)
+        weights = {name: self.initial(name, k, item, hyper) for name, k in zip(self.order, keys, strict=True)}
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        return State(
+            key=key,
+            hyper=hyper,
+            env_params=env_params,
+            env_state=env_state,
+            obs=obs,
+            step=jnp.int32(0),
+            weights=weights,
+            target_weights={name: weights[name] for name in self.tracked},
+            optimizer={name: self.optimizer.init(w, self.learning_rate(name, hyper)) for name, w in weights.items()},
+            replay=self.replay.init(item),
+        )
+
+    def collect(self, state: State) -> tuple[State, Rollout | None]:
+        """None on a dataset: there is nothing to do before `learn`."""
+        if self.replay.add is None:
+            return state, None
+        policy = self.policy(state)
+
+        def act(key, obs):
+            return self.explore(policy, key, obs)
+
+        return off_policy.collect(
+            self.venv, state, self.config.num_steps, act, self.observation_space, self.action_space
+        )
+
+    def explore(self, policy: Policy, key: Array, obs: Any) -> Array:
+        """A deterministic actor's action with noise; others draw."""
+        action = self.actions(policy.weights, obs)
+        return jnp.clip(action + policy.noise * jax.random.normal(key, action.shape, action.dtype), -1, 1)
+
+    def mode(self, policy: Policy, obs: Any) -> Array:
+        return self.actions(policy.weights, obs)
+
+    def learn(self, state: State, rollout: Rollout | None = None) -> tuple[State, dict[str, Array]]:
+        hyper = state.hyper
+        flat, unravel = flatten(state.weights)
+        flat_target, unravel_target = flatten(state.target_weights)
+
+        def gradient_step(carry, key, batch):
+            flat, target, optimizer = dict(carry[0]), carry[1], dict(carry[2])
+            target_weights, report = unravel_target(target), {}
+
+            def turn(name, key, flat, state):
+                def loss(own):
+                    weights = {**unravel(flat), name: own}
+                    return getattr(self, f"{name}_loss")(own, weights, target_weights, key, batch, hyper)
+
+                (value, more), grads = jax.value_and_grad(loss, has_aux=True)(unravel(flat)[name])
+                learning = self.learning_rate(name, hyper), hyper.max_grad_norm
+                after, state, norm = self.optimizer.descend(flat[name], state, grads, *learning)
+                return after, state, {**more, f"{name}_loss": value, f"{name}_grad_norm": norm}
+
+            count = optimizer[self.order[0]].count
+            for name, own_key in zip(self.order, jax.random.split(key, len(self.order)), strict=True):
+                take = lambda name=name, key=own_key: turn(name, key, flat, optimizer[name])  # noqa: E731
+                if self.delay(name) == 1:
+                    flat[name], optimizer[name], more = take()
+                else:
+                    due = (count + 1) % self.delay(name) == 0
+
+                    def wait(name=name, take=take):
+                        shapes = jax.eval_shape(take)[2]
+                        none = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
+                        return flat[name], optimizer[name], none
+
+                    flat[name], optimizer[name], more = jax.lax.cond(due, take, wait)
+                report |= more
+            follow = (count + 1) % self.delay(self.order[-1]) == 0
+            moved = polyak(target, {name: flat[name] for name in target}, jnp.where(follow, hyper.tau, 0))
+            return (flat, moved, optimizer), report
+
+        carry = flat, flat_target, state.optimizer
+        if rollout is None:
+            state, carry, metrics = from_dataset(state, self.replay, self.config, carry, gradient_step)
+        else:
+            state, carry, metrics = off_policy.learn(state, rollout, self.replay, self.config, carry, gradient_step)
+        first = self.order[0]
+        metrics = {"loss": metrics[f"{first}_loss"], "grad_norm": metrics[f"{first}_grad_norm"], **metrics}
+        weights, target_weights = unravel(carry[0]), unravel_target(carry[1])
+        return state.replace(weights=weights, target_weights=target_weights, optimizer=carry[2]), metrics
+
+    def policy(self, state: State) -> Policy:
+        return Policy(state.weights["actor"], getattr(state.hyper, "exploration_noise", jnp.float32(0)))
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
+        return ()
+
+    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        obs = visible(obs)
+        action = self.mode(policy, obs) if greedy else self.explore(policy, key, obs)
+        return environment_action(self.action_space, action), carry
+
+    def algorithm(self) -> Algorithm:
+        """Checks the networks' outputs, then the Algorithm."""
+        off_policy.check_outputs(
+            self.action_space,
+            self.outputs,
+            (self.config.num_envs, *self.action_space.shape),
+            (self.num_critics, self.config.num_envs),
+        )
+        steps = self.config.num_envs * self.config.num_steps
+        offline = self.replay.add is None
+        return algorithm_of(self.name, self, self.hyper_class, self.config.num_updates if offline else steps)
+
+    def outputs(self, key: Array) -> tuple[Any, Any]:
+        """Actions and values at the first observations: what `algorithm` checks the shapes of."""
+        state = self.init(key)
+        action = self.mode(self.policy(state), visible(state.obs))
+        if "critic" not in self.order:
+            return action, jnp.zeros((self.num_critics, self.config.num_envs))
+        zeros = jnp.zeros((self.config.num_envs, *self.action_space.shape))
+        return action, self.act_values(state.weights["critic"], state.obs, zeros)
+
+
+class GaussianPolicies:
+    """Of actors that give `(mean, log_std)` of a normal distribution, whose draws are clipped to the box."""
+
+    def distribution(self: Any, weights: Any, obs: Any) -> Normal:
+        mean, log_std = self.actions(weights, obs)
+        return Normal(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+
+    def explore(self, policy: Policy, key: Array, obs: Any) -> Array:
+        return jnp.clip(self.distribution(policy.weights, obs).sample(key), -1, 1)
+
+    def mode(self, policy: Policy, obs: Any) -> Array:
+        return jnp.clip(self.distribution(policy.weights, obs).mode(), -1, 1)
+
+
+def from_dataset(state: Any, replay: Replay, config: Any, carry: Any, gradient_step: Any) -> tuple[Any, Any, Any]:
+    """`off_policy.learn` on a dataset: `num_updates` gradient steps, each of which draws its own batch."""
+    key, steps_key = jax.random.split(state.key)
+
+    def step(carry, key):
+        sample_key, step_key = jax.random.split(key)
+        return gradient_step(carry, step_key, replay.sample(sample_key, state.replay, config.batch_size))
+
+    carry, reports = jax.lax.scan(step, carry, jax.random.split(fast_key(steps_key), config.num_updates))
+    none = Ends(*(jnp.zeros((0, 0), kind) for kind in (jnp.bool_, jnp.result_type(float), jnp.int32)))
+    metrics = {
+        **none.metrics(),
+        **jax.tree.map(jnp.nanmean, reports),
+        "gradient_steps": jnp.int32(config.num_updates),
+    }
+    return state.replace(key=key, step=ticked(state.step, config.num_updates)), carry, metrics

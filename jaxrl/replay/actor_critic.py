@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from jaxrl.algorithm import Algorithm, algorithm_of, starting_values
 from jaxrl.environment import pytree, visible
 from jaxrl.math import fast_key
-from jaxrl.nn.distributions import Normal
+from jaxrl.nn.distributions import Normal, TanhNormal
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import Optimizer, polyak
 from jaxrl.replay import off_policy
@@ -240,9 +240,10 @@ class ActorCritic:
 
                     flat[name], optimizer[name], more = jax.lax.cond(due, take, wait)
                 report |= more
-            follow = (count + 1) % self.delay(self.order[-1]) == 0
-            moved = polyak(target, {name: flat[name] for name in target}, jnp.where(follow, hyper.tau, 0))
-            return (flat, moved, optimizer), report
+            if self.tracked:
+                follow = (count + 1) % self.delay(self.order[-1]) == 0
+                target = polyak(target, {name: flat[name] for name in target}, jnp.where(follow, hyper.tau, 0))
+            return (flat, target, optimizer), report
 
         carry = flat, flat_target, state.optimizer
         if rollout is None:
@@ -299,6 +300,20 @@ class GaussianPolicies:
 
     def mode(self, policy: Policy, obs: Any) -> Array:
         return jnp.clip(self.distribution(policy.weights, obs).mode(), -1, 1)
+
+
+class TanhPolicies:
+    """Of actors that give `(mean, log_std)` before tanh."""
+
+    def distribution(self: Any, weights: Any, obs: Any) -> TanhNormal:
+        mean, log_std = self.actions(weights, obs)
+        return TanhNormal(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+
+    def explore(self, policy: Policy, key: Array, obs: Any) -> Array:
+        return self.distribution(policy.weights, obs).sample(key)
+
+    def mode(self, policy: Policy, obs: Any) -> Array:
+        return self.distribution(policy.weights, obs).mode()
 
 
 def from_dataset(state: Any, replay: Replay, config: Any, carry: Any, gradient_step: Any) -> tuple[Any, Any, Any]:

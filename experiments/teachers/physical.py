@@ -185,8 +185,9 @@ def picture(report, out):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
     grid[0, 0].set_ylabel("mastered share of 50 tasks")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize=8)
+    labelled = [axes.get_legend_handles_labels() for axes in grid[0]]
+    known = {label: handle for handles, labels in labelled for handle, label in zip(handles, labels, strict=True)}
+    figure.legend(known.values(), known, loc="outside upper center", ncols=len(known), frameon=False, fontsize=8)
     figure.savefig(out, dpi=150)
 
 

@@ -134,12 +134,21 @@ def apg_value(algo: Any, state: Any, obs: Any) -> Any:
     return algo.init.__self__.value(state.weights, obs)
 
 
+def in_units(algo: Any, state: Any, space: Any, obs: Any) -> Any:
+    """The greedy action in units of the box."""
+    action, _ = algo.act(algo.policy(state), jax.random.key(1), obs, greedy=True)
+    return (action - (space.low + space.high) / 2) / ((space.high - space.low) / 2)
+
+
 def off_policy_value(algo: Any, state: Any, obs: Any) -> Any:
     """The smaller of the critics' values of the greedy action, or of the best action."""
     learner = algo.init.__self__
     weights, space = state.weights["critic"], algo.venv.env.action_space(algo.venv.env.default_params)
     if algo.name == "crossq":
         weights = {**weights, "batch_stats": state.batch_stats}
+    if not hasattr(learner, "critic"):
+        apply = jax.vmap(learner.network("critic").apply, (0, None, None))
+        return jnp.min(apply(weights, obs, in_units(algo, state, space, obs)), 0)
     apply = jax.vmap(learner.critic.apply, (0, *[None] * (1 if isinstance(space, Discrete) else 2)))
     if algo.name == "ddpg":
         apply = learner.critic.apply
@@ -147,8 +156,7 @@ def off_policy_value(algo: Any, state: Any, obs: Any) -> Any:
         q = jnp.min(apply(weights, obs), 0)
         mask = obs.get("action_mask") if isinstance(obs, dict) else None
         return jnp.max(q if mask is None else jnp.where(mask, q, -jnp.inf), -1)
-    action, _ = algo.act(algo.policy(state), jax.random.key(1), obs, greedy=True)
-    unit = (action - (space.low + space.high) / 2) / ((space.high - space.low) / 2)
+    unit = in_units(algo, state, space, obs)
     return apply(weights, obs, unit) if algo.name == "ddpg" else jnp.min(apply(weights, obs, unit), 0)
 
 
@@ -285,6 +293,16 @@ SETUPS = {
         probes=lambda probe: probe.kind != "multi_discrete"
     ),
     "crossq": off_policy_setup(dict(critic_hidden=(32,), policy_delay=2), alpha=1e-3, alpha_learning_rate=1e-4),
+    # Without a dataset the learners of algos/offline act as those above; tests/algos/offline has what they do with one.
+    "bc": off_policy_setup()._replace(value=lambda *_: None, probes=lambda probe: False),  # it clones itself
+    "td3_bc": off_policy_setup(tau=0.05, alpha=50.0, exploration_noise=0.5, policy_noise=0.05),
+    "rebrac": off_policy_setup(
+        tau=0.05, actor_penalty=1e-3, critic_penalty=0.0, exploration_noise=0.5, policy_noise=0.05
+    ),
+    "iql": off_policy_setup(tau=0.05, expectile=0.9, beta=10.0),
+    "awac": off_policy_setup(tau=0.05, temperature=0.1),
+    "edac": off_policy_setup(dict(num_critics=2, diverse=False), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4),
+    "cql": off_policy_setup(dict(num_actions=2), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4, min_q_weight=0.0),
     "apg": Setup(
         dict(num_envs=16, num_steps=8, num_epochs=4, num_minibatches=2, hidden=(16,)),
         # Annealed: at a constant rate the critic's last value of random ends is 0.2 off, from one update to the next.

@@ -63,6 +63,7 @@ KINDS = {
     "tabular": "Tables",
     "bandits": "Bandits",
     "meta": "Learning to learn",
+    "offline": "From stored data",
 }
 """Folders of `jaxrl.algos` and what they hold, as the table of algorithms is ordered."""
 

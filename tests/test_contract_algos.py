@@ -294,7 +294,11 @@ SETUPS = {
     ),
     "crossq": off_policy_setup(dict(critic_hidden=(32,), policy_delay=2), alpha=1e-3, alpha_learning_rate=1e-4),
     # Without a dataset the learners of algos/offline act as those above; tests/algos/offline has what they do with one.
-    "bc": off_policy_setup()._replace(value=lambda *_: None, probes=lambda probe: False),  # it clones itself
+    "bc": off_policy_setup()._replace(
+        hyper=dict(learning_starts=64),
+        value=lambda *_: None,
+        probes=lambda probe: False,  # it clones itself
+    ),
     "td3_bc": off_policy_setup(tau=0.05, alpha=50.0, exploration_noise=0.5, policy_noise=0.05),
     "rebrac": off_policy_setup(
         tau=0.05, actor_penalty=1e-3, critic_penalty=0.0, exploration_noise=0.5, policy_noise=0.05

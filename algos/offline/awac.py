@@ -26,7 +26,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.replay import off_policy
 from jaxrl.replay.actor_critic import ActorCritic, GaussianActor, GaussianPolicies
-from jaxrl.replay.off_policy import Critic, Transition
+from jaxrl.replay.off_policy import Batch, Critic
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
@@ -100,7 +100,7 @@ class _AWAC(GaussianPolicies, ActorCritic):
         return jnp.clip(self.distribution(actor_weights, obs).sample(key), -1, 1)
 
     def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Transition, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         action = self.drawn(weights["actor"], key, batch.next_obs)
         next_q = self.act_values(target_weights["critic"], batch.next_obs, action)
@@ -108,7 +108,7 @@ class _AWAC(GaussianPolicies, ActorCritic):
         return critic_loss(q, td_target(batch.reward, batch.terminated, next_q, hyper.gamma)), {"q_value": jnp.mean(q)}
 
     def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Transition, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         drawn = self.drawn(weights["actor"], key, batch.obs)
         of_data, of_actor = (

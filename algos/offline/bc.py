@@ -21,7 +21,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.replay import off_policy
 from jaxrl.replay.actor_critic import Actor, ActorCritic
-from jaxrl.replay.off_policy import Transition
+from jaxrl.replay.off_policy import Batch
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
@@ -70,7 +70,7 @@ class _BC(ActorCritic):
     tracked: ClassVar = ()
 
     def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Transition, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         return actor_loss(self.actions(own, batch.obs), batch.action), {}
 

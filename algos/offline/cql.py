@@ -30,7 +30,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.replay import off_policy
 from jaxrl.replay.actor_critic import Actor, ActorCritic, TanhPolicies
-from jaxrl.replay.off_policy import Critic, Transition
+from jaxrl.replay.off_policy import Batch, Critic, Transition
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
@@ -115,7 +115,7 @@ class _CQL(TanhPolicies, ActorCritic):
     def learning_rate(self, name: str, hyper: Hyper) -> Array:
         return hyper.alpha_learning_rate if name == "log_alpha" else hyper.learning_rate
 
-    def tried(self, actor_weights: Any, key: Array, batch: Any) -> tuple[Float[Array, "n B A"], Float[Array, "n B"]]:
+    def tried(self, actor_weights: Any, key: Array, batch: Batch) -> tuple[Float[Array, "n B A"], Float[Array, "n B"]]:
         """Uniform actions, the actor's at s and the actor's at s', and the logarithms of their densities."""
         n, keys = self.config.num_actions, jax.random.split(key, 3)
         shape = (n, *batch.action.shape)
@@ -129,7 +129,7 @@ class _CQL(TanhPolicies, ActorCritic):
         return jnp.concatenate(actions), jnp.concatenate(densities)
 
     def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Any, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         next_key, tried_key = jax.random.split(key)
         action = self.distribution(weights["actor"], batch.next_obs).sample(next_key)
@@ -145,7 +145,7 @@ class _CQL(TanhPolicies, ActorCritic):
         return error + hyper.min_q_weight * low, {"q_value": jnp.mean(q), "td_error": error, "penalty": low}
 
     def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Transition, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         action, log_prob = self.distribution(own, batch.obs).sample_and_log_prob(key)
         q = jnp.min(self.act_values(weights["critic"], batch.obs, action), 0)
@@ -153,7 +153,7 @@ class _CQL(TanhPolicies, ActorCritic):
         return loss, {"entropy": -jnp.mean(log_prob)}
 
     def log_alpha_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Transition, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         log_prob = self.distribution(weights["actor"], batch.obs).sample_and_log_prob(key)[1]
         usual = -float(self.action_space.shape[0])

@@ -30,7 +30,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.replay import off_policy
 from jaxrl.replay.actor_critic import Actor, ActorCritic, TanhPolicies
-from jaxrl.replay.off_policy import Critic, Transition
+from jaxrl.replay.off_policy import Batch, Critic
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
@@ -123,7 +123,7 @@ class _EDAC(TanhPolicies, ActorCritic):
         return jax.vmap(lambda w, a: critic.apply(w, obs, a))(weights, actions)
 
     def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Transition, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         action, log_prob = self.distribution(weights["actor"], batch.next_obs).sample_and_log_prob(key)
         next_q = self.act_values(target_weights["critic"], batch.next_obs, action)
@@ -140,7 +140,7 @@ class _EDAC(TanhPolicies, ActorCritic):
         return loss, report
 
     def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Transition, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         action, log_prob = self.distribution(own, batch.obs).sample_and_log_prob(key)
         q = jnp.min(self.act_values(weights["critic"], batch.obs, action), 0)
@@ -148,7 +148,7 @@ class _EDAC(TanhPolicies, ActorCritic):
         return loss, {"entropy": -jnp.mean(log_prob)}
 
     def log_alpha_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Transition, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         log_prob = self.distribution(weights["actor"], batch.obs).sample_and_log_prob(key)[1]
         usual = -float(self.action_space.shape[0])

@@ -30,7 +30,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.replay import off_policy
 from jaxrl.replay.actor_critic import ActorCritic, GaussianActor, GaussianPolicies, Value
-from jaxrl.replay.off_policy import Critic, Transition
+from jaxrl.replay.off_policy import Batch, Critic
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
@@ -96,18 +96,18 @@ class _IQL(GaussianPolicies, ActorCritic):
     hyper_class: ClassVar = Hyper
     order: ClassVar = ("value", "critic", "actor")
 
-    def advantage(self, value_weights: Any, target_weights: Any, batch: Transition) -> Float[Array, " B"]:
+    def advantage(self, value_weights: Any, target_weights: Any, batch: Batch) -> Float[Array, " B"]:
         q = self.act_values(target_weights["critic"], batch.obs, batch.action)
         return jnp.min(q, 0) - self.values(value_weights, batch.obs)
 
     def value_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Transition, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         advantage = self.advantage(own, target_weights, batch)
         return value_loss(advantage, hyper.expectile), {"advantage": jnp.mean(advantage)}
 
     def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Transition, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         next_value = self.values(weights["value"], batch.next_obs)
         target = batch.reward + hyper.gamma * jnp.where(batch.terminated, 0, next_value)
@@ -115,7 +115,7 @@ class _IQL(GaussianPolicies, ActorCritic):
         return critic_loss(q, target), {"q_value": jnp.mean(q)}
 
     def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Transition, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         log_prob = self.distribution(own, batch.obs).log_prob(batch.action)
         return actor_loss(log_prob, self.advantage(weights["value"], target_weights, batch), hyper.beta), {}

@@ -28,7 +28,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.replay import off_policy
 from jaxrl.replay.actor_critic import Actor, ActorCritic
-from jaxrl.replay.off_policy import Critic, Transition
+from jaxrl.replay.off_policy import Batch, Critic
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
@@ -109,7 +109,7 @@ class _TD3BC(ActorCritic):
         return self.config.policy_delay if name == "actor" else 1
 
     def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Transition, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         action = self.actions(target_weights["actor"], batch.next_obs)
         noise = hyper.policy_noise * jax.random.normal(key, action.shape, action.dtype)
@@ -119,7 +119,7 @@ class _TD3BC(ActorCritic):
         return critic_loss(q, td_target(batch.reward, batch.terminated, next_q, hyper.gamma)), {"q_value": jnp.mean(q)}
 
     def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Transition, hyper: Hyper
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         action = self.actions(own, batch.obs)
         first = jax.tree.map(lambda x: x[:1], weights["critic"])

@@ -18,7 +18,7 @@ each of its steps is as likely as the others. With `weights` all 1 that is unifo
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxrl.environment import pytree
+from jaxrl.replay.off_policy import Stored
 from jaxrl.replay.ring import Replay, take
 from jaxrl.spaces import Box, Space
 
@@ -52,14 +53,14 @@ class Episodes:
 
     def __init__(self, dataset: Dataset) -> None:
         last = np.asarray(dataset.last)
+        if not last.size:
+            raise ValueError("a dataset without steps has no episodes.")
         end = np.flatnonzero(last) + 1
-        if not last.size or not last[-1]:
+        if not last[-1]:
             end = np.append(end, last.size)  # recording stopped within an episode
         self.first = np.concatenate([[0], end[:-1]]).astype(np.int32)
         self.length = (end - self.first).astype(np.int32)
-        # Summed in float64, so that an episode's return does not depend on what came before it.
-        sums = np.concatenate([[0.0], np.cumsum(np.asarray(dataset.reward, np.float64))])
-        self.total = (sums[end] - sums[self.first]).astype(np.float64)
+        self.total = np.add.reduceat(np.asarray(dataset.reward, np.float64), self.first)
 
     def __len__(self) -> int:
         return len(self.first)
@@ -84,7 +85,9 @@ def from_rollout(steps: Any, action: Array) -> Dataset:
 
 
 def joined(*datasets: Dataset) -> Dataset:
-    """One after another. Raises ValueError where their observations or actions differ in kind."""
+    """One after another. Raises ValueError for none, and where their observations or actions differ in kind."""
+    if not datasets:
+        raise ValueError("no dataset to join.")
     kinds = {str(jax.tree.map(lambda x: (x.shape[1:], np.dtype(x.dtype).name), d)) for d in datasets}
     if len(kinds) != 1:
         raise ValueError(f"datasets of different kinds: {' and '.join(sorted(kinds))}.")
@@ -93,8 +96,11 @@ def joined(*datasets: Dataset) -> Dataset:
 
 
 def chosen(dataset: Dataset, episodes: Bool[np.ndarray, " E"]) -> Dataset:
-    """The dataset of these episodes alone."""
-    rows = np.asarray(episodes)[Episodes(dataset).of_step()]
+    """The dataset of these episodes alone. Raises ValueError unless there is one truth value for each."""
+    known = Episodes(dataset)
+    if np.shape(episodes) != (len(known),):
+        raise ValueError(f"a choice of shape {np.shape(episodes)} among {len(known)} episodes.")
+    rows = np.asarray(episodes)[known.of_step()]
     return jax.tree.map(lambda x: np.asarray(x)[rows], dataset)
 
 
@@ -113,7 +119,7 @@ def returns_to_go(dataset: Dataset, gamma: float = 1.0) -> Float[np.ndarray, " n
 
 def _softmax_of_scaled(x: Float[np.ndarray, " E"], temperature: float) -> Float[np.ndarray, " E"]:
     span = np.ptp(x)
-    scaled = (x - x.min()) / span if span > 0 else np.zeros_like(x)
+    scaled = (x - x.min()) / span if span > 0 else np.ones_like(x)
     return np.exp((scaled - 1) / temperature)
 
 
@@ -195,22 +201,12 @@ def to_unit(space: Space, action: Array) -> Array:
     """Actions in units of the box, in which learners act: the opposite of `Box.from_unit`. Discrete ones stay."""
     if not isinstance(space, Box):
         return action
-    low, high = np.asarray(space.low), np.asarray(space.high)
+    low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
     bounded = np.isfinite(low) & np.isfinite(high)
     low, high = np.where(bounded, low, -1), np.where(bounded, high, 1)
-    return jnp.clip((action - (high + low) / 2) / ((high - low) / 2), -1, 1).astype(action.dtype)
-
-
-class Stored(NamedTuple):
-    """What a learner draws; what it does not read of it is not gathered. The first five are `Transition`'s."""
-
-    obs: Any
-    action: Array  # in units of the box; discrete ones as they are
-    reward: Array
-    terminated: Array
-    next_obs: Any
-    next_action: Array  # the dataset's at the next step; at the last of an episode the step's own
-    to_go: Array  # discounted rewards from here to the end of the episode
+    half = np.where(high > low, (high - low) / 2, 1)  # a side without width has one action, 0 in its units
+    unit = (action - (high + low) / 2) / half
+    return jnp.where(bounded, jnp.clip(unit, -1, 1), unit).astype(action.dtype)
 
 
 def stored(
@@ -239,12 +235,14 @@ def stored(
     else:
         episodes = Episodes(dataset)
         weights = np.asarray(weights, np.float64)
-        if weights.shape != (len(episodes),) or not np.all(weights >= 0) or not weights.sum() > 0:
+        sound = np.all(np.isfinite(weights) & (weights >= 0)) and weights.sum() > 0
+        if weights.shape != (len(episodes),) or not sound:
             raise ValueError(
-                f"weights of shape {weights.shape}: a dataset of {len(episodes)} episodes needs one of at least 0 for "
-                "each, not all 0."
+                f"weights of shape {weights.shape}: a dataset of {len(episodes)} episodes needs a finite one of at "
+                "least 0 for each, not all 0."
             )
         mass = weights * episodes.length
+        # Float32 tells 2^24 steps of the sum apart: right for up to some 100,000 episodes of like weight.
         upto = jnp.asarray(np.cumsum(mass / mass.sum()), jnp.float32)
         first, length = jnp.asarray(episodes.first), jnp.asarray(episodes.length)
         # Rounding may leave the last sum below 1, where no episode of weight 0 may be drawn.

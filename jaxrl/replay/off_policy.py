@@ -35,6 +35,22 @@ class Transition(NamedTuple):
     next_obs: Any  # of the true successor, before a reset
 
 
+class Stored(NamedTuple):
+    """What a learner draws from a dataset, `Transition`'s fields first; what it does not read is not gathered."""
+
+    obs: Any
+    action: Array  # in units of the box; discrete ones as they are
+    reward: Array
+    terminated: Array
+    next_obs: Any
+    next_action: Array  # the dataset's at the next step; at the last of an episode the step's own
+    to_go: Array  # discounted rewards from here to the end of the episode
+
+
+Batch = Transition | Stored
+"""(B, ...)"""
+
+
 class Rollout(NamedTuple):
     """Time-major, (T, N, ...)."""
 

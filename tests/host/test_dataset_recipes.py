@@ -4,6 +4,7 @@ import contextlib
 import functools
 import io
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -91,9 +92,10 @@ def test_uniform_actions_keep_to_a_mask():
 def of_lengths(*lengths):
     """Episodes whose observations number the steps."""
     n = sum(lengths)
-    last = np.isin(np.arange(n), np.cumsum(lengths) - 1)
-    x = np.arange(n)
-    return Dataset(x, x, np.ones(n, np.float32), np.zeros(n, bool), last, x + 1)
+    last: Any = np.isin(np.arange(n), np.cumsum(lengths) - 1)
+    x: Any = np.arange(n)
+    never: Any = np.zeros(n, bool)
+    return Dataset(x, x, x + 0.5, never, last, x + 1)
 
 
 def test_streams_end_with_an_episode():
@@ -222,7 +224,7 @@ def test_a_finite_task_has_exact_scores():
 def test_zoo_scores_are_of_the_very_task():
     env, params = jaxrl.make("Cont-CC-SeriesDc-v0")
     assert dataset_recipes.best_of_zoo(env, params) is None, "it was measured over 1000 steps"
-    name, score = dataset_recipes.best_of_zoo(env, params.replace(max_steps=jnp.int32(1000)))
+    name, score = dataset_recipes.best_of_zoo(env, params.replace(max_steps=jnp.int32(1000))) or ("", 0)
     assert name == "zoo:ppo/Cont-CC-SeriesDc-v0" and score == jaxrl.zoo.about(name[4:])["return"]
     assert dataset_recipes.best_of_zoo(*cart_pole(20)) is None
 

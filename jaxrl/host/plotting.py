@@ -1,5 +1,5 @@
-"""Learning curves and comparisons of run folders, as PNG, PDF or SVG by the file's suffix. matplotlib loads when
-called.
+"""Learning curves and comparisons of run folders, and pictures of datasets, as PNG, PDF or SVG by the file's suffix.
+matplotlib loads when called.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxrl.canvas import COLORS
 from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows
+from jaxrl.replay.datasets import Dataset, Episodes
 
 
 def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
@@ -161,6 +162,42 @@ def heat_map(points: Sequence[dict[str, float]], scores: Any, out: str | Path, l
     others = f", best over {', '.join(_words(name) for name in names[2:])}" if len(names) > 2 and is_grid else ""
     axes.set(xlabel=_words(second), ylabel=_words(first))
     figure.colorbar(image, label=f"mean {label}{others}")
+    return _save(figure, out)
+
+
+def dataset_picture(dataset: Dataset, about: dict[str, Any], out: str | Path, names: Sequence[str] = ()) -> Path:
+    """The returns of a dataset's episodes, with the reference scores of `about` as lines, and how often the first two
+    numbers of its observations were seen; `names` are theirs.
+    """
+    import jax
+
+    total = Episodes(dataset).total
+    obs = np.asarray(jax.tree.leaves(dataset.obs)[0])
+    columns = obs.reshape(len(obs), -1)[:, :2].T
+    names = [*names[:2], *("first number of the observation", "second number")[len(names[:2]) :]]
+    scores = about.get("reference") or {}
+    references = {name: scores[name] for name in ("random", "best") if name in scores}
+    plt = _pyplot()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+    everything = [*total, *references.values()]
+    left.hist(total, bins=40, range=(min(everything), max(everything)), color=COLORS[0])
+    for i, (name, score) in enumerate(references.items(), 1):
+        left.axvline(score, color=COLORS[i], linewidth=1.8, linestyle="--", label=f"{name}: {score:.4g}")
+    if references:
+        left.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    left.set(xlabel="return", ylabel="episodes")
+    if len(columns) == 2:
+        *_, image = right.hist2d(*columns, bins=80, norm="log", cmap="viridis")
+        right.grid(False)
+        right.set(xlabel=names[0], ylabel=names[1])
+        figure.colorbar(image, label="steps")
+    else:
+        whole = np.issubdtype(columns.dtype, np.integer)
+        bins = np.arange(columns.min(), columns.max() + 2) - 0.5 if whole else 80
+        right.hist(columns[0], bins=bins, color=COLORS[0])
+        right.set(xlabel=names[0], ylabel="steps")
+    made_of = (str(about[name]) for name in ("env", "recipe") if about.get(name))
+    figure.suptitle(f"{' '.join(made_of)}: {dataset.size} steps, {len(total)} episodes".removeprefix(": "), fontsize=11)
     return _save(figure, out)
 
 

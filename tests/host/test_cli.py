@@ -47,6 +47,7 @@ COMMANDS = (
     "export",
     "plot",
     "report",
+    "dataset",
     "envs",
     "algos",
     "bench",

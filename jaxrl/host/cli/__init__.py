@@ -1,4 +1,4 @@
-"""The `jaxrl` command: train, resume, sweep, compile, eval, render, export, plot, envs, algos, bench.
+"""The `jaxrl` command: train, resume, sweep, compile, eval, render, export, plot, dataset, envs, algos, bench.
 
 `command` finds the command that is asked for and turns errors into an exit status: 0 done, 1 an error (one line that
 says what to do; `--debug` shows where), 2 wrong usage. Each command is in the file of its name (`resume` with `train`;

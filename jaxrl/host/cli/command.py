@@ -10,6 +10,7 @@ from pathlib import Path
 
 from jaxrl.host.cli.bench import bench
 from jaxrl.host.cli.compile import compile_command
+from jaxrl.host.cli.dataset import dataset_command
 from jaxrl.host.cli.evaluate import evaluate_command
 from jaxrl.host.cli.export import export_command
 from jaxrl.host.cli.flags import USAGE, UsageError
@@ -132,6 +133,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "export": export_command,
     "plot": plot_command,
     "report": report_command,
+    "dataset": dataset_command,
     "envs": envs,
     "algos": algos,
     "zoo": zoo,

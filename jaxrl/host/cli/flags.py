@@ -21,6 +21,7 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl export RUN         the trained policy as a C header, ONNX or StableHLO
   jaxrl plot RUN [RUN...]  learning curves; with --episode an episode over time, also of zoo:NAME
   jaxrl report RUN [RUN..] one HTML page to mail: curves, tables, videos, episodes
+  jaxrl dataset make ENV   a dataset by a recipe; info, plot  jaxrl dataset make CartPole-v1 --recipe medium
   jaxrl envs [PATTERN]     registered environments
   jaxrl algos              algorithms
   jaxrl zoo                trained policies that come with it  jaxrl eval zoo:ppo/CartPole-v1

@@ -1,0 +1,140 @@
+"""`jaxrl dataset make`, `info` and `plot`: datasets by recipe, what is known of one, and how it looks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from jaxrl.host.cli.experiment import ENDLESS
+from jaxrl.host.cli.flags import UsageError, at_least_one, flattened, parse, positional
+
+HELP = """usage: jaxrl dataset make ENV      record a dataset by a recipe
+       jaxrl dataset info FILE     what is known of one
+       jaxrl dataset plot FILE     its returns and observations as a picture
+
+`jaxrl dataset make --help` lists recipes and flags. FILE is jaxrl's own npz, OGBench's or a folder of Minari's.
+
+    jaxrl dataset make CartPole-v1 --recipe medium --steps 100000"""
+
+
+def dataset_command(args: list[str]) -> int:
+    if not args or args[0] in ("-h", "--help"):
+        print(HELP)
+        return 0 if args else 2
+    if args[0] not in ACTIONS:
+        raise UsageError(f"dataset {args[0]!r}: it is one of {', '.join(ACTIONS)}.")
+    return ACTIONS[args[0]](args[1:])
+
+
+def make(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Make:
+        env: Annotated[str, positional()]
+        """Id of an environment."""
+        recipe: str = "random"
+        """random, medium, medium-replay, expert, mixed:P (a share P of the steps by expert, as mixed:0.05) or
+        scripted (the controller of a quadcopter or a motor)."""
+        steps: int = 100_000
+        seed: int = 0
+        algo: str = "auto"
+        """Whose policies act, but for random and scripted. Default: the first of ppo, sac, dqn and the others that is
+        tuned for the task; ppo where none is."""
+        train_steps: int | None = None
+        """Environment steps of its training. Default: the tuned table's, else 500000."""
+        out: Path | None = None
+        """An npz file. Default: <env>-<recipe>.npz."""
+        overwrite: bool = False
+        """Replace a file that is already there."""
+
+    flags = parse(Make, args, "jaxrl dataset make", "Record a dataset: a recipe says who acts.")
+    from jaxrl import registry
+    from jaxrl.host import dataset_recipes
+
+    dataset_recipes.parsed(flags.recipe)
+    at_least_one("--steps", flags.steps)
+    at_least_one("--train-steps", flags.train_steps)
+    words = f"{flags.env}-{flags.recipe}".replace(":", "-").replace("/", "-")
+    out = Path(f"{words}.npz") if flags.out is None else flags.out
+    if out.exists() and not flags.overwrite:
+        raise FileExistsError(f"{out} exists: name another file, or say --overwrite.")
+    env, params = registry.make(registry.lasting(flags.env))
+    params = _ending(params)
+    dataset, about = dataset_recipes.make(
+        env, params, flags.recipe, flags.steps, flags.seed, flags.algo, flags.train_steps, say=_say
+    )
+    from jaxrl.host import dataset_files
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    dataset_files.write(out, dataset, about, overwrite=flags.overwrite)
+    for name, value in dataset_files.summary(dataset, about).items():
+        print(name, _text(value))
+    print(f"dataset {out}")
+    return 0
+
+
+def info(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Info:
+        file: Annotated[Path, positional()]
+        """A dataset."""
+
+    flags = parse(Info, args, "jaxrl dataset info", "What is known of a dataset, a line each: name and value.")
+    from jaxrl.host import dataset_files
+
+    dataset, about = dataset_files.read_any(flags.file)
+    known = {"digest": dataset_files.digest(dataset), **dataset_files.summary(dataset, about), **about}
+    known["params"] = known.pop("params", {})  # last, since there may be many
+    for name, value in flattened(known).items():
+        print(name, _text(value))
+    return 0
+
+
+def plot(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Plot:
+        file: Annotated[Path, positional()]
+        """A dataset."""
+        out: Path | None = None
+        """A picture. Default: beside the file, with its name."""
+
+    flags = parse(Plot, args, "jaxrl dataset plot", "Returns of the episodes, and how often observations were seen.")
+    from jaxrl import registry
+    from jaxrl.host import dataset_files
+    from jaxrl.host.plotting import dataset_picture
+
+    dataset, about = dataset_files.read_any(flags.file)
+    id = about.get("env")
+    names = (
+        registry.make(id)[0].observation_names if id in registry.environments() and registry.is_available(id) else ()
+    )
+    print(dataset_picture(dataset, about, flags.out or flags.file.with_suffix(".png"), names))
+    return 0
+
+
+ACTIONS = {"make": make, "info": info, "plot": plot}
+
+
+def _ending(params: Any) -> Any:
+    """Of a task without a time limit, parameters with one, which is said: its episodes would not end."""
+    import jax.numpy as jnp
+    import numpy as np
+
+    from jaxrl.environment import NO_LIMIT
+
+    if np.max(np.asarray(params.max_steps)) < NO_LIMIT:
+        return params
+    _say(f"the task has no time limit: episodes are cut after {ENDLESS} steps")
+    return params.replace(max_steps=jnp.int32(ENDLESS))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _text(value: Any, most: int = 100) -> str:
+    """In at most so many characters."""
+    text = f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -122,8 +122,8 @@ class _CQL(TanhPolicies, ActorCritic):
         actions = [jax.random.uniform(keys[0], shape, batch.action.dtype, -1, 1)]
         densities = [jnp.full(shape[:-1], -batch.action.shape[-1] * jnp.log(2.0), batch.action.dtype)]
         for own_key, obs in zip(keys[1:], (batch.obs, batch.next_obs), strict=True):
-            draw = self.distribution(actor_weights, obs).sample_and_log_prob
-            action, log_prob = jax.vmap(draw)(jax.random.split(own_key, n))
+            pi = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), self.distribution(actor_weights, obs))
+            action, log_prob = pi.sample_and_log_prob(own_key)
             actions.append(action)
             densities.append(log_prob)
         return jnp.concatenate(actions), jnp.concatenate(densities)

@@ -45,7 +45,7 @@ class Config:
     num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
     batch_size: int = 256
     buffer_size: int = 100_000  # transitions kept, without a dataset
-    num_critics: int = 10
+    num_critics: int = 10  # N
     diverse: bool = True  # False: SAC-N, without the gradients in the actions
     hidden: tuple[int, ...] = (256, 256, 256)  # widths of actor and critics
     activation: str = "relu"

@@ -301,7 +301,12 @@ SETUPS = {
     ),
     "td3_bc": off_policy_setup(tau=0.05, alpha=50.0, exploration_noise=0.5, policy_noise=0.05),
     "rebrac": off_policy_setup(
-        tau=0.05, actor_penalty=1e-3, critic_penalty=0.0, exploration_noise=0.5, policy_noise=0.05
+        dict(layer_norm=False),  # of 16 units it leaves too little of an action's size
+        tau=0.05,
+        actor_penalty=1e-3,
+        critic_penalty=0.0,
+        exploration_noise=0.5,
+        policy_noise=0.05,
     ),
     "iql": off_policy_setup(tau=0.05, expectile=0.9, beta=10.0),
     "awac": off_policy_setup(tau=0.05, temperature=0.1),
@@ -440,7 +445,11 @@ def keeps_the_contract(name, whole):
     return check_algorithm(algo, hyper=hyper, env_params=params, **settings)
 
 
-@pytest.mark.parametrize("name", list_algos())
+# They share all functions but their losses.
+LATER = {name for name in list_algos() if get_algo(name).__name__.startswith("jaxrl.algos.offline.")} - {"iql"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LATER else n for n in list_algos()])
 def test_keeps_the_contract(name):
     keeps_the_contract(name, whole=False)
 

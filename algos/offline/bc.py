@@ -39,6 +39,7 @@ class Config:
     hidden: tuple[int, ...] = (256, 256)  # widths of the actor
     activation: str = "relu"
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         off_policy.check_config(self)
@@ -96,7 +97,7 @@ def make(
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("bc", venv, Box)
     networks = (("actor", actor or Actor(obs_space, space, config.hidden, config.activation)),)
-    chosen = optimizer_of(optimizer or config.optimizer)
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     return _BC(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
 
 

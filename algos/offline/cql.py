@@ -51,6 +51,7 @@ class Config:
     activation: str = "relu"
     layer_norm: bool = False  # in the critics
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         off_policy.check_config(self)
@@ -188,7 +189,7 @@ def make(
         ("actor", actor or Actor(obs_space, space, config.hidden, config.activation, spread=True)),
         ("critic", critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)),
     )
-    chosen = optimizer_of(optimizer or config.optimizer)
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     return _CQL(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
 
 

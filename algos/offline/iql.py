@@ -51,6 +51,7 @@ class Config:
     activation: str = "relu"
     layer_norm: bool = False  # in the critics and the value
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         off_policy.check_config(self)
@@ -150,7 +151,7 @@ def make(
         ("critic", critic or Critic(obs_space, *sizes)),
         ("actor", actor or GaussianActor(obs_space, space, config.hidden, config.activation)),
     )
-    chosen = optimizer_of(optimizer or config.optimizer)
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     return _IQL(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
 
 

@@ -32,7 +32,7 @@ class Replay(NamedTuple):
     """A replay memory. See `uniform`, `prioritised`, `sequence` and `prioritised_sequence` for the signatures."""
 
     init: Callable[..., Any]
-    add: Callable[..., Any] | None  # None: a stored dataset, which takes nothing in
+    add: Any  # a function, or None: a stored dataset, which takes nothing in
     sample: Callable[..., Any]
     update: Callable[..., Any] | None = None
 

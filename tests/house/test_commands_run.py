@@ -92,6 +92,7 @@ def place(tmp_path_factory):
     os.chdir(folder)
     words = "train ppo CartPole-v1 --seeds 4 --total-steps 1024 --eval-every 512 --eval-episodes 1 --eval-max-steps 5"
     assert command.main([*words.split(), "--no-progress", "--out", "first"]) == 0
+    assert command.main("dataset make Pendulum-v1 --recipe random --steps 400 --out pendulum.npz".split()) == 0
     (folder / "my").mkdir()
     (folder / "my/goals.py").write_text(GOALS)
     from jaxrl.algos.meta import disco
@@ -129,6 +130,8 @@ def test_a_command_does_what_a_page_says(said, here, capsys):
     args = short([HERE.get(word, word) for word in said[1:]])
     if args[0] == "train" and "--out" in args:  # of a run that other commands speak of: it is there
         shutil.rmtree(here / args[args.index("--out") + 1], ignore_errors=True)
+    if args[:2] == ["dataset", "make"]:
+        args.append("--overwrite")
     status = command.main(args)
     told = capsys.readouterr()
     assert status == 0, f"jaxrl {' '.join(args)}\n{told.err[-2000:]}"

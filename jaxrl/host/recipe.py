@@ -2,7 +2,7 @@
 
 A recipe has names and numbers: `algo` and `env_id` as the registry takes them, `env_settings`, `config`, and `hyper`
 and `params` by the dotted names of their leaves (those left out are the defaults); `run` has what `fit` was given;
-`curriculum` what the command line put around it.
+`curriculum` what the command line put around it, `dataset` the file that it learns from and the hash of what was in it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from jaxrl.environment import Environment, check_params, require_int32, strongly
 from jaxrl.host import checkpoint
 from jaxrl.host.run_folder import RunFolder, RunFolderError, tree_values
 from jaxrl.host.training_program import Program
+from jaxrl.replay.ring import Replay
 from jaxrl.vectorize import VectorEnv, vectorize
 
 # ---- from a recipe to functions
 
 
-def build(recipe: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+def build(recipe: dict[str, Any], trained: bool = False) -> tuple[Any, Any, Any, Any]:
     """`(algo, hyper, task, params)`; fields that are arrays come back as what they were, several agents as slots of
     one. The task is the environment of the evaluations: under a curriculum that of the id, not the one of its levels.
+    What is `trained` needs its dataset no more.
     """
     module = registry.get_algo(recipe["algo"])
     env, default = registry.make(recipe["env_id"], **hashable(recipe["env_settings"]))
@@ -48,10 +50,60 @@ def build(recipe: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
         hyper = placed(module.Hyper(), recipe["hyper"], "hyper.")
         return _under_curriculum(recipe["curriculum"], module, config, env, params), hyper, env, params
     fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
-    algo = module.make(_slots(env, config.num_envs) if fold else env, config)
+    memory = {}
+    if "dataset" in recipe:
+        if not _from_data(module):
+            able = ", ".join(sorted(n for n in registry.list_algos() if _from_data(registry.get_algo(n))))
+            raise ValueError(f"--dataset: {recipe['algo']} learns by acting alone; {able} learn from one.")
+        if env.num_agents > 1:
+            raise ValueError(f"--dataset: {env.id} has several agents; a dataset is of one.")
+        gamma = recipe["hyper"].get("gamma", getattr(module.Hyper(), "gamma", 0.99))
+        unread = Replay(lambda item: (), None, _gone)
+        memory = {"memory": unread if trained else memory_of(env, params, gamma, **recipe["dataset"])}
+    algo = module.make(_slots(env, config.num_envs) if fold else env, config, **memory)
     if fold and jax.tree.leaves(algo.initial_carry()):
         raise ValueError(f"{env.id} has several agents; {algo.name} remembers, and learns from one agent only.")
     return algo, placed(algo.hyper(), recipe["hyper"], "hyper."), algo.venv.env, params
+
+
+def _from_data(module: Any) -> bool:
+    return "memory" in inspect.signature(module.make).parameters
+
+
+def _gone(*args: Any) -> Any:
+    raise AssertionError("a trained algorithm reads no dataset")
+
+
+def memory_of(env: Environment, params: Any, gamma: float, path: str, episodes: str, digest: str) -> Replay:
+    """A dataset as a memory of `make`: see `datasets.stored`. `episodes` is the flag's word.
+
+    Raises ValueError for a word of another kind, a file that is not what it was, and one of another environment.
+    """
+    from jaxrl.host import dataset_files
+    from jaxrl.replay import datasets
+
+    dataset, about = dataset_files.read_any(path)
+    if dataset_files.digest(dataset) != digest:
+        raise ValueError(f"{path} has changed since the run began: its hash was {digest}.")
+    dataset_files.check_fits(dataset, about, env, params)
+    return datasets.stored(dataset, env.action_space(params), weights_of(dataset, episodes), gamma)
+
+
+def weights_of(dataset: Any, episodes: str) -> Any:
+    """Weights of its episodes by the word of `--episodes`. Raises ValueError for another word."""
+    from jaxrl.replay import datasets
+
+    kind, _, share = episodes.partition(":")
+    if episodes == "all":
+        return None
+    if episodes in ("return", "advantage"):
+        return getattr(datasets, f"{episodes}_weights")(dataset)
+    try:
+        if kind == "best":
+            return datasets.best_weights(dataset, float(share))
+    except ValueError as error:
+        raise ValueError(f"--episodes {episodes}: the share must be above 0 and at most 1.") from error
+    raise ValueError(f"--episodes {episodes}: it is all, return, advantage or best:SHARE, as in best:0.1.")
 
 
 def hashable(values: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +155,7 @@ def load_run(recipe: dict[str, Any], folder: Path) -> tuple[Any, Any, Any, Any]:
 
     Raises CheckpointError without one.
     """
-    algo, hyper, task, params = build(recipe)
+    algo, hyper, task, params = build(recipe, trained=True)
     seeds = recipe["run"]["num_seeds"]
     program = Program(algo, jax.random.key(0), seeds, hyper, params)
     _, (state, _) = checkpoint.restore(RunFolder(folder).checkpoints, program.shapes(), program.identity())

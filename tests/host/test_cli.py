@@ -22,7 +22,7 @@ import jaxrl
 from jaxrl import registry, spaces
 from jaxrl.algos import pbt, ppo
 from jaxrl.environment import NO_LIMIT
-from jaxrl.host import cli
+from jaxrl.host import cli, dataset_files
 from jaxrl.host import sweep as sweeping
 from jaxrl.host.cli import bench, command, flags, train
 from jaxrl.host.fit import fit
@@ -128,6 +128,37 @@ def test_config_says_what_was_run(run):
     assert config["versions"]["jax"] == jax.__version__ and config["versions"]["python"].startswith("3.")
     assert {"device", "commit", "started", "processors"} <= config.keys()
     assert config["recipe"]["params"]["length"] == 0.5 and config["recipe"]["run"]["seed"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_learning_from_a_dataset(tmp_path):
+    """Its file is needed to train, not to judge; the words that are wrong are named."""
+    file, folder, moved = tmp_path / "data.npz", tmp_path / "run", tmp_path / "moved.npz"
+    good(f"dataset make Pendulum-v1 --recipe random --steps 400 --out {file}")
+    small = "--config.hidden 8 --config.batch-size 8 --config.num-updates 4 --eval-episodes 2 --no-progress"
+    words = f"train bc Pendulum-v1 --dataset {file} {small}"
+    assert "return -" in good(f"{words} --episodes best:0.5 --total-steps 40 --out {folder}")
+    recipe = read_recipe(folder)
+    assert recipe["dataset"] == {
+        "path": str(file),
+        "episodes": "best:0.5",
+        "digest": dataset_files.digest(dataset_files.read(file)[0]),
+    }
+    file.rename(moved)
+    assert "return -" in good(f"eval {folder} --episodes 2")
+    assert f"No such file or directory: '{file}'" in bad(f"resume {folder} --total-steps 80 --no-progress")
+    good(f"dataset make Pendulum-v1 --recipe random --steps 401 --out {file}")
+    assert "has changed since the run began" in bad(f"resume {folder} --total-steps 80 --no-progress")
+    moved.replace(file)
+    good(f"resume {folder} --total-steps 80 --no-progress")
+    assert "sac learns by acting alone; awac, bc," in bad(f"train sac Pendulum-v1 --dataset {file}")
+    assert "--episodes best:7: the share must be above 0" in bad(f"{words} --episodes best:7")
+    assert "--episodes top: it is all, return," in bad(f"{words} --episodes top")
+    wrong = bad(f"train bc MountainCarContinuous-v0 --dataset {file} {small}")
+    assert "the dataset, of Pendulum-v1, has obs of float32[3]" in wrong
+    assert "of which --dataset?" in bad("train bc Pendulum-v1 --episodes return", 2)
+    assert "not with --dataset" in bad(f"{words} --curriculum plr", 2)
 
 
 @pytest.mark.slow

@@ -4,10 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from pathlib import Path
 from typing import Any
 
 from jaxrl.host.cli.curricula import curriculum_flags
 from jaxrl.host.cli.flags import USAGE, UsageError, flat, flattened, multiplied, named, numbers, parse, settings_of
+
+
+@dataclasses.dataclass
+class DataFlags:
+    """What commands take that train on a dataset."""
+
+    dataset: Path | None = None
+    """Learn from this file or folder, not by acting: jaxrl's npz, OGBench's or Minari's; steps are gradient steps."""
+    episodes: str = "all"
+    """Which of it: all alike, the best:SHARE (as best:0.1) by their returns, or the better ones more often: return or
+    advantage (RW and AW of Hong et al. 2023)."""
+
+    def part(self) -> dict[str, Any] | None:
+        """The recipe's; None without a dataset."""
+        if self.dataset is None:
+            if self.episodes != "all":
+                raise UsageError(f"--episodes {self.episodes}: of which --dataset?")
+            return None
+        from jaxrl.host import dataset_files
+
+        digest = dataset_files.digest(dataset_files.read_any(self.dataset)[0])
+        return {"path": str(self.dataset.absolute()), "episodes": self.episodes, "digest": digest}
 
 
 def experiment(
@@ -69,6 +92,10 @@ def experiment(
         "params": flattened(multiplied(dataclasses.asdict(parsed.params), params)),
         "total_steps": total,
     }
+    if (data := parsed.run.part()) is not None:
+        if curriculum is not None:
+            raise UsageError("--curriculum chooses the levels that are acted in: not with --dataset.")
+        recipe["dataset"] = data
     if curriculum is not None:
         recipe["curriculum"] = {"name": curriculum, **dataclasses.asdict(parsed.curriculum)}
     return parsed, recipe

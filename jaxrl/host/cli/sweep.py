@@ -6,12 +6,12 @@ import dataclasses
 import time
 from pathlib import Path
 
-from jaxrl.host.cli.experiment import episode_cap, experiment, folder_name
+from jaxrl.host.cli.experiment import DataFlags, episode_cap, experiment, folder_name
 from jaxrl.host.cli.flags import Act, UsageError, greedy_of
 
 
 @dataclasses.dataclass
-class SweepFlags:
+class SweepFlags(DataFlags):
     """What `sweep` takes beside the settings."""
 
     out: Path | None = None

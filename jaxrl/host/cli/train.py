@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from jaxrl.host.cli.evaluate import summary
-from jaxrl.host.cli.experiment import episode_cap, experiment, folder_name
+from jaxrl.host.cli.experiment import DataFlags, episode_cap, experiment, folder_name
 from jaxrl.host.cli.flags import WORDS, Act, UsageError, greedy_of, parse, positional, refuse_zoo
 from jaxrl.host.cli.render import render_run
 
@@ -33,7 +33,7 @@ class Devices:
 
 
 @dataclasses.dataclass
-class TrainFlags(Devices):
+class TrainFlags(DataFlags, Devices):
     """What `train` takes beside the algorithm's and the environment's own settings."""
 
     out: Path | None = None
@@ -75,7 +75,8 @@ def train(args: list[str]) -> int:
     if run.distributed and run.out is None:
         raise UsageError("--distributed needs --out, a folder that all processes see.")
     out = run.out or Path("runs") / f"{folder_name(recipe)}-{time.strftime('%Y%m%d-%H%M%S')}"
-    of_run = {name: value for name, value in dataclasses.asdict(run).items() if name not in OF_DEVICES}
+    elsewhere = {*OF_DEVICES, *(field.name for field in dataclasses.fields(DataFlags))}
+    of_run = {name: value for name, value in dataclasses.asdict(run).items() if name not in elsewhere}
     recipe["run"] = {**of_run, "out": str(out), "total_steps": recipe.pop("total_steps")}
     return run_fit(recipe, out, run, resume=False)
 

@@ -8,9 +8,8 @@ data,
 where lambda is held fixed in the gradient. Everything else is TD3's: two critics regress on one target at a smoothed
 action of the target actor, and every `policy_delay`-th gradient step the actor learns and the targets follow.
 
-Observations may be normalised by the dataset's mean and deviation (`datasets.standardised`), as the authors do for
-MuJoCo's tasks. Deviations from their code: actions are in units of the box; orthogonal initialisation with a small last
-layer of the actor.
+Deviations from the authors' code: observations are not normalised by the dataset's mean and deviation; actions are in
+units of the box; orthogonal initialisation with a small last layer of the actor.
 """
 
 from __future__ import annotations

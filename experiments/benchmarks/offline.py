@@ -1,8 +1,8 @@
 """Gradient steps of offline learners against PyTorch: CORL's files and d3rlpy 2.8.1, in alternating processes.
 
 100,000 transitions of HalfCheetah's shapes (17 numbers and 6 actions), standard normal; networks of 256 x 256 (edac and
-rebrac three layers, edac ten critics), batches of 256, one seed, all cores. Then 64-wide networks, one seed, and four in
-one program over as many devices as there are cores. Milliseconds a gradient step, the batch's draw included; minutes of
+rebrac three layers, edac ten critics), batches of 256, one seed, all cores. Then 64-wide networks: one seed, and four
+in one program over as many devices as cores. Milliseconds a gradient step, the batch's draw included; minutes of
 a million follow. Also the share of the peak FLOP/s that ours use, the peak being a large product's in the same process:
 what is left to win.
 

@@ -79,15 +79,16 @@ def compile_command(args: list[str]) -> int:
         seeds = count if name == "seeds" else seeds
         print(f"largest {flags.largest} that fits: {count:,}\n")
     print(f"{folder_name(recipe)}, {seeds} seed{'s' * (seeds > 1)}, for {flags.target}\n")
-    print("\n".join(f"{name:<16}{text}" for name, text in rows(run)))
+    what = "gradient steps" if "dataset" in recipe else "steps of environments"
+    print("\n".join(f"{name:<16}{text}" for name, text in rows(run, what)))
     if flags.json is not None:
         figures = {"recipe": recipe, "seeds": seeds, **found, "steps": run.steps, "update_seconds": run.seconds}
         flags.json.write_text(json.dumps({**figures, "report": run.report.to_json()}, indent=1) + "\n")
     return 0
 
 
-def rows(run: Any) -> list[tuple[str, str]]:
-    """What a `RunReport` says, as named lines."""
+def rows(run: Any, what: str) -> list[tuple[str, str]]:
+    """What a `RunReport` says, as named lines; `what` its steps are."""
     from jaxrl.host.ahead import target_of
 
     report, update, memory = run.report, run.update, run.report.memory
@@ -102,7 +103,7 @@ def rows(run: Any) -> list[tuple[str, str]]:
         ("compiled in", f"{report.compile_seconds:.1f} s, on this machine"),
         ("memory", f"{_bytes(memory.needed)} of {_bytes(memory.available)} ({memory.needed / memory.available:.0%})"),
         ("", ", ".join(f"{name} {_bytes(size)}" for name, size in parts.items())),
-        ("an update", f"{run.steps:,} steps of environments, on {_count(report.devices, 'device')}"),
+        ("an update", f"{run.steps:,} {what}, on {_count(report.devices, 'device')}"),
     ]
     if run.seconds is None:
         said.append(("estimate", "none, this compiler gives no times: look at kernels, and at what the host waits for"))

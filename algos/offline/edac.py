@@ -67,7 +67,7 @@ class Config:
             raise ValueError(f"num_critics={self.num_critics}: it must be at least 2.")
         if self.num_target_critics is not None and not 1 <= self.num_target_critics <= self.num_critics:
             raise ValueError(
-                f"num_target_critics={self.num_target_critics}: it must be 1 to num_critics={self.num_critics}, or None."
+                f"num_target_critics={self.num_target_critics}: it must be 1 to num_critics={self.num_critics}."
             )
 
 

@@ -7,9 +7,9 @@ which balance is best,
     actor    -mean min(exp(beta (min_k Q'_k(s, a) - V(s))), 100) log pi(a | s, beta)
     balance  mean temperature log pi_b(beta | s) - min_k Q'_k(s, a),   beta ~ pi_b(s), a ~ pi(s, beta)
 
-Offline beta is uniform in [beta_min, beta_max], online (`Config.balanced`) the balance model's. The actor is told beta as
-sines and cosines of beta / 10000^(2i / 6), i = 0, 1, 2. The balance is tanh of a normal, spread over the interval; its
-temperature follows the target entropy -1/2. Where it acts, its balance is that model's median.
+Offline beta is uniform in [beta_min, beta_max], online (`Config.balanced`) the balance model's. The actor is told beta
+as sines and cosines of beta / 10000^(2i / 6), i = 0, 1, 2. The balance is tanh of a normal, spread over the interval;
+its temperature follows the target entropy -1/2. Where it acts, its balance is that model's median.
 
 Deviations from the authors' code: networks learn in the order value, critics, balance, temperature, actor (theirs has
 the critics last); the balance's deviations depend on the state; actions are in units of the box; orthogonal
@@ -148,8 +148,8 @@ class _FamO2O(ActorCritic):
 
     def balances(self, weights: Any, obs: Any) -> TanhNormal:
         """Of (..., 1), between -1 and 1."""
-        mean, log_std = self.network("balance").apply(weights, visible(obs))  # pyright: ignore[reportGeneralTypeIssues]
-        return TanhNormal(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+        found: Any = self.network("balance").apply(weights, visible(obs))
+        return TanhNormal(found[0], jnp.clip(found[1], LOG_STD_MIN, LOG_STD_MAX))
 
     def beta(self, unit: Float[Array, "... 1"], hyper: Hyper) -> Float[Array, "..."]:
         return hyper.beta_min + (unit[..., 0] + 1) / 2 * (hyper.beta_max - hyper.beta_min)

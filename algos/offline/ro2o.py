@@ -1,19 +1,19 @@
 """Robust offline-to-online learning (RO2O).
 
-Wen, Yu, Yang, Chen, Bai and Wang (2024), "Towards robust offline-to-online reinforcement learning via uncertainty and
-smoothness". SAC-N (see edac) whose critics and actor are smooth around the data's states and whose critics are low where
-they disagree, by the same losses offline and online. With n states s^ = s + d, d uniform in [-eps, eps] per feature,
+Wen et al. (2024), "Towards robust offline-to-online reinforcement learning via uncertainty and smoothness". SAC-N (see
+edac) whose critics and actor are smooth around the data's states and whose critics are low where they disagree, by the
+same losses offline and online. With n states s^ = s + d, d uniform in [-eps, eps] per feature,
 
     critics + smooth_q mean_B max_i mean_k L(Q_k(s^_i, a) - Q_k(s, a)),   L(x) = 0.8 max(x, 0)^2 + 0.2 min(x, 0)^2
             + ood mean (Q_k(s^_i, a_i) - y_k)^2,   y_k = Q_k(s^_i, a_i) - uncertainty std_k Q_k(s^_i, a_i) held fixed,
               a_i ~ pi(s^_i)
     actor   + smooth_actor mean_B max_i KL(pi(s) || pi(s^_i)) + KL(pi(s^_i) || pi(s))
 
-The authors' settings for MuJoCo are the defaults, of observations normalised by the dataset. They go on with a memory of
-its own that the trained policy has first filled (`going_on.start(..., warm_up=2_500)`). Deviations from their code:
-`uncertainty` is a constant, where theirs falls from 1 to 0.1 over 1.8 million steps; critics learn first, then actor and
-temperature; no behaviour cloning and no lower bound for the actor, which they have for AntMaze; actions are in units of
-the box; orthogonal initialisation with a small last layer of the actor.
+The authors' settings for MuJoCo are the defaults, of observations normalised by the dataset. They go on without the
+dataset, with a memory that the trained policy has first filled (`going_on.start(..., warm_up=2_500)`). Deviations from
+their code: `uncertainty` is a constant, where theirs falls from 1 to 0.1 over 1.8 million steps; critics learn first,
+then actor and temperature; no behaviour cloning and no lower bound for the actor, which they have for AntMaze; actions
+are in units of the box; orthogonal initialisation with a small last layer of the actor.
 """
 
 from __future__ import annotations

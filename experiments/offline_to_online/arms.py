@@ -43,7 +43,7 @@ CQL = alike(cql, dict(num_actions=3), min_q_weight=1.0, **SAC)
 CAL_QL = alike(cql, dict(num_actions=3, calibrated=True), min_q_weight=1.0, **SAC)
 ENSEMBLE = dict(num_critics=CRITICS, layer_norm=True)
 CAL_QL_N = alike(cql, dict(num_actions=3, calibrated=True, **ENSEMBLE), min_q_weight=1.0, **SAC)
-SAC_N = dict(diverse=False, num_target_critics=2, num_updates=2, **ENSEMBLE)
+SAC_N = dict(diverse=False, num_target_critics=2, num_updates=4, **ENSEMBLE)
 WSRL = alike(edac, {**SAC_N, "soft_targets": False}, **SAC)
 RLPD = alike(edac, {**SAC_N, "mean_actor": True}, **SAC)
 RO2O = alike(ro2o, dict(num_critics=CRITICS, num_samples=4), **SAC)
@@ -57,7 +57,6 @@ ARMS = {
     "ReBRAC": Arm(REBRAC, REBRAC, True),
     "CQL": Arm(CQL, CQL, True),
     "Cal-QL": Arm(CAL_QL, CAL_QL, True),
-    "Cal-QL, no data": Arm(CAL_QL, CAL_QL, False),
     "WSRL": Arm(CAL_QL_N, WSRL, False, 400),
     "WSRL, no warm-up": Arm(CAL_QL_N, WSRL, False),
     "RLPD": Arm(None, RLPD, True),

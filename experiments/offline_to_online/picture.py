@@ -5,7 +5,8 @@ import numpy as np
 from jaxrl.host.plotting import curves_by_task
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
-DIP = 1_000  # steps after the switch in which the dip is looked for
+DIP = 1_200  # steps after the switch in which the dip is looked for
+WINDOW = 3  # points that are averaged for it: a single one is of few episodes
 
 
 def told(scores):
@@ -15,11 +16,11 @@ def told(scores):
 
 
 def measures(returns, every):
-    """Of (seeds, points): return at the switch, how far it sinks below that soon after, mean online, mean at the end."""
-    soon = returns[:, : 1 + DIP // every]
+    """Of (seeds, points): return at the switch, how far it sinks below that soon after, mean online, at the end."""
+    smooth = np.stack([returns[:, i : i + WINDOW].mean(1) for i in range(1, 2 + DIP // every - WINDOW)], 1)
     return {
         "at the switch": returns[:, 0],
-        "dip": np.maximum(returns[:, 0] - soon.min(1), 0),
+        "dip": np.maximum(returns[:, 0] - smooth.min(1), 0),
         "mean online": returns[:, 1:].mean(1),
         "final": returns[:, -3:].mean(1),
     }

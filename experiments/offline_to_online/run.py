@@ -46,8 +46,8 @@ def measure(arm, env, params, dataset, seeds, scale):
     def run(key):
         offline_key, key, eval_key = jax.random.split(key, 3)
 
-        def score(state):
-            return evaluate(algo, algo.policy(state), env, params, eval_key, EPISODES, greedy=True).returns.mean()
+        def score(state, episodes=EPISODES):
+            return evaluate(algo, algo.policy(state), env, params, eval_key, episodes, greedy=True).returns.mean()
 
         if arm.offline is None:  # as it is published: from new weights, at random before it learns
             state = algo.init(key, arm.online.settings(learning_starts=200), params)

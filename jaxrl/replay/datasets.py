@@ -269,8 +269,8 @@ def stored(
 def mixed(memory: Replay, own: Replay, share: float = 0.5) -> Replay:
     """A memory of which `share` of each batch are a dataset's steps (`stored`) and the others the learner's own.
 
-    It takes in what `own` does (`ring.uniform`). Both kinds come in turns, so that parts of a sample are as mixed as the
-    whole; of n steps the dataset has floor(n share). All are `Stored`: of the learner's own the next action is the
+    It takes in what `own` does (`ring.uniform`). Both kinds come in turns, so that parts of a sample are as mixed as
+    the whole; of n steps the dataset has floor(n share). All are `Stored`: of the learner's own the next action is the
     step's and the return is not known, -inf. Equal arguments give the same functions.
 
     Raises ValueError for a memory that is no dataset, one of its own that takes nothing in, and a share outside (0, 1).
@@ -286,7 +286,7 @@ def mixed(memory: Replay, own: Replay, share: float = 0.5) -> Replay:
         of_dataset = np.diff(upto) > 0
         number = np.where(of_dataset, upto[:-1], upto[-1] + np.arange(n) - upto[:-1])
         old, new = memory.sample(stored_key, (), int(upto[-1])), own.sample(own_key, state, n - int(upto[-1]))
-        new = Stored(*new, new.action, jnp.full_like(new.reward, -jnp.inf))
+        new = Stored(**new._asdict(), next_action=new.action, to_go=jnp.full_like(new.reward, -jnp.inf))
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y.astype(x.dtype)])[number], old, new)
 
     return Replay(own.init, own.add, sample)

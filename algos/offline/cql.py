@@ -47,7 +47,7 @@ class Config:
     buffer_size: int = 100_000  # transitions kept, without a dataset
     num_actions: int = 10  # of each kind, for the penalty
     calibrated: bool = False  # Cal-QL; of its own episodes returns are not known, and there it is CQL
-    num_critics: int = 2
+    num_critics: int = 2  # of which the target takes the smallest value; WSRL has 10
     hidden: tuple[int, ...] = (256, 256)  # widths of actor and critics
     activation: str = "relu"
     layer_norm: bool = False  # in the critics

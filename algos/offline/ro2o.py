@@ -78,9 +78,9 @@ class Hyper:
     smooth_actor: jax.Array = 1.0  # and of the actor's
     ood: jax.Array = 0.1  # weight of the values of the actor's actions around the data
     uncertainty: jax.Array = 1.0  # standard deviations that those are lowered by
-    smooth_q_eps: jax.Array = 0.01  # half the side of the box around a state, in the observation's units
-    smooth_actor_eps: jax.Array = 0.01
-    ood_eps: jax.Array = 0.01
+    smooth_q_eps: jax.Array = 0.01  # half a side of the box around a state, for the critics, in the observation's units
+    smooth_actor_eps: jax.Array = 0.01  # for the actor
+    ood_eps: jax.Array = 0.01  # for values of the actor's actions
     learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
     replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
     max_grad_norm: jax.Array = 1e6  # of each network

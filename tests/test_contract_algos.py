@@ -309,6 +309,10 @@ SETUPS = {
         policy_noise=0.05,
     ),
     "iql": off_policy_setup(tau=0.05, expectile=0.9, beta=10.0),
+    "famo2o": off_policy_setup(tau=0.05, expectile=0.9, beta_min=8.0, beta_max=12.0),
+    "ro2o": off_policy_setup(
+        dict(num_critics=2, num_samples=2), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4, ood=0.0, smooth_actor=0.0
+    ),
     "awac": off_policy_setup(tau=0.05, temperature=0.1),
     "edac": off_policy_setup(dict(num_critics=2, diverse=False), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4),
     "cql": off_policy_setup(dict(num_actions=2), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4, min_q_weight=0.0),

@@ -46,7 +46,8 @@ class Config:
     batch_size: int = 256
     buffer_size: int = 100_000  # transitions kept, without a dataset
     num_actions: int = 10  # of each kind, for the penalty
-    calibrated: bool = False  # Cal-QL; without a dataset returns are not known, and it is CQL
+    calibrated: bool = False  # Cal-QL; of its own episodes returns are not known, and there it is CQL
+    num_critics: int = 2  # of which the target takes the smallest value; WSRL has 10
     hidden: tuple[int, ...] = (256, 256)  # widths of actor and critics
     activation: str = "relu"
     layer_norm: bool = False  # in the critics
@@ -57,6 +58,8 @@ class Config:
         off_policy.check_config(self)
         if self.num_actions < 1:
             raise ValueError(f"num_actions={self.num_actions}: it must be at least 1.")
+        if self.num_critics < 1:
+            raise ValueError(f"num_critics={self.num_critics}: it must be at least 1.")
 
 
 @pytree
@@ -109,6 +112,10 @@ class _CQL(TanhPolicies, ActorCritic):
     name: ClassVar = "cql"
     hyper_class: ClassVar = Hyper
     order: ClassVar = ("critic", "actor", "log_alpha")
+
+    @property
+    def num_critics(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.config.num_critics
 
     def initial(self, name: str, key: Array, item: Any, hyper: Hyper) -> Any:
         return jnp.log(hyper.alpha) if name == "log_alpha" else super().initial(name, key, item, hyper)
@@ -177,7 +184,7 @@ def make(
         memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.
-        critic: a flax module from a whole observation and an action to values (...); there will be two of them.
+        critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 

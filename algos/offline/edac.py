@@ -11,7 +11,12 @@ and, so that few critics do, their gradients in the data's action are kept from 
     diversity / (N - 1) mean_B sum_{k != l} <e_k, e_l>,   e_k = grad_a Q_k(s, a) / |grad_a Q_k(s, a)|
 
 The published settings: N = 10 and diversity 1 on most of MuJoCo's tasks (50 and 1 on Hopper); SAC-N takes 10 to 500
-critics. The temperature follows the target entropy -A. Deviations from the authors' code: actions are in units of the
+critics. The temperature follows the target entropy -A.
+
+Online, SAC-N with LayerNorm, many gradient steps a step and targets of the smaller of two critics drawn anew each time
+(`num_target_critics`, REDQ's) is RLPD's learner, with a dataset as half of its memory (`datasets.mixed`; Ball et al.
+2023, "Efficient online reinforcement learning with offline data"), and that of WSRL, which goes on from trained weights
+(`going_on`). Deviations from the authors' code: actions are in units of the
 box; orthogonal initialisation with a small last layer of the actor.
 """
 
@@ -47,6 +52,9 @@ class Config:
     buffer_size: int = 100_000  # transitions kept, without a dataset
     num_critics: int = 10  # N
     diverse: bool = True  # False: SAC-N, without the gradients in the actions
+    num_target_critics: int | None = None  # drawn for each target, whose smallest value it takes; None: all N
+    mean_actor: bool = False  # the actor follows the critics' mean, as RLPD's does, not their smallest value
+    soft_targets: bool = True  # with the entropy of the next action; False as in WSRL
     hidden: tuple[int, ...] = (256, 256, 256)  # widths of actor and critics
     activation: str = "relu"
     layer_norm: bool = False  # in the critics
@@ -57,6 +65,10 @@ class Config:
         off_policy.check_config(self)
         if self.num_critics < 2:
             raise ValueError(f"num_critics={self.num_critics}: it must be at least 2.")
+        if self.num_target_critics is not None and not 1 <= self.num_target_critics <= self.num_critics:
+            raise ValueError(
+                f"num_target_critics={self.num_target_critics}: it must be 1 to num_critics={self.num_critics}."
+            )
 
 
 @pytree
@@ -126,9 +138,14 @@ class _EDAC(TanhPolicies, ActorCritic):
     def critic_loss(
         self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
+        key, drawn_key = jax.random.split(key)
         action, log_prob = self.distribution(weights["actor"], batch.next_obs).sample_and_log_prob(key)
-        next_q = self.act_values(target_weights["critic"], batch.next_obs, action)
-        alpha = jnp.exp(weights["log_alpha"])
+        judges = target_weights["critic"]
+        if self.config.num_target_critics is not None:
+            drawn = jax.random.permutation(drawn_key, self.num_critics)[: self.config.num_target_critics]
+            judges = jax.tree.map(lambda x: x[drawn], judges)
+        next_q = self.act_values(judges, batch.next_obs, action)
+        alpha = jnp.exp(weights["log_alpha"]) if self.config.soft_targets else 0.0
         target = td_target(batch.reward, batch.terminated, next_q, log_prob, alpha, hyper.gamma)
         q = self.act_values(own, batch.obs, batch.action)
         loss, report = critic_loss(q, target), {"q_value": jnp.mean(q), "q_deviation": jnp.mean(jnp.std(q, 0))}
@@ -144,7 +161,8 @@ class _EDAC(TanhPolicies, ActorCritic):
         self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
     ) -> tuple[Array, dict[str, Array]]:
         action, log_prob = self.distribution(own, batch.obs).sample_and_log_prob(key)
-        q = jnp.min(self.act_values(weights["critic"], batch.obs, action), 0)
+        q = self.act_values(weights["critic"], batch.obs, action)
+        q = jnp.mean(q, 0) if self.config.mean_actor else jnp.min(q, 0)
         loss = jnp.mean(jnp.exp(weights["log_alpha"]) * log_prob - q)
         return loss, {"entropy": -jnp.mean(log_prob)}
 

@@ -145,7 +145,7 @@ class ActorCritic:
 
     # ---- what losses are written with
 
-    def act_values(self, weights: Any, obs: Any, action: Array) -> Float[Array, "K B"]:
+    def act_values(self, weights: Any, obs: Any, action: Array) -> Float[Array, "K *B"]:
         return critics(self.network("critic"), weights, obs, action)[0]
 
     def values(self, weights: Any, obs: Any) -> Float[Array, " B"]:

@@ -18,6 +18,7 @@ each of its steps is as likely as the others. With `weights` all 1 that is unifo
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -262,3 +263,30 @@ def stored(
         return take(items, rows(key, n))
 
     return Replay(init, None, sample)
+
+
+@functools.cache
+def mixed(memory: Replay, own: Replay, share: float = 0.5) -> Replay:
+    """A memory of which `share` of each batch are a dataset's steps (`stored`) and the others the learner's own.
+
+    It takes in what `own` does (`ring.uniform`). Both kinds come in turns, so that parts of a sample are as mixed as
+    the whole; of n steps the dataset has floor(n share). All are `Stored`: of the learner's own the next action is the
+    step's and the return is not known, -inf. Equal arguments give the same functions.
+
+    Raises ValueError for a memory that is no dataset, one of its own that takes nothing in, and a share outside (0, 1).
+    """
+    if memory.add is not None or own.add is None:
+        raise ValueError("mixed: the first memory must be a dataset's, which takes nothing in, and the second not.")
+    if not 0 < share < 1:
+        raise ValueError(f"share={share}: it must be between 0 and 1.")
+
+    def sample(key: Key[Array, ""], state: Any, n: int) -> Stored:
+        stored_key, own_key = jax.random.split(key)
+        upto = np.floor(np.arange(n + 1) * share + 1e-9).astype(np.int32)  # how many of the dataset before each
+        of_dataset = np.diff(upto) > 0
+        number = np.where(of_dataset, upto[:-1], upto[-1] + np.arange(n) - upto[:-1])
+        old, new = memory.sample(stored_key, (), int(upto[-1])), own.sample(own_key, state, n - int(upto[-1]))
+        new = Stored(**new._asdict(), next_action=new.action, to_go=jnp.full_like(new.reward, -jnp.inf))
+        return jax.tree.map(lambda x, y: jnp.concatenate([x, y.astype(x.dtype)])[number], old, new)
+
+    return Replay(own.init, own.add, sample)

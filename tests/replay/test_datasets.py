@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 import jaxrl
 from jaxrl.replay import datasets
 from jaxrl.replay.datasets import Dataset, Episodes
+from jaxrl.replay.off_policy import Transition
+from jaxrl.replay.ring import uniform
 from jaxrl.rollout import Steps
 from jaxrl.spaces import Box, Discrete
 
@@ -160,3 +162,30 @@ def test_what_is_drawn_belongs_together():
     np.testing.assert_array_equal(batch.next_obs[:, 0], row + 1)
     np.testing.assert_allclose(batch.next_action[:, 0], np.array([1, 1, 3, 4, 4])[row] / 20, rtol=1e-6)
     np.testing.assert_allclose(batch.to_go, np.array([2, 2, 3 + 2 + 1.25, 6.5, 5])[row])
+
+
+def test_a_mixed_memory_draws_from_both():
+    """In turns, whatever the share; the learner's own steps have no return."""
+    dataset = made(4, 4)
+    memory = datasets.mixed(datasets.stored(dataset, BOX), uniform(8), 0.25)
+    new = Transition(jnp.full((3, 1), -1.0), jnp.zeros((3, 1)), jnp.ones(3), jnp.zeros(3, bool), jnp.full((3, 1), -2.0))
+    state = memory.add(memory.init(jax.tree.map(lambda x: x[0], new)), new)
+    batch = memory.sample(KEY, state, 10)
+    own = np.asarray(batch.obs[:, 0]) < 0
+    np.testing.assert_array_equal(own, [1, 1, 1, 0, 1, 1, 1, 0, 1, 1])
+    np.testing.assert_array_equal(np.isinf(batch.to_go), own)
+    np.testing.assert_array_equal(batch.next_obs[own], np.full((8, 1), -2.0))
+    np.testing.assert_allclose(batch.next_obs[~own], batch.obs[~own] + 1)
+    np.testing.assert_array_equal(batch.next_action[own], np.zeros((8, 1)))
+    assert not (np.asarray(memory.sample(KEY, state, 3).obs) >= 0).any(), "floor(3 / 4) of the dataset"
+
+
+def test_a_mixed_memory_needs_a_dataset_and_a_ring():
+    memory, own = datasets.stored(made(2), BOX), uniform(8)
+    assert datasets.mixed(memory, own) is datasets.mixed(memory, own)
+    for pair in ((own, own), (memory, memory), (own, memory)):
+        with pytest.raises(ValueError, match="the first memory must be a dataset's"):
+            datasets.mixed(*pair)
+    for share in (0.0, 1.0, float("nan")):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            datasets.mixed(memory, own, share)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algos.offline import awac, bc, cql, edac, iql, rebrac, td3_bc
+from jaxrl.algos.offline import awac, bc, cql, edac, famo2o, iql, rebrac, ro2o, td3_bc
 from jaxrl.replay import datasets
 from jaxrl.replay.datasets import Dataset
 from jaxrl.testing.assertions import assert_no_key_reuse
@@ -28,12 +28,13 @@ def test_targets_by_hand():
     for module in (td3_bc, awac, cql):
         close(module.td_target(REWARD, TERMINATED, NEXT_Q, 0.5), [1.5, 2.0, 2.5])
     close(rebrac.td_target(REWARD, TERMINATED, NEXT_Q, jnp.array([0.2, 0.2, 0.4]), 0.5), [1.4, 2.0, 2.3])
+    close(ro2o.td_target(REWARD, TERMINATED, NEXT_Q, jnp.array([1.0, 1.0, -2.0]), 0.5, 0.5), [1.25, 2.0, 3.0])
     close(edac.td_target(REWARD, TERMINATED, NEXT_Q, jnp.array([1.0, 1.0, -2.0]), 0.5, 0.5), [1.25, 2.0, 3.0])
 
 
 def test_losses_by_hand():
     q, target = jnp.array([[0.0, 1.0], [2.0, 3.0]]), jnp.array([1.0, 1.0])
-    for module in (td3_bc, awac, cql, edac, rebrac, iql):
+    for module in (td3_bc, awac, cql, edac, rebrac, iql, ro2o, famo2o):
         close(module.critic_loss(q, target), 0.5 + 2.5)
     action, wanted = jnp.array([[0.0, 1.0], [0.5, 0.5]]), jnp.zeros((2, 2))
     close(bc.actor_loss(action, wanted), 1.5 / 4)
@@ -65,12 +66,36 @@ def test_cqls_penalty_by_hand():
     close(cql.penalty(q, density, jnp.array([[2.0]]), 1.0), np.log(np.exp(1.0) + np.exp(3.0) / 2) - 2)
 
 
+def test_ro2os_losses_by_hand():
+    """Critics at (K, n, B): what the most different of two displacements does, and what disagreement costs."""
+    q, near = jnp.array([[1.0], [2.0]]), jnp.array([[[2.0], [0.0]], [[2.0], [0.0]]])
+    close(ro2o.smoothness(near, q), max(0.8 / 2, (0.2 + 0.8) / 2))  # tau 0.2 below, 0.8 above
+    deviation = np.sqrt(2.0)  # of 1 and 3
+    close(ro2o.ood_loss(jnp.array([[[1.0]], [[3.0]]]), 0.5), 0.25 * deviation**2)
+    slope = jax.grad(lambda q: ro2o.ood_loss(q, 0.5))(jnp.array([[[1.0]], [[3.0]]]))
+    close(slope.ravel(), [0.5 * deviation] * 2)  # all of them sink
+    states = ro2o.around(KEY, {"x": jnp.zeros((3, 2)), "n": jnp.ones(3, jnp.int32)}, 5, 0.1)
+    assert states["x"].shape == (5, 3, 2) and states["n"].shape == (5, 3) and np.asarray(states["n"] == 1).all()
+    assert 0.05 < np.abs(states["x"]).max() <= 0.1 and np.unique(states["x"][:, :, 0]).size == 5
+
+
+def test_famo2os_encoding_and_loss_by_hand():
+    close(
+        famo2o.encoded(jnp.array(2.0)),
+        [np.sin(2), np.cos(2), *(f(2 / 1e4 ** (i / 3)) for i in (1, 2) for f in (np.sin, np.cos))],
+    )
+    advantage, log_prob = jnp.array([1.0, -2.0]), jnp.array([-1.0, -3.0])
+    close(famo2o.actor_loss(log_prob, advantage, jnp.array([2.0, 1.0])), (np.exp(2) * 1 + np.exp(-2) * 3) / 2)
+    close(famo2o.value_loss(advantage, 0.7), (0.7 * 1 + 0.3 * 4) / 2)
+
+
 # ---- on a dataset
 
 ENV, PARAMS = ObservationActionReward("box"), ObservationActionReward("box").default_params
 SPACE = ENV.action_space(PARAMS)
 SIZES = dict(num_updates=50, batch_size=64, hidden=(16,))
 MODULES = {"bc": bc, "td3_bc": td3_bc, "rebrac": rebrac, "iql": iql, "awac": awac, "edac": edac, "cql": cql}
+MODULES |= {"ro2o": ro2o, "famo2o": famo2o}
 HYPER = {
     "bc": {},
     # At three times the rate its critics point some states' actions past the data, where nothing corrects them.
@@ -81,7 +106,11 @@ HYPER = {
     "edac": dict(alpha=0.01, alpha_learning_rate=0.0, diversity=0.1, tau=0.05),
     "cql": dict(alpha=0.01, alpha_learning_rate=0.0, min_q_weight=0.1, tau=0.05),
 }
-CONFIG = {"edac": dict(num_critics=3), "cql": dict(num_actions=2)}
+HYPER |= {
+    "ro2o": dict(alpha=0.01, alpha_learning_rate=0.0, ood=1.0, tau=0.05),
+    "famo2o": dict(expectile=0.8, beta_min=8.0, beta_max=12.0, tau=0.05),
+}
+CONFIG = {"edac": dict(num_critics=3), "cql": dict(num_actions=2), "ro2o": dict(num_critics=3, num_samples=2)}
 
 
 def one_step_data(n=2000):
@@ -170,3 +199,22 @@ def test_goes_on_in_the_environment(memory):
     after, metrics = jax.jit(lambda s: jax.lax.scan(lambda s, _: online.update(s), s, length=20))(begun)
     assert int(after.replay.size) == 80 and np.nanmax(metrics["gradient_steps"]) == 2
     assert not np.allclose(after.weights["value"]["params"]["MLP_0"]["Dense_0"]["kernel"], 0)
+
+
+@pytest.mark.slow
+def test_famo2o_chooses_the_best_balance(memory):
+    """Members of the family differ, more weight of the advantage acts nearer to the best action, and the balance model
+    comes to prefer it. Online the actor learns at its balance."""
+    module = famo2o
+    algo = module.make(ENV, module.Config(**SIZES), memory)
+    hyper = module.Hyper(
+        learning_rate=1e-2, expectile=0.8, beta_min=0.0, beta_max=10.0, tau=0.05, alpha=1e-3, alpha_learning_rate=0.0
+    )
+    state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 3000, hyper, PARAMS))(KEY)
+    learner, obs = algo.init.__self__, jnp.asarray(one_step_data(64).obs)
+    means = [learner.distribution(state.weights["actor"], obs, jnp.full(64, beta)).mean.mean() for beta in (0.0, 10.0)]
+    assert means[0] < -0.1 < 0.1 < means[1], means
+    assert metrics["beta"][-1] > 8
+    assert np.isfinite(metrics["entropy"]).all()
+    policy = algo.policy(state)
+    assert abs(np.asarray(learner.mode(policy, obs)).mean() - means[1]) < 0.1

@@ -1,0 +1,86 @@
+"""From a dataset into the environment: what was learned goes on, with a memory that may be warmed up first.
+
+    offline = cql.make(env, config, datasets.stored(dataset, env.action_space(params)))
+    trained, _ = jaxrl.train(offline, key, gradient_steps, hyper, params)
+
+    online = cql.make(env, config)  # or of another learner with the same networks, or with datasets.mixed
+    state = going_on.start(online, trained, key, hyper, params, warm_up=5_000)
+    state, metrics = jax.lax.scan(lambda state, _: online.update(state), state, length=20_000)
+
+Zhou et al. (2024), "Efficient online reinforcement learning fine-tuning need not retain offline data" (WSRL): values of
+a dataset are wrong where the policy goes, and the first steps on a memory of its own spoil it, unless the dataset stays
+in the memory, or the frozen policy has first filled it with some thousand steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from jaxrl.algorithm import Algorithm
+
+LEARNT = ("weights", "target_weights", "optimizer")
+
+
+def start(
+    algo: Algorithm,
+    trained: Any,
+    key: Array,
+    hyper: Any = None,
+    env_params: Any = None,
+    warm_up: int = 0,
+    optimizer: bool = True,
+) -> Any:
+    """The first state of `algo`, with what the state `trained` has learned, after `warm_up` environment steps.
+
+    These are of the policy, which does not learn meanwhile; they count as steps. From there on it learns at once:
+    `hyper.learning_starts` is 0. With `optimizer` the optimiser's moments go on, too, else they begin anew.
+
+    Raises ValueError for an algorithm that takes nothing into its memory, one whose networks `trained` does not have or
+    has in other shapes, and a warm-up that is no multiple of `algo.steps_per_update`.
+    """
+    steps = algo.steps_per_update
+    if warm_up < 0 or warm_up % steps:
+        raise ValueError(f"warm_up={warm_up}: it must be a multiple of the {steps} steps of an update of {algo.name}.")
+    state = algo.init(key, hyper, env_params)
+    if not jax.tree.leaves(state.replay):
+        raise ValueError(
+            f"this {algo.name} learns from a dataset and does not act; make it without, or with a mixed one."
+        )
+    parts = LEARNT if optimizer else LEARNT[:2]
+    state = state.replace(**{part: taken(algo, part, state, trained) for part in parts})
+    state = warmed_up(algo, state, warm_up)
+    return state.replace(hyper=state.hyper.replace(learning_starts=jnp.zeros_like(state.hyper.learning_starts)))
+
+
+def taken(algo: Algorithm, part: str, state: Any, trained: Any) -> Any:
+    """This part of `trained`, of the networks that `state` has. Raises ValueError where they differ."""
+    own, given = getattr(state, part), getattr(trained, part)
+    lacking = sorted(set(own) - set(given))
+    if lacking:
+        raise ValueError(f"{algo.name} needs {part} of {', '.join(lacking)}; trained were {', '.join(sorted(given))}.")
+    for name in own:
+        trees = given[name], own[name]
+        old, new = ([jnp.shape(x) for x in jax.tree.leaves(tree)] for tree in trees)
+        if old != new or jax.tree.structure(trees[0]) != jax.tree.structure(trees[1]):
+            raise ValueError(f"{part} of {name} were trained with the shapes {old}; those of {algo.name} are {new}.")
+    return {name: given[name] for name in own}
+
+
+def warmed_up(algo: Algorithm, state: Any, num_steps: int) -> Any:
+    """`state` after so many environment steps of its policy, which are remembered and from which nothing is learned."""
+    hyper, never = state.hyper, jnp.iinfo(jnp.int32).max
+
+    def with_starts(state, value):
+        at = jnp.asarray(value).astype(hyper.learning_starts.dtype)
+        return state.replace(hyper=hyper.replace(learning_starts=at))
+
+    def update(state, _):
+        state, rollout = algo.collect(with_starts(state, 0))  # by the policy, not at random
+        return algo.learn(with_starts(state, never), rollout)[0], None
+
+    state = jax.lax.scan(update, with_starts(state, never), length=num_steps // algo.steps_per_update)[0]
+    return state.replace(hyper=hyper)

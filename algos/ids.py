@@ -21,6 +21,7 @@ ALGORITHMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "epsilon_greedy": ("bandits.epsilon_greedy", ()),
     "evolution": ("evolution", ("Discrete", "MultiDiscrete", "Box")),
     "exp3": ("bandits.exp3", ()),
+    "fb": ("offline.fb", ("Discrete",)),
     "gorp": ("tabular.gorp", ()),
     "iql": ("offline.iql", ("Box",)),
     "iqn": ("iqn", ("Discrete",)),

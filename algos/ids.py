@@ -22,6 +22,7 @@ ALGORITHMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "evolution": ("evolution", ("Discrete", "MultiDiscrete", "Box")),
     "exp3": ("bandits.exp3", ()),
     "famo2o": ("offline.famo2o", ("Box",)),
+    "fb": ("offline.fb", ("Discrete",)),
     "gorp": ("tabular.gorp", ()),
     "iql": ("offline.iql", ("Box",)),
     "iqn": ("iqn", ("Discrete",)),

@@ -316,6 +316,12 @@ SETUPS = {
     "awac": off_policy_setup(tau=0.05, temperature=0.1),
     "edac": off_policy_setup(dict(num_critics=2, diverse=False), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4),
     "cql": off_policy_setup(dict(num_actions=2), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4, min_q_weight=0.0),
+    "fb": off_policy_setup(dict(size=8, num_labelled=64))._replace(
+        hyper=dict(learning_starts=64, learning_rate=1e-3),
+        value=lambda *_: None,
+        probes=lambda probe: False,  # its values are of a reward that it infers
+        task=ObservationActionReward("discrete"),
+    ),
     "apg": Setup(
         dict(num_envs=16, num_steps=8, num_epochs=4, num_minibatches=2, hidden=(16,)),
         # Annealed: at a constant rate the critic's last value of random ends is 0.2 off, from one update to the next.

@@ -261,7 +261,7 @@ class ActorCritic:
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
         return ()
 
-    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+    def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         obs = visible(obs)
         action = self.mode(policy, obs) if greedy else self.explore(policy, key, obs)
         return environment_action(self.action_space, action), carry

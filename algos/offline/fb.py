@@ -1,0 +1,312 @@
+"""Forward-backward representations (FB): from data without a task to a policy for each reward, and conservative ones.
+
+Touati and Ollivier (2021), "Learning one representation to optimize all rewards"; Touati, Rapin and Ollivier (2023),
+"Does zero-shot reinforcement learning exist?". Two embeddings factor the successor measure of a family of policies,
+
+    F(s, a, z) . B(s') rho(s') = sum_t gamma^t Pr(s_{t+1} = s' | s, a, pi_z),    pi_z(s) = argmax_a F(s, a, z) . z
+
+rho being the data's next states. Q(s, a) of pi_z for a reward r of the next state is then F(s, a, z) . E_rho[B r], and
+z = E_rho[B(s') r(s')] (`task_vector`) makes pi_z greedy to its own values: no learning for a new reward. Losses of a
+batch, m_ij = F(s_i, a_i, z_i) . B(s'_j) (`measure_loss`, `orthonormality`):
+
+    mean_{i != j} (m_ij - gamma m'_ij)^2 / 2 - mean_i m_ii
+    orthonormality (mean_{i != j} (B_i . B_j)^2 - 2 mean_i |B_i|^2)
+
+where m' is the target networks' at s'_i and the greedy action there, the least of `num_forward` Fs. Half of the z are
+normal ones, half B of the batch's states, all of length sqrt(size).
+
+Jeen, Bewley and Cullen (2024), "Zero-shot reinforcement learning from low quality data": on little or narrow data F is
+too high for actions that the data lacks. `conservative="value"` (VC-FB) adds conservative_weight times the mean of
+logsumexp_a' F(s, a', z) . z - F(s, a, z) . z, a being the data's action; `"measure"` (MC-FB) the same of F . B(s'_j).
+
+Which task is deployed: that of the memory's own rewards, z of `num_labelled` of its steps. The same state is deployed
+for other rewards by the learner of a dataset that has them (`dataset.replace(reward=...)`), or with another `task` in
+the policy.
+
+Deviations from the papers' code: discrete actions alone, with an exact argmax and an exact logsumexp in place of an
+actor and sampled actions; one network of observation and z, not two whose features are joined, and z at length 1 in it;
+one learning rate; the weight of the penalty is constant, not a Lagrange multiplier; orthogonal initialisation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Integer, Key
+
+from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.environment import Environment, pytree, split_observation, visible
+from jaxrl.nn.distributions import Categorical, mask_logits
+from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.optim import OptimizerLike, optimizer_of
+from jaxrl.replay import off_policy
+from jaxrl.replay.actor_critic import ActorCritic, State
+from jaxrl.replay.off_policy import Batch, critics, init_critics
+from jaxrl.replay.ring import Replay, uniform
+from jaxrl.spaces import Discrete, Space
+from jaxrl.vectorize import VectorEnv
+
+PENALTIES = ("none", "value", "measure")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 1  # environments stepped together, where it acts
+    num_steps: int = 1  # steps of each between updates, where it acts
+    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
+    batch_size: int = 256
+    buffer_size: int = 100_000  # transitions kept, without a dataset
+    size: int = 50  # numbers of F, B and z
+    num_forward: int = 2  # Fs, of which the target is the least
+    conservative: str = "none"  # "value": VC-FB, "measure": MC-FB
+    num_labelled: int = 10_000  # steps that tell the task which is deployed
+    hidden: tuple[int, ...] = (256, 256)  # widths of F and B
+    activation: str = "relu"
+    layer_norm: bool = False  # in F and B
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
+
+    def __post_init__(self) -> None:
+        off_policy.check_config(self)
+        for name in ("size", "num_forward", "num_labelled"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        if self.batch_size < 2:
+            raise ValueError(
+                f"batch_size={self.batch_size}: fb compares pairs of transitions, so it must be at least 2."
+            )
+        if self.conservative not in PENALTIES:
+            raise ValueError(
+                f"conservative={self.conservative!r}: it must be one of {', '.join(map(repr, PENALTIES))}."
+            )
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    learning_rate: jax.Array = 1e-4  # of F and B
+    gamma: jax.Array = 0.98  # discount
+    tau: jax.Array = 0.01  # how far target networks move to the others, each gradient step
+    orthonormality: jax.Array = 1.0  # weight of B's
+    conservative_weight: jax.Array = 1.0  # of the penalty, where Config.conservative has one
+    goal_share: jax.Array = 0.5  # of the z that are B of a state
+    epsilon: jax.Array = 0.1  # share of random actions where it acts and is not greedy
+    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
+    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
+    max_grad_norm: jax.Array = 1e6  # of F and B together
+
+
+class Policy(NamedTuple):
+    """What is deployed; `task` says for which reward."""
+
+    weights: Any  # of the Fs
+    task: Float[Array, " d"]  # z
+    epsilon: Array
+
+
+class Forward(nn.Module):
+    """The default F: of an observation and z (..., d) for each action, (..., A, d)."""
+
+    observation_space: Space
+    num_actions: int
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(self, obs: Any, z: Float[Array, "... d"]) -> Float[Array, "... A d"]:
+        x = jnp.concatenate([encode(self.observation_space, obs), z / jnp.sqrt(z.shape[-1])], -1)
+        x = MLP(self.hidden, self.num_actions * z.shape[-1], self.activation, layer_norm=self.layer_norm)(x)
+        return x.reshape(*x.shape[:-1], self.num_actions, z.shape[-1])
+
+
+class Backward(nn.Module):
+    """The default B: of an observation, (..., d) of length sqrt(d)."""
+
+    observation_space: Space
+    size: int
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(self, obs: Any) -> Float[Array, "... d"]:
+        x = encode(self.observation_space, obs)
+        return on_sphere(MLP(self.hidden, self.size, self.activation, layer_norm=self.layer_norm)(x))
+
+
+def on_sphere(x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    """The same directions at length sqrt(d); zero has none and stays."""
+    return x * jnp.sqrt(x.shape[-1]) * jax.lax.rsqrt(jnp.maximum(jnp.sum(x**2, -1, keepdims=True), 1e-12))
+
+
+def task_vector(backward: Float[Array, "n d"], reward: Float[Array, " n"]) -> Float[Array, " d"]:
+    """z of a reward of states that are drawn as the data's next ones: the mean of B r, at length sqrt(d)."""
+    return on_sphere(jnp.mean(backward * reward[:, None], 0))
+
+
+def measures(forward: Float[Array, "... B d"], backward: Float[Array, "N d"]) -> Float[Array, "... B N"]:
+    """F_i . B_j: densities of the successor measure with regard to the data's next states."""
+    return jnp.einsum("...id,jd->...ij", forward, backward)
+
+
+def measure_loss(measure: Float[Array, "K B B"], target: Float[Array, "B B"]) -> Float[Array, ""]:
+    """sum_k mean_{i != j} (m_k[i, j] - target[i, j])^2 / 2 - mean_i m_k[i, i], `target` being discounted."""
+    n = len(target)
+    other = 1 - jnp.eye(n, dtype=target.dtype)
+    errors = jnp.sum(other * (measure - target) ** 2, (1, 2)) / (n * (n - 1))
+    return jnp.sum(errors / 2 - jnp.mean(jnp.diagonal(measure, axis1=1, axis2=2), -1))
+
+
+def orthonormality(backward: Float[Array, "B d"]) -> Float[Array, ""]:
+    """mean_{i != j} (B_i . B_j)^2 - 2 mean_i |B_i|^2, which is |E[B B^T] - 1|^2 without a constant."""
+    n, products = len(backward), backward @ backward.T
+    own = jnp.diagonal(products)
+    return (jnp.sum(products**2) - jnp.sum(own**2)) / (n * (n - 1)) - 2 * jnp.mean(own)
+
+
+def penalty(tried: Float[Array, "K B A *j"], of_data: Float[Array, "K B *j"]) -> Float[Array, ""]:
+    """sum_k mean logsumexp_a tried[k, :, a] - of_data[k] (Jeen et al. 2024, equations 7 and 8)."""
+    return jnp.sum(jnp.mean((jax.nn.logsumexp(tried, 2) - of_data).reshape(len(tried), -1), -1))
+
+
+def draw_tasks(key: Key[Array, ""], backward: Float[Array, "B d"], goal_share: Array | float) -> Float[Array, "B d"]:
+    """A z for each row: B of some row's state, with probability `goal_share`, or uniform on the sphere.
+
+    As in the papers' code goals are the batch's own states, so that in it a goal is 1/B too frequent.
+    """
+    order_key, normal_key, share_key = jax.random.split(key, 3)
+    goals = backward[jax.random.permutation(order_key, len(backward))]
+    normal = jax.random.normal(normal_key, backward.shape, backward.dtype)
+    chosen = jax.random.uniform(share_key, (len(backward), 1)) < goal_share
+    return on_sphere(jnp.where(chosen, goals, normal))
+
+
+def of_action(x: Float[Array, "K B A d"], action: Integer[Array, " B"]) -> Float[Array, "K B d"]:
+    return jnp.take_along_axis(x, action[None, :, None, None], 2)[:, :, 0]
+
+
+@dataclasses.dataclass(frozen=True)
+class _FB(ActorCritic):
+    """The loss; what else the Algorithm's functions do is `ActorCritic`'s."""
+
+    name: ClassVar = "fb"
+    hyper_class: ClassVar = Hyper
+    order: ClassVar = ("representation",)  # F and B, which one loss trains
+    tracked: ClassVar = ("representation",)
+
+    def initial(self, name: str, key: Array, item: Any, hyper: Hyper) -> Any:
+        forward_key, backward_key = jax.random.split(key)
+        obs, z = visible(item.obs), jnp.zeros(self.config.size)
+        forward = init_critics(self.network("forward"), forward_key, self.config.num_forward, obs, z)
+        return {"forward": forward, "backward": self.network("backward").init(backward_key, obs)}
+
+    def forward(self, weights: Any, obs: Any, z: Float[Array, "... d"]) -> Float[Array, "K ... A d"]:
+        return critics(self.network("forward"), weights, visible(obs), z)[0]
+
+    def backward(self, weights: Any, obs: Any) -> Float[Array, "... d"]:
+        found: Any = self.network("backward").apply(weights, visible(obs))
+        return found
+
+    def q_values(self, forward: Float[Array, "K ... A d"], obs: Any, z: Float[Array, "... d"]) -> Float[Array, "... A"]:
+        """The least F . z; actions that the observation forbids are far below."""
+        q = jnp.min(jnp.einsum("...ad,...d->...a", forward, z), 0)
+        allowed = self.allowed(obs)
+        return q if allowed is None else mask_logits(q, allowed)
+
+    def allowed(self, obs: Any) -> Bool[Array, "... A"] | None:
+        return split_observation(obs, self.observation_space)[2]
+
+    def representation_loss(
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
+    ) -> tuple[Array, dict[str, Array]]:
+        target = target_weights["representation"]
+        backward = self.backward(own["backward"], batch.next_obs)
+        z = draw_tasks(key, jax.lax.stop_gradient(backward), hyper.goal_share)
+
+        ahead = self.forward(target["forward"], batch.next_obs, z)
+        ahead = of_action(ahead, jnp.argmax(self.q_values(ahead, batch.next_obs, z), -1))
+        ahead = jnp.min(measures(ahead, self.backward(target["backward"], batch.next_obs)), 0)
+        ahead = hyper.gamma * jnp.where(batch.terminated[:, None], 0, ahead)
+
+        forward = self.forward(own["forward"], batch.obs, z)
+        of_data = of_action(forward, batch.action)
+        measure = measures(of_data, backward)
+        error, apart = measure_loss(measure, ahead), orthonormality(backward)
+        report = {"measure_loss": error, "orthonormality": apart, "q_value": jnp.mean(of_data * z) * z.shape[-1]}
+        loss = error + hyper.orthonormality * apart
+        if self.config.conservative != "none":
+            if self.config.conservative == "value":
+                low = penalty(jnp.einsum("kiad,id->kia", forward, z), jnp.einsum("kid,id->ki", of_data, z))
+            else:
+                low = penalty(measures(forward, backward), measure)
+            loss, report = loss + hyper.conservative_weight * low, report | {"penalty": low}
+        return loss, report
+
+    # ---- what is deployed
+
+    def policy(self, state: State) -> Policy:
+        weights = state.weights["representation"]
+        seen = self.replay.sample(jax.random.key(0), state.replay, self.config.num_labelled)
+        task = task_vector(self.backward(weights["backward"], seen.next_obs), seen.reward)
+        return Policy(weights["forward"], task, state.hyper.epsilon)
+
+    def values_of(self, policy: Policy, obs: Any) -> Float[Array, "... A"]:
+        batch_shape = encode(self.observation_space, obs).shape[:-1]
+        z = jnp.broadcast_to(policy.task, (*batch_shape, self.config.size))
+        return self.q_values(self.forward(policy.weights, obs, z), obs, z)
+
+    def mode(self, policy: Policy, obs: Any) -> Array:
+        return jnp.argmax(self.values_of(policy, obs), -1)
+
+    def explore(self, policy: Policy, key: Array, obs: Any) -> Array:
+        random_key, share_key = jax.random.split(key)
+        q, allowed = self.values_of(policy, obs), self.allowed(obs)
+        even = jnp.zeros_like(q) if allowed is None else mask_logits(jnp.zeros_like(q), allowed)
+        at_random = jax.random.uniform(share_key, q.shape[:-1]) < policy.epsilon
+        return jnp.where(at_random, Categorical(even).sample(random_key), jnp.argmax(q, -1))
+
+
+@shared
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    memory: Replay | None = None,
+    forward: nn.Module | None = None,
+    backward: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
+    """FB for `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        forward: a flax module from an observation without its privileged part and z (..., d) to F of every action,
+            (..., A, d); there will be `config.num_forward` of them.
+        backward: a flax module from such an observation to B (..., d).
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
+
+    Raises ValueError for an action space that is not Discrete, several agents, or networks whose outputs do not fit.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    obs_space, space = spaces_of("fb", venv, Discrete)
+    sizes = config.hidden, config.activation, config.layer_norm
+    networks = (
+        ("forward", forward or Forward(obs_space, space.n, *sizes)),
+        ("backward", backward or Backward(obs_space, config.size, *sizes)),
+    )
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    return _FB(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
+
+
+if __name__ == "__main__":
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

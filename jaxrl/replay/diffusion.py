@@ -10,8 +10,9 @@ whether it does. Each number is standardised. The model is that of Karras, Aitta
 is trained on data with normal noise of deviation sigma, log-normally distributed, and samples follow the probability
 flow from pure noise down to none by Heun's second-order steps, before each of which a little noise is added (churn).
 
-Deviations from the authors' code: theirs does not standardise whether the task ended; a network of 128 units and 3 residual blocks by default, theirs has 1,024 and 6; the
-average of the weights forgets its beginning sooner, as (1 + t) / (10 + t), so that short trainings can use it.
+Deviations from the authors' code: whether the task ended is standardised, too; the network has 128 units and 3 residual
+blocks by default, theirs 1,024 or 2,048 and 6; the average of the weights forgets its beginning sooner, as
+(1 + t) / (10 + t), so that short trainings can use it.
 """
 
 from __future__ import annotations

@@ -46,12 +46,15 @@ class Params(point_mass.Params):
 
 @dataclasses.dataclass(frozen=True)
 class OneGoal(point_mass.PointMass):
-    """PointMass-v0 whose goal is a parameter."""
+    """PointMass-v0 whose goal is a parameter, of which the observation has only the quadrant: the name of the task."""
 
     Params = Params
 
     def initial(self, key, params):
         return super().initial(key, params).replace(goal_x=params.goal[0], goal_y=params.goal[1])
+
+    def observe(self, key, state, params):
+        return jnp.stack([state.x, state.y, state.x_dot, state.y_dot, *jnp.sign(jnp.asarray(params.goal))])
 
 
 ENV = OneGoal()
@@ -76,7 +79,7 @@ def dataset(key, goal):
 
     def act(key, env_state, obs, env_params, carry):
         which, *uniform = jnp.split(jax.random.uniform(key, (EPISODES, 3)), (1, 2), -1)
-        controlled = jnp.clip(4 * obs[:, 4:] - 2.5 * obs[:, 2:4], -1, 1)
+        controlled = jnp.clip(4 * (goal - obs[:, :2]) - 2.5 * obs[:, 2:4], -1, 1)
         return jnp.where(which < share, 2 * jnp.concatenate(uniform, -1) - 1, controlled), carry
 
     d = recorded(ENV, params_of(goal), Actor(act), key, EPISODES, LENGTH)
@@ -113,8 +116,9 @@ def learnt(key, goal):
         return obs + MODEL.apply(model, jnp.concatenate([obs, action], -1)) / 10, obs
 
     first = data.obs.reshape(EPISODES, LENGTH, -1)[:: EPISODES // STARTS, 0]
-    visited = jax.lax.scan(ahead, first, None, HORIZON)[1].reshape(KEPT, -1) / data.obs.std(0)
-    scaled = data.obs / data.obs.std(0)
+    visited = jax.lax.scan(ahead, first, None, HORIZON)[1].reshape(KEPT, -1)[:, :4]
+    deviation = data.obs[:, :4].std(0)  # of position and velocity; the rest is the task's name
+    visited, scaled = visited / deviation, data.obs[:, :4] / deviation
     distance = (scaled**2).sum(-1) - 2 * visited @ scaled.T  # squared, less what does not depend on the row
     order = jax.random.permutation(random_key, len(scaled))
     kept = jnp.stack([order[:KEPT], jnp.argsort(-data.reward)[:KEPT], jnp.argmin(distance, -1)])

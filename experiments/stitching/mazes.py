@@ -19,7 +19,7 @@ from jaxrl.environment import Environment, Transition, pytree
 from jaxrl.replay.datasets import Dataset, Episodes
 from jaxrl.spaces import Box, Dict, Discrete
 
-ROOM = 3  # cells along a side of a room
+ROOM = 5  # cells along a side of a room
 SIDE = 2 * ROOM + 1
 MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 MIDDLE = ROOM // 2

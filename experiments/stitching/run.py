@@ -109,7 +109,8 @@ def main() -> None:
     for learner in [args.only] if args.only else LEARNERS:
         run = f"{args.maze}/{learner}"
         row = results["runs"][run] = measure(run, args.seeds)
-        cells = [f"{iqm(row[k]):.2f} | {'%.2f to %.2f' % bootstrap_interval(row[k])}" for k in ("held_out", "seen")]
+        low_high = [(iqm(row[k]), *bootstrap_interval(row[k])) for k in ("held_out", "seen")]
+        cells = [f"{middle:.2f} | {low:.2f} to {high:.2f}" for middle, low, high in low_high]
         print("| " + " | ".join([*run.split("/"), *cells, str(row["seconds"])]) + " |", flush=True)
         if not args.only:
             (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")

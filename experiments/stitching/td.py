@@ -1,4 +1,4 @@
-"""Goal-conditioned Q-learning on a dataset, to compare with: double DQN, which needs no penalty where all is covered."""
+"""Goal-conditioned double DQN on a dataset, to compare with; it needs no penalty where all actions were tried."""
 
 from __future__ import annotations
 

@@ -150,8 +150,8 @@ def _towards(goal: tuple[int, int], region: set[tuple[int, int]]) -> dict[tuple[
 def record(point: bool, episodes: int, noise: float = 0.1, seed: int = 0) -> tuple[Dataset, np.ndarray]:
     """`(dataset, places before and after each step (2, n, 2))`: trajectories of the four policies in turn.
 
-    Each ends at its goal. A random move, with probability `noise`, that would leave the region is not made. The point goes for the middle of
-    the next cell, with noise on its actions.
+    Each ends at its goal. A random move, with probability `noise`, that would leave the region is not made. The point
+    goes for the middle of the next cell, with noise on its actions.
     """
     rng, maze, found = np.random.default_rng(seed), Maze(point=point), []
     for episode in range(episodes):

@@ -26,17 +26,15 @@ from jaxrl.replay.datasets import Hindsight, stored, windows
 
 HERE = Path(__file__).parent
 EPISODES, RECORDED, CLUSTERS, GAMMA, CONTEXT = 200, 2000, 40, 0.95, 5
-STEPS = {"rvs": 4000, "dt": 2000, "td": 4000}
-LEARNERS = ["chance/-", *(f"{a}/{g}" for a in ("rvs", "dt") for g in ("plain", "cells", "k-means")), "td/random goals"]
+STEPS = {"rvs": 4000, "dt": 2000, "td": 4000}  # of gradients
+LEARNERS = ["chance/-", *(f"{a}/{g}" for a in ("rvs", "dt") for g in ("plain", "cells", "k-means")), "td/-"]
 
 
 def clusters_of(goals: str, places: np.ndarray) -> np.ndarray | None:
-    """Of the places after each step; of random goals all are one, so that any of the dataset's is a goal."""
-    after = places[1]
-    one = np.zeros(len(after), np.int32)
-    return {"plain": None, "cells": mazes.cells_of(after), "random goals": one}.get(
-        goals, mazes.k_means(after, CLUSTERS)
-    )
+    """Of the places after each step; None: no augmentation."""
+    if goals == "k-means":
+        return mazes.k_means(places[1], CLUSTERS)
+    return mazes.cells_of(places[1]) if goals == "cells" else None
 
 
 def measure(run: str, seeds: int) -> dict:
@@ -69,12 +67,13 @@ def measure(run: str, seeds: int) -> dict:
         algo = decision_transformer.make(env, decision_transformer.Config(**sizes), memory)
         hyper = decision_transformer.Hyper(learning_rate=1e-3)
     elif env.point:
-        memory = stored(dataset, space, None, GAMMA, hindsight)
+        # TD learning needs goals that it cannot reach, too: any of the dataset's.
+        anywhere = hindsight._replace(clusters=np.zeros(dataset.size, np.int32))
+        memory = stored(dataset, space, None, GAMMA, anywhere)
         algo = iql.make(env, iql.Config(num_updates=100, batch_size=128, hidden=(64, 64)), memory)
         hyper = iql.Hyper(learning_rate=1e-3, gamma=GAMMA, tau=0.01, expectile=0.9, beta=10.0)
     else:
-        memory = stored(dataset, space, None, GAMMA, hindsight)
-        algo, hyper = rvs.make(env, rvs_config), None
+        algo, hyper, by_table = rvs.make(env, rvs_config), None, td.greedy(dataset)
 
     def train_and_try(key):
         train_key, eval_key = jax.random.split(key)
@@ -82,8 +81,8 @@ def measure(run: str, seeds: int) -> dict:
             random = algo._replace(act=lambda policy, key, obs, carry, greedy: (draw(key, len(obs["obs"])), carry))
             return success(random, None, eval_key)
         if hyper is None:
-            act = td.greedy(env, memory, (64, 64), train_key, STEPS["td"])
-            return success(algo._replace(act=lambda policy, key, obs, carry, greedy: (act(obs), carry)), None, eval_key)
+            table = algo._replace(act=lambda policy, key, obs, carry, greedy: (by_table(obs), carry))
+            return success(table, None, eval_key)
         state, _ = jaxrl.train(algo, train_key, STEPS[name], hyper)
         return success(algo, algo.policy(state), eval_key)
 
@@ -101,22 +100,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--maze", choices=("grid", "point"), default="grid")
-    parser.add_argument("--only", help="one of the rows, as rvs/cells, printed and not written")
+    parser.add_argument("--only", help="one row, as rvs/cells, measured again")
     args = parser.parse_args()
+    out = HERE / ("results.json" if args.maze == "grid" else f"results_{args.maze}.json")
     where = environment_of_run()
     results = {"where": {k: where[k] for k in ("started", "device", "processors", "versions")}, "runs": {}}
-    print("| maze | learner | goals | held-out pairs, IQM | 95 % | seen pairs, IQM | 95 % | s |\n" + "|---" * 8 + "|")
+    if args.only:
+        results = json.loads(out.read_text())
+    print("| learner | goals | held-out pairs, IQM | 95 % | seen pairs, IQM | 95 % | s |\n" + "|---" * 7 + "|")
     for learner in [args.only] if args.only else LEARNERS:
-        run = f"{args.maze}/{learner}"
-        row = results["runs"][run] = measure(run, args.seeds)
+        row = results["runs"][learner] = measure(f"{args.maze}/{learner}", args.seeds)
+        out.write_text(json.dumps(results, indent=1) + "\n")
         low_high = [(iqm(row[k]), *bootstrap_interval(row[k])) for k in ("held_out", "seen")]
         cells = [f"{middle:.2f} | {low:.2f} to {high:.2f}" for middle, low, high in low_high]
-        print("| " + " | ".join([*run.split("/"), *cells, str(row["seconds"])]) + " |", flush=True)
-        if not args.only:
-            (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    if not args.only:
-        scores = {f"{run}, {k}": row[k] for run, row in results["runs"].items() for k in ("held_out", "seen")}
-        bars({k.replace("_", " "): v for k, v in scores.items()}, HERE / "results.png", "share of goals reached")
+        print("| " + " | ".join([*learner.split("/"), *cells, str(row["seconds"])]) + " |", flush=True)
+    scores = {f"{name}, {k}": row[k] for name, row in results["runs"].items() for k in ("held_out", "seen")}
+    scores = {name.replace("_", " ").replace("/-", "").replace("/", " "): x for name, x in scores.items()}
+    bars(scores, out.with_suffix(".png"), "share of goals reached")
 
 
 if __name__ == "__main__":

@@ -1,48 +1,31 @@
-"""Goal-conditioned double DQN on a dataset, to compare with; it needs no penalty where all actions were tried."""
+"""Temporal-difference learning of every goal on a table: what stitching by dynamic programming makes of the dataset."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
+import numpy as np
 
-from jaxrl.environment import Environment
-from jaxrl.nn.optim import optimizer_of, polyak
-from jaxrl.replay.off_policy import Critic
-from jaxrl.replay.ring import Replay
+from jaxrl.replay.datasets import Dataset
 
-GAMMA, TAU, RATE = 0.95, 0.01, 1e-3
+GAMMA, SWEEPS = 0.95, 100
 
 
-def greedy(env: Environment, memory: Replay, hidden: tuple[int, ...], key: jax.Array, steps: int) -> Any:
-    """`act(obs) -> action` (B,) after so many gradient steps on (Q(s, a) - r - gamma (1 - terminated) Q'(s', argmax_a
-    Q(s', a)))^2."""
-    params: Any = env.default_params
-    actions: Any = env.action_space(params)
-    critic = Critic(env.observation_space(params), hidden, "relu", num_actions=actions.n)
-    init_key, key = jax.random.split(key)
-    obs = env.reset(init_key, params)[0]
-    flat, unravel = ravel_pytree(critic.init(init_key, obs))
-    optimizer = optimizer_of("adam")
+def greedy(dataset: Dataset) -> Callable[[Any], jax.Array]:
+    """`act(obs) -> action` of Q(s, a, g) = 1 if s' = g else gamma max_a' Q(s', a', g), the maximum over what was done.
 
-    def step(carry, key):
-        flat, target, state = carry
-        batch = memory.sample(key, (), 128)
-
-        def loss(weights):
-            q: Any = critic.apply(weights, batch.obs)
-            best = jnp.argmax(critic.apply(weights, batch.next_obs), -1)
-            after: Any = critic.apply(unravel(target), batch.next_obs)
-            value = jnp.take_along_axis(after, best[:, None], -1)[:, 0]
-            y = jax.lax.stop_gradient(batch.reward + GAMMA * jnp.where(batch.terminated, 0, value))
-            own = jnp.take_along_axis(q, batch.action[:, None], -1)[:, 0]
-            return jnp.mean((own - y) ** 2)
-
-        flat, state, _ = optimizer.descend(flat, state, jax.grad(loss)(unravel(flat)), RATE)
-        return (flat, polyak(target, flat, TAU), state), None
-
-    start = flat, flat, optimizer.init(unravel(flat), RATE)
-    (flat, _, _), _ = jax.lax.scan(step, start, jax.random.split(key, steps))
-    return lambda obs: jnp.argmax(critic.apply(unravel(flat), obs), -1)
+    Deterministic tasks with one-hot cells; what the data never did is worth -1, whatever the goal.
+    """
+    cells, actions = dataset.obs["obs"].shape[1], int(dataset.action.max()) + 1
+    after = np.full((cells, actions), -1)
+    after[dataset.obs["obs"].argmax(-1), dataset.action] = dataset.next_obs["obs"].argmax(-1)
+    done = after >= 0
+    q = np.where(done, 0.0, -1.0)[..., None].repeat(cells, -1)
+    for _ in range(SWEEPS):
+        value = np.maximum(q.max(1), 0)  # (cells, goals)
+        q = np.where(done[..., None], np.where(after[..., None] == np.arange(cells), 1, GAMMA * value[after]), -1)
+    table = jnp.asarray(q)
+    return lambda obs: jnp.argmax(table[jnp.argmax(obs["obs"], -1), :, jnp.argmax(obs["goal"], -1)], -1)

@@ -54,7 +54,7 @@ class Config:
     batch_size: int = 64
     width: int = 128  # of a token
     layers: int = 3  # attention and perceptron each, the latter four times as wide
-    heads: int = 1
+    heads: int = 1  # of the attention
     optimizer: str = "adamw"  # a name of optim.OPTIMIZERS
     adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
@@ -109,7 +109,8 @@ class Transformer(nn.Module):
         visible = sees(valid, 3)
         for _ in range(self.layers):
             block = Block(self.width, 4 * self.width, self.heads, True, False)
-            x = block.mix(x, *block.split(x), visible)
+            query, key, value = block.split(x)
+            x = block.mix(x, query, key, value, visible)
         x = nn.LayerNorm()(x)[..., 1::3, :]
         outputs = self.action_space.n if discrete else self.action_space.shape[0]
         x = Dense(outputs, kernel_init=nn.initializers.variance_scaling(1e-4, "fan_in", "truncated_normal"))(x)

@@ -25,6 +25,7 @@ from jaxrl import (
 )
 from jaxrl.algorithm import restarted, starting_values
 from jaxrl.algos.meta import disco
+from jaxrl.replay import datasets
 from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.testing.algorithms import check_algorithm
@@ -372,7 +373,22 @@ class Case(NamedTuple):
 SHORT = {"max_steps": 4}
 DISCO_RULE = {name: np.full(shape, 0.1, np.float32) for name, shape in disco.shapes(disco.RuleConfig(6, 6, 4)).items()}
 ARMS = {"arms": 2}
+
+
+def noise(length: int) -> Any:
+    """A dataset for CartPole: windows of random numbers, for learners that cannot do without one."""
+    rng, last = np.random.default_rng(0), np.arange(32) % 8 == 7
+    obs = rng.normal(size=(32, 4)).astype(np.float32)
+    data = datasets.Dataset(obs, rng.integers(0, 2, 32), np.ones(32, np.float32), last & False, last, obs)
+    return datasets.windows(data, Discrete(2), length)
+
+
+STORED = dict(num_envs=2, num_updates=2, batch_size=4, max_steps=8)
 CONTRACT = {
+    "decision_transformer": Case(
+        "CartPole-v1", {}, 3, dict(STORED, context=3, width=8, layers=1, heads=2), make=dict(memory=noise(3))
+    ),
+    "rvs": Case("CartPole-v1", {}, 3, dict(STORED, hidden=(8,)), make=dict(memory=noise(1))),
     "dpt": Case(
         "BernoulliBandit-v0",
         ARMS,

@@ -166,7 +166,8 @@ class ActorCritic:
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
         hyper, env_params = starting_values(self.hyper_class, self.venv, hyper, env_params)
-        off_policy.check_ratio(hyper, self.config)
+        if self.replay.add is not None:
+            off_policy.check_ratio(hyper, self.config)
         key, reset_key, *keys = jax.random.split(key, 2 + len(self.order))
         obs, env_state = self.venv.reset(reset_key, env_params)
         item = off_policy.example(obs, self.action_space)
@@ -274,9 +275,9 @@ class ActorCritic:
             (self.config.num_envs, *self.action_space.shape),
             (self.num_critics, self.config.num_envs),
         )
-        steps = self.config.num_envs * self.config.num_steps
-        offline = self.replay.add is None
-        return algorithm_of(self.name, self, self.hyper_class, self.config.num_updates if offline else steps)
+        config = self.config
+        steps = config.num_updates if self.replay.add is None else config.num_envs * config.num_steps
+        return algorithm_of(self.name, self, self.hyper_class, steps)
 
     def outputs(self, key: Array) -> tuple[Any, Any]:
         """Actions and values at the first observations: what `algorithm` checks the shapes of."""

@@ -19,7 +19,8 @@ each of its steps is as likely as the others. With `weights` all 1 that is unifo
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -210,29 +211,79 @@ def to_unit(space: Space, action: Array) -> Array:
     return jnp.where(bounded, jnp.clip(unit, -1, 1), unit).astype(action.dtype)
 
 
-def stored(
-    dataset: Dataset, space: Space, weights: Float[np.ndarray, " E"] | None = None, gamma: float = 0.99
-) -> Replay:
-    """A memory that holds the dataset's transitions and takes in nothing.
+def _equal(achieved: Array, goal: Array) -> Bool[Array, " n"]:
+    return jnp.all((achieved == goal).reshape(len(goal), -1), -1)
 
-    `sample(key, (), n)` draws `Stored` steps with replacement: an episode by its weight times its length, then one of
-    its steps. Raises ValueError for weights that are not one positive or zero number an episode.
+
+class Hindsight(NamedTuple):
+    """Goals that were reached later in the same episode, in the place of those that it was recorded for.
+
+    The goal of step t is what the state after step t + k achieved, k from 0 to the end of the episode: alike for each
+    (gamma = 1), or with probabilities proportional to gamma^k. With `clusters` of the states after each step, a `share`
+    of goals goes on along another episode: one of the dataset's states in the cluster of that first goal, and the goal
+    is what it or a later one of its own episode achieved (temporal data augmentation, Ghugare et al. 2024, "Closing the
+    gap between TD learning and supervised learning"). If all are one cluster, such goals are any of the dataset's.
     """
-    size, action = dataset.size, to_unit(space, jnp.asarray(dataset.action))
-    after = np.where(np.asarray(dataset.last) | (np.arange(size) == size - 1), 0, 1) + np.arange(size)
-    items = Stored(
-        jax.tree.map(jnp.asarray, dataset.obs),
-        action,
-        jnp.asarray(dataset.reward),
-        jnp.asarray(dataset.terminated),
-        jax.tree.map(jnp.asarray, dataset.next_obs),
-        action[after],
-        jnp.asarray(returns_to_go(dataset, gamma), jnp.result_type(float)),
-    )
+
+    achieved: Callable[[Any], Array]  # observations (n, ...) -> what each achieves, as their entry "goal"
+    gamma: float = 1.0
+    clusters: np.ndarray | None = None  # (n,) integers from 0
+    share: float = 0.5
+    reached: Callable[[Array, Array], Array] = _equal  # (achieved, goal) -> (n,) bool, for what learns from rewards
+
+
+def _goals(dataset: Dataset, hindsight: Hindsight) -> Callable[[Key[Array, ""], Int[Array, " n"]], Array]:
+    """Goals of a dataset's rows."""
+    if not (isinstance(dataset.obs, dict) and "goal" in dataset.obs):
+        raise ValueError("hindsight: the dataset's observations have no entry 'goal' for it to be in.")
+    if not (0 < hindsight.gamma <= 1 and 0 <= hindsight.share <= 1):
+        raise ValueError(
+            f"hindsight: gamma={hindsight.gamma} must be above 0, share={hindsight.share} at least 0, and neither "
+            "above 1."
+        )
+    gamma, achieved = hindsight.gamma, jnp.asarray(hindsight.achieved(dataset.next_obs))
+    like = np.shape(dataset.obs["goal"])
+    if achieved.shape != like:
+        raise ValueError(f"hindsight: what is achieved has shape {achieved.shape}, the goals have {like}.")
+    episodes = Episodes(dataset)
+    end = jnp.asarray((episodes.first + episodes.length - 1)[episodes.of_step()])
+
+    def later(u: Float[Array, " n"], rows: Int[Array, " n"]) -> Int[Array, " n"]:
+        left = end[rows] - rows
+        k = u * (left + 1) if gamma == 1 else jnp.log1p(-u * (1 - gamma ** (left + 1.0))) / np.log(gamma)
+        return rows + jnp.clip(k.astype(jnp.int32), 0, left)
+
+    if hindsight.clusters is None:
+        return lambda key, rows: achieved[later(jax.random.uniform(key, rows.shape), rows)]
+    clusters = np.asarray(hindsight.clusters)
+    if clusters.shape != (dataset.size,) or not np.issubdtype(clusters.dtype, np.integer) or clusters.min() < 0:
+        raise ValueError(
+            f"hindsight: clusters are {clusters.dtype}{clusters.shape}; they must be an integer from 0 for each of "
+            f"{dataset.size} steps."
+        )
+    count = np.bincount(clusters)
+    members = jnp.asarray(np.argsort(clusters, kind="stable"))
+    first, count, clusters = (jnp.asarray(x) for x in (np.cumsum(count) - count, count, clusters))
+
+    def goals(key: Key[Array, ""], rows: Int[Array, " n"]) -> Array:
+        u = jax.random.uniform(key, (4, *rows.shape))
+        near = later(u[0], rows)
+        cluster = clusters[near]
+        n = count[cluster]
+        other = members[first[cluster] + jnp.minimum((u[1] * n).astype(jnp.int32), n - 1)]
+        return achieved[jnp.where(u[2] < hindsight.share, later(u[3], other), near)]
+
+    return goals
+
+
+def _rows(
+    dataset: Dataset, weights: Float[np.ndarray, " E"] | None
+) -> Callable[[Key[Array, ""], int], Int[Array, " n"]]:
+    """Draws rows: an episode by its weight times its length, then one of its steps."""
     if weights is None:
 
         def rows(key: Key[Array, ""], n: int) -> Int[Array, " n"]:
-            return jax.random.randint(key, (n,), 0, size)
+            return jax.random.randint(key, (n,), 0, dataset.size)
     else:
         episodes = Episodes(dataset)
         weights = np.asarray(weights, np.float64)
@@ -256,11 +307,104 @@ def stored(
             step = jax.random.uniform(step_key, (n,)) * length[episode]
             return first[episode] + jnp.minimum(step.astype(jnp.int32), length[episode] - 1)
 
+    return rows
+
+
+def stored(
+    dataset: Dataset,
+    space: Space,
+    weights: Float[np.ndarray, " E"] | None = None,
+    gamma: float = 0.99,
+    hindsight: Hindsight | None = None,
+) -> Replay:
+    """A memory that holds the dataset's transitions and takes in nothing.
+
+    `sample(key, (), n)` draws `Stored` steps with replacement: an episode by its weight times its length, then one of
+    its steps. With `hindsight` their observations have its goals, reaching which is worth 1 and ends the task; what
+    that makes of `to_go` is not known, and it is NaN.
+
+    Raises ValueError for weights that are not one positive or zero number an episode, or goals that do not fit.
+    """
+    size, action = dataset.size, to_unit(space, jnp.asarray(dataset.action))
+    after = np.where(np.asarray(dataset.last) | (np.arange(size) == size - 1), 0, 1) + np.arange(size)
+    items = Stored(
+        jax.tree.map(jnp.asarray, dataset.obs),
+        action,
+        jnp.asarray(dataset.reward),
+        jnp.asarray(dataset.terminated),
+        jax.tree.map(jnp.asarray, dataset.next_obs),
+        action[after],
+        jnp.asarray(returns_to_go(dataset, gamma), jnp.result_type(float)),
+    )
+    rows = _rows(dataset, weights)
+    goals = None if hindsight is None else _goals(dataset, hindsight)
+
     def init(item: Any = None) -> tuple:
         return ()
 
     def sample(key: Key[Array, ""], state: Any, n: int) -> Stored:
-        return take(items, rows(key, n))
+        if hindsight is None or goals is None:
+            return take(items, rows(key, n))
+        row_key, goal_key = jax.random.split(key)
+        chosen = rows(row_key, n)
+        goal, batch = goals(goal_key, chosen), take(items, chosen)
+        reached = hindsight.reached(hindsight.achieved(batch.next_obs), goal)
+        return batch._replace(
+            obs={**batch.obs, "goal": goal},
+            reward=reached.astype(batch.reward.dtype),
+            terminated=reached,
+            next_obs={**batch.next_obs, "goal": goal},
+            to_go=jnp.full_like(batch.to_go, jnp.nan),
+        )
+
+    return Replay(init, None, sample)
+
+
+class Windows(NamedTuple):
+    """Steps in a row of one episode, the last of which was drawn; leaves (B, length, ...)."""
+
+    obs: Any
+    action: Array  # in units of the box; discrete ones as they are
+    to_go: Array  # rewards from here to the end of the episode, not discounted
+    time: Array  # int32, steps since the episode began
+    valid: Array  # bool; False: there is no such step, and its place, before the first, is filled by that one
+
+
+def windows(
+    dataset: Dataset,
+    space: Space,
+    length: int,
+    weights: Float[np.ndarray, " E"] | None = None,
+    hindsight: Hindsight | None = None,
+) -> Replay:
+    """`stored`, of which `sample(key, (), n)` draws `Windows`: a step as there, and the `length - 1` before it.
+
+    With `hindsight` all steps of a window have the goal of its last one. Raises ValueError as `stored` does, and for a
+    length below 1.
+    """
+    if length < 1:
+        raise ValueError(f"windows: length={length}; it must be at least 1.")
+    rows = _rows(dataset, weights)
+    goals = None if hindsight is None else _goals(dataset, hindsight)
+    episodes = Episodes(dataset)
+    first = jnp.asarray(episodes.first[episodes.of_step()])
+    obs, action = jax.tree.map(jnp.asarray, dataset.obs), to_unit(space, jnp.asarray(dataset.action))
+    to_go = jnp.asarray(returns_to_go(dataset), jnp.result_type(float))
+
+    def init(item: Any = None) -> tuple:
+        return ()
+
+    def sample(key: Key[Array, ""], state: Any, n: int) -> Windows:
+        row_key, goal_key = jax.random.split(key)
+        drawn = rows(row_key, n)
+        row = drawn[:, None] + jnp.arange(1 - length, 1)
+        begin = first[drawn][:, None]
+        valid, row = row >= begin, jnp.maximum(row, begin)
+        seen, done, left = take((obs, action, to_go), row)
+        if goals is not None:
+            goal = goals(goal_key, drawn)[:, None]
+            seen = {**seen, "goal": jnp.broadcast_to(goal, (n, length, *goal.shape[2:]))}
+        return Windows(seen, done, left, row - begin, valid)
 
     return Replay(init, None, sample)
 

@@ -80,10 +80,11 @@ def _check_types(algo: Algorithm, state: Any, key: Array) -> None:
     assert_stock_keys(state, key, "state")
     collected, rollout = jax.eval_shape(algo.collect, state)
     assert_same_type(state, collected, "state before and after collect")
-    ends = jax.eval_shape(lambda rollout: getattr(rollout, "ends", None), rollout)  # it may compute
-    assert isinstance(ends, Ends), f"the rollout has no 'ends', which say where episodes ended: {type(rollout)}"
-    shapes = {x.shape for x in ends}
-    assert len(shapes) == 1 and ends.done.dtype == jnp.bool_, f"rollout.ends are {ends}, not three of one shape"
+    if rollout is not None:  # None: it learns from a dataset, and nothing acts
+        ends = jax.eval_shape(lambda rollout: getattr(rollout, "ends", None), rollout)  # it may compute
+        assert isinstance(ends, Ends), f"the rollout has no 'ends', which say where episodes ended: {type(rollout)}"
+        shapes = {x.shape for x in ends}
+        assert len(shapes) == 1 and ends.done.dtype == jnp.bool_, f"rollout.ends are {ends}, not three of one shape"
     new, metrics = jax.eval_shape(algo.update, state)
     assert_same_type(state, new, "state before and after update")
     for name in METRICS:
@@ -109,11 +110,15 @@ def _check_slots(algo: Algorithm, state: Any, key: Array) -> None:
 
 
 def _check_parts(algo: Algorithm, state: Any, init: Callable[[], Any]) -> None:
-    """`collect` counts the steps and leaves the weights alone.
+    """`collect` counts the steps and leaves the weights alone; on a dataset it does nothing.
 
     Mostly the traces prove it: outputs that are inputs handed through. Where they do not, it runs.
     """
     collected = jax.eval_shape(algo.collect, state)
+    if collected[1] is None:
+        assert _hands_through(algo.collect, "step", state), "collect counts steps, but returns no rollout"
+        assert _hands_through(algo.collect, "weights", state), "weights before and after collect"
+        return
     if _hands_through(algo.collect, "weights", state) and _hands_through(algo.learn, "step", *collected):
         return
     start = init()

@@ -14,6 +14,7 @@ from jaxrl.environment import strongly_typed
 from jaxrl.envs.bandits.linear import LinearBandit
 from jaxrl.envs.bandits.stochastic import BernoulliBandit
 from jaxrl.envs.tabular.grids.darkroom import Darkroom
+from jaxrl.nn.attention import attend
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import Masked
@@ -73,10 +74,10 @@ def test_attention_by_hand():
     value = jnp.array([4.0, 8.0])
     q, k, v = (x[:, None, None] for x in (query, key, value))
     visible = jnp.array([[True, False], [True, True]])
-    close(dpt.attend(q, k, v, visible, True)[:, 0, 0], [4, (4 + 3 * 8) / 4])
+    close(attend(q, k, v, visible, True)[:, 0, 0], [4, (4 + 3 * 8) / 4])
     # ReLU: scores 0 and log 3 over 1 and 2 visible tokens; a negative score counts as nothing.
-    close(dpt.attend(q, k, v, visible, False)[:, 0, 0], [0, np.log(3) * 8 / 2])
-    close(dpt.attend(-q, k, v, visible, False), 0)
+    close(attend(q, k, v, visible, False)[:, 0, 0], [0, np.log(3) * 8 / 2])
+    close(attend(-q, k, v, visible, False), 0)
 
 
 @pytest.mark.slow

@@ -1,0 +1,123 @@
+"""Can supervised learners stitch? RvS and decision transformers with and without temporal goal augmentation.
+
+    python experiments/stitching/run.py [--seeds 10] [--maze grid|point] [--only rvs/cells]
+
+Writes results.json and results.png beside this file and prints the table of README.md.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import mazes
+import numpy as np
+import td
+
+import jaxrl
+from jaxrl.algos.offline import decision_transformer, iql, rvs
+from jaxrl.evaluation import evaluate
+from jaxrl.host.plotting import bars
+from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.replay.datasets import Hindsight, stored, windows
+
+HERE = Path(__file__).parent
+EPISODES, RECORDED, CLUSTERS, GAMMA, CONTEXT = 200, 2000, 40, 0.95, 5
+STEPS = {"rvs": 4000, "dt": 2000, "td": 4000}  # of gradients
+LEARNERS = ["chance/-", *(f"{a}/{g}" for a in ("rvs", "dt") for g in ("plain", "cells", "k-means")), "td/-"]
+
+
+def clusters_of(goals: str, places: np.ndarray) -> np.ndarray | None:
+    """Of the places after each step; None: no augmentation."""
+    if goals == "k-means":
+        return mazes.k_means(places[1], CLUSTERS)
+    return mazes.cells_of(places[1]) if goals == "cells" else None
+
+
+def measure(run: str, seeds: int) -> dict:
+    """The success of every seed on held-out and on seen pairs, all seeds in one program."""
+    maze, name, goals = run.split("/")
+    env = mazes.Maze(point=maze == "point")
+    dataset, places = mazes.record(env.point, RECORDED)
+    trajectories = mazes.check(dataset, places)
+    space = env.action_space(env.default_params)
+    cell = 2 / (mazes.SIDE - 1)
+
+    def reached(achieved, goal):
+        return jnp.sum((achieved - goal) ** 2, -1) < ((mazes.RADIUS * cell) ** 2 if env.point else 0.5)
+
+    hindsight = Hindsight(lambda obs: obs["obs"], GAMMA, clusters_of(goals, places), 0.5, reached)
+    tasks = [env.default_params.replace(pairs=jnp.asarray(mazes.pairs(across), jnp.int32)) for across in (True, False)]
+
+    def success(algo, policy, key):
+        """By the most likely action."""
+        found = [evaluate(algo, policy, env, p, key, EPISODES, greedy=True) for p in tasks]
+        return [x.returns.mean() for x in found]
+
+    sizes = dict(outcome="goal", num_updates=100, batch_size=128, max_steps=100)
+    rvs_config = rvs.Config(**sizes, hidden=(64, 64))
+    if name in ("rvs", "chance"):
+        algo, hyper = rvs.make(env, rvs_config, windows(dataset, space, 1, None, hindsight)), rvs.Hyper()
+    elif name == "dt":
+        sizes |= dict(batch_size=32, context=CONTEXT, width=32, layers=2)
+        memory = windows(dataset, space, CONTEXT, None, hindsight)
+        algo = decision_transformer.make(env, decision_transformer.Config(**sizes), memory)
+        hyper = decision_transformer.Hyper(learning_rate=1e-3)
+    elif env.point:
+        # TD learning needs goals that it cannot reach, too: any of the dataset's.
+        anywhere = hindsight._replace(clusters=np.zeros(dataset.size, np.int32))
+        memory = stored(dataset, space, None, GAMMA, anywhere)
+        algo = iql.make(env, iql.Config(num_updates=100, batch_size=128, hidden=(64, 64)), memory)
+        hyper = iql.Hyper(learning_rate=1e-3, gamma=GAMMA, tau=0.01, expectile=0.9, beta=10.0)
+    else:
+        algo, hyper, by_table = rvs.make(env, rvs_config), None, td.greedy(dataset)
+
+    def train_and_try(key):
+        train_key, eval_key = jax.random.split(key)
+        if name == "chance":  # uniform actions
+            random = algo._replace(act=lambda policy, key, obs, carry, greedy: (draw(key, len(obs["obs"])), carry))
+            return success(random, None, eval_key)
+        if hyper is None:
+            table = algo._replace(act=lambda policy, key, obs, carry, greedy: (by_table(obs), carry))
+            return success(table, None, eval_key)
+        state, _ = jaxrl.train(algo, train_key, STEPS[name], hyper)
+        return success(algo, algo.policy(state), eval_key)
+
+    def draw(key, n):
+        return jax.random.uniform(key, (n, 2), minval=-1) if env.point else jax.random.randint(key, (n,), 0, 4)
+
+    keys = jax.random.split(jax.random.key(0), seeds)
+    begin = time.perf_counter()
+    held_out, seen = (np.asarray(x, float).round(4).tolist() for x in jax.jit(jax.vmap(train_and_try))(keys))
+    seconds = round(time.perf_counter() - begin, 1)
+    return dict(held_out=held_out, seen=seen, seconds=seconds, trajectories=trajectories, transitions=dataset.size)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--maze", choices=("grid", "point"), default="grid")
+    parser.add_argument("--only", help="one row, as rvs/cells, measured again")
+    args = parser.parse_args()
+    out = HERE / ("results.json" if args.maze == "grid" else f"results_{args.maze}.json")
+    where = environment_of_run()
+    results = {"where": {k: where[k] for k in ("started", "device", "processors", "versions")}, "runs": {}}
+    if args.only:
+        results = json.loads(out.read_text())
+    print("| learner | goals | held-out pairs, IQM | 95 % | seen pairs, IQM | 95 % | s |\n" + "|---" * 7 + "|")
+    for learner in [args.only] if args.only else LEARNERS:
+        row = results["runs"][learner] = measure(f"{args.maze}/{learner}", args.seeds)
+        out.write_text(json.dumps(results, indent=1) + "\n")
+        low_high = [(iqm(row[k]), *bootstrap_interval(row[k])) for k in ("held_out", "seen")]
+        cells = [f"{middle:.2f} | {low:.2f} to {high:.2f}" for middle, low, high in low_high]
+        print("| " + " | ".join([*learner.split("/"), *cells, str(row["seconds"])]) + " |", flush=True)
+    scores = {f"{name}, {k}": row[k] for name, row in results["runs"].items() for k in ("held_out", "seen")}
+    scores = {name.replace("_", " ").replace("/-", "").replace("/", " "): x for name, x in scores.items()}
+    bars(scores, out.with_suffix(".png"), "share of goals reached")
+
+
+if __name__ == "__main__":
+    main()

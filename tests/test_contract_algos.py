@@ -312,6 +312,17 @@ SETUPS = {
     "awac": off_policy_setup(tau=0.05, temperature=0.1),
     "edac": off_policy_setup(dict(num_critics=2, diverse=False), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4),
     "cql": off_policy_setup(dict(num_actions=2), tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4, min_q_weight=0.0),
+    # Without a dataset these too are soft actor-critic; tests/algos/offline/test_model_based.py has them with a model.
+    **{
+        name: off_policy_setup(
+            dict(num_critics=2, num_rollouts=1, horizon=1, **config),
+            tau=0.05,
+            alpha=1e-3,
+            alpha_learning_rate=1e-4,
+            replay_ratio=float("inf"),
+        )
+        for name, config in {"mopo": {}, "morel": {}, "combo": dict(num_actions=2), "ravl": dict(diverse=False)}.items()
+    },
     "apg": Setup(
         dict(num_envs=16, num_steps=8, num_epochs=4, num_minibatches=2, hidden=(16,)),
         # Annealed: at a constant rate the critic's last value of random ends is 0.2 off, from one update to the next.

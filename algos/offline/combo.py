@@ -8,8 +8,8 @@ model imagines instead, and not for the data. To their squared error on batches 
 
 over `num_actions` actions each that are uniform, the actor's at s and the actor's at s', as in `cql.py`.
 
-Defaults are unifloral's (Jackson et al. 2025) but for the actor's rate and 10 critics. Deviations from the paper: targets are with entropy, as there; rollouts are the policy's only; else as in
-`mopo.py`.
+Defaults are unifloral's (Jackson et al. 2025) but for the actor's rate and 10 critics. Deviations from the paper:
+targets are with entropy, as there; rollouts are the policy's only; else as in `mopo.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Config:
     num_rollouts: int = 50_000  # states of the data that rollouts begin from, each update
     horizon: int = 5  # steps of a rollout
     real_ratio: float = 0.5  # share of a batch that is the data's
-    num_critics: int = 2
+    num_critics: int = 2  # of which the smallest value counts
     num_actions: int = 10  # of each kind, for the penalty
     hidden: tuple[int, ...] = (256, 256, 256)  # widths of actor and critics
     activation: str = "relu"

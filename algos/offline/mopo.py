@@ -48,7 +48,7 @@ class Config:
     num_rollouts: int = 50_000  # states of the data that rollouts begin from, each update
     horizon: int = 5  # steps of a rollout
     real_ratio: float = 0.05  # share of a batch that is the data's
-    num_critics: int = 2
+    num_critics: int = 2  # of which the smallest value counts
     hidden: tuple[int, ...] = (256, 256, 256)  # widths of actor and critics
     activation: str = "relu"
     layer_norm: bool = False  # in the critics

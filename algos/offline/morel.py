@@ -6,8 +6,8 @@ members of an ensemble disagree by more than a threshold, an episode of the mode
     r_halt, terminated   where max_{k, l} |f_k(s, a) - f_l(s, a)| > threshold
 
 f_k being what member k predicts (`dynamics.disagreement`). The threshold is to be a share of the largest disagreement
-on the data (`dynamics.uncertainties`), the reward well below the data's smallest (unifloral: 200 below): both are in the
-task's units, so the defaults suit no task.
+on the data (`dynamics.uncertainties`), the reward well below the data's smallest (unifloral: 200 below): both are in
+the task's units, so the defaults suit no task.
 
 The loop is MOPO's (`mopo.py`, `model_based`) with another penalty, as in unifloral (Jackson et al. 2025), whose
 settings the defaults are: the paper trains a natural policy gradient in the pessimistic MDP with long rollouts, here it
@@ -48,7 +48,7 @@ class Config:
     num_rollouts: int = 50_000  # states of the data that rollouts begin from, each update
     horizon: int = 5  # steps of a rollout
     real_ratio: float = 0.01  # share of a batch that is the data's
-    num_critics: int = 10
+    num_critics: int = 10  # of which the smallest value counts
     hidden: tuple[int, ...] = (256, 256, 256)  # widths of actor and critics
     activation: str = "relu"
     layer_norm: bool = False  # in the critics

@@ -9,7 +9,8 @@ uncertainty hides that, and vanishes with the model's error. RAVL has no such pe
     critics  sum_k mean_B (Q_k(s, a) - r - gamma (1 - terminated) (min_l Q'_l(s', a') - alpha log pi(a' | s')))^2
              + diversity * similarity of the gradients in the action
 
-The published settings: N = 10, diversity 1, k = 5 and 5 % real steps in the authors' example. `experiments/edge_of_reach` has the study with a model without error. Deviations: as in `mopo.py`.
+The published settings: N = 10, diversity 1, k = 5 and 5 % real steps in the authors' example. The study with a model
+without error is in `experiments/edge_of_reach`. Deviations: as in `mopo.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Config:
     num_rollouts: int = 50_000  # states of the data that rollouts begin from, each update
     horizon: int = 5  # steps of a rollout
     real_ratio: float = 0.05  # share of a batch that is the data's
-    num_critics: int = 10
+    num_critics: int = 10  # of which the smallest value counts
     diverse: bool = True  # False: N critics without the gradients in the actions
     hidden: tuple[int, ...] = (256, 256, 256)  # widths of actor and critics
     activation: str = "relu"

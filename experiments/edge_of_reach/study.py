@@ -30,7 +30,7 @@ def pendulum_state(obs):
 
 @functools.cache
 def task(name):
-    """`(env, params, dataset's memory, true model, horizon)`; the data: single steps of random actions, in few states."""
+    """`(env, params, memory, true model, horizon)`; the data are single steps of random actions in few states."""
     rng, n = np.random.default_rng(0), 2000
     if name == "box":
         env = PointInBox()

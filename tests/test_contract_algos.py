@@ -323,6 +323,17 @@ SETUPS = {
         probes=lambda probe: False,  # its values are of a reward that it infers
         task=ObservationActionReward("discrete"),
     ),
+    # Without a dataset these too are soft actor-critic; tests/algos/offline/test_model_based.py has them with a model.
+    **{
+        name: off_policy_setup(
+            dict(num_critics=2, num_rollouts=1, horizon=1, **config),
+            tau=0.05,
+            alpha=1e-3,
+            alpha_learning_rate=1e-4,
+            replay_ratio=float("inf"),
+        )
+        for name, config in {"mopo": {}, "morel": {}, "combo": dict(num_actions=2), "ravl": dict(diverse=False)}.items()
+    },
     "apg": Setup(
         dict(num_envs=16, num_steps=8, num_epochs=4, num_minibatches=2, hidden=(16,)),
         # Annealed: at a constant rate the critic's last value of random ends is 0.2 off, from one update to the next.

@@ -117,7 +117,7 @@ def td_target(
 
 
 def critic_loss(
-    q: Float[Array, "K 2*B"], target: Float[Array, " 2*B"], bound: Float[Array, ""] | float
+    q: Float[Array, "K B"], target: Float[Array, " B"], bound: Float[Array, ""] | float
 ) -> Float[Array, ""]:
     """Of each critic half the mean squared error of the first half, demonstrations, from `bound`, and of all from
     `target`; added up."""

@@ -2,7 +2,7 @@
 
     python experiments/dual_rl/run.py [--seeds 10] [--steps 2000] [--picture]
 
-Writes results.json and results.png beside this file and prints the tables of README.md; `--picture` only the latter two.
+Writes results.json and results.png beside this file and prints the tables of README.md (`--picture`: only these).
 """
 
 import argparse

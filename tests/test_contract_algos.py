@@ -369,7 +369,7 @@ def demonstrated_pendulum() -> Replay:
     obs, true = rng.normal(size=(20, 3)).astype(np.float32), np.ones(20, bool)
     action = rng.uniform(-2, 2, (20, 1)).astype(np.float32)
     dataset = datasets.Dataset(obs, action, np.zeros(20, np.float32), ~true, true, obs)
-    return recoil.demonstrated(datasets.stored(dataset, Box((1,), -2.0, 2.0)), uniform(64))
+    return recoil.demonstrated(datasets.stored(dataset, Box(-2.0, 2.0, (1,))), uniform(64))
 
 
 SHORT = {"max_steps": 4}

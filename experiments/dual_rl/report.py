@@ -24,7 +24,7 @@ def report(results, here):
         print(f"\n| {name} | setting: score | best | diverged | largest value of the possible |\n|---|---|---|---|---|")
         for learner in dict.fromkeys(r["learner"] for r in rows):
             mine = [r for r in rows if r["learner"] == learner]
-            at = [r.get("temperature", r.get("expectile")) for r in mine]
+            at = [r["setting"] for r in mine]
             each = ", ".join(f"{x:g}: {iqm(r['scores']):.0f}" for x, r in zip(at, mine, strict=True))
             best = max(mine, key=lambda r: iqm(r["scores"]))
             runs, bad = sum(len(r["scores"]) for r in mine), sum(r["diverged"] for r in mine)

@@ -1,6 +1,6 @@
 """f-DVL beside IQL and XQL over temperatures, and ReCOIL from one demonstration.
 
-    python experiments/dual_rl/run.py [--seeds 10] [--steps 2000] [--picture]
+    python experiments/dual_rl/run.py [--seeds 10] [--steps 1500] [--picture]
 
 Writes results.json and results.png beside this file and prints the tables of README.md (`--picture`: only these).
 """
@@ -26,15 +26,15 @@ from jaxrl.replay import datasets  # noqa: E402
 
 SIZES = dict(batch_size=64, hidden=(32, 32), num_updates=100)
 RATES = dict(learning_rate=1e-3, tau=0.01)
+TASKS = ("PointMass-v0",)
 NUM_STEPS, SHARE = 20_000, 0.1
-LAMBDAS = (0.3, 0.6, 0.7, 0.8, 0.9, 1.0)
-GUMBEL = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-GRID = {  # learner: module, config, the hyper-parameter and its values, others
-    "f-DVL chi2": (dvl, dict(divergence="chi2"), "temperature", LAMBDAS, {}),
-    "f-DVL total variation": (dvl, dict(divergence="total_variation"), "temperature", LAMBDAS, {}),
-    "XQL": (dvl, dict(divergence="gumbel"), "temperature", GUMBEL, {}),
-    "XQL without clip": (dvl, dict(divergence="gumbel"), "temperature", GUMBEL, dict(max_clip=jnp.inf)),
-    "IQL": (iql, {}, "expectile", (0.5, 0.7, 0.8, 0.9, 0.95, 0.99), {}),
+LAMBDAS = [{"temperature": x} for x in (0.3, 0.6, 0.8, 1.0)]
+GUMBEL = [{"temperature": x, "max_clip": clip} for clip in (7.0, np.inf) for x in (0.03, 0.3, 3.0, 30.0)]
+GRID = {  # learner: module, config, settings
+    "f-DVL chi2": (dvl, dict(divergence="chi2"), LAMBDAS),
+    "f-DVL total variation": (dvl, dict(divergence="total_variation"), LAMBDAS),
+    "XQL": (dvl, dict(divergence="gumbel"), GUMBEL),
+    "IQL": (iql, {}, [{"expectile": x} for x in (0.5, 0.7, 0.9, 0.99)]),
 }
 
 
@@ -53,25 +53,27 @@ def score(returns, on):
     return (100 * (np.asarray(returns) - on.worst) / (on.best - on.worst)).round(2).tolist()
 
 
-def temperatures(on, seeds, steps):
+def temperatures(on, seeds, steps, rows):
     dataset = mixed(on, SHARE, NUM_STEPS)
     data = data_of(on, dataset, np.ones(len(datasets.Episodes(dataset))), NUM_STEPS + 1000)
     possible = float(jnp.abs(data.items.reward).max()) / (1 - 0.99)
-    rows, keys = [], jax.random.split(jax.random.key(1), seeds)
-    for name, (module, config, leaf, values, more) in GRID.items():
+    keys = jax.random.split(jax.random.key(1), seeds)
+    for name, (module, config, settings) in GRID.items():
         algo = module.make(on.env, module.Config(**SIZES, **config), memory)
 
-        def run(value, key, module=module, algo=algo, leaf=leaf, more=more):
-            return trained(algo, on, module.Hyper(**RATES, **more, **{leaf: value}), data, key, steps)
+        def run(setting, key, module=module, algo=algo):
+            return trained(algo, on, module.Hyper(**RATES, **setting), data, key, steps)
 
+        stacked = jax.tree.map(lambda *x: jnp.asarray(x, jnp.float32), *settings)
         grid = jax.vmap(jax.vmap(run, (None, 0)), (0, None))
-        returns, largest, finite = jax.jit(grid)(jnp.asarray(values, jnp.float32), keys)
-        for i, value in enumerate(values):
-            diverged = ~np.asarray(finite[i]) | ~(np.asarray(largest[i]) <= 10 * possible)
-            row = {"learner": name, leaf: value, "scores": score(returns[i], on), "diverged": int(diverged.sum())}
-            rows.append(row | {"largest": [float(f"{x:.4g}") for x in largest[i] / possible]})
-            print(on.env.id, name, value, np.mean(row["scores"]), row["diverged"], max(row["largest"]), flush=True)
-    return rows
+        returns, largest, finite = map(np.asarray, jax.jit(grid)(stacked, keys))
+        for i, setting in enumerate(settings):
+            diverged = ~finite[i] | ~(largest[i] <= 10 * possible)
+            label = name + (", no clip" if setting.get("max_clip") == np.inf else "")
+            row = {"learner": label, "setting": next(iter(setting.values())), "scores": score(returns[i], on)}
+            rows.append(row | {"diverged": int(diverged.sum()), "largest": (largest[i] / possible).round(4).tolist()})
+            print(label, row["setting"], np.mean(row["scores"]), rows[-1]["diverged"], rows[-1]["largest"], flush=True)
+        yield
 
 
 def imitation(on, seeds, steps):
@@ -102,7 +104,7 @@ def imitation(on, seeds, steps):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--picture", action="store_true")
     args = parser.parse_args()
     file = HERE / "results.json"
@@ -110,13 +112,14 @@ def main():
         return report(json.loads(file.read_text()), HERE)
     where = {key: environment_of_run()[key] for key in ("started", "device", "processors", "versions")}
     results = {"where": where, "gradient_steps": args.steps, "temperatures": {}, "imitation": {}, "tasks": {}}
-    for name, grid in (("PointMass-v0", True), ("Pendulum-v1", False)):
+    for name in TASKS:
         on = task(name, int(1.5 * SHARE * NUM_STEPS), NUM_STEPS)
         results["tasks"][name] = {"random": on.worst, "expert": on.best}
         results["imitation"][name] = imitation(on, args.seeds, args.steps)
-        if grid:
-            results["temperatures"][name] = temperatures(on, args.seeds, args.steps)
         file.write_text(json.dumps(results) + "\n")
+        rows = results["temperatures"][name] = []
+        for _ in temperatures(on, args.seeds, args.steps, rows):
+            file.write_text(json.dumps(results) + "\n")
     report(results, HERE)
 
 

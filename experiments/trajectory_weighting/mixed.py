@@ -82,7 +82,7 @@ def data_of(task: Task, dataset: datasets.Dataset, weights: np.ndarray, size: in
     of_step = np.zeros(size)
     of_step[: dataset.size] = weights[episodes.of_step()]
     unit = datasets.to_unit(task.env.action_space(task.params), jnp.asarray(dataset.action))
-    scale = 100 / np.ptp(episodes.total)
+    scale = 100 / (np.ptp(episodes.total) or 1.0)
     items = Transition(dataset.obs, unit, dataset.reward * scale, dataset.terminated, dataset.next_obs)
     rows = np.minimum(np.arange(size), dataset.size - 1)
     items = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[rows]), items)

@@ -25,7 +25,9 @@ from jaxrl import (
 )
 from jaxrl.algorithm import restarted, starting_values
 from jaxrl.algos.meta import disco
+from jaxrl.algos.offline import recoil
 from jaxrl.replay import datasets
+from jaxrl.replay.ring import Replay, uniform
 from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.testing.algorithms import check_algorithm
@@ -334,6 +336,7 @@ SETUPS = {
         )
         for name, config in {"mopo": {}, "morel": {}, "combo": dict(num_actions=2), "ravl": dict(diverse=False)}.items()
     },
+    "dvl": off_policy_setup(dict(divergence="total_variation"), tau=0.05, temperature=0.9, beta=10.0),
     "apg": Setup(
         dict(num_envs=16, num_steps=8, num_epochs=4, num_minibatches=2, hidden=(16,)),
         # Annealed: at a constant rate the critic's last value of random ends is 0.2 off, from one update to the next.
@@ -381,6 +384,15 @@ class Case(NamedTuple):
     learns: bool = True
 
 
+def demonstrated_pendulum() -> Replay:
+    """Demonstrations beside what a learner does itself."""
+    rng = np.random.default_rng(0)
+    obs, true = rng.normal(size=(20, 3)).astype(np.float32), np.ones(20, bool)
+    action = rng.uniform(-2, 2, (20, 1)).astype(np.float32)
+    dataset = datasets.Dataset(obs, action, np.zeros(20, np.float32), ~true, true, obs)
+    return recoil.demonstrated(datasets.stored(dataset, Box(-2.0, 2.0, (1,))), uniform(64))
+
+
 SHORT = {"max_steps": 4}
 DISCO_RULE = {name: np.full(shape, 0.1, np.float32) for name, shape in disco.shapes(disco.RuleConfig(6, 6, 4)).items()}
 ARMS = {"arms": 2}
@@ -425,6 +437,14 @@ CONTRACT = {
     "psrl": Case("Chain-v0", {}, 10, dict(horizon=4), params=SHORT),
     "q_learning": Case("RiverSwim-v0", {}, 12, dict(double=True)),
     "r_max": Case("Chain-v0", {}, 7, hyper=dict(known_count=1.0, max_reward=10.0), params=SHORT),
+    "recoil": Case(
+        "Pendulum-v1",
+        {},
+        6,
+        dict(num_envs=2, num_updates=2, batch_size=8, hidden=(16,)),
+        dict(learning_starts=2, learning_rate=1e-2),
+        make=dict(memory=demonstrated_pendulum()),
+    ),
     "sarsa": Case("Chain-v0", {}, 19),
     "sqirl": Case(
         "Chain-v0", {}, 4, dict(num_envs=4, horizon=4, depth=2, num_gradient_steps=3, hidden=(8,)), params=SHORT

@@ -1,0 +1,213 @@
+"""ReCOIL: imitation from few demonstrations and other data, without rewards and without a discriminator.
+
+Sikchi, Zheng, Zhang and Niekum (2024), "Dual RL: unification and new methods for reinforcement and imitation learning".
+Visitations are matched after both, the learner's and the expert's, are mixed with the other data's, so that these need
+not cover the expert's. Of the dual problem remains a critic that is high on demonstrations and obeys Bellman's equation
+without rewards on the mixture, a value that follows the best of the mixture's actions, as in XQL, and a cloned actor by
+weights of the advantage. With d = min_k Q'_k(s, a) - V(s) and the bound b = cost / (1 - gamma),
+
+    critics  E_expert (Q_k(s, a) - b)^2 / 2 + E_mixture (Q_k(s, a) - y)^2 / 2
+             y = -cost + gamma (V(s') where the task goes on, -b where it ended)
+    value    E_mixture exp(z) - z - 1, z = min(d / temperature, max_clip), over the batch's largest exp(z)
+    actor    -E_mixture min(exp(beta d), 100) log pi(a | s)
+
+So an action is worth the more the sooner it leads to what the expert did. The mixture is half demonstrations and half
+the other memory, which may be a dataset or the learner's own (`demonstrated`).
+
+This is the bounded form of the authors' code (after LS-IQ of Al-Hafez et al. 2023): their paper's has Q's difference
+between expert and other data in place of the first square, and no cost. Read were their critic and the loop around it,
+and the learner of their later project SMORe, which is alike; not ReCOIL's own learner, nor the paper's appendix.
+Deviations from that code: its value and its y are on the other data alone, into which it puts up to 200 more expert
+episodes; actions are in units of the box; orthogonal initialisation with a small last layer of the actor; a constant
+learning rate of the actor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
+from jaxrl.environment import Environment, pytree
+from jaxrl.nn.optim import OptimizerLike, optimizer_of
+from jaxrl.replay.actor_critic import ActorCritic, GaussianActor, GaussianPolicies, Value
+from jaxrl.replay.off_policy import Batch, Critic, Transition
+from jaxrl.replay.ring import Replay
+from jaxrl.spaces import Box
+from jaxrl.vectorize import VectorEnv
+
+LARGEST_WEIGHT = 100.0  # the authors'
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 1  # environments stepped together, where it acts
+    num_steps: int = 1  # steps of each between updates, where it acts
+    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
+    batch_size: int = 256  # of demonstrations, and as many of the other memory
+    hidden: tuple[int, ...] = (256, 256)  # widths of all networks
+    activation: str = "relu"
+    layer_norm: bool = False  # in the critics and the value
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "num_envs", "num_steps", "num_updates", "batch_size")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    learning_rate: jax.Array = 3e-4  # of all networks
+    gamma: jax.Array = 0.99  # discount
+    tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
+    cost: jax.Array = 2.0  # of each step; demonstrations are worth cost / (1 - gamma)
+    temperature: jax.Array = 1.0  # of the value's loss: the lower the nearer to the best action's value
+    beta: jax.Array = 3.0  # inverse temperature of the actor's weights
+    max_clip: jax.Array = 7.0  # the largest exponent in the value's loss; infinite: none
+    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
+    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
+    max_grad_norm: jax.Array = 1e6  # of each network
+
+
+class Pair(NamedTuple):
+    """What a gradient step is taken on."""
+
+    expert: Batch
+    other: Batch
+
+    def mixture(self) -> Transition:
+        """Demonstrations first."""
+        parts = ([getattr(batch, name) for name in Transition._fields] for batch in self)
+        return Transition(*jax.tree.map(lambda *x: jnp.concatenate(x), *parts))
+
+
+def demonstrated(expert: Replay, other: Replay) -> Replay:
+    """A memory that draws as many steps of the one as of the other, as a `Pair`.
+
+    Args:
+        expert: demonstrations, `datasets.stored(dataset, env.action_space(params))`.
+        other: any other data, stored too, and then the learner does not act; or `ring.uniform(capacity)`, which what it
+            does itself goes into.
+    """
+
+    def sample(key: Key[Array, ""], state: Any, n: int) -> Pair:
+        expert_key, other_key = jax.random.split(key)
+        return Pair(expert.sample(expert_key, (), n), other.sample(other_key, state, n))
+
+    return Replay(other.init, other.add, sample)
+
+
+def td_target(
+    terminated: Bool[Array, " B"],
+    next_value: Float[Array, " B"],
+    gamma: Float[Array, ""] | float,
+    cost: Float[Array, ""] | float,
+) -> Float[Array, " B"]:
+    """-cost + gamma V(s'), where the end of the task is worth that cost for ever."""
+    return -cost + gamma * jnp.where(terminated, -cost / (1 - gamma), next_value)
+
+
+def critic_loss(
+    q: Float[Array, "K B"], target: Float[Array, " B"], bound: Float[Array, ""] | float
+) -> Float[Array, ""]:
+    """Of each critic half the mean squared error of the first half, demonstrations, from `bound`, and of all from
+    `target`; added up."""
+    of_expert = q[:, : q.shape[1] // 2]
+    return jnp.sum(jnp.mean((of_expert - bound) ** 2, -1) + jnp.mean((q - target) ** 2, -1)) / 2
+
+
+def value_loss(advantage: Float[Array, " B"], temperature: Any, max_clip: Any = jnp.inf) -> Float[Array, ""]:
+    """mean (exp(z) - z - 1) / exp(m), z = min(d / l, clip); the constant m is the batch's largest z, at least -1."""
+    z = jnp.minimum(advantage / temperature, max_clip)
+    most = jax.lax.stop_gradient(jnp.maximum(jnp.max(z), -1.0))
+    return jnp.mean(jnp.exp(z - most) - (z + 1) * jnp.exp(-most))
+
+
+def actor_loss(
+    log_prob: Float[Array, " B"], advantage: Float[Array, " B"], beta: Float[Array, ""] | float
+) -> Float[Array, ""]:
+    """-mean min(exp(beta d), 100) log pi(a | s)."""
+    weight = jnp.minimum(jnp.exp(beta * advantage), LARGEST_WEIGHT)
+    return -jnp.mean(jax.lax.stop_gradient(weight) * log_prob)
+
+
+@dataclasses.dataclass(frozen=True)
+class _ReCOIL(GaussianPolicies, ActorCritic):
+    """The losses; what else the Algorithm's functions do is `ActorCritic`'s."""
+
+    name: ClassVar = "recoil"
+    hyper_class: ClassVar = Hyper
+    order: ClassVar = ("value", "critic", "actor")
+
+    def advantage(self, value_weights: Any, target_weights: Any, batch: Transition) -> Float[Array, " B"]:
+        q = self.act_values(target_weights["critic"], batch.obs, batch.action)
+        return jnp.min(q, 0) - self.values(value_weights, batch.obs)
+
+    def value_loss(
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Pair, hyper: Hyper
+    ) -> tuple[Array, dict[str, Array]]:
+        advantage = self.advantage(own, target_weights, batch.mixture())
+        return value_loss(advantage, hyper.temperature, hyper.max_clip), {"advantage": jnp.mean(advantage)}
+
+    def critic_loss(
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Pair, hyper: Hyper
+    ) -> tuple[Array, dict[str, Array]]:
+        mixture = batch.mixture()
+        next_value = self.values(weights["value"], mixture.next_obs)
+        target = td_target(mixture.terminated, next_value, hyper.gamma, hyper.cost)
+        q = self.act_values(own, mixture.obs, mixture.action)
+        of_expert, of_other = jnp.split(q, 2, -1)
+        report = {"expert_q_value": jnp.mean(of_expert), "other_q_value": jnp.mean(of_other)}
+        return critic_loss(q, target, hyper.cost / (1 - hyper.gamma)), report
+
+    def actor_loss(
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Pair, hyper: Hyper
+    ) -> tuple[Array, dict[str, Array]]:
+        mixture = batch.mixture()
+        log_prob = self.distribution(own, mixture.obs).log_prob(mixture.action)
+        return actor_loss(log_prob, self.advantage(weights["value"], target_weights, mixture), hyper.beta), {}
+
+
+@shared
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    memory: Replay | None = None,
+    actor: nn.Module | None = None,
+    critic: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
+    """ReCOIL for `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        memory: `demonstrated(expert, other)`; there is no other.
+        actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
+            the box.
+        critic: a flax module from a whole observation and an action to values (...); there will be two of them.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
+
+    Raises ValueError without a memory, for an action space that is not a vector, several agents, or networks whose
+    outputs do not fit.
+    """
+    if memory is None:
+        raise ValueError("recoil has nothing to imitate: its memory is recoil.demonstrated(expert, other).")
+    venv = as_vector_env(env, config.num_envs)
+    obs_space, space = spaces_of("recoil", venv, Box)
+    sizes = config.hidden, config.activation, config.layer_norm
+    networks = (
+        ("value", Value(obs_space, *sizes)),
+        ("critic", critic or Critic(obs_space, *sizes)),
+        ("actor", actor or GaussianActor(obs_space, space, config.hidden, config.activation)),
+    )
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    return _ReCOIL(config, venv, networks, obs_space, space, memory, chosen).algorithm()

@@ -38,7 +38,7 @@ class Dyna(deep_q.Learner):
         )
 
     def batches(self, key, replay, state):
-        """Rollouts of the model from replayed observations by the policy that explores; after an end, from there anew."""
+        """Rollouts of the model from replayed observations by the exploring policy; after an end, from there anew."""
         sample_key, key = jax.random.split(fast_key(key))
         count = self.config.num_updates * self.config.batch_size
         start = self.replay.sample(sample_key, replay, count // self.length).obs[0]

@@ -192,6 +192,11 @@ class _DecisionTransformer(OutcomeConditioned):
         return environment_action(self.action_space, action), Context(seen, done, to_go, carry.time + 1)
 
 
+def window(config: Config) -> int:
+    """Steps of a sample."""
+    return config.context
+
+
 @shared
 def make(
     env: Environment | VectorEnv,

@@ -114,6 +114,11 @@ class _RvS(OutcomeConditioned):
         return environment_action(self.action_space, action), carry
 
 
+def window(config: Config) -> int:
+    """Steps of a sample: of no history."""
+    return 1
+
+
 @shared
 def make(
     env: Environment | VectorEnv,

@@ -59,7 +59,8 @@ def build(recipe: dict[str, Any], trained: bool = False) -> tuple[Any, Any, Any,
             raise ValueError(f"--dataset: {env.id} has several agents; a dataset is of one.")
         gamma = recipe["hyper"].get("gamma", getattr(module.Hyper(), "gamma", 0.99))
         unread = Replay(lambda item: (), None, _gone)
-        memory = {"memory": unread if trained else memory_of(env, params, gamma, **recipe["dataset"])}
+        length = module.window(config) if hasattr(module, "window") else None
+        memory = {"memory": unread if trained else memory_of(env, params, gamma, length, **recipe["dataset"])}
     algo = module.make(_slots(env, config.num_envs) if fold else env, config, **memory)
     if fold and jax.tree.leaves(algo.initial_carry()):
         raise ValueError(f"{env.id} has several agents; {algo.name} remembers, and learns from one agent only.")
@@ -74,8 +75,11 @@ def _gone(*args: Any) -> Any:
     raise AssertionError("a trained algorithm reads no dataset")
 
 
-def memory_of(env: Environment, params: Any, gamma: float, path: str, episodes: str, digest: str) -> Replay:
-    """A dataset as a memory of `make`: see `datasets.stored`. `episodes` is the flag's word.
+def memory_of(
+    env: Environment, params: Any, gamma: float, length: int | None, path: str, episodes: str, digest: str
+) -> Replay:
+    """A dataset as a memory of `make`: `datasets.stored`, or with a length `datasets.windows`. `episodes` is the flag's
+    word.
 
     Raises ValueError for a word of another kind, a file that is not what it was, and one of another environment.
     """
@@ -86,7 +90,10 @@ def memory_of(env: Environment, params: Any, gamma: float, path: str, episodes: 
     if dataset_files.digest(dataset) != digest:
         raise ValueError(f"{path} has changed since the run began: its hash was {digest}.")
     dataset_files.check_fits(dataset, about, env, params)
-    return datasets.stored(dataset, env.action_space(params), weights_of(dataset, episodes), gamma)
+    space, weights = env.action_space(params), weights_of(dataset, episodes)
+    if length is None:
+        return datasets.stored(dataset, space, weights, gamma)
+    return datasets.windows(dataset, space, length, weights)
 
 
 def weights_of(dataset: Any, episodes: str) -> Any:

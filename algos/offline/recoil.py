@@ -201,6 +201,9 @@ def make(
     """
     if memory is None:
         raise ValueError("recoil has nothing to imitate: its memory is recoil.demonstrated(expert, other).")
+    drawn = None if memory.add else jax.eval_shape(lambda key: memory.sample(key, (), 1), jax.random.key(0))
+    if drawn is not None and not isinstance(drawn, Pair):
+        raise ValueError("recoil: a dataset does not say whom to imitate; use recoil.demonstrated(expert, other).")
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("recoil", venv, Box)
     sizes = config.hidden, config.activation, config.layer_norm

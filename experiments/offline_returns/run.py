@@ -118,7 +118,7 @@ def report(results: dict[str, Any]) -> None:
             cells += [f"{tuned[name][n - 1]:.2f}" for n in AFTER]
             print("| " + " | ".join([*cells, *([f"{published[name] / 100:.2f}"] if published else [])]) + " |")
         panels[f"{env_id}, {DATA[env_id].recipe}"] = {n: (np.arange(1, 201), x[None]) for n, x in tuned.items()}
-    curves_by_task(panels, HERE / "results.png", "score of the policy chosen after so many episodes")
+    curves_by_task(panels, HERE / "results.png", "score", "episodes of tuning")
 
 
 def main() -> None:

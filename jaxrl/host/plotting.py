@@ -87,7 +87,10 @@ def bars(
 
 
 def curves_by_task(
-    tasks: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]], out: str | Path, label: str = "return"
+    tasks: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]],
+    out: str | Path,
+    label: str = "return",
+    over: str = "environment steps",
 ) -> Path:
     """A panel a task with a curve an algorithm: `tasks[task][name] = (steps (P,), returns (seeds, P))`.
 
@@ -114,7 +117,7 @@ def curves_by_task(
         axes.legend(frameon=False, fontsize=7)
     for axes in grid.flat[len(tasks) :]:
         axes.axis("off")
-    figure.supxlabel("environment steps")
+    figure.supxlabel(over)
     figure.supylabel(label)
     return _save(figure, out)
 

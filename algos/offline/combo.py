@@ -9,7 +9,8 @@ model imagines instead, and not for the data. To their squared error on batches 
 over `num_actions` actions each that are uniform, the actor's at s and the actor's at s', as in `cql.py`.
 
 Defaults are unifloral's (Jackson et al. 2025) but for the actor's rate and 10 critics. Deviations from the paper:
-targets are with entropy, as there; rollouts are the policy's only; else as in `mopo.py`.
+targets are with entropy, as there; rollouts are the policy's only; the penalty looks at imagined states alone, ten
+actions of each kind, where unifloral's looks at the whole batch, one of each; else as in `mopo.py`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ At the last step of an episode that the clock ended a' is not known; the step's 
 a memory of its own does not know a' at all: where it acts, the critics' penalty is of the same stand-in.
 
 The published settings differ by task in both penalties. Deviations from the authors' code: actions are in units of the
-box; orthogonal initialisation with a small last layer of the actor.
+box; orthogonal initialisation with a small last layer of the actor; of its own steps the next action is not kept, so
+that online the critic's penalty is the distance from the step's own.
 """
 
 from __future__ import annotations

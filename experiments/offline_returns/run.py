@@ -100,7 +100,7 @@ def report(results: dict[str, Any]) -> None:
     for env_id, found in results["data"].items():
         published = DATA[env_id].published
         scores = {name: score(row["returns"], found["reference"]) for name, row in found["learners"].items()}
-        tuned = {name: tuned_online(x.reshape(-1, EPISODES)).mean(0) for name, x in scores.items()}
+        tuned = {name: tuned_online(100 * x.reshape(-1, EPISODES)).mean(0) / 100 for name, x in scores.items()}
         mean, random, best = (found["reference"][x] for x in ("mean", "random", "best"))
         print(f"\n{env_id}, {DATA[env_id].recipe}: {mean:.0f} a mean episode, uniform {random:.0f}, best {best:.0f}\n")
         extra = ["CORL"] if published else []

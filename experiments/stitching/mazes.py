@@ -180,7 +180,7 @@ def record(point: bool, episodes: int, noise: float = 0.1, seed: int = 0) -> tup
     obs, next_obs = ({"goal": goal, "obs": np.asarray(seen(x.astype(np.float32)))} for x in (places, after))
     last = np.append(number[1:] != number[:-1], True)
     action = action.astype(np.float32 if point else np.int32)
-    return Dataset(obs, action, last.astype(np.float32), last, last, next_obs), np.stack([places, after])
+    return Dataset(obs, action, last.astype(np.float32), last & False, last, next_obs), np.stack([places, after])
 
 
 def _free(position: np.ndarray, move: np.ndarray, region: set[tuple[int, int]]) -> np.ndarray:

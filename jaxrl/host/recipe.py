@@ -54,13 +54,18 @@ def build(recipe: dict[str, Any], trained: bool = False) -> tuple[Any, Any, Any,
     if "dataset" in recipe:
         if not _from_data(module):
             able = ", ".join(sorted(n for n in registry.list_algos() if _from_data(registry.get_algo(n))))
-            raise ValueError(f"--dataset: {recipe['algo']} learns by acting alone; {able} learn from one.")
+            raise ValueError(f"--dataset: {recipe['algo']} does not learn from a dataset alone; {able} do.")
         if env.num_agents > 1:
             raise ValueError(f"--dataset: {env.id} has several agents; a dataset is of one.")
         gamma = recipe["hyper"].get("gamma", getattr(module.Hyper(), "gamma", 0.99))
-        unread = Replay(lambda item: (), None, _gone)
+        if getattr(config, "outcome", None) == "goal":
+            raise ValueError(
+                "--config.outcome goal: the goals that hindsight tells a dataset are said in Python alone."
+            )
         length = module.window(config) if hasattr(module, "window") else None
-        memory = {"memory": unread if trained else memory_of(env, params, gamma, length, **recipe["dataset"])}
+        needless = trained and not hasattr(module, "task_vector")  # what fb deploys is of the data's rewards
+        unread = Replay(lambda item: (), None, _gone)
+        memory = {"memory": unread if needless else memory_of(env, params, gamma, length, **recipe["dataset"])}
     algo = module.make(_slots(env, config.num_envs) if fold else env, config, **memory)
     if fold and jax.tree.leaves(algo.initial_carry()):
         raise ValueError(f"{env.id} has several agents; {algo.name} remembers, and learns from one agent only.")
@@ -68,7 +73,9 @@ def build(recipe: dict[str, Any], trained: bool = False) -> tuple[Any, Any, Any,
 
 
 def _from_data(module: Any) -> bool:
-    return "memory" in inspect.signature(module.make).parameters
+    """Without a model or demonstrations beside it."""
+    wanted = inspect.signature(module.make).parameters
+    return "memory" in wanted and "model" not in wanted and not hasattr(module, "demonstrated")
 
 
 def _gone(*args: Any) -> Any:

@@ -79,8 +79,8 @@ def tuned_online(
     over `repeats` against the episodes is the curve to report; after one episode it is the mean over all policies.
 
     Args:
-        scores: (K, E) of K policies, the scores of E episodes each, of which the bandit sees random ones. Of about
-            [0, 1], as between a random and the best known policy's: UCB's bonus is of that scale.
+        scores: (K, E) of K policies, the scores of E episodes each, of which the bandit sees random ones. Those of the
+            protocol are between a random policy's (0) and the best known one's (100), for which its alpha is meant.
 
     Raises ValueError for scores of another shape, or not finite, or counts below 1.
 

@@ -129,6 +129,7 @@ def sweep(
         "total_steps": total_steps,
         "runs": {str(i): {**point, "seed": seed} for i, (point, seed) in enumerate(runs)},
         "description": {**description(algo, None), "hyper": tree_values(strongly_typed(hyper))},
+        **({} if extra is None else {"extra": extra}),
     }
     with contextlib.nullcontext() if out is None else RunFolder(out).locked():
         if plan is not None and resume and plan.exists():

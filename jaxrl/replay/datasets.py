@@ -352,7 +352,7 @@ def stored(
         return batch._replace(
             obs={**batch.obs, "goal": goal},
             reward=reached.astype(batch.reward.dtype),
-            terminated=reached,
+            terminated=reached | batch.terminated,
             next_obs={**batch.next_obs, "goal": goal},
             to_go=jnp.full_like(batch.to_go, jnp.nan),
         )

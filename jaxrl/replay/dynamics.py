@@ -123,6 +123,9 @@ def fit(
     if len(getattr(dataset.obs, "shape", ())) != 2:
         shapes = jax.tree.map(lambda x: x.shape, dataset.obs)
         raise ValueError(f"observations of shape {shapes}: a model of dynamics takes flat ones, (steps, numbers).")
+    if jnp.ndim(dataset.action) != 2 or not jnp.issubdtype(dataset.action.dtype, jnp.floating):
+        kind = f"{dataset.action.dtype}{jnp.shape(dataset.action)}"
+        raise ValueError(f"actions {kind}: a model of dynamics takes vectors, (steps, numbers).")
     if dataset.size < 2:
         raise ValueError(f"a dataset of {dataset.size} steps: at least 2 are needed, to learn from and to hold out.")
     return _fit(key, jax.tree.map(jnp.asarray, dataset), hyper or Hyper(), config)

@@ -46,7 +46,7 @@ def start(
     if warm_up < 0 or warm_up % steps:
         raise ValueError(f"warm_up={warm_up}: it must be a multiple of the {steps} steps of an update of {algo.name}.")
     state = algo.init(key, hyper, env_params)
-    if not jax.tree.leaves(state.replay):
+    if jax.eval_shape(algo.collect, state)[1] is None:
         raise ValueError(
             f"this {algo.name} learns from a dataset and does not act; make it without, or with a mixed one."
         )

@@ -152,13 +152,24 @@ def test_learning_from_a_dataset(tmp_path):
     assert "has changed since the run began" in bad(f"resume {folder} --total-steps 80 --no-progress")
     moved.replace(file)
     good(f"resume {folder} --total-steps 80 --no-progress")
-    assert "sac learns by acting alone; awac, bc," in bad(f"train sac Pendulum-v1 --dataset {file}")
+    assert "sac does not learn from a dataset alone; awac, bc," in bad(f"train sac Pendulum-v1 --dataset {file}")
     assert "--episodes best:7: the share must be above 0" in bad(f"{words} --episodes best:7")
     assert "--episodes top: it is all, return," in bad(f"{words} --episodes top")
     wrong = bad(f"train bc MountainCarContinuous-v0 --dataset {file} {small}")
     assert "the dataset, of Pendulum-v1, has obs of float32[3]" in wrong
     assert "of which --dataset?" in bad("train bc Pendulum-v1 --episodes return", 2)
     assert "not with --dataset" in bad(f"{words} --curriculum plr", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["fb", "rvs", "decision_transformer"])
+def test_what_learned_from_a_dataset_is_judged(algo, tmp_path):
+    """Also what is deployed for the data's rewards, and what draws windows of it."""
+    file, folder = tmp_path / "data.npz", tmp_path / "run"
+    good(f"dataset make CartPole-v1 --recipe random --steps 200 --out {file}")
+    small = "--config.batch-size 8 --config.num-updates 2 --eval-episodes 2 --eval-max-steps 9 --no-progress"
+    assert "return" in good(f"train {algo} CartPole-v1 --dataset {file} {small} --total-steps 4 --out {folder}")
+    assert "return" in good(f"eval {folder} --episodes 2 --max-steps 9")
 
 
 @pytest.mark.slow

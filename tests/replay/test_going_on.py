@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algos.offline import cql, edac, iql
-from jaxrl.replay import datasets, going_on
+from jaxrl.algos.offline import cql, edac, iql, mopo
+from jaxrl.replay import datasets, going_on, model_based
 from jaxrl.replay.datasets import Dataset
 from jaxrl.replay.ring import uniform
 from jaxrl.testing.probes import ObservationActionReward
@@ -78,6 +78,13 @@ def test_what_cannot_go_on_is_refused():
 
     with pytest.raises(ValueError, match="does not act"):
         start(offline)
+
+    def model(key, obs, action):
+        return model_based.Prediction(obs, action[:, 0], action[:, 0] > 2, jnp.zeros(len(action)))
+
+    imagined = mopo.make(ENV, mopo.Config(**SIZES, num_rollouts=1), memory(), model)
+    with pytest.raises(ValueError, match="does not act"):
+        start(imagined)
     with pytest.raises(ValueError, match="warm_up=3: it must be a multiple of the 2 steps"):
         start(online, warm_up=3)
     with pytest.raises(ValueError, match=r"cql needs weights of log_alpha; trained were actor, critic, value"):

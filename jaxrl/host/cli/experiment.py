@@ -92,7 +92,7 @@ def experiment(
         "params": flattened(multiplied(dataclasses.asdict(parsed.params), params)),
         "total_steps": total,
     }
-    if (data := parsed.run.part()) is not None:
+    if isinstance(parsed.run, DataFlags) and (data := parsed.run.part()) is not None:
         if curriculum is not None:
             raise UsageError("--curriculum chooses the levels that are acted in: not with --dataset.")
         recipe["dataset"] = data

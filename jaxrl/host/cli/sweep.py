@@ -22,7 +22,7 @@ class SweepFlags(DataFlags):
     random: int = 0
     """Draw so many points between the least and the largest value of each setting, instead of the grid."""
     total_steps: int | None = None
-    """Environment steps a run. Default: the tuned table's, else 500000."""
+    """Environment steps a run, of a dataset gradient steps. Default: the tuned table's, else 500000."""
     eval_episodes: int = 128
     eval_max_steps: int | None = None
     """Cap on an evaluation's episodes. Default: the task's time limit, else 1000."""
@@ -67,6 +67,8 @@ def sweep_command(args: list[str]) -> int:
             "sweep needs a setting with several values, as in --hyper.learning-rate 1e-4 3e-4 1e-3 (or --memory, to "
             "train many --seeds of one in parts)."
         )
+    if "dataset" in recipe and ("", "gamma") in varied and recipe["config"].get("calibrated"):
+        raise UsageError("--hyper.gamma: the returns that calibrate are of one discount; sweep over others one by one.")
     name, total = folder_name(recipe), recipe["total_steps"]
     out = run.out or Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     algo, hyper, task, params = build(recipe)
@@ -93,6 +95,7 @@ def sweep_command(args: list[str]) -> int:
             progress=run.progress,
             memory=None if run.memory is None else bytes_in(run.memory),
             mesh=None if run.mesh is None else make_mesh(run.mesh),
+            extra={"dataset": recipe["dataset"]} if "dataset" in recipe else None,
         )
     except KeyboardInterrupt:
         print(f"Interrupted; what was done is saved. Go on with the same words, --out {out} and --resume.")

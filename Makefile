@@ -32,7 +32,7 @@ test-all: $(VENV)/.installed-dev-reference
 	$(LIGHT) --dist worksteal
 	$(OPTIMISED) --dist worksteal --clients
 
-# An eighth of the slow tests, another one after each commit.
+# A twelfth of the slow tests, another one after each commit.
 test-slice: $(VENV)/.installed-dev
 	$(LIGHT) --dist worksteal --slice $(shell git rev-list --count HEAD)
 	$(OPTIMISED) --dist worksteal --slice $(shell git rev-list --count HEAD)

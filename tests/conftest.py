@@ -39,7 +39,7 @@ install_import_hook("jaxrl", f"beartype.beartype(conf={NO_SELF})")
 settings.register_profile("jaxrl", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("jaxrl")
 
-SLICES = 8
+SLICES = 12
 
 
 def pytest_addoption(parser):

@@ -27,6 +27,7 @@ from jaxrl.algorithm import restarted, starting_values
 from jaxrl.algos.meta import disco
 from jaxrl.algos.offline import recoil
 from jaxrl.replay import datasets
+from jaxrl.replay.deep_q import Batch
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
@@ -79,6 +80,12 @@ def ppo_value(algo: Any, state: Any, obs: Any) -> Any:
 def q_value(algo: Any, state: Any, obs: Any) -> Any:
     q = algo.policy.__self__.values(algo.policy(state), obs, None)
     return jnp.max(q if not isinstance(obs, dict) else jnp.where(obs["action_mask"], q, -jnp.inf), -1)
+
+
+def crr_value(algo: Any, state: Any, obs: Any) -> Any:
+    """The critic's of the policy's actions."""
+    critic, policy = algo.init.__self__.critic, algo.policy(state)
+    return critic.ahead(policy.weights, Batch(obs, None, None, None, obs), policy.support, None)
 
 
 DQN_CONFIG = dict(num_envs=8, num_steps=2, num_updates=4, batch_size=32, buffer_size=512, hidden=(16,))
@@ -189,6 +196,10 @@ SETUPS = {
     "dqn": dqn_setup(),
     "c51": dqn_setup(dict(num_outputs=21), dict(v_min=-6.0, v_max=6.0)),
     "qr_dqn": dqn_setup(dict(num_outputs=8)),
+    "rem": dqn_setup(dict(num_outputs=4)),
+    "cql_discrete": dqn_setup(hyper=dict(min_q_weight=0.0)),
+    "bcq_discrete": dqn_setup(hyper=dict(threshold=0.0)),
+    "crr_discrete": dqn_setup()._replace(value=crr_value),
     # Two layers, tanh: what is multiplied by the embedded fraction must not be 0 where the observation is.
     "iqn": dqn_setup(dict(num_quantiles=8, num_target_quantiles=8, hidden=(16, 16), activation="tanh")),
     "rainbow": dqn_setup(

@@ -28,7 +28,7 @@ from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
 from jaxrl.algos import dqn
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.action_values import best_action, value_of
-from jaxrl.nn.distributions import mask_logits
+from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.replay.deep_q import Critic, algorithm, apply, check_network, check_sizes, q_network
 from jaxrl.replay.ring import Replay
@@ -88,38 +88,45 @@ def likely(logits: Float[Array, "*batch n"], threshold: Float[Array, ""] | float
     return (relative > threshold) | (relative == 1)
 
 
-def behaviour_loss(logits: Float[Array, "B n"], action: Int[Array, " B"]) -> Float[Array, " B"]:
+def masked(logits: Float[Array, "*batch n"], allowed: Bool[Array, "*batch n"] | None) -> Float[Array, "*batch n"]:
+    """Logits of the allowed actions alone, if there is a mask."""
+    return logits if allowed is None else mask_logits(logits, allowed)
+
+
+def behaviour_loss(
+    logits: Float[Array, "B n"], action: Int[Array, " B"], allowed: Bool[Array, "B n"] | None = None
+) -> Float[Array, " B"]:
     """-log G(a | s) + 0.01 mean_b (logit_b)^2."""
-    # Squares of what is masked out would be infinite.
-    size = jnp.mean(jnp.where(logits > LEAST, logits, 0) ** 2, -1)
-    return -value_of(jax.nn.log_softmax(logits), action) + LOGIT_WEIGHT * size
+    # The squares are of what the network gives: a mask's fill is too large for one.
+    return -Categorical(masked(logits, allowed)).log_prob(action) + LOGIT_WEIGHT * jnp.mean(logits**2, -1)
 
 
 def critic(config: Config, network: nn.Module, observation_space: Space) -> Critic:
     """Values of actions that count, and the loss of both networks; of Hyper it is given `threshold`."""
 
+    def allowed_of(obs):
+        return split_observation(obs, observation_space)[2]
+
     def logits_of(weights, obs):
-        allowed = split_observation(obs, observation_space)[2]
-        logits = apply(network, weights["behaviour"], obs, None)[0]
-        return logits if allowed is None else mask_logits(logits, allowed)
+        return apply(network, weights["behaviour"], obs, None)[0]
 
     def values(weights, obs, support, key):
         q = apply(network, weights["values"], obs, None)[0]
-        return jnp.where(likely(logits_of(weights, obs), support[0]), q, LEAST)
+        return jnp.where(likely(masked(logits_of(weights, obs), allowed_of(obs)), support[0]), q, LEAST)
 
     def ahead(target_weights, batch, support, key):
         return apply(network, target_weights["values"], batch.next_obs, None)[0]
 
     def loss(weights, batch, next_q, support, key):
-        allowed = split_observation(batch.next_obs, observation_space)[2]
-        next_action = best_action(values(jax.lax.stop_gradient(weights), batch.next_obs, support, None), allowed)
+        choosing = values(jax.lax.stop_gradient(weights), batch.next_obs, support, None)
+        next_action = best_action(choosing, allowed_of(batch.next_obs))
         outputs, report = apply(network, weights["values"], batch.obs, None)
         q = value_of(outputs, batch.action)
         following = jax.lax.stop_gradient(value_of(next_q, next_action))
         each, priority = dqn.scalar_loss(q, batch.reward, batch.discount, following, huber=True)
-        logits = logits_of(weights, batch.obs)
-        cloned = behaviour_loss(logits, batch.action)
-        share = jnp.mean(likely(logits, support[0]), dtype=q.dtype)
+        logits, allowed = logits_of(weights, batch.obs), allowed_of(batch.obs)
+        cloned = behaviour_loss(logits, batch.action, allowed)
+        share = jnp.mean(likely(masked(logits, allowed), support[0]), dtype=q.dtype)
         report = {"q_value": jnp.mean(q), "behaviour_loss": jnp.mean(cloned), "likely": share, **report}
         return each + cloned, priority, report
 

@@ -31,8 +31,9 @@ from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
 from jaxrl.algos import dqn, qr_dqn
-from jaxrl.environment import Environment, pytree
+from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.action_values import value_of
+from jaxrl.nn.distributions import mask_logits
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.replay.deep_q import (
     Critic,
@@ -106,7 +107,7 @@ def penalty(q: Float[Array, "B n"], of_data: Float[Array, " B"]) -> Float[Array,
 
 def critic(config: Config, network: nn.Module, observation_space: Space) -> Critic:
     """DQN's or QR-DQN's, with the target and the penalty; of Hyper it is given `min_q_weight`."""
-    parts = (dqn.CRITICS["huber"]) if config.num_outputs == 1 else (qr_dqn.values, qr_dqn.loss)
+    parts = dqn.CRITICS["huber"] if config.num_outputs == 1 else (qr_dqn.values, qr_dqn.loss)
     plain = critic_of_outputs(network, observation_space, config.target == "double", *parts, config.target == "data")
 
     def values(weights, obs, support, key):
@@ -120,7 +121,8 @@ def critic(config: Config, network: nn.Module, observation_space: Space) -> Crit
             batch = batch._replace(reward=batch.to_go, discount=jnp.zeros_like(batch.discount))
         each, priority, report = plain.loss(weights, batch, next_outputs, (), key)
         q = plain.values(weights, batch.obs, (), None)
-        gap = penalty(q, value_of(q, batch.action))
+        allowed = split_observation(batch.obs, observation_space)[2]
+        gap = penalty(q if allowed is None else mask_logits(q, allowed), value_of(q, batch.action))
         return each + support[0] * gap, priority, {**report, "td_error": jnp.mean(each), "penalty": jnp.mean(gap)}
 
     return Critic(values, ahead, loss)

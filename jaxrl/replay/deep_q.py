@@ -284,7 +284,8 @@ class Learner:
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
         hyper, env_params = starting_values(self.hyper, self.venv, hyper, env_params)
-        check_ratio(hyper, self.config)
+        if self.replay.add is not None:
+            check_ratio(hyper, self.config)
         if self.numbers == LIMITS and is_concrete(hyper) and np.any(hyper.v_min >= hyper.v_max):
             raise ValueError(f"v_min={hyper.v_min}, v_max={hyper.v_max}: v_min must be below v_max.")
         key, weights_key, reset_key = jax.random.split(key, 3)

@@ -17,7 +17,6 @@ the convolutions; the gradients of both networks are clipped together.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import jax

@@ -22,7 +22,6 @@ clock ended an episode, and are discounted as the dataset was stored (`datasets.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import jax

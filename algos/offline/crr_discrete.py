@@ -18,7 +18,6 @@ gradients of both networks are clipped together.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import jax

@@ -13,7 +13,6 @@ Everything else is DQN's (`dqn.py`), and so are its deviations; on 64 heads wher
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import jax

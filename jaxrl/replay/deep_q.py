@@ -494,7 +494,8 @@ def algorithm_of_outputs(
 def q_network(config: Any, observation_space: Space, num_actions: int, num_outputs: int = 1) -> QNetwork:
     """The default network of a config's sizes."""
     body = config.hidden, config.activation, config.dueling
-    return QNetwork(observation_space, num_actions, *body, num_outputs, config.noisy, config.conv)
+    noisy = getattr(config, "noisy", False)
+    return QNetwork(observation_space, num_actions, *body, num_outputs, noisy, config.conv)
 
 
 def check_network(algo: Algorithm, network: nn.Module, num_actions: int, num_outputs: int, name: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Learners of Discrete actions from stored data: losses by hand, and what each makes of data with a known best action."""
+"""Learners of Discrete actions from stored data: losses by hand, and what each makes of data with a known best one."""
 
 import flax.linen as nn
 import jax
@@ -214,7 +214,7 @@ HYPER = {"c51": dict(v_min=-3.0, v_max=3.0), "cql_discrete": dict(min_q_weight=0
 
 
 def one_step_data(n=2000, wise=0.5):
-    """Episodes of a step: with probability `wise` the best action, which is the cue's, with reward 1, else the other."""
+    """Episodes of a step: with probability `wise` the best action, the cue's, and reward 1, else the other and -1."""
     rng = np.random.default_rng(0)
     known = ENV.known(0.9)
     cue = rng.integers(0, len(known.obs), n)
@@ -252,6 +252,7 @@ def test_learns_the_best_action_of_the_data(name, memory):
     assert (np.asarray(metrics["gradient_steps"]) == 50).all() and np.isnan(metrics["episode_return"]).all()
 
 
+@pytest.mark.slow
 def test_nothing_acts_on_a_dataset(memory):
     algo, hyper = learner("cql_discrete", memory, num_updates=2)
     state = algo.init(KEY, hyper, PARAMS)

@@ -52,7 +52,7 @@ class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
     learning_rate: jax.Array = 3e-4
-    exploration_noise: jax.Array = 0.1  # standard deviation in units of the box, where it acts
+    exploration_noise: jax.Array = 0.1  # standard deviation in units of the box, where it acts; Discrete: it draws
     learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
     replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
     max_grad_norm: jax.Array = 1e6

@@ -86,8 +86,9 @@ class _BC(ActorCritic):
     def actions(self, weights: Any, obs: Any) -> Any:
         """The actor's actions in units of the box, or its logits, those of allowed actions alone if there is a mask."""
         output, allowed = super().actions(weights, obs), split_observation(obs, self.observation_space)[2]
-        masked = isinstance(self.action_space, Discrete) and allowed is not None
-        return mask_logits(output, allowed) if masked else output
+        if allowed is None or not isinstance(self.action_space, Discrete):
+            return output
+        return mask_logits(output, allowed)
 
     def explore(self, policy: Policy, key: Array, obs: Any) -> Array:
         if isinstance(self.action_space, Discrete):

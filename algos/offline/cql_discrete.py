@@ -106,8 +106,9 @@ def penalty(q: Float[Array, "B n"], of_data: Float[Array, " B"]) -> Float[Array,
 
 def critic(config: Config, network: nn.Module, observation_space: Space) -> Critic:
     """DQN's or QR-DQN's, with the target and the penalty; of Hyper it is given `min_q_weight`."""
-    parts = dqn.CRITICS["huber"] if config.num_outputs == 1 else (qr_dqn.values, qr_dqn.loss)
-    plain = critic_of_outputs(network, observation_space, config.target == "double", *parts, config.target == "data")
+    of_value, loss_of = dqn.CRITICS["huber"] if config.num_outputs == 1 else (qr_dqn.values, qr_dqn.loss)
+    double, of_data = config.target == "double", config.target == "data"
+    plain = critic_of_outputs(network, observation_space, double, of_value, loss_of, of_data)
 
     def values(weights, obs, support, key):
         return plain.values(weights, obs, (), key)

@@ -64,6 +64,11 @@ def of_policy_values(probe: Probe) -> bool:
     return probe.kind == "discrete" and not isinstance(probe, Privileged)
 
 
+def of_huber_values(probe: Probe) -> bool:
+    """Huber's loss weighs large errors less, so values of states with random ends come out too high."""
+    return of_policy_values(probe) and not isinstance(probe, Termination)
+
+
 def ppo_value(algo: Any, state: Any, obs: Any) -> Any:
     """The critic's, through a rollout of the public interface: PPO's holds observations and their values."""
     _, rollout = jax.jit(algo.collect)(state)
@@ -196,10 +201,10 @@ SETUPS = {
     "dqn": dqn_setup(),
     "c51": dqn_setup(dict(num_outputs=21), dict(v_min=-6.0, v_max=6.0)),
     "qr_dqn": dqn_setup(dict(num_outputs=8)),
-    "rem": dqn_setup(dict(num_outputs=4)),
-    "cql_discrete": dqn_setup(hyper=dict(min_q_weight=0.0)),
-    "bcq_discrete": dqn_setup(hyper=dict(threshold=0.0)),
-    "crr_discrete": dqn_setup()._replace(value=crr_value),
+    "rem": dqn_setup(dict(num_outputs=4))._replace(probes=of_huber_values),
+    "cql_discrete": dqn_setup(hyper=dict(min_q_weight=0.0))._replace(probes=of_huber_values),
+    "bcq_discrete": dqn_setup(hyper=dict(threshold=0.0))._replace(probes=of_huber_values),
+    "crr_discrete": dqn_setup()._replace(value=crr_value, probes=of_huber_values),
     # Two layers, tanh: what is multiplied by the embedded fraction must not be 0 where the observation is.
     "iqn": dqn_setup(dict(num_quantiles=8, num_target_quantiles=8, hidden=(16, 16), activation="tanh")),
     "rainbow": dqn_setup(

@@ -30,6 +30,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.nn.value_heads import cross_entropy, entropy, expected_value, two_hot
 from jaxrl.replay.deep_q import algorithm_of_outputs, check_num_outputs, check_sizes
+from jaxrl.replay.ring import Replay
 from jaxrl.vectorize import VectorEnv
 
 
@@ -121,9 +122,12 @@ def make(
     config: Config = Config(),
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
+    memory: Replay | None = None,
 ) -> Algorithm:
     """C51 on `env`. Arguments and errors as of `dqn.make`; a network gives logits (..., n, num_outputs)."""
-    return algorithm_of_outputs("c51", env, config, Hyper, network, values, loss, config.num_outputs, True, optimizer)
+    return algorithm_of_outputs(
+        "c51", env, config, Hyper, network, values, loss, config.num_outputs, True, optimizer, memory
+    )
 
 
 if __name__ == "__main__":

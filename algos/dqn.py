@@ -39,6 +39,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.nn.value_heads import cross_entropy, entropy, expected_value, hl_gauss, midpoints, padded_edges, two_hot
 from jaxrl.replay.deep_q import algorithm_of_outputs, check_num_outputs, check_sizes
+from jaxrl.replay.ring import Replay
 from jaxrl.vectorize import VectorEnv
 
 
@@ -182,6 +183,7 @@ def make(
     config: Config = Config(),
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
+    memory: Replay | None = None,
 ) -> Algorithm:
     """DQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
@@ -190,13 +192,16 @@ def make(
             or to their outputs (..., n, num_outputs) if the critic has several.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
+        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
     values, loss = CRITICS[config.critic]
     scalar = config.critic in SCALAR
     num_outputs = 1 if scalar else config.num_outputs
-    return algorithm_of_outputs("dqn", env, config, Hyper, network, values, loss, num_outputs, not scalar, optimizer)
+    return algorithm_of_outputs(
+        "dqn", env, config, Hyper, network, values, loss, num_outputs, not scalar, optimizer, memory
+    )
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from jaxrl.nn.action_values import best_action, check_shape, outputs_of
 from jaxrl.nn.networks import MLP, active_units, encode
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.replay.deep_q import Batch, Critic, algorithm, check_sizes
+from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -179,6 +180,7 @@ def make(
     config: Config = Config(),
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
+    memory: Replay | None = None,
 ) -> Algorithm:
     """IQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
@@ -186,6 +188,7 @@ def make(
         network: a flax module as `QuantileNetwork`; a dict observation keeps its `action_mask`.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
+        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
@@ -200,7 +203,9 @@ def make(
     def init(key, obs):
         return network.init(key, obs, fractions(config.num_quantiles))
 
-    algo = algorithm("iqn", venv, config, Hyper, observation_space, pair, init, draws=True, optimizer=optimizer)
+    algo = algorithm(
+        "iqn", venv, config, Hyper, observation_space, pair, init, draws=True, optimizer=optimizer, memory=memory
+    )
     state = jax.eval_shape(algo.init, jax.random.key(0))
     q = jax.eval_shape(lambda state: pair.values(state.weights, visible(state.obs), (), None), state)
     check_shape(q.shape, (config.num_envs, action_space.n))

@@ -27,6 +27,7 @@ from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.replay.deep_q import algorithm_of_outputs, check_num_outputs, check_sizes
+from jaxrl.replay.ring import Replay
 from jaxrl.vectorize import VectorEnv
 
 
@@ -122,10 +123,11 @@ def make(
     config: Config = Config(),
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
+    memory: Replay | None = None,
 ) -> Algorithm:
     """QR-DQN on `env`. Arguments and errors as of `dqn.make`; a network gives quantiles (..., n, num_outputs)."""
     return algorithm_of_outputs(
-        "qr_dqn", env, config, Hyper, network, values, loss, config.num_outputs, False, optimizer
+        "qr_dqn", env, config, Hyper, network, values, loss, config.num_outputs, False, optimizer, memory
     )
 
 

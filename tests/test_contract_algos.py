@@ -27,6 +27,7 @@ from jaxrl.algorithm import restarted, starting_values
 from jaxrl.algos.meta import disco
 from jaxrl.algos.offline import recoil
 from jaxrl.replay import datasets
+from jaxrl.replay.deep_q import Batch
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
@@ -63,6 +64,11 @@ def of_policy_values(probe: Probe) -> bool:
     return probe.kind == "discrete" and not isinstance(probe, Privileged)
 
 
+def of_huber_values(probe: Probe) -> bool:
+    """Huber's loss weighs large errors less, so values of states with random ends come out too high."""
+    return of_policy_values(probe) and not isinstance(probe, Termination)
+
+
 def ppo_value(algo: Any, state: Any, obs: Any) -> Any:
     """The critic's, through a rollout of the public interface: PPO's holds observations and their values."""
     _, rollout = jax.jit(algo.collect)(state)
@@ -79,6 +85,12 @@ def ppo_value(algo: Any, state: Any, obs: Any) -> Any:
 def q_value(algo: Any, state: Any, obs: Any) -> Any:
     q = algo.policy.__self__.values(algo.policy(state), obs, None)
     return jnp.max(q if not isinstance(obs, dict) else jnp.where(obs["action_mask"], q, -jnp.inf), -1)
+
+
+def crr_value(algo: Any, state: Any, obs: Any) -> Any:
+    """The critic's of the policy's actions."""
+    critic, policy = algo.init.__self__.critic, algo.policy(state)
+    return critic.ahead(policy.weights, Batch(obs, None, None, None, obs), policy.support, None)
 
 
 DQN_CONFIG = dict(num_envs=8, num_steps=2, num_updates=4, batch_size=32, buffer_size=512, hidden=(16,))
@@ -189,6 +201,10 @@ SETUPS = {
     "dqn": dqn_setup(),
     "c51": dqn_setup(dict(num_outputs=21), dict(v_min=-6.0, v_max=6.0)),
     "qr_dqn": dqn_setup(dict(num_outputs=8)),
+    "rem": dqn_setup(dict(num_outputs=4))._replace(probes=of_huber_values),
+    "cql_discrete": dqn_setup(hyper=dict(min_q_weight=0.0))._replace(probes=of_huber_values),
+    "bcq_discrete": dqn_setup(hyper=dict(threshold=0.0))._replace(probes=of_huber_values),
+    "crr_discrete": dqn_setup()._replace(value=crr_value, probes=of_huber_values),
     # Two layers, tanh: what is multiplied by the embedded fraction must not be 0 where the observation is.
     "iqn": dqn_setup(dict(num_quantiles=8, num_target_quantiles=8, hidden=(16, 16), activation="tanh")),
     "rainbow": dqn_setup(

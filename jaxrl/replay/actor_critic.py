@@ -25,7 +25,7 @@ from jaxrl.nn.optim import Optimizer, polyak
 from jaxrl.replay import off_policy
 from jaxrl.replay.off_policy import Rollout, critics, flatten, init_critics
 from jaxrl.replay.ring import Replay
-from jaxrl.rollout import Ends, ticked
+from jaxrl.rollout import ticked
 from jaxrl.spaces import Discrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -326,9 +326,8 @@ def from_dataset(state: Any, replay: Replay, config: Any, carry: Any, gradient_s
         return gradient_step(carry, step_key, replay.sample(sample_key, state.replay, config.batch_size))
 
     carry, reports = jax.lax.scan(step, carry, jax.random.split(fast_key(steps_key), config.num_updates))
-    none = Ends(*(jnp.zeros((0, 0), kind) for kind in (jnp.bool_, jnp.result_type(float), jnp.int32)))
     metrics = {
-        **none.metrics(),
+        **off_policy.no_ends().metrics(),
         **jax.tree.map(jnp.nanmean, reports),
         "gradient_steps": jnp.int32(config.num_updates),
     }

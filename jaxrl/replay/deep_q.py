@@ -9,6 +9,9 @@ Where a transition's window holds k rewards, k <= n and smaller only where the e
 so that the target of a value is reward + discount * (value of the best action at next_obs). Episodes cut by a time
 limit bootstrap from their final observation. The target network moves and priorities change after the gradient steps of
 an update, not between them; epsilon stays as it is during a rollout.
+
+With a dataset as memory (`datasets.stored`) the learner never acts: an update is `num_updates` gradient steps on
+windows of one step, which are what its `step` counts, and so every number of `Hyper` that is in steps.
 """
 
 from __future__ import annotations
@@ -38,19 +41,22 @@ from jaxrl.math import fast_key
 from jaxrl.nn.action_values import QNetwork, best_action, check_shape, epsilon_at, epsilon_greedy, outputs_of
 from jaxrl.nn.networks import active_units
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
-from jaxrl.replay.off_policy import check_ratio, gradient_steps_due, steps_taken
+from jaxrl.replay.off_policy import Stored, check_ratio, gradient_steps_due, no_ends, steps_taken
 from jaxrl.replay.ring import Replay
 from jaxrl.replay.sequence import prioritised_sequence, sequence
-from jaxrl.rollout import Ends, rollout, spread
+from jaxrl.rollout import Ends, rollout, spread, ticked
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
+
+LIMITS = ("v_min", "v_max")
+"""Of values that have them, by their names in Hyper."""
 
 
 class Critic(NamedTuple):
     """What makes one algorithm of this family another: functions of the network's weights.
 
-    `support` is `(v_min, v_max)` of values that have limits, else (). Keys are for networks that draw something, as
-    noise; None without.
+    `support` are the numbers of Hyper that it reads: `(v_min, v_max)` of values that have limits, else () or what its
+    file says. Keys are for networks that draw something, as noise; None without.
     """
 
     values: Callable[..., Any]  # (weights, obs, support, key) -> action values (..., n); without a key the greedy ones
@@ -64,7 +70,7 @@ class Policy(NamedTuple):
 
     weights: Any
     epsilon: Array  # of random actions where not greedy
-    support: Any = ()  # `(v_min, v_max)` of values that have limits
+    support: Any = ()  # see `Critic`
 
 
 class Transition(NamedTuple):
@@ -85,11 +91,11 @@ class State:
     env_params: Any
     env_state: Any
     obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
+    step: jax.Array  # environment steps done; on a dataset, gradient steps
     weights: Any
     target_weights: Any
     optimizer: OptimizerState
-    replay: Any
+    replay: Any  # () of a dataset
 
 
 class Rollout(NamedTuple):
@@ -108,6 +114,8 @@ class Batch(NamedTuple):
     discount: Array  # gamma^k, 0 if terminated
     next_obs: Any  # k steps later
     weight: Array | None = None  # of each loss, from prioritised replay; None: all alike
+    next_action: Array | None = None  # of a dataset: the one taken there at next_obs
+    to_go: Array | None = None  # of a dataset: discounted rewards to the end of the episode
 
 
 def check_sizes(config: Any) -> None:
@@ -122,6 +130,16 @@ def check_sizes(config: Any) -> None:
             f"buffer_size={config.buffer_size}: it must be a multiple of num_envs={config.num_envs} and hold a rollout "
             f"and n_step={config.n_step} steps of each environment; {near} does."
         )
+
+
+def check_memory(name: str, config: Any, memory: Replay) -> None:
+    """Raise ValueError for a memory that is no dataset, and for what cannot be had from one."""
+    if memory.add is not None:
+        raise ValueError(f"{name}: memory is a dataset, `datasets.stored`, or None; what it fills itself is Config's.")
+    if config.n_step != 1:
+        raise ValueError(f"n_step={config.n_step}: {name} learns from a dataset by single steps; it must be 1.")
+    if config.prioritised:
+        raise ValueError(f"prioritised=True: {name} draws alike from a dataset; `datasets.stored` takes weights.")
 
 
 def check_num_outputs(num_outputs: int, least: int, of: str) -> None:
@@ -160,6 +178,13 @@ def windows_to_batch(windows: Transition, gamma: Float[Array, ""] | float) -> Ba
     return Batch(first[0], first[1], reward, discount, jax.tree.map(at_last, windows.next_obs))
 
 
+def stored_to_batch(steps: Stored, gamma: Float[Array, ""] | float) -> Batch:
+    """Single steps of a dataset."""
+    discount = jnp.where(steps.terminated, 0, gamma).astype(steps.reward.dtype)
+    seen = visible(steps.obs), steps.action, steps.reward, discount, visible(steps.next_obs)
+    return Batch(*seen, next_action=steps.next_action, to_go=steps.to_go)
+
+
 def apply(network: nn.Module, weights: Any, obs: Any, key: Array | None) -> tuple[Any, dict[str, Array]]:
     """The network's outputs, with noise of `key`, and `active_units` if it tells."""
     rngs = None if key is None else {"noise": key}
@@ -168,7 +193,12 @@ def apply(network: nn.Module, weights: Any, obs: Any, key: Array | None) -> tupl
 
 
 def critic_of_outputs(
-    network: nn.Module, observation_space: Space, double: bool, values: Callable[..., Any], loss: Callable[..., Any]
+    network: nn.Module,
+    observation_space: Space,
+    double: bool,
+    values: Callable[..., Any],
+    loss: Callable[..., Any],
+    of_data: bool = False,
 ) -> Critic:
     """The critic of a network from observations to outputs of every action, (..., n) or (..., n, m).
 
@@ -177,6 +207,7 @@ def critic_of_outputs(
         values: `(outputs, support)` to the values that they stand for, (..., n).
         loss: `(outputs, reward, discount, next_outputs, support)`, of the action taken and of the next one, (B,) or
             (B, m) each, to the loss of each transition and its priority. No gradient passes `next_outputs`.
+        of_data: the next action is the dataset's, not the best.
     """
 
     def values_of(weights, obs, support, key):
@@ -188,11 +219,14 @@ def critic_of_outputs(
     def loss_of(weights, batch, next_outputs, support, key):
         online_key, choice_key = (None, None) if key is None else jax.random.split(key)
         outputs, report = apply(network, weights, batch.obs, online_key)
-        choosing = next_outputs
-        if double:
-            choosing, _ = apply(network, jax.lax.stop_gradient(weights), batch.next_obs, choice_key)
-        allowed = split_observation(batch.next_obs, observation_space)[2]
-        next_action = best_action(values(choosing, support), allowed)
+        if of_data:
+            next_action = batch.next_action
+        else:
+            choosing = next_outputs
+            if double:
+                choosing, _ = apply(network, jax.lax.stop_gradient(weights), batch.next_obs, choice_key)
+            allowed = split_observation(batch.next_obs, observation_space)[2]
+            next_action = best_action(values(choosing, support), allowed)
         taken = outputs_of(outputs, batch.action)
         following = jax.lax.stop_gradient(outputs_of(next_outputs, next_action))
         each, priority = loss(taken, batch.reward, batch.discount, following, support)
@@ -229,7 +263,7 @@ class Learner:
     init_weights: Callable[[Array, Any], Any]  # (key, one observation) -> weights of a new network
     replay: Replay
     draws: bool  # whether the critic is given keys
-    bounded: bool  # whether values lie between hyper.v_min and hyper.v_max
+    numbers: tuple[str, ...]  # of hyper, which the critic is given
     optimizer: Optimizer
 
     def epsilon(self, state: State) -> Array:
@@ -238,7 +272,7 @@ class Learner:
         return jnp.zeros_like(now) if getattr(self.config, "noisy", False) else now
 
     def support(self, hyper: Any) -> Any:
-        return (hyper.v_min, hyper.v_max) if self.bounded else ()
+        return tuple(getattr(hyper, name) for name in self.numbers)
 
     def values(self, policy: Policy, obs: Any, key: Array | None) -> Float[Array, "..."]:
         """Action values (..., n) to act by, greedy ones without a key."""
@@ -250,8 +284,9 @@ class Learner:
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
         hyper, env_params = starting_values(self.hyper, self.venv, hyper, env_params)
-        check_ratio(hyper, self.config)
-        if self.bounded and is_concrete(hyper) and np.any(hyper.v_min >= hyper.v_max):
+        if self.replay.add is not None:
+            check_ratio(hyper, self.config)
+        if self.numbers == LIMITS and is_concrete(hyper) and np.any(hyper.v_min >= hyper.v_max):
             raise ValueError(f"v_min={hyper.v_min}, v_max={hyper.v_max}: v_min must be below v_max.")
         key, weights_key, reset_key = jax.random.split(key, 3)
         obs, env_state = self.venv.reset(reset_key, env_params)
@@ -285,7 +320,10 @@ class Learner:
         ring = ring.replace(items=items._replace(truncated=items.truncated.at[rows].set(cut)))
         return state.replace(replay=state.replay.replace(ring=ring) if self.config.prioritised else ring)
 
-    def collect(self, state: State) -> tuple[State, Rollout]:
+    def collect(self, state: State) -> tuple[State, Rollout | None]:
+        """None on a dataset: there is nothing to do before `learn`."""
+        if self.replay.add is None:
+            return state, None
         policy = self.policy(state)
 
         def act(key, obs, carry):
@@ -310,8 +348,8 @@ class Learner:
         config, hyper = self.config, state.hyper
         count = config.num_updates, config.batch_size
         if not config.prioritised:
-            windows = self.replay.sample(fast_key(key), replay, count[0] * count[1])
-            flat = windows_to_batch(windows, hyper.gamma)
+            found = self.replay.sample(fast_key(key), replay, count[0] * count[1])
+            flat = (stored_to_batch if self.replay.add is None else windows_to_batch)(found, hyper.gamma)
             return jax.tree.map(lambda x: x.reshape(*count, *x.shape[1:]), flat), None
         beta = 1 - annealed(1 - hyper.priority_beta, state.step, hyper.priority_steps)
         keys = jax.random.split(fast_key(key), count[0])
@@ -319,21 +357,25 @@ class Learner:
         batch = jax.vmap(windows_to_batch, (0, None))(windows, hyper.gamma)
         return batch._replace(weight=weight.astype(batch.reward.dtype)), indices
 
-    def learn(self, state: State, rollout: Rollout) -> tuple[State, dict[str, Array]]:
+    def learn(self, state: State, rollout: Rollout | None = None) -> tuple[State, dict[str, Array]]:
         config, hyper = self.config, state.hyper
+        steps = config.num_updates if rollout is None else config.num_steps * config.num_envs
+        if rollout is None:
+            state = state.replace(step=ticked(state.step, steps))
         key, sample_key, *draw_key = jax.random.split(state.key, 2 + self.draws)
         keys = tuple(jax.random.split(fast_key(draw_key[0]), (2, config.num_updates))) if self.draws else (None, None)
-        replay = self.replay.add(state.replay, rollout.transition)
+        replay = state.replay if rollout is None else self.replay.add(state.replay, rollout.transition)
         batches, indices = self.batches(sample_key, replay, state)
         batches = spread(batches, 1)
-        steps = config.num_steps * config.num_envs
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
         support, gradient = self.support(hyper), jax.grad(objective, has_aux=True)
         flat, unravel = ravel_pytree(state.weights)
-        due = gradient_steps_due(state.step, steps, hyper.replay_ratio, config.num_updates)
-        size = replay.ring.size if config.prioritised else replay.size
-        learning = (state.step > hyper.learning_starts) & (size >= config.n_step * config.num_envs)
-        due = jnp.where(learning, due, 0)
+        due = jnp.int32(config.num_updates)
+        if rollout is not None:
+            due = gradient_steps_due(state.step, steps, hyper.replay_ratio, config.num_updates)
+            size = replay.ring.size if config.prioritised else replay.size
+            learning = (state.step > hyper.learning_starts) & (size >= config.n_step * config.num_envs)
+            due = jnp.where(learning, due, 0)
 
         def inputs():
             # The target network stays as it is during an update, so it is asked in one batch.
@@ -359,7 +401,7 @@ class Learner:
         move = hyper.tau * (state.step // period > (state.step - steps) // period)
         target_weights = jax.tree.map(lambda old, new: (1 - move) * old + move * new, state.target_weights, weights)
         metrics = {
-            **rollout.ends.metrics(),
+            **(no_ends() if rollout is None else rollout.ends).metrics(),
             **jax.tree.map(jnp.nanmean, report),
             "gradient_steps": due,
             "epsilon": self.epsilon(state),
@@ -394,8 +436,9 @@ def algorithm(
     critic: Critic,
     init_weights: Callable[[Array, Any], Any],
     draws: bool,
-    bounded: bool = False,
+    numbers: tuple[str, ...] = (),
     optimizer: OptimizerLike | None = None,
+    memory: Replay | None = None,
 ) -> Algorithm:
     """The algorithm that a critic makes.
 
@@ -403,14 +446,19 @@ def algorithm(
         config: with the sizes that `check_sizes` reads, and `prioritised`. hyper: the class of the dynamic settings.
         init_weights: `(key, one observation)` to new weights.
         draws: the critic is given keys.
-        bounded: its values lie between `hyper.v_min` and `hyper.v_max`.
+        numbers: names of what it is given of Hyper; `LIMITS` where its values lie between them.
         optimizer: what follows the gradient, in place of `config.optimizer`.
+        memory: a dataset, which takes the place of the memory that it fills.
     """
+    if memory is not None:
+        check_memory(name, config, memory)
     kind = prioritised_sequence if config.prioritised else sequence
-    replay = kind(config.buffer_size, config.num_envs, config.n_step)
+    replay = memory or kind(config.buffer_size, config.num_envs, config.n_step)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    learner = Learner(config, hyper, venv, observation_space, critic, init_weights, replay, draws, bounded, chosen)
-    return algorithm_of(name, learner, hyper, config.num_envs * config.num_steps)
+    learner = Learner(config, hyper, venv, observation_space, critic, init_weights, replay, draws, numbers, chosen)
+    return algorithm_of(
+        name, learner, hyper, config.num_envs * config.num_steps if memory is None else config.num_updates
+    )
 
 
 def algorithm_of_outputs(
@@ -424,22 +472,38 @@ def algorithm_of_outputs(
     num_outputs: int,
     bounded: bool = False,
     optimizer: OptimizerLike | None = None,
+    memory: Replay | None = None,
 ) -> Algorithm:
     """The algorithm of a network whose `num_outputs` of an action stand for its value: see `critic_of_outputs`.
+
+    bounded: values lie between `hyper.v_min` and `hyper.v_max`.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, action_space = spaces_of(name, venv, Discrete)
-    n = action_space.n
-    if network is None:
-        body = config.hidden, config.activation, config.dueling
-        network = QNetwork(observation_space, n, *body, num_outputs, config.noisy, config.conv)
+    network = network or q_network(config, observation_space, action_space.n, num_outputs)
     critic = critic_of_outputs(network, observation_space, config.double, values, loss)
-    algo = algorithm(
-        name, venv, config, hyper, observation_space, critic, network.init, config.noisy, bounded, optimizer
-    )
-    state = jax.eval_shape(algo.init, jax.random.key(0))
-    outputs = jax.eval_shape(lambda state: apply(network, state.weights, visible(state.obs), None)[0], state)
-    check_shape(outputs.shape, (config.num_envs, n) if num_outputs == 1 else (config.num_envs, n, num_outputs))
+    numbers = LIMITS if bounded else ()
+    of_critic = critic, network.init, config.noisy, numbers, optimizer, memory
+    algo = algorithm(name, venv, config, hyper, observation_space, *of_critic)
+    check_network(algo, network, action_space.n, num_outputs)
     return algo
+
+
+def q_network(config: Any, observation_space: Space, num_actions: int, num_outputs: int = 1) -> QNetwork:
+    """The default network of a config's sizes."""
+    body = config.hidden, config.activation, config.dueling
+    noisy = getattr(config, "noisy", False)
+    return QNetwork(observation_space, num_actions, *body, num_outputs, noisy, config.conv)
+
+
+def check_network(algo: Algorithm, network: nn.Module, num_actions: int, num_outputs: int, name: str = "") -> None:
+    """Raise ValueError unless its outputs fit; `name` is its weights', where there are several networks'."""
+    state = jax.eval_shape(algo.init, jax.random.key(0))
+    weights = state.weights[name] if name else state.weights
+    outputs = jax.eval_shape(
+        lambda state, weights: apply(network, weights, visible(state.obs), None)[0], state, weights
+    )
+    batch = algo.config.num_envs, num_actions
+    check_shape(outputs.shape, batch if num_outputs == 1 else (*batch, num_outputs))

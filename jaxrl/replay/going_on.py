@@ -59,6 +59,9 @@ def start(
 def taken(algo: Algorithm, part: str, state: Any, trained: Any) -> Any:
     """This part of `trained`, of the networks that `state` has. Raises ValueError where they differ."""
     own, given = getattr(state, part), getattr(trained, part)
+    whole = not isinstance(own, dict)  # as an optimiser of all networks together
+    if whole:
+        own, given = {"all": own}, {"all": given}
     lacking = sorted(set(own) - set(given))
     if lacking:
         raise ValueError(f"{algo.name} needs {part} of {', '.join(lacking)}; trained were {', '.join(sorted(given))}.")
@@ -67,7 +70,7 @@ def taken(algo: Algorithm, part: str, state: Any, trained: Any) -> Any:
         old, new = ([jnp.shape(x) for x in jax.tree.leaves(tree)] for tree in trees)
         if old != new or jax.tree.structure(trees[0]) != jax.tree.structure(trees[1]):
             raise ValueError(f"{part} of {name} were trained with the shapes {old}; those of {algo.name} are {new}.")
-    return {name: given[name] for name in own}
+    return given["all"] if whole else {name: given[name] for name in own}
 
 
 def warmed_up(algo: Algorithm, state: Any, num_steps: int) -> Any:

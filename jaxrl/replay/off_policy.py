@@ -58,6 +58,11 @@ class Rollout(NamedTuple):
     ends: Ends
 
 
+def no_ends() -> Ends:
+    """Of an update in which nothing acts."""
+    return Ends(*(jnp.zeros((0, 0), kind) for kind in (jnp.bool_, jnp.result_type(float), jnp.int32)))
+
+
 class Critic(nn.Module):
     """The default action-value network: of an observation and an action (...), without one of every action (..., n)."""
 

@@ -159,6 +159,9 @@ def test_learning_from_a_dataset(tmp_path):
     assert "the dataset, of Pendulum-v1, has obs of float32[3]" in wrong
     assert "of which --dataset?" in bad("train bc Pendulum-v1 --episodes return", 2)
     assert "not with --dataset" in bad(f"{words} --curriculum plr", 2)
+    good(f"dataset make CartPole-v1 --recipe random --steps 400 --out {moved}")
+    good(f"train dqn CartPole-v1 --dataset {moved} {small} --total-steps 40 --out {folder} --overwrite")
+    assert read_recipe(folder)["config"]["n_step"] == 1  # not the tuned 3, which is for acting
 
 
 @pytest.mark.slow

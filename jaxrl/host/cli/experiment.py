@@ -62,7 +62,9 @@ def experiment(
         )
     module = registry.get_algo(algo_name)
     env, params = registry.make(env_id)
-    known = None if "--no-tuned" in args else registry.tuned(algo_name, env_id)
+    # What is tuned is tuned for acting.
+    untuned = any(word == "--no-tuned" or word.split("=")[0] == "--dataset" for word in args)
+    known = None if untuned else registry.tuned(algo_name, env_id)
     args, fixed, own = with_own_curriculum(module, args, config or {})
     start = module.Config(**{**(known.config if known else {}), **fixed})
     hyper = module.Hyper(**{**(known.hyper if known else {}), **own})

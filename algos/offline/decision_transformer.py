@@ -133,7 +133,7 @@ class _DecisionTransformer(OutcomeConditioned):
     name: ClassVar = "decision_transformer"
     hyper_class: ClassVar = Hyper
 
-    def inputs(self, windows: Windows, scale: Array) -> tuple[Array, ...]:
+    def inputs(self, windows: Windows, scale: Array | float) -> tuple[Array, ...]:
         obs, space = visible(windows.obs), self.observation_space
         outcome = (windows.to_go / scale)[..., None]
         if self.config.outcome == "goal" and isinstance(space, Dict):
@@ -144,11 +144,11 @@ class _DecisionTransformer(OutcomeConditioned):
         action = jax.nn.one_hot(windows.action, self.action_space.n) if discrete else windows.action
         return outcome, encode(space, obs), action, windows.time, windows.valid
 
-    def output(self, weights: Any, windows: Windows, scale: Array) -> Array:
+    def output(self, weights: Any, windows: Windows, scale: Array | float) -> Array:
         output: Any = self.network("actor").apply(weights, *self.inputs(windows, scale))
         return self.masked(output, windows.obs)
 
-    def init_network(self, key: Array, windows: Windows, scale: Array) -> Any:
+    def init_network(self, key: Array, windows: Windows, scale: Array | float) -> Any:
         return self.network("actor").init(key, *self.inputs(windows, scale))
 
     def seen(self, obs: Any) -> Any:

@@ -91,17 +91,17 @@ class _RvS(OutcomeConditioned):
     name: ClassVar = "rvs"
     hyper_class: ClassVar = Hyper
 
-    def inputs(self, windows: Windows, scale: Array) -> tuple[Any, ...]:
+    def inputs(self, windows: Windows, scale: Array | float) -> tuple[Any, ...]:
         obs = visible(windows.obs)
         if self.config.outcome == "goal":
             return (obs,)
         return obs, mean_reward_to_go(windows.to_go / scale, windows.time, self.config.max_steps)
 
-    def output(self, weights: Any, windows: Windows, scale: Array) -> Array:
+    def output(self, weights: Any, windows: Windows, scale: Array | float) -> Array:
         output: Any = self.network("actor").apply(weights, *self.inputs(windows, scale))
         return self.masked(output, windows.obs)
 
-    def init_network(self, key: Array, windows: Windows, scale: Array) -> Any:
+    def init_network(self, key: Array, windows: Windows, scale: Array | float) -> Any:
         return self.network("actor").init(key, *self.inputs(windows, scale))
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:

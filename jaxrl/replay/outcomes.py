@@ -67,7 +67,7 @@ class OutcomeConditioned(ActorCritic):
     order: ClassVar[tuple[str, ...]] = ("actor",)
     tracked: ClassVar[tuple[str, ...]] = ()
 
-    def output(self, weights: Any, windows: Windows, scale: Array) -> Array:
+    def output(self, weights: Any, windows: Windows, scale: Array | float) -> Array:
         """Actions in units of the box or logits of each step of windows (..., K)."""
         raise NotImplementedError
 
@@ -83,7 +83,7 @@ class OutcomeConditioned(ActorCritic):
         windows = Windows(obs, action, one, jnp.zeros(1, jnp.int32), one == 0)
         return self.init_network(key, windows, hyper.return_scale)
 
-    def init_network(self, key: Array, windows: Windows, scale: Array) -> Any:
+    def init_network(self, key: Array, windows: Windows, scale: Array | float) -> Any:
         raise NotImplementedError
 
     def seen(self, obs: Any) -> Any:

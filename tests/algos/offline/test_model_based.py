@@ -176,4 +176,4 @@ def test_learns_in_the_model(name):
 @pytest.mark.slow
 def test_no_key_serves_twice():
     algo, hyper = learner("combo")
-    assert_no_key_reuse(lambda key: algo.update(algo.init(key, hyper, ENV_PARAMS)), KEY)
+    assert_no_key_reuse(lambda key: algo.update(algo.init(key, hyper, ENV_PARAMS)), jax.random.key(0))

@@ -29,7 +29,7 @@ from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import Actor, ActorCritic, TanhPolicies
+from jaxrl.replay.actor_critic import Actor, SoftActorCritic
 from jaxrl.replay.off_policy import Batch, Critic, Transition
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Box
@@ -106,22 +106,11 @@ def penalty(
 
 
 @dataclasses.dataclass(frozen=True)
-class _CQL(TanhPolicies, ActorCritic):
-    """The losses; what else the Algorithm's functions do is `ActorCritic`'s."""
+class _CQL(SoftActorCritic):
+    """The losses; what else the Algorithm's functions do is `SoftActorCritic`'s."""
 
     name: ClassVar = "cql"
     hyper_class: ClassVar = Hyper
-    order: ClassVar = ("critic", "actor", "log_alpha")
-
-    @property
-    def num_critics(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.config.num_critics
-
-    def initial(self, name: str, key: Array, item: Any, hyper: Hyper) -> Any:
-        return jnp.log(hyper.alpha) if name == "log_alpha" else super().initial(name, key, item, hyper)
-
-    def learning_rate(self, name: str, hyper: Hyper) -> Array:
-        return hyper.alpha_learning_rate if name == "log_alpha" else hyper.learning_rate
 
     def tried(self, actor_weights: Any, key: Array, batch: Batch) -> tuple[Float[Array, "n B A"], Float[Array, "n B"]]:
         """Uniform actions, the actor's at s and the actor's at s', and the logarithms of their densities."""
@@ -159,14 +148,6 @@ class _CQL(TanhPolicies, ActorCritic):
         q = jnp.min(self.act_values(weights["critic"], batch.obs, action), 0)
         loss = jnp.mean(jnp.exp(weights["log_alpha"]) * log_prob - q)
         return loss, {"entropy": -jnp.mean(log_prob)}
-
-    def log_alpha_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        log_prob = self.distribution(weights["actor"], batch.obs).sample_and_log_prob(key)[1]
-        usual = -float(self.action_space.shape[0])
-        target = jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, usual)
-        return own * jax.lax.stop_gradient(-jnp.mean(log_prob) - target), {"alpha": jnp.exp(own)}
 
 
 @shared

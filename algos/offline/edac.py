@@ -34,7 +34,7 @@ from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import Actor, ActorCritic, TanhPolicies
+from jaxrl.replay.actor_critic import Actor, SoftActorCritic
 from jaxrl.replay.off_policy import Batch, Critic
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Box
@@ -113,22 +113,11 @@ def similarity(gradients: Float[Array, "K B A"]) -> Float[Array, ""]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _EDAC(TanhPolicies, ActorCritic):
-    """The losses; what else the Algorithm's functions do is `ActorCritic`'s."""
+class _EDAC(SoftActorCritic):
+    """The losses; what else the Algorithm's functions do is `SoftActorCritic`'s."""
 
     name: ClassVar = "edac"
     hyper_class: ClassVar = Hyper
-    order: ClassVar = ("critic", "actor", "log_alpha")
-
-    @property
-    def num_critics(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.config.num_critics
-
-    def initial(self, name: str, key: Array, item: Any, hyper: Hyper) -> Any:
-        return jnp.log(hyper.alpha) if name == "log_alpha" else super().initial(name, key, item, hyper)
-
-    def learning_rate(self, name: str, hyper: Hyper) -> Array:
-        return hyper.alpha_learning_rate if name == "log_alpha" else hyper.learning_rate
 
     def own_values(self, weights: Any, obs: Any, actions: Float[Array, "K B A"]) -> Float[Array, "K B"]:
         """Of each critic at actions of its own."""
@@ -165,14 +154,6 @@ class _EDAC(TanhPolicies, ActorCritic):
         q = jnp.mean(q, 0) if self.config.mean_actor else jnp.min(q, 0)
         loss = jnp.mean(jnp.exp(weights["log_alpha"]) * log_prob - q)
         return loss, {"entropy": -jnp.mean(log_prob)}
-
-    def log_alpha_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        log_prob = self.distribution(weights["actor"], batch.obs).sample_and_log_prob(key)[1]
-        usual = -float(self.action_space.shape[0])
-        target = jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, usual)
-        return own * jax.lax.stop_gradient(-jnp.mean(log_prob) - target), {"alpha": jnp.exp(own)}
 
 
 @shared

@@ -30,7 +30,7 @@ from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import Actor, ActorCritic, TanhPolicies
+from jaxrl.replay.actor_critic import Actor, SoftActorCritic
 from jaxrl.replay.off_policy import Batch, Critic
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Box
@@ -128,22 +128,11 @@ def ood_loss(q_around: Float[Array, "K n B"], uncertainty: Float[Array, ""] | fl
 
 
 @dataclasses.dataclass(frozen=True)
-class _RO2O(TanhPolicies, ActorCritic):
-    """The losses; what else the Algorithm's functions do is `ActorCritic`'s."""
+class _RO2O(SoftActorCritic):
+    """The losses; what else the Algorithm's functions do is `SoftActorCritic`'s."""
 
     name: ClassVar = "ro2o"
     hyper_class: ClassVar = Hyper
-    order: ClassVar = ("critic", "actor", "log_alpha")
-
-    @property
-    def num_critics(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.config.num_critics
-
-    def initial(self, name: str, key: Array, item: Any, hyper: Hyper) -> Any:
-        return jnp.log(hyper.alpha) if name == "log_alpha" else super().initial(name, key, item, hyper)
-
-    def learning_rate(self, name: str, hyper: Hyper) -> Array:
-        return hyper.alpha_learning_rate if name == "log_alpha" else hyper.learning_rate
 
     def critic_loss(
         self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
@@ -174,14 +163,6 @@ class _RO2O(TanhPolicies, ActorCritic):
         apart = jnp.mean(jnp.max(pi.kl(near) + near.kl(pi), 0))
         loss = jnp.mean(jnp.exp(weights["log_alpha"]) * log_prob - q) + hyper.smooth_actor * apart
         return loss, {"entropy": -jnp.mean(log_prob), "actor_distance": apart}
-
-    def log_alpha_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        log_prob = self.distribution(weights["actor"], batch.obs).sample_and_log_prob(key)[1]
-        usual = -float(self.action_space.shape[0])
-        target = jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, usual)
-        return own * jax.lax.stop_gradient(-jnp.mean(log_prob) - target), {"alpha": jnp.exp(own)}
 
 
 @shared

@@ -317,6 +317,31 @@ class TanhPolicies:
         return self.distribution(policy.weights, obs).mode()
 
 
+class SoftActorCritic(TanhPolicies, ActorCritic):
+    """Of critics, as many as the Config says, an actor before tanh, and a temperature that follows a target entropy."""
+
+    order: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
+
+    @property
+    def num_critics(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.config.num_critics
+
+    def initial(self, name: str, key: Array, item: Any, hyper: Any) -> Any:
+        return jnp.log(hyper.alpha) if name == "log_alpha" else super().initial(name, key, item, hyper)
+
+    def learning_rate(self, name: str, hyper: Any) -> Array:
+        return hyper.alpha_learning_rate if name == "log_alpha" else hyper.learning_rate
+
+    def log_alpha_loss(
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Any, hyper: Any
+    ) -> tuple[Array, dict[str, Array]]:
+        """Of the logarithm of the temperature: it falls where the entropy is above the target."""
+        log_prob = self.distribution(weights["actor"], batch.obs).sample_and_log_prob(key)[1]
+        usual = -float(self.action_space.shape[0])
+        target = jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, usual)
+        return own * jax.lax.stop_gradient(-jnp.mean(log_prob) - target), {"alpha": jnp.exp(own)}
+
+
 def from_dataset(state: Any, replay: Replay, config: Any, carry: Any, gradient_step: Any) -> tuple[Any, Any, Any]:
     """`off_policy.learn` on a dataset: `num_updates` gradient steps, each of which draws its own batch."""
     key, steps_key = jax.random.split(state.key)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Key
 from jaxrl.environment import Environment
 from jaxrl.math import fast_key
 from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import ActorCritic, State, TanhPolicies
+from jaxrl.replay.actor_critic import SoftActorCritic, State
 from jaxrl.replay.off_policy import Batch, Rollout, Transition
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import environment_action
@@ -121,24 +121,12 @@ def critic_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Arr
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelBased(TanhPolicies, ActorCritic):
+class ModelBased(SoftActorCritic):
     """`ActorCritic` on a dataset and a model; without them, it acts. Of `replay`, `ring` holds what was imagined."""
-
-    order: ClassVar = ("critic", "actor", "log_alpha")
 
     memory: Replay | None
     model: Model | None
     ring: Replay
-
-    @property
-    def num_critics(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.config.num_critics
-
-    def initial(self, name: str, key: Array, item: Any, hyper: Any) -> Any:
-        return jnp.log(hyper.alpha) if name == "log_alpha" else super().initial(name, key, item, hyper)
-
-    def learning_rate(self, name: str, hyper: Any) -> Array:
-        return hyper.alpha_learning_rate if name == "log_alpha" else hyper.learning_rate
 
     # ---- what an algorithm changes
 
@@ -207,11 +195,3 @@ class ModelBased(TanhPolicies, ActorCritic):
         q = jnp.min(self.act_values(weights["critic"], batch.obs, action), 0)
         loss = jnp.mean(jnp.exp(weights["log_alpha"]) * log_prob - q)
         return loss, {"entropy": -jnp.mean(log_prob)}
-
-    def log_alpha_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Any
-    ) -> tuple[Array, dict[str, Array]]:
-        log_prob = self.distribution(weights["actor"], batch.obs).sample_and_log_prob(key)[1]
-        usual = -float(self.action_space.shape[0])
-        target = jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, usual)
-        return own * jax.lax.stop_gradient(-jnp.mean(log_prob) - target), {"alpha": jnp.exp(own)}

@@ -1,4 +1,4 @@
-"""A picture of a walker on its track."""
+"""Pictures of a walker on its track, of planar models and of a point maze."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.canvas import BLUE, GREY, INK, ORANGE, PALE, Canvas
+from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, Canvas
 
 from . import biped
 
@@ -96,4 +96,23 @@ def draw_model(compiled: Any, plan: Any, qpos: np.ndarray, model: Any) -> np.nda
         canvas.line(ends, 2 * radius, color)
         for end in ends:
             canvas.circle(end, radius, color)
+    return canvas.image()
+
+
+def draw_point_maze(state: Any, params: Any, cell: float, radius: float) -> np.ndarray:
+    """The maze from above, portals and their exits, the goal's radius and the ball; sizes of a cell and the ball [m]."""
+    walls = np.asarray(params.walls)
+    rows, columns = walls.shape
+    width, height = cell * columns, cell * rows
+    canvas = Canvas(600, round(600 * height / width), width, (width / 2 - 1.5 * cell, height / 2 - 1.5 * cell))
+    for row, column in np.argwhere(walls).tolist():
+        canvas.rectangle((cell * (column - 1.5), cell * (row - 1.5)), (cell * (column - 0.5), cell * (row - 0.5)), GREY)
+    for places, color in ((params.portals, BLUE), (params.exits, PALE)):
+        for x, y in np.asarray(places).tolist():
+            canvas.circle((x, y), radius, color)
+    goal = (float(state.goal_x), float(state.goal_y))
+    canvas.circle(goal, float(params.goal_radius), GREEN, outline=0.15)
+    canvas.circle(goal, 0.2, GREEN)
+    canvas.circle((float(state.x), float(state.y)), radius, ORANGE)
+    canvas.caption(f"t = {int(state.time)}")
     return canvas.image()

@@ -25,6 +25,9 @@ PLAYGROUND = (
 )
 """Names of MuJoCo Playground's DM Control suite, of its version 0.2.0."""
 
+MAZES = ("medium", "large", "giant", "teleport")
+"""Names of OGBench's point mazes."""
+
 ENVIRONMENTS: dict[str, Entry] = entries(
     __package__,
     {
@@ -35,6 +38,7 @@ ENVIRONMENTS: dict[str, Entry] = entries(
         "Hopper-v5": ("hopper:Hopper", {}),
         "InvertedDoublePendulum-v5": ("inverted_double_pendulum:InvertedDoublePendulum", {}),
         "InvertedPendulum-v5": ("inverted_pendulum:InvertedPendulum", {}),
+        **{f"PointMaze{maze.title()}-v0": ("point_maze:PointMaze", {"maze": maze}) for maze in MAZES},
         "Reacher-v5": ("reacher:Reacher", {}),
         "StumpWalker-v0": ("stump_walker:StumpWalker", {}),
         "Walker2d-v5": ("walker2d:Walker2d", {}),

@@ -8,6 +8,7 @@
 | `expert` | the learner's best policy, as the algorithm is deployed |
 | `mixed:P` | a share P of the steps by expert, the others at random |
 | `scripted` | the controller that the environment's family has |
+| `navigate`, `stitch` | of OGBench's point mazes: a walker with noise, to any place after place or to near ones alone |
 
 After Fu et al. (2020), "D4RL: Datasets for deep data-driven reinforcement learning". There medium is a policy that was
 stopped at about a third of the expert's performance, and medium-replay is all that such a learner's replay buffer held.
@@ -49,7 +50,7 @@ from jaxrl.rollout import rollout
 from jaxrl.spaces import Discrete
 from jaxrl.vectorize import VectorEnv, vectorize
 
-RECIPES = ("random", "medium", "medium-replay", "expert", "mixed:P", "scripted")
+RECIPES = ("random", "medium", "medium-replay", "expert", "mixed:P", "scripted", "navigate", "stitch")
 
 FIRST_TRIED = ("ppo", "sac", "dqn")
 """Algorithms that `auto` takes before the others, where they are tuned for the task."""
@@ -452,6 +453,8 @@ def make(
         if value is not None and value < 1:
             raise ValueError(f"{flag}={value}: it must be at least 1.")
     task = _Task(env, env_params)
+    if name in ("navigate", "stitch"):
+        return _collected(env, name, num_steps, seed, about_of)
     train_key, key, other_key, random_key, best_key = jax.random.split(jax.random.key(seed), 5)
     if name == "scripted":
         own = controller(env)
@@ -475,6 +478,22 @@ def make(
     if not best > random:  # unknown, or a task where it makes no difference what one does
         scores, about["random_return"] = None, random
     return joined(*parts.values()), about_of(env, env_params, scores, **about)
+
+
+def _collected(
+    env: Environment, recipe: str, num_steps: int, seed: int, about_of: Callable[..., dict[str, Any]]
+) -> tuple[Dataset, dict[str, Any]]:
+    """By a walker that the task itself has: goals are its own, so there are no returns to compare with."""
+    if not hasattr(env, "collector"):
+        raise ValueError(f"{env.id}: recipe {recipe!r} is of OGBench's point mazes, PointMazeMedium-v0 and others.")
+    params, act = env.collector(recipe)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def of_all(key, env_state, obs, env_params, carry):
+        return jax.vmap(act)(jax.random.split(key, env_state.time.shape[0]), env_state), carry
+
+    task = _Task(env, params)
+    found = task.record(lambda _: Actor(of_all), [()], jax.random.key(seed), [num_steps])[0]
+    return found, about_of(env, params, None, recipe=recipe, seed=seed, max_steps=task.max_steps)
 
 
 def _by_learner(

@@ -35,7 +35,7 @@ from jaxrl.nn.attention import Block
 from jaxrl.nn.networks import Dense, encode
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.replay.datasets import Windows
-from jaxrl.replay.outcomes import NO_DATASET, OutcomeConditioned, Policy, check_outcome
+from jaxrl.replay.outcomes import NO_DATASET, OutcomeConditioned, Policy, check_outcome, with_limit
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box, Dict, Discrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv, vectorize
@@ -48,7 +48,7 @@ class Config:
 
     outcome: str = "return"  # return or goal: what actions are conditioned on
     context: int = 20  # steps that it sees, the present one included
-    max_steps: int = 1000  # times that are told apart; later steps are taken for the last of them
+    max_steps: int | None = None  # times that are told apart, later ones taken for the last; None: the task's limit
     num_envs: int = 1  # environments of the state, in which nothing acts
     num_updates: int = 1  # gradient steps an update
     batch_size: int = 64
@@ -70,8 +70,8 @@ class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
     learning_rate: jax.Array = 1e-4
-    target_return: jax.Array = 1.0  # what is asked for when it acts, of a whole episode
-    return_scale: jax.Array = 1.0  # what returns are divided by
+    target_return: jax.Array = math.inf  # of a whole episode, when it acts; infinite: the best of the data
+    return_scale: jax.Array = math.inf  # what returns are divided by; infinite: the largest of the data, either sign
     max_grad_norm: jax.Array = 0.25
 
 
@@ -214,8 +214,8 @@ def make(
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is neither a vector nor Discrete, several agents, or a goal that is not
-    observed.
+    Raises ValueError for an action space that is neither a vector nor Discrete, several agents, a goal that is not
+    observed, or a task without a limit where `max_steps` is None.
     """
     if config.outcome == "return" and not isinstance(env, PreviousActionReward):
         if isinstance(env, VectorEnv) and not isinstance(env.env, PreviousActionReward):
@@ -226,8 +226,10 @@ def make(
     if config.outcome == "return":
         inner: Any = venv.env
         obs_space = inner.env.observation_space(venv.default_params)
+    config = with_limit("decision_transformer", config, venv)
     check_outcome("decision_transformer", config, obs_space)
-    network = Transformer(space, config.max_steps, config.width, config.layers, config.heads)
+    limit: Any = config.max_steps
+    network = Transformer(space, limit, config.width, config.layers, config.heads)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     return _DecisionTransformer(
         config, venv, (("actor", network),), obs_space, space, memory or NO_DATASET, chosen

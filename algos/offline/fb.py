@@ -253,8 +253,16 @@ class _FB(ActorCritic):
     # ---- what is deployed
 
     def policy(self, state: State) -> Policy:
+        return self.of_rewards(state, self.config.num_labelled)
+
+    def exploring(self, state: State) -> Policy:
+        """Of a batch, since it is made anew at each step."""
+        return self.of_rewards(state, self.config.batch_size)
+
+    def of_rewards(self, state: State, labelled: int) -> Policy:
+        """For the rewards of so many steps of the memory."""
         weights = state.weights["representation"]
-        seen = self.replay.sample(jax.random.key(0), state.replay, self.config.num_labelled)
+        seen = self.replay.sample(jax.random.key(0), state.replay, labelled)
         task = task_vector(self.backward(weights["backward"], seen.next_obs), seen.reward)
         return Policy(weights["forward"], task, state.hyper.epsilon)
 

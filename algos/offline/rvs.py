@@ -18,6 +18,7 @@ Results: `experiments/stitching`.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -30,7 +31,7 @@ from jaxrl.environment import Environment, pytree, visible
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.replay.datasets import Windows
-from jaxrl.replay.outcomes import NO_DATASET, OutcomeConditioned, Policy, check_outcome
+from jaxrl.replay.outcomes import NO_DATASET, OutcomeConditioned, Policy, check_outcome, with_limit
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box, Discrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
@@ -41,7 +42,7 @@ class Config:
     """Static settings: each value compiles its own program."""
 
     outcome: str = "return"  # return or goal: what actions are conditioned on
-    max_steps: int = 1000  # steps of a full episode, over which returns are spread
+    max_steps: int | None = None  # of a full episode, over which returns are spread; None: the task's limit
     num_envs: int = 1  # environments of the state, in which nothing acts
     num_updates: int = 1  # gradient steps an update
     batch_size: int = 256
@@ -56,8 +57,8 @@ class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
     learning_rate: jax.Array = 1e-3
-    target_return: jax.Array = 1.0  # what is asked for when it acts, of a whole episode
-    return_scale: jax.Array = 1.0  # what returns are divided by
+    target_return: jax.Array = math.inf  # of a whole episode, when it acts; infinite: the best of the data
+    return_scale: jax.Array = math.inf  # what returns are divided by; infinite: the largest of the data, either sign
     max_grad_norm: jax.Array = 1e6
 
 
@@ -138,10 +139,11 @@ def make(
             see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is neither a vector nor Discrete, several agents, a network whose outputs
-    do not fit, or a goal that is not observed.
+    do not fit, a goal that is not observed, or a task without a limit where `max_steps` is None.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("rvs", venv, Box, Discrete)
+    config = with_limit("rvs", config, venv)
     check_outcome("rvs", config, obs_space)
     networks = (("actor", actor or Actor(obs_space, space, config.hidden, config.activation)),)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)

@@ -100,7 +100,7 @@ def draw_model(compiled: Any, plan: Any, qpos: np.ndarray, model: Any) -> np.nda
 
 
 def draw_point_maze(state: Any, params: Any, cell: float, radius: float) -> np.ndarray:
-    """The maze from above, portals and their exits, the goal's radius and the ball; sizes of a cell and the ball [m]."""
+    """The maze from above, portals and exits, the goal's radius and the ball; `cell` and `radius` in metres."""
     walls = np.asarray(params.walls)
     rows, columns = walls.shape
     width, height = cell * columns, cell * rows

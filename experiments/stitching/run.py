@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import mazes
 import numpy as np
+import point
 import td
 
 import jaxrl
@@ -25,40 +26,44 @@ from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.replay.datasets import Hindsight, stored, windows
 
 HERE = Path(__file__).parent
-EPISODES, RECORDED, CLUSTERS, GAMMA, CONTEXT = 200, 2000, 40, 0.95, 5
-STEPS = {"rvs": 4000, "dt": 2000, "td": 4000}  # of gradients
-LEARNERS = ["chance/-", *(f"{a}/{g}" for a in ("rvs", "dt") for g in ("plain", "cells", "k-means")), "td/-"]
-
-
-def clusters_of(goals: str, places: np.ndarray) -> np.ndarray | None:
-    """Of the places after each step; None: no augmentation."""
-    if goals == "k-means":
-        return mazes.k_means(places[1], CLUSTERS)
-    return mazes.cells_of(places[1]) if goals == "cells" else None
+EPISODES, RECORDED, CLUSTERS, GAMMA, POINT_GAMMA, CONTEXT = 200, 2000, 40, 0.95, 0.99, 5
+RECORDED_STEPS = 100_000  # of the point maze
+STEPS = {"rvs": 4000, "dt": 2000}  # of gradients; in the point maze POINT_STEPS
+POINT_STEPS = 20_000
+LEARNERS = {
+    "grid": ["chance/-", *(f"{a}/{g}" for a in ("rvs", "dt") for g in ("plain", "cells", "k-means")), "td/-"],
+    "point": ["chance/-", *(f"rvs/{g}" for g in ("plain", "cells", "k-means")), "td/-"],
+}
 
 
 def measure(run: str, seeds: int) -> dict:
     """The success of every seed on held-out and on seen pairs, all seeds in one program."""
     maze, name, goals = run.split("/")
-    env = mazes.Maze(point=maze == "point")
-    dataset, places = mazes.record(env.point, RECORDED)
-    trajectories = mazes.check(dataset, places)
+    on_grid = maze == "grid"
+    if on_grid:
+        env = mazes.Maze()
+        dataset, places = mazes.record(RECORDED)
+        pairs = [jnp.asarray(mazes.pairs(across), jnp.int32) for across in (True, False)]
+        tasks = [env.default_params.replace(pairs=x) for x in pairs]
+    else:
+        env = jaxrl.make(point.ID)[0]
+        (dataset, places), tasks = point.record(RECORDED_STEPS), point.tasks(env)
+    module, width = (mazes, 64) if on_grid else (point, 128)
+    trajectories = module.check(dataset, places)
     space = env.action_space(env.default_params)
-    cell = 2 / (mazes.SIDE - 1)
-
-    def reached(achieved, goal):
-        return jnp.sum((achieved - goal) ** 2, -1) < ((mazes.RADIUS * cell) ** 2 if env.point else 0.5)
-
-    hindsight = Hindsight(lambda obs: obs["obs"], GAMMA, clusters_of(goals, places), 0.5, reached)
-    tasks = [env.default_params.replace(pairs=jnp.asarray(mazes.pairs(across), jnp.int32)) for across in (True, False)]
+    entry, reached = ("obs", mazes.reached) if on_grid else ("position", point.reached)
+    clusters = {"cells": lambda: module.cells_of(places[1]), "k-means": lambda: mazes.k_means(places[1], CLUSTERS)}
+    hindsight = Hindsight(
+        lambda obs: obs[entry], GAMMA if on_grid else POINT_GAMMA, clusters.get(goals, lambda: None)(), 0.5, reached
+    )
 
     def success(algo, policy, key):
         """By the most likely action."""
         found = [evaluate(algo, policy, env, p, key, EPISODES, greedy=True) for p in tasks]
         return [x.returns.mean() for x in found]
 
-    sizes = dict(outcome="goal", num_updates=100, batch_size=128, max_steps=100)
-    rvs_config = rvs.Config(**sizes, hidden=(64, 64))
+    sizes = dict(outcome="goal", num_updates=100, batch_size=128)
+    rvs_config = rvs.Config(**sizes, hidden=(width, width))
     if name in ("rvs", "chance"):
         algo, hyper = rvs.make(env, rvs_config, windows(dataset, space, 1, None, hindsight)), rvs.Hyper()
     elif name == "dt":
@@ -66,28 +71,28 @@ def measure(run: str, seeds: int) -> dict:
         memory = windows(dataset, space, CONTEXT, None, hindsight)
         algo = decision_transformer.make(env, decision_transformer.Config(**sizes), memory)
         hyper = decision_transformer.Hyper(learning_rate=1e-3)
-    elif env.point:
+    elif not on_grid:
         # TD learning needs goals that it cannot reach, too: any of the dataset's.
         anywhere = hindsight._replace(clusters=np.zeros(dataset.size, np.int32))
-        memory = stored(dataset, space, None, GAMMA, anywhere)
-        algo = iql.make(env, iql.Config(num_updates=100, batch_size=128, hidden=(64, 64)), memory)
-        hyper = iql.Hyper(learning_rate=1e-3, gamma=GAMMA, tau=0.01, expectile=0.9, beta=10.0)
+        memory = stored(dataset, space, None, POINT_GAMMA, anywhere)
+        algo = iql.make(env, iql.Config(num_updates=100, batch_size=128, hidden=(width, width)), memory)
+        hyper = iql.Hyper(learning_rate=1e-3, gamma=POINT_GAMMA, tau=0.01, expectile=0.9, beta=10.0)
     else:
         algo, hyper, by_table = rvs.make(env, rvs_config), None, td.greedy(dataset)
 
     def train_and_try(key):
         train_key, eval_key = jax.random.split(key)
         if name == "chance":  # uniform actions
-            random = algo._replace(act=lambda policy, key, obs, carry, greedy: (draw(key, len(obs["obs"])), carry))
+            random = algo._replace(act=lambda policy, key, obs, carry, greedy: (draw(key, len(obs["goal"])), carry))
             return success(random, None, eval_key)
         if hyper is None:
             table = algo._replace(act=lambda policy, key, obs, carry, greedy: (by_table(obs), carry))
             return success(table, None, eval_key)
-        state, _ = jaxrl.train(algo, train_key, STEPS[name], hyper)
+        state, _ = jaxrl.train(algo, train_key, STEPS[name] if on_grid else POINT_STEPS, hyper)
         return success(algo, algo.policy(state), eval_key)
 
     def draw(key, n):
-        return jax.random.uniform(key, (n, 2), minval=-1) if env.point else jax.random.randint(key, (n,), 0, 4)
+        return jax.random.randint(key, (n,), 0, 4) if on_grid else jax.random.uniform(key, (n, 2), minval=-1)
 
     keys = jax.random.split(jax.random.key(0), seeds)
     begin = time.perf_counter()
@@ -108,7 +113,7 @@ def main() -> None:
     if args.only:
         results = json.loads(out.read_text())
     print("| learner | goals | held-out pairs, IQM | 95 % | seen pairs, IQM | 95 % | s |\n" + "|---" * 7 + "|")
-    for learner in [args.only] if args.only else LEARNERS:
+    for learner in [args.only] if args.only else LEARNERS[args.maze]:
         row = results["runs"][learner] = measure(f"{args.maze}/{learner}", args.seeds)
         out.write_text(json.dumps(results, indent=1) + "\n")
         low_high = [(iqm(row[k]), *bootstrap_interval(row[k])) for k in ("held_out", "seen")]

@@ -58,10 +58,9 @@ def build(recipe: dict[str, Any], trained: bool = False) -> tuple[Any, Any, Any,
         if env.num_agents > 1:
             raise ValueError(f"--dataset: {env.id} has several agents; a dataset is of one.")
         gamma = recipe["hyper"].get("gamma", getattr(module.Hyper(), "gamma", 0.99))
-        if getattr(config, "outcome", None) == "goal":
-            raise ValueError(
-                "--config.outcome goal: the goals that hindsight tells a dataset are said in Python alone."
-            )
+        by_goal = getattr(config, "outcome", None) == "goal"
+        if by_goal != ("goals" in recipe["dataset"]):
+            raise ValueError("--config.outcome goal and --goals ENTRY, where goals are reached, go together.")
         length = module.window(config) if hasattr(module, "window") else None
         needless = trained and not hasattr(module, "task_vector")  # what fb deploys is of the data's rewards
         unread = Replay(lambda item: (), None, _gone)
@@ -83,10 +82,17 @@ def _gone(*args: Any) -> Any:
 
 
 def memory_of(
-    env: Environment, params: Any, gamma: float, length: int | None, path: str, episodes: str, digest: str
+    env: Environment,
+    params: Any,
+    gamma: float,
+    length: int | None,
+    path: str,
+    episodes: str,
+    digest: str,
+    goals: str | None = None,
 ) -> Replay:
-    """A dataset as a memory of `make`: `datasets.stored`, or with a length `datasets.windows`. `episodes` is the flag's
-    word.
+    """A dataset as a memory of `make`: `datasets.stored`, or with a length `datasets.windows`. `episodes` and `goals`
+    are the flags' words; goals are any later ones of the episode, alike.
 
     Raises ValueError for a word of another kind, a file that is not what it was, and one of another environment.
     """
@@ -100,7 +106,14 @@ def memory_of(
     space, weights = env.action_space(params), weights_of(dataset, episodes)
     if length is None:
         return datasets.stored(dataset, space, weights, gamma)
-    return datasets.windows(dataset, space, length, weights)
+    if goals is None:
+        return datasets.windows(dataset, space, length, weights)
+    names = sorted(dataset.obs) if isinstance(dataset.obs, dict) else []
+    if goals not in names or "goal" not in names:
+        raise ValueError(
+            f"--goals {goals}: observations have {', '.join(names) or 'no entries'}; it is one beside goal."
+        )
+    return datasets.windows(dataset, space, length, weights, datasets.Hindsight(lambda obs: obs[goals]))
 
 
 def weights_of(dataset: Any, episodes: str) -> Any:

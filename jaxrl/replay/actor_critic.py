@@ -190,7 +190,7 @@ class ActorCritic:
         """None on a dataset: there is nothing to do before `learn`."""
         if self.replay.add is None:
             return state, None
-        policy = self.policy(state)
+        policy = self.exploring(state)
 
         def act(key, obs):
             return self.explore(policy, key, obs)
@@ -198,6 +198,10 @@ class ActorCritic:
         return off_policy.collect(
             self.venv, state, self.config.num_steps, act, self.observation_space, self.action_space
         )
+
+    def exploring(self, state: State) -> Any:
+        """The policy by which it collects."""
+        return self.policy(state)
 
     def explore(self, policy: Policy, key: Array, obs: Any) -> Array:
         """A deterministic actor's action with noise; others draw."""
@@ -296,6 +300,10 @@ class GaussianPolicies:
         mean, log_std = self.actions(weights, obs)
         return Normal(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
 
+    def exploring(self, state: State) -> Any:
+        """The policy by which it collects."""
+        return self.policy(state)
+
     def explore(self, policy: Policy, key: Array, obs: Any) -> Array:
         return jnp.clip(self.distribution(policy.weights, obs).sample(key), -1, 1)
 
@@ -309,6 +317,10 @@ class TanhPolicies:
     def distribution(self: Any, weights: Any, obs: Any) -> TanhNormal:
         mean, log_std = self.actions(weights, obs)
         return TanhNormal(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+
+    def exploring(self, state: State) -> Any:
+        """The policy by which it collects."""
+        return self.policy(state)
 
     def explore(self, policy: Policy, key: Array, obs: Any) -> Array:
         return self.distribution(policy.weights, obs).sample(key)

@@ -406,7 +406,7 @@ def windows(
             seen = {**seen, "goal": jnp.broadcast_to(goal, (n, length, *goal.shape[2:]))}
         return Windows(seen, done, left, row - begin, valid)
 
-    return Replay(init, None, sample)
+    return Replay(init, None, sample, returns=(float(episodes.total.min()), float(episodes.total.max())))
 
 
 @functools.cache

@@ -3,27 +3,32 @@
     loss = mean (mu(s, outcome) - a)^2  of a Box, mean -log pi(a | s, outcome)  of a Discrete space
 
 The outcome of a return is asked for by `Hyper.target_return`, a leaf of the policy, so evaluation at several is a
-`vmap`; that of a goal is the entry "goal" of the observation. They need a dataset, `datasets.windows`: made without
-one, a learner acts by weights that it is given, and refuses to learn.
+`vmap`; as long as it is infinite it is the best episode's of the data. A goal is the entry "goal" of the observation.
+They need a dataset, `datasets.windows`: made without one, a learner acts by weights that it is given, and refuses to
+learn.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+import dataclasses
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import check_at_least_one
-from jaxrl.environment import split_observation
+from jaxrl.algorithm import check_at_least_one, starting_values
+from jaxrl.environment import NO_LIMIT, split_observation
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.replay.actor_critic import ActorCritic, State
 from jaxrl.replay.datasets import Windows
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Dict, Discrete, Space
+from jaxrl.vectorize import VectorEnv
 
 OUTCOMES = ("return", "goal")
+C = TypeVar("C")
 
 
 class Policy(NamedTuple):
@@ -41,6 +46,17 @@ def action_loss(space: Space, output: Array, action: Array, valid: Bool[Array, "
     else:
         each = jnp.mean((output - action) ** 2, -1)
     return jnp.sum(jnp.where(valid, each, 0)) / jnp.sum(valid)
+
+
+def with_limit(name: str, config: C, venv: VectorEnv) -> C:
+    """`config` with the task's own limit in the place of `max_steps=None`. Raises ValueError where it has none."""
+    settings: Any = config
+    if settings.max_steps is not None:
+        return config
+    limit = int(np.max(np.asarray(venv.default_params.max_steps)))
+    if limit == NO_LIMIT:
+        raise ValueError(f"{name}: {venv.env.id} has no time limit: give Config.max_steps.")
+    return dataclasses.replace(settings, max_steps=limit)
 
 
 def check_outcome(name: str, config: Any, observation_space: Space) -> None:
@@ -70,6 +86,15 @@ class OutcomeConditioned(ActorCritic):
     def output(self, weights: Any, windows: Windows, scale: Array | float) -> Array:
         """Actions in units of the box or logits of each step of windows (..., K)."""
         raise NotImplementedError
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
+        """What is infinite of `target_return` and `return_scale` is the best of the data, and the largest there."""
+        hyper, env_params = starting_values(self.hyper_class, self.venv, hyper, env_params)
+        low, high = self.replay.returns or (0.0, 1.0)
+        target, scale = hyper.target_return, hyper.return_scale
+        target = jnp.where(jnp.isinf(target), jnp.asarray(high, target.dtype), target)
+        scale = jnp.where(jnp.isinf(scale), jnp.asarray(max(abs(low), abs(high)) or 1.0, scale.dtype), scale)
+        return super().init(key, hyper.replace(target_return=target, return_scale=scale), env_params)
 
     def actor_loss(
         self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Windows, hyper: Any

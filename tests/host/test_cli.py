@@ -176,6 +176,20 @@ def test_what_learned_from_a_dataset_is_judged(algo, tmp_path):
 
 
 @pytest.mark.slow
+def test_goals_of_a_dataset_are_told_in_hindsight(tmp_path):
+    file, folder = tmp_path / "data.npz", tmp_path / "run"
+    good(f"dataset make PointMazeMedium-v0 --recipe stitch --steps 400 --out {file}")
+    small = "--config.batch-size 8 --config.num-updates 2 --config.hidden 8 --eval-episodes 2 --eval-max-steps 9"
+    words = f"train rvs PointMazeMedium-v0 --dataset {file} {small} --no-progress --total-steps 4 --out {folder}"
+    assert "--goals ENTRY, where goals are reached, go together" in bad(f"{words} --config.outcome goal")
+    assert "go together" in bad(f"{words} --goals position")
+    assert "observations have goal, position" in bad(f"{words} --config.outcome goal --goals place")
+    assert "return" in good(f"{words} --config.outcome goal --goals position")
+    assert read_recipe(folder)["dataset"]["goals"] == "position"
+    assert "--goals position: of which --dataset?" in bad("train rvs PointMazeMedium-v0 --goals position", 2)
+
+
+@pytest.mark.slow
 def test_tuned_settings_are_the_default_and_can_be_left_out(monkeypatch, tmp_path):
     recipes = []
     monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)

@@ -348,3 +348,16 @@ def test_bad_words_are_answered_in_a_line(words, says, tmp_path, monkeypatch):
 def test_an_unknown_action_is_wrong_usage():
     status, _, err = run("dataset mend x")
     assert status == 2 and "'mend': it is one of make, info, plot" in err
+
+
+def test_a_walker_of_the_task_records(tmp_path):
+    """Of a point maze: whole episodes of the recipe's length, to cells four steps away, and no scores."""
+    env, params = jaxrl.make("PointMazeMedium-v0")
+    dataset, about = dataset_recipes.make(env, params, "stitch", 1000, seed=1)
+    episodes = Episodes(dataset)
+    assert episodes.length.tolist() == [200] * 5 and about["max_steps"] == 200 and "reference" not in about
+    start, goal = (np.floor(np.asarray(dataset.obs[name])[episodes.first] / 4 + 0.5) for name in ("position", "goal"))
+    assert np.abs(start - goal).sum(1).max() <= 4 and np.abs(start - goal).sum() > 0
+    assert not np.asarray(dataset.terminated).any()
+    with pytest.raises(ValueError, match=r"CartPole-v1: recipe 'navigate' is of OGBench's point mazes"):
+        dataset_recipes.make(*cart_pole(10), "navigate", 100)

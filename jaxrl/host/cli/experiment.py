@@ -20,17 +20,22 @@ class DataFlags:
     episodes: str = "all"
     """Which of it: all alike, the best:SHARE (as best:0.1) by their returns, or the better ones more often: return or
     advantage (RW and AW of Hong et al. 2023)."""
+    goals: str | None = None
+    """With --config.outcome goal: goals are what this entry of later observations was, as position of PointMaze's."""
 
     def part(self) -> dict[str, Any] | None:
         """The recipe's; None without a dataset."""
         if self.dataset is None:
             if self.episodes != "all":
                 raise UsageError(f"--episodes {self.episodes}: of which --dataset?")
+            if self.goals is not None:
+                raise UsageError(f"--goals {self.goals}: of which --dataset?")
             return None
         from jaxrl.host import dataset_files
 
         digest = dataset_files.digest(dataset_files.read_any(self.dataset)[0])
-        return {"path": str(self.dataset.absolute()), "episodes": self.episodes, "digest": digest}
+        goals = {} if self.goals is None else {"goals": self.goals}
+        return {"path": str(self.dataset.absolute()), "episodes": self.episodes, "digest": digest, **goals}
 
 
 def experiment(

@@ -12,7 +12,7 @@ import jaxrl
 from jaxrl import Transition, pytree
 from jaxrl.algos.offline import decision_transformer as dt
 from jaxrl.algos.offline import rvs
-from jaxrl.environment import Environment
+from jaxrl.environment import NO_LIMIT, Environment
 from jaxrl.evaluation import evaluate
 from jaxrl.replay import datasets
 from jaxrl.replay.datasets import Dataset, Hindsight
@@ -227,6 +227,26 @@ def test_does_what_it_is_asked_for(module, outcome, box):
     action, _ = algo.act(algo.policy(state), KEY, obs, algo.initial_carry((2,)), greedy=True)
     action = action[:, 0] > 0 if box else action
     np.testing.assert_array_equal(action, [1, 0])
+
+
+def test_what_is_asked_for_unless_said():
+    """The best of the data, scaled by the largest; of no data, 1. Length: the task's limit."""
+    env, algo = learner(rvs, "return", False)
+    totals = datasets.Episodes(walks(box=False, goals=False)).total
+    policy = algo.policy(algo.init(KEY))
+    assert policy.target * policy.scale == totals.max() and policy.scale == np.abs(totals).max()
+    without = rvs.make(env, rvs.Config(hidden=(8,)))
+    assert algo.policy(without.init(KEY))[1:] == (1, 1)
+    assert without.config.max_steps == env.default_params.max_steps
+    endless = env.default_params.replace(max_steps=jnp.int32(NO_LIMIT))
+
+    class Endless(type(env)):
+        @property
+        def default_params(self):
+            return endless
+
+    with pytest.raises(ValueError, match="no time limit: give Config.max_steps"):
+        rvs.make(Endless())
 
 
 def test_the_return_that_is_left_falls_by_what_was_got():

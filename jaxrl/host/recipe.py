@@ -62,9 +62,11 @@ def build(recipe: dict[str, Any], trained: bool = False) -> tuple[Any, Any, Any,
         if by_goal != ("goals" in recipe["dataset"]):
             raise ValueError("--config.outcome goal and --goals ENTRY, where goals are reached, go together.")
         length = module.window(config) if hasattr(module, "window") else None
-        needless = trained and not hasattr(module, "task_vector")  # what fb deploys is of the data's rewards
+        how = {"length": length, "priorities": getattr(config, "prioritised", False)}
+        # What fb deploys is of the data's rewards, and priorities are part of the state that is read.
+        needless = trained and not hasattr(module, "task_vector") and not how["priorities"]
         unread = Replay(lambda item: (), None, _gone)
-        memory = {"memory": unread if needless else memory_of(env, params, gamma, length, **recipe["dataset"])}
+        memory = {"memory": unread if needless else memory_of(env, params, gamma, **how, **recipe["dataset"])}
     algo = module.make(_slots(env, config.num_envs) if fold else env, config, **memory)
     if fold and jax.tree.leaves(algo.initial_carry()):
         raise ValueError(f"{env.id} has several agents; {algo.name} remembers, and learns from one agent only.")
@@ -86,13 +88,14 @@ def memory_of(
     params: Any,
     gamma: float,
     length: int | None,
+    priorities: bool,
     path: str,
     episodes: str,
     digest: str,
     goals: str | None = None,
 ) -> Replay:
-    """A dataset as a memory of `make`: `datasets.stored`, or with a length `datasets.windows`. `episodes` and `goals`
-    are the flags' words; goals are any later ones of the episode, alike.
+    """A dataset as a memory of `make`: `datasets.stored` or `prioritised`, with a length `windows`. `episodes` and
+    `goals` are the flags' words; goals are any later ones of the episode, alike.
 
     Raises ValueError for a word of another kind, a file that is not what it was, and one of another environment.
     """
@@ -104,6 +107,10 @@ def memory_of(
         raise ValueError(f"{path} has changed since the run began: its hash was {digest}.")
     dataset_files.check_fits(dataset, about, env, params)
     space, weights = env.action_space(params), weights_of(dataset, episodes)
+    if priorities:
+        if weights is not None:
+            raise ValueError(f"--episodes {episodes}: with config.prioritised steps are drawn by their priorities.")
+        return datasets.prioritised(dataset, space, gamma)
     if length is None:
         return datasets.stored(dataset, space, weights, gamma)
     if goals is None:

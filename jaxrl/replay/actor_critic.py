@@ -300,10 +300,6 @@ class GaussianPolicies:
         mean, log_std = self.actions(weights, obs)
         return Normal(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
 
-    def exploring(self, state: State) -> Any:
-        """The policy by which it collects."""
-        return self.policy(state)
-
     def explore(self, policy: Policy, key: Array, obs: Any) -> Array:
         return jnp.clip(self.distribution(policy.weights, obs).sample(key), -1, 1)
 
@@ -317,10 +313,6 @@ class TanhPolicies:
     def distribution(self: Any, weights: Any, obs: Any) -> TanhNormal:
         mean, log_std = self.actions(weights, obs)
         return TanhNormal(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
-
-    def exploring(self, state: State) -> Any:
-        """The policy by which it collects."""
-        return self.policy(state)
 
     def explore(self, policy: Policy, key: Array, obs: Any) -> Array:
         return self.distribution(policy.weights, obs).sample(key)

@@ -29,6 +29,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxrl.environment import pytree
 from jaxrl.replay.off_policy import Stored
+from jaxrl.replay.prioritised import draw, given_to, tree_of
 from jaxrl.replay.ring import Replay, take
 from jaxrl.spaces import Box, Space
 
@@ -310,6 +311,20 @@ def _rows(
     return rows
 
 
+def _items(dataset: Dataset, space: Space, gamma: float) -> Stored:
+    size, action = dataset.size, to_unit(space, jnp.asarray(dataset.action))
+    after = np.where(np.asarray(dataset.last) | (np.arange(size) == size - 1), 0, 1) + np.arange(size)
+    return Stored(
+        jax.tree.map(jnp.asarray, dataset.obs),
+        action,
+        jnp.asarray(dataset.reward),
+        jnp.asarray(dataset.terminated),
+        jax.tree.map(jnp.asarray, dataset.next_obs),
+        action[after],
+        jnp.asarray(returns_to_go(dataset, gamma), jnp.result_type(float)),
+    )
+
+
 def stored(
     dataset: Dataset,
     space: Space,
@@ -325,18 +340,7 @@ def stored(
 
     Raises ValueError for weights that are not one positive or zero number an episode, or goals that do not fit.
     """
-    size, action = dataset.size, to_unit(space, jnp.asarray(dataset.action))
-    after = np.where(np.asarray(dataset.last) | (np.arange(size) == size - 1), 0, 1) + np.arange(size)
-    items = Stored(
-        jax.tree.map(jnp.asarray, dataset.obs),
-        action,
-        jnp.asarray(dataset.reward),
-        jnp.asarray(dataset.terminated),
-        jax.tree.map(jnp.asarray, dataset.next_obs),
-        action[after],
-        jnp.asarray(returns_to_go(dataset, gamma), jnp.result_type(float)),
-    )
-    rows = _rows(dataset, weights)
+    items, rows = _items(dataset, space, gamma), _rows(dataset, weights)
     goals = None if hindsight is None else _goals(dataset, hindsight)
 
     def init(item: Any = None) -> tuple:
@@ -358,6 +362,45 @@ def stored(
         )
 
     return Replay(init, None, sample)
+
+
+@pytree
+class Priorities:
+    """Of a dataset's steps: sums of 8 of them, level by level, and the largest yet given."""
+
+    tree: tuple[Any, ...]
+    max_priority: jax.Array
+
+
+def prioritised(dataset: Dataset, space: Space, gamma: float = 0.99) -> Replay:
+    """A memory of a dataset's `Stored` steps, drawn by priorities that its learner gives; at first all are alike.
+
+    `sample(key, state, n, beta) -> (batch, indices, weights)` and `update(state, indices, priorities, alpha, given)`
+    are those of `prioritised_sequence` (Schaul et al. 2016), for learners whose Config has `prioritised`. Each seed has
+    priorities of its own; the steps are constants of the program.
+    """
+    items, size = _items(dataset, space, gamma), dataset.size
+
+    def init(item: Any = None) -> Priorities:
+        return Priorities(tree_of(jnp.ones(size)), jnp.float32(1))
+
+    def sample(
+        key: Key[Array, ""], state: Priorities, n: int, beta: float | Float[Array, ""]
+    ) -> tuple[Stored, Int[Array, " n"], Float[Array, " n"]]:
+        indices, weights = draw(key, state.tree, size, n, beta)
+        return take(items, indices), indices, weights
+
+    def update(
+        state: Priorities,
+        indices: Int[Array, " n"],
+        priorities: Float[Array, " n"],
+        alpha: float | Float[Array, ""],
+        given: Bool[Array, " n"] | bool = True,
+    ) -> Priorities:
+        tree, largest = given_to(state.tree, state.max_priority, indices, priorities, alpha, given)
+        return Priorities(tree, largest)
+
+    return Replay(init, None, sample, update)
 
 
 class Windows(NamedTuple):

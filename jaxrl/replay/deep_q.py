@@ -138,8 +138,11 @@ def check_memory(name: str, config: Any, memory: Replay) -> None:
         raise ValueError(f"{name}: memory is a dataset, `datasets.stored`, or None; what it fills itself is Config's.")
     if config.n_step != 1:
         raise ValueError(f"n_step={config.n_step}: {name} learns from a dataset by single steps; it must be 1.")
-    if config.prioritised:
-        raise ValueError(f"prioritised=True: {name} draws alike from a dataset; `datasets.stored` takes weights.")
+    if config.prioritised != (memory.update is not None):
+        raise ValueError(
+            f"prioritised={config.prioritised}: {name} draws from `datasets.prioritised` with priorities and from "
+            "`datasets.stored` without."
+        )
 
 
 def check_num_outputs(num_outputs: int, least: int, of: str) -> None:
@@ -354,7 +357,8 @@ class Learner:
         beta = 1 - annealed(1 - hyper.priority_beta, state.step, hyper.priority_steps)
         keys = jax.random.split(fast_key(key), count[0])
         windows, indices, weight = jax.vmap(lambda k: self.replay.sample(k, replay, count[1], beta))(keys)
-        batch = jax.vmap(windows_to_batch, (0, None))(windows, hyper.gamma)
+        to_batch = stored_to_batch if self.replay.add is None else windows_to_batch
+        batch = jax.vmap(to_batch, (0, None))(windows, hyper.gamma)
         return batch._replace(weight=weight.astype(batch.reward.dtype)), indices
 
     def learn(self, state: State, rollout: Rollout | None = None) -> tuple[State, dict[str, Array]]:

@@ -42,11 +42,7 @@ def prioritised(capacity: int) -> Replay:
     """
 
     def init(item: PyTree) -> PrioritisedRing:
-        ring, tree, nodes = ring_init(item, capacity), [], capacity
-        while nodes > 1 or not tree:
-            nodes = -(-nodes // _FAN)
-            tree.append(jnp.zeros(nodes * _FAN, jnp.float32))
-        return PrioritisedRing(ring, tuple(tree), jnp.float32(1))
+        return PrioritisedRing(ring_init(item, capacity), tree_of(jnp.zeros(capacity)), jnp.float32(1))
 
     def add(state: PrioritisedRing, batch: PyTree) -> PrioritisedRing:
         ring, rows = ring_add(state.ring, batch)
@@ -56,17 +52,7 @@ def prioritised(capacity: int) -> Replay:
     def sample(
         key: Key[Array, ""], state: PrioritisedRing, batch_size: int, beta: float | Float[Array, ""]
     ) -> tuple[PyTree, Int[Array, " B"], Float[Array, " B"]]:
-        # A fresh uniform a level: one for the whole descent has too few bits to reach each of 1e6 leaves fairly.
-        u = jax.random.uniform(key, (len(state.tree), batch_size), jnp.float32)
-        u = u.at[0].set(jnp.minimum((jnp.arange(batch_size) + u[0]) / batch_size, 1 - jnp.finfo(u.dtype).eps))
-        node = jnp.zeros(batch_size, jnp.int32)
-        for level, quantile in zip(reversed(state.tree), u, strict=True):
-            node = node * _FAN + invert_cdf(quantile, take(level.reshape(-1, _FAN), node))
-        # Only an empty tree leads past the end.
-        indices = jnp.minimum(node, capacity - 1)
-        mass = take(state.tree[0], indices)
-        smallest = jnp.min(mass)  # zero of an empty memory alone
-        weights = jnp.where(smallest > 0, (mass / jnp.where(smallest > 0, smallest, 1)) ** -beta, 0)
+        indices, weights = draw(key, state.tree, capacity, batch_size, beta)
         return take(state.ring.items, indices), indices, weights
 
     def update(
@@ -80,6 +66,48 @@ def prioritised(capacity: int) -> Replay:
         return PrioritisedRing(state.ring, set_leaves(state.tree, indices, scaled), largest)
 
     return Replay(init, add, sample, update)
+
+
+def tree_of(leaves: Float[Array, " n"]) -> tuple[Array, ...]:
+    """The sum tree of these, filled up with zeros."""
+    tree, level = [], leaves.astype(jnp.float32)
+    while level.size > 1 or not tree:
+        level = jnp.concatenate([level, jnp.zeros(-level.size % _FAN, jnp.float32)])
+        tree.append(level)
+        level = level.reshape(-1, _FAN).sum(-1)
+    return tuple(tree)
+
+
+def draw(
+    key: Key[Array, ""], tree: tuple[Array, ...], size: int, n: int, beta: float | Float[Array, ""]
+) -> tuple[Int[Array, " n"], Float[Array, " n"]]:
+    """`n` of the first `size` leaves and their weights, as `prioritised` says."""
+    # A fresh uniform a level: one for the whole descent has too few bits to reach each of 1e6 leaves fairly.
+    u = jax.random.uniform(key, (len(tree), n), jnp.float32)
+    u = u.at[0].set(jnp.minimum((jnp.arange(n) + u[0]) / n, 1 - jnp.finfo(u.dtype).eps))
+    node = jnp.zeros(n, jnp.int32)
+    for level, quantile in zip(reversed(tree), u, strict=True):
+        node = node * _FAN + invert_cdf(quantile, take(level.reshape(-1, _FAN), node))
+    # Only an empty tree leads past the end.
+    indices = jnp.minimum(node, size - 1)
+    mass = take(tree[0], indices)
+    smallest = jnp.min(mass)  # zero of an empty memory alone
+    return indices, jnp.where(smallest > 0, (mass / jnp.where(smallest > 0, smallest, 1)) ** -beta, 0)
+
+
+def given_to(
+    tree: tuple[Array, ...],
+    max_priority: Array,
+    indices: Int[Array, " B"],
+    priorities: Float[Array, " B"],
+    alpha: float | Float[Array, ""],
+    given: Bool[Array, " B"] | bool,
+) -> tuple[tuple[Array, ...], Array]:
+    """The tree with new priorities where `given`, to the power alpha, and the largest yet."""
+    scaled = (priorities**alpha).astype(jnp.float32)
+    largest = jnp.maximum(max_priority, jnp.max(scaled, where=given, initial=0))
+    # An index may be there twice, given once: what is not given is not written at all.
+    return set_leaves(tree, indices, scaled, jnp.broadcast_to(given, indices.shape)), largest
 
 
 def set_leaves(

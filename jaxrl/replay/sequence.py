@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from jaxrl.replay.prioritised import PrioritisedRing, prioritised, set_leaves
+from jaxrl.replay.prioritised import PrioritisedRing, given_to, prioritised, set_leaves
 from jaxrl.replay.ring import Replay, Ring, ring_add, ring_init, take
 
 
@@ -102,10 +102,7 @@ def prioritised_sequence(capacity: int, num_envs: int, length: int) -> Replay:
         alpha: float | Float[Array, ""],
         given: Bool[Array, " B"] | bool = True,
     ) -> PrioritisedRing:
-        scaled = (priorities**alpha).astype(jnp.float32)
-        largest = jnp.maximum(state.max_priority, jnp.max(scaled, where=given, initial=0))
-        # An index may be there twice, given once: what is not given is not written at all.
-        given = jnp.broadcast_to(given, indices.shape)
-        return PrioritisedRing(state.ring, set_leaves(state.tree, indices, scaled, given), largest)
+        tree, largest = given_to(state.tree, state.max_priority, indices, priorities, alpha, given)
+        return PrioritisedRing(state.ring, tree, largest)
 
     return Replay(flat.init, add, sample, update)

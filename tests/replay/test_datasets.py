@@ -164,6 +164,25 @@ def test_what_is_drawn_belongs_together():
     np.testing.assert_allclose(batch.to_go, np.array([2, 2, 3 + 2 + 1.25, 6.5, 5])[row])
 
 
+def test_steps_are_drawn_by_their_priorities():
+    """As often as priority^alpha says, with weights (size P)^-beta over the largest; what is not given stays."""
+    memory, size, n = datasets.prioritised(made(4, 5, 1, rewards=range(10)), BOX), 10, 20_000
+    state = memory.init()
+    sample = jax.jit(lambda state: memory.sample(KEY, state, n, 0.4))
+    _, indices, weights = sample(state)
+    assert np.all(np.abs(np.bincount(indices, minlength=size) - n / size) <= 5 * np.sqrt(n / size))
+    np.testing.assert_allclose(weights, 1)
+    priorities, given = np.arange(10.0) ** 2 + 0.5, np.arange(10) != 3
+    state = memory.update(state, jnp.arange(10), jnp.asarray(priorities, jnp.float32), 0.5, jnp.asarray(given))
+    p = np.where(given, priorities**0.5, 1)
+    p /= p.sum()
+    batch, indices, weights = sample(state)
+    assert np.all(np.abs(np.bincount(indices, minlength=size) - n * p) <= 5 * np.sqrt(n * p))
+    np.testing.assert_array_equal(batch.reward, indices)
+    np.testing.assert_allclose(weights, (p[indices] / p.min()) ** -0.4, rtol=1e-5)
+    assert memory.add is None and state.max_priority == np.float32(81.5**0.5)
+
+
 def test_a_mixed_memory_draws_from_both():
     """In turns, whatever the share; the learner's own steps have no return."""
     dataset = made(4, 4)

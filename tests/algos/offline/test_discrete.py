@@ -290,6 +290,25 @@ def test_what_a_dataset_does_not_have_is_refused(name, memory):
         module.make(ENV, module.Config(), memory=uniform(64))
 
 
+def test_priorities_are_of_the_steps_that_were_learned(memory):
+    """Those of other steps stay 1, and each seed has its own."""
+    size = 40
+    obs = np.linspace(-1, 1, size, dtype=np.float32)[:, None]
+    ends = np.ones(size, bool)
+    data = Dataset(obs, np.zeros(size, np.int32), obs[:, 0], ends, ends, obs)
+    config = cql_discrete.Config(**{**SIZES, "num_updates": 1, "batch_size": 8}, prioritised=True)
+    algo = cql_discrete.make(ENV, config, datasets.prioritised(data, SPACE))
+    hyper = cql_discrete.Hyper(priority_alpha=1.0)
+    state, _ = jax.jit(jax.vmap(lambda key: jaxrl.train(algo, key, 1, hyper, PARAMS)))(jax.random.split(KEY, 2))
+    leaves = np.asarray(state.replay.tree[0])[:, :size]
+    drawn = (leaves != 1).sum(1)
+    assert np.all((drawn > 3) & (drawn <= 8)) and np.any((leaves != 1)[0] != (leaves != 1)[1])
+    with pytest.raises(ValueError, match="prioritised=True: cql_discrete draws from `datasets.prioritised`"):
+        cql_discrete.make(ENV, config, memory)
+    with pytest.raises(ValueError, match="prioritised=False: cql_discrete draws from"):
+        cql_discrete.make(ENV, cql_discrete.Config(**SIZES), datasets.prioritised(data, SPACE))
+
+
 def test_impossible_settings_are_refused():
     for bad, message in ((dict(target="best"), "target='best'"), (dict(num_outputs=0), "num_outputs=0")):
         with pytest.raises(ValueError, match=message):

@@ -103,6 +103,7 @@ def demonstrated(expert: Replay, other: Replay) -> Replay:
         expert_key, other_key = jax.random.split(key)
         return Pair(expert.sample(expert_key, (), n), other.sample(other_key, state, n))
 
+    sample.draws_pairs = True  # pyright: ignore[reportFunctionMemberAccess]
     return Replay(other.init, other.add, sample)
 
 
@@ -201,8 +202,7 @@ def make(
     """
     if memory is None:
         raise ValueError("recoil has nothing to imitate: its memory is recoil.demonstrated(expert, other).")
-    drawn = None if memory.add else jax.eval_shape(lambda key: memory.sample(key, (), 1), jax.random.key(0))
-    if drawn is not None and not isinstance(drawn, Pair):
+    if not hasattr(memory.sample, "draws_pairs"):
         raise ValueError("recoil: a dataset does not say whom to imitate; use recoil.demonstrated(expert, other).")
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("recoil", venv, Box)

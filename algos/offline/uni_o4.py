@@ -78,11 +78,11 @@ class Hyper:
     expectile: jax.Array = 0.7  # above 1/2: how near the value is to the best action's in the data
     diversity: jax.Array = 0.1  # of cloned policies; 0: each is cloned alone
     cloning_steps: jax.Array = 1_000_000  # gradient steps before the first of PPO
-    max_grad_norm: jax.Array = 1e6  # of each network, until then
-    ppo_learning_rate: jax.Array = 1e-4  # of each policy, from then on
+    max_grad_norm: jax.Array = 1e6  # of each network, before PPO
+    ppo_learning_rate: jax.Array = 1e-4  # of PPO
     anneal_steps: jax.Array = 10_000  # gradient steps of PPO over which its rate goes to zero; 0: constant
     clip_eps: jax.Array = 0.25
-    ppo_max_grad_norm: jax.Array = 0.5  # of each policy
+    ppo_max_grad_norm: jax.Array = 0.5  # of PPO, of each policy
 
 
 @pytree

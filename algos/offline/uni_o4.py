@@ -152,7 +152,7 @@ class _UniO4(GaussianPolicies, ActorCritic):
         return UniO4State(
             **{field.name: getattr(state, field.name) for field in dataclasses.fields(state)},
             reference=actors,
-            score=jnp.full(self.config.num_policies, -jnp.inf),
+            score=jnp.full(self.config.num_policies, -jnp.inf, jnp.result_type(float)),
             ppo_optimizer=jax.vmap(lambda weights: self.optimizer.init(weights, rate))(actors),
         )
 

@@ -37,13 +37,15 @@ def report(found, folder):
     curves, every = {}, found["every"]
     for task, rows in found["tasks"].items():
         print(f"\n**{task}** (mean return of the data {rows['dataset']['mean return']:.0f})\n")
-        print("| | at the switch | dip | mean online | final |\n|---|---|---|---|---|")
+        print("| | at the switch | dip | mean online | final | less RLPD's |\n|---|---|---|---|---|---|")
+        rlpd = measures(np.array(rows["RLPD"]["returns"]), every)["final"] if "RLPD" in rows else np.nan
         curves |= {f"{task}: {group_of(name)}": {} for name in ("IQL", "WSRL", "RLPD")}  # a panel each
         for name, row in rows.items():
             if name == "dataset":
                 continue
             returns = np.array(row["returns"])
-            of = measures(returns, every)
+            of: dict = measures(returns, every)
+            of["less RLPD's"] = None if name == "RLPD" or np.size(rlpd) != len(returns) else of["final"] - rlpd
             if ARMS[name].offline is None:
                 of["dip"] = None
             print(f"| {name} | " + " | ".join("-" if x is None else told(x) for x in of.values()) + " |")

@@ -85,7 +85,7 @@ def main():
     parser.add_argument("--picture", action="store_true")
     args = parser.parse_args()
     path = HERE / "results.json"
-    found = json.loads(path.read_text()) if path.exists() else {"tasks": {}}
+    found: dict = json.loads(path.read_text()) if path.exists() else {"tasks": {}}
     for task in () if args.picture else args.tasks:
         env, params, dataset = made(task)
         rows = dict(found["tasks"].get(task, {}))

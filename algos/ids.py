@@ -68,6 +68,7 @@ ALGORITHMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "thompson": ("bandits.thompson", ()),
     "ucb": ("bandits.ucb", ()),
     "ucb_vi": ("tabular.ucb_vi", ()),
+    "uni_o4": ("offline.uni_o4", ()),
     "whittle": ("bandits.whittle", ()),
 }
 """Module, and the action spaces of those that learn on any environment with such a space."""

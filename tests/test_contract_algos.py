@@ -28,7 +28,8 @@ from jaxrl.algos.meta import disco
 from jaxrl.algos.offline import recoil
 from jaxrl.replay import datasets
 from jaxrl.replay.deep_q import Batch
-from jaxrl.replay.ring import Replay, uniform
+from jaxrl.replay.model_based import Prediction
+from jaxrl.replay.ring import uniform
 from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.testing.algorithms import check_algorithm
@@ -401,13 +402,20 @@ class Case(NamedTuple):
     learns: bool = True
 
 
-def demonstrated_pendulum() -> Replay:
-    """Demonstrations beside what a learner does itself."""
+def pendulum_data() -> datasets.Dataset:
+    """Random numbers for Pendulum."""
     rng = np.random.default_rng(0)
     obs, true = rng.normal(size=(20, 3)).astype(np.float32), np.ones(20, bool)
     action = rng.uniform(-2, 2, (20, 1)).astype(np.float32)
-    dataset = datasets.Dataset(obs, action, np.zeros(20, np.float32), ~true, true, obs)
-    return recoil.demonstrated(datasets.stored(dataset, Box(-2.0, 2.0, (1,))), uniform(64))
+    return datasets.Dataset(obs, action, np.zeros(20, np.float32), ~true, true, obs)
+
+
+PENDULUM = datasets.stored(pendulum_data(), Box(-2.0, 2.0, (1,)))
+
+
+def still(key: Any, obs: Any, action: Any) -> Prediction:
+    """A model in which nothing moves."""
+    return Prediction(obs, jnp.zeros(len(obs)), jnp.zeros(len(obs), bool), jnp.zeros(len(obs)))
 
 
 SHORT = {"max_steps": 4}
@@ -460,7 +468,7 @@ CONTRACT = {
         6,
         dict(num_envs=2, num_updates=2, batch_size=8, hidden=(16,)),
         dict(learning_starts=2, learning_rate=1e-2),
-        make=dict(memory=demonstrated_pendulum()),
+        make=dict(memory=recoil.demonstrated(PENDULUM, uniform(64))),
     ),
     "sarsa": Case("Chain-v0", {}, 19),
     "sqirl": Case(
@@ -471,6 +479,14 @@ CONTRACT = {
     "thompson": Case("BernoulliBandit-v0", ARMS, 20),
     "ucb": Case("BernoulliBandit-v0", ARMS, 20, dict(bound="kl")),
     "ucb_vi": Case("Chain-v0", {}, 7, dict(horizon=4), dict(bonus_scale=1e-4, reward_scale=10.0), SHORT),
+    "uni_o4": Case(
+        "Pendulum-v1",
+        {},
+        4,
+        dict(num_envs=2, num_updates=2, batch_size=8, num_policies=2, horizon=2, num_rollouts=4, hidden=(8,)),
+        dict(learning_rate=1e-2, cloning_steps=4),
+        make=dict(memory=PENDULUM, model=still),
+    ),
     "whittle": Case("RestlessBandit-v0", dict(num_arms=3, num_states=3, budget=1), 3, dict(budget=1), learns=False),
 }
 

@@ -1,5 +1,5 @@
-"""The datasets, 10,000 steps each: Pendulum-v1 by uniform actions and by a controller with much noise, PointMass-v0
-by a slack one. Deterministic. Pendulum's rewards are a tenth of their size."""
+"""The datasets, 10,000 steps each: Pendulum-v1 by a controller with much noise, PointMass-v0 by a slack one.
+Deterministic. Pendulum's rewards are a tenth of their size."""
 
 import dataclasses
 
@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 
 import jaxrl
-from jaxrl.host.dataset_recipes import Actor, at_random, recorded
+from jaxrl.host.dataset_recipes import Actor, recorded
 from jaxrl.wrappers.base import Wrapper
 
 STEPS, STREAMS = 10_000, 10
-SCALES = {"Pendulum-v1, random": 0.1, "Pendulum-v1, medium": 0.1, "PointMass-v0, slack": 1.0}
+SCALES = {"Pendulum-v1, medium": 0.1, "PointMass-v0, slack": 1.0}
 TASKS = tuple(SCALES)
 
 
@@ -44,6 +44,6 @@ def made(task):
     name, kind = task.split(", ")
     env, params = jaxrl.make(name)
     env = Scaled(env, SCALES[task])
-    who = {"random": at_random(env, params), "medium": Actor(swinging), "slack": Actor(slack)}[kind]
+    who = {"medium": Actor(swinging), "slack": Actor(slack)}[kind]
     run = jax.jit(lambda key: recorded(env, params, who, key, STREAMS, STEPS // STREAMS))
     return env, params, run(jax.random.key(1))

@@ -1,6 +1,7 @@
 """The table of README.md and results.png, of results.json."""
 
 import numpy as np
+from arms import ARMS
 
 from jaxrl.host.plotting import curves_by_task
 from jaxrl.host.statistics import bootstrap_interval, iqm
@@ -26,19 +27,27 @@ def measures(returns, every):
     }
 
 
+def group_of(name):
+    if ARMS[name].offline is None:
+        return "from new weights"
+    return "dataset kept" if ARMS[name].retained else "dataset not kept"
+
+
 def report(found, folder):
     curves, every = {}, found["every"]
     for task, rows in found["tasks"].items():
         print(f"\n**{task}** (mean return of the data {rows['dataset']['mean return']:.0f})\n")
-        print("| | at the switch | dip | mean online | final |\n|---|---|---|---|---|")
-        curves[task] = {}
+        print("| | at the switch | dip | mean online | final | less RLPD's |\n|---|---|---|---|---|---|")
+        rlpd = measures(np.array(rows["RLPD"]["returns"]), every)["final"] if "RLPD" in rows else np.nan
+        curves |= {f"{task}: {group_of(name)}": {} for name in ("IQL", "WSRL", "RLPD")}  # a panel each
         for name, row in rows.items():
             if name == "dataset":
                 continue
             returns = np.array(row["returns"])
-            of = measures(returns, every)
-            if name in ("RLPD", "MOORL"):  # they begin with new weights
+            of: dict = measures(returns, every)
+            of["less RLPD's"] = None if name == "RLPD" or np.size(rlpd) != len(returns) else of["final"] - rlpd
+            if ARMS[name].offline is None:
                 of["dip"] = None
             print(f"| {name} | " + " | ".join("-" if x is None else told(x) for x in of.values()) + " |")
-            curves[task][name] = np.arange(returns.shape[1]) * every, returns
+            curves[f"{task}: {group_of(name)}"][name] = np.arange(returns.shape[1]) * every, returns
     curves_by_task(curves, folder / "results.png", "return of the greedy policy")

@@ -20,18 +20,17 @@ from reptile import by_turns, reptile
 
 from jaxrl.evaluation import evaluate
 from jaxrl.host.run_folder import environment_of_run
-from jaxrl.replay import datasets, going_on
+from jaxrl.replay import datasets
 from jaxrl.replay.ring import uniform
 
 HERE = Path(__file__).parent
 GRADIENT_STEPS, ONLINE_STEPS, EVERY, EPISODES = 3_000, 2_400, 100, 8
 
 
-def trained(phase, env, params, memory, key):
+def trained(algo, hyper, params, key):
     """The state after the gradient steps on the dataset."""
-    algo = phase.make(env, memory, **OFFLINE)
-    state = algo.init(key, phase.settings(), params)
-    return jax.lax.scan(lambda s, _: algo.update(s), state, length=GRADIENT_STEPS // OFFLINE["num_updates"])[0]
+    length = GRADIENT_STEPS // algo.steps_per_update
+    return jax.lax.scan(lambda s, _: algo.update(s), algo.init(key, hyper, params), length=length)[0]
 
 
 def measure(arm, env, params, dataset, seeds, scale):
@@ -41,6 +40,8 @@ def measure(arm, env, params, dataset, seeds, scale):
     both = by_turns if arm.reptile else datasets.mixed
     algo = arm.online.make(env, both(memory, own) if arm.retained else own)
     algo = reptile(algo) if arm.reptile else algo
+    if arm.offline is not None:
+        offline = arm.offline.make(env, memory, arm.given(dataset), **OFFLINE)
     rest = ONLINE_STEPS - arm.warm_up
 
     def run(key):
@@ -52,8 +53,8 @@ def measure(arm, env, params, dataset, seeds, scale):
         if arm.offline is None:  # as it is published: from new weights, at random before it learns
             state = algo.init(key, arm.online.settings(learning_starts=200), params)
         else:
-            state = trained(arm.offline, env, params, memory, offline_key)
-            state = going_on.start(algo, state, key, arm.online.settings(), params, arm.warm_up)
+            state = trained(offline, arm.offline.settings(), params, offline_key)
+            state = arm.start(algo, state, key, arm.online.settings(), params, arm.warm_up)
         first = score(state)
 
         def chunk(state, _):
@@ -84,7 +85,7 @@ def main():
     parser.add_argument("--picture", action="store_true")
     args = parser.parse_args()
     path = HERE / "results.json"
-    found = json.loads(path.read_text()) if path.exists() else {"tasks": {}}
+    found: dict = json.loads(path.read_text()) if path.exists() else {"tasks": {}}
     for task in () if args.picture else args.tasks:
         env, params, dataset = made(task)
         rows = dict(found["tasks"].get(task, {}))

@@ -18,6 +18,7 @@ from jaxrl.host.cli import main
 from jaxrl.host.run_folder import description
 from jaxrl.nn import optim
 from jaxrl.nn.optim import OPTIMIZERS, Optimizer, annealed, clip_by_global_norm, optimizer_of, safe_norm
+from jaxrl.replay.ring import Replay, uniform
 from jaxrl.testing.assertions import assert_same_type, assert_strong
 
 
@@ -323,16 +324,22 @@ def test_every_algorithm_with_optimisers_by_name_has_adams_eps():
         assert registry.get_algo(name).Config.adam_eps == (1e-5 if name in as_ppos else 1e-8), name
 
 
+FROM_DATA = {  # made with a memory alone, which nothing is drawn from here
+    "recoil": dict(memory=uniform(8)),
+    "uni_o4": dict(memory=Replay(lambda item: (), None, len), model=len),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.light
 @pytest.mark.parametrize("name", WITH_ADAM)
 def test_adams_eps_reaches_the_optimiser(name):
-    module = registry.get_algo(name)
-    env = make("Pendulum-v1" if registry.algo_actions(name) == ("Box",) else "CartPole-v1")[0]
+    module, given = registry.get_algo(name), FROM_DATA.get(name, {})
+    env = make("Pendulum-v1" if given or registry.algo_actions(name) == ("Box",) else "CartPole-v1")[0]
     settings = {"num_steps": 4, "num_minibatches": 1, "buffer_size": 10000, "strategy": "open_es", "label": "behaviour"}
     known = {field.name for field in dataclasses.fields(module.Config)}
     config = module.Config(adam_eps=0.125, **{name: x for name, x in settings.items() if name in known})
-    optimizer = module.make(env, config).init.__self__.optimizer
+    optimizer = module.make(env, config, **given).init.__self__.optimizer
     assert dict(optimizer.settings)["eps"] == 0.125
 
 

@@ -1,6 +1,6 @@
 """f-DVL beside IQL and XQL over temperatures, and ReCOIL from one demonstration.
 
-    python experiments/dual_rl/run.py [--seeds 10] [--steps 1500] [--picture]
+    python experiments/dual_rl/run.py [--seeds 10] [--only temperatures|imitation] [--picture]
 
 Writes results.json and results.png beside this file and prints the tables of README.md (`--picture`: only these).
 """
@@ -28,6 +28,8 @@ SIZES = dict(batch_size=64, hidden=(32, 32), num_updates=100)
 RATES = dict(learning_rate=1e-3, tau=0.01)
 TASKS = ("PointMass-v0",)
 NUM_STEPS, SHARE = 20_000, 0.1
+STEPS = {"temperatures": 1_500, "imitation": 6_000}  # of gradients
+COSTS = (2.0, 0.2)  # of ReCOIL, the authors' and ours
 LAMBDAS = [{"temperature": x} for x in (0.3, 0.6, 0.8, 1.0)]
 GUMBEL = [{"temperature": x, "max_clip": clip} for clip in (7.0, np.inf) for x in (0.03, 0.3, 3.0, 30.0)]
 GRID = {  # learner: module, config, settings
@@ -89,12 +91,13 @@ def imitation(on, seeds, steps):
     }
     clone = bc.make(on.env, bc.Config(**SIZES), memory)
     coil = recoil.make(on.env, recoil.Config(**SIZES), recoil.demonstrated(stored, memory))
-    learners = {"BC": (clone, bc.Hyper(learning_rate=1e-3)), "ReCOIL": (coil, recoil.Hyper(**RATES))}
+    learners = {"BC": (clone, bc.Hyper(learning_rate=1e-3))}
+    learners |= {f"ReCOIL, cost {cost}": (coil, recoil.Hyper(**RATES, cost=cost)) for cost in COSTS}
     rows, keys = [], jax.random.split(jax.random.key(1), seeds)
     for name, (algo, hyper) in learners.items():
         program = jax.jit(jax.vmap(lambda key, data, a=algo, h=hyper: trained(a, on, h, data, key, steps), (0, None)))
         for data_name, dataset in known.items():
-            if (name, data_name) != ("ReCOIL", "demonstration"):
+            if name == "BC" or data_name != "demonstration":
                 returns = program(keys, data_of(on, dataset, even(dataset), size))[0]
                 rows.append({"learner": name, "data": data_name, "scores": score(returns, on)})
                 print(on.env.id, name, data_name, np.mean(rows[-1]["scores"]), flush=True)
@@ -104,22 +107,25 @@ def imitation(on, seeds, steps):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--only", choices=tuple(STEPS), help="one part, measured again")
     parser.add_argument("--picture", action="store_true")
     args = parser.parse_args()
     file = HERE / "results.json"
     if args.picture:
         return report(json.loads(file.read_text()), HERE)
     where = {key: environment_of_run()[key] for key in ("started", "device", "processors", "versions")}
-    results = {"where": where, "gradient_steps": args.steps, "temperatures": {}, "imitation": {}, "tasks": {}}
+    results = json.loads(file.read_text()) if args.only else {"temperatures": {}, "imitation": {}, "tasks": {}}
+    results |= {"where": where, "gradient_steps": STEPS}
     for name in TASKS:
         on = task(name, int(1.5 * SHARE * NUM_STEPS), NUM_STEPS)
         results["tasks"][name] = {"random": on.worst, "expert": on.best}
-        results["imitation"][name] = imitation(on, args.seeds, args.steps)
-        file.write_text(json.dumps(results) + "\n")
-        rows = results["temperatures"][name] = []
-        for _ in temperatures(on, args.seeds, args.steps, rows):
+        if args.only != "temperatures":
+            results["imitation"][name] = imitation(on, args.seeds, STEPS["imitation"])
             file.write_text(json.dumps(results) + "\n")
+        if args.only != "imitation":
+            rows = results["temperatures"][name] = []
+            for _ in temperatures(on, args.seeds, STEPS["temperatures"], rows):
+                file.write_text(json.dumps(results) + "\n")
     report(results, HERE)
 
 

@@ -105,6 +105,8 @@ def memory_of(
     dataset, about = dataset_files.read_any(path)
     if dataset_files.digest(dataset) != digest:
         raise ValueError(f"{path} has changed since the run began: its hash was {digest}.")
+    if goals is not None and not isinstance(dataset.obs, dict):
+        dataset = datasets.with_goal(dataset, goals)
     dataset_files.check_fits(dataset, about, env, params)
     space, weights = env.action_space(params), weights_of(dataset, episodes)
     if priorities:

@@ -233,6 +233,13 @@ class Hindsight(NamedTuple):
     reached: Callable[[Array, Array], Array] = _equal  # (achieved, goal) -> (n,) bool, for what learns from rewards
 
 
+def with_goal(dataset: Dataset, entry: str) -> Dataset:
+    """`dataset`, recorded without goals, as OGBench's files are, with its observations as `entry` and as entry "goal",
+    the place of what hindsight tells."""
+    obs, next_obs = ({entry: x, "goal": x} for x in (dataset.obs, dataset.next_obs))
+    return dataset.replace(obs=obs, next_obs=next_obs)
+
+
 def _goals(dataset: Dataset, hindsight: Hindsight) -> Callable[[Key[Array, ""], Int[Array, " n"]], Array]:
     """Goals of a dataset's rows."""
     if not (isinstance(dataset.obs, dict) and "goal" in dataset.obs):

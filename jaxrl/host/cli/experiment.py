@@ -21,7 +21,8 @@ class DataFlags:
     """Which of it: all alike, the best:SHARE (as best:0.1) by their returns, or the better ones more often: return or
     advantage (RW and AW of Hong et al. 2023)."""
     goals: str | None = None
-    """With --config.outcome goal: goals are what this entry of later observations was, as position of PointMaze's."""
+    """With --config.outcome goal: goals are what this entry of later observations was, as position of PointMaze's;
+    files without goals, as OGBench's, have it alone."""
 
     def part(self) -> dict[str, Any] | None:
         """The recipe's; None without a dataset."""

@@ -9,6 +9,7 @@ on a dataset goes on so in the environment. Losses are in each algorithm's file.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -211,6 +212,27 @@ class ActorCritic:
     def mode(self, policy: Policy, obs: Any) -> Array:
         return self.actions(policy.weights, obs)
 
+    def turn(
+        self,
+        name: str,
+        flat: Array,
+        optimizer: Any,
+        weights: Any,
+        target_weights: Any,
+        key: Array,
+        batch: Any,
+        hyper: Any,
+    ) -> tuple[Array, Any, dict[str, Array]]:
+        """A gradient step of one network: `(flat, optimizer, report)`."""
+
+        def loss(own: Any) -> tuple[Array, dict[str, Array]]:
+            return getattr(self, f"{name}_loss")(own, {**weights, name: own}, target_weights, key, batch, hyper)
+
+        (value, more), grads = jax.value_and_grad(loss, has_aux=True)(weights[name])
+        learning = self.learning_rate(name, hyper), hyper.max_grad_norm
+        flat, optimizer, norm = self.optimizer.descend(flat, optimizer, grads, *learning)
+        return flat, optimizer, {**more, f"{name}_loss": value, f"{name}_grad_norm": norm}
+
     def learn(self, state: State, rollout: Rollout | None = None) -> tuple[State, dict[str, Array]]:
         hyper = state.hyper
         flat, unravel = flatten(state.weights)
@@ -220,29 +242,15 @@ class ActorCritic:
             flat, target, optimizer = dict(carry[0]), carry[1], dict(carry[2])
             target_weights, report = unravel_target(target), {}
 
-            def turn(name, key, flat, state):
-                def loss(own):
-                    weights = {**unravel(flat), name: own}
-                    return getattr(self, f"{name}_loss")(own, weights, target_weights, key, batch, hyper)
-
-                (value, more), grads = jax.value_and_grad(loss, has_aux=True)(unravel(flat)[name])
-                learning = self.learning_rate(name, hyper), hyper.max_grad_norm
-                after, state, norm = self.optimizer.descend(flat[name], state, grads, *learning)
-                return after, state, {**more, f"{name}_loss": value, f"{name}_grad_norm": norm}
-
             count = optimizer[self.order[0]].count
             for name, own_key in zip(self.order, jax.random.split(key, len(self.order)), strict=True):
-                take = lambda name=name, key=own_key: turn(name, key, flat, optimizer[name])  # noqa: E731
+                known = unravel(flat), target_weights, own_key, batch, hyper
+                take = functools.partial(self.turn, name, flat[name], optimizer[name], *known)
                 if self.delay(name) == 1:
                     flat[name], optimizer[name], more = take()
                 else:
                     due = (count + 1) % self.delay(name) == 0
-
-                    def wait(name=name, take=take):
-                        shapes = jax.eval_shape(take)[2]
-                        none = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
-                        return flat[name], optimizer[name], none
-
+                    wait = functools.partial(_unchanged, take, flat[name], optimizer[name])
                     flat[name], optimizer[name], more = jax.lax.cond(due, take, wait)
                 report |= more
             if self.tracked:
@@ -291,6 +299,12 @@ class ActorCritic:
             return action, jnp.zeros((self.num_critics, self.config.num_envs))
         zeros = jnp.zeros((self.config.num_envs, *self.action_space.shape))
         return action, self.act_values(state.weights["critic"], state.obs, zeros)
+
+
+def _unchanged(take: Any, flat: Array, optimizer: Any) -> tuple[Array, Any, Any]:
+    """What `take` gives where a network waits: nothing moves, and nothing is known."""
+    shapes = jax.eval_shape(take)[2]
+    return flat, optimizer, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
 
 
 class GaussianPolicies:

@@ -26,21 +26,22 @@ def _linear_q(ax, table):
     styles = {"Q-learning": "o-", "Q-learning without an end": "^:", "RCSL": "s--"}
     for (learner, style), (i, size) in itertools.product(styles.items(), enumerate(sizes)):
         chosen = [rows[learner, f"{size} states", f"width {width}"]["return"] for width in widths]
-        low, high = np.transpose([bootstrap_interval(row) for row in chosen])
+        middle, (low, high) = [iqm(row) for row in chosen], np.transpose([bootstrap_interval(row) for row in chosen])
+        x, error = np.array(widths) * 1.06 ** (i - 1.5), (middle - low, high - middle)
         color = plt.get_cmap("viridis")(i / len(sizes))
         label = f"{learner}, {size} states" if i in (0, len(sizes) - 1) else None
-        ax.plot(widths, [iqm(row) for row in chosen], style, color=color, label=label, markersize=4)
-        ax.fill_between(widths, low, high, color=color, alpha=0.15, linewidth=0)
+        ax.errorbar(x, middle, error, fmt=style, color=color, label=label, markersize=4, linewidth=1, elinewidth=1)
     ax.set_xscale("log", base=2)
     ax.set(xlabel="width of the hidden layer", xticks=widths, xticklabels=widths)
     ax.set(title="LinearQ, 12 to 96 states", ylabel="share of the optimal return")
-    ax.legend(frameon=False, fontsize=8)
+    ax.set_ylim(0.56, 1.02)
+    ax.legend(frameon=False, fontsize=8, loc="lower right")
 
 
 def _units(ax, units):
     sizes = [int(size) for size in units]
     for style, name, label in (
-        ("o-", "rewards", "first backup (rewards)"),
+        ("o-", "rewards", "the backup of 0 (rewards)"),
         ("s--", "optimal values", "optimal values"),
     ):
         ax.plot(sizes, [row[name] for row in units.values()], style, label=label)

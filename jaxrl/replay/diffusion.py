@@ -146,7 +146,7 @@ def draw(
 
 
 class Network(nn.Module):
-    """F: a residual network of x, of sines and cosines of the noise level at fixed random frequencies, and of `given`."""
+    """F: a residual network of x, of what is given, and of sines and cosines of the noise level at fixed frequencies."""
 
     width: int
     num_blocks: int
@@ -187,8 +187,8 @@ def fit(
     """`(weights, loss)`: average weights of a denoiser of standardised rows, and the loss over the last tenth.
 
     Args:
-        given: for each row what it is drawn given, standardised, too; `draw(key, denoiser(config, weights, given), ...)`
-            is then a row for each of `given`.
+        given: for each row what it is drawn given, standardised, too; then
+            `draw(key, denoiser(config, weights, given), ...)` has a row for each of `given`.
     """
     key, init_key = jax.random.split(key)
     n, size, batch = *rows.shape, config.batch_size

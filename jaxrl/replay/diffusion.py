@@ -146,7 +146,7 @@ def draw(
 
 
 class Network(nn.Module):
-    """F: a residual network of x, of what is given, and of sines and cosines of the noise level at random frequencies."""
+    """F: a residual network of x, of what is given, and of sines and cosines of the noise level, frequencies random."""
 
     width: int
     num_blocks: int

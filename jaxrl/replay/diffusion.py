@@ -9,6 +9,7 @@ whether it does. Each number is standardised. The model is that of Karras, Aitta
 
 is trained on data with normal noise of deviation sigma, log-normally distributed, and samples follow the probability
 flow from pure noise down to none by Heun's second-order steps, before each of which a little noise is added (churn).
+Rows can be drawn given others: `fit` of actions given observations is a behaviour policy that may have several modes.
 
 Deviations from the authors' code: whether the task ended is standardised, too; the network has 128 units and 3 residual
 blocks by default, theirs 1,024 or 2,048 and 6; the average of the weights forgets its beginning sooner, as
@@ -145,54 +146,68 @@ def draw(
 
 
 class Network(nn.Module):
-    """F: a residual network of x and of sines and cosines of the noise level at fixed random frequencies."""
+    """F: a residual network of x, of what is given, and of sines and cosines of the noise level, frequencies random."""
 
     width: int
     num_blocks: int
     num_frequencies: int
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B D"], c_noise: Float[Array, " B"]) -> Float[Array, "B D"]:
+    def __call__(
+        self, x: Float[Array, "B D"], c_noise: Float[Array, " B"], given: Float[Array, "B C"] | None = None
+    ) -> Float[Array, "B D"]:
         size, dense = x.shape[-1], functools.partial(Dense, kernel_init=orthogonal())
         frequencies = 2 * math.pi * np.random.default_rng(0).normal(size=self.num_frequencies).astype(np.float32)
         angle = c_noise[:, None] * frequencies
         level = jnp.concatenate([c_noise[:, None], jnp.sin(angle), jnp.cos(angle)], -1).astype(x.dtype)
         level = dense(self.width)(nn.silu(dense(self.width)(level)))
-        x = dense(self.width)(x) + level
+        x = dense(self.width)(x if given is None else jnp.concatenate([x, given], -1)) + level
         for _ in range(self.num_blocks):
             x = x + dense(self.width)(nn.relu(x))
         return Dense(size, kernel_init=nn.initializers.zeros)(nn.relu(x))
 
 
-def denoiser(config: Config, weights: Any) -> Denoiser:
-    """D of a network's weights."""
+def denoiser(config: Config, weights: Any, given: Float[Array, "B C"] | None = None) -> Denoiser:
+    """D of a network's weights; of each row given another, where it was fitted so."""
     network = Network(config.width, config.num_blocks, config.num_frequencies)
 
     def denoise(x, sigma):
         c_skip, c_out, c_in, c_noise = (c[:, None] for c in preconditioning(sigma))
-        return c_skip * x + c_out * network.apply(weights, c_in * x, c_noise[:, 0])
+        return c_skip * x + c_out * network.apply(weights, c_in * x, c_noise[:, 0], given)
 
     return denoise
 
 
-def fit(key: Key[Array, ""], rows: Float[Array, "n D"], config: Config = Config()) -> tuple[Any, Float[Array, ""]]:
-    """`(weights, loss)`: average weights of a denoiser of standardised rows, and the loss over the last tenth."""
+def fit(
+    key: Key[Array, ""],
+    rows: Float[Array, "n D"],
+    config: Config = Config(),
+    given: Float[Array, "n C"] | None = None,
+) -> tuple[Any, Float[Array, ""]]:
+    """`(weights, loss)`: average weights of a denoiser of standardised rows, and the loss over the last tenth.
+
+    Args:
+        given: for each row what it is drawn given, standardised, too; then
+            `draw(key, denoiser(config, weights, given), ...)` has a row for each of `given`.
+    """
     key, init_key = jax.random.split(key)
     n, size, batch = *rows.shape, config.batch_size
     network = Network(config.width, config.num_blocks, config.num_frequencies)
-    flat, unravel = ravel_pytree(network.init(init_key, jnp.zeros((1, size), rows.dtype), jnp.zeros(1, rows.dtype)))
+    first = jnp.zeros((1, size), rows.dtype), jnp.zeros(1, rows.dtype), None if given is None else given[:1]
+    flat, unravel = ravel_pytree(network.init(init_key, *first))
     adam = optimizer_of("adam")
 
     def step(carry, inputs):
         flat, average, state = carry
         key, t = inputs
         row_key, noise_key = jax.random.split(key)
-        x = rows[jax.random.randint(row_key, (batch,), 0, n)]
+        row = jax.random.randint(row_key, (batch,), 0, n)
+        x, of = rows[row], None if given is None else given[row]
         normals = jax.random.normal(noise_key, (batch, 1 + size), x.dtype)  # of the levels and of the noise
         sigma = jnp.exp(config.log_sigma_mean + config.log_sigma_std * normals[:, 0])
 
         def loss(weights):
-            return denoising_loss(denoiser(config, weights), x, normals[:, 1:], sigma)
+            return denoising_loss(denoiser(config, weights, of), x, normals[:, 1:], sigma)
 
         value, grads = jax.value_and_grad(loss)(unravel(flat))
         rate = config.learning_rate * (1 + jnp.cos(jnp.pi * t / config.num_updates)) / 2

@@ -105,3 +105,14 @@ def test_synthetic_transitions_are_like_the_real_ones():
     np.testing.assert_allclose(np.corrcoef(new.T), np.corrcoef(real.T), atol=0.06)
     assert np.abs(found.reward - found.obs[:, 0] - found.action[:, 0]).mean() < 0.1, "what holds of each one"
     assert np.mean(found.terminated == (found.obs[:, 0] > 0)) > 0.9, "by chance: a half"
+
+
+@pytest.mark.slow
+def test_rows_given_others_have_their_modes():
+    """Given g in {-1, 1}, rows at g - 1 and g + 1, and nothing between."""
+    key, config = jax.random.key(1), diffusion.Config(2000, 128, 1e-3, width=32, num_blocks=1, num_steps=16)
+    given, mode = np.random.default_rng(0).choice([-1, 1], (2, 2000, 1)).astype(np.float32)
+    weights, _ = diffusion.fit(key, jnp.asarray(given + mode), config, jnp.asarray(given))
+    found = diffusion.draw(key, diffusion.denoiser(config, weights, jnp.asarray(given)), (2000, 1), config)
+    share = [np.mean(np.abs(found - given - m) < 0.3) for m in (-1, 1)]
+    np.testing.assert_allclose(share, 0.5, atol=0.1)

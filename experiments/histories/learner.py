@@ -43,6 +43,7 @@ class Arm(NamedTuple):
 
     memory: Any  # 0: phi is of the present look alone
     weight: Any  # of the bisimulation loss
+    shrinking: Any  # of the mean square of |phi(tau) - phi(tau')|_1 alone: a control
 
 
 class Network(nn.Module):
@@ -98,7 +99,8 @@ def bisimulation(phi: Any, reward: Any, ahead: Normal, valid: Any, shift: Any) -
 
 def losses(weights: Any, target: Any, data: room.Data, arm: Arm, shift: Any, network: Network) -> Any:
     """Of some episodes: what is minimised, and what is reported. The rows are all steps, time-major."""
-    settings, apply, fixed = network.settings, network.apply, jax.lax.stop_gradient
+    settings, fixed = network.settings, jax.lax.stop_gradient
+    apply: Any = network.apply
     looks, start = room.looks_of(data)
     carry = jnp.zeros((start.shape[1], settings.width))
     phi, old = (apply(w, carry, looks, start, arm.memory, method=Network.phi)[1] for w in (weights, target))
@@ -127,13 +129,15 @@ def losses(weights: Any, target: Any, data: room.Data, arm: Arm, shift: Any, net
     fit = -average(ahead.log_prob(fixed(after)), valid)
     bisim, square = bisimulation(before, reward, ahead, valid, shift)
     report = {"bisimulation": bisim, "share": bisim / jnp.maximum(square, 1e-9), "td_error": average(error, valid)}
-    return average(error + rest, valid) + fit + arm.weight * bisim, report
+    return average(error + rest, valid) + fit + arm.weight * bisim + arm.shrinking * square, report
 
 
 def greedy(network: Network, weights: Any, arm: Arm) -> Any:
+    apply: Any = network.apply
+
     def act(carry, look, start):
-        carry, phi = network.apply(weights, carry, look[None], start[None], arm.memory, method=Network.phi)
-        heads = network.apply(weights, phi[0], method=Network.heads)
+        carry, phi = apply(weights, carry, look[None], start[None], arm.memory, method=Network.phi)
+        heads = apply(weights, phi[0], method=Network.heads)
         return carry, jnp.argmax(heads["pi"] if "pi" in heads else heads["q"][0], -1)
 
     return act
@@ -143,7 +147,8 @@ def merging(network: Network, weights: Any, arm: Arm, data: room.Data, shifts: A
     """How far apart phi has two histories of one state, as a share of how far those of two: 0, it has states."""
     looks, start = room.looks_of(data)
     carry = jnp.zeros((start.shape[1], network.settings.width))
-    phi = network.apply(weights, carry, looks, start, arm.memory, method=Network.phi)[1][1:-1]
+    apply: Any = network.apply
+    phi = apply(weights, carry, looks, start, arm.memory, method=Network.phi)[1][1:-1]
     state = (data.cell.T * room.SIDE**2 + data.goal)[1:-1].reshape(-1)
     phi, valid = phi.reshape(len(state), -1), data.valid.T[1:].reshape(-1)
 

@@ -24,6 +24,7 @@ def data_table(results: dict[str, Any]) -> str:
 def rows_of(name: str, row: dict[str, Any]) -> list[str]:
     """Of one learner and size of the data: a line an arm."""
     learner, size = name.split("/")
+    size = size.replace("longer", f"{row['steps']:,} steps")
     lines = []
     for arm, found in row["arms"].items():
         low, high = bootstrap_interval(found["success"])
@@ -40,18 +41,32 @@ HEAD = "| learner | episodes | phi of | success, IQM | 95 % | highest on the way
 )
 
 
-def correlations(results: dict[str, Any]) -> str:
-    """Spearman's, of the final success and what phi is like, over the seeds of all sizes."""
+def gains(results: dict[str, Any]) -> str:
+    """What training the loss adds to a seed's success: both arms have the same data, first weights and draws."""
     lines = []
-    for learner in dict.fromkeys(name.split("/")[0] for name in results["runs"]):
-        mine = [row["arms"] for name, row in results["runs"].items() if name.startswith(learner)]
-        for of in ("bisimulation", "share", "merging"):
-            found = []
-            for arms in (("history",), [a for a in mine[0] if a != "present look"]):
-                x, y = (np.concatenate([r[a][k] for r in mine for a in arms]) for k in (of, "success"))
-                found.append(f"{spearmanr(x, y).statistic:.2f}")
-            lines.append(f"{learner}, {of}: {found[0]} over runs of history alone, {found[1]} with those that train it")
+    for name, row in results["runs"].items():
+        for arm in list(row["arms"])[2:]:
+            gain = np.subtract(row["arms"][arm]["success"], row["arms"]["history"]["success"])
+            low, high = bootstrap_interval(gain)
+            lines.append(f"{name}, {arm} less history: {iqm(gain):+.2f} ({low:+.2f} to {high:+.2f})")
     return "\n".join(lines)
+
+
+def correlations(results: dict[str, Any]) -> str:
+    """Spearman's, of the final success and what phi is like, over runs that do not train the loss: over the seeds of
+    all sizes, and the mean of those over the seeds of one."""
+    lines = []
+    for learner in ("CQL", "IQL"):
+        mine = [row["arms"]["history"] for name, row in results["runs"].items() if name in _named(learner, results)]
+        for of in ("bisimulation", "share", "merging"):
+            each = [spearmanr(row[of], row["success"]).statistic for row in mine if np.ptp(row["success"]) > 0]
+            x, y = (np.concatenate([row[k] for row in mine]) for k in (of, "success"))
+            lines.append(f"{learner}, {of}: {spearmanr(x, y).statistic:.2f}; within a size {np.mean(each):.2f}")
+    return "\n".join(lines)
+
+
+def _named(learner: str, results: dict[str, Any]) -> list[str]:
+    return [f"{learner}/{size}" for size in results["data"]]
 
 
 def picture(results: dict[str, Any], out: Path) -> None:
@@ -72,11 +87,11 @@ def picture(results: dict[str, Any], out: Path) -> None:
                 axes.fill_between(at, low, high, color=color, alpha=0.2, linewidth=0)
             axes.grid(alpha=0.25)
         learner, size = name.split("/")
-        grid[0, column].set_title(f"{learner}, {size} episodes")
+        grid[0, column].set_title(f"{learner}, {size.removesuffix(', longer')} episodes", fontsize=11)
         grid[1, column].set(yscale="log", xlabel="gradient steps")
     grid[0, 0].set_ylabel("success")
     grid[1, 0].set_ylabel("bisimulation loss")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
+    handles, labels = grid[0, -1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     figure.savefig(out, dpi=100)
     plt.close(figure)

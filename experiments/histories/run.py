@@ -23,10 +23,22 @@ from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent
 SIZES = (100, 300, 1000)  # episodes
-ARMS = {"present look": (0, 0.0), "history": (1, 0.0), "history, 0.003": (1, 0.003), "history, 0.03": (1, 0.03)}
+ARMS = {  # Arm's numbers
+    "present look": (0, 0.0, 0.0),
+    "history": (1, 0.0, 0.0),
+    "history, 0.003": (1, 0.003, 0.0),
+    "history, 0.03": (1, 0.03, 0.0),
+}
+CONTROLS = {f"shrunk, {weight}": (1, 0.0, weight) for weight in (0.001, 0.003)}  # of the longer run
 RUNS = {f"{learner}/{size}": 1 for learner in ("CQL", "IQL") for size in SIZES} | {"CQL/300, longer": 3}  # times steps
 CHUNKS = 12
 HELD_OUT = 10_000  # the seed of the episodes on which merging is measured
+
+
+@functools.cache
+def program(learner: str, steps: int):
+    """One for all sizes."""
+    return jax.jit(functools.partial(train, Settings(learner), steps=steps, chunks=CHUNKS))
 
 
 def summary(found: dict[str, np.ndarray]) -> dict:
@@ -55,19 +67,21 @@ def main() -> None:
     print(report.data_table(results), "\n", report.HEAD, sep="\n")
     data = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *recorded)
     test = jax.tree.map(jnp.asarray, room.record(np.random.default_rng(HELD_OUT), 100))
-    arms = Arm(*(jnp.asarray(x) for x in zip(*ARMS.values(), strict=True)))
     for name in [args.only] if args.only else RUNS:
         learner, size = name.removesuffix(", longer").split("/")
         steps = args.steps * RUNS[name]
-        program = jax.jit(functools.partial(train, Settings(learner), steps=steps, chunks=CHUNKS))
+        names = ARMS | (CONTROLS if steps > args.steps else {})
+        arms = Arm(*(jnp.asarray(x) for x in zip(*names.values(), strict=True)))
         begin = time.perf_counter()
-        found = jax.tree.map(np.asarray, program(data, jnp.int32(size), arms, test, jax.random.key(0)))
+        of_arms = program(learner, steps)(data, jnp.int32(size), arms, test, jax.random.key(0))
+        found = jax.tree.map(np.asarray, of_arms)
         row = {"steps": steps, "seconds": round(time.perf_counter() - begin, 1), "arms": {}}
-        for i, arm in enumerate(ARMS):
+        for i, arm in enumerate(names):
             row["arms"][arm] = summary({k: x[i] for k, x in found.items()})
         results["runs"][name] = row
         (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
         print("\n".join(report.rows_of(name, row)), flush=True)
+    print("\nGains of a seed:\n" + report.gains(results))
     print("\nRank correlations with success:\n" + report.correlations(results))
     report.picture(results, HERE / "results.png")
 

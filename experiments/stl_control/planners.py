@@ -98,6 +98,17 @@ def decide(env: Episodes, weights, state, old, checked: bool):
     return plans[jnp.argmax(jax.vmap(lambda plan: predicted(env, state, plan))(plans))]
 
 
+def open_loop(env: Episodes, weights, places):
+    """(n,) m: the robustness where the plan of the first step is carried out."""
+    system = system_of(env.system)
+
+    def of(place):
+        plan = Plan(system.actions).apply(weights, first_observation(env, place))
+        return robustness(system.flown(system.at(place), plan))
+
+    return jax.vmap(of)(places)
+
+
 def predictive_control(env: Episodes, weights, places, checked: bool):
     """(n,) m: the robustness where every step decides anew and takes that step's action of the plan."""
 

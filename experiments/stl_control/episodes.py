@@ -14,7 +14,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from tasks import GOALS, PARTS, RADIUS, SYSTEMS, T, System, clearance, distance
+from tasks import GOALS, PARTS, RADIUS, SYSTEMS, System, T, clearance, distance
 
 from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.exact import stl
@@ -113,7 +113,9 @@ class Episodes(Environment):
         if self.reward == "robustness":
             reward = jnp.where(end, state.rho.min(), 0.0)
         else:
-            reward = stage_reward(time, state.times, gaps(before), gaps(place), state.far) - VIOLATION * jax.nn.relu(MARGIN - clearance(place))
+            reward = stage_reward(time, state.times, gaps(before), gaps(place), state.far) - VIOLATION * jax.nn.relu(
+                MARGIN - clearance(place)
+            )
             reward += SUCCESS * (end & (state.rho.min() > 0))
             following = next_goal(time, state.times)
             same = jnp.all(following == next_goal(state.time, state.times))

@@ -1,4 +1,4 @@
-"""PPO on an `Episodes`, and what TGPO puts around it: times by Metropolis-Hastings from the critic, and their choice."""
+"""PPO on `Episodes`, and what TGPO adds: times by Metropolis-Hastings from the critic, and the choice among them."""
 
 import jax
 import jax.numpy as jnp

@@ -30,7 +30,7 @@ def first_observation(env: Episodes, place):
 
 
 def play(env: Episodes, place, act):
-    """`(observations (T, ...), actions (T, m), final state)` of an episode from `place` that plays `act(obs, t)`."""
+    """`(observations (T, ...), actions (T, m))` of an episode from `place` that plays `act(obs, t)`."""
 
     def step(state, t):
         obs = env.observe(None, state, None)
@@ -38,15 +38,14 @@ def play(env: Episodes, place, act):
         state = env.transition(None, state, action, None).state
         return state.replace(time=t + 1), (obs, action)
 
-    final, (obs, actions) = jax.lax.scan(step, env.begun(place, NO_TIMES), jnp.arange(T, dtype=jnp.int32))
-    return obs, actions, final
+    return jax.lax.scan(step, env.begun(place, NO_TIMES), jnp.arange(T, dtype=jnp.int32))[1]
 
 
 def train(key, env: Episodes, steps=1000, batch=64, rate=3e-3, temperature=0.02, margin=0.15, noise=0.05):
     """`(weights, losses)`: Adam on the mean of relu(margin - smooth robustness), through the dynamics.
 
-    Half of the episodes are planned from their start. Of the others a first part is past, played anew each step with noise,
-    and the network plans the rest from what it sees then; the signal is that of the two parts.
+    Half of the episodes are planned from their start. Of the others a first part is past, played with a new plan each
+    step and noise, and the network plans the rest from what it sees then; the signal is that of the two parts.
     """
     system = system_of(env.system)
     net = Plan(system.actions)
@@ -55,7 +54,7 @@ def train(key, env: Episodes, steps=1000, batch=64, rate=3e-3, temperature=0.02,
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(rate, steps)))
 
     def shortfall(weights, place, noise, k):
-        seen, played, _ = play(env, place, lambda obs, t: net.apply(jax.lax.stop_gradient(weights), obs)[t] + noise[t])
+        seen, played = play(env, place, lambda obs, t: net.apply(jax.lax.stop_gradient(weights), obs)[t] + noise[t])
         past = jnp.arange(T)[:, None] < k
         actions = jnp.where(past, played, net.apply(weights, seen[k]))
         return jax.nn.relu(margin - robustness(system.flown(system.at(place), actions), temperature))

@@ -62,7 +62,9 @@ def planned(name: str, keys) -> dict:
     rows["network, once"] = {"satisfied": shares(once)}
     for arm, checked in PLANS.items():
         play = jax.jit(jax.vmap(lambda w, checked=checked: planners.predictive_control(env, w, places, checked)))
-        taken = milliseconds(lambda w, s, old, checked=checked: planners.decide(env, w, s, old, checked), one, start, old)
+        taken = milliseconds(
+            lambda w, s, old, checked=checked: planners.decide(env, w, s, old, checked), one, start, old
+        )
         rows[arm] = {"satisfied": shares(play(weights)), "ms": taken}
     for arm, config in CEM.items():
         planner = cem(env, config)

@@ -1,7 +1,8 @@
 """Three systems with known dynamics, and what signal temporal logic asks of each of them.
 
 The same for all, in 30 steps of 0.2 s: be in A at some step of 0 to 14, in B for three steps that begin at some of 8 to
-20, in C at some of 22 to 30, and never touch one of two poles (nor, of a drone, the floor). A signal is the places (T + 1, d) [m].
+20, in C at some of 22 to 30, and never touch one of two poles (nor, of a drone, the floor). A signal is the places
+(T + 1, d) [m].
 """
 
 import functools

@@ -70,9 +70,8 @@ def planned(name: str, keys) -> dict:
         planner = cem(env, config)
         play = jax.jit(lambda key, planner=planner: planners.cem_control(env, planner, key, places[:CEM_TESTS]))
         taken = milliseconds(planner.plan, keys[0], planner.init(), start, env.default_params)
-        rows[arm] = {"ms": taken}
-        if name != "drone" or config is CEM["CEM 128 x 3"]:  # the other would take half an hour
-            rows[arm]["satisfied"] = shares(jnp.stack([play(key) for key in keys]))
+        some = keys[:2] if name == "drone" and config is CEM["CEM 512 x 40"] else keys  # 11 s an episode
+        rows[arm] = {"satisfied": shares(jnp.stack([play(key) for key in some])), "ms": taken}
     return rows
 
 
@@ -89,13 +88,10 @@ def table(systems: dict) -> None:
     print("|" + "---|" * 6)
     for name, rows in systems.items():
         for arm, row in rows.items():
-            score = "not run", ""
-            if "satisfied" in row:
-                low, high = bootstrap_interval(row["satisfied"])
-                score = f"{iqm(row['satisfied']):.2f}", f"{low:.2f} to {high:.2f}"
+            low, high = bootstrap_interval(row["satisfied"])
             early = ", ".join(f"{iqm(share):.2f}" for share in row.get("early", ()))
             took = f"{row['ms']:.3f}" if "ms" in row else ""
-            print(f"| {name} | {arm} | {' | '.join(score)} | {early} | {took} |")
+            print(f"| {name} | {arm} | {iqm(row['satisfied']):.2f} | {low:.2f} to {high:.2f} | {early} | {took} |")
 
 
 def main() -> None:
@@ -116,8 +112,8 @@ def main() -> None:
         results["minutes"][name] = round((time.perf_counter() - begin) / 60, 1)
         stored.write_text(json.dumps(results, indent=1) + "\n")
     table(results["systems"])
-    rows = {f"{name}: {arm}": row for name, rows in results["systems"].items() for arm, row in rows.items()}
-    shown = {name: row["satisfied"] for name, row in rows.items() if "satisfied" in row}
+    rows = ((name, *row) for name, rows in results["systems"].items() for row in rows.items())
+    shown = {f"{name}: {arm}": row["satisfied"] for name, arm, row in rows}
     bars(shown, HERE / "results.png", "share of episodes that satisfy the formula")
 
 

@@ -48,7 +48,7 @@ class Config:
 
     outcome: str = "return"  # return or goal: what actions are conditioned on
     context: int = 20  # steps that it sees, the present one included
-    max_steps: int | None = None  # times that are told apart, later ones taken for the last; None: the task's limit
+    max_steps: int | None = None  # times that are told apart; None: the limit of the default params
     num_envs: int = 1  # environments of the state, in which nothing acts
     num_updates: int = 1  # gradient steps an update
     batch_size: int = 64

@@ -256,7 +256,7 @@ class _FB(ActorCritic):
         return self.of_rewards(state, self.config.num_labelled)
 
     def exploring(self, state: State) -> Policy:
-        """Of a batch, since it is made anew at each step."""
+        """Its z is of `batch_size` steps, not of `num_labelled`, since it is made anew at each step."""
         return self.of_rewards(state, self.config.batch_size)
 
     def of_rewards(self, state: State, labelled: int) -> Policy:

@@ -90,6 +90,10 @@ class Pair(NamedTuple):
         return Transition(*jax.tree.map(lambda *x: jnp.concatenate(x), *parts))
 
 
+class Demonstrated(Replay):
+    """A memory of `Pair`s."""
+
+
 def demonstrated(expert: Replay, other: Replay) -> Replay:
     """A memory that draws as many steps of the one as of the other, as a `Pair`.
 
@@ -103,8 +107,7 @@ def demonstrated(expert: Replay, other: Replay) -> Replay:
         expert_key, other_key = jax.random.split(key)
         return Pair(expert.sample(expert_key, (), n), other.sample(other_key, state, n))
 
-    sample.draws_pairs = True  # pyright: ignore[reportFunctionMemberAccess]
-    return Replay(other.init, other.add, sample)
+    return Demonstrated(other.init, other.add, sample)
 
 
 def td_target(
@@ -202,8 +205,8 @@ def make(
     """
     if memory is None:
         raise ValueError("recoil has nothing to imitate: its memory is recoil.demonstrated(expert, other).")
-    if not hasattr(memory.sample, "draws_pairs"):
-        raise ValueError("recoil: a dataset does not say whom to imitate; use recoil.demonstrated(expert, other).")
+    if not isinstance(memory, Demonstrated):
+        raise ValueError("recoil: this memory does not say whom to imitate; use recoil.demonstrated(expert, other).")
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("recoil", venv, Box)
     sizes = config.hidden, config.activation, config.layer_norm

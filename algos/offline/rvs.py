@@ -42,7 +42,7 @@ class Config:
     """Static settings: each value compiles its own program."""
 
     outcome: str = "return"  # return or goal: what actions are conditioned on
-    max_steps: int | None = None  # of a full episode, over which returns are spread; None: the task's limit
+    max_steps: int | None = None  # of a full episode; None: the limit of the default params
     num_envs: int = 1  # environments of the state, in which nothing acts
     num_updates: int = 1  # gradient steps an update
     batch_size: int = 256

@@ -35,7 +35,7 @@ from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared
 from jaxrl.algos.offline import iql
 from jaxrl.algos.ppo import normalized, policy_loss
 from jaxrl.environment import Environment, pytree, visible
-from jaxrl.math import fast_key
+from jaxrl.math import fast_key, rarely
 from jaxrl.nn.distributions import Normal
 from jaxrl.nn.optim import OptimizerLike, annealed, optimizer_of
 from jaxrl.replay import off_policy
@@ -259,20 +259,20 @@ class _UniO4(GaussianPolicies, ActorCritic):
         of_one, of_other = (jax.eval_shape(phase, state)[1] for phase in phases)
         shapes = {**of_one, **of_other}
         absent = {name: jnp.full((), jnp.nan, shapes[name].dtype) for name in of_one.keys() ^ of_other.keys()}
+        before, cloning = state, state.step < state.hyper.cloning_steps
 
-        def whole(phase: Any) -> Any:
-            def run(state: UniO4State) -> Any:
-                state, metrics = phase(state)
-                return state, {**absent, **metrics}
+        def run(phase: Any) -> Any:
+            after, metrics = phase(before)
+            return after, {**absent, **metrics}
 
-            return run
-
-        cloning = state.step < state.hyper.cloning_steps
-        state, metrics = jax.lax.cond(cloning, *map(whole, phases), state)
+        # Of seeds under a vmap, too, one phase alone runs.
+        none = before, {name: jnp.zeros(x.shape, x.dtype) for name, x in shapes.items()}
+        cloned = rarely(cloning, lambda: run(phases[0]), none)
+        state, metrics = rarely(~cloning, lambda: run(phases[1]), cloned)
         key, own_key = jax.random.split(state.key)
-        none = jnp.full_like(state.score, -jnp.inf)
         judged = state.step >= state.hyper.cloning_steps
-        score = jax.lax.cond(judged, lambda: self.scores(fast_key(own_key), state), lambda: none)
+        score = rarely(judged, lambda: self.scores(fast_key(own_key), state), jnp.full_like(state.score, -jnp.inf))
+        score = jnp.where(jnp.isfinite(score), score, -jnp.inf)  # a model that overflows says nothing
         better = cloning | (score > state.score)
 
         def replaced(new: Array, old: Array) -> Array:
@@ -305,8 +305,10 @@ def network_of(env: Environment | VectorEnv, config: Config = Config()) -> Polic
 def start(online: Algorithm, trained: UniO4State, key: Array, hyper: Any = None, env_params: Any = None) -> Any:
     """The first state of `online`, PPO with the network of `network_of`: the best policy, and V as its critic.
 
-    Raises ValueError for other networks than `trained` has.
+    Raises ValueError for other networks than `trained` has, and where PPO normalises what they see or are asked for.
     """
+    if online.config.normalize_obs or online.config.normalize_reward:
+        raise ValueError("uni_o4.start: the networks know plain observations and rewards; PPO must not normalise them.")
     state = online.init(key, hyper, env_params)
     parts = {"policy": best(trained)["params"], "value": trained.weights["value"]["params"]}
     shapes = [jax.tree.map(jnp.shape, tree) for tree in ({"params": parts}, state.weights)]

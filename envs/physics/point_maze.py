@@ -3,7 +3,7 @@
 OGBench's pointmaze (Park, Frans, Eysenbach and Levine 2025, "OGBench: Benchmarking offline goal-conditioned RL"). A
 step puts the ball `step` times the action further, at rest, and lets MuJoCo push it out of walls for 0.1 s: five steps
 of Runge-Kutta with soft contacts and a pyramid of friction, here written out for a ball among square blocks. From the
-same place ball and simulator agree to rounding.
+same place ball and simulator agree to rounding, where the simulator's solver is run until it has converged.
 
 | observation | unit | |
 |---|---|---|
@@ -24,16 +24,16 @@ next step begins.
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.environment import Environment, Hints, Transition, pytree, require_positive, strongly_typed
+from jaxrl.math import rarely
 from jaxrl.spaces import Box, Dict
 from jaxrl.telemetry import Curve, Plane, Quantity
 
@@ -96,7 +96,6 @@ TASKS = {
 """Cells, (row, column), of start and goal."""
 
 PORTALS, EXITS = ((4, 6), (5, 1)), ((1, 7), (6, 1), (6, 10))  # cells, of the teleport maze
-WAYS = ((-1, 0), (0, -1), (1, 0), (0, 1))  # to the next cell; of equally short ones the first
 
 CELL, RADIUS, NEAR_PORTAL = 4.0, 0.7, 1.5  # m
 DT, SUBSTEPS = 0.02, 5  # s
@@ -157,7 +156,8 @@ def push(u: Any, v: Any, u_dot: Any, v_dot: Any, blocked: tuple[Any, Any, Any]) 
     for along_u, along_v, wall in ((1, 0, blocked[0]), (0, 1, blocked[1]), (1, 1, blocked[2])):
         du = u - jnp.clip(u, CELL * along_u - half, CELL * along_u + half)
         dv = v - jnp.clip(v, CELL * along_v - half, CELL * along_v + half)
-        distance = jnp.sqrt(du * du + dv * dv)
+        square = du * du + dv * dv
+        distance = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)  # with a slope at 0, too
         depth = distance - RADIUS
         away = jnp.maximum(distance, 1e-6)
         n, t = (du / away, dv / away), (-dv / away, du / away)
@@ -242,12 +242,12 @@ class PointMaze(Environment):
         return strongly_typed(Params(*(jnp.asarray(x) for x in numbers)))
 
     def initial(self, key: Array, params: Params) -> State:
-        task_key, noise_key = jax.random.split(key)
-        x, y, goal_x, goal_y = self._drawn(task_key, noise_key, params)
+        x, y, goal_x, goal_y = self._drawn(key, params)
         return State(jnp.int32(0), x, y, goal_x, goal_y)
 
-    def _drawn(self, task_key: Array, noise_key: Array, params: Params) -> Float[Array, "4"]:
+    def _drawn(self, key: Array, params: Params) -> Float[Array, "4"]:
         """Start and goal [m]."""
+        task_key, noise_key = jax.random.split(key)
         upto = jnp.cumsum(params.weights)
         number = jnp.searchsorted(upto, upto[-1] * jax.random.uniform(task_key), side="right")
         cells = params.tasks[jnp.minimum(number, len(upto) - 1)]
@@ -255,7 +255,7 @@ class PointMaze(Environment):
         return places + params.noise * jax.random.uniform(noise_key, (4,), minval=-1.0)
 
     def transition(self, key: Array, state: State, action: Float[Array, "2"], params: Params) -> Transition:
-        exit_key, task_key, noise_key = jax.random.split(key, 3)
+        exit_key, goal_key = jax.random.split(key)
         x, y = state.x, state.y
         if len(params.portals):
             square = (x - params.portals[:, 0]) ** 2 + (y - params.portals[:, 1]) ** 2
@@ -267,11 +267,9 @@ class PointMaze(Environment):
         x, y = settled(x + move[0], y + move[1], params.walls)
         state = state.replace(x=x, y=y)
         success = reached(state, params)
-        goal = self._drawn(task_key, noise_key, params)
-        renewed = success & (params.at_goal == AGAIN)
-        state = state.replace(
-            goal_x=jnp.where(renewed, goal[2], state.goal_x), goal_y=jnp.where(renewed, goal[3], state.goal_y)
-        )
+        old = jnp.stack([state.goal_x, state.goal_y])
+        goal = rarely(success & (params.at_goal == AGAIN), lambda: self._drawn(goal_key, params)[2:], old)
+        state = state.replace(goal_x=goal[0], goal_y=goal[1])
         ended = success & (params.at_goal == END)
         return Transition(state, success.astype(x.dtype), ended, jnp.bool_(False), {"success": success})
 
@@ -314,76 +312,31 @@ class PointMaze(Environment):
             raise ValueError(f"{self.id}: weights={weights} must be finite, at least 0 and not all 0.")
         if not np.isin(np.asarray(params.at_goal), (END, STAY, AGAIN)).all():
             raise ValueError(f"{self.id}: at_goal={params.at_goal}: it is {END} (ends), {STAY} (stays) or {AGAIN}.")
-        if walls.ndim == 2 and tasks.ndim == 3:
-            inside = np.all((tasks >= 0) & (tasks < walls.shape), (1, 2))
-            free = inside & ~walls[tuple(np.clip(tasks, 0, np.array(walls.shape) - 1).T)].any(0)
+        if tasks.shape[-3:-2] != weights.shape[-1:] or tasks.dtype.kind not in "iu":
+            raise ValueError(f"{self.id}: tasks {tasks.dtype}{tasks.shape}: integers (T, 2, 2), and a weight of each.")
+        if np.shape(params.portals)[-2] and not np.shape(params.exits)[-2]:
+            raise ValueError(f"{self.id}: portals: there are {np.shape(params.portals)[-2]}, and no exits.")
+        for cells, maze in zip(*_each(tasks, walls), strict=True):
+            inside = np.all((cells >= 0) & (cells < maze.shape), (1, 2))
+            free = inside & ~maze[tuple(np.clip(cells, 0, np.array(maze.shape) - 1).T)].any(0)
             if not free.all():
-                raise ValueError(f"{self.id}: tasks: {tasks[~free][0].tolist()} begins or ends in a wall.")
+                raise ValueError(f"{self.id}: tasks: {cells[~free][0].tolist()} begins or ends in a wall.")
 
     def render(self, state: State, params: Params) -> np.ndarray:
         from .drawing import draw_point_maze
 
         return draw_point_maze(state, params, CELL, RADIUS)
 
-    def collector(self, recipe: str) -> tuple[Params, Callable[..., Array]]:
-        """`(params, act)` by which OGBench recorded its dataset `navigate` or `stitch` of this maze.
+    def collector(self, recipe: str, params: Params | None = None) -> tuple[Params, Callable[..., Array]]:
+        """`(params, act)` by which OGBench recorded its datasets; see `maze_walker.collector`. Host only."""
+        from .maze_walker import collector
 
-        `act(key, env_state)` walks by shortest ways through the middles of cells, with noise of 0.5 on its actions.
-        `navigate`: any cell to any cell that is not in a corridor, and on to another, for 1,000 steps (giant: 2,000);
-        `stitch`: to a cell four steps away, for 200, so that no trajectory shows a long way. Rewards count the steps
-        at a goal; learners take goals in hindsight. Raises ValueError for another recipe.
-        """
-        params = self.default_params
-        walls = np.asarray(params.walls)
-        cells = [(int(i), int(j)) for i, j in np.argwhere(~walls)]
-        steps = {cell: distances(walls, cell) for cell in cells}
-        if recipe == "navigate":
-            ends = [cell for cell in cells if not in_corridor(walls, cell)]
-            pairs, length, at_goal = [(a, b, 1.0) for a in cells for b in ends], self._length(), AGAIN
-        elif recipe == "stitch":
-            near = {a: [b for b in cells if steps[a][b] == 4] or [a] for a in cells}
-            pairs, length, at_goal = [(a, b, 1 / len(near[a])) for a in cells for b in near[a]], 200, STAY
-        else:
-            raise ValueError(f"{self.id}: recipe {recipe!r}: it is navigate or stitch.")
-        following = np.zeros((*walls.shape, *walls.shape, 2), np.int32)
-        for goal in cells:
-            for cell in cells:
-                around = [(cell[0] + i, cell[1] + j) for i, j in WAYS]
-                following[(*cell, *goal)] = min([cell, *around], key=lambda c: steps[goal][c] if c in steps else np.inf)
-        table = jnp.asarray(following)
-
-        def act(key: Key[Array, ""], state: State) -> Float[Array, "2"]:
-            row, column = cell_of(state.x, state.y)
-            target = place(table[row, column, *cell_of(state.goal_x, state.goal_y)])
-            way = target - jnp.stack([state.x, state.y])
-            noise = 0.5 * jax.random.normal(key, (2,))
-            return jnp.clip(way / (jnp.sqrt(jnp.sum(way**2)) + 1e-6) + noise, -1, 1)
-
-        return params.replace(
-            max_steps=jnp.int32(length),
-            at_goal=jnp.int32(at_goal),
-            tasks=jnp.array([pair[:2] for pair in pairs], jnp.int32),
-            weights=jnp.array([pair[2] for pair in pairs], jnp.float32),
-        ), act
-
-    def _length(self) -> int:
-        return 2000 if self.maze == "giant" else 1000
+        return collector(self, recipe, self.default_params if params is None else params)
 
 
-def distances(walls: Bool[np.ndarray, "R C"], goal: tuple[int, int]) -> Float[np.ndarray, "R C"]:
-    """Moves from each cell to `goal` by shortest ways; infinite where there is none."""
-    found = np.full(walls.shape, np.inf)
-    found[goal], queue = 0, deque([goal])
-    while queue:
-        row, column = queue.popleft()
-        for i, j in WAYS:
-            if not walls[row + i, column + j] and np.isinf(found[row + i, column + j]):
-                found[row + i, column + j] = found[row, column] + 1
-                queue.append((row + i, column + j))
-    return found
-
-
-def in_corridor(walls: Bool[np.ndarray, "R C"], cell: tuple[int, int]) -> bool:
-    """Open on two opposite sides, walls on the others."""
-    up, left, right, down = (walls[cell[0] + i, cell[1] + j] for i, j in ((-1, 0), (0, -1), (0, 1), (1, 0)))
-    return bool(up == down and left == right and up != left)
+def _each(tasks: np.ndarray, walls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tasks and walls of each maze of a batch."""
+    batch = np.broadcast_shapes(tasks.shape[:-3], walls.shape[:-2])
+    tasks = np.broadcast_to(tasks, (*batch, *tasks.shape[-3:])).reshape(-1, *tasks.shape[-3:])
+    walls = np.broadcast_to(walls, (*batch, *walls.shape[-2:])).reshape(-1, *walls.shape[-2:])
+    return tasks, walls

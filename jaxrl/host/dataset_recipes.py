@@ -454,7 +454,7 @@ def make(
             raise ValueError(f"{flag}={value}: it must be at least 1.")
     task = _Task(env, env_params)
     if name in ("navigate", "stitch"):
-        return _collected(env, name, num_steps, seed, about_of)
+        return _collected(env, env_params, name, num_steps, seed, about_of)
     train_key, key, other_key, random_key, best_key = jax.random.split(jax.random.key(seed), 5)
     if name == "scripted":
         own = controller(env)
@@ -481,12 +481,17 @@ def make(
 
 
 def _collected(
-    env: Environment, recipe: str, num_steps: int, seed: int, about_of: Callable[..., dict[str, Any]]
+    env: Environment,
+    env_params: Any,
+    recipe: str,
+    num_steps: int,
+    seed: int,
+    about_of: Callable[..., dict[str, Any]],
 ) -> tuple[Dataset, dict[str, Any]]:
     """By a walker that the task itself has: goals are its own, so there are no returns to compare with."""
     if not hasattr(env, "collector"):
         raise ValueError(f"{env.id}: recipe {recipe!r} is of OGBench's point mazes, PointMazeMedium-v0 and others.")
-    params, act = env.collector(recipe)  # pyright: ignore[reportAttributeAccessIssue]
+    params, act = env.collector(recipe, env_params)  # pyright: ignore[reportAttributeAccessIssue]
 
     def of_all(key, env_state, obs, env_params, carry):
         return jax.vmap(act)(jax.random.split(key, env_state.time.shape[0]), env_state), carry

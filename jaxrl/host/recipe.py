@@ -58,8 +58,10 @@ def build(recipe: dict[str, Any], trained: bool = False) -> tuple[Any, Any, Any,
         if env.num_agents > 1:
             raise ValueError(f"--dataset: {env.id} has several agents; a dataset is of one.")
         gamma = recipe["hyper"].get("gamma", getattr(module.Hyper(), "gamma", 0.99))
-        by_goal = getattr(config, "outcome", None) == "goal"
-        if by_goal != ("goals" in recipe["dataset"]):
+        by_goal, told = getattr(config, "outcome", None) == "goal", "goals" in recipe["dataset"]
+        if told and not hasattr(config, "outcome"):
+            raise ValueError(f"--goals: {recipe['algo']} takes no goals from a dataset here; rvs and others do.")
+        if by_goal != told:
             raise ValueError("--config.outcome goal and --goals ENTRY, where goals are reached, go together.")
         length = module.window(config) if hasattr(module, "window") else None
         how = {"length": length, "priorities": getattr(config, "prioritised", False)}
@@ -118,7 +120,7 @@ def memory_of(
     if goals is None:
         return datasets.windows(dataset, space, length, weights)
     names = sorted(dataset.obs) if isinstance(dataset.obs, dict) else []
-    if goals not in names or "goal" not in names:
+    if goals not in names or "goal" not in names or goals == "goal":
         raise ValueError(
             f"--goals {goals}: observations have {', '.join(names) or 'no entries'}; it is one beside goal."
         )

@@ -106,7 +106,7 @@ class State:
     weights: Any  # of each network by its name, those of critics with a leading axis K
     target_weights: Any  # of those that have a target
     optimizer: Any  # an OptimizerState of each
-    replay: Any  # () of a dataset
+    replay: Any  # the memory's; () of a dataset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +167,8 @@ class ActorCritic:
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
         hyper, env_params = starting_values(self.hyper_class, self.venv, hyper, env_params)
+        if self.replay.update is not None:
+            raise ValueError(f"{self.name}: a memory with priorities is for learners whose Config has `prioritised`.")
         if self.replay.add is not None:
             off_policy.check_ratio(hyper, self.config)
         key, reset_key, *keys = jax.random.split(key, 2 + len(self.order))

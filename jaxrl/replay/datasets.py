@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxrl.environment import pytree
 from jaxrl.replay.off_policy import Stored
-from jaxrl.replay.prioritised import draw, given_to, tree_of
+from jaxrl.replay.prioritised import draw, tree_of, with_priorities
 from jaxrl.replay.ring import Replay, take
 from jaxrl.spaces import Box, Space
 
@@ -371,41 +371,33 @@ def stored(
     return Replay(init, None, sample)
 
 
-@pytree
-class Priorities:
-    """Of a dataset's steps: sums of 8 of them, level by level, and the largest yet given."""
-
-    tree: tuple[Any, ...]
-    max_priority: jax.Array
-
-
 def prioritised(dataset: Dataset, space: Space, gamma: float = 0.99) -> Replay:
     """A memory of a dataset's `Stored` steps, drawn by priorities that its learner gives; at first all are alike.
 
     `sample(key, state, n, beta) -> (batch, indices, weights)` and `update(state, indices, priorities, alpha, given)`
     are those of `prioritised_sequence` (Schaul et al. 2016), for learners whose Config has `prioritised`. Each seed has
-    priorities of its own; the steps are constants of the program.
+    priorities of its own, the sum tree that is the memory's state; the steps are constants of the program. A step that
+    was never drawn keeps the first priority, 1, whatever the others have: learners scale their errors to it by rewards.
     """
     items, size = _items(dataset, space, gamma), dataset.size
 
-    def init(item: Any = None) -> Priorities:
-        return Priorities(tree_of(jnp.ones(size)), jnp.float32(1))
+    def init(item: Any = None) -> tuple[Array, ...]:
+        return tree_of(jnp.ones(size))
 
     def sample(
-        key: Key[Array, ""], state: Priorities, n: int, beta: float | Float[Array, ""]
+        key: Key[Array, ""], state: tuple[Array, ...], n: int, beta: float | Float[Array, ""]
     ) -> tuple[Stored, Int[Array, " n"], Float[Array, " n"]]:
-        indices, weights = draw(key, state.tree, size, n, beta)
+        indices, weights = draw(key, state, size, n, beta)
         return take(items, indices), indices, weights
 
     def update(
-        state: Priorities,
+        state: tuple[Array, ...],
         indices: Int[Array, " n"],
         priorities: Float[Array, " n"],
         alpha: float | Float[Array, ""],
         given: Bool[Array, " n"] | bool = True,
-    ) -> Priorities:
-        tree, largest = given_to(state.tree, state.max_priority, indices, priorities, alpha, given)
-        return Priorities(tree, largest)
+    ) -> tuple[Array, ...]:
+        return with_priorities(state, jnp.float32(1), indices, priorities, alpha, given)[0]
 
     return Replay(init, None, sample, update)
 
@@ -471,6 +463,8 @@ def mixed(memory: Replay, own: Replay, share: float = 0.5) -> Replay:
     """
     if memory.add is not None or own.add is None:
         raise ValueError("mixed: the first memory must be a dataset's, which takes nothing in, and the second not.")
+    if memory.update is not None or own.update is not None:
+        raise ValueError("mixed: a memory with priorities is not mixed with another.")
     if not 0 < share < 1:
         raise ValueError(f"share={share}: it must be between 0 and 1.")
 

@@ -95,7 +95,7 @@ class State:
     weights: Any
     target_weights: Any
     optimizer: OptimizerState
-    replay: Any  # () of a dataset
+    replay: Any  # the memory's; of a dataset its priorities or ()
 
 
 class Rollout(NamedTuple):

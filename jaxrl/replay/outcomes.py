@@ -49,11 +49,15 @@ def action_loss(space: Space, output: Array, action: Array, valid: Bool[Array, "
 
 
 def with_limit(name: str, config: C, venv: VectorEnv) -> C:
-    """`config` with the task's own limit in the place of `max_steps=None`. Raises ValueError where it has none."""
+    """`config` with the limit of the task's default params in the place of `max_steps=None`.
+
+    Raises ValueError where there is none.
+    """
     settings: Any = config
     if settings.max_steps is not None:
         return config
-    limit = int(np.max(np.asarray(venv.default_params.max_steps)))
+    with jax.ensure_compile_time_eval():
+        limit = int(np.max(np.asarray(venv.default_params.max_steps)))
     if limit == NO_LIMIT:
         raise ValueError(f"{name}: {venv.env.id} has no time limit: give Config.max_steps.")
     return dataclasses.replace(settings, max_steps=limit)

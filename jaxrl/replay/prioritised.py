@@ -61,9 +61,8 @@ def prioritised(capacity: int) -> Replay:
         priorities: Float[Array, " B"],
         alpha: float | Float[Array, ""],
     ) -> PrioritisedRing:
-        scaled = (priorities**alpha).astype(jnp.float32)
-        largest = jnp.maximum(state.max_priority, jnp.max(scaled))
-        return PrioritisedRing(state.ring, set_leaves(state.tree, indices, scaled), largest)
+        tree, largest = with_priorities(state.tree, state.max_priority, indices, priorities, alpha, True)
+        return PrioritisedRing(state.ring, tree, largest)
 
     return Replay(init, add, sample, update)
 
@@ -95,7 +94,7 @@ def draw(
     return indices, jnp.where(smallest > 0, (mass / jnp.where(smallest > 0, smallest, 1)) ** -beta, 0)
 
 
-def given_to(
+def with_priorities(
     tree: tuple[Array, ...],
     max_priority: Array,
     indices: Int[Array, " B"],

@@ -35,7 +35,7 @@ class Replay(NamedTuple):
     add: Any  # a function, or None: a stored dataset, which takes nothing in
     sample: Callable[..., Any]
     update: Callable[..., Any] | None = None
-    returns: tuple[float, float] | None = None  # of a dataset's episodes, the least and the greatest, where it is asked
+    returns: tuple[float, float] | None = None  # of a dataset's episodes, the least and the greatest; None: not known
 
 
 def ring_init(item: PyTree, capacity: int) -> Ring:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from jaxrl.replay.prioritised import PrioritisedRing, given_to, prioritised, set_leaves
+from jaxrl.replay.prioritised import PrioritisedRing, prioritised, set_leaves, with_priorities
 from jaxrl.replay.ring import Replay, Ring, ring_add, ring_init, take
 
 
@@ -102,7 +102,7 @@ def prioritised_sequence(capacity: int, num_envs: int, length: int) -> Replay:
         alpha: float | Float[Array, ""],
         given: Bool[Array, " B"] | bool = True,
     ) -> PrioritisedRing:
-        tree, largest = given_to(state.tree, state.max_priority, indices, priorities, alpha, given)
+        tree, largest = with_priorities(state.tree, state.max_priority, indices, priorities, alpha, given)
         return PrioritisedRing(state.ring, tree, largest)
 
     return Replay(flat.init, add, sample, update)

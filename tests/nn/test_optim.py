@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl import make, registry
 from jaxrl.algos import ppo, sac
+from jaxrl.algos.offline.recoil import demonstrated
 from jaxrl.host.cli import main
 from jaxrl.host.run_folder import description
 from jaxrl.nn import optim
@@ -325,7 +326,7 @@ def test_every_algorithm_with_optimisers_by_name_has_adams_eps():
 
 
 FROM_DATA = {  # made with a memory alone, which nothing is drawn from here
-    "recoil": dict(memory=uniform(8)),
+    "recoil": dict(memory=demonstrated(uniform(8), uniform(8))),
     "uni_o4": dict(memory=Replay(lambda item: (), None, len), model=len),
 }
 

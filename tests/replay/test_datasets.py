@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxrl
+from jaxrl.algos.offline import bc
 from jaxrl.replay import datasets
 from jaxrl.replay.datasets import Dataset, Episodes
 from jaxrl.replay.off_policy import Transition
@@ -180,7 +181,10 @@ def test_steps_are_drawn_by_their_priorities():
     assert np.all(np.abs(np.bincount(indices, minlength=size) - n * p) <= 5 * np.sqrt(n * p))
     np.testing.assert_array_equal(batch.reward, indices)
     np.testing.assert_allclose(weights, (p[indices] / p.min()) ** -0.4, rtol=1e-5)
-    assert memory.add is None and state.max_priority == np.float32(81.5**0.5)
+    with pytest.raises(ValueError, match="mixed: a memory with priorities"):
+        datasets.mixed(memory, uniform(8))
+    with pytest.raises(ValueError, match="bc: a memory with priorities"):
+        bc.make(jaxrl.make("Pendulum-v1")[0], bc.Config(hidden=(4,)), memory)
 
 
 def test_a_mixed_memory_draws_from_both():

@@ -35,13 +35,13 @@ def make(args: list[str]) -> int:
         env: Annotated[str, positional()]
         """Id of an environment."""
         recipe: str = "random"
-        """random, medium, medium-replay, expert, mixed:P (a share P of the steps by expert, as mixed:0.05) or
-        scripted (the controller of a quadcopter or a motor)."""
+        """random, medium, medium-replay, expert, mixed:P (a share P of the steps by expert, as mixed:0.05), scripted
+        (the controller of a quadcopter or a motor), navigate or stitch (of a point maze)."""
         steps: int = 100_000
         seed: int = 0
         algo: str = "auto"
-        """Whose policies act, but for random and scripted. Default: the first of ppo, sac, dqn and the others that is
-        tuned for the task; ppo where none is."""
+        """Whose policies act, of the recipes from medium to mixed:P. Default: the first of ppo, sac, dqn and the others
+        that is tuned for the task; ppo where none is."""
         train_steps: int | None = None
         """Environment steps of its training. Default: the tuned table's, else 500000."""
         out: Path | None = None

@@ -22,7 +22,7 @@ class DataFlags:
     advantage (RW and AW of Hong et al. 2023)."""
     goals: str | None = None
     """With --config.outcome goal: goals are what this entry of later observations was, as position of PointMaze's;
-    files without goals, as OGBench's, have it alone."""
+    a file whose observations are one array, as OGBench's, is read as this entry."""
 
     def part(self) -> dict[str, Any] | None:
         """The recipe's; None without a dataset."""

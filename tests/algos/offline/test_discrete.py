@@ -300,7 +300,7 @@ def test_priorities_are_of_the_steps_that_were_learned(memory):
     algo = cql_discrete.make(ENV, config, datasets.prioritised(data, SPACE))
     hyper = cql_discrete.Hyper(priority_alpha=1.0)
     state, _ = jax.jit(jax.vmap(lambda key: jaxrl.train(algo, key, 1, hyper, PARAMS)))(jax.random.split(KEY, 2))
-    leaves = np.asarray(state.replay.tree[0])[:, :size]
+    leaves = np.asarray(state.replay[0])[:, :size]
     drawn = (leaves != 1).sum(1)
     assert np.all((drawn > 3) & (drawn <= 8)) and np.any((leaves != 1)[0] != (leaves != 1)[1])
     with pytest.raises(ValueError, match="prioritised=True: cql_discrete draws from `datasets.prioritised`"):

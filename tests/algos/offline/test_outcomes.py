@@ -245,6 +245,8 @@ def test_what_is_asked_for_unless_said():
         def default_params(self):
             return endless
 
+    made = jax.jit(lambda key: rvs.make(env, rvs.Config(hidden=(8,), adam_eps=1e-7)).init(key).step)(KEY)
+    assert made == 0  # the limit is read while something else is traced
     with pytest.raises(ValueError, match="no time limit: give Config.max_steps"):
         rvs.make(Endless())
 

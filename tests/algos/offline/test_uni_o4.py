@@ -163,6 +163,26 @@ def test_ppo_goes_on_from_the_best_policy_and_its_value(trained):
     close(value, ALGO.init.__self__.values(state.weights["value"], obs))
     with pytest.raises(ValueError, match="see uni_o4.network_of"):
         uni_o4.start(ppo.make(ENV), state, KEY)
+    with pytest.raises(ValueError, match="PPO must not normalise"):
+        uni_o4.start(ppo.make(ENV, ppo.Config(normalize_obs=True)), state, KEY)
+
+
+def test_a_model_that_overflows_says_nothing():
+    """Its word is -inf, below any other's, so that clones act on."""
+
+    def overflowing(key, obs, action):
+        return one_step(key, obs, action)._replace(next_obs=obs + jnp.inf, terminated=jnp.zeros(len(obs), bool))
+
+    algo = uni_o4.make(ENV, CONFIG, MEMORY, overflowing)
+    state = algo.init(KEY, HYPER.replace(cloning_steps=0), PARAMS)
+    assert jax.jit(algo.update)(state)[0].score.tolist() == [-np.inf] * 2
+
+
+def test_seeds_together_run_one_phase():
+    """A batched step count must not make both sides of the phases' conditions run."""
+    states = jax.vmap(lambda key: ALGO.init(key, HYPER, PARAMS))(jax.random.split(KEY, 2))
+    program = jax.make_jaxpr(jax.vmap(ALGO.update))(states)
+    assert str(program).count(" = cond[") >= 3
 
 
 def test_errors_name_what_is_wrong():

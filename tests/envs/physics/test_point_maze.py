@@ -9,7 +9,8 @@ import pytest
 
 import jaxrl
 from jaxrl.envs.physics import point_maze
-from jaxrl.envs.physics.point_maze import AGAIN, STAY, distances, in_corridor, place
+from jaxrl.envs.physics.maze_walker import distances, in_corridor
+from jaxrl.envs.physics.point_maze import AGAIN, STAY, place
 from jaxrl.testing.golden import golden
 
 GOLDEN = golden("point_maze")
@@ -120,6 +121,8 @@ def test_portals():
     assert set(x.tolist()) == set(exits.tolist())
     assert min(np.mean(x == e) for e in exits) > 0.25
     assert np.all(np.asarray(step(keys, at(*(portal + (1.2, 1.2)))).state.x) == portal[0] + np.float32(1.2))
+    new = at(*portal).replace(time=jnp.int32(0))  # where an episode begins, no step brought the ball
+    assert np.all(np.asarray(step(keys, new).state.x) == portal[0])
 
 
 def test_ways():
@@ -139,8 +142,12 @@ def test_ways():
         ({"weights": np.zeros(5)}, "not all 0"),
         ({"at_goal": 3}, "at_goal=3"),
         ({"walls": np.zeros((8, 8), bool)}, "rim"),
-        ({"tasks": np.array([[(1, 1), (1, 3)]])}, "in a wall"),
-        ({"tasks": np.array([[(1, 1), (9, 3)]])}, "in a wall"),
+        ({"tasks": np.array([[(1, 1), (1, 3)]] * 5)}, "in a wall"),
+        ({"tasks": np.array([[(1, 1), (9, 3)]] * 5)}, "in a wall"),
+        ({"tasks": np.array([[(1, 1), (1, 2)]])}, "a weight of each"),
+        ({"tasks": np.ones((5, 2, 2))}, "float64"),
+        ({"portals": np.zeros((1, 2))}, "no exits"),
+        ({"walls": np.stack([PARAMS.walls, np.ones((8, 8), bool)])}, "in a wall"),
     ],
 )
 def test_bad_params(change, line):
@@ -148,8 +155,17 @@ def test_bad_params(change, line):
         ENV.validate(PARAMS.replace(**change))
 
 
+def test_slopes():
+    """Of a wall's push and of a free ball, also where its middle is on a cell's border."""
+    for x, walls, slope in ((0.0, PARAMS.walls, 1.0), (2.0, jnp.zeros((8, 8), bool), 1.0)):
+        found = jax.grad(lambda x, walls=walls: point_maze.settled(x, jnp.float32(0), walls)[0])(jnp.float32(x))
+        np.testing.assert_allclose(found, slope, rtol=1e-6)
+
+
 def test_bad_names():
     with pytest.raises(ValueError, match="huge"):
         jaxrl.make("PointMazeMedium-v0", maze="huge")
     with pytest.raises(ValueError, match="explore"):
         ENV.collector("explore")
+    with pytest.raises(ValueError, match="one maze"):
+        ENV.collector("stitch", PARAMS.replace(walls=jnp.stack([PARAMS.walls] * 2)))

@@ -25,7 +25,9 @@ def report(results, here):
         variance = rows[task, share, learner, samplings[0]]["variance"]
         print(f"| {task} | {share:.0%} | {variance:.4f} | {learner} | " + " | ".join(cells) + " |")
     learners = list(dict.fromkeys(case[2] for case in cases))
-    figure, panels = plt.subplots(1, len(learners), figsize=(4.5 * len(learners), 3.6), layout="constrained")
+    figure, panels = plt.subplots(
+        1, len(learners), figsize=(4.5 * len(learners), 3.6), layout="constrained", sharex=True
+    )
     for axes, learner in zip(np.atleast_1d(panels), learners, strict=True):
         mine = [case for case in cases if case[2] == learner]
         x = [rows[*case, "uniform"]["variance"] for case in mine]

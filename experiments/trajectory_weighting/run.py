@@ -27,7 +27,7 @@ NUM_STEPS = 100_000  # of a dataset
 SIZES = dict(batch_size=64, hidden=(32, 32), num_updates=100)
 RATES = dict(learning_rate=1e-3, tau=0.01)
 LEARNERS = {
-    "cql": (cql, cql.Config(**SIZES, num_actions=2), cql.Hyper(**RATES, min_q_weight=10.0)),
+    "cql": (cql, cql.Config(**SIZES, num_actions=4), cql.Hyper(**RATES, min_q_weight=0.5)),
     "iql": (iql, iql.Config(**SIZES), iql.Hyper(**RATES)),
     "td3_bc": (td3_bc, td3_bc.Config(**SIZES), td3_bc.Hyper(**RATES)),
 }
@@ -59,6 +59,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--learners", nargs="*", default=list(LEARNERS))
+    parser.add_argument("--tasks", nargs="*", default=list(TASKS))
     parser.add_argument("--picture", action="store_true")
     args = parser.parse_args()
     file = HERE / "results.json"
@@ -66,7 +67,7 @@ def main():
         return report(json.loads(file.read_text()), HERE)
     where = {key: environment_of_run()[key] for key in ("started", "device", "processors", "versions")}
     results = {"where": where, "num_steps": NUM_STEPS, "gradient_steps": args.steps, "tasks": {}, "rows": []}
-    for name in TASKS:
+    for name in args.tasks:
         on = task(name, int(max(SHARES) * NUM_STEPS), NUM_STEPS)
         results["tasks"][name] = {"random": on.worst, "expert": on.best}
         programs = {learner: program_of(learner, on, args.seeds, args.steps) for learner in args.learners}

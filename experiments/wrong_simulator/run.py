@@ -77,7 +77,7 @@ def table(tasks: dict[str, Any]) -> str:
     for name, found in tasks.items():
         for arm, row in found["arms"].items():
             low, high = bootstrap_interval(row["real"])
-            cells = f"{iqm(row['real']):.0f}", f"{low:.0f} to {high:.0f}", f"{iqm(row['where trained']):.0f}"
+            cells = f"{iqm(row['real']):.1f}", f"{low:.1f} to {high:.1f}", f"{iqm(row['where trained']):.1f}"
             lines.append(f"| {name} | {arm} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -96,6 +96,7 @@ def picture(tasks: dict[str, Any], out: Path) -> None:
             axes.plot([np.mean(arm["real"])] * 2, [row - 0.3, row + 0.3], color=COLORS[0], linewidth=2.5)
         axes.set_yticks(range(len(found["arms"])), list(found["arms"]))
         axes.set(title=name, xlabel="return in the real system")
+        axes.locator_params(axis="x", nbins=5)
     np.atleast_1d(panels)[0].invert_yaxis()
     figure.savefig(out, dpi=110)
 
@@ -116,7 +117,8 @@ def main() -> None:
         memory = datasets.stored(dataset, task.env.action_space(task.real))
         totals = datasets.Episodes(dataset).total
         row = tasks.setdefault(name, {"arms": {}})
-        row["data"] = {"episodes": len(totals), "mean": round(totals.mean(), 1), "best": round(totals.max(), 1)}
+        mean, best = (round(float(x), 1) for x in (totals.mean(), totals.max()))
+        row["data"] = {"episodes": len(totals), "mean": mean, "best": best}
         print(name, row["data"], flush=True)
         choices = arms(task, memory)
         for arm in args.arms:

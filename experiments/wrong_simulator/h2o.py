@@ -41,6 +41,11 @@ def trust(log_ratio):
     return jnp.clip(jnp.exp(log_ratio), 1e-5, 1.0)
 
 
+def dynamics_gap(log_ratios):
+    """u (B,) of the log ratios (NUM_NOISY, B) at next states near the simulated ones."""
+    return jnp.clip(jnp.mean(-log_ratios, 0), 0.0, 10.0)
+
+
 def penalty(q_sim, gap, q_real):
     """sum_k logsumexp_i (Q_k(s_i, a_i) + log omega_i) - mean Q_k of real steps; gap (B,) is u."""
     log_omega = jnp.log(gap + 1e-6) - jnp.log(jnp.sum(gap + 1e-6))
@@ -52,6 +57,7 @@ class H2O(cql._CQL):
     name: ClassVar = "h2o"
     order: ClassVar = ("discriminator", "critic", "actor", "log_alpha")
     real: Any = None  # a Replay of the real steps
+    trusting: bool = False  # every simulated error counts in full, w = 1
 
     def initial(self, name, key, item, hyper):
         if name != "discriminator":
@@ -89,12 +95,12 @@ class H2O(cql._CQL):
         q = self.act_values(own, both.obs, both.action)
         errors = (q - cql.td_target(both.reward, both.terminated, next_q, hyper.gamma)) ** 2
         ratio = log_ratio(*self.logits(weights["discriminator"], batch.obs, batch.action, batch.next_obs))
-        weight = jax.lax.stop_gradient(trust(ratio))
+        weight = jax.lax.stop_gradient(jnp.ones_like(ratio) if self.trusting else trust(ratio))
 
         spread = NOISE * jnp.std(batch.next_obs, 0)
         near = batch.next_obs + spread * jax.random.normal(noise_key, (NUM_NOISY, *batch.next_obs.shape))
         of_sas, of_sa = jax.vmap(lambda x: self.logits(weights["discriminator"], batch.obs, batch.action, x))(near)
-        gap = jax.lax.stop_gradient(jnp.clip(jnp.mean(-log_ratio(of_sas, of_sa), 0), 0.0, 10.0))
+        gap = jax.lax.stop_gradient(dynamics_gap(log_ratio(of_sas, of_sa)))
         low = penalty(q[:, :n], gap, q[:, n:])
         loss = jnp.sum(jnp.mean(errors[:, n:], -1) + jnp.mean(weight * errors[:, :n], -1)) + hyper.min_q_weight * low
         return loss, {"trust": jnp.mean(weight), "penalty": low, "q_value": jnp.mean(q)}
@@ -105,8 +111,11 @@ class H2O(cql._CQL):
         return super().actor_loss(own, weights, target_weights, key, both, hyper)
 
 
-def make(env, config: cql.Config, real):
-    """H2O that acts in `env`, the simulator by its params, and draws real steps from the stored dataset `real`."""
+def make(env, config: cql.Config, real, trusting: bool = False):
+    """H2O that acts in `env`, the simulator by its params, and draws real steps from the stored dataset `real`.
+
+    `trusting`: without the ratio of the dynamics, w = 1.
+    """
     venv = as_vector_env(env, config.num_envs)
     params = venv.env.default_params
     obs_space, space = venv.env.observation_space(params), venv.env.action_space(params)
@@ -116,4 +125,5 @@ def make(env, config: cql.Config, real):
         ("critic", Critic(obs_space, config.hidden, config.activation, config.layer_norm)),
     )
     chosen = optimizer_of(config.optimizer, eps=config.adam_eps)
-    return H2O(config, venv, networks, obs_space, space, uniform(config.buffer_size), chosen, real).algorithm()
+    replay = uniform(config.buffer_size)
+    return H2O(config, venv, networks, obs_space, space, replay, chosen, real, trusting).algorithm()

@@ -29,6 +29,8 @@ TASKS = {  # the environment's settings, steps of training, steps of an evaluati
     "PanFlute": dict(size=dict(num_pipes=6), steps=3600, cap=80, num_updates=16),
     "ButtonGrid": dict(size=dict(size=4, num_buttons=2), steps=4800, cap=80, num_updates=16),
     "ProcMaze": dict(size=dict(size=3), steps=4800, cap=30, num_updates=16),
+    "PanFlute, longer": dict(size=dict(num_pipes=6), steps=6000, cap=80, num_updates=16),
+    "ProcMaze, few steps": dict(size=dict(size=3), steps=2400, cap=30, num_updates=64),
 }
 ARMS = ("replay", "bernoulli", "latent", "perfect")
 POINTS = 6  # evaluations in training

@@ -1,6 +1,7 @@
 """DQN that learns from rollouts of a model in place of replayed transitions: a `deep_q.Learner` with other batches."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -8,7 +9,6 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from models import Model
 
-from jaxrl.algorithm import algorithm_of
 from jaxrl.algos import dqn
 from jaxrl.environment import pytree
 from jaxrl.math import fast_key
@@ -84,9 +84,7 @@ class Dyna(deep_q.Learner):
 
 
 def make(env, config: dqn.Config, model: Model, length: int = 8):
-    """Dyna-DQN: dqn's learner, whose batches the model makes."""
-    learner = dqn.make(env, config).learn.__self__  # an Algorithm's functions are the methods of its learner
-    own = {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner)}
-    return algorithm_of(
-        "dyna_dqn", Dyna(**own, model=model, length=length), dqn.Hyper, config.num_envs * config.num_steps
-    )
+    """Dyna-DQN: dqn with its scalar values, whose batches the model makes."""
+    learner = functools.partial(Dyna, model=model, length=length)
+    of_values = dqn.CRITICS[config.critic]
+    return deep_q.algorithm_of_outputs("dyna_dqn", env, config, dqn.Hyper, None, *of_values, 1, learner=learner)

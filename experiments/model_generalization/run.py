@@ -2,7 +2,8 @@
 
     python experiments/model_generalization/run.py [--seeds 10] [--task PanFlute] [--arm latent]
 
-Writes results.json and results.png beside this file and prints the table of README.md.
+Writes results.json and results.png beside this file and prints the table of README.md. What results.json already has of
+the same settings is not measured again: delete it to measure everything anew.
 """
 
 import argparse
@@ -23,29 +24,32 @@ from jaxrl.host.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent
-TASKS = {  # id, its size, steps of training, steps of an evaluation's episode
-    "PanFlute": (dict(num_pipes=6), 3600, 80),
-    "ButtonGrid": (dict(size=4, num_buttons=2), 4800, 80),
-    "ProcMaze": (dict(size=3), 4800, 30),
+FILE = HERE / "results.json"
+TASKS = {  # the environment's settings, steps of training, steps of an evaluation's episode, gradient steps an update
+    "PanFlute": dict(size=dict(num_pipes=6), steps=3600, cap=80, num_updates=16),
+    "ButtonGrid": dict(size=dict(size=4, num_buttons=2), steps=4800, cap=80, num_updates=16),
+    "ProcMaze": dict(size=dict(size=3), steps=4800, cap=30, num_updates=16),
+    "PanFlute, longer": dict(size=dict(num_pipes=6), steps=6000, cap=80, num_updates=16),
+    "ProcMaze, few steps": dict(size=dict(size=3), steps=2400, cap=30, num_updates=64),
 }
 ARMS = ("replay", "bernoulli", "latent", "perfect")
 POINTS = 6  # evaluations in training
-CONFIG = dqn.Config(num_envs=8, num_updates=16, batch_size=64, buffer_size=8000, hidden=(64, 64), activation="elu")
+CONFIG = dict(num_envs=8, batch_size=64, buffer_size=8000, hidden=(64, 64), activation="elu")
 HYPER = dict(learning_rate=1e-3, gamma=0.9, epsilon_end=0.1, learning_starts=200, target_period=16)
 
 
-def measure(task: str, arm: str, seeds: int) -> dict:
-    settings, steps, cap = TASKS[task]
-    env, params = jaxrl.make(f"{task}-v0", **settings)
+def measure(arm: str, seeds: int, name: str, size: dict, steps: int, cap: int, num_updates: int) -> dict:
+    env, params = jaxrl.make(f"{name}-v0", **size)
+    config = dqn.Config(**CONFIG, num_updates=num_updates)
     num_actions = env.action_space(params).n
     learned = {"bernoulli": models.bernoulli, "latent": models.latent}
     if arm == "replay":
-        algo = dqn.make(env, CONFIG)
+        algo = dqn.make(env, config)
     else:
         model = learned[arm](num_actions) if arm in learned else models.perfect(env, params)
-        algo = dyna.make(env, CONFIG, model)
+        algo = dyna.make(env, config, model)
     hyper = dqn.Hyper(**HYPER, exploration_steps=steps // 2)
-    if task == "ProcMaze":
+    if name == "ProcMaze":
         params = params.replace(max_steps=np.int32(cap))
 
     def run(key):
@@ -68,34 +72,40 @@ def measure(task: str, arm: str, seeds: int) -> dict:
         "model_loss": np.asarray(losses, float).round(4).tolist() if arm in learned else None,
         "compile_seconds": round(compiled - begin, 1),
         "run_seconds": round(time.perf_counter() - compiled, 1),
+        "where": environment_of_run(),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--task", choices=TASKS, help="only this one; writes nothing")
-    parser.add_argument("--arm", choices=ARMS)
+    parser.add_argument("--task", choices=TASKS, help="only this one")
+    parser.add_argument("--arm", choices=ARMS, help="only this one")
     args = parser.parse_args()
-    results = {"where": environment_of_run(), "tasks": {}}
-    print("| task | samples from | return, IQM | 95 % interval | s |\n" + "|---" * 5 + "|")
+    results = json.loads(FILE.read_text()) if FILE.exists() else {}
+    print("| task | samples from | half way | 95 % interval | at the end | 95 % interval |\n" + "|---" * 6 + "|")
     for task in [args.task] if args.task else TASKS:
-        rows = results["tasks"][task] = {"steps": TASKS[task][1]}
+        settings = {**TASKS[task], "seeds": args.seeds}
+        if results.get(task, {}).get("settings") != settings:
+            results[task] = {"settings": settings, "arms": {}}
+        arms = results[task]["arms"]
         for arm in [args.arm] if args.arm else ARMS:
-            rows[arm] = measure(task, arm, args.seeds)
-            last = np.asarray(rows[arm]["returns"])[:, -1]
-            low, high = bootstrap_interval(last)
-            seconds = rows[arm]["run_seconds"], rows[arm]["compile_seconds"]
-            print(f"| {task} | {arm} | {iqm(last):.2f} | {low:.2f} to {high:.2f} | {seconds} |", flush=True)
-            if not args.task:
-                (HERE / "results.json").write_text(json.dumps(results) + "\n")
-    if not args.task:
+            if arm not in arms:
+                arms[arm] = measure(arm, args.seeds, task.split(",")[0], **TASKS[task])
+                if args.seeds == 10:  # a try with fewer is only printed
+                    FILE.write_text(json.dumps(results) + "\n")
+            cells = []
+            for returns in np.array(arms[arm]["returns"]).T[[POINTS // 2 - 1, -1]]:
+                low, high = bootstrap_interval(returns)
+                cells.append(f"{iqm(returns):.2f} | {low:.2f} to {high:.2f}")
+            print(f"| {task} | {arm} | {' | '.join(cells)} |", flush=True)
+    if not (args.task or args.arm) and args.seeds == 10:
         curves = {
             task: {
-                arm: (np.arange(1, POINTS + 1) * rows["steps"] // POINTS, np.array(rows[arm]["returns"]))
-                for arm in ARMS
+                arm: (np.arange(1, POINTS + 1) * rows["settings"]["steps"] // POINTS, np.array(row["returns"]))
+                for arm, row in rows["arms"].items()
             }
-            for task, rows in results["tasks"].items()
+            for task, rows in results.items()
         }
         curves_by_task(curves, HERE / "results.png", "return of the greedy policy")
 

@@ -443,6 +443,7 @@ def algorithm(
     numbers: tuple[str, ...] = (),
     optimizer: OptimizerLike | None = None,
     memory: Replay | None = None,
+    learner: Callable[..., Learner] = Learner,
 ) -> Algorithm:
     """The algorithm that a critic makes.
 
@@ -453,15 +454,16 @@ def algorithm(
         numbers: names of what it is given of Hyper; `LIMITS` where its values lie between them.
         optimizer: what follows the gradient, in place of `config.optimizer`.
         memory: a dataset, which takes the place of the memory that it fills.
+        learner: makes the static half of the fields of `Learner`, as a subclass of it does.
     """
     if memory is not None:
         check_memory(name, config, memory)
     kind = prioritised_sequence if config.prioritised else sequence
     replay = memory or kind(config.buffer_size, config.num_envs, config.n_step)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    learner = Learner(config, hyper, venv, observation_space, critic, init_weights, replay, draws, numbers, chosen)
+    static = learner(config, hyper, venv, observation_space, critic, init_weights, replay, draws, numbers, chosen)
     return algorithm_of(
-        name, learner, hyper, config.num_envs * config.num_steps if memory is None else config.num_updates
+        name, static, hyper, config.num_envs * config.num_steps if memory is None else config.num_updates
     )
 
 
@@ -477,6 +479,7 @@ def algorithm_of_outputs(
     bounded: bool = False,
     optimizer: OptimizerLike | None = None,
     memory: Replay | None = None,
+    learner: Callable[..., Learner] = Learner,
 ) -> Algorithm:
     """The algorithm of a network whose `num_outputs` of an action stand for its value: see `critic_of_outputs`.
 
@@ -489,7 +492,7 @@ def algorithm_of_outputs(
     network = network or q_network(config, observation_space, action_space.n, num_outputs)
     critic = critic_of_outputs(network, observation_space, config.double, values, loss)
     numbers = LIMITS if bounded else ()
-    of_critic = critic, network.init, config.noisy, numbers, optimizer, memory
+    of_critic = critic, network.init, config.noisy, numbers, optimizer, memory, learner
     algo = algorithm(name, venv, config, hyper, observation_space, *of_critic)
     check_network(algo, network, action_space.n, num_outputs)
     return algo

@@ -14,7 +14,7 @@ from jaxrl import make, train, vectorize
 from jaxrl.algos import dqn
 from jaxrl.environment import strongly_typed
 from jaxrl.nn.action_values import QNetwork, value_of
-from jaxrl.replay.deep_q import Batch, critic_of_outputs, objective
+from jaxrl.replay.deep_q import Batch, Learner, algorithm_of_outputs, critic_of_outputs, objective
 from jaxrl.spaces import Box, Dict
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import (
@@ -383,6 +383,23 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, obs):
         return nn.Dense(self.outputs)(obs)
+
+
+def test_a_learner_with_a_method_of_its_own_is_dqn_in_the_rest():
+    @dataclasses.dataclass(frozen=True)
+    class Constant(Learner):
+        often: float
+
+        def epsilon(self, state):
+            return jnp.float32(self.often)
+
+    env = make("CartPole-v1")[0]
+    learner = partial(Constant, often=0.25)
+    algo = algorithm_of_outputs("constant", env, TINY, dqn.Hyper, None, *dqn.CRITICS["mse"], 1, learner=learner)
+    state = dqn.make(env, TINY).init(jax.random.key(0), START)
+    assert algo.policy(state).epsilon == 0.25
+    own, plain = (jax.tree.leaves(jax.eval_shape(a.update, state)) for a in (algo, dqn.make(env, TINY)))
+    assert own == plain
 
 
 @pytest.mark.slow

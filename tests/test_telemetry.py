@@ -14,7 +14,7 @@ CONTINUOUS = [id for id in jaxrl.list_envs() if id.startswith("Quadcopter")]
 CONTINUOUS += ["CartPole-v1", "CartPoleContinuous-v0", "CartPoleSwingUp-v0", "Pendulum-v1", "Acrobot-v1", "Reacher-v0"]
 CONTINUOUS += ["DoublePendulum-v0", "PointMass-v0", "MountainCar-v0", "MountainCarContinuous-v0", "Fishery-v0"]
 CONTINUOUS += [f"{name}-v5" for name in ("HalfCheetah", "Hopper", "InvertedPendulum", "Reacher", "Walker2d")]
-CONTINUOUS += ["Ant-v5", "DMCartpoleSwingup-v0", "InvertedDoublePendulum-v5", "StumpWalker-v0"]
+CONTINUOUS += ["Ant-v5", "DMCartpoleSwingup-v0", "InvertedDoublePendulum-v5", "PointMazeMedium-v0", "StumpWalker-v0"]
 CONTINUOUS += ["Cont-CC-EESM-v0", "Finite-TC-DFIM-v0", "Cont-PC-PermExDc-v0", "Finite-SC-ShuntDc-v0"]
 
 
@@ -22,9 +22,10 @@ CONTINUOUS += ["Cont-CC-EESM-v0", "Finite-TC-DFIM-v0", "Cont-PC-PermExDc-v0", "F
 def test_each_number_has_a_name(id):
     env, params = jaxrl.make(id)
     obs, state = jax.eval_shape(env.reset, jax.random.key(0), params)
-    obs = obs["obs"] if isinstance(obs, dict) else obs
+    # Beside "obs" a dictionary has what is privileged; without it, its entries in the order of their names.
+    parts = [obs] if not isinstance(obs, dict) else [obs["obs"]] if "obs" in obs else list(obs.values())
     names, space = env.observation_names, env.action_space(params)
-    assert len(names) == obs.shape[-1] and len(set(names)) == len(names)
+    assert len(names) == sum(x.shape[-1] for x in parts) and len(set(names)) == len(names)
     assert len(env.action_names) == (space.shape[0] if space.shape else 1)
     agents = (env.num_agents,) if env.num_agents > 1 else getattr(env, "agents", ())
     for name, quantity in jax.eval_shape(env.telemetry, state, params).items():

@@ -19,8 +19,10 @@ WAYS = ((-1, 0), (0, -1), (1, 0), (0, 1))  # to the next cell; of equally short 
 NOISE = 0.5  # of actions
 
 
-def collector(env: PointMaze, recipe: str, params: Params) -> tuple[Params, Callable[..., Array]]:
-    """`(params, act)` of the dataset `navigate` or `stitch` in the walls of `params`, of one maze.
+def collector(
+    env: PointMaze, recipe: str, params: Params | None = None
+) -> tuple[Params, Callable[[Key[Array, ""], State], Array]]:
+    """`(params, act)` of the dataset `navigate` or `stitch` in the walls of `params`, of one maze. Host only.
 
     `act(key, env_state)` is an action. `navigate`: from any cell to any that is not in a corridor, and on to another,
     for 1,000 steps (the giant maze: 2,000); `stitch`: to a cell four steps away, for 200, so that no trajectory shows a
@@ -31,6 +33,7 @@ def collector(env: PointMaze, recipe: str, params: Params) -> tuple[Params, Call
 
     Raises ValueError for another recipe, or walls of more than one maze.
     """
+    params = env.default_params if params is None else params
     walls = np.asarray(params.walls)
     if walls.ndim != 2:
         raise ValueError(f"{env.id}: walls {walls.shape}: a dataset is recorded in one maze.")

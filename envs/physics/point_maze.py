@@ -18,13 +18,12 @@ An episode draws one of the maze's five pairs of a start and a goal, and moves b
 Teleport maze a ball that a step brings within 1.5 m of one of two portals is at one of three exits, drawn, when the
 next step begins.
 
-`collector` has the ways in which OGBench's datasets were recorded, of which `jaxrl dataset make` makes others.
+Who recorded OGBench's datasets of these mazes is in `maze_walker.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -326,12 +325,6 @@ class PointMaze(Environment):
         from .drawing import draw_point_maze
 
         return draw_point_maze(state, params, CELL, RADIUS)
-
-    def collector(self, recipe: str, params: Params | None = None) -> tuple[Params, Callable[..., Array]]:
-        """`(params, act)` by which OGBench recorded its datasets; see `maze_walker.collector`. Host only."""
-        from .maze_walker import collector
-
-        return collector(self, recipe, self.default_params if params is None else params)
 
 
 def _each(tasks: np.ndarray, walls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
-from jaxrl.environment import Environment
-from jaxrl.envs.physics.point_maze import CELL, END, TASKS
+from jaxrl.envs.physics.maze_walker import collector
+from jaxrl.envs.physics.point_maze import CELL, END, TASKS, PointMaze
 from jaxrl.host import dataset_recipes
 from jaxrl.replay.datasets import Dataset, Episodes
 
@@ -21,10 +21,10 @@ def record(steps: int, seed: int = 0) -> tuple[Dataset, np.ndarray]:
     return dataset, np.stack([np.asarray(obs["position"]) for obs in (dataset.obs, dataset.next_obs)])
 
 
-def tasks(env: Environment) -> list:
+def tasks(env: PointMaze) -> list:
     """Params of the held-out pairs, the five tasks of the benchmark, and of pairs that were recorded."""
     params = env.default_params
-    recorded = env.collector("stitch")[0]  # pyright: ignore[reportAttributeAccessIssue]
+    recorded = collector(env, "stitch")[0]
     return [params, recorded.replace(at_goal=jnp.int32(END))]
 
 

@@ -14,7 +14,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from tasks import GOALS, PARTS, RADIUS, SYSTEMS, System, T, clearance, distance
+from systems import GOALS, PARTS, RADIUS, SYSTEMS, System, T, clearance, distance
 
 from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.exact import stl

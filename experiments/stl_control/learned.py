@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 from episodes import FIRST, LAST, Episodes, allocations
-from tasks import T
+from systems import T
 
 from jaxrl.algos import ppo
 

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from episodes import Episodes, system_of
-from tasks import GOALS, T, robustness
+from systems import GOALS, T, robustness
 
 from jaxrl.exact.planning import control
 from jaxrl.nn.networks import MLP

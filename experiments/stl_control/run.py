@@ -17,7 +17,7 @@ import learned
 import numpy as np
 import planners
 from episodes import Episodes, system_of
-from tasks import SYSTEMS, T
+from systems import SYSTEMS, T
 
 from jaxrl.exact.planning import CEMConfig, cem
 from jaxrl.host.plotting import bars

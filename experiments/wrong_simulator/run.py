@@ -16,7 +16,7 @@ import h2o
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tasks import RATES, SIZES, TASKS, Task, real_data
+from worlds import RATES, SIZES, TASKS, Task, real_data
 
 import jaxrl
 from jaxrl.algos import sac

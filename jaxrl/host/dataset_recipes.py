@@ -489,9 +489,10 @@ def _collected(
     about_of: Callable[..., dict[str, Any]],
 ) -> tuple[Dataset, dict[str, Any]]:
     """By a walker that the task itself has: goals are its own, so there are no returns to compare with."""
-    if not hasattr(env, "collector"):
+    walker = importlib.import_module("jaxrl.envs.physics.maze_walker")
+    if not isinstance(env, walker.PointMaze):
         raise ValueError(f"{env.id}: recipe {recipe!r} is of OGBench's point mazes, PointMazeMedium-v0 and others.")
-    params, act = env.collector(recipe, env_params)  # pyright: ignore[reportAttributeAccessIssue]
+    params, act = walker.collector(env, recipe, env_params)
 
     def of_all(key, env_state, obs, env_params, carry):
         return jax.vmap(act)(jax.random.split(key, env_state.time.shape[0]), env_state), carry

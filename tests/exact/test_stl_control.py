@@ -52,14 +52,14 @@ def test_rewards_of_a_stage(module):
 
 
 def test_the_formula_holds_on_a_way_through_all_goals(module):
-    tasks = module("tasks")
+    systems = module("systems")
     steps = jnp.array([0, 3, 8, 14, 17, 22, 26, 30])
     x = jnp.array([-0.9, 0.0, 0.9, 0.7, 0.7, 0.1, -0.9, -0.9])
     y = jnp.array([-0.9, -1.2, -0.6, 0.9, 0.9, 1.3, 0.7, 0.7])
-    t = np.arange(tasks.T + 1)
+    t = np.arange(systems.T + 1)
     way = jnp.stack([jnp.interp(t, steps, x), jnp.interp(t, steps, y)], -1)
-    assert tasks.robustness(way) > 0
+    assert systems.robustness(way) > 0
     through = way.at[1:8].set(jnp.linspace(way[0], way[8], 9)[1:8])  # straight to the first goal, across a pole
-    assert tasks.robustness(through) < 0
+    assert systems.robustness(through) < 0
     out = way.at[16].set(jnp.array([0.7, 0.5]))  # of the second goal, in the middle of the stay
-    assert tasks.robustness(out) < 0
+    assert systems.robustness(out) < 0

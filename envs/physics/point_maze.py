@@ -98,7 +98,7 @@ PORTALS, EXITS = ((4, 6), (5, 1)), ((1, 7), (6, 1), (6, 10))  # cells, of the te
 
 CELL, RADIUS, NEAR_PORTAL = 4.0, 0.7, 1.5  # m
 DT, SUBSTEPS = 0.02, 5  # s
-ITERATIONS = 4  # of Newton: no more rows than two walls' and a corner's can change sides
+ITERATIONS = 4  # of Newton, enough for the stored steps to agree to rounding
 
 # MuJoCo's soft contacts: stiffness and damping of a time constant of two steps, damping ratio 1; impedance from, to,
 # and the depth over which. The ball's friction is 1.
@@ -200,8 +200,8 @@ def settled(x: Float[Array, ""], y: Float[Array, ""], walls: Bool[Array, "R C"])
         return (base, rates, [(1 - ends) * x for x in total]), None
 
     # One loop over the stages of all steps: `push` is compiled once.
-    stages = [(part, weight, ends) for part, weight, ends in ((0, 1, 0), (0.5, 2, 0), (0.5, 2, 0), (1, 1, 1))]
-    table = np.tile(np.array(stages, float) * (DT, DT / 6, 1), (SUBSTEPS, 1)).astype(x.dtype)
+    stages = np.array(((0, 1, 0), (0.5, 2, 0), (0.5, 2, 0), (1, 1, 1)), float)  # part, weight, whether a step ends
+    table = np.tile(stages * (DT, DT / 6, 1), (SUBSTEPS, 1)).astype(x.dtype)
     zero = jnp.zeros_like(x)
     start = [side_u * (x - middle[0]), side_v * (y - middle[1]), zero, zero]
     ((u, v, *_), _, _), _ = jax.lax.scan(stage, (start, [zero] * 4, [zero] * 4), tuple(table.T))
@@ -225,7 +225,7 @@ class PointMaze(Environment):
     Params = Params
     hints = Hints(noiseless=True)
     observation_names = ("goal x [m]", "goal y [m]", "x [m]", "y [m]")
-    action_names = ("x, 1 is 0.2 m", "y, 1 is 0.2 m")
+    action_names = ("x, 1 is step", "y, 1 is step")
 
     def __post_init__(self) -> None:
         if self.maze not in MAPS:

@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxrl.environment import pytree
 from jaxrl.replay.off_policy import Stored
-from jaxrl.replay.prioritised import draw, tree_of, with_priorities
+from jaxrl.replay.prioritised import draw, set_leaves, tree_of
 from jaxrl.replay.ring import Replay, take
 from jaxrl.spaces import Box, Space
 
@@ -377,7 +377,8 @@ def prioritised(dataset: Dataset, space: Space, gamma: float = 0.99) -> Replay:
     `sample(key, state, n, beta) -> (batch, indices, weights)` and `update(state, indices, priorities, alpha, given)`
     are those of `prioritised_sequence` (Schaul et al. 2016), for learners whose Config has `prioritised`. Each seed has
     priorities of its own, the sum tree that is the memory's state; the steps are constants of the program. A step that
-    was never drawn keeps the first priority, 1, whatever the others have: learners scale their errors to it by rewards.
+    was never drawn keeps the first priority, 1, where Schaul et al. give it the largest: with errors far above 1 some
+    are hardly ever drawn.
     """
     items, size = _items(dataset, space, gamma), dataset.size
 
@@ -397,7 +398,8 @@ def prioritised(dataset: Dataset, space: Space, gamma: float = 0.99) -> Replay:
         alpha: float | Float[Array, ""],
         given: Bool[Array, " n"] | bool = True,
     ) -> tuple[Array, ...]:
-        return with_priorities(state, jnp.float32(1), indices, priorities, alpha, given)[0]
+        given = jnp.broadcast_to(given, indices.shape)
+        return set_leaves(state, indices, (priorities**alpha).astype(jnp.float32), given)
 
     return Replay(init, None, sample, update)
 

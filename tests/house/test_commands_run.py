@@ -48,6 +48,12 @@ def upright(env, params):
     state = env.reset(jax.random.key(0), params)[1]
     return jax.tree.map(lambda x: jnp.stack([x, x]), state)
 """
+DATASETS = (
+    "Pendulum-v1 --recipe random --out pendulum.npz",
+    "CartPole-v1 --recipe random --out cartpole.npz",
+    "PointMazeMedium-v0 --recipe stitch --out maze.npz",
+)
+"""Those that pages train on; the commands that make them may be tested elsewhere, or later."""
 HERE = {word: stands for word, stands in STANDS_FOR.items() if word != "RUN"}
 
 
@@ -92,7 +98,8 @@ def place(tmp_path_factory):
     os.chdir(folder)
     words = "train ppo CartPole-v1 --seeds 4 --total-steps 1024 --eval-every 512 --eval-episodes 1 --eval-max-steps 5"
     assert command.main([*words.split(), "--no-progress", "--out", "first"]) == 0
-    assert command.main("dataset make Pendulum-v1 --recipe random --steps 400 --out pendulum.npz".split()) == 0
+    for made in DATASETS:
+        assert command.main(f"dataset make {made} --steps 400".split()) == 0
     (folder / "my").mkdir()
     (folder / "my/goals.py").write_text(GOALS)
     from jaxrl.algos.meta import disco

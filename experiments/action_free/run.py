@@ -24,8 +24,8 @@ from jaxrl.host.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.nn.networks import MLP
 from jaxrl.nn.optim import optimizer_of
+from jaxrl.replay import datasets
 from jaxrl.replay.off_policy import Transition
-from jaxrl.replay.ring import Replay, take
 
 HERE = Path(__file__).parent
 EPISODES, LABELLED, LENGTH = 100, 10, 200
@@ -33,9 +33,7 @@ INVERSE_STEPS, INVERSE_BATCH = 3_000, 128  # gradient steps of the inverse model
 SIZES = {"num_updates": 4_000, "batch_size": 64, "hidden": (64, 64)}
 RATES = {"learning_rate": 1e-3, "gamma": 0.95, "tau": 0.02}
 ENV, PARAMS = jaxrl.make("Pendulum-v1")
-MEMORY = Replay(
-    lambda item=None: (), None, lambda key, items, n: take(items, jax.random.randint(key, (n,), 0, len(items.reward)))
-)
+MEMORY = datasets.carried
 """Of transitions that are put into the state, so that every seed has its own."""
 LEARNERS = {
     "td3_bc": (td3_bc.make(ENV, td3_bc.Config(**SIZES), MEMORY), td3_bc.Hyper(alpha=5.0, **RATES)),

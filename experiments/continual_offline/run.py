@@ -26,8 +26,8 @@ from jaxrl.host.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.nn.networks import MLP
 from jaxrl.nn.optim import optimizer_of
+from jaxrl.replay import datasets
 from jaxrl.replay.off_policy import Transition
-from jaxrl.replay.ring import Replay, take
 
 HERE = Path(__file__).parent
 GOALS = jnp.array([(0.7, 0.7), (-0.7, -0.7), (-0.7, 0.7), (0.7, -0.7)])  # m, in the order in which they come
@@ -58,9 +58,7 @@ class OneGoal(point_mass.PointMass):
 
 
 ENV = OneGoal()
-MEMORY = Replay(
-    lambda item=None: (), None, lambda key, items, n: take(items, jax.random.randint(key, (n,), 0, len(items.reward)))
-)
+MEMORY = datasets.carried
 """Of transitions that are put into the state, so that every task and seed has its own."""
 CONFIG = td3_bc.Config(num_updates=2_000, batch_size=BATCH, hidden=(64, 64))
 ALGO = td3_bc.make(ENV, CONFIG, MEMORY)

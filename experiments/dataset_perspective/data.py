@@ -11,7 +11,7 @@ import numpy as np
 import jaxrl
 from jaxrl.algos import dqn
 from jaxrl.host.dataset_recipes import at_random, of_policy, recorded, returns_of, trained
-from jaxrl.replay.datasets import Dataset, joined, returns_to_go, state_action_coverage, trajectory_quality
+from jaxrl.replay.datasets import Dataset, joined, state_action_coverage, trajectory_quality, transitions
 from jaxrl.replay.off_policy import Stored
 
 KINDS = ("random", "expert", "mixed", "noisy", "replay")
@@ -33,13 +33,6 @@ class Task(NamedTuple):
 def first(dataset: Dataset, n: int) -> Dataset:
     found = jax.tree.map(lambda x: np.asarray(x)[:n], dataset)
     return found.replace(last=np.append(found.last[:-1], True))
-
-
-def items_of(dataset: Dataset) -> Stored:
-    """What `datasets.stored` holds, as arrays: so that the kinds are an axis of one program."""
-    after = np.where(dataset.last, 0, 1) + np.arange(dataset.size)
-    fields = dataset.obs, dataset.action, dataset.reward, dataset.terminated, dataset.next_obs
-    return Stored(*fields, dataset.action[after], returns_to_go(dataset, GAMMA).astype(np.float32))
 
 
 def task(env_id: str, settings: dict, max_steps: int, train_steps: int, size: int, seed: int = 0) -> Task:
@@ -74,7 +67,9 @@ def task(env_id: str, settings: dict, max_steps: int, train_steps: int, size: in
     return Task(
         env,
         params,
-        jax.tree.map(lambda *x: np.stack(x), *(items_of(x) for x in all_of.values())),
+        jax.tree.map(
+            lambda *x: np.stack(x), *(transitions(x, env.action_space(params), GAMMA) for x in all_of.values())
+        ),
         lowest,
         highest,
         [trajectory_quality(x, lowest, highest) for x in all_of.values()],

@@ -1,6 +1,6 @@
-"""Which data suits which learner? Nine offline learners on five kinds of data of four tasks, by quality and coverage.
+"""Which data suits which learner? Nine offline learners on five kinds of data of six tasks, by quality and coverage.
 
-    python experiments/dataset_perspective/run.py [--seeds 5] [--steps 5000]
+    python experiments/dataset_perspective/run.py [--seeds 10] [--steps 5000]
 
 Writes results.json and results.png beside this file and prints the tables of README.md.
 """
@@ -20,7 +20,7 @@ import jaxrl.algos.qr_dqn as qr_dqn
 from jaxrl.algos.offline import bc, bcq_discrete, cql_discrete, crr_discrete, rem
 from jaxrl.evaluation import evaluate
 from jaxrl.host.run_folder import environment_of_run
-from jaxrl.replay.ring import Replay, take
+from jaxrl.replay import datasets
 
 HERE = Path(__file__).parent
 SIZE = 10_000
@@ -30,6 +30,8 @@ TASKS = (
     ("Acrobot-v1", {}, 200, 60_000),
     ("Catch-bsuite", {}, 20, 60_000),
     ("FrozenLake-v1", {}, 60, 60_000),
+    ("MiniGrid-Dynamic-Obstacles-5x5-v0", {}, 100, 60_000),
+    ("Breakout-MinAtar", {}, 500, 200_000),
 )
 AGENTS = {  # as the paper's code has them, but for fewer quantiles (50 there) and heads (200)
     "BC": (bc, {}, {}),
@@ -45,16 +47,13 @@ AGENTS = {  # as the paper's code has them, but for fewer quantiles (50 there) a
 EACH = 100  # gradient steps between moves of the target network, as in the paper's code
 EPISODES = 16
 
-# A dataset is the learner's replay state here, so that the kinds of data are an axis of the program.
-MEMORY = Replay(lambda item=None: (), None, lambda key, items, n: take(items, jax.random.randint(key, (n,), 0, SIZE)))
-
 
 def scores(found, agent: str, seeds: int, steps: int) -> np.ndarray:
     """Returns (kinds, seeds) of the greedy policies, between a random policy's (0) and the best known one's (1)."""
     module, config, numbers = AGENTS[agent]
     algo = module.make(
-        found.env, module.Config(num_updates=EACH, batch_size=64, hidden=(32, 32), **config), memory=MEMORY
-    )
+        found.env, module.Config(num_updates=EACH, batch_size=64, hidden=(32, 32), **config), memory=datasets.carried
+    )  # whose state the data is, so that its kinds are an axis of the program
     if module is not bc:
         numbers = dict(gamma=GAMMA, target_period=EACH, **numbers)
     hyper = module.Hyper(learning_rate=1e-3, **numbers)
@@ -76,7 +75,7 @@ def scores(found, agent: str, seeds: int, steps: int) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=5000)
     names = [name for name, *_ in TASKS]
     parser.add_argument("--tasks", nargs="*", default=names, help="the others' results stay as they are")

@@ -21,9 +21,8 @@ from jaxrl.host.dataset_recipes import Actor, recorded
 from jaxrl.host.plotting import bars
 from jaxrl.host.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
-from jaxrl.replay import diffusion
+from jaxrl.replay import datasets, diffusion
 from jaxrl.replay.off_policy import Transition
-from jaxrl.replay.ring import Replay, take
 
 HERE = Path(__file__).parent
 EPISODES, FEW, LENGTH = 100, 5, 200
@@ -32,9 +31,7 @@ MODEL = diffusion.Config(num_updates=10_000, batch_size=128, learning_rate=1e-3,
 SIZES = {"num_updates": 5_000, "batch_size": 128, "hidden": (64, 64)}
 RATES = {"learning_rate": 1e-3, "gamma": 0.95, "tau": 0.02}
 ENV, PARAMS = jaxrl.make("Pendulum-v1")
-MEMORY = Replay(
-    lambda item=None: (), None, lambda key, items, n: take(items, jax.random.randint(key, (n,), 0, len(items.reward)))
-)
+MEMORY = datasets.carried
 """Of transitions that are put into the state, so that every seed has its own."""
 LEARNERS = {
     "td3_bc": (td3_bc.make(ENV, td3_bc.Config(**SIZES), MEMORY), td3_bc.Hyper(alpha=5.0, **RATES)),

@@ -10,7 +10,8 @@ Other formats have the same under other names:
 | `last` | `terminals` or `timeouts` | the end of an episode's group | `terminals` |
 
 A learner draws from one through a `Replay` that nothing is added to (`stored`), so that offline training is `learn`
-without `collect`. The arrays are then constants of its program, of which all seeds of a `vmap` share one copy.
+without `collect`. The arrays are then constants of its program, of which all seeds of a `vmap` share one copy. Where
+each seed has data of its own, or a set is too large for a constant, they are put into the state (`carried`).
 
 Episodes are weighted, not steps: an episode of weight w and n steps is drawn with probability proportional to w n, and
 each of its steps is as likely as the others. With `weights` all 1 that is uniform over steps.
@@ -31,7 +32,7 @@ from jaxrl.environment import pytree
 from jaxrl.replay.off_policy import Stored
 from jaxrl.replay.prioritised import draw, set_leaves, tree_of
 from jaxrl.replay.ring import Replay, take
-from jaxrl.spaces import Box, Space
+from jaxrl.spaces import Box, Discrete, Space
 
 
 @pytree
@@ -108,8 +109,8 @@ def chosen(dataset: Dataset, episodes: Bool[np.ndarray, " E"]) -> Dataset:
 
 
 def returns_to_go(dataset: Dataset, gamma: float = 1.0) -> Float[np.ndarray, " n"]:
-    """The discounted rewards from each step to the end of its episode."""
-    rewards, last = np.asarray(dataset.reward, np.float64), np.asarray(dataset.last)
+    """The discounted rewards from each step to the end of its episode or, where that is sooner, of the task."""
+    rewards, last = np.asarray(dataset.reward, np.float64), np.asarray(dataset.last) | np.asarray(dataset.terminated)
     out, ahead = np.empty_like(rewards), 0.0
     for t in range(len(rewards) - 1, -1, -1):
         ahead = rewards[t] + gamma * (0.0 if last[t] else ahead)
@@ -208,6 +209,7 @@ def to_unit(space: Space, action: Array) -> Array:
     bounded = np.isfinite(low) & np.isfinite(high)
     low, high = np.where(bounded, low, -1), np.where(bounded, high, 1)
     half = np.where(high > low, (high - low) / 2, 1)  # a side without width has one action, 0 in its units
+    action = action if jnp.issubdtype(action.dtype, jnp.floating) else action.astype(float)
     unit = (action - (high + low) / 2) / half
     return jnp.where(bounded, jnp.clip(unit, -1, 1), unit).astype(action.dtype)
 
@@ -318,7 +320,32 @@ def _rows(
     return rows
 
 
-def _items(dataset: Dataset, space: Space, gamma: float) -> Stored:
+def check(dataset: Dataset, space: Space) -> None:
+    """Raise ValueError for leaves of unequal length, numbers that are not finite, and actions of another space.
+
+    Looks at the arrays: a gather clamps a row that is not there, and NaN spoils weights far from where it was.
+    """
+    if np.ndim(dataset.reward) != 1:
+        raise ValueError(f"a dataset's reward has shape {np.shape(dataset.reward)}: it must be one number a step.")
+    for name in ("obs", "action", "reward", "terminated", "last", "next_obs"):
+        for x in map(np.asarray, jax.tree.leaves(getattr(dataset, name))):
+            if x.shape[:1] != (dataset.size,):
+                raise ValueError(f"a dataset of {dataset.size} rewards has {name} of shape {x.shape}: one a step.")
+            if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+                wrong = int(x.size - np.isfinite(x).sum())
+                raise ValueError(f"{wrong} of the {x.size} numbers of a dataset's {name} are not finite.")
+    action = np.asarray(dataset.action)
+    if action.shape[1:] != space.shape:
+        raise ValueError(f"a dataset's actions have shape {action.shape[1:]}; those of {space} have {space.shape}.")
+    whole = np.issubdtype(action.dtype, np.integer)
+    if isinstance(space, Discrete) and not (whole and action.min() >= 0 and action.max() < space.n):
+        held = f"{action.dtype} from {action.min()} to {action.max()}"
+        raise ValueError(f"a dataset's actions are {held}; they must be integers of {space}.")
+
+
+def transitions(dataset: Dataset, space: Space, gamma: float = 0.99) -> Stored:
+    """What learners draw: the dataset's steps, leaves (n, ...). Raises ValueError as `check` does."""
+    check(dataset, space)
     size, action = dataset.size, to_unit(space, jnp.asarray(dataset.action))
     after = np.where(np.asarray(dataset.last) | (np.arange(size) == size - 1), 0, 1) + np.arange(size)
     return Stored(
@@ -345,9 +372,10 @@ def stored(
     its steps. With `hindsight` their observations have its goals, reaching which is worth 1 and ends the task; what
     that makes of `to_go` is not known, and it is NaN.
 
-    Raises ValueError for weights that are not one positive or zero number an episode, or goals that do not fit.
+    Raises ValueError as `check` does, for weights that are not one positive or zero number an episode, and for goals
+    that do not fit.
     """
-    items, rows = _items(dataset, space, gamma), _rows(dataset, weights)
+    items, rows = transitions(dataset, space, gamma), _rows(dataset, weights)
     goals = None if hindsight is None else _goals(dataset, hindsight)
 
     def init(item: Any = None) -> tuple:
@@ -371,6 +399,20 @@ def stored(
     return Replay(init, None, sample)
 
 
+def _any_of(key: Key[Array, ""], state: Any, n: int) -> Any:
+    return take(state, jax.random.randint(key, (n,), 0, len(state.reward)))
+
+
+carried = Replay(lambda item=None: (), None, _any_of)
+"""A memory of the steps that are its state, drawn alike.
+
+    state = algo.init(key, hyper, params).replace(replay=datasets.transitions(dataset, space))
+
+So each seed of a `vmap` may have a dataset of its own, all of one size, and the arrays are arguments of the program.
+Any pytree with a `reward` will do that has what the learner reads.
+"""
+
+
 def prioritised(dataset: Dataset, space: Space, gamma: float = 0.99) -> Replay:
     """A memory of a dataset's `Stored` steps, drawn by priorities that its learner gives; at first all are alike.
 
@@ -380,7 +422,7 @@ def prioritised(dataset: Dataset, space: Space, gamma: float = 0.99) -> Replay:
     was never drawn keeps the first priority, 1, where Schaul et al. give it the largest: with errors far above 1 some
     are hardly ever drawn.
     """
-    items, size = _items(dataset, space, gamma), dataset.size
+    items, size = transitions(dataset, space, gamma), dataset.size
 
     def init(item: Any = None) -> tuple[Array, ...]:
         return tree_of(jnp.ones(size))
@@ -428,6 +470,7 @@ def windows(
     """
     if length < 1:
         raise ValueError(f"windows: length={length}; it must be at least 1.")
+    check(dataset, space)
     rows = _rows(dataset, weights)
     goals = None if hindsight is None else _goals(dataset, hindsight)
     episodes = Episodes(dataset)

@@ -100,6 +100,42 @@ def test_returns_to_go():
     np.testing.assert_allclose(found, [1 + 1 + 1, 2 + 2, 4, 8 + 8, 16])
 
 
+def test_no_return_goes_beyond_the_end_of_the_task():
+    dataset = made(4).replace(terminated=np.array([False, True, False, False]))  # as OGBench's masks may have it
+    np.testing.assert_array_equal(datasets.returns_to_go(dataset), [2, 1, 2, 1])
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ({"obs": np.zeros((2, 1), np.float32)}, "3 rewards has obs of shape"),
+        ({"reward": np.zeros((3, 1), np.float32)}, "one number a step"),
+        ({"next_obs": np.full((3, 1), np.nan, np.float32)}, "3 of the 3 numbers of a dataset's next_obs"),
+        ({"obs": np.full((3, 1), np.inf, np.float32)}, "obs are not finite"),
+        ({"action": np.zeros((3, 2), np.float32)}, "actions have shape"),
+    ],
+)
+def test_arrays_that_no_learner_could_use(change, says):
+    for memory in (datasets.stored, datasets.prioritised, lambda d, space: datasets.windows(d, space, 2)):
+        with pytest.raises(ValueError, match=says):
+            memory(made(3).replace(**change), BOX)
+
+
+def test_actions_of_another_kind():
+    for action in (np.array([0, 2, 1]), np.array([0, -1, 1]), np.array([0.0, 1.0, 1.0])):
+        with pytest.raises(ValueError, match="integers of Discrete"):
+            datasets.stored(made(3).replace(action=action), Discrete(2))
+    whole = datasets.transitions(made(3).replace(action=np.array([[-1], [0], [2]])), BOX)
+    np.testing.assert_array_equal(whole.action, [[-0.5], [0], [1]])
+
+
+def test_a_carried_dataset_is_drawn_as_a_stored_one():
+    dataset = made(3, 4)
+    held = datasets.transitions(dataset, BOX, 0.9)
+    drawn = datasets.carried.sample(KEY, held, 50)
+    jax.tree.map(np.testing.assert_array_equal, drawn, datasets.stored(dataset, BOX, gamma=0.9).sample(KEY, (), 50))
+
+
 def test_weights_by_hand():
     dataset = made(1, 1, 1, rewards=[0, 5, 10])
     np.testing.assert_allclose(datasets.return_weights(dataset, 0.5), np.exp([-2, -1, 0]))

@@ -93,10 +93,10 @@ def write(path: str | Path, arrays: Mapping[str, np.ndarray], about: dict[str, A
     return path
 
 
-def refuse(path: Path, overwrite: bool) -> None:
-    """Raise FileExistsError where something is, unless `overwrite`."""
+def refuse(path: Path, overwrite: bool, word: str = "overwrite=True") -> None:
+    """Raise FileExistsError where something is, unless `overwrite`, which is said by `word`."""
     if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} exists: name another file, or say overwrite=True.")
+        raise FileExistsError(f"{path} exists: name another file, or say {word}.")
 
 
 def check_digest(path: str | Path, arrays: Mapping[str, np.ndarray], about: dict[str, Any]) -> None:

@@ -10,6 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.environment import Environment
@@ -60,7 +62,8 @@ def read(path: str | Path) -> tuple[Ensemble, dict[str, Any]]:
     network = dict_of(str(arrays.pop(NETWORK)), f"{path}: {NETWORK}")
     weights, low, high, inputs, targets = (npz_files.tree_of(arrays, name) for name in ARRAYS)
     hidden, activation = tuple(network["hidden"]), network["activation"]
-    return Ensemble(weights, low, high, Scale(**inputs), Scale(**targets), hidden, activation), about
+    ensemble = Ensemble(weights, low, high, Scale(**inputs), Scale(**targets), hidden, activation)
+    return jax.tree.map(jnp.asarray, ensemble), about
 
 
 def check_fits(ensemble: Ensemble, about: dict[str, Any], env: Environment, params: Any) -> None:

@@ -47,9 +47,8 @@ def test_there_and_back(tmp_path):
     assert about == {**ABOUT, "digest": model_files.digest(made)} and model_files.digest(read) == about["digest"]
     assert (read.hidden, read.activation) == ((4, 3), "tanh")
     obs, action = jnp.ones((5, 3)), jnp.ones((5, 1))
-    jax.tree.map(
-        np.testing.assert_array_equal, dynamics.predict(read, obs, action), dynamics.predict(made, obs, action)
-    )
+    predict = jax.jit(dynamics.predict)
+    jax.tree.map(np.testing.assert_array_equal, predict(read, obs, action), predict(made, obs, action))
     with pytest.raises(FileExistsError, match="overwrite=True"):
         model_files.write(path, made, ABOUT)
     model_files.write(path, ensemble(hidden=(2,)), ABOUT, overwrite=True)
@@ -124,12 +123,12 @@ def test_ends_are_the_tasks_own():
 
 def test_each_algorithm_says_what_uncertainty_is():
     """MOPO's is in the task's units; MOReL's is 1 where it is largest on the data."""
-    obs = jax.random.normal(KEY, (6, 3))
+    obs, action = jnp.asarray(np.random.default_rng(1).normal(size=(6, 3)), jnp.float32), jnp.zeros((6, 1))
     dataset, made = data(np.asarray(obs)), ensemble()
-    mean, std = dynamics.predict(made, obs, jnp.zeros((6, 1)))
-    found = mopo.model_of(made, dataset)(KEY, obs, jnp.zeros((6, 1)))
+    mean, std = jax.jit(dynamics.predict)(made, obs, action)
+    found = jax.jit(mopo.model_of(made, dataset))(KEY, obs, action)
     np.testing.assert_allclose(found.uncertainty, dynamics.largest_std(mean, std), rtol=1e-5)
-    found = morel.model_of(made, dataset, lambda obs, action, next_obs: obs[:, 0] > 0)(KEY, obs, jnp.zeros((6, 1)))
+    found = jax.jit(morel.model_of(made, dataset, lambda obs, action, next_obs: obs[:, 0] > 0))(KEY, obs, action)
     disagreement = dynamics.disagreement(mean, std)
     np.testing.assert_allclose(found.uncertainty, disagreement / disagreement.max(), rtol=1e-5)
     np.testing.assert_array_equal(found.terminated, obs[:, 0] > 0)

@@ -61,7 +61,7 @@ DATASETS = (
     "CartPole-v1 --recipe random --out cartpole.npz",
     "PointMazeMedium-v0 --recipe stitch --out maze.npz",
 )
-"""Those that pages train on, of the first a model too; the commands that make them may be tested elsewhere, or later."""
+"""Those that pages train on, of the first a model too: the commands that make them may be tested elsewhere or later."""
 HERE = {word: stands for word, stands in STANDS_FOR.items() if word != "RUN"}
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Bool, PyTree
 
 from jaxrl.math import fence, precise
 from jaxrl.spaces import Dict, Space
@@ -189,6 +189,13 @@ class Environment:
 
     def validate(self, params: Any) -> None:
         """Raise ValueError for parameters that make no sense. Host only; leaves may be batched."""
+
+    def terminal(self, obs: Any, params: Any) -> Bool[Array, ""]:
+        """Whether the task ends where `obs` is seen after a step: what a learned model of its steps asks. Pure.
+
+        NotImplementedError where observations do not tell, or nobody said.
+        """
+        raise NotImplementedError(f"{self.id or type(self).__name__} does not say which observations end it")
 
     def describe(self, params: Any) -> dict[str, Array]:
         """Scalars that tell a level from others in the log of a curriculum, as the walls of a maze. Pure."""

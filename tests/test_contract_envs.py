@@ -136,6 +136,10 @@ class Faults:
         def step(self, key, state, action, params):
             return super().step(key, state, action, params)._replace(truncated=jnp.bool_(False))
 
+    class OtherEnd(Good):
+        def terminal(self, obs, params):
+            return obs[0] > 0.3
+
     class IntegerFlag(Good):
         def transition(self, key, state, action, params):
             return super().transition(key, state, action, params)._replace(terminated=jnp.int32(0))
@@ -232,6 +236,7 @@ FAULTS = {
     "LateClock": (AssertionError, "clock starts at 0"),
     "NoClock": (AssertionError, "counts steps"),
     "NoLimit": (AssertionError, "not truncated after max_steps"),
+    "OtherEnd": (AssertionError, "terminal.obs. and terminated"),
     "IntegerFlag": (AssertionError, "terminated is .*int32"),
     "VectorReward": (AssertionError, "reward is"),
     "VectorTerm": (AssertionError, "reward terms are scalars"),

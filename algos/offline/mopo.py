@@ -27,8 +27,10 @@ from jaxtyping import Array, Float
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import model_based
+from jaxrl.replay import dynamics, model_based
 from jaxrl.replay.actor_critic import Actor
+from jaxrl.replay.datasets import Dataset
+from jaxrl.replay.dynamics import Ends, Ensemble
 from jaxrl.replay.model_based import Model, ModelBased, Prediction
 from jaxrl.replay.off_policy import Critic
 from jaxrl.replay.ring import Replay, uniform
@@ -82,6 +84,11 @@ def penalised(
     return reward - penalty * uncertainty
 
 
+def model_of(ensemble: Ensemble, dataset: Dataset, terminated: Ends | None = None) -> Model:
+    """A learned model with the uncertainty that is penalised here; `terminated` are the task's own ends."""
+    return dynamics.predictor(ensemble, dynamics.largest_std, terminated)
+
+
 @dataclasses.dataclass(frozen=True)
 class _MOPO(ModelBased):
     """What the model's uncertainty costs; what else the Algorithm's functions do is `ModelBased`'s."""
@@ -108,7 +115,7 @@ def make(
     Args:
         memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None, as `model`: it acts and fills its
             own.
-        model: what imagines, as `dynamics.predictor(ensemble, dynamics.largest_std)`; see `model_based.Model`.
+        model: what imagines, as `model_of` makes it; see `model_based.Model`.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.
         critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`.

@@ -5,9 +5,8 @@ members of an ensemble disagree by more than a threshold, an episode of the mode
 
     r_halt, terminated   where max_{k, l} |f_k(s, a) - f_l(s, a)| > threshold
 
-f_k being what member k predicts (`dynamics.disagreement`). The threshold is to be a share of the largest disagreement
-on the data (`dynamics.uncertainties`), the reward well below the data's smallest (unifloral: 200 below): both are in
-the task's units, so the defaults suit no task.
+f_k being what member k predicts (`dynamics.disagreement`). The threshold is a share of the largest disagreement on the
+data, the unit of `model_of`'s uncertainty; the reward is to be well below the data's smallest (unifloral: 200 below).
 
 The loop is MOPO's (`mopo.py`, `model_based`) with another penalty, as in unifloral (Jackson et al. 2025), whose
 settings the defaults are: the paper trains a natural policy gradient in the pessimistic MDP with long rollouts, here it
@@ -27,8 +26,10 @@ from jaxtyping import Array, Bool, Float
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import model_based
+from jaxrl.replay import dynamics, model_based
 from jaxrl.replay.actor_critic import Actor
+from jaxrl.replay.datasets import Dataset
+from jaxrl.replay.dynamics import Ends, Ensemble
 from jaxrl.replay.model_based import Model, ModelBased, Prediction
 from jaxrl.replay.off_policy import Critic
 from jaxrl.replay.ring import Replay, uniform
@@ -69,8 +70,8 @@ class Hyper:
     target_entropy: jax.Array = jnp.inf  # nats in units of the box; infinite: -A
     gamma: jax.Array = 0.99  # discount
     tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
-    threshold: jax.Array = jnp.inf  # of the model's uncertainty, in its units; infinite: never halts
-    halt_reward: jax.Array = -200.0  # of the step that halts
+    threshold: jax.Array = 1.0  # of the model's uncertainty, in its units; infinite: never halts
+    halt_reward: jax.Array = -200.0  # of the step that halts, in the task's units
     learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
     replay_ratio: jax.Array = 1.0  # where it acts: gradient steps an environment step; infinite: num_updates
     max_grad_norm: jax.Array = 1e6  # of each network
@@ -86,6 +87,21 @@ def halted(
     """`(reward, terminated)` of the pessimistic MDP (Kidambi et al. 2020, definitions 1 and 2)."""
     unknown = uncertainty > threshold
     return jnp.where(unknown, halt_reward, reward), terminated | unknown
+
+
+def model_of(ensemble: Ensemble, dataset: Dataset, terminated: Ends | None = None) -> Model:
+    """A learned model whose disagreement is 1 where it is largest on the data; `terminated` are the task's own ends.
+
+    Raises ValueError where its members agree about all of the data, so that no threshold tells steps apart.
+    """
+    largest = float(jnp.max(dynamics.uncertainties(ensemble, dataset, dynamics.disagreement)))
+    if not 0 < largest < jnp.inf:
+        raise ValueError(f"morel: the members disagree by at most {largest} on the data; it takes 2 elites or more.")
+
+    def measure(mean: Float[Array, "E B D"], std: Float[Array, "E B D"]) -> Float[Array, " B"]:
+        return dynamics.disagreement(mean, std) / largest
+
+    return dynamics.predictor(ensemble, measure, terminated)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +132,7 @@ def make(
     Args:
         memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None, as `model`: it acts and fills its
             own.
-        model: what imagines, as `dynamics.predictor(ensemble, dynamics.disagreement)`; see `model_based.Model`.
+        model: what imagines, as `model_of` makes it; see `model_based.Model`.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.
         critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`.

@@ -21,7 +21,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Integer
+from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.math import sincos
@@ -96,6 +96,9 @@ class CartPole(Environment):
 
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "4"]:
         return jnp.stack([state.x, state.x_dot, state.theta, state.theta_dot])
+
+    def terminal(self, obs: Float[Array, "4"], params: Params) -> Bool[Array, ""]:
+        return out_of_bounds(State(jnp.int32(0), *obs), params)
 
     def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
         return {

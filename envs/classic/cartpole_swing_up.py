@@ -22,7 +22,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxrl.environment import Environment, Hints, Transition, require_non_negative, require_positive
 from jaxrl.math import sincos, wrap
@@ -48,6 +48,10 @@ def reward(state: State, params: Params) -> Float[Array, ""]:
     return 0.5 * (1 + cos) * jnp.exp(-((state.x / params.x_max) ** 2))
 
 
+def off_track(x: Float[Array, ""], params: Params) -> Bool[Array, ""]:
+    return jnp.abs(x) > params.x_max
+
+
 @dataclasses.dataclass(frozen=True)
 class CartPoleSwingUp(Environment):
     id: str = dataclasses.field(default="CartPoleSwingUp-v0", kw_only=True)
@@ -62,12 +66,14 @@ class CartPoleSwingUp(Environment):
 
     def transition(self, key: Array, state: State, action: Float[Array, "1"], params: Params) -> Transition:
         state = dynamics(state, jnp.clip(action[0], -1, 1) * params.force_mag, params)
-        off_track = jnp.abs(state.x) > params.x_max
-        return Transition(state, reward(state, params), off_track, jnp.bool_(False), {})
+        return Transition(state, reward(state, params), off_track(state.x, params), jnp.bool_(False), {})
 
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "5"]:
         sin, cos = sincos(state.theta)
         return jnp.stack([state.x, state.x_dot, cos, sin, state.theta_dot])
+
+    def terminal(self, obs: Float[Array, "5"], params: Params) -> Bool[Array, ""]:
+        return off_track(obs[0], params)
 
     def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
         return {

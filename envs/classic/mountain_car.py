@@ -106,6 +106,9 @@ class MountainCar(Environment):
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "2"]:
         return jnp.stack([state.position, state.velocity])
 
+    def terminal(self, obs: Float[Array, "2"], params: Params) -> Bool[Array, ""]:
+        return at_goal(State(jnp.int32(0), *obs), params)
+
     def observation_space(self, params: Params) -> Box:
         return observation_space(params)
 

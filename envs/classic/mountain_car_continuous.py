@@ -56,6 +56,9 @@ class MountainCarContinuous(Environment):
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "2"]:
         return jnp.stack([state.position, state.velocity])
 
+    def terminal(self, obs: Float[Array, "2"], params: Params) -> Bool[Array, ""]:
+        return at_goal(State(jnp.int32(0), *obs), params)
+
     def observation_space(self, params: Params) -> Box:
         return mountain_car.observation_space(params)
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from jaxrl.environment import Transition, pytree, require_non_negative, require_positive
 from jaxrl.telemetry import Quantity
@@ -67,6 +67,10 @@ class State:
     forces: jax.Array  # (13, 6) of contacts on the bodies, MuJoCo's cfrc_ext: turning, pushing
 
 
+def upright(z: Float[Array, ""], params: Params) -> Bool[Array, ""]:
+    return (z >= params.least_height) & (z <= params.most_height)
+
+
 @dataclasses.dataclass(frozen=True)
 class Ant(ModelTask):
     engine: str = "mjx"
@@ -104,8 +108,7 @@ class Ant(ModelTask):
         qpos, qvel, qacc = (x.astype(kind) for x in (data.qpos, data.qvel, data.qacc))
         state = state.replace(qpos=qpos, qvel=qvel, qacc=qacc, seen_x=seen[0], forces=forces)
         cut = jnp.clip(forces, -params.most_force, params.most_force)
-        z, whole = qpos[2], jnp.all(jnp.isfinite(qpos)) & jnp.all(jnp.isfinite(qvel))
-        safe = whole & (z >= params.least_height) & (z <= params.most_height)
+        safe = jnp.all(jnp.isfinite(qpos)) & jnp.all(jnp.isfinite(qvel)) & upright(qpos[2], params)
         terms = {
             "reward/forward": params.forward * speed,
             "reward/survive": jnp.where(safe, params.healthy_reward, 0.0).astype(kind),
@@ -119,6 +122,9 @@ class Ant(ModelTask):
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "105"]:
         cut = jnp.clip(state.forces, -params.most_force, params.most_force)
         return jnp.concatenate([state.qpos[2:], state.qvel, cut.reshape(-1)])
+
+    def terminal(self, obs: Float[Array, "105"], params: Params) -> Bool[Array, ""]:
+        return ~(jnp.all(jnp.isfinite(obs)) & upright(obs[0], params))
 
     def telemetry(self, state: State, params: Params) -> dict[str, Quantity]:
         places = {name: Quantity(state.qpos[i]) for i, name in enumerate(("x [m]", "y [m]", "z [m]"))}

@@ -41,6 +41,13 @@ class Params:
     reset_noise: jax.Array = 5e-3
 
 
+def upright(places: Float[Array, "5"], rates: Float[Array, "6"], params: Params) -> Bool[Array, ""]:
+    """Whether the episode goes on with all coordinates but x's, and these rates."""
+    z, pitch = places[:2]
+    sound = jnp.all(jnp.abs(jnp.concatenate([places[1:], rates])) < params.most_state)
+    return sound & (z > params.least_height) & (jnp.abs(pitch) < params.most_pitch)
+
+
 @dataclasses.dataclass(frozen=True)
 class Hopper(Runner):
     id: str = dataclasses.field(default="Hopper-v5", kw_only=True)
@@ -52,9 +59,11 @@ class Hopper(Runner):
     action_names = ("thigh [200 N m]", "leg [200 N m]", "foot [200 N m]")
 
     def healthy(self, state: State, params: Params) -> Bool[Array, ""]:
-        _, z, pitch = state.qpos[:3]
-        sound = jnp.all(jnp.abs(jnp.concatenate([state.qpos[2:], state.qvel])) < params.most_state)
-        return sound & (z > params.least_height) & (jnp.abs(pitch) < params.most_pitch)
+        return upright(state.qpos[1:], state.qvel, params)
+
+    def terminal(self, obs: Float[Array, "11"], params: Params) -> Bool[Array, ""]:
+        """But for rates beyond `most_state`, which are not seen: observed ones are cut."""
+        return ~upright(obs[:5], obs[5:], params)
 
     def reward_terms(
         self, speed: Float[Array, ""], action: Float[Array, "m"], safe: Bool[Array, ""], params: Params

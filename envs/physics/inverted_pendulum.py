@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from jaxrl.environment import Transition, pytree, require_non_negative, require_positive
 
@@ -28,6 +28,11 @@ class Params:
     model: Any = None  # the model's numbers, by MuJoCo's names
     most_angle: jax.Array = 0.2  # rad
     reset_noise: jax.Array = 0.01
+
+
+def fallen(obs: Float[Array, "4"], params: Params) -> Bool[Array, ""]:
+    """Whether the pole is too far from upright, or a number is not finite."""
+    return ~jnp.all(jnp.isfinite(obs)) | (jnp.abs(obs[1]) > params.most_angle)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +52,15 @@ class InvertedPendulum(ModelTask):
     def transition(self, key: Array, state: State, action: Float[Array, "1"], params: Params) -> Transition:
         moved = self.advance(state, action, params.model)
         state = state.replace(qpos=moved.qpos, qvel=moved.qvel, qacc=moved.qacc)
-        whole = jnp.all(jnp.isfinite(moved.qpos)) & jnp.all(jnp.isfinite(moved.qvel))
-        fallen = ~whole | (jnp.abs(moved.qpos[1]) > params.most_angle)
-        reward = jnp.where(fallen, 0.0, 1.0).astype(moved.qpos.dtype)
-        return Transition(state, reward, fallen, jnp.bool_(False), {"reward/survive": reward})
+        over = fallen(jnp.concatenate([moved.qpos, moved.qvel]), params)
+        reward = jnp.where(over, 0.0, 1.0).astype(moved.qpos.dtype)
+        return Transition(state, reward, over, jnp.bool_(False), {"reward/survive": reward})
 
     def observe(self, key: Array, state: State, params: Params) -> Float[Array, "4"]:
         return jnp.concatenate([state.qpos, state.qvel])
+
+    def terminal(self, obs: Float[Array, "4"], params: Params) -> Bool[Array, ""]:
+        return fallen(obs, params)
 
     def validate(self, params: Params) -> None:
         super().validate(params)

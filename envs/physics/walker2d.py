@@ -44,6 +44,10 @@ class Params:
 JOINTS = ("thigh", "leg", "foot", "left thigh", "left leg", "left foot")
 
 
+def upright(z: Float[Array, ""], pitch: Float[Array, ""], params: Params) -> Bool[Array, ""]:
+    return (z > params.least_height) & (z < params.most_height) & (jnp.abs(pitch) < params.most_pitch)
+
+
 @dataclasses.dataclass(frozen=True)
 class Walker2d(Runner):
     id: str = dataclasses.field(default="Walker2d-v5", kw_only=True)
@@ -55,8 +59,10 @@ class Walker2d(Runner):
     action_names = tuple(f"{name} [100 N m]" for name in JOINTS)
 
     def healthy(self, state: State, params: Params) -> Bool[Array, ""]:
-        _, z, pitch = state.qpos[:3]
-        return (z > params.least_height) & (z < params.most_height) & (jnp.abs(pitch) < params.most_pitch)
+        return upright(state.qpos[1], state.qpos[2], params)
+
+    def terminal(self, obs: Float[Array, "17"], params: Params) -> Bool[Array, ""]:
+        return ~upright(obs[0], obs[1], params)
 
     def reward_terms(
         self, speed: Float[Array, ""], action: Float[Array, "m"], safe: Bool[Array, ""], params: Params

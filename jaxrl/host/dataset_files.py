@@ -19,15 +19,11 @@ does not hold are an error.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 import math
-import os
 import re
 import shutil
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,19 +33,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.environment import Environment
+from jaxrl.host import npz_files
+from jaxrl.host.npz_files import ABOUT, dict_of
 from jaxrl.host.run_folder import environment_of_run, tree_values
 from jaxrl.replay.datasets import Dataset, Episodes, trajectory_quality
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
 
 FIELDS = ("obs", "action", "reward", "terminated", "last", "next_obs")
-ABOUT = "about"
 MAIN, METADATA = "main_data.hdf5", "metadata.json"
 SPACES = ("observation", "action")
 FILES = {"data", f"data/{MAIN}", f"data/{METADATA}"}
 MINARI_VERSION = "0.5.4"
 """Whose layout `write_minari` writes."""
 EPISODE = ("observations", "actions", "rewards", "terminations", "truncations")
-STARTS = {b"PK\x03\x04": "npz", b"\x89HDF\r\n\x1a\n": "hdf5", b"\x80": "pickle"}
 
 
 # ---- what a dataset is made of
@@ -57,46 +53,11 @@ STARTS = {b"PK\x03\x04": "npz", b"\x89HDF\r\n\x1a\n": "hdf5", b"\x80": "pickle"}
 
 def digest(dataset: Dataset) -> str:
     """SHA-256 over the names, dtypes, shapes and bytes of the arrays, whatever order a dict has them in."""
-    return _digest(_arrays(dataset))
-
-
-def _digest(arrays: Mapping[str, np.ndarray]) -> str:
-    sha = hashlib.sha256()
-    for name in sorted(arrays):
-        x = np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape)
-        x = x.astype(x.dtype.newbyteorder("<"), copy=False)
-        sha.update(f"{json.dumps(name)} {x.dtype.str} {x.shape}\n".encode())
-        sha.update(x.data if x.size else b"")
-    return sha.hexdigest()
+    return npz_files.digest(_arrays(dataset))
 
 
 def _arrays(dataset: Dataset) -> dict[str, np.ndarray]:
-    return dict(item for field in FIELDS for item in _named(field, getattr(dataset, field)))
-
-
-def _named(name: str, tree: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """Dotted names of the leaves. Entries of tuples are numbered, so no key of a dict may be a number."""
-    if isinstance(tree, dict):
-        for key, value in tree.items():
-            if not isinstance(key, str) or not key or "." in key or key.isdecimal():
-                raise ValueError(f"the dataset's {name} has a key {key!r}: names have no dot and are no numbers.")
-            yield from _named(f"{name}.{key}", value)
-    elif isinstance(tree, tuple | list):
-        for i, value in enumerate(tree):
-            yield from _named(f"{name}.{i}", value)
-    else:
-        yield name, np.asarray(tree)
-
-
-def _tree(arrays: Mapping[str, Any], field: str) -> Any:
-    """The opposite of `_named`."""
-    if field in arrays:
-        return arrays[field]
-    keys = dict.fromkeys(n[len(field) + 1 :].split(".")[0] for n in arrays if n.startswith(f"{field}."))
-    nested = {key: _tree(arrays, f"{field}.{key}") for key in keys}
-    if all(key.isdecimal() for key in nested):
-        return tuple(nested[key] for key in sorted(nested, key=int))
-    return nested
+    return dict(item for field in FIELDS for item in npz_files.named(field, getattr(dataset, field), "the dataset"))
 
 
 def _dataset(arrays: Mapping[str, np.ndarray], where: str) -> Dataset:
@@ -130,7 +91,7 @@ def _dataset(arrays: Mapping[str, np.ndarray], where: str) -> Dataset:
             raise ValueError(f"{where}: {wrong} of the {x.size} numbers of {name} are NaN. Mend or drop these steps.")
     if wrong := int(np.isinf(arrays["reward"]).sum()):
         raise ValueError(f"{where}: {wrong} of the {arrays['reward'].size} rewards are infinite.")
-    return Dataset(*(_tree(arrays, field) for field in FIELDS))
+    return Dataset(*(npz_files.tree_of(arrays, field) for field in FIELDS))
 
 
 def _shown(x: np.ndarray) -> str:
@@ -223,7 +184,7 @@ def check_fits(dataset: Dataset, about: dict[str, Any], env: Environment, params
     made = f"the dataset, of {about['env']}," if about.get("env") else "the dataset"
     action = env.action_space(params)
     _check_spaces(dataset, env.observation_space(params), action, made, f"{env.id or type(env).__name__}'s")
-    there = _json_dict((about.get("spaces") or {}).get("action", "{}"), f"{made}: its action space")
+    there = dict_of((about.get("spaces") or {}).get("action", "{}"), f"{made}: its action space")
     here = _space(action)
     for key in ("low", "high", "n", "start", "nvec"):
         a, b = there.get(key), here.get(key)
@@ -260,7 +221,7 @@ def _kind(dtype: Any) -> str:
 
 
 def _leaves(name: str, space: Space) -> Iterator[tuple[str, Space]]:
-    """As `_named` names the arrays of its members."""
+    """As `npz_files.named` names the arrays of its members."""
     if isinstance(space, Dict):
         for key, child in space.spaces.items():
             yield from _leaves(f"{name}.{key}", child)
@@ -307,97 +268,36 @@ def write(path: str | Path, dataset: Dataset, about: dict[str, Any], overwrite: 
 
     Raises FileExistsError where something is, unless `overwrite`, and ValueError for what no learner could use.
     """
-    path = Path(path)
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} exists: name another file, or say overwrite=True.")
+    npz_files.refuse(Path(path), overwrite)
     arrays = _arrays(dataset)
     _dataset(arrays, "the dataset")
     _reference(about)
-    members: dict[str, Any] = {ABOUT: np.asarray(_json({**about, "digest": _digest(arrays)})), **arrays}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = _beside(path)
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, **members)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
+    return npz_files.write(path, arrays, about, overwrite)
 
 
 def read(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
     """`(dataset, about)` of a file that `write` wrote. Raises ValueError, in a line, for any other or a damaged one."""
     with _npz(path) as file:
-        arrays = {name: _member(file, name, path) for name in file.files}
+        arrays = {name: npz_files.member(file, name, path) for name in file.files}
     if ABOUT not in arrays:
         raise ValueError(f"{path} has no `{ABOUT}`, only {', '.join(arrays)}: jaxrl did not write it; try read_any.")
-    about = _json_dict(str(arrays.pop(ABOUT)), f"{path}: {ABOUT}")
+    about = dict_of(str(arrays.pop(ABOUT)), f"{path}: {ABOUT}")
     dataset = _dataset(arrays, str(path))
-    if (found := _digest(arrays)) != (claimed := about.get("digest")):
-        raise ValueError(f"{path} is not what was written: the arrays' digest is {found}, {ABOUT} says {claimed}.")
+    npz_files.check_digest(path, arrays, about)
     return dataset, about
 
 
-def _json_dict(text: Any, what: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-        if isinstance(value, dict):
-            return value
-        raise ValueError(f"it is {value!r}")
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{what} is no JSON dict ({error}).") from error
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.partial")
-
-
-def _json(about: dict[str, Any]) -> str:
-    try:
-        return json.dumps(about, default=lambda x: np.asarray(x).tolist() if isinstance(x, np.generic) else x.tolist())
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"about must hold JSON values: {error}.") from error
-
-
-def _format(path: str | Path) -> str:
-    """What a file begins like: npz, hdf5, pickle, or nothing known."""
-    with open(path, "rb") as file:
-        start = file.read(8)
-    return next((kind for magic, kind in STARTS.items() if start.startswith(magic)), "" if start else "empty")
-
-
 def _no_dataset(path: str | Path, kind: str) -> ValueError:
-    if kind == "pickle":
-        return ValueError(f"{path} is a pickle: unpickling runs what the file says, so it is not read. Save npz.")
-    found = {"": "is neither npz nor HDF5", "empty": "is empty", "npz": "is npz", "hdf5": "is HDF5"}[kind]
-    return ValueError(f"{path} {found}: a dataset is npz (jaxrl's, OGBench's) or Minari's HDF5.")
+    end = "" if kind == "pickle" else ": a dataset is npz (jaxrl's, OGBench's) or Minari's HDF5."
+    return ValueError(f"{path} {npz_files.BEGINS[kind]}{end}")
 
 
 @contextlib.contextmanager
 def _npz(path: str | Path) -> Iterator[Any]:
-    if (kind := _format(path)) != "npz":
+    if (kind := npz_files.kind_of(path)) != "npz":
         raise _no_dataset(path, kind)
-    with open(path, "rb") as stream:  # numpy leaves open what it opens and cannot read
-        try:
-            file = np.load(stream, allow_pickle=False)
-        except (zipfile.BadZipFile, ValueError, EOFError) as error:
-            raise ValueError(f"{path} is damaged or cut short ({error}): copy it again.") from error
-        with file:
-            yield file
-
-
-def _member(file: Any, name: str, path: str | Path) -> np.ndarray:
-    try:
-        x = file[name]
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as error:
-        if "allow_pickle" in str(error):
-            raise ValueError(f"{path}: {name} holds pickled objects, which are not read: save numbers.") from error
-        raise ValueError(f"{path}: {name} is damaged or cut short ({error}): copy the file again.") from error
-    if not isinstance(x, np.ndarray):
-        raise ValueError(f"{path}: {name} is no array.")
-    return x
+    with npz_files.opened(path) as file:
+        yield file
 
 
 # ---- Minari
@@ -420,11 +320,11 @@ def read_minari(folder: str | Path) -> tuple[Dataset, dict[str, Any]]:
     h5py = _h5py()
     path, metadata = _minari_files(Path(folder))
     spaces = {
-        key: _json_dict(metadata[f"{key}_space"], f"{path}: its {key}_space") if f"{key}_space" in metadata else None
+        key: dict_of(metadata[f"{key}_space"], f"{path}: its {key}_space") if f"{key}_space" in metadata else None
         for key in SPACES
     }
     jpeg = bool(metadata.get("jpeg_encoding", True))  # datasets of before there was a choice say nothing
-    if (kind := _format(path)) != "hdf5":
+    if (kind := npz_files.kind_of(path)) != "hdf5":
         raise _no_dataset(path, kind)
     try:
         with h5py.File(path, "r") as file:
@@ -449,7 +349,7 @@ def _minari_files(folder: Path) -> tuple[Path, dict[str, Any]]:
     choices = [folder] if folder.is_file() else [folder / MAIN, folder / "data" / MAIN]
     for path in choices:
         described = path.with_name(METADATA)
-        metadata = _json_dict(described.read_text(errors="replace"), str(described)) if described.is_file() else {}
+        metadata = dict_of(described.read_text(errors="replace"), str(described)) if described.is_file() else {}
         if (kind := metadata.get("data_format", "hdf5")) != "hdf5":
             raise ValueError(f"{path.parent} is of Minari's format {kind!r}: write it again with data_format='hdf5'.")
         if path.is_file():
@@ -528,7 +428,7 @@ def _about_minari(metadata: dict[str, Any]) -> dict[str, Any]:
     own = {f"{key}_space" for key in SPACES} | {"jaxrl"}
     about: dict[str, Any] = {"minari": {k: v for k, v in metadata.items() if k not in own}}
     if spec := metadata.get("env_spec"):
-        about["env"] = _json_dict(spec, f"{METADATA}: env_spec").get("id")
+        about["env"] = dict_of(spec, f"{METADATA}: env_spec").get("id")
     spaces = {key: metadata[f"{key}_space"] for key in SPACES if f"{key}_space" in metadata}
     if spaces:
         about["spaces"] = spaces
@@ -582,7 +482,7 @@ def write_minari(
                 "Minari holds each observation once. Write npz."
             )
     spaces = dict(_leaves("obs", observation_space)) | dict(_leaves("action", action_space))
-    partial = _beside(folder)
+    partial = npz_files.beside(folder)
     shutil.rmtree(partial, ignore_errors=True)
     (partial / "data").mkdir(parents=True)
     try:
@@ -591,9 +491,9 @@ def write_minari(
                 _write_episode(file.create_group(f"episode_{i}"), i, arrays, spaces, slice(first, first + length))
         size = round((partial / "data" / MAIN).stat().st_size / 1e6, 1)
         metadata = _metadata(about, dataset_id, observation_space, action_space, len(episodes), dataset.size, size)
-        (partial / "data" / METADATA).write_text(_json(metadata))
+        (partial / "data" / METADATA).write_text(npz_files.text_of(metadata))
         if folder.exists():
-            old = _beside(folder).with_suffix(".replaced")
+            old = npz_files.beside(folder).with_suffix(".replaced")
             folder.rename(old)
             partial.rename(folder)
             shutil.rmtree(old)
@@ -676,7 +576,7 @@ def read_ogbench(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
         if missing := [name for name in ("observations", "actions", "terminals") if name not in file]:
             raise ValueError(f"{path} has no {', '.join(missing)}, only {', '.join(file.files)}: it is not OGBench's.")
         names = ("observations", "actions", "terminals", "next_observations", "rewards", "masks", "valids")
-        data = {name: _member(file, name, path) for name in names if name in file}
+        data = {name: npz_files.member(file, name, path) for name in names if name in file}
     where = str(path)
     lengths = {name: len(x) if x.ndim else 0 for name, x in data.items()}
     if len(set(lengths.values())) > 1:
@@ -711,7 +611,7 @@ def read_ogbench(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
 def read_any(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
     """`(dataset, about)` of whichever format is there. Raises ValueError, in a line, for none of them."""
     path = Path(path)
-    kind = "hdf5" if path.is_dir() else _format(path)
+    kind = "hdf5" if path.is_dir() else npz_files.kind_of(path)
     if kind == "hdf5":
         return read_minari(path)
     if kind != "npz":

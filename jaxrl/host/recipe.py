@@ -2,7 +2,8 @@
 
 A recipe has names and numbers: `algo` and `env_id` as the registry takes them, `env_settings`, `config`, and `hyper`
 and `params` by the dotted names of their leaves (those left out are the defaults); `run` has what `fit` was given;
-`curriculum` what the command line put around it, `dataset` the file that it learns from and the hash of what was in it.
+`curriculum` what the command line put around it, `dataset` the file that it learns from and the hash of what was in it,
+`model` the same of the model that it imagines with.
 """
 
 from __future__ import annotations
@@ -11,20 +12,26 @@ import dataclasses
 import inspect
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
 from jaxrl import registry
 from jaxrl.algorithm import Algorithm, names_of
 from jaxrl.environment import Environment, check_params, require_int32, strongly_typed
-from jaxrl.host import checkpoint
+from jaxrl.host import checkpoint, dataset_files, model_files
 from jaxrl.host.run_folder import RunFolder, RunFolderError, tree_values
 from jaxrl.host.training_program import Program
+from jaxrl.replay import datasets, dynamics
+from jaxrl.replay.datasets import Dataset
+from jaxrl.replay.dynamics import Ends
+from jaxrl.replay.model_based import Model
 from jaxrl.replay.ring import Replay
+from jaxrl.spaces import Space
 from jaxrl.vectorize import VectorEnv, vectorize
 
 # ---- from a recipe to functions
@@ -33,7 +40,7 @@ from jaxrl.vectorize import VectorEnv, vectorize
 def build(recipe: dict[str, Any], trained: bool = False) -> tuple[Any, Any, Any, Any]:
     """`(algo, hyper, task, params)`; fields that are arrays come back as what they were, several agents as slots of
     one. The task is the environment of the evaluations: under a curriculum that of the id, not the one of its levels.
-    What is `trained` needs its dataset no more.
+    What is `trained` needs its dataset and its model no more.
     """
     module = registry.get_algo(recipe["algo"])
     env, default = registry.make(recipe["env_id"], **hashable(recipe["env_settings"]))
@@ -50,67 +57,89 @@ def build(recipe: dict[str, Any], trained: bool = False) -> tuple[Any, Any, Any,
         hyper = placed(module.Hyper(), recipe["hyper"], "hyper.")
         return _under_curriculum(recipe["curriculum"], module, config, env, params), hyper, env, params
     fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
-    memory = {}
-    if "dataset" in recipe:
-        if not _from_data(module):
-            able = ", ".join(sorted(n for n in registry.list_algos() if _from_data(registry.get_algo(n))))
-            raise ValueError(f"--dataset: {recipe['algo']} does not learn from a dataset alone; {able} do.")
-        if env.num_agents > 1:
-            raise ValueError(f"--dataset: {env.id} has several agents; a dataset is of one.")
-        gamma = recipe["hyper"].get("gamma", getattr(module.Hyper(), "gamma", 0.99))
-        by_goal, told = getattr(config, "outcome", None) == "goal", "goals" in recipe["dataset"]
-        if told and not hasattr(config, "outcome"):
-            raise ValueError(f"--goals: {recipe['algo']} takes no goals from a dataset here; rvs and others do.")
-        if by_goal != told:
-            raise ValueError("--config.outcome goal and --goals ENTRY, where goals are reached, go together.")
-        length = module.window(config) if hasattr(module, "window") else None
-        how = {"length": length, "priorities": getattr(config, "prioritised", False)}
-        # What fb deploys is of the data's rewards, and priorities are part of the state that is read.
-        needless = trained and not hasattr(module, "task_vector") and not how["priorities"]
-        unread = Replay(lambda item: (), None, _gone)
-        memory = {"memory": unread if needless else memory_of(env, params, gamma, **how, **recipe["dataset"])}
-    algo = module.make(_slots(env, config.num_envs) if fold else env, config, **memory)
+    given = _learns_from(recipe, module, config, env, params, trained)
+    algo = module.make(_slots(env, config.num_envs) if fold else env, config, **given)
     if fold and jax.tree.leaves(algo.initial_carry()):
         raise ValueError(f"{env.id} has several agents; {algo.name} remembers, and learns from one agent only.")
     return algo, placed(algo.hyper(), recipe["hyper"], "hyper."), algo.venv.env, params
 
 
+def _learns_from(
+    recipe: dict[str, Any], module: Any, config: Any, env: Environment, params: Any, trained: bool
+) -> dict[str, Any]:
+    """The arguments of `make` that are read from files: `memory`, and `model` where the algorithm imagines.
+
+    Raises ValueError for an algorithm that learns otherwise, and for files that do not fit.
+    """
+    name, imagines = recipe["algo"], "model" in inspect.signature(module.make).parameters
+    if "dataset" not in recipe:
+        return {}
+    if not _from_data(module):
+        raise ValueError(f"--dataset: {name} does not learn from a dataset alone; {_those(_from_data)} do.")
+    if env.num_agents > 1:
+        raise ValueError(f"--dataset: {env.id} has several agents; a dataset is of one.")
+    if imagines and "model" not in recipe:
+        raise ValueError(
+            f"{name} learns from a dataset and a model of it: fit one by `jaxrl dataset model "
+            f"{Path(recipe['dataset']['path']).name} --out model.npz`, then say --model model.npz."
+        )
+    if "model" in recipe and not imagines:
+        able = _those(lambda module: _from_data(module) and "model" in inspect.signature(module.make).parameters)
+        raise ValueError(f"--model: {name} learns from a dataset without one; {able} take one.")
+    by_goal, told = getattr(config, "outcome", None) == "goal", "goals" in recipe["dataset"]
+    if told and not hasattr(config, "outcome"):
+        raise ValueError(f"--goals: {name} takes no goals from a dataset here; rvs and others do.")
+    if by_goal != told:
+        raise ValueError("--config.outcome goal and --goals ENTRY, where goals are reached, go together.")
+    # What fb deploys is of the data's rewards, and priorities are part of the state that is read.
+    prioritised = getattr(config, "prioritised", False)
+    if trained and not hasattr(module, "task_vector") and not prioritised:
+        return {"memory": Replay(lambda item: (), None, _gone), **({"model": _gone} if imagines else {})}
+    gamma = recipe["hyper"].get("gamma", getattr(module.Hyper(), "gamma", 0.99))
+    length = module.window(config) if hasattr(module, "window") else None
+    said = recipe["dataset"]
+    dataset = dataset_of(env, params, said["path"], said["digest"], said.get("goals"))
+    memory = memory_of(
+        dataset, env.action_space(params), gamma, length, prioritised, said["episodes"], said.get("goals")
+    )
+    if not imagines:
+        return {"memory": memory}
+    return {"memory": memory, "model": model_of(module, dataset, env, params, **recipe["model"])}
+
+
 def _from_data(module: Any) -> bool:
-    """Without a model or demonstrations beside it."""
-    wanted = inspect.signature(module.make).parameters
-    return "memory" in wanted and "model" not in wanted and not hasattr(module, "demonstrated")
+    """Without demonstrations beside it."""
+    return "memory" in inspect.signature(module.make).parameters and not hasattr(module, "demonstrated")
+
+
+def _those(able: Callable[[Any], bool]) -> str:
+    return ", ".join(sorted(name for name in registry.list_algos() if able(registry.get_algo(name))))
 
 
 def _gone(*args: Any) -> Any:
-    raise AssertionError("a trained algorithm reads no dataset")
+    raise AssertionError("a trained algorithm reads no dataset and asks no model")
 
 
-def memory_of(
-    env: Environment,
-    params: Any,
-    gamma: float,
-    length: int | None,
-    priorities: bool,
-    path: str,
-    episodes: str,
-    digest: str,
-    goals: str | None = None,
-) -> Replay:
-    """A dataset as a memory of `make`: `datasets.stored` or `prioritised`, with a length `windows`. `episodes` and
-    `goals` are the flags' words; goals are any later ones of the episode, alike.
-
-    Raises ValueError for a word of another kind, a file that is not what it was, and one of another environment.
-    """
-    from jaxrl.host import dataset_files
-    from jaxrl.replay import datasets
-
+def dataset_of(env: Environment, params: Any, path: str, digest: str, goals: str | None = None) -> Dataset:
+    """A dataset of `env`. Raises ValueError for a file that is not what it was, and for one of another environment."""
     dataset, about = dataset_files.read_any(path)
     if dataset_files.digest(dataset) != digest:
         raise ValueError(f"{path} has changed since the run began: its hash was {digest}.")
     if goals is not None and not isinstance(dataset.obs, dict):
         dataset = datasets.with_goal(dataset, goals)
     dataset_files.check_fits(dataset, about, env, params)
-    space, weights = env.action_space(params), weights_of(dataset, episodes)
+    return dataset
+
+
+def memory_of(
+    dataset: Dataset, space: Space, gamma: float, length: int | None, priorities: bool, episodes: str, goals: str | None
+) -> Replay:
+    """A dataset as a memory of `make`: `datasets.stored` or `prioritised`, with a length `windows`. `episodes` and
+    `goals` are the flags' words; goals are any later ones of the episode, alike.
+
+    Raises ValueError for a word of another kind.
+    """
+    weights = weights_of(dataset, episodes)
     if priorities:
         if weights is not None:
             raise ValueError(f"--episodes {episodes}: with config.prioritised steps are drawn by their priorities.")
@@ -127,10 +156,50 @@ def memory_of(
     return datasets.windows(dataset, space, length, weights, datasets.Hindsight(lambda obs: obs[goals]))
 
 
+def model_of(module: Any, dataset: Dataset, env: Environment, params: Any, path: str, digest: str) -> Model:
+    """A model of a file, uncertain as the algorithm's `model_of` says, with the task's own ends.
+
+    Raises ValueError for a file that is not what it was, a model of another size, and ends that are not known.
+    """
+    ensemble, about = model_files.read(path)
+    if model_files.digest(ensemble) != digest:
+        raise ValueError(f"{path} has changed since the run began: its hash was {digest}.")
+    model_files.check_fits(ensemble, about, env, params)
+    terminated = ends_of(env, params, dataset)
+    if hasattr(module, "model_of"):
+        return module.model_of(ensemble, dataset, terminated)
+    return dynamics.predictor(ensemble, terminated=terminated)
+
+
+def ends_of(env: Environment, params: Any, dataset: Dataset) -> Ends | None:
+    """The task's own ends for a model; None where neither the task nor the data knows any.
+
+    Raises ValueError for a dataset with ends that the environment does not tell by observations, or not with `params`.
+    """
+
+    def terminated(obs: Array, action: Array, next_obs: Array) -> Array:
+        return jax.vmap(lambda obs: env.terminal(obs, params))(next_obs)
+
+    there = np.asarray(dataset.terminated)
+    try:
+        here = np.asarray(jax.jit(terminated)(dataset.obs, dataset.action, dataset.next_obs))
+    except NotImplementedError as error:
+        if there.any():
+            raise ValueError(
+                f"--model: the task ends in {there.sum()} of the dataset's {len(there)} steps, which no model learns, "
+                f"and {env.id} does not say which observations end it (it has no `terminal`)."
+            ) from error
+        return None
+    if (wrong := int((here != there).sum())) > 0.01 * max(here.sum(), there.sum()):
+        raise ValueError(
+            f"--model: the dataset and {env.id} disagree about {wrong} ends, of {there.sum()} in the dataset and "
+            f"{here.sum()} by its observations: was it made with other --params?"
+        )
+    return terminated
+
+
 def weights_of(dataset: Any, episodes: str) -> Any:
     """Weights of its episodes by the word of `--episodes`. Raises ValueError for another word."""
-    from jaxrl.replay import datasets
-
     kind, _, share = episodes.partition(":")
     if episodes == "all":
         return None

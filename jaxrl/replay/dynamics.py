@@ -203,6 +203,8 @@ def predict(
 # ---- uncertainty, of a prediction (E, B, D)
 
 Measure = Callable[[Array, Array], Array]
+Ends = Callable[[Array, Array, Array], Bool[Array, " B"]]
+"""`(obs, action, next_obs) -> terminated`, of a batch."""
 
 
 def largest_std(mean: Float[Array, "E B D"], std: Float[Array, "E B D"]) -> Float[Array, " B"]:
@@ -217,19 +219,24 @@ def disagreement(mean: Float[Array, "E B D"], std: Float[Array, "E B D"]) -> Flo
 
 def uncertainties(ensemble: Ensemble, dataset: Dataset, measure: Measure = disagreement) -> Float[Array, " n"]:
     """Of each step of a dataset, which thresholds go by."""
-    return measure(*predict(ensemble, jnp.asarray(dataset.obs), jnp.asarray(dataset.action)))
+
+    def of_step(step: tuple[Array, Array]) -> Array:
+        obs, action = step
+        return measure(*predict(ensemble, obs[None], action[None]))[0]
+
+    steps = jnp.asarray(dataset.obs), jnp.asarray(dataset.action)
+    return jax.lax.map(of_step, steps, batch_size=4096)  # hidden layers of all steps at once may not fit
 
 
 def predictor(
     ensemble: Ensemble,
     measure: Measure = largest_std,
-    terminated: Callable[[Array, Array, Array], Bool[Array, " B"]] | None = None,
+    terminated: Ends | None = None,
 ) -> Model:
     """What an elite, drawn anew for each row, says comes next, and how uncertain all of them are.
 
     Args:
-        terminated: `(obs, action, next_obs) -> (B,) bool`, the task's own ends, which are known and not learned; None:
-            the task has none.
+        terminated: the task's own ends, which are known and not learned; None: the task has none.
     """
 
     def model(key: Key[Array, ""], obs: Float[Array, "B O"], action: Float[Array, "B A"]) -> Prediction:

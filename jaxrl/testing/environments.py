@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -35,10 +36,10 @@ def check_environment(
 ) -> None:
     """Raise AssertionError, saying what and where, unless `env` keeps the contract of `jaxrl.environment`.
 
-    Structures, types and strong typing; members of spaces; clock and time limit; batched params; determinism: from
-    traces and one compiled program. The `whole` contract has a dozen more: each key is consumed once, finite
-    derivatives with respect to float actions and params, jit against none, one slot alone against a batch of them, the
-    vectorised environment, one compilation, dynamics in float64.
+    Structures, types and strong typing; members of spaces; clock and time limit; ends as `terminal` has them, where it
+    does; batched params; determinism: from traces and one compiled program. The `whole` contract has a dozen more: each
+    key is consumed once, finite derivatives with respect to float actions and params, jit against none, one slot alone
+    against a batch of them, the vectorised environment, one compilation, dynamics in float64.
     """
     params = env.default_params if params is None else params
     key = jax.random.key(0) if key is None else key
@@ -158,6 +159,9 @@ def _check_episodes(env: Environment, one_step: Any, params: Any, key: Array, nu
     chex.assert_trees_all_equal(rows_of[1], rows_of[0], custom_message="an episode twice with the same keys")
     if env.hints.deterministic:
         chex.assert_trees_all_equal(rows_of[2], rows_of[0], custom_message="deterministic=True, but the key matters")
+    with contextlib.suppress(NotImplementedError):
+        said = jax.vmap(jax.vmap(env.terminal, (0, None)), (0, None))(ts.obs, params)
+        np.testing.assert_array_equal(said | ~running, ts.terminated | ~running, "terminal(obs) and terminated")
     if env.hints.noiseless:
         assert_close(seen, ts.obs, "noiseless=True, but the key of observe matters")
     if slopes is not None:

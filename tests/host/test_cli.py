@@ -22,7 +22,7 @@ import jaxrl
 from jaxrl import registry, spaces
 from jaxrl.algos import pbt, ppo
 from jaxrl.environment import NO_LIMIT
-from jaxrl.host import cli, dataset_files
+from jaxrl.host import cli, dataset_files, model_files
 from jaxrl.host import sweep as sweeping
 from jaxrl.host.cli import bench, command, flags, train
 from jaxrl.host.fit import fit
@@ -173,6 +173,85 @@ def test_what_learned_from_a_dataset_is_judged(algo, tmp_path):
     small = "--config.batch-size 8 --config.num-updates 2 --eval-episodes 2 --eval-max-steps 9 --no-progress"
     assert "return" in good(f"train {algo} CartPole-v1 --dataset {file} {small} --total-steps 4 --out {folder}")
     assert "return" in good(f"eval {folder} --episodes 2 --max-steps 9")
+
+
+MODEL = "--config.num-members 2 --config.num-elites 2 --config.hidden 8 --config.num-checks 2 --config.num-updates 2"
+IMAGINE = (
+    "--config.num-updates 2 --config.batch-size 8 --config.hidden 8 --config.num-rollouts 4 --config.horizon 2 "
+    "--config.buffer-size 16 --eval-episodes 2 --eval-max-steps 9 --no-progress"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_learning_in_a_model(tmp_path):
+    """Dataset and model are needed to go on, not to judge or draw; the words that are wrong are named."""
+    file, model, folder = tmp_path / "data.npz", tmp_path / "model.npz", tmp_path / "run"
+    good(f"dataset make Pendulum-v1 --recipe random --steps 400 --out {file}")
+    out = good(f"dataset model {file} --out {model} --seed 3 {MODEL} --hyper.learning-rate 0.01")
+    assert re.search(r"^2 members, elites' held-out error [\d.]+ [\d.]+ \(1: always the mean\); [\d.]+ s$", out, re.M)
+    assert f"model {model}" in out
+    ensemble, about = model_files.read(model)
+    assert about["dataset"]["digest"] == dataset_files.digest(dataset_files.read(file)[0])
+    assert (about["env"], about["seed"], len(about["held_out"])) == ("Pendulum-v1", 3, 2)
+    assert about["config"]["hidden"] == [8] and about["hyper"]["learning_rate"] == 0.01
+    assert "exists: name another file, or say --overwrite" in bad(f"dataset model {file} --out {model} {MODEL}")
+
+    words = f"train mopo Pendulum-v1 --dataset {file} {IMAGINE} --total-steps 4 --out {folder}"
+    assert "return -" in good(f"{words} --model {model}")
+    recipe = read_recipe(folder)
+    assert recipe["model"] == {"path": str(model), "digest": model_files.digest(ensemble)}
+    kept = tmp_path / "kept.npz"
+    model.rename(kept)
+    assert "return -" in good(f"eval {folder} --episodes 2 --max-steps 9")
+    good(f"render {folder} --max-steps 3")
+    again = f"resume {folder} --total-steps 8 --no-progress"
+    assert f"No such file or directory: '{model}'" in bad(again)
+    good(f"dataset model {file} --out {model} --seed 4 {MODEL}")
+    assert f"{model} has changed since the run began" in bad(again)
+    kept.replace(model)
+    good(again)
+
+    assert f"`jaxrl dataset model {file.name} --out model.npz`" in bad(words)
+    assert f"--model {model}: of which --dataset?" in bad(f"train mopo Pendulum-v1 --model {model}", 2)
+    assert "bc learns from a dataset without one; combo, mopo, morel," in bad(
+        f"train bc Pendulum-v1 --dataset {file} --model {model}"
+    )
+    assert "is no model, it has about, action" in bad(f"{words} --model {file}")
+    good(f"dataset make MountainCarContinuous-v0 --recipe random --steps 400 --out {kept}")
+    other = f"train mopo MountainCarContinuous-v0 --dataset {kept} --model {model} {IMAGINE}"
+    status, _, (noted, wrong) = (x if isinstance(x, int) else x.splitlines() for x in run_command(other))
+    assert status == 1 and noted == f"{model} was fitted to another dataset than {kept}"
+    assert "the model, of Pendulum-v1, has observations of 3 numbers and actions of 1" in wrong
+    good(f"dataset make CartPole-v1 --recipe random --steps 40 --out {kept} --overwrite")
+    assert "a model of dynamics takes vectors" in bad(f"dataset model {kept}")
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("algo", ["morel", "combo", "ravl", "uni_o4"])
+def test_who_imagines_learns_from_files(algo, tmp_path):
+    """On a task that ends, as the environment says by observations."""
+    file, model, folder = tmp_path / "data.npz", tmp_path / "model.npz", tmp_path / "run"
+    good(f"dataset make CartPoleContinuous-v0 --recipe random --steps 200 --out {file}")
+    good(f"dataset model {file} --out {model} {MODEL}")
+    small = IMAGINE.replace("--config.buffer-size 16 ", "") if algo == "uni_o4" else IMAGINE
+    words = f"train {algo} CartPoleContinuous-v0 --dataset {file} --model {model} {small} --total-steps 4"
+    assert "return" in good(f"{words} --out {folder}")
+    file.unlink(), model.unlink()
+    assert "return" in good(f"eval {folder} --episodes 2 --max-steps 9")
+
+
+@pytest.mark.slow
+def test_a_sweep_in_a_model_goes_on_with_the_same_one_alone(tmp_path):
+    file, model, folder = tmp_path / "data.npz", tmp_path / "model.npz", tmp_path / "sweep"
+    good(f"dataset make Pendulum-v1 --recipe random --steps 200 --out {file}")
+    good(f"dataset model {file} --out {model} {MODEL}")
+    words = f"sweep mopo Pendulum-v1 --dataset {file} --model {model} --hyper.penalty 0 1 --seeds 1 --out {folder}"
+    words += f" {IMAGINE} --total-steps 4"
+    assert "penalty" in good(words)
+    good(f"dataset model {file} --out {model} {MODEL} --seed 1 --overwrite")
+    assert "holds another sweep" in bad(f"{words} --resume")
 
 
 @pytest.mark.slow

@@ -35,11 +35,19 @@ MORE = {
     "disco": {"--config.predictions": "8", "--config.features": "8", "--config.memory": "8", "--config.num-bins": "21"},
     "crossq": {"--config.critic-hidden": "32", "--config.buffer-size": "1000"},
     "alphazero": {"--config.num-simulations": "4"},
+    "model": {
+        "--config.num-members": "2",
+        "--config.num-elites": "1",
+        "--config.hidden": "8",
+        "--config.num-checks": "1",
+        "--config.num-updates": "2",
+    },
+    "mopo": {"--config.num-updates": "2", "--config.hidden": "8", "--config.num-rollouts": "4"},
     "props": {"--config.num-steps": "32", "--config.num-epochs": "1", "--config.props-num-epochs": "1"},
     "gradients": {"--config.num-agents": "2"},
     "strategies": {"--config.num-pairs": "2"},
 }
-"""And by the name of an algorithm, whose own sizes would take a minute, or of what learns a rule."""
+"""And by the name of an algorithm, whose own sizes would take a minute, of what learns a rule or fits a model."""
 RUNS = ("x", "y", "a", "b", "hover")
 GOALS = """
 import jax, jax.numpy as jnp, jaxrl
@@ -53,7 +61,7 @@ DATASETS = (
     "CartPole-v1 --recipe random --out cartpole.npz",
     "PointMazeMedium-v0 --recipe stitch --out maze.npz",
 )
-"""Those that pages train on; the commands that make them may be tested elsewhere, or later."""
+"""Those that pages train on, of the first a model too: the commands that make them may be tested elsewhere or later."""
 HERE = {word: stands for word, stands in STANDS_FOR.items() if word != "RUN"}
 
 
@@ -100,6 +108,7 @@ def place(tmp_path_factory):
     assert command.main([*words.split(), "--no-progress", "--out", "first"]) == 0
     for made in DATASETS:
         assert command.main(f"dataset make {made} --steps 400".split()) == 0
+    assert command.main(short("dataset model pendulum.npz --out model.npz".split())) == 0
     (folder / "my").mkdir()
     (folder / "my/goals.py").write_text(GOALS)
     from jaxrl.algos.meta import disco
@@ -137,7 +146,7 @@ def test_a_command_does_what_a_page_says(said, here, capsys):
     args = short([HERE.get(word, word) for word in said[1:]])
     if args[0] == "train" and "--out" in args:  # of a run that other commands speak of: it is there
         shutil.rmtree(here / args[args.index("--out") + 1], ignore_errors=True)
-    if args[:2] == ["dataset", "make"]:
+    if args[:2] in (["dataset", "make"], ["dataset", "model"]):
         args.append("--overwrite")
     status = command.main(args)
     told = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""`jaxrl dataset make`, `info` and `plot`: datasets by recipe, what is known of one, and how it looks."""
+"""`jaxrl dataset make`, `info`, `plot`, `model`: datasets by recipe, what is known of one, how it looks, its model."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from jaxrl.host.cli.experiment import ENDLESS
-from jaxrl.host.cli.flags import UsageError, at_least_one, flattened, parse, positional
+from jaxrl.host.cli.flags import UsageError, at_least_one, flat, flattened, numbers, parse, positional
 
 HELP = """usage: jaxrl dataset make ENV      record a dataset by a recipe
        jaxrl dataset info FILE     what is known of one
        jaxrl dataset plot FILE     its returns and observations as a picture
+       jaxrl dataset model FILE    fit a model of its steps, which mopo, morel, combo and ravl imagine with
 
 `jaxrl dataset make --help` lists recipes and flags. FILE is jaxrl's own npz, OGBench's or a folder of Minari's.
 
@@ -51,15 +52,14 @@ def make(args: list[str]) -> int:
 
     flags = parse(Make, args, "jaxrl dataset make", "Record a dataset: a recipe says who acts.")
     from jaxrl import registry
-    from jaxrl.host import dataset_recipes
+    from jaxrl.host import dataset_recipes, npz_files
 
     dataset_recipes.parsed(flags.recipe)
     at_least_one("--steps", flags.steps)
     at_least_one("--train-steps", flags.train_steps)
     words = f"{flags.env}-{flags.recipe}".replace(":", "-").replace("/", "-")
     out = Path(f"{words}.npz") if flags.out is None else flags.out
-    if out.exists() and not flags.overwrite:
-        raise FileExistsError(f"{out} exists: name another file, or say --overwrite.")
+    npz_files.refuse(out, flags.overwrite, "--overwrite")
     env, params = registry.make(registry.lasting(flags.env))
     params = _ending(params)
     dataset, about = dataset_recipes.make(
@@ -114,7 +114,69 @@ def plot(args: list[str]) -> int:
     return 0
 
 
-ACTIONS = {"make": make, "info": info, "plot": plot}
+def model(args: list[str]) -> int:
+    from jaxrl.replay import dynamics
+
+    @dataclasses.dataclass
+    class ModelFlags:
+        file: Annotated[Path, positional()]
+        """A dataset."""
+        out: Path | None = None
+        """An npz file. Default: beside the dataset, <its name>-model.npz."""
+        seed: int = 0
+        overwrite: bool = False
+        """Replace a file that is already there."""
+
+    fields = [
+        ("run", flat(ModelFlags)),
+        ("config", dynamics.Config, dataclasses.field(default=dynamics.Config())),
+        numbers("hyper", dynamics.Hyper()),
+    ]
+    title = (
+        "Fit an ensemble of networks that predict next_obs - obs and the reward, for --model of those who imagine. "
+        "Where the task ends is not learned: the environment says it when they train."
+    )
+    parsed = parse(dataclasses.make_dataclass("Model", fields), args, "jaxrl dataset model", title)
+    flags: ModelFlags = parsed.run
+    import time
+
+    import jax
+    import numpy as np
+
+    from jaxrl.host import dataset_files, model_files, npz_files
+    from jaxrl.host.recipe import placed
+    from jaxrl.host.run_folder import environment_of_run
+
+    out = flags.file.with_name(f"{flags.file.stem}-model.npz") if flags.out is None else flags.out
+    npz_files.refuse(out, flags.overwrite, "--overwrite")
+    dataset, about = dataset_files.read_any(flags.file)
+    values = dataclasses.asdict(parsed.hyper)
+    began = time.perf_counter()
+    key, hyper = jax.random.key(flags.seed), placed(dynamics.Hyper(), values, "hyper.")
+    ensemble, errors = dynamics.fit(key, dataset, parsed.config, hyper)
+    seconds = time.perf_counter() - began
+    # Of each elite the least error, which is that of the weights that were kept; NaN where it had diverged.
+    error = np.sort(np.min(np.where(np.isnan(errors), np.inf, errors), 0))[: parsed.config.num_elites]
+    if not np.isfinite(error).all():
+        raise ValueError(f"the model diverged, its held-out errors are {error}: try a smaller --hyper.learning-rate.")
+    known = {
+        "env": about.get("env"),
+        "dataset": {"path": str(flags.file), "digest": dataset_files.digest(dataset)},
+        "config": dataclasses.asdict(parsed.config),
+        "hyper": values,
+        "seed": flags.seed,
+        "held_out": error.tolist(),
+        "seconds": seconds,
+        "made": environment_of_run(),
+    }
+    model_files.write(out, ensemble, known, flags.overwrite)
+    said = " ".join(f"{x:.2g}" for x in error)
+    print(f"{parsed.config.num_members} members, elites' held-out error {said} (1: always the mean); {seconds:.1f} s")
+    print(f"model {out}")
+    return 0
+
+
+ACTIONS = {"make": make, "info": info, "plot": plot, "model": model}
 
 
 def _ending(params: Any) -> Any:

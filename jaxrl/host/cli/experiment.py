@@ -24,19 +24,33 @@ class DataFlags:
     """With --config.outcome goal: goals are what this entry of later observations was, as position of PointMaze's;
     a file whose observations are one array, as OGBench's, is read as this entry."""
 
-    def part(self) -> dict[str, Any] | None:
-        """The recipe's; None without a dataset."""
+    model: Path | None = None
+    """Of those who imagine, as mopo: a model of the dataset's steps, by `jaxrl dataset model`. Where the task ends is
+    not learned but the environment's to say; where the data has ends and it does not say, that is an error."""
+
+    def parts(self) -> dict[str, Any]:
+        """The recipe's; none without a dataset."""
         if self.dataset is None:
             if self.episodes != "all":
                 raise UsageError(f"--episodes {self.episodes}: of which --dataset?")
-            if self.goals is not None:
-                raise UsageError(f"--goals {self.goals}: of which --dataset?")
-            return None
-        from jaxrl.host import dataset_files
+            for flag in ("goals", "model"):
+                if (word := getattr(self, flag)) is not None:
+                    raise UsageError(f"--{flag} {word}: of which --dataset?")
+            return {}
+        from jaxrl.host import dataset_files, model_files
 
         digest = dataset_files.digest(dataset_files.read_any(self.dataset)[0])
         goals = {} if self.goals is None else {"goals": self.goals}
-        return {"path": str(self.dataset.absolute()), "episodes": self.episodes, "digest": digest, **goals}
+        of_data = {"path": str(self.dataset.absolute()), "episodes": self.episodes, "digest": digest, **goals}
+        if self.model is None:
+            return {"dataset": of_data}
+        ensemble, about = model_files.read(self.model)
+        if about.get("dataset", {}).get("digest") != digest:
+            print(f"{self.model} was fitted to another dataset than {self.dataset}", file=sys.stderr)
+        return {
+            "dataset": of_data,
+            "model": {"path": str(self.model.absolute()), "digest": model_files.digest(ensemble)},
+        }
 
 
 def experiment(
@@ -100,10 +114,10 @@ def experiment(
         "params": flattened(multiplied(dataclasses.asdict(parsed.params), params)),
         "total_steps": total,
     }
-    if isinstance(parsed.run, DataFlags) and (data := parsed.run.part()) is not None:
-        if curriculum is not None:
-            raise UsageError("--curriculum chooses the levels that are acted in: not with --dataset.")
-        recipe["dataset"] = data
+    if isinstance(parsed.run, DataFlags):
+        recipe |= parsed.run.parts()
+    if curriculum is not None and "dataset" in recipe:
+        raise UsageError("--curriculum chooses the levels that are acted in: not with --dataset.")
     if curriculum is not None:
         recipe["curriculum"] = {"name": curriculum, **dataclasses.asdict(parsed.curriculum)}
     return parsed, recipe

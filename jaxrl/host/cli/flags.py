@@ -22,6 +22,7 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl plot RUN [RUN...]  learning curves; with --episode an episode over time, also of zoo:NAME
   jaxrl report RUN [RUN..] one HTML page to mail: curves, tables, videos, episodes
   jaxrl dataset make ENV   a dataset by a recipe; info, plot  jaxrl dataset make CartPole-v1 --recipe medium
+  jaxrl dataset model FILE a model of its steps             jaxrl dataset model pendulum.npz --out model.npz
   jaxrl envs [PATTERN]     registered environments
   jaxrl algos              algorithms
   jaxrl zoo                trained policies that come with it  jaxrl eval zoo:ppo/CartPole-v1

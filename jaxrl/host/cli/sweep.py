@@ -95,7 +95,7 @@ def sweep_command(args: list[str]) -> int:
             progress=run.progress,
             memory=None if run.memory is None else bytes_in(run.memory),
             mesh=None if run.mesh is None else make_mesh(run.mesh),
-            extra={"dataset": recipe["dataset"]} if "dataset" in recipe else None,
+            extra={name: recipe[name] for name in ("dataset", "model") if name in recipe} or None,
         )
     except KeyboardInterrupt:
         print(f"Interrupted; what was done is saved. Go on with the same words, --out {out} and --resume.")

@@ -360,12 +360,12 @@ def starting_hyper(algo_hyper: type, hyper: Any) -> Any:
     return hyper.replace(**{name: _like(x, getattr(defaults, name)) for name, x in values.items()})
 
 
-WITHIN_ONE = ("gamma", "int_gamma", "gae_lambda", "q_lambda", "td_lambda", "discount")
-"""Fields of a Hyper that weigh what comes later by their powers."""
+WITHIN_ONE = ("gamma", "int_gamma", "gae_lambda", "q_lambda", "td_lambda", "discount", "expectile")
+"""Fields of a Hyper that weigh what comes later by their powers, or what is above by a share."""
 
 
 def check_hyper(hyper: Any) -> None:
-    """Raise ValueError for a discount outside [0, 1] and an integer beyond int32. Traced values are let pass."""
+    """Raise ValueError for a discount or expectile outside [0, 1] and an integer beyond int32. Traced values pass."""
     for name in (f.name for f in dataclasses.fields(hyper)):
         value = getattr(hyper, name)
         if isinstance(value, int):

@@ -1,10 +1,11 @@
-"""Datasets on disk: the project's own npz, Minari's folders (HDF5) and OGBench's npz.
+"""Datasets on disk: the project's own npz, Minari's folders (HDF5), OGBench's npz and D4RL's HDF5.
 
 | format | read | written | holds |
 |---|---|---|---|
 | own npz | `read` | `write` | the leaves by dotted names (`obs.image`), `about` as JSON, a hash of the arrays |
 | Minari 0.4 to 0.5 | `read_minari` | `write_minari` | a group an episode; what is in `infos` is not read |
 | OGBench npz | `read_ogbench` | | rows of trajectories; `qpos`, `qvel` and the like are not read |
+| D4RL HDF5, or npz of the same names | `read_d4rl` | | rows of all episodes; `infos` and `metadata` are not read |
 
 `read_any` tells them apart. Nothing is unpickled and nothing is downloaded.
 
@@ -12,7 +13,7 @@
 `made` (versions, commit), `reference` ({"random", "best", "exact"}: returns, and whether they are exact), `digest`;
 more keys are kept. `about_of` makes one.
 
-Minari and OGBench keep numbers in 64 bits; they are read in the precision that jax computes in, and numbers that it
+The others keep numbers in 64 bits; they are read in the precision that jax computes in, and numbers that it
 does not hold are an error.
 """
 
@@ -73,12 +74,8 @@ def _dataset(arrays: Mapping[str, np.ndarray], where: str) -> Dataset:
     for name, x in arrays.items():
         if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
             raise ValueError(f"{where}: {name} is {x.dtype}: it must hold numbers of at most 64 bits, or booleans.")
-    lengths = {name: len(x) if x.ndim else 0 for name, x in arrays.items()}
-    if len(set(lengths.values())) > 1:
-        unequal = ", ".join(f"{name} {n}" for name, n in lengths.items())
-        raise ValueError(f"{where} has leaves of unequal length ({unequal}): each needs one entry a step.")
-    if lengths["reward"] < 2:
-        raise ValueError(f"{where} holds {lengths['reward']} transition(s): learning needs at least 2.")
+    if (steps := _length(arrays, where)) < 2:
+        raise ValueError(f"{where} holds {steps} transition(s): learning needs at least 2.")
     for name, kind in (("reward", "f"), ("terminated", "b"), ("last", "b")):
         if arrays[name].ndim != 1 or arrays[name].dtype.kind != kind:
             wanted = "booleans" if kind == "b" else "floats"
@@ -87,11 +84,20 @@ def _dataset(arrays: Mapping[str, np.ndarray], where: str) -> Dataset:
     if before != after:
         raise ValueError(f"{where}: obs {before} and next_obs {after} must be alike.")
     for name, x in arrays.items():
-        if x.dtype.kind == "f" and (wrong := int(np.isnan(x).sum())):
-            raise ValueError(f"{where}: {wrong} of the {x.size} numbers of {name} are NaN. Mend or drop these steps.")
-    if wrong := int(np.isinf(arrays["reward"]).sum()):
-        raise ValueError(f"{where}: {wrong} of the {arrays['reward'].size} rewards are infinite.")
+        for kind, is_so in (("NaN", np.isnan), ("infinite", np.isinf)):
+            if x.dtype.kind == "f" and (wrong := int(is_so(x).sum())):
+                said = f"{wrong} of the {x.size} numbers of {name} are {kind}"
+                raise ValueError(f"{where}: {said}. Mend or drop these steps.")
     return Dataset(*(npz_files.tree_of(arrays, field) for field in FIELDS))
+
+
+def _length(arrays: Mapping[str, np.ndarray], where: str) -> int:
+    """Of all of them. Raises ValueError where they differ."""
+    lengths = {name: len(x) if x.ndim else 0 for name, x in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        unequal = ", ".join(f"{name} {n}" for name, n in lengths.items())
+        raise ValueError(f"{where} has leaves of unequal length ({unequal}): each needs one entry a step.")
+    return next(iter(lengths.values()))
 
 
 def _shown(x: np.ndarray) -> str:
@@ -133,15 +139,20 @@ def about_of(env: Environment, params: Any, reference: dict[str, Any] | None = N
         reference: {"random", "best", "exact"}: returns of a random and of the best known policy, and whether exact.
         more: what else is to be kept, as JSON values: the recipe, the seeds.
     """
-    spaces = {"observation": env.observation_space(params), "action": env.action_space(params)}
     return {
         "env": env.id,
         "params": tree_values(params),
-        "spaces": {name: json.dumps(_space(space)) for name, space in spaces.items()},
+        "spaces": spaces_of(env, params),
         "made": environment_of_run(),
         **({"reference": _reference({"reference": reference})} if reference else {}),
         **more,
     }
+
+
+def spaces_of(env: Environment, params: Any) -> dict[str, str]:
+    """As JSON."""
+    spaces = {"observation": env.observation_space(params), "action": env.action_space(params)}
+    return {name: json.dumps(_space(space)) for name, space in spaces.items()}
 
 
 def _reference(about: dict[str, Any]) -> dict[str, Any] | None:
@@ -578,11 +589,7 @@ def read_ogbench(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
         names = ("observations", "actions", "terminals", "next_observations", "rewards", "masks", "valids")
         data = {name: npz_files.member(file, name, path) for name in names if name in file}
     where = str(path)
-    lengths = {name: len(x) if x.ndim else 0 for name, x in data.items()}
-    if len(set(lengths.values())) > 1:
-        unequal = ", ".join(f"{name} {n}" for name, n in lengths.items())
-        raise ValueError(f"{where} has leaves of unequal length ({unequal}): each needs one entry a row.")
-    rows = lengths["terminals"]
+    rows = _length(data, where)
     flags = {n: _flags(data[n], n, where) for n in ("terminals", "masks", "valids") if n in data}
     last = flags["terminals"]
     transition = np.ones(rows, bool)
@@ -605,6 +612,70 @@ def read_ogbench(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
     return _dataset(arrays, where), about
 
 
+# ---- D4RL
+
+
+def of_d4rl(data: Mapping[str, np.ndarray], where: str = "the dataset") -> Dataset:
+    """A dataset of D4RL's arrays, as `env.get_dataset()` of it gives them.
+
+    They are `observations`, `actions`, `rewards` and `terminals`, where the task ended; an episode ended there or where
+    `timeouts` are. Without `next_observations` the next row's is the successor, so that the last row and, as in D4RL's
+    `qlearning_dataset`, rows at `timeouts` are left out. The successor at `terminals`, which no target reads, is not
+    known then: it is the row's own observation. Raises ValueError as the readers of files do.
+    """
+    needed = ("observations", "actions", "rewards", "terminals")
+    if missing := [name for name in needed if name not in data]:
+        raise ValueError(f"{where} has no {', '.join(missing)}: D4RL's datasets have {', '.join(needed)}.")
+    named = {n: np.asarray(data[n]) for n in (*needed, "timeouts", "next_observations") if n in data}
+    rows = _length(named, where)
+    ended = _flags(named["terminals"], "terminals", where)
+    cut = _flags(named.get("timeouts", np.zeros(rows)), "timeouts", where) & ~ended
+    obs = named["observations"]
+    if "next_observations" in named:
+        known, after = np.ones(rows, bool), named["next_observations"]
+    else:
+        known = ended | ~(cut | (np.arange(rows) == rows - 1))
+        after = np.where(ended.reshape(-1, *[1] * (obs.ndim - 1)), obs, np.roll(obs, -1, 0))
+    # An episode's last row may be left out: then the one before it is the last.
+    number = (np.cumsum(ended | cut) - (ended | cut))[known]
+    arrays = {
+        "obs": _in_precision(obs[known], "observations", where),
+        "action": _in_precision(named["actions"][known], "actions", where),
+        "reward": _rewards(named["rewards"][known], where),
+        "terminated": ended[known],
+        "last": np.append(number[1:] != number[:-1], True)[: len(number)],
+        "next_obs": _in_precision(after[known], "next_observations", where),
+    }
+    return _dataset(arrays, where)
+
+
+def read_d4rl(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
+    """`(dataset, about)` of D4RL's HDF5, or of npz with the same names."""
+    path, kind = Path(path), npz_files.kind_of(path)
+    names = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
+    if kind == "npz":
+        with _npz(path) as file:
+            data = {name: npz_files.member(file, name, path) for name in names if name in file}
+    elif kind == "hdf5":
+        try:
+            with _h5py().File(path, "r") as file:
+                data = {name: np.asarray(file[name]) for name in names if name in file}
+        except (OSError, RuntimeError, KeyError) as error:
+            raise ValueError(f"{path} is damaged or cut short ({error}): copy it again.") from error
+    else:
+        raise _no_dataset(path, kind)
+    return of_d4rl(data, str(path)), {"format": "D4RL", "name": path.stem}
+
+
+def _is_d4rl(path: Path) -> bool:
+    """Whether this HDF5 has D4RL's arrays where Minari has groups."""
+    try:
+        with _h5py().File(path, "r") as file:
+            return "observations" in file
+    except (OSError, RuntimeError):
+        return False  # `read_minari` says what is wrong with it
+
+
 # ---- any of them
 
 
@@ -613,7 +684,7 @@ def read_any(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
     path = Path(path)
     kind = "hdf5" if path.is_dir() else npz_files.kind_of(path)
     if kind == "hdf5":
-        return read_minari(path)
+        return read_d4rl(path) if path.is_file() and _is_d4rl(path) else read_minari(path)
     if kind != "npz":
         raise _no_dataset(path, kind)
     with _npz(path) as file:
@@ -621,8 +692,12 @@ def read_any(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
     if ABOUT in names:
         return read(path)
     if {"observations", "actions"} & names:
-        return read_ogbench(path)
+        # Both have `terminals`: the task's ends in D4RL's, the ends of trajectories in OGBench's. OGBench's files have
+        # rewards and masks, or neither.
+        return (read_d4rl if "timeouts" in names or ("rewards" in names and "masks" not in names) else read_ogbench)(
+            path
+        )
     raise ValueError(
         f"{path} is npz with {', '.join(sorted(names)) or 'nothing'}: jaxrl's has {ABOUT} and {', '.join(FIELDS)}, "
-        "OGBench's observations, actions and terminals."
+        "OGBench's and D4RL's observations, actions and terminals."
     )

@@ -449,9 +449,9 @@ def make(
     from jaxrl.host.dataset_files import about_of
 
     name, share = parsed(recipe)
-    for flag, value in (("num_steps", num_steps), ("train_steps", train_steps)):
-        if value is not None and value < 1:
-            raise ValueError(f"{flag}={value}: it must be at least 1.")
+    for flag, value, least in (("num_steps", num_steps, 2), ("train_steps", train_steps, 1)):
+        if value is not None and value < least:
+            raise ValueError(f"{flag}={value}: it must be at least {least}.")
     task = _Task(env, env_params)
     if name in ("navigate", "stitch"):
         return _collected(env, env_params, name, num_steps, seed, about_of)

@@ -354,7 +354,11 @@ def recipe_of(algo: Algorithm, hyper: Any, env_params: Any, run: dict[str, Any])
         raise NoRecipeError("its environments are vectorised in a way of its own (reset, level_fn or batched_params).")
     env_id, settings = _environment(venv.env)
     module_name, module = _algorithm(algo)
-    if algo not in (module.make(venv.env, config), module.make(venv, config)):
+    try:
+        alone = module.make(venv.env, config), module.make(venv, config)
+    except (TypeError, ValueError):  # it needs another argument, as a memory
+        alone = ()
+    if algo not in alone:
         raise NoRecipeError(
             f"{module_name}.make(env, config) is not its algorithm: it has a network of its own or another argument, "
             "or `make` is not @shared."

@@ -400,6 +400,8 @@ def stored(
 
 
 def _any_of(key: Key[Array, ""], state: Any, n: int) -> Any:
+    if not hasattr(state, "reward"):
+        raise ValueError("datasets.carried: put the steps into the state first, as replay=datasets.transitions(...).")
     return take(state, jax.random.randint(key, (n,), 0, len(state.reward)))
 
 

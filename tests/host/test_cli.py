@@ -21,6 +21,7 @@ from PIL import Image
 import jaxrl
 from jaxrl import registry, spaces
 from jaxrl.algos import pbt, ppo
+from jaxrl.algos.offline import cql_discrete
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host import cli, dataset_files, model_files
 from jaxrl.host import sweep as sweeping
@@ -29,6 +30,7 @@ from jaxrl.host.fit import fit
 from jaxrl.host.recipe import NoRecipeError, build, load_run, read_recipe, recipe_of
 from jaxrl.host.render import playback
 from jaxrl.nn.networks import ActorCritic
+from jaxrl.replay import datasets
 from jaxrl.wrappers import FlattenObservation
 
 TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
@@ -157,6 +159,8 @@ def test_learning_from_a_dataset(tmp_path):
     assert "--episodes top: it is all, return," in bad(f"{words} --episodes top")
     wrong = bad(f"train bc MountainCarContinuous-v0 --dataset {file} {small}")
     assert "the dataset, of Pendulum-v1, has obs of float32[3]" in wrong
+    status, _, noted = run_command(f"train bc Pendulum-v1 --dataset {file} {small} --params.gravity 3 --episodes top")
+    assert status == 1 and noted.startswith(f"{file} was recorded in another task: gravity 10.0, not 3.0\n")
     assert "of which --dataset?" in bad("train bc Pendulum-v1 --episodes return", 2)
     assert "not with --dataset" in bad(f"{words} --curriculum plr", 2)
     good(f"dataset make CartPole-v1 --recipe random --steps 400 --out {moved}")
@@ -541,6 +545,7 @@ def test_what_names_and_numbers_do_not_say_has_no_recipe():
     for other, says in (
         (ppo.make(jaxrl.vectorize(env, 2, reset="dense"), config), "vectorised in a way of its own"),
         (ppo.make(env, config, network), "a network of its own"),
+        (cql_discrete.make(env, cql_discrete.Config(target="data", hidden=(8,)), datasets.carried), "another argument"),
         (ppo.make(Local(id="Mine-v3"), config), "defined inside something else"),
         (ppo.make(FlattenObservation(env), config), "wrapped"),
         (pbt.make(algo, pbt.Config((("gamma", 0.9, 0.99),), population=4)), "something stands around"),

@@ -65,7 +65,8 @@ def datasets(draw):
     n = draw(st.integers(2, 6))
 
     def array(dtype, *shape):
-        elements = hnp.from_dtype(np.dtype(dtype), **({"allow_nan": False} if np.dtype(dtype).kind == "f" else {}))
+        finite = {"allow_nan": False, "allow_infinity": False} if np.dtype(dtype).kind == "f" else {}
+        elements = hnp.from_dtype(np.dtype(dtype), **finite)
         return draw(hnp.arrays(dtype, (n, *shape), elements=elements))
 
     flat = lambda: array("f4", 3)  # noqa: E731
@@ -134,7 +135,8 @@ def test_what_no_learner_could_use_is_refused(tmp_path):
     holes[1:3, 0] = np.nan
     no(good.replace(obs=holes), "2 of the 12", "obs are NaN")
     no(good.replace(next_obs={"x": good.obs, "y": holes}, obs={"x": good.obs, "y": good.obs}), "next_obs.y are NaN")
-    no(good.replace(reward=np.full(6, np.inf, np.float32)), "6 of the 6 rewards are infinite")
+    no(good.replace(reward=np.full(6, np.inf, np.float32)), "6 of the 6 numbers of reward are infinite")
+    no(good.replace(obs=np.full_like(good.obs, np.inf)), "of obs are infinite")
     no(good.replace(action=good.action[:-1]), "unequal length", "action 5", "obs 6")
     no(toy((1,), (True,)), "1 transition")
     no(Dataset(*(getattr(good, f)[:0] for f in files.FIELDS)), "0 transition")
@@ -546,6 +548,77 @@ def test_the_end_of_a_task_is_not_that_of_a_trajectory_in_ogbench(tmp_path):
 def test_bad_ogbench_files_are_refused(changes, words, tmp_path):
     path = ogbench(tmp_path / "bad.npz", **changes)
     refused(lambda: files.read_any(path), str(Path(path)), *words)
+
+
+# ---- D4RL
+
+
+def d4rl(**changes):
+    """Episodes of 3 steps, to the end of the task, of 2, cut by the clock, and of 2 to the end of the file."""
+    rows = {
+        "observations": np.arange(14, dtype=np.float32).reshape(7, 2),
+        "actions": np.arange(7, dtype=np.float32)[:, None],
+        "rewards": np.arange(7, dtype=np.float32),
+        "terminals": np.array([0, 0, 1, 0, 0, 0, 0], bool),
+        "timeouts": np.array([0, 0, 0, 0, 1, 0, 0], bool),
+    }
+    return {k: v for k, v in {**rows, **changes}.items() if v is not None}
+
+
+def test_d4rl_rows_become_transitions(tmp_path):
+    path = tmp_path / "hopper-medium-v2.npz"
+    np.savez(path, **d4rl(), infos=np.zeros(7))
+    dataset, about = files.read_any(path)
+    assert about == {"format": "D4RL", "name": "hopper-medium-v2"}
+    # Rows 4 (cut by the clock) and 6 (the file's last) have no successor; row 2 needs none.
+    np.testing.assert_array_equal(dataset.reward, [0, 1, 2, 3, 5])
+    assert dataset.terminated.tolist() == [False, False, True, False, False]
+    assert dataset.last.tolist() == [False, False, True, True, True]
+    np.testing.assert_array_equal(dataset.next_obs[:, 0] - dataset.obs[:, 0], [2, 2, 0, 2, 2])
+
+    whole = files.of_d4rl(d4rl(next_observations=np.arange(14, dtype=np.float32).reshape(7, 2) + 2))
+    np.testing.assert_array_equal(whole.reward, np.arange(7))
+    np.testing.assert_array_equal(whole.next_obs, whole.obs + 2)
+    assert whole.last.tolist() == [False, False, True, False, True, False, True]
+
+    alone = files.of_d4rl(d4rl(timeouts=np.array([0, 0, 0, 1, 1, 0, 0], bool)))
+    np.testing.assert_array_equal(alone.reward, [0, 1, 2, 5])
+    assert alone.last.tolist() == [False, False, True, True], "nothing is left of an episode of one row"
+
+
+def test_d4rl_is_told_from_ogbench(tmp_path):
+    """By the clock's ends, or by rewards without masks."""
+    for changes in ({}, {"timeouts": None}):
+        np.savez(tmp_path / "a.npz", **d4rl(**changes))
+        assert files.read_any(tmp_path / "a.npz")[0].terminated.sum() == 1
+    np.savez(tmp_path / "a.npz", **d4rl(timeouts=None, terminals=np.arange(7) == 6), masks=np.ones(7))
+    assert files.read_any(tmp_path / "a.npz")[1]["format"] == "OGBench"
+
+
+def test_d4rl_from_hdf5(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "hopper.hdf5"
+    with h5py.File(path, "w") as file:
+        for name, x in d4rl().items():
+            file[name] = x
+        file["metadata/algorithm"] = "SAC"
+    assert_same(files.read_any(path)[0], files.of_d4rl(d4rl()))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    refused(lambda: files.read_any(path), "hopper.hdf5")
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"rewards": None}, ["no rewards"]),
+        ({"actions": np.zeros((6, 1))}, ["unequal length", "actions 6"]),
+        ({"timeouts": np.full(7, 0.5)}, ["timeouts must be a 0 or 1"]),
+        ({"observations": np.full((7, 2), np.nan)}, ["are NaN"]),
+    ],
+)
+def test_bad_d4rl_arrays_are_refused(changes, words):
+    refused(lambda: files.of_d4rl(d4rl(**changes)), *words)
 
 
 def test_a_rollout_survives_the_disk(tmp_path):

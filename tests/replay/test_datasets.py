@@ -134,6 +134,8 @@ def test_a_carried_dataset_is_drawn_as_a_stored_one():
     held = datasets.transitions(dataset, BOX, 0.9)
     drawn = datasets.carried.sample(KEY, held, 50)
     jax.tree.map(np.testing.assert_array_equal, drawn, datasets.stored(dataset, BOX, gamma=0.9).sample(KEY, (), 50))
+    with pytest.raises(ValueError, match="put the steps into the state"):
+        datasets.carried.sample(KEY, datasets.carried.init(), 50)
 
 
 def test_weights_by_hand():

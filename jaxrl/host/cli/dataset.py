@@ -16,7 +16,8 @@ HELP = """usage: jaxrl dataset make ENV      record a dataset by a recipe
        jaxrl dataset plot FILE     its returns and observations as a picture
        jaxrl dataset model FILE    fit a model of its steps, which mopo, morel, combo and ravl imagine with
 
-`jaxrl dataset make --help` lists recipes and flags. FILE is jaxrl's own npz, OGBench's or a folder of Minari's.
+`jaxrl dataset make --help` lists recipes and flags. FILE is jaxrl's own npz, OGBench's, D4RL's HDF5 or a
+folder of Minari's.
 
     jaxrl dataset make CartPole-v1 --recipe medium --steps 100000"""
 

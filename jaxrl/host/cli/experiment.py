@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxrl.host.cli.curricula import curriculum_flags
 from jaxrl.host.cli.flags import USAGE, UsageError, flat, flattened, multiplied, named, numbers, parse, settings_of
 
@@ -16,7 +18,8 @@ class DataFlags:
     """What commands take that train on a dataset."""
 
     dataset: Path | None = None
-    """Learn from this file or folder, not by acting: jaxrl's npz, OGBench's or Minari's; steps are gradient steps."""
+    """Learn from this file or folder, not by acting: jaxrl's npz, OGBench's, D4RL's or Minari's; steps are gradient
+    steps."""
     episodes: str = "all"
     """Which of it: all alike, the best:SHARE (as best:0.1) by their returns, or the better ones more often: return or
     advantage (RW and AW of Hong et al. 2023)."""
@@ -28,8 +31,8 @@ class DataFlags:
     """Of those who imagine, as mopo: a model of the dataset's steps, by `jaxrl dataset model`. Where the task ends is
     not learned but the environment's to say; where the data has ends and it does not say, that is an error."""
 
-    def parts(self) -> dict[str, Any]:
-        """The recipe's; none without a dataset."""
+    def parts(self, recipe: dict[str, Any], env: Any, params: Any) -> dict[str, Any]:
+        """What they add to the recipe; nothing without a dataset. One recorded in another task is said on stderr."""
         if self.dataset is None:
             if self.episodes != "all":
                 raise UsageError(f"--episodes {self.episodes}: of which --dataset?")
@@ -39,7 +42,11 @@ class DataFlags:
             return {}
         from jaxrl.host import dataset_files, model_files
 
-        digest = dataset_files.digest(dataset_files.read_any(self.dataset)[0])
+        dataset, about = dataset_files.read_any(self.dataset)
+        digest = dataset_files.digest(dataset)
+        spaces = dataset_files.spaces_of(env, params)
+        if differences := elsewhere(about, {"env": env.id, "spaces": spaces, "params": recipe["params"]}):
+            print(f"{self.dataset} was recorded in another task: {', '.join(differences)}", file=sys.stderr)
         goals = {} if self.goals is None else {"goals": self.goals}
         of_data = {"path": str(self.dataset.absolute()), "episodes": self.episodes, "digest": digest, **goals}
         if self.model is None:
@@ -51,6 +58,30 @@ class DataFlags:
             "dataset": of_data,
             "model": {"path": str(self.model.absolute()), "digest": model_files.digest(ensemble)},
         }
+
+
+def elsewhere(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    """In what two tasks of the same spaces differ, as far as is known of both; the time limit does not count.
+
+    Nothing for other spaces: those are an error, where the dataset is read.
+    """
+    if not (there.get("env") and there.get("spaces") == here["spaces"]):
+        return []
+    if there["env"] != here["env"]:
+        return [f"{there['env']}, not {here['env']}"]
+    numbers = there.get("params") or {}
+    return [
+        f"{name} {numbers[name]}, not {value}"
+        for name, value in here["params"].items()
+        if name in numbers and name != "max_steps" and not _alike(numbers[name], value)
+    ]
+
+
+def _alike(a: Any, b: Any) -> bool:
+    try:
+        return np.shape(a) == np.shape(b) and np.allclose(a, b, rtol=1e-5)  # what was written may be rounded
+    except TypeError:
+        return a == b
 
 
 def experiment(
@@ -115,7 +146,7 @@ def experiment(
         "total_steps": total,
     }
     if isinstance(parsed.run, DataFlags):
-        recipe |= parsed.run.parts()
+        recipe |= parsed.run.parts(recipe, env, params)
     if curriculum is not None and "dataset" in recipe:
         raise UsageError("--curriculum chooses the levels that are acted in: not with --dataset.")
     if curriculum is not None:

@@ -67,8 +67,9 @@ def sweep_command(args: list[str]) -> int:
             "sweep needs a setting with several values, as in --hyper.learning-rate 1e-4 3e-4 1e-3 (or --memory, to "
             "train many --seeds of one in parts)."
         )
-    if "dataset" in recipe and ("", "gamma") in varied and recipe["config"].get("calibrated"):
-        raise UsageError("--hyper.gamma: the returns that calibrate are of one discount; sweep over others one by one.")
+    of_returns = recipe["config"].get("calibrated") or recipe["config"].get("target") == "returns"
+    if "dataset" in recipe and ("", "gamma") in varied and of_returns:
+        raise UsageError("--hyper.gamma: the returns of the data are of one discount; sweep over others one by one.")
     name, total = folder_name(recipe), recipe["total_steps"]
     out = run.out or Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     algo, hyper, task, params = build(recipe)

@@ -65,10 +65,11 @@ def build(recipe: dict[str, Any], trained: bool = False) -> tuple[Any, Any, Any,
             raise ValueError("--config.outcome goal and --goals ENTRY, where goals are reached, go together.")
         length = module.window(config) if hasattr(module, "window") else None
         how = {"length": length, "priorities": getattr(config, "prioritised", False)}
+        how |= {name: value for name, value in recipe["dataset"].items() if name != "reference"}
         # What fb deploys is of the data's rewards, and priorities are part of the state that is read.
         needless = trained and not hasattr(module, "task_vector") and not how["priorities"]
         unread = Replay(lambda item: (), None, _gone)
-        memory = {"memory": unread if needless else memory_of(env, params, gamma, **how, **recipe["dataset"])}
+        memory = {"memory": unread if needless else memory_of(env, params, gamma, **how)}
     algo = module.make(_slots(env, config.num_envs) if fold else env, config, **memory)
     if fold and jax.tree.leaves(algo.initial_carry()):
         raise ValueError(f"{env.id} has several agents; {algo.name} remembers, and learns from one agent only.")
@@ -104,6 +105,8 @@ def memory_of(
     from jaxrl.host import dataset_files
     from jaxrl.replay import datasets
 
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path}, which the run learned from, is not there: `--dataset FILE` says where it is.")
     dataset, about = dataset_files.read_any(path)
     if dataset_files.digest(dataset) != digest:
         raise ValueError(f"{path} has changed since the run began: its hash was {digest}.")
@@ -200,10 +203,11 @@ def load_run(recipe: dict[str, Any], folder: Path) -> tuple[Any, Any, Any, Any]:
     return algo, jax.tree.map(lambda x: x[None], state) if seeds is None else state, task, params
 
 
-def read_recipe(folder: Path) -> dict[str, Any]:
+def read_recipe(folder: Path, **moved: Path | None) -> dict[str, Any]:
     """What `experiment` made of the words that started a run, or `fit` of its arguments, and `run.seeds`, how many.
+    What was `moved`, as `dataset`, is where this says.
 
-    Raises RunFolderError where none is kept, and says why.
+    Raises RunFolderError where none is kept, and says why; ValueError for what the run did not learn from.
     """
     config = RunFolder(folder).read_config()
     recipe = config.get("recipe")
@@ -213,6 +217,11 @@ def read_recipe(folder: Path) -> dict[str, Any]:
     run = recipe["run"]
     run.setdefault("num_seeds", run.get("seeds"))  # None: one run without an axis of seeds
     run["seeds"] = run["num_seeds"] or 1
+    for part, path in moved.items():
+        if path is not None:
+            if part not in recipe:
+                raise ValueError(f"--{part} {path}: {folder} did not learn from a {part}.")
+            recipe[part]["path"] = str(path.absolute())
     return recipe
 
 

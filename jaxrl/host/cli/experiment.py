@@ -34,9 +34,19 @@ class DataFlags:
             return None
         from jaxrl.host import dataset_files
 
-        digest = dataset_files.digest(dataset_files.read_any(self.dataset)[0])
-        goals = {} if self.goals is None else {"goals": self.goals}
-        return {"path": str(self.dataset.absolute()), "episodes": self.episodes, "digest": digest, **goals}
+        dataset, about = dataset_files.read_any(self.dataset)
+        digest = dataset_files.digest(dataset)
+        more = {"goals": self.goals, "reference": about.get("reference")}
+        more = {name: value for name, value in more.items() if value}
+        return {"path": str(self.dataset.absolute()), "episodes": self.episodes, "digest": digest, **more}
+
+
+@dataclasses.dataclass(kw_only=True)
+class MovedFlags:
+    """What commands take that need, of some runs, what they learned from."""
+
+    dataset: Path | None = None
+    """Of a run on a dataset, where its file or folder is now; what is in it must be the same."""
 
 
 def experiment(

@@ -11,24 +11,39 @@ from typing import Any
 import numpy as np
 
 from jaxrl.canvas import COLORS
-from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows
+from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows, unit_of_steps
 from jaxrl.replay.datasets import Dataset, Episodes
 
 
 def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
-    """`(steps (rows,), values (rows, seeds))` of one run; NaN where nothing was logged.
+    """`(steps (rows,), values (rows, seeds))` of one run, of what was logged or else of its evaluations (`return`); NaN
+    where there is no value.
 
     Raises RunFolderError when the folder has no metrics, or none of that name (the message lists those it has).
     """
-    rows = read_rows(RunFolder(folder).metrics)
-    if not rows:
+    logged, evaluated = read_rows(RunFolder(folder).metrics), read_rows(RunFolder(folder).evaluations)
+    if not logged:
         RunFolder(folder).refuse_sweep()
         raise RunFolderError(f"{folder} has no metrics yet.")
-    if metric not in rows[-1]:
-        names = ", ".join(k for k in rows[-1] if k not in ("update", "step"))
-        raise RunFolderError(f"{folder} has no metric {metric!r}; it has {names}.")
+    rows = next((rows for rows in (logged, evaluated) if rows and metric in rows[-1]), None)
+    if rows is None:
+        names = dict.fromkeys(name for rows in (logged, evaluated) for name in (rows[-1] if rows else ()))
+        there = ", ".join(name for name in names if name not in ("update", "step"))
+        raise RunFolderError(f"{folder} has no metric {metric!r}; it has {there}.")
     values = [np.atleast_1d(np.array(row[metric], float)) for row in rows]
     return np.array([row["step"] for row in rows]), np.stack(values)
+
+
+def _drawn(folder: str | Path, metric: str) -> tuple[str, np.ndarray, np.ndarray]:
+    """What is drawn as a metric, and its curve: for episodes' returns, where none ended, those of evaluations."""
+    steps, values = curve(folder, metric)
+    if metric != "episode_return" or not np.isnan(values).all():
+        return metric, steps, values
+    if read_rows(RunFolder(folder).evaluations):
+        steps, values = curve(folder, "return")
+    if np.isnan(values).all():
+        raise RunFolderError(f"{folder} has no return to plot: no episode ended in it, and no evaluation has one.")
+    return "return_of_evaluations", steps, values
 
 
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
@@ -42,28 +57,34 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
 def plot(
     folders: Sequence[str | Path], out: str | Path, metric: str = "episode_return", window: int | None = None
 ) -> Path:
-    """Curves of runs against environment steps: the mean over seeds, the single seeds behind it.
+    """Curves of runs against their steps: the mean over seeds, the single seeds behind it.
 
     Args:
+        metric: of a run in which no episode ended, as none does in learning from a dataset, `episode_return` is the
+            `return` of its evaluations.
         window: rows of the trailing mean; default a fortieth of the run.
 
-    Raises RunFolderError for a folder without the metric, ValueError for no folders, a window below 1, or a suffix that
-    matplotlib cannot write.
+    Raises RunFolderError for a folder without the metric or with no return, ValueError for no folders, a window below
+    1, or a suffix that matplotlib cannot write.
     """
     if not folders:
         raise ValueError("plot needs at least one run folder.")
     if window is not None and window < 1:
         raise ValueError(f"window={window}: it must be at least 1.")
-    curves = [(*curve(folder, metric), folder) for folder in folders]
+    curves = [(*_drawn(folder, metric), folder) for folder in folders]
+    names = list(dict.fromkeys(_words(name) for name, *_ in curves))
+    over = dict.fromkeys(unit_of_steps(RunFolder(folder).read_config()) for folder in folders)
     plt = _pyplot()
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    for i, (steps, values, folder) in enumerate(curves):
+    for i, (name, steps, values, folder) in enumerate(curves):
         values = smoothed(values, window or max(1, len(steps) // 40))
         color = COLORS[i % len(COLORS)]
         if values.shape[1] > 1:
             axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.8)
-        axes.plot(steps, _mean(values), color=color, linewidth=2, label=_label(folder, values.shape[1]))
-    axes.set(xlabel="environment steps a seed", ylabel=metric.replace("_", " "))
+        label = _label(folder, values.shape[1]) + (f", {_words(name)}" if len(names) > 1 else "")
+        marker = "o" if np.isfinite(values).any(1).sum() == 1 else None  # a line of one point is none
+        axes.plot(steps, _mean(values), color=color, linewidth=2, label=label, marker=marker)
+    axes.set(xlabel=f"{' or '.join(over)} a seed", ylabel=" or ".join(names))
     axes.xaxis.set_major_formatter(_thousands)
     axes.legend(frameon=False, loc="best")
     return _save(figure, out)
@@ -170,17 +191,24 @@ def heat_map(points: Sequence[dict[str, float]], scores: Any, out: str | Path, l
 
 def dataset_picture(dataset: Dataset, about: dict[str, Any], out: str | Path, names: Sequence[str] = ()) -> Path:
     """The returns of a dataset's episodes, with the reference scores of `about` as lines, and how often the first two
-    numbers of its observations were seen; `names` are theirs.
+    numbers of its observations were seen, of what is no goal; `names` are those of all numbers.
     """
     import jax
 
     total = Episodes(dataset).total
-    obs = np.asarray(jax.tree.leaves(dataset.obs)[0])
+    leaves = [(path, np.asarray(x)) for path, x in jax.tree_util.tree_leaves_with_path(dataset.obs)]
+    shown = next((i for i, (path, _) in enumerate(leaves) if path != (jax.tree_util.DictKey("goal"),)), 0)
+    path, obs = leaves[shown]
     columns = obs.reshape(len(obs), -1)[:, :2].T
-    names = [*names[:2], *("first number of the observation", "second number")[len(names[:2]) :]]
+    before = sum(x[0].size for _, x in leaves[:shown])
+    names = names[before : before + 2]
+    where = jax.tree_util.keystr(path, simple=True, separator=".") or "the observation"
+    names = [*names, *(f"first number of {where}", "second number")[len(names) :]]
     scores = about.get("reference") or {}
     references = {name: scores[name] for name in ("random", "best") if name in scores}
     plt = _pyplot()
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
     everything = [*total, *references.values()]
     left.hist(total, bins=40, range=(min(everything), max(everything)), color=COLORS[0])
@@ -189,11 +217,15 @@ def dataset_picture(dataset: Dataset, about: dict[str, Any], out: str | Path, na
     if references:
         left.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     left.set(xlabel="return", ylabel="episodes")
+    left.locator_params("y", integer=True)
     if len(columns) == 2:
         *_, image = right.hist2d(*columns, bins=80, norm="log", cmap="viridis")
         right.grid(False)
         right.set(xlabel=names[0], ylabel=names[1])
-        figure.colorbar(image, label="steps")
+        decades = image.norm.vmax >= 10 * image.norm.vmin
+        ticks = LogLocator(subs=(1, 2, 5)) if decades else MaxNLocator(6, integer=True, steps=(1, 2, 5, 10))
+        bar = figure.colorbar(image, label="steps", ticks=ticks, format=_thousands)
+        bar.minorticks_off()
     else:
         whole = np.issubdtype(columns.dtype, np.integer)
         bins = np.arange(columns.min(), columns.max() + 2) - 0.5 if whole else 80

@@ -120,8 +120,14 @@ def _gone(*args: Any) -> Any:
     raise AssertionError("a trained algorithm reads no dataset and asks no model")
 
 
+def _require_there(part: str, path: str) -> None:
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path}, which the run learned from, is not there: `--{part} FILE` says where it is.")
+
+
 def dataset_of(env: Environment, params: Any, path: str, digest: str, goals: str | None = None) -> Dataset:
     """A dataset of `env`. Raises ValueError for a file that is not what it was, and for one of another environment."""
+    _require_there("dataset", path)
     dataset, about = dataset_files.read_any(path)
     if dataset_files.digest(dataset) != digest:
         raise ValueError(f"{path} has changed since the run began: its hash was {digest}.")
@@ -161,6 +167,7 @@ def model_of(module: Any, dataset: Dataset, env: Environment, params: Any, path:
 
     Raises ValueError for a file that is not what it was, a model of another size, and ends that are not known.
     """
+    _require_there("model", path)
     ensemble, about = model_files.read(path)
     if model_files.digest(ensemble) != digest:
         raise ValueError(f"{path} has changed since the run began: its hash was {digest}.")
@@ -269,10 +276,11 @@ def load_run(recipe: dict[str, Any], folder: Path) -> tuple[Any, Any, Any, Any]:
     return algo, jax.tree.map(lambda x: x[None], state) if seeds is None else state, task, params
 
 
-def read_recipe(folder: Path) -> dict[str, Any]:
+def read_recipe(folder: Path, **moved: Path | None) -> dict[str, Any]:
     """What `experiment` made of the words that started a run, or `fit` of its arguments, and `run.seeds`, how many.
+    What was `moved`, as `dataset`, is where this says.
 
-    Raises RunFolderError where none is kept, and says why.
+    Raises RunFolderError where none is kept, and says why; ValueError for what the run did not learn from.
     """
     config = RunFolder(folder).read_config()
     recipe = config.get("recipe")
@@ -282,6 +290,11 @@ def read_recipe(folder: Path) -> dict[str, Any]:
     run = recipe["run"]
     run.setdefault("num_seeds", run.get("seeds"))  # None: one run without an axis of seeds
     run["seeds"] = run["num_seeds"] or 1
+    for part, path in moved.items():
+        if path is not None:
+            if part not in recipe:
+                raise ValueError(f"--{part} {path}: {folder} did not learn from a {part}.")
+            recipe[part]["path"] = str(path.absolute())
     return recipe
 
 

@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +295,12 @@ def _digest(fn: Any, within: tuple[Any, ...]) -> str:
 
     closed = [value(cell) for cell in fn.__closure__ or ()]
     return hashlib.sha256(repr((code(fn.__code__), _text(fn.__defaults__), closed)).encode()).hexdigest()[:8]
+
+
+def unit_of_steps(config: Mapping[str, Any]) -> str:
+    """What the steps of a run count, by its config."""
+    from_data = "dataset" in config or "dataset" in (config.get("recipe") or {})  # a sweep's runs have it themselves
+    return "gradient steps" if from_data else "environment steps"
 
 
 def environment_of_run() -> dict[str, Any]:

@@ -100,26 +100,30 @@ class Policies(NamedTuple):
     params: Any
     seeds: int
     max_steps: int | None  # cap of the run's own evaluations
+    reference: dict[str, Any] | None = None  # returns of the task that the dataset's file knew, `random` and `best`
 
 
-def policies_of(run: Path) -> Policies:
-    """Of `zoo:NAME`, or of the newest whole checkpoint of a run folder.
+def policies_of(run: Path, dataset: Path | None = None) -> Policies:
+    """Of `zoo:NAME`, or of the newest whole checkpoint of a run folder; `dataset` is where its dataset is now.
 
     Raises ZooError, RunFolderError or CheckpointError, which say what is wrong with it.
     """
     if str(run).startswith(PREFIX):
+        if dataset is not None:
+            raise ZooError(f"--dataset {dataset}: policies of the zoo need none.")
         found = load(str(run).removeprefix(PREFIX))
         one = jax.tree.map(lambda x: x[None], found.policy)
         return Policies(found.algo, one, found.env, found.params, 1, found.about["max_steps"])
-    recipe = read_recipe(run)
+    recipe = read_recipe(run, dataset=dataset)
     algo, state, env, params = load_run(recipe, run)
     policies = jax.vmap(algo.policy)(state)
-    return Policies(algo, policies, env, params, recipe["run"]["seeds"], recipe["run"]["eval_max_steps"])
+    reference = recipe.get("dataset", {}).get("reference")
+    return Policies(algo, policies, env, params, recipe["run"]["seeds"], recipe["run"]["eval_max_steps"], reference)
 
 
-def policy_of(run: Path, seed: int) -> tuple[Algorithm, Any, Environment, Any]:
+def policy_of(run: Path, seed: int, dataset: Path | None = None) -> tuple[Algorithm, Any, Environment, Any]:
     """`(algo, policy, env, params)` of one seed of `policies_of`. Raises ValueError for a seed that it has not, too."""
-    found = policies_of(run)
+    found = policies_of(run, dataset)
     if not 0 <= seed < found.seeds:
         raise ValueError(f"--seed {seed}: the run has seeds 0 to {found.seeds - 1}.")
     return found.algo, jax.tree.map(lambda x: x[seed], found.policies), found.env, found.params

@@ -25,7 +25,7 @@ from jaxrl.algos.offline import cql_discrete
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host import cli, dataset_files, model_files
 from jaxrl.host import sweep as sweeping
-from jaxrl.host.cli import bench, command, flags, train
+from jaxrl.host.cli import bench, command, evaluate, flags, train
 from jaxrl.host.fit import fit
 from jaxrl.host.recipe import NoRecipeError, build, load_run, read_recipe, recipe_of
 from jaxrl.host.render import playback
@@ -142,14 +142,18 @@ def test_learning_from_a_dataset(tmp_path):
     words = f"train bc Pendulum-v1 --dataset {file} {small}"
     assert "return -" in good(f"{words} --episodes best:0.5 --total-steps 40 --out {folder}")
     recipe = read_recipe(folder)
+    dataset, about = dataset_files.read(file)
     assert recipe["dataset"] == {
         "path": str(file),
         "episodes": "best:0.5",
-        "digest": dataset_files.digest(dataset_files.read(file)[0]),
+        "digest": dataset_files.digest(dataset),
+        "reference": about["reference"],
     }
     file.rename(moved)
-    assert "return -" in good(f"eval {folder} --episodes 2")
-    assert f"No such file or directory: '{file}'" in bad(f"resume {folder} --total-steps 80 --no-progress")
+    assert re.search(r"return -.*\nscore -?[\d.]+: 0 is random's", good(f"eval {folder} --episodes 2"))
+    assert f"{file}, which the run learned from, is not there" in bad(f"resume {folder} --total-steps 80 --no-progress")
+    shutil.copytree(folder, tmp_path / "other")
+    good(f"resume {tmp_path / 'other'} --total-steps 80 --no-progress --dataset {moved}")
     good(f"dataset make Pendulum-v1 --recipe random --steps 401 --out {file}")
     assert "has changed since the run began" in bad(f"resume {folder} --total-steps 80 --no-progress")
     moved.replace(file)
@@ -164,7 +168,8 @@ def test_learning_from_a_dataset(tmp_path):
     assert "of which --dataset?" in bad("train bc Pendulum-v1 --episodes return", 2)
     assert "not with --dataset" in bad(f"{words} --curriculum plr", 2)
     good(f"dataset make CartPole-v1 --recipe random --steps 400 --out {moved}")
-    good(f"train dqn CartPole-v1 --dataset {moved} {small} --total-steps 40 --out {folder} --overwrite")
+    words = f"train dqn CartPole-v1 --dataset {moved} {small} --total-steps 40 --eval-every 0 --out {folder}"
+    assert f"curve      none: {folder} has no return to plot" in good(f"{words} --overwrite")
     assert read_recipe(folder)["config"]["n_step"] == 1  # not the tuned 3, which is for acting
 
 
@@ -176,7 +181,37 @@ def test_what_learned_from_a_dataset_is_judged(algo, tmp_path):
     good(f"dataset make CartPole-v1 --recipe random --steps 200 --out {file}")
     small = "--config.batch-size 8 --config.num-updates 2 --eval-episodes 2 --eval-max-steps 9 --no-progress"
     assert "return" in good(f"train {algo} CartPole-v1 --dataset {file} {small} --total-steps 4 --out {folder}")
-    assert "return" in good(f"eval {folder} --episodes 2 --max-steps 9")
+    file = file.rename(tmp_path / "moved.npz")
+    assert "return" in good(f"eval {folder} --episodes 2 --max-steps 9 --dataset {file}")
+    if algo == "fb":
+        assert "learned from, is not there: `--dataset FILE` says" in bad(f"eval {folder}")
+        good(f"render {folder} --dataset {file} --max-steps 2 --out {tmp_path / 'policy.png'}")
+
+
+def test_where_a_dataset_is_now(tmp_path):
+    """Stands in for the path of the recipe, of a run that has one; a missing file says how."""
+    small = {"config": {"batch_size": 8}, "hyper": {}, "params": {}, "env_settings": {}, "run": {"seeds": 1}}
+    recipe = {"algo": "bc", "env_id": "Pendulum-v1", **small}
+    (tmp_path / "config.json").write_text(json.dumps({"recipe": recipe}))
+    for name in ("resume", "eval", "render", "export"):
+        said = bad(f"{name} {tmp_path} --dataset new.npz")
+        assert f"--dataset new.npz: {tmp_path} did not learn from a dataset." in said
+    assert "zoo need none" in bad("eval zoo:ppo/CartPole-v1 --dataset new.npz")
+    recipe["dataset"] = {"path": "/old.npz", "episodes": "all", "digest": "0"}
+    (tmp_path / "config.json").write_text(json.dumps({"recipe": recipe}))
+    assert "/old.npz, which the run learned from, is not there: `--dataset FILE`" in bad(f"resume {tmp_path}")
+    assert f"{Path.cwd() / 'new.npz'}, which the run" in bad(f"resume {tmp_path} --dataset new.npz")
+    assert f"--model new.npz: {tmp_path} did not learn from a model." in bad(f"resume {tmp_path} --model new.npz")
+
+
+def test_scores_of_returns(capsys):
+    """None of episodes that were cut: the reference is of whole ones."""
+    params = jaxrl.make("Pendulum-v1")[1]
+    for cap in (None, 200, 199):
+        evaluate.print_score(np.array([-50.0, 0.0]), {"random": -100.0, "best": 100.0}, params, cap)
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 2 and said[0] == said[1]
+    assert said[0].startswith("score 37.50 (IQM 37.50,") and "0 is random's return, -100, 100 the best" in said[0]
 
 
 MODEL = "--config.num-members 2 --config.num-elites 2 --config.hidden 8 --config.num-checks 2 --config.num-updates 2"
@@ -210,7 +245,9 @@ def test_learning_in_a_model(tmp_path):
     assert "return -" in good(f"eval {folder} --episodes 2 --max-steps 9")
     good(f"render {folder} --max-steps 3")
     again = f"resume {folder} --total-steps 8 --no-progress"
-    assert f"No such file or directory: '{model}'" in bad(again)
+    assert f"{model}, which the run learned from, is not there: `--model FILE`" in bad(again)
+    shutil.copytree(folder, tmp_path / "other")
+    good(f"resume {tmp_path / 'other'} --total-steps 8 --no-progress --model {kept}")
     good(f"dataset model {file} --out {model} --seed 4 {MODEL}")
     assert f"{model} has changed since the run began" in bad(again)
     kept.replace(model)

@@ -1,13 +1,15 @@
 """Curves by hand, and pictures that show something."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from jaxrl.host.plotting import bars, curve, curves_by_task, plot, smoothed
+from jaxrl.host.plotting import bars, curve, curves_by_task, dataset_picture, plot, smoothed
 from jaxrl.host.run_folder import RunFolderError
+from jaxrl.replay.datasets import Dataset
 
 nan = np.nan
 
@@ -65,10 +67,64 @@ def test_plot_draws_every_run(runs):
     assert "loss" in (runs / "curves.svg").read_text() or (runs / "curves.svg").stat().st_size > 5000
 
 
-def test_a_run_without_one_finished_episode_plots(runs):
+def test_a_run_without_one_finished_episode_plots_its_evaluations(runs):
     row = {"update": 1, "step": 10, "episode_return": None, "loss": 1.0}
     (runs / "single" / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-    assert plot([runs / "single"], runs / "empty.png").is_file()
+    with pytest.raises(
+        RunFolderError, match=r"single has no return to plot: no episode ended in it, and no evaluation"
+    ):
+        plot([runs / "single"], runs / "empty.png")
+    assert not (runs / "empty.png").exists()
+    evaluations = [{"update": i, "step": 10 * i, "return": 2.0 * i, "episodes": 8} for i in (1, 2, 3)]
+    (runs / "single" / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in evaluations))
+    assert colors(plot([runs / "single"], runs / "evaluated.png")) > 500
+    (runs / "single" / "evaluations.jsonl").write_text(json.dumps(evaluations[0]) + "\n")
+    assert colors(plot([runs / "single"], runs / "once.png")) > 300  # more than the legend's
+
+
+def words(picture):
+    """What is written in an SVG; tick labels have more around them."""
+    return set(re.findall("<!-- (.*?) -->", picture.read_text()))
+
+
+def test_a_run_on_a_dataset_shows_its_evaluations_over_gradient_steps(runs):
+    """What acts beside it is drawn over its own steps, and which returns they are is said."""
+    folder = runs / "single"
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "recipe": {"dataset": {"path": "x.npz"}}}))
+    row = {"update": 1, "step": 10, "episode_return": None, "loss": 1.0}
+    (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    evaluations = [{"update": i, "step": 10 * i, "return": 2.0 * i, "episodes": 8} for i in (1, 2, 3)]
+    (folder / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in evaluations))
+    steps, values = curve(folder, "return")
+    np.testing.assert_array_equal([steps, values[:, 0]], [[10, 20, 30], [2, 4, 6]])
+    with pytest.raises(RunFolderError, match="no metric 'x'; it has episode_return, loss, return, episodes"):
+        curve(folder, "x")
+    one = words(plot([folder], runs / "one.svg"))
+    assert {"gradient steps a seed", "return of evaluations", "single: ppo CartPole-v1"} <= one
+    both = words(plot([folder, runs / "pair"], runs / "both.svg"))
+    assert {"gradient steps or environment steps a seed", "return of evaluations or episode return"} <= both
+    assert "single: ppo CartPole-v1, return of evaluations" in both
+    assert {"gradient steps a seed", "loss"} <= words(plot([folder], runs / "loss.svg", "loss"))
+    assert "environment steps a seed" in words(plot([runs / "pair"], runs / "pair.svg"))
+
+
+@pytest.mark.parametrize("spread", [1, 30])
+def test_a_dataset_with_goals_shows_where_it_went(tmp_path, spread):
+    """And not its goals; numbers of the colour bar are written out."""
+    rng = np.random.default_rng(0)
+    places = np.repeat(rng.normal(size=(10, 2)), 200 + spread * np.arange(10) ** 2, 0)
+    last = np.arange(len(places)) % 100 == 99
+    obs = {"goal": np.zeros_like(places), "position": places}
+    dataset = Dataset(obs, places, places[:, 0], last & False, last, obs)
+    names = ("goal x", "goal y", "x", "y")
+    told = words(dataset_picture(dataset, {}, tmp_path / "maze.svg", names))
+    assert {"x", "y", "steps"} <= told and not {"goal x", "goal y"} & told
+    assert not any("times" in word or "10^" in word for word in told)
+    assert ("200" if spread == 1 else "500") in told and ("1k" in told) == (spread > 1)
+    assert "first number of position" in words(dataset_picture(dataset, {}, tmp_path / "nameless.svg"))
+    dataset = dataset.replace(obs={"goal": places}, next_obs={"goal": places})
+    assert "goal x" in words(dataset_picture(dataset, {}, tmp_path / "goals.svg", names))
 
 
 def test_errors_name_the_folder_and_the_remedy(runs):

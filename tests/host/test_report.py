@@ -2,6 +2,7 @@
 with a folder is said on it or in one sentence."""
 
 import base64
+import dataclasses
 import html.parser
 import json
 import re
@@ -14,14 +15,15 @@ from PIL import Image
 
 import jaxrl
 from jaxrl.algos import ppo
-from jaxrl.host import episodes
-from jaxrl.host.cli.experiment import experiment
-from jaxrl.host.cli.train import TrainFlags
+from jaxrl.host import dataset_files, episodes
+from jaxrl.host.cli.experiment import DataFlags, experiment
+from jaxrl.host.cli.train import OF_DEVICES, TrainFlags
 from jaxrl.host.report import read_runs, report, svg
 from jaxrl.host.report.command import command_of
 from jaxrl.host.report.page import DARK, LIGHT, STYLE
 from jaxrl.host.run_folder import RunFolderError
 from jaxrl.host.statistics import bootstrap_interval, iqm, probability_of_improvement
+from jaxrl.replay.datasets import Dataset
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 
@@ -319,15 +321,23 @@ def test_bad_input_is_one_sentence(tmp_path, runs):
         "ppo Pendulum-v1 --no-tuned --seed 3 --hyper.learning-rate 0.001 --config.hidden 32 16 --params.gravity 9.81 "
         "--config.normalize-obs --config.no-clip-value --act sampled",
         "dqn CartPole-v1 --params.length 0.7 --eval-every 0 --out runs/x --log tensorboard",
+        "dqn CartPole-v1 --dataset {data} --episodes best:0.5",
+        "rvs PointMazeMedium-v0 --config.outcome goal --goals position --dataset {data} --seeds 2",
         "ppo CartPole-v1 --curriculum alp_gmm --curriculum.ranges length=0.2:3.0 --curriculum.hyper.return-low 0 "
         "--curriculum.hyper.return-high 500",
     ],
 )
 def test_a_recipe_is_the_command_that_made_it(tmp_path, words):
+    words = words.format(data=tmp_path / "data.npz")
+    step = np.zeros((2, 1), np.float32)
+    steps = Dataset(step, step, step[:, 0], step[:, 0] > 0, np.array([False, True]), step)
+    dataset_files.write(tmp_path / "data.npz", steps, {})
+
     def recipe(words):
         parsed, made = experiment("train", words, TrainFlags)
         run = {k: v for k, v in vars(parsed.run).items() if k in TrainFlags.__dataclass_fields__}
-        run = {k: v for k, v in run.items() if k not in ("mesh", "distributed", "coordinator", "processes", "rank")}
+        elsewhere = [*OF_DEVICES, *(field.name for field in dataclasses.fields(DataFlags))]
+        run = {k: v for k, v in run.items() if k not in elsewhere}
         run |= {"out": str(run["out"]) if run["out"] else None, "total_steps": made.pop("total_steps")}
         return json.loads(json.dumps({**made, "run": run}))
 
@@ -336,7 +346,26 @@ def test_a_recipe_is_the_command_that_made_it(tmp_path, words):
     assert command.startswith("jaxrl train " + " ".join(words.split()[:2]))
     assert recipe(shlex.split(command)[2:]) == made
     assert len(command) < 2 * len(words) + 60  # nothing that need not be said
+    assert "--model 'a model.npz'" in command_of(tmp_path, {"recipe": {**made, "model": {"path": "a model.npz"}}})
     assert command_of(tmp_path, {"no_recipe": "why"}) is None
+
+
+def test_a_run_on_a_dataset_says_so(runs, tmp_path):
+    """In its settings, and over what its curves are."""
+    data = {"path": "/data/x.npz", "episodes": "all", "digest": "abc123", "reference": {"random": -5.0}}
+    recipe = {"algo": "td3_bc", "env_id": "Pendulum-v1", "env_settings": {}, "config": {}, "hyper": {}, "params": {}}
+    recipe |= {"run": {"seed": 0, "total_steps": 2000}, "dataset": data, "model": {"path": "m.npz", "digest": "def456"}}
+    folder = make_run(tmp_path / "offline", FINAL["good"], recipe=recipe)
+    out = report([folder], tmp_path / "offline.html", record_episodes=False)
+    rows = [row for table in page(out).tables for row in table]
+    for row in (["dataset.path", "/data/x.npz"], ["dataset.digest", "abc123"], ["model.digest", "def456"]):
+        assert row in rows
+    assert ["dataset.reference.random", "-5"] in rows
+    assert "gradient steps a seed" in out.read_text() and "environment steps" not in out.read_text()
+    both = report([folder, runs[0]], tmp_path / "both.html", record_episodes=False).read_text()
+    assert "environment steps a seed" in both
+    swept = make_run(tmp_path / "swept", FINAL["poor"], dataset=data)
+    assert "gradient steps a seed" in report([swept], tmp_path / "swept.html").read_text()
 
 
 # ---- charts

@@ -6,13 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
-from jaxrl.host.cli.experiment import episode_cap
+from jaxrl.host.cli.experiment import ENDLESS, MovedFlags, episode_cap
 from jaxrl.host.cli.flags import WORDS, Act, at_least_one, greedy_of, parse, positional
 
 
 def evaluate_command(args: list[str]) -> int:
     @dataclasses.dataclass
-    class Eval:
+    class Eval(MovedFlags):
         run: Annotated[Path, positional()]
         """Run folder, or zoo:NAME."""
         episodes: int = 128
@@ -31,7 +31,7 @@ def evaluate_command(args: list[str]) -> int:
     from jaxrl.evaluation import evaluate
     from jaxrl.zoo import policies_of
 
-    algo, policies, task, params, seeds, own_cap = policies_of(flags.run)
+    algo, policies, task, params, seeds, own_cap, reference = policies_of(flags.run, flags.dataset)
     cap = flags.max_steps or episode_cap(params, own_cap)
 
     def returns(policy, key):
@@ -44,7 +44,19 @@ def evaluate_command(args: list[str]) -> int:
         print(f"seed {seed}: return {value:.2f}, length {length:.1f}")
     how = deployment(algo, greedy_of(flags.act))
     print(f"return {summary(mean)} over {flags.episodes} full episodes a seed, {WORDS[how]}")
+    if reference is not None:
+        print_score(mean, reference, params, cap)
     return 0
+
+
+def print_score(returns: Any, reference: dict[str, Any], params: Any, cap: int | None) -> None:
+    """Normalised scores of returns of whole episodes: 0 is random's, 100 the best that the dataset's file knows."""
+    import numpy as np
+
+    random, best = reference["random"], reference["best"]
+    if cap is None or cap >= min(np.max(np.asarray(params.max_steps)), ENDLESS):
+        score = 100 * (returns - random) / (best - random)
+        print(f"score {summary(score)}: 0 is random's return, {random:.4g}, 100 the best that is known, {best:.4g}")
 
 
 def summary(returns: Any) -> str:

@@ -45,10 +45,13 @@ class DataFlags:
         dataset, about = dataset_files.read_any(self.dataset)
         digest = dataset_files.digest(dataset)
         spaces = dataset_files.spaces_of(env, params)
-        if differences := elsewhere(about, {"env": env.id, "spaces": spaces, "params": recipe["params"]}):
+        differences = elsewhere(about, {"env": env.id, "spaces": spaces, "params": recipe["params"]})
+        if differences:
             print(f"{self.dataset} was recorded in another task: {', '.join(differences)}", file=sys.stderr)
-        goals = {} if self.goals is None else {"goals": self.goals}
-        of_data = {"path": str(self.dataset.absolute()), "episodes": self.episodes, "digest": digest, **goals}
+        # What is random's return and what the best are of the task that it was recorded in.
+        more = {"goals": self.goals, "reference": None if differences else about.get("reference")}
+        more = {name: value for name, value in more.items() if value}
+        of_data = {"path": str(self.dataset.absolute()), "episodes": self.episodes, "digest": digest, **more}
         if self.model is None:
             return {"dataset": of_data}
         ensemble, about = model_files.read(self.model)
@@ -58,6 +61,14 @@ class DataFlags:
             "dataset": of_data,
             "model": {"path": str(self.model.absolute()), "digest": model_files.digest(ensemble)},
         }
+
+
+@dataclasses.dataclass(kw_only=True)
+class MovedFlags:
+    """What commands take that need, of some runs, what they learned from."""
+
+    dataset: Path | None = None
+    """Of a run on a dataset, where its file or folder is now; what is in it must be the same."""
 
 
 def elsewhere(there: dict[str, Any], here: dict[str, Any]) -> list[str]:

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from jaxrl.host.cli.evaluate import summary
-from jaxrl.host.cli.experiment import DataFlags, episode_cap, experiment, folder_name
+from jaxrl.host.cli.evaluate import print_score, summary
+from jaxrl.host.cli.experiment import DataFlags, MovedFlags, episode_cap, experiment, folder_name
 from jaxrl.host.cli.flags import WORDS, Act, UsageError, greedy_of, parse, positional, refuse_zoo
 from jaxrl.host.cli.render import render_run
 
@@ -45,7 +45,7 @@ class TrainFlags(DataFlags, Devices):
     seed: int = 0
     """Of the first; each seed gives other runs."""
     total_steps: int | None = None
-    """Environment steps a seed. Default: the tuned table's, else 500000."""
+    """Environment steps a seed, of a dataset gradient steps. Default: the tuned table's, else 500000."""
     eval_every: int | None = None
     """Steps between evaluations. Default: a tenth of the run; 0: none."""
     eval_episodes: int = 128
@@ -85,9 +85,11 @@ def resume(args: list[str]) -> int:
     meet(args)
 
     @dataclasses.dataclass
-    class Resume(Devices):
+    class Resume(Devices, MovedFlags):
         run: Annotated[Path, positional()]
         """Run folder."""
+        model: Path | None = None
+        """Of a run on a dataset with a model, where the model's file is now; what is in it must be the same."""
         total_steps: int | None = None
         """Make the run longer, to so many steps a seed: as one asked for so many at once, with the same settings.
         --hyper.anneal-steps is one of these: where the learning rate was to end, it stays."""
@@ -97,7 +99,7 @@ def resume(args: list[str]) -> int:
     refuse_zoo([flags.run], "a policy of the zoo does not go on learning; `jaxrl zoo` says how each was trained.")
     from jaxrl.host.recipe import read_recipe
 
-    recipe = read_recipe(flags.run)
+    recipe = read_recipe(flags.run, dataset=flags.dataset, model=flags.model)
     run = recipe["run"]
     run["progress"] = flags.progress
     if flags.total_steps is not None:
@@ -170,6 +172,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
     from jaxrl.host import processes
     from jaxrl.host.fit import fit
     from jaxrl.host.recipe import build
+    from jaxrl.host.run_folder import RunFolderError
 
     algo, hyper, task, params = build(recipe)
     run = recipe["run"]
@@ -217,15 +220,21 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
         returns = np.atleast_1d(result.evaluations[-1]["return"])
         how = WORDS[deployment(algo, greedy_of(run["act"]))]
         print(f"return {summary(returns)} over {run['eval_episodes']} full episodes a seed, {how}")
+        if (reference := recipe.get("dataset", {}).get("reference")) is not None:
+            print_score(returns, reference, params, run["eval_max_steps"])
     print(f"run folder {out}")
     if hasattr(module := registry.get_algo(recipe["algo"]), "leave"):
         for path in module.leave(algo.config, result.state, out, _provenance(out, recipe, resume)):
             print(f"learned    {path}")
     from jaxrl.host.plotting import plot
 
-    print(f"curve      {plot([out], out / 'media' / 'curve.png')}")
+    try:
+        print(f"curve      {plot([out], out / 'media' / 'curve.png')}")
+    except RunFolderError as error:
+        print(f"curve      none: {error}")
     if run.get("video"):
-        print(f"video      {render_run(out, out / 'media' / 'policy.gif', 0, None, greedy_of(run['act']))}")
+        dataset = Path(recipe["dataset"]["path"]) if "dataset" in recipe else None
+        print(f"video      {render_run(out, out / 'media' / 'policy.gif', 0, None, greedy_of(run['act']), dataset)}")
     return 0
 
 

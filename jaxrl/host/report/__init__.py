@@ -20,6 +20,7 @@ import numpy as np
 
 from jaxrl.host import episodes as recorded
 from jaxrl.host.checkpoint import CheckpointError
+from jaxrl.host.cli.flags import flattened
 from jaxrl.host.plotting import smoothed
 from jaxrl.host.report import episodes
 from jaxrl.host.report.command import command_of
@@ -27,7 +28,7 @@ from jaxrl.host.report.episodes import write_episode
 from jaxrl.host.report.page import MEDIA, folded, media, page, table, text, warning
 from jaxrl.host.report.runs import Run, read_runs
 from jaxrl.host.report.svg import Line, chart, number, strip
-from jaxrl.host.run_folder import RunFolderError
+from jaxrl.host.run_folder import RunFolderError, unit_of_steps
 from jaxrl.host.statistics import bootstrap_interval, iqm, probability_of_improvement
 
 __all__ = ["read_runs", "report", "write_episode"]
@@ -146,6 +147,7 @@ def _warnings(runs: Sequence[Run]) -> str:
 
 def _curves(runs: Sequence[Run], metrics: Sequence[str]) -> str:
     figures = []
+    over = " or ".join(dict.fromkeys(unit_of_steps(run.config) for run in runs))
     wanted = [("return", "Evaluations", 1), ("episode_return", "Training episodes", None)]
     for name, heading, window in (*wanted, *((m, m.replace("_", " "), None) for m in metrics)):
         lines = []
@@ -155,7 +157,7 @@ def _curves(runs: Sequence[Run], metrics: Sequence[str]) -> str:
                 values = np.where([[seed in run.diverged for seed in run.seeds]], np.nan, values)
                 lines += _curve(run, steps, smoothed(values, window or max(1, len(values) // 40)), color)
         if lines:
-            drawn = chart(lines, heading, "environment steps a seed", "", height=270)
+            drawn = chart(lines, heading, f"{over} a seed", "", height=270)
             figures.append(drawn.replace("<figure>", f"<figure><figcaption>{text(heading)}</figcaption>", 1))
     if not figures:
         return ""
@@ -215,6 +217,7 @@ def _settings(run: Run) -> dict[str, str]:
     found |= {f"params.{name}": value for name, value in (run.params() or {}).items()}
     if "curriculum" in recipe:
         found["curriculum"] = recipe["curriculum"]["name"]
+    found |= flattened({part: recipe[part] for part in ("dataset", "model") if part in recipe})
     found["seeds"] = len(run.seeds)
     for name in ("total_steps", "eval_every", "eval_episodes", "eval_policy", "reset", "environment"):
         found[name] = config.get(name)

@@ -46,7 +46,10 @@ def _words(command: str, recipe: Mapping[str, Any], run: Mapping[str, Any], vari
     hyper = {**recipe.get("hyper", {}), **{name: value for name, value in varied.items() if "." not in name}}
     if curriculum:
         words += ["--curriculum", curriculum["name"]]
-    for name, value in run.items():
+    data = recipe.get("dataset", {})
+    files = {part: recipe[part]["path"] for part in ("dataset", "model") if part in recipe}
+    which = {name: data[name] for name in ("episodes", "goals") if data.get(name, "all") != "all"}
+    for name, value in {**files, **which, **run}.items():
         words += _flag(name, value)
     parts = (("config", recipe["config"]), ("hyper", hyper), ("params", recipe["params"]))
     for prefix, values in (*parts, ("env", recipe["env_settings"])):
@@ -72,7 +75,9 @@ def _usual(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     try:
         module = registry.get_algo(recipe["algo"])
         env, params = registry.make(recipe["env_id"])
-        known = registry.tuned(recipe["algo"], recipe["env_id"]) if recipe.get("run", {}).get("tuned", True) else None
+        # As cli.experiment: what is tuned is tuned for acting.
+        tuned = "dataset" not in recipe and recipe.get("run", {}).get("tuned", True)
+        known = registry.tuned(recipe["algo"], recipe["env_id"]) if tuned else None
         config = module.Config(**(known.config if known else {}))
         hyper = module.Hyper(**(known.hyper if known else {}))
     except (ImportError, OSError, ValueError, TypeError, AttributeError):

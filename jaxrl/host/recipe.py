@@ -24,6 +24,7 @@ from jaxrl.environment import Environment, check_params, require_int32, strongly
 from jaxrl.host import checkpoint
 from jaxrl.host.run_folder import RunFolder, RunFolderError, tree_values
 from jaxrl.host.training_program import Program
+from jaxrl.nn import normalize
 from jaxrl.replay.ring import Replay
 from jaxrl.vectorize import VectorEnv, vectorize
 
@@ -67,7 +68,7 @@ def build(recipe: dict[str, Any], trained: bool = False) -> tuple[Any, Any, Any,
         how = {"length": length, "priorities": getattr(config, "prioritised", False)}
         # What fb deploys is of the data's rewards, and priorities are part of the state that is read.
         needless = trained and not hasattr(module, "task_vector") and not how["priorities"]
-        unread = Replay(lambda item: (), None, _gone)
+        unread = Replay(lambda item: (), None, _gone, normalizer=normalize.init)  # what it was is in the state
         memory = {"memory": unread if needless else memory_of(env, params, gamma, **how, **recipe["dataset"])}
     algo = module.make(_slots(env, config.num_envs) if fold else env, config, **memory)
     if fold and jax.tree.leaves(algo.initial_carry()):

@@ -29,6 +29,7 @@ from jaxrl.host.fit import fit
 from jaxrl.host.recipe import NoRecipeError, build, load_run, read_recipe, recipe_of
 from jaxrl.host.render import playback
 from jaxrl.nn.networks import ActorCritic
+from jaxrl.replay import datasets
 from jaxrl.wrappers import FlattenObservation
 
 TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
@@ -137,7 +138,7 @@ def test_learning_from_a_dataset(tmp_path):
     file, folder, moved = tmp_path / "data.npz", tmp_path / "run", tmp_path / "moved.npz"
     good(f"dataset make Pendulum-v1 --recipe random --steps 400 --out {file}")
     small = "--config.hidden 8 --config.batch-size 8 --config.num-updates 4 --eval-episodes 2 --no-progress"
-    words = f"train bc Pendulum-v1 --dataset {file} {small}"
+    words = f"train bc Pendulum-v1 --dataset {file} {small} --config.normalize-obs"
     assert "return -" in good(f"{words} --episodes best:0.5 --total-steps 40 --out {folder}")
     recipe = read_recipe(folder)
     assert recipe["dataset"] == {
@@ -147,6 +148,10 @@ def test_learning_from_a_dataset(tmp_path):
     }
     file.rename(moved)
     assert "return -" in good(f"eval {folder} --episodes 2")
+    good(f"export {folder}")
+    dataset = dataset_files.read(moved)[0]
+    best = datasets.chosen(dataset, datasets.best_weights(dataset, 0.5) > 0).obs
+    np.testing.assert_allclose(load_run(recipe, folder)[1].normalizer.moments.mean[0], best.mean(0), rtol=1e-4)
     assert f"No such file or directory: '{file}'" in bad(f"resume {folder} --total-steps 80 --no-progress")
     good(f"dataset make Pendulum-v1 --recipe random --steps 401 --out {file}")
     assert "has changed since the run began" in bad(f"resume {folder} --total-steps 80 --no-progress")

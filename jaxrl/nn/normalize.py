@@ -106,12 +106,14 @@ def of_data(data: PyTree, weights: Float[np.ndarray, " n"] | None = None, epsilo
         kind, x = jnp.promote_types(x.dtype, jnp.float32), np.asarray(x, np.float64)
         mean = np.average(x, 0, weights)
         deviation = np.sqrt(np.average(np.square(x - mean), 0, weights)) + epsilon
-        values = mean, np.square(deviation) - _EPSILON  # which `normalize` adds
-        rounded = [np.asarray(value, kind) for value in values]
-        rests = [np.asarray(value - near, kind) for value, near in zip(values, rounded, strict=True)]
-        return Moments(rounded[0], rests[0], rounded[1], rests[1])
+        leaves: list[Any] = []
+        for value in (mean, np.square(deviation) - _EPSILON):  # which `normalize` adds
+            near = np.asarray(value, kind)
+            leaves += [near, np.asarray(value - near, kind)]
+        return Moments(*leaves)
 
-    return Statistics(np.int32(min(len(jax.tree.leaves(data)[0]), _MAX_COUNT)), jax.tree.map(moments, data))
+    count: Any = np.int32(min(len(jax.tree.leaves(data)[0]), _MAX_COUNT))
+    return Statistics(count, jax.tree.map(moments, data))
 
 
 def visible(stats: Statistics | None) -> Statistics | None:

@@ -1,4 +1,4 @@
-"""Learners that normalise observations by the dataset: as if the dataset, and what they act on, were normalised before."""
+"""Learners that normalise observations by the dataset: as if it, and what they act on, were normalised before."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,9 @@ MODULES = {"td3_bc": td3_bc, "iql": iql, "edac": edac}
 def data(n=200, constant=False):
     """Three numbers of different scales and offsets, the last of which may never change; episodes of ten steps."""
     rng = np.random.default_rng(0)
-    obs, next_obs = (rng.normal(size=(2, n, 3)) * [0.01, 3.0, 0.0 if constant else 50.0] + [1.0, 0.0, -7.0]).astype("f4")
+    obs, next_obs = (rng.normal(size=(2, n, 3)) * [0.01, 3.0, 0.0 if constant else 50.0] + [1.0, 0.0, -7.0]).astype(
+        "f4"
+    )
     action = rng.uniform(-2, 2, (n, 1)).astype(np.float32)
     return Dataset(obs, action, -np.abs(obs[:, 1]), np.zeros(n, bool), np.arange(n) % 10 == 9, next_obs)
 

@@ -17,6 +17,7 @@ import numpy as np
 
 import jaxrl
 from jaxrl.environment import strongly_typed
+from jaxrl.envs.classic.pendulum import Pendulum
 from jaxrl.evaluation import evaluate
 from jaxrl.host import dataset_recipes
 from jaxrl.host.plotting import curves_by_task
@@ -37,8 +38,20 @@ class Data(NamedTuple):
     published: dict[str, float] = {}  # of D4RL's set of that name, as CORL has them
 
 
+DEGREES = "Pendulum-v1, degrees"
+IN_DEGREES = np.float32([1, 1, 180 / np.pi])
+
+
+class PendulumInDegrees(Pendulum):
+    """Its angular velocity in degrees per second."""
+
+    def observe(self, key, state, params):
+        return super().observe(key, state, params) * IN_DEGREES
+
+
 DATA = {
     "Pendulum-v1": Data("medium-replay", 10_000, 10_000),
+    DEGREES: Data("medium-replay", 10_000, 10_000),
     "MountainCarContinuous-v0": Data("medium-replay", 10_000, 10_000, "ppo"),
     "InvertedPendulum-v5": Data("medium-replay", 10_000, 10_000, "ppo"),
     "Hopper-v5": Data(
@@ -69,9 +82,15 @@ SETTINGS |= {name: SETTINGS[name.split()[0]] for name in ("td3_bc raw", "iql nor
 """The first are the table's; a rate of 1e-3, for these small networks and few gradient steps, is everyone's."""
 
 
+def task(env_id: str) -> tuple[Any, Any]:
+    """`(env, params)`."""
+    env, params = jaxrl.make(env_id.partition(",")[0])
+    return (PendulumInDegrees(), params) if env_id == DEGREES else (env, params)
+
+
 def measure(env_id: str, name: str, dataset: Any, seeds: int, settings: list[dict[str, float]]) -> dict[str, Any]:
     """Train and evaluate every setting and seed of a learner in one program: returns (settings, seeds, EPISODES)."""
-    env, params = jaxrl.make(env_id)
+    env, params = task(env_id)
     module, data = jaxrl.get_algo(name.split()[0]), DATA[env_id]
     config = module.Config(**{**SHARED, **CONFIG.get(name, {}), "num_updates": 100})
     algo = module.make(env, config, datasets.stored(dataset, env.action_space(params)))
@@ -107,7 +126,8 @@ def report(results: dict[str, Any]) -> None:
     panels = {}
     for env_id, found in results["data"].items():
         published = DATA[env_id].published
-        scores = {name: score(row["returns"], found["reference"]) for name, row in found["learners"].items()}
+        learners = {name: found["learners"][name] for name in SETTINGS if name in found["learners"]}
+        scores = {name: score(row["returns"], found["reference"]) for name, row in learners.items()}
         tuned = {name: tuned_online(100 * x.reshape(-1, EPISODES)).mean(0) / 100 for name, x in scores.items()}
         mean, random, best = (found["reference"][x] for x in ("mean", "random", "best"))
         print(f"\n{env_id}, {DATA[env_id].recipe}: {mean:.0f} a mean episode, uniform {random:.0f}, best {best:.0f}\n")
@@ -142,8 +162,10 @@ def main() -> None:
     file = HERE / "results.json"
     results = json.loads(file.read_text()) if file.exists() else {"data": {}}
     for env_id in [] if args.picture else args.only:
-        data, (env, params) = DATA[env_id], jaxrl.make(env_id)
+        data, (env, params) = DATA[env_id], jaxrl.make(env_id.partition(",")[0])
         dataset, about = dataset_recipes.make(env, params, data.recipe, data.steps, algo=data.algo, say=print)
+        if env_id == DEGREES:
+            dataset = dataset.replace(obs=dataset.obs * IN_DEGREES, next_obs=dataset.next_obs * IN_DEGREES)
         of = {"reference": {**about["reference"], "mean": float(datasets.Episodes(dataset).total.mean())}}
         found = results["data"].setdefault(env_id, {"learners": {}})
         found.update(of)

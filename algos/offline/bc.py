@@ -38,6 +38,7 @@ class Config:
     num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
     batch_size: int = 256
     buffer_size: int = 100_000  # transitions kept, without a dataset
+    normalize_obs: bool = False  # observations, by the dataset's mean and deviation; without one as they are
     hidden: tuple[int, ...] = (256, 256)  # widths of the actor
     activation: str = "relu"
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS

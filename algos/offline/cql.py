@@ -45,6 +45,7 @@ class Config:
     num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
     batch_size: int = 256
     buffer_size: int = 100_000  # transitions kept, without a dataset
+    normalize_obs: bool = False  # observations, by the dataset's mean and deviation; without one as they are
     num_actions: int = 10  # of each kind, for the penalty
     calibrated: bool = False  # Cal-QL; of its own episodes returns are not known, and there it is CQL
     num_critics: int = 2  # of which the target takes the smallest value; WSRL has 10

@@ -56,6 +56,7 @@ class Config:
     num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
     batch_size: int = 256
     buffer_size: int = 100_000  # transitions kept, without a dataset
+    normalize_obs: bool = False  # observations, by the dataset's mean and deviation; without one as they are
     divergence: str = "chi2"  # a name of VALUE_LOSSES
     random_actions: int = 0  # uniform ones a state beside the data's, in the value's loss
     hidden: tuple[int, ...] = (256, 256)  # widths of all networks

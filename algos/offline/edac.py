@@ -50,6 +50,7 @@ class Config:
     num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
     batch_size: int = 256
     buffer_size: int = 100_000  # transitions kept, without a dataset
+    normalize_obs: bool = False  # observations, by the dataset's mean and deviation; without one as they are
     num_critics: int = 10  # N
     diverse: bool = True  # False: SAC-N, without the gradients in the actions
     num_target_critics: int | None = None  # drawn for each target, whose smallest value it takes; None: all N

@@ -45,6 +45,7 @@ class Config:
     num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
     batch_size: int = 256
     buffer_size: int = 100_000  # transitions kept, without a dataset
+    normalize_obs: bool = False  # observations, by the dataset's mean and deviation; without one as they are
     policy_delay: int = 2  # gradient steps of the critics for one of the actor
     hidden: tuple[int, ...] = (256, 256, 256)  # widths of actor and critics
     activation: str = "relu"

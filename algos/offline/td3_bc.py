@@ -8,8 +8,11 @@ data,
 where lambda is held fixed in the gradient. Everything else is TD3's: two critics regress on one target at a smoothed
 action of the target actor, and every `policy_delay`-th gradient step the actor learns and the targets follow.
 
-Deviations from the authors' code: observations are not normalised by the dataset's mean and deviation; actions are in
-units of the box; orthogonal initialisation with a small last layer of the actor.
+The second change to TD3 is `Config.normalize_obs`: observations less the dataset's mean, divided by its deviation plus
+1e-3, each dimension for itself.
+
+Deviations from the authors' code: actions are in units of the box; orthogonal initialisation with a small last layer of
+the actor.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ class Config:
     num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
     batch_size: int = 256
     buffer_size: int = 100_000  # transitions kept, without a dataset
+    normalize_obs: bool = True  # observations, by the dataset's mean and deviation; without one as they are
     policy_delay: int = 2  # gradient steps of the critics for one of the actor
     hidden: tuple[int, ...] = (256, 256)  # widths of actor and critics
     activation: str = "relu"

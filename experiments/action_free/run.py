@@ -30,7 +30,7 @@ from jaxrl.replay.off_policy import Transition
 HERE = Path(__file__).parent
 EPISODES, LABELLED, LENGTH = 100, 10, 200
 INVERSE_STEPS, INVERSE_BATCH = 3_000, 128  # gradient steps of the inverse model
-SIZES = {"num_updates": 4_000, "batch_size": 64, "hidden": (64, 64)}
+SIZES = {"num_updates": 4_000, "batch_size": 64, "hidden": (64, 64), "normalize_obs": False}
 RATES = {"learning_rate": 1e-3, "gamma": 0.95, "tau": 0.02}
 ENV, PARAMS = jaxrl.make("Pendulum-v1")
 MEMORY = datasets.carried

@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 EPISODES, FEW, LENGTH = 100, 5, 200
 NOISE = 0.1  # of the additive noise, in deviations of each column
 MODEL = diffusion.Config(num_updates=10_000, batch_size=128, learning_rate=1e-3, width=64, num_steps=32)
-SIZES = {"num_updates": 5_000, "batch_size": 128, "hidden": (64, 64)}
+SIZES = {"num_updates": 5_000, "batch_size": 128, "hidden": (64, 64), "normalize_obs": False}
 RATES = {"learning_rate": 1e-3, "gamma": 0.95, "tau": 0.02}
 ENV, PARAMS = jaxrl.make("Pendulum-v1")
 MEMORY = datasets.carried

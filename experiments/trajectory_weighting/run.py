@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 TASKS = ("MountainCarContinuous-v0", "InvertedPendulum-v5", "PointMass-v0")
 SHARES = (0.01, 0.05, 0.1)
 NUM_STEPS = 100_000  # of a dataset
-SIZES = dict(batch_size=64, hidden=(32, 32), num_updates=100)
+SIZES = dict(batch_size=64, hidden=(32, 32), num_updates=100, normalize_obs=False)
 RATES = dict(learning_rate=1e-3, tau=0.01)
 LEARNERS = {
     "cql": (cql, cql.Config(**SIZES, num_actions=4), cql.Hyper(**RATES, min_q_weight=0.5)),

@@ -26,6 +26,7 @@ from jaxrl.environment import Environment, check_params, require_int32, strongly
 from jaxrl.host import checkpoint, dataset_files, model_files
 from jaxrl.host.run_folder import RunFolder, RunFolderError, tree_values
 from jaxrl.host.training_program import Program
+from jaxrl.nn import normalize
 from jaxrl.replay import datasets, dynamics
 from jaxrl.replay.datasets import Dataset
 from jaxrl.replay.dynamics import Ends
@@ -94,7 +95,8 @@ def _learns_from(
     # What fb deploys is of the data's rewards, and priorities are part of the state that is read.
     prioritised = getattr(config, "prioritised", False)
     if trained and not hasattr(module, "task_vector") and not prioritised:
-        return {"memory": Replay(lambda item: (), None, _gone), **({"model": _gone} if imagines else {})}
+        unread = Replay(lambda item: (), None, _gone, normalizer=normalize.init)  # what it was is in the state
+        return {"memory": unread, **({"model": _gone} if imagines else {})}
     gamma = recipe["hyper"].get("gamma", getattr(module.Hyper(), "gamma", 0.99))
     length = module.window(config) if hasattr(module, "window") else None
     said = recipe["dataset"]

@@ -1,4 +1,5 @@
-"""Running statistics of observations and rewards, part of the learner's state: a reset would wipe an environment's."""
+"""Running statistics of observations and rewards, part of the learner's state: a reset would wipe an environment's; and
+those of a dataset, which stay what they are."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxrl import environment
@@ -92,12 +94,34 @@ def update(stats: Statistics, batch: PyTree, axes: tuple[int, ...] = (0,)) -> St
     return Statistics(count, jax.tree.map(merge, batch, stats.moments))
 
 
+def of_data(data: PyTree, weights: Float[np.ndarray, " n"] | None = None, epsilon: float = 1e-3) -> Statistics:
+    """Statistics of stored observations, leaves (n, ...), each counted by its weight; on the host, leaves of numpy.
+
+    `epsilon` is added to their deviations, as Fujimoto and Gu (2021) do: what never changes is not divided by zero.
+    """
+
+    def moments(x: Any) -> Moments | None:
+        if not _is_float(x):
+            return None
+        kind, x = jnp.promote_types(x.dtype, jnp.float32), np.asarray(x, np.float64)
+        mean = np.average(x, 0, weights)
+        deviation = np.sqrt(np.average(np.square(x - mean), 0, weights)) + epsilon
+        leaves: list[Any] = []
+        for value in (mean, np.square(deviation) - _EPSILON):  # which `normalize` adds
+            near = np.asarray(value, kind)
+            leaves += [near, np.asarray(value - near, kind)]
+        return Moments(*leaves)
+
+    count: Any = np.int32(min(len(jax.tree.leaves(data)[0]), _MAX_COUNT))
+    return Statistics(count, jax.tree.map(moments, data))
+
+
 def visible(stats: Statistics | None) -> Statistics | None:
     """The statistics of an observation without its privileged part, which is absent at deployment."""
     return None if stats is None else stats.replace(moments=environment.visible(stats.moments))
 
 
-def normalize(stats: Statistics | None, x: PyTree, clip: float | Float[Array, ""] = 10.0) -> PyTree:
+def normalize(stats: Statistics | None, x: PyTree, clip: float | Float[Array, ""] | None = 10.0) -> PyTree:
     """Observations with any leading batch axes, centred, divided by their standard deviation and clipped to +-clip.
 
     Leaves that are not floating-point (masks, discrete observations) pass unchanged, and so does everything while
@@ -110,7 +134,8 @@ def normalize(stats: Statistics | None, x: PyTree, clip: float | Float[Array, ""
         if m is None:
             return x
         z = ((x - m.mean) - m.mean_rest) * jax.lax.rsqrt(m.var + _EPSILON)
-        return jnp.where(stats.count > 0, jnp.clip(z, -clip, clip), x).astype(x.dtype)
+        z = z if clip is None else jnp.clip(z, -clip, clip)
+        return jnp.where(stats.count > 0, z, x).astype(x.dtype)
 
     return jax.tree.map(leaf, x, stats.moments)
 

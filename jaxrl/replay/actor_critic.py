@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from jaxrl.algorithm import Algorithm, algorithm_of, starting_values
 from jaxrl.environment import pytree, visible
 from jaxrl.math import fast_key
+from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Normal, TanhNormal
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import Optimizer, polyak
@@ -93,6 +94,7 @@ class Policy(NamedTuple):
 
     weights: Any  # of the actor
     noise: Array  # standard deviation in units of the box, where not greedy; 0 where the actor draws by itself
+    normalizer: Any = None  # statistics of observations; None without Config.normalize_obs
 
 
 @pytree
@@ -107,6 +109,7 @@ class State:
     target_weights: Any  # of those that have a target
     optimizer: Any  # an OptimizerState of each
     replay: Any  # the memory's; () of a dataset
+    normalizer: Any  # statistics of observations, the dataset's; None without Config.normalize_obs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +118,8 @@ class ActorCritic:
 
     A subclass has `name`, `hyper_class`, and a method `<network>_loss(own, weights, target_weights, key, batch, hyper)
     -> (loss, report)` of each network of `order`, in which an update goes through them; `weights` are those at hand,
-    with what came before it already changed.
+    with what came before it already changed. Losses, `explore` and `mode` are given observations that are normalised,
+    where the Config has `normalize_obs`; the memory holds them as they are.
     """
 
     slots: ClassVar = ("replay",)
@@ -187,16 +191,29 @@ class ActorCritic:
             target_weights={name: weights[name] for name in self.tracked},
             optimizer={name: self.optimizer.init(w, self.learning_rate(name, hyper)) for name, w in weights.items()},
             replay=self.replay.init(item),
+            normalizer=self.first_normalizer(item.obs),
         )
+
+    def first_normalizer(self, obs: Any) -> Any:
+        """The dataset's; of nothing yet, which leaves observations as they are, where the learner has none."""
+        if not getattr(self.config, "normalize_obs", False):
+            return None
+        known = self.replay.normalizer
+        if known is None and self.replay.add is None:
+            raise ValueError(
+                f"{self.name}: normalize_obs=True, and this memory does not know the statistics of its observations: "
+                "give its Replay a `normalizer`, as `datasets.stored` does, or say normalize_obs=False."
+            )
+        return jax.tree.map(jnp.asarray, (known or normalize.init)(obs))
 
     def collect(self, state: State) -> tuple[State, Rollout | None]:
         """None on a dataset: there is nothing to do before `learn`."""
         if self.replay.add is None:
             return state, None
-        policy = self.exploring(state)
+        policy, normalizer = self.exploring(state), normalize.visible(state.normalizer)
 
         def act(key, obs):
-            return self.explore(policy, key, obs)
+            return self.explore(policy, key, normalized(normalizer, obs))
 
         return off_policy.collect(
             self.venv, state, self.config.num_steps, act, self.observation_space, self.action_space
@@ -243,6 +260,9 @@ class ActorCritic:
         def gradient_step(carry, key, batch):
             flat, target, optimizer = dict(carry[0]), carry[1], dict(carry[2])
             target_weights, report = unravel_target(target), {}
+            if state.normalizer is not None:
+                obs, next_obs = (normalized(state.normalizer, x) for x in (batch.obs, batch.next_obs))
+                batch = batch._replace(obs=obs, next_obs=next_obs)
 
             count = optimizer[self.order[0]].count
             for name, own_key in zip(self.order, jax.random.split(key, len(self.order)), strict=True):
@@ -271,13 +291,14 @@ class ActorCritic:
         return state.replace(weights=weights, target_weights=target_weights, optimizer=carry[2]), metrics
 
     def policy(self, state: State) -> Policy:
-        return Policy(state.weights["actor"], getattr(state.hyper, "exploration_noise", jnp.float32(0)))
+        noise = getattr(state.hyper, "exploration_noise", jnp.float32(0))
+        return Policy(state.weights["actor"], noise, normalize.visible(state.normalizer))
 
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
         return ()
 
     def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        obs = visible(obs)
+        obs = normalized(getattr(policy, "normalizer", None), visible(obs))
         action = self.mode(policy, obs) if greedy else self.explore(policy, key, obs)
         return environment_action(self.action_space, action), carry
 
@@ -301,6 +322,11 @@ class ActorCritic:
             return action, jnp.zeros((self.num_critics, self.config.num_envs))
         zeros = jnp.zeros((self.config.num_envs, *self.action_space.shape))
         return action, self.act_values(state.weights["critic"], state.obs, zeros)
+
+
+def normalized(stats: normalize.Statistics | None, obs: Any) -> Any:
+    """Not clipped, as in the authors' code of TD3+BC."""
+    return normalize.normalize(stats, obs, clip=None)
 
 
 def _unchanged(take: Any, flat: Array, optimizer: Any) -> tuple[Array, Any, Any]:

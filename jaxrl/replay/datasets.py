@@ -29,6 +29,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxrl.environment import pytree
+from jaxrl.nn import normalize
 from jaxrl.replay.off_policy import Stored
 from jaxrl.replay.prioritised import draw, set_leaves, tree_of
 from jaxrl.replay.ring import Replay, take
@@ -370,13 +371,20 @@ def stored(
 
     `sample(key, (), n)` draws `Stored` steps with replacement: an episode by its weight times its length, then one of
     its steps. With `hindsight` their observations have its goals, reaching which is worth 1 and ends the task; what
-    that makes of `to_go` is not known, and it is NaN.
+    that makes of `to_go` is not known, and it is NaN. `normalizer` has the statistics of observations as they are
+    drawn, for learners with `Config.normalize_obs`.
 
     Raises ValueError as `check` does, for weights that are not one positive or zero number an episode, and for goals
     that do not fit.
     """
     items, rows = transitions(dataset, space, gamma), _rows(dataset, weights)
     goals = None if hindsight is None else _goals(dataset, hindsight)
+
+    @functools.cache
+    def statistics() -> normalize.Statistics:
+        seen = items.obs if hindsight is None else {**items.obs, "goal": hindsight.achieved(items.next_obs)}
+        mass = None if weights is None else np.asarray(weights, np.float64)[Episodes(dataset).of_step()]
+        return normalize.of_data(seen, mass)
 
     def init(item: Any = None) -> tuple:
         return ()
@@ -396,7 +404,7 @@ def stored(
             to_go=jnp.full_like(batch.to_go, jnp.nan),
         )
 
-    return Replay(init, None, sample)
+    return Replay(init, None, sample, normalizer=lambda obs: statistics())
 
 
 def _any_of(key: Key[Array, ""], state: Any, n: int) -> Any:
@@ -524,4 +532,4 @@ def mixed(memory: Replay, own: Replay, share: float = 0.5) -> Replay:
         new = Stored(**new._asdict(), next_action=new.action, to_go=jnp.full_like(new.reward, -jnp.inf))
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y.astype(x.dtype)])[number], old, new)
 
-    return Replay(own.init, own.add, sample)
+    return Replay(own.init, own.add, sample, normalizer=memory.normalizer)

@@ -37,10 +37,11 @@ def start(
     """The first state of `algo`, with what the state `trained` has learned, after `warm_up` environment steps.
 
     These are of the policy, which does not learn meanwhile; they count as steps. From there on it learns at once:
-    `hyper.learning_starts` is 0. With `optimizer` the optimiser's moments go on, too, else they begin anew.
+    `hyper.learning_starts` is 0. With `optimizer` the optimiser's moments go on, too, else they begin anew. With
+    `Config.normalize_obs` the statistics of the dataset's observations stay.
 
     Raises ValueError for an algorithm that takes nothing into its memory, one whose networks `trained` does not have or
-    has in other shapes, and a warm-up that is no multiple of `algo.steps_per_update`.
+    has in other shapes, another `normalize_obs`, and a warm-up that is no multiple of `algo.steps_per_update`.
     """
     steps = algo.steps_per_update
     if warm_up < 0 or warm_up % steps:
@@ -51,6 +52,10 @@ def start(
             f"this {algo.name} learns from a dataset and does not act; make it without, or with a mixed one."
         )
     parts = LEARNT if optimizer else LEARNT[:2]
+    own, given = (getattr(x, "normalizer", None) is not None for x in (state, trained))
+    if own != given:
+        raise ValueError(f"trained with normalize_obs={given}, this {algo.name} is made with {own}: let them be alike.")
+    parts = (*parts, "normalizer") if own else parts
     state = state.replace(**{part: taken(algo, part, state, trained) for part in parts})
     state = warmed_up(algo, state, warm_up)
     return state.replace(hyper=state.hyper.replace(learning_starts=jnp.zeros_like(state.hyper.learning_starts)))

@@ -36,6 +36,7 @@ class Replay(NamedTuple):
     sample: Callable[..., Any]
     update: Callable[..., Any] | None = None
     returns: tuple[float, float] | None = None  # of a dataset's episodes, the least and the greatest; None: not known
+    normalizer: Callable[[Any], Any] | None = None  # statistics of a dataset's observations, given one; None: not known
 
 
 def ring_init(item: PyTree, capacity: int) -> Ring:

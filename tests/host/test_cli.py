@@ -139,7 +139,7 @@ def test_learning_from_a_dataset(tmp_path):
     file, folder, moved = tmp_path / "data.npz", tmp_path / "run", tmp_path / "moved.npz"
     good(f"dataset make Pendulum-v1 --recipe random --steps 400 --out {file}")
     small = "--config.hidden 8 --config.batch-size 8 --config.num-updates 4 --eval-episodes 2 --no-progress"
-    words = f"train bc Pendulum-v1 --dataset {file} {small}"
+    words = f"train bc Pendulum-v1 --dataset {file} {small} --config.normalize-obs"
     assert "return -" in good(f"{words} --episodes best:0.5 --total-steps 40 --out {folder}")
     recipe = read_recipe(folder)
     dataset, about = dataset_files.read(file)
@@ -151,6 +151,9 @@ def test_learning_from_a_dataset(tmp_path):
     }
     file.rename(moved)
     assert re.search(r"return -.*\nscore -?[\d.]+: 0 is random's", good(f"eval {folder} --episodes 2"))
+    good(f"export {folder}")
+    best = datasets.chosen(dataset, datasets.best_weights(dataset, 0.5) > 0).obs
+    np.testing.assert_allclose(load_run(recipe, folder)[1].normalizer.moments.mean[0], best.mean(0), rtol=1e-4)
     assert f"{file}, which the run learned from, is not there" in bad(f"resume {folder} --total-steps 80 --no-progress")
     shutil.copytree(folder, tmp_path / "other")
     good(f"resume {tmp_path / 'other'} --total-steps 80 --no-progress --dataset {moved}")

@@ -12,6 +12,7 @@ import pytest
 
 import jaxrl
 from jaxrl.algos import dqn, ppo, ppo_rnn, sac, td3
+from jaxrl.algos.offline import td3_bc
 from jaxrl.environment import Environment, Transition, pytree, strongly_typed
 from jaxrl.host import export
 from jaxrl.nn import networks
@@ -130,6 +131,8 @@ def trained(module, id, **config):
     algo, generator = module.make(env, module.Config(**config)), np.random.default_rng(0)
 
     def leaf(path, x):
+        if ".count" in jax.tree_util.keystr(path):  # of statistics: something was seen
+            return jnp.asarray(9, x.dtype)
         numbers = generator.standard_normal(x.shape) / np.sqrt(x.shape[0] if x.ndim > 1 else 4)
         return jnp.asarray(np.exp(numbers) if ".var" in jax.tree_util.keystr(path) else numbers, x.dtype)
 
@@ -143,6 +146,7 @@ POLICIES = {
     "ppo_dict": (ppo, Everything(id="Everything-v0"), dict(num_envs=4, hidden=(16,), conv=(4,), normalize_obs=True)),
     "td3": (td3, "Pendulum-v1", dict(num_envs=2, hidden=(32, 32))),
     "sac": (sac, "Pendulum-v1", dict(num_envs=2, hidden=(32, 32))),
+    "td3_bc": (td3_bc, "Pendulum-v1", dict(num_envs=2, hidden=(16,), normalize_obs=True)),
     "dqn": (dqn, "CartPole-v1", dict(num_envs=2, hidden=(32,))),
     "gru": (ppo_rnn, "Pendulum-v1", dict(num_envs=4, hidden=(16,), rnn_size=16)),
     "lstm": (ppo_rnn, "CartPole-v1", dict(num_envs=4, hidden=(16,), rnn_size=8, rnn="lstm")),

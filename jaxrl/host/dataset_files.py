@@ -139,20 +139,15 @@ def about_of(env: Environment, params: Any, reference: dict[str, Any] | None = N
         reference: {"random", "best", "exact"}: returns of a random and of the best known policy, and whether exact.
         more: what else is to be kept, as JSON values: the recipe, the seeds.
     """
+    spaces = {"observation": env.observation_space(params), "action": env.action_space(params)}
     return {
         "env": env.id,
         "params": tree_values(params),
-        "spaces": spaces_of(env, params),
+        "spaces": {name: json.dumps(_space(space)) for name, space in spaces.items()},
         "made": environment_of_run(),
         **({"reference": _reference({"reference": reference})} if reference else {}),
         **more,
     }
-
-
-def spaces_of(env: Environment, params: Any) -> dict[str, str]:
-    """As JSON."""
-    spaces = {"observation": env.observation_space(params), "action": env.action_space(params)}
-    return {name: json.dumps(_space(space)) for name, space in spaces.items()}
 
 
 def _reference(about: dict[str, Any]) -> dict[str, Any] | None:
@@ -203,6 +198,15 @@ def check_fits(dataset: Dataset, about: dict[str, Any], env: Environment, params
             raise ValueError(f"{made} was made with actions whose {key} is {a}; here it is {b}.")
 
 
+def fits(dataset: Dataset, about: dict[str, Any], env: Environment, params: Any) -> bool:
+    """Whether `check_fits` lets it pass."""
+    try:
+        check_fits(dataset, about, env, params)
+    except ValueError:
+        return False
+    return True
+
+
 def _check_spaces(dataset: Dataset, observation: Space, action: Space, made: str, here: str) -> None:
     arrays = _arrays(dataset)
     for field, space in (("obs", observation), ("action", action)):
@@ -215,6 +219,11 @@ def _check_spaces(dataset: Dataset, observation: Space, action: Space, made: str
             if x.shape[1:] != tuple(leaf.shape) or _kind(x.dtype) != _kind(leaf.dtype):
                 wants = f"{jnp.dtype(leaf.dtype).name}{list(leaf.shape)}"
                 raise ValueError(f"{made} has {name} of {_shown(x)}; {here} is {wants}.")
+    for name, leaf in _leaves("obs", observation):
+        if isinstance(leaf, Discrete | MultiDiscrete):
+            low, high = _bounds(leaf)
+            if outside := int(((arrays[name] < low) | (arrays[name] > high)).sum()):
+                raise ValueError(f"{made} has {outside} of {arrays[name].size} numbers of {name} outside {leaf}.")
     for name, leaf in _leaves("action", action):
         low, high = _bounds(leaf)
         # Rounding may leave an action a little outside.
@@ -299,7 +308,7 @@ def read(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
 
 
 def _no_dataset(path: str | Path, kind: str) -> ValueError:
-    end = "" if kind == "pickle" else ": a dataset is npz (jaxrl's, OGBench's) or Minari's HDF5."
+    end = "" if kind == "pickle" else ": a dataset is npz (jaxrl's, OGBench's) or HDF5 (Minari's, D4RL's)."
     return ValueError(f"{path} {npz_files.BEGINS[kind]}{end}")
 
 
@@ -318,7 +327,7 @@ def _h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise ImportError('Minari files need a package that is not installed: pip install "jaxrl[minari]".') from error
+        raise ImportError('HDF5 files need a package that is not installed: pip install "jaxrl[minari]".') from error
     return h5py
 
 
@@ -621,7 +630,8 @@ def of_d4rl(data: Mapping[str, np.ndarray], where: str = "the dataset") -> Datas
     They are `observations`, `actions`, `rewards` and `terminals`, where the task ended; an episode ended there or where
     `timeouts` are. Without `next_observations` the next row's is the successor, so that the last row and, as in D4RL's
     `qlearning_dataset`, rows at `timeouts` are left out. The successor at `terminals`, which no target reads, is not
-    known then: it is the row's own observation. Raises ValueError as the readers of files do.
+    known then: it is the row's own observation, and `datasets.with_successors` leaves it out. Raises ValueError as the
+    readers of files do.
     """
     needed = ("observations", "actions", "rewards", "terminals")
     if missing := [name for name in needed if name not in data]:
@@ -670,8 +680,9 @@ def read_d4rl(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
 def _is_d4rl(path: Path) -> bool:
     """Whether this HDF5 has D4RL's arrays where Minari has groups."""
     try:
-        with _h5py().File(path, "r") as file:
-            return "observations" in file
+        h5py = _h5py()
+        with h5py.File(path, "r") as file:
+            return isinstance(file.get("observations"), h5py.Dataset)
     except (OSError, RuntimeError):
         return False  # `read_minari` says what is wrong with it
 

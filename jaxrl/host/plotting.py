@@ -41,8 +41,6 @@ def _drawn(folder: str | Path, metric: str) -> tuple[str, np.ndarray, np.ndarray
         return metric, steps, values
     if read_rows(RunFolder(folder).evaluations):
         steps, values = curve(folder, "return")
-    if np.isnan(values).all():
-        raise RunFolderError(f"{folder} has no return to plot: no episode ended in it, and no evaluation has one.")
     return "return_of_evaluations", steps, values
 
 
@@ -72,6 +70,9 @@ def plot(
     if window is not None and window < 1:
         raise ValueError(f"window={window}: it must be at least 1.")
     curves = [(*_drawn(folder, metric), folder) for folder in folders]
+    if metric == "episode_return" and all(np.isnan(values).all() for _, _, values, _ in curves):
+        which = ", ".join(map(str, folders))
+        raise RunFolderError(f"{which}: no return to plot, no episode ended and no evaluation has one.")
     names = list(dict.fromkeys(_words(name) for name, *_ in curves))
     over = dict.fromkeys(unit_of_steps(RunFolder(folder).read_config()) for folder in folders)
     plt = _pyplot()

@@ -124,7 +124,8 @@ def _gone(*args: Any) -> Any:
 
 def _require_there(part: str, path: str) -> None:
     if not Path(path).exists():
-        raise FileNotFoundError(f"{path}, which the run learned from, is not there: `--{part} FILE` says where it is.")
+        flag = f"`--{part} FILE` of resume, eval and others says where it is."
+        raise FileNotFoundError(f"{path}, which the run learned from, is not there: {flag}")
 
 
 def dataset_of(env: Environment, params: Any, path: str, digest: str, goals: str | None = None) -> Dataset:
@@ -189,13 +190,14 @@ def ends_of(env: Environment, params: Any, dataset: Dataset) -> Ends | None:
     def terminated(obs: Array, action: Array, next_obs: Array) -> Array:
         return jax.vmap(lambda obs: env.terminal(obs, params))(next_obs)
 
-    there = np.asarray(dataset.terminated)
+    known = datasets.with_successors(dataset)
+    there = np.asarray(known.terminated)
     try:
-        here = np.asarray(jax.jit(terminated)(dataset.obs, dataset.action, dataset.next_obs))
+        here = np.asarray(jax.jit(terminated)(known.obs, known.action, known.next_obs))
     except NotImplementedError as error:
-        if there.any():
+        if ends := int(np.sum(dataset.terminated)):
             raise ValueError(
-                f"--model: the task ends in {there.sum()} of the dataset's {len(there)} steps, which no model learns, "
+                f"--model: the task ends in {ends} of the dataset's {dataset.size} steps, which no model learns, "
                 f"and {env.id} does not say which observations end it (it has no `terminal`)."
             ) from error
         return None
@@ -296,6 +298,8 @@ def read_recipe(folder: Path, **moved: Path | None) -> dict[str, Any]:
         if path is not None:
             if part not in recipe:
                 raise ValueError(f"--{part} {path}: {folder} did not learn from a {part}.")
+            if not path.exists():
+                raise FileNotFoundError(f"--{part} {path}: nothing is there.")
             recipe[part]["path"] = str(path.absolute())
     return recipe
 

@@ -135,7 +135,7 @@ def sweep(
         if plan is not None and resume and plan.exists():
             kept = json.loads(plan.read_text())
             programs = [tuple(bounds) for bounds in kept.pop("programs")]
-            if differs := checkpoint.difference(kept, settings):
+            if differs := checkpoint.difference(_unmoved(kept), _unmoved(settings)):
                 raise ValueError(
                     f"{out} holds another sweep: {differs}. Go on with the same settings, or name another folder."
                 )
@@ -197,6 +197,12 @@ def sweep(
                 raise KeyboardInterrupt
             returns += _with_diverged(result.evaluations[-1]["return"], result.diverged)
     return np.array(returns).reshape(len(points), num_seeds)
+
+
+def _unmoved(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without where files are: their digests say what is in them."""
+    extra = {part: {k: v for k, v in said.items() if k != "path"} for part, said in settings.get("extra", {}).items()}
+    return {**settings, "extra": extra}
 
 
 def _programs(first: int, end: int, size: int) -> list[tuple[int, int]]:

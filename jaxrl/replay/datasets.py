@@ -109,6 +109,18 @@ def chosen(dataset: Dataset, episodes: Bool[np.ndarray, " E"]) -> Dataset:
     return jax.tree.map(lambda x: np.asarray(x)[rows], dataset)
 
 
+def with_successors(dataset: Dataset) -> Dataset:
+    """The steps whose successor is known: not those that end the task where they seem to stay, as D4RL's are read that
+    have no `next_observations`."""
+    size = dataset.size
+    changes = [
+        np.any(np.asarray(new).reshape(size, -1) != np.asarray(old).reshape(size, -1), 1)
+        for new, old in zip(jax.tree.leaves(dataset.next_obs), jax.tree.leaves(dataset.obs), strict=True)
+    ]
+    known = ~np.asarray(dataset.terminated) | np.any(changes, 0)
+    return dataset if known.all() else jax.tree.map(lambda x: np.asarray(x)[known], dataset)
+
+
 def returns_to_go(dataset: Dataset, gamma: float = 1.0) -> Float[np.ndarray, " n"]:
     """The discounted rewards from each step to the end of its episode or, where that is sooner, of the task."""
     rewards, last = np.asarray(dataset.reward, np.float64), np.asarray(dataset.last) | np.asarray(dataset.terminated)
@@ -335,6 +347,9 @@ def check(dataset: Dataset, space: Space) -> None:
             if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
                 wrong = int(x.size - np.isfinite(x).sum())
                 raise ValueError(f"{wrong} of the {x.size} numbers of a dataset's {name} are not finite.")
+    before, after = (jax.tree.map(lambda x: np.shape(x), x) for x in (dataset.obs, dataset.next_obs))
+    if before != after:
+        raise ValueError(f"a dataset's obs {before} and next_obs {after} must be alike.")
     action = np.asarray(dataset.action)
     if action.shape[1:] != space.shape:
         raise ValueError(f"a dataset's actions have shape {action.shape[1:]}; those of {space} have {space.shape}.")
@@ -419,7 +434,8 @@ carried = Replay(lambda item=None: (), None, _any_of)
     state = algo.init(key, hyper, params).replace(replay=datasets.transitions(dataset, space))
 
 So each seed of a `vmap` may have a dataset of its own, all of one size, and the arrays are arguments of the program.
-Any pytree with a `reward` will do that has what the learner reads.
+Any pytree with a `reward` will do that has what the learner reads. Statistics of its observations are not known, so
+that `Config.normalize_obs` must be False.
 """
 
 

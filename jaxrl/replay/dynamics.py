@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Key
 from jaxrl.environment import pytree
 from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP
-from jaxrl.replay.datasets import Dataset
+from jaxrl.replay.datasets import Dataset, with_successors
 from jaxrl.replay.model_based import Model, Prediction
 
 
@@ -126,6 +126,7 @@ def fit(
     if jnp.ndim(dataset.action) != 2 or not jnp.issubdtype(dataset.action.dtype, jnp.floating):
         kind = f"{dataset.action.dtype}{jnp.shape(dataset.action)}"
         raise ValueError(f"actions {kind}: a model of dynamics takes vectors, (steps, numbers).")
+    dataset = with_successors(dataset)
     if dataset.size < 2:
         raise ValueError(f"a dataset of {dataset.size} steps: at least 2 are needed, to learn from and to hold out.")
     return _fit(key, jax.tree.map(jnp.asarray, dataset), hyper or Hyper(), config)

@@ -147,7 +147,7 @@ def test_learning_from_a_dataset(tmp_path):
         "path": str(file),
         "episodes": "best:0.5",
         "digest": dataset_files.digest(dataset),
-        "reference": about["reference"],
+        "reference": {**about["reference"], "max_steps": 200},
     }
     file.rename(moved)
     assert re.search(r"return -.*\nscore -?[\d.]+: 0 is random's", good(f"eval {folder} --episodes 2"))
@@ -172,7 +172,7 @@ def test_learning_from_a_dataset(tmp_path):
     assert "not with --dataset" in bad(f"{words} --curriculum plr", 2)
     good(f"dataset make CartPole-v1 --recipe random --steps 400 --out {moved}")
     words = f"train dqn CartPole-v1 --dataset {moved} {small} --total-steps 40 --eval-every 0 --out {folder}"
-    assert f"curve      none: {folder} has no return to plot" in good(f"{words} --overwrite")
+    assert f"curve      none: {folder}: no return to plot" in good(f"{words} --overwrite")
     assert read_recipe(folder)["config"]["n_step"] == 1  # not the tuned 3, which is for acting
 
 
@@ -208,10 +208,12 @@ def test_where_a_dataset_is_now(tmp_path):
 
 
 def test_scores_of_returns(capsys):
-    """None of episodes that were cut: the reference is of whole ones."""
+    """Where episodes are as long as the reference's, not of others."""
     params = jaxrl.make("Pendulum-v1")[1]
+    reference = {"random": -100.0, "best": 100.0, "max_steps": 200}
     for cap in (None, 200, 199):
-        evaluate.print_score(np.array([-50.0, 0.0]), {"random": -100.0, "best": 100.0}, params, cap)
+        evaluate.print_score(np.array([-50.0, 0.0]), reference, params, cap)
+    evaluate.print_score(np.array([0.0]), {**reference, "max_steps": 1000}, params, None)
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 2 and said[0] == said[1]
     assert said[0].startswith("score 37.50 (IQM 37.50,") and "0 is random's return, -100, 100 the best" in said[0]

@@ -479,6 +479,16 @@ def test_without_h5py_the_extra_is_named(tmp_path, monkeypatch):
         files.read_any(tmp_path)
 
 
+def test_states_that_the_task_does_not_have():
+    """As of a larger map of the same kind."""
+    env, params = jaxrl.make("FrozenLake-v1")
+    states = np.array([0, 63], np.int32)
+    flags = np.array([False, True])
+    dataset = Dataset(states, states % 4, np.zeros(2, np.float32), flags, flags, states)
+    refused(lambda: files.check_fits(dataset, {"env": "FrozenLake8x8-v1"}, env, params), "1 of 2 numbers of obs", "16")
+    assert not files.fits(dataset, {}, env, params)
+
+
 # ---- OGBench
 
 

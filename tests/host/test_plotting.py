@@ -70,9 +70,7 @@ def test_plot_draws_every_run(runs):
 def test_a_run_without_one_finished_episode_plots_its_evaluations(runs):
     row = {"update": 1, "step": 10, "episode_return": None, "loss": 1.0}
     (runs / "single" / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-    with pytest.raises(
-        RunFolderError, match=r"single has no return to plot: no episode ended in it, and no evaluation"
-    ):
+    with pytest.raises(RunFolderError, match=r"single: no return to plot, no episode ended and no evaluation"):
         plot([runs / "single"], runs / "empty.png")
     assert not (runs / "empty.png").exists()
     evaluations = [{"update": i, "step": 10 * i, "return": 2.0 * i, "episodes": 8} for i in (1, 2, 3)]

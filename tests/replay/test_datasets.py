@@ -113,6 +113,7 @@ def test_no_return_goes_beyond_the_end_of_the_task():
         ({"next_obs": np.full((3, 1), np.nan, np.float32)}, "3 of the 3 numbers of a dataset's next_obs"),
         ({"obs": np.full((3, 1), np.inf, np.float32)}, "obs are not finite"),
         ({"action": np.zeros((3, 2), np.float32)}, "actions have shape"),
+        ({"next_obs": np.zeros((3, 2), np.float32)}, "must be alike"),
     ],
 )
 def test_arrays_that_no_learner_could_use(change, says):
@@ -136,6 +137,14 @@ def test_a_carried_dataset_is_drawn_as_a_stored_one():
     jax.tree.map(np.testing.assert_array_equal, drawn, datasets.stored(dataset, BOX, gamma=0.9).sample(KEY, (), 50))
     with pytest.raises(ValueError, match="put the steps into the state"):
         datasets.carried.sample(KEY, datasets.carried.init(), 50)
+
+
+def test_successors_that_are_not_known_are_left_out():
+    dataset = made(2, 1).replace(terminated=np.array([False, True, True]))
+    same = datasets.with_successors(dataset)
+    assert same is dataset, "they changed"
+    stays = dataset.replace(next_obs=np.array([[1.0], [1.0], [3.0]], np.float32))
+    np.testing.assert_array_equal(datasets.with_successors(stays).obs[:, 0], [0, 2])
 
 
 def test_weights_by_hand():

@@ -152,7 +152,8 @@ def model(args: list[str]) -> int:
     npz_files.refuse(out, flags.overwrite, "--overwrite")
     dataset, about = dataset_files.read_any(flags.file)
     values = dataclasses.asdict(parsed.hyper)
-    began = time.perf_counter()
+    began, config = time.perf_counter(), parsed.config
+    _say(f"fitting {config.num_members} networks in {config.num_checks * config.num_updates} updates")
     key, hyper = jax.random.key(flags.seed), placed(dynamics.Hyper(), values, "hyper.")
     ensemble, errors = dynamics.fit(key, dataset, parsed.config, hyper)
     seconds = time.perf_counter() - began

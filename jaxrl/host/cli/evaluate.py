@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
-from jaxrl.host.cli.experiment import ENDLESS, MovedFlags, episode_cap
+from jaxrl.host.cli.experiment import MovedFlags, episode_cap
 from jaxrl.host.cli.flags import WORDS, Act, at_least_one, greedy_of, parse, positional
 
 
@@ -50,11 +50,13 @@ def evaluate_command(args: list[str]) -> int:
 
 
 def print_score(returns: Any, reference: dict[str, Any], params: Any, cap: int | None) -> None:
-    """Normalised scores of returns of whole episodes: 0 is random's, 100 the best that the dataset's file knows."""
+    """Normalised scores, where episodes may last as long as the reference's: 0 is random's return, 100 the best that
+    the dataset's file knows."""
     import numpy as np
 
     random, best = reference["random"], reference["best"]
-    if cap is None or cap >= min(np.max(np.asarray(params.max_steps)), ENDLESS):
+    longest = int(np.max(np.asarray(params.max_steps)))
+    if min(longest, cap or longest) == reference["max_steps"]:
         score = 100 * (returns - random) / (best - random)
         print(f"score {summary(score)}: 0 is random's return, {random:.4g}, 100 the best that is known, {best:.4g}")
 

@@ -26,7 +26,6 @@ class DataFlags:
     goals: str | None = None
     """With --config.outcome goal: goals are what this entry of later observations was, as position of PointMaze's;
     a file whose observations are one array, as OGBench's, is read as this entry."""
-
     model: Path | None = None
     """Of those who imagine, as mopo: a model of the dataset's steps, by `jaxrl dataset model`. Where the task ends is
     not learned but the environment's to say; where the data has ends and it does not say, that is an error."""
@@ -44,12 +43,13 @@ class DataFlags:
 
         dataset, about = dataset_files.read_any(self.dataset)
         digest = dataset_files.digest(dataset)
-        spaces = dataset_files.spaces_of(env, params)
-        differences = elsewhere(about, {"env": env.id, "spaces": spaces, "params": recipe["params"]})
-        if differences:
+        differences = elsewhere(about, env.id, recipe["params"])
+        if differences and dataset_files.fits(dataset, about, env, params):  # else it is an error, where it is read
             print(f"{self.dataset} was recorded in another task: {', '.join(differences)}", file=sys.stderr)
-        # What is random's return and what the best are of the task that it was recorded in.
-        more = {"goals": self.goals, "reference": None if differences else about.get("reference")}
+        # What random's return and the best one are, of the task that it was recorded in and its time limit.
+        reference = about.get("reference") if not differences and "max_steps" in about else None
+        reference = reference and {**reference, "max_steps": about["max_steps"]}
+        more = {"goals": self.goals, "reference": reference}
         more = {name: value for name, value in more.items() if value}
         of_data = {"path": str(self.dataset.absolute()), "episodes": self.episodes, "digest": digest, **more}
         if self.model is None:
@@ -71,19 +71,14 @@ class MovedFlags:
     """Of a run on a dataset, where its file or folder is now; what is in it must be the same."""
 
 
-def elsewhere(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    """In what two tasks of the same spaces differ, as far as is known of both; the time limit does not count.
-
-    Nothing for other spaces: those are an error, where the dataset is read.
-    """
-    if not (there.get("env") and there.get("spaces") == here["spaces"]):
-        return []
-    if there["env"] != here["env"]:
-        return [f"{there['env']}, not {here['env']}"]
-    numbers = there.get("params") or {}
+def elsewhere(about: dict[str, Any], env_id: str, params: dict[str, Any]) -> list[str]:
+    """In what the task differs where a dataset was recorded, as far as its file says; the time limit does not count."""
+    if (recorded := about.get("env")) and recorded != env_id:
+        return [f"{recorded}, not {env_id}"]
+    numbers = about.get("params") or {}
     return [
         f"{name} {numbers[name]}, not {value}"
-        for name, value in here["params"].items()
+        for name, value in params.items()
         if name in numbers and name != "max_steps" and not _alike(numbers[name], value)
     ]
 
@@ -190,8 +185,6 @@ ENDLESS = 1000
 
 def episode_cap(params: Any, given: int | None) -> int | None:
     """`--eval-max-steps`, or for a task without a time limit `ENDLESS`, which is said."""
-    import numpy as np
-
     from jaxrl.environment import NO_LIMIT
 
     if given is None and np.max(np.asarray(params.max_steps)) == NO_LIMIT:

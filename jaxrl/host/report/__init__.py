@@ -20,7 +20,6 @@ import numpy as np
 
 from jaxrl.host import episodes as recorded
 from jaxrl.host.checkpoint import CheckpointError
-from jaxrl.host.cli.flags import flattened
 from jaxrl.host.plotting import smoothed
 from jaxrl.host.report import episodes
 from jaxrl.host.report.command import command_of
@@ -28,7 +27,7 @@ from jaxrl.host.report.episodes import write_episode
 from jaxrl.host.report.page import MEDIA, folded, media, page, table, text, warning
 from jaxrl.host.report.runs import Run, read_runs
 from jaxrl.host.report.svg import Line, chart, number, strip
-from jaxrl.host.run_folder import RunFolderError, unit_of_steps
+from jaxrl.host.run_folder import RunFolderError, tree_values, unit_of_steps
 from jaxrl.host.statistics import bootstrap_interval, iqm, probability_of_improvement
 
 __all__ = ["read_runs", "report", "write_episode"]
@@ -217,7 +216,7 @@ def _settings(run: Run) -> dict[str, str]:
     found |= {f"params.{name}": value for name, value in (run.params() or {}).items()}
     if "curriculum" in recipe:
         found["curriculum"] = recipe["curriculum"]["name"]
-    found |= flattened({part: recipe[part] for part in ("dataset", "model") if part in recipe})
+    found |= tree_values({part: recipe[part] for part in ("dataset", "model") if part in recipe})
     found["seeds"] = len(run.seeds)
     for name in ("total_steps", "eval_every", "eval_episodes", "eval_policy", "reset", "environment"):
         found[name] = config.get(name)

@@ -85,7 +85,9 @@ def test_learns_as_from_data_that_were_normalised_before(name):
     for normalise, given in ((True, dataset), (False, before)):
         config = module.Config(**{**SIZES, "normalize_obs": normalise})
         algo = module.make(ENV, config, datasets.stored(given, SPACE))
-        state, _ = jax.jit(lambda key, algo=algo: jaxrl.train(algo, key, 10, module.Hyper(), PARAMS))(KEY)
+        state, _ = jax.jit(lambda key, algo=algo: jaxrl.train(algo, key, 10, module.Hyper(learning_rate=1e-2), PARAMS))(
+            KEY
+        )
         states.append(state)
         actions.append(algo.act(algo.policy(state), KEY, jnp.asarray(given.obs), greedy=True)[0])
     assert states[1].normalizer is None and np.ptp(actions[0]) > 0

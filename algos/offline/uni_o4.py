@@ -260,16 +260,16 @@ class _UniO4(GaussianPolicies, ActorCritic):
         shapes = {**of_one, **of_other}
         absent = {name: jnp.full((), jnp.nan, shapes[name].dtype) for name in of_one.keys() ^ of_other.keys()}
         before, cloning = state, state.step < state.hyper.cloning_steps
+        key, own_key, *phase_keys = jax.random.split(before.key, 4)
 
-        def run(phase: Any) -> Any:
-            after, metrics = phase(before)
-            return after, {**absent, **metrics}
+        def run(number: int) -> Any:
+            after, metrics = phases[number](before.replace(key=phase_keys[number]))
+            return after.replace(key=None), {**absent, **metrics}
 
         # Of seeds under a vmap, too, one phase alone runs.
-        none = before, {name: jnp.zeros(x.shape, x.dtype) for name, x in shapes.items()}
-        cloned = rarely(cloning, lambda: run(phases[0]), none)
-        state, metrics = rarely(~cloning, lambda: run(phases[1]), cloned)
-        key, own_key = jax.random.split(state.key)
+        none = before.replace(key=None), {name: jnp.zeros(x.shape, x.dtype) for name, x in shapes.items()}
+        cloned = rarely(cloning, lambda: run(0), none)
+        state, metrics = rarely(~cloning, lambda: run(1), cloned)
         judged = state.step >= state.hyper.cloning_steps
         score = rarely(judged, lambda: self.scores(fast_key(own_key), state), jnp.full_like(state.score, -jnp.inf))
         score = jnp.where(jnp.isfinite(score), score, -jnp.inf)  # a model that overflows says nothing

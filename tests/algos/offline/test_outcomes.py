@@ -155,8 +155,9 @@ def test_what_does_not_fit_is_said():
     data, hindsight = small()
     with pytest.raises(ValueError, match="length=0"):
         datasets.windows(data, Discrete(2), 0)
+    alone = data.replace(obs=data.obs["obs"], next_obs=data.next_obs["obs"])
     with pytest.raises(ValueError, match="no entry 'goal'"):
-        datasets.stored(data.replace(obs=data.obs["obs"]), Discrete(2), hindsight=hindsight)
+        datasets.stored(alone, Discrete(2), hindsight=hindsight)
     for wrong, match in ((dict(gamma=0.0), "gamma=0.0"), (dict(share=1.5), "share=1.5")):
         with pytest.raises(ValueError, match=match):
             datasets.stored(data, Discrete(2), hindsight=hindsight._replace(**wrong))

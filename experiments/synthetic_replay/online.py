@@ -1,8 +1,9 @@
 """Do synthetic transitions stand in for REDQ's ten critics? SAC online, half of each batch from a diffusion model.
 
     python experiments/synthetic_replay/online.py [--seeds 10] [--tasks Pendulum-v1]
+    python experiments/synthetic_replay/online.py --seeds 3 --tasks "Reacher-v5, 128 wide" "Reacher-v5, 256 wide"
 
-Writes online.json and online.png beside this file and prints the table of README.md.
+Writes online.json and online.png beside this file and prints the tables of README.md.
 """
 
 import argparse
@@ -27,13 +28,19 @@ from jaxrl.replay.off_policy import Transition
 from jaxrl.replay.ring import Replay, take, uniform
 
 HERE = Path(__file__).parent
-MODEL = diffusion.Config(num_updates=3_000, batch_size=128, learning_rate=1e-3, width=64, num_steps=32)
+SMALL = diffusion.Config(num_updates=3_000, batch_size=128, learning_rate=1e-3, width=64, num_steps=32)
+LARGER = {
+    128: diffusion.Config(num_updates=10_000, batch_size=256, learning_rate=1e-3, width=128, num_steps=64),
+    256: diffusion.Config(num_updates=15_000, batch_size=256, learning_rate=1e-3, width=256, num_steps=128),
+}
 EPISODES = 16
 # id: steps, steps between fits of the model and between evaluations, settings
 TASKS = {
     "Pendulum-v1": (2_500, 250, dict(gamma=0.95, learning_starts=500)),
     "Reacher-v5": (5_000, 500, dict(gamma=0.95, learning_starts=1_000)),
 }
+LARGE = {f"Reacher-v5, {width} wide": (3_000, 1_000, TASKS["Reacher-v5"][2], LARGER[width]) for width in LARGER}
+"""With the synthetic arm alone."""
 REDQ = dict(num_critics=10, num_target_critics=2, mean_actor=True)
 ARMS = {  # critics, gradient steps a step, with synthetic transitions
     "SAC, 1": (dict(num_critics=2), 1, False),
@@ -70,13 +77,13 @@ def half_synthetic(capacity: int, count: int) -> Replay:
     return Replay(init, add, sample)
 
 
-def refreshed(key, memory: Halves) -> Halves:
+def refreshed(key, memory: Halves, model: diffusion.Config) -> tuple[Halves, jax.Array]:
     """The memory with new synthetic transitions, of a model fitted from new weights to all that it holds."""
     own, like = memory.own, memory.own.items
     capacity, count = len(like.reward), len(memory.synthetic.reward)
     full = take(like, jnp.arange(capacity) % own.size)  # every transition as often as the others, but for one time
     rows, loss = diffusion.rows_like(
-        key, jnp.concatenate([full.obs, full.action, full.reward[:, None], full.next_obs], 1), count, MODEL
+        key, jnp.concatenate([full.obs, full.action, full.reward[:, None], full.next_obs], 1), count, model
     )
     sizes = np.cumsum([like.obs.shape[1], like.action.shape[1], 1])
     obs, action, reward, next_obs = jnp.split(rows, sizes, 1)
@@ -86,9 +93,9 @@ def refreshed(key, memory: Halves) -> Halves:
 
 def learning_curves(task: str, arm: str, keys) -> tuple[np.ndarray, np.ndarray]:
     """Returns (seeds, evaluations) of the greedy policy, and the model's losses."""
-    steps, every, numbers = TASKS[task]
+    steps, every, numbers, model = LARGE[task] if task in LARGE else (*TASKS[task], SMALL)
     critics, ratio, synthetic = ARMS[arm]
-    env, params = jaxrl.make(task)
+    env, params = jaxrl.make(task.partition(",")[0])
     config = edac.Config(num_updates=ratio, batch_size=128, hidden=(64, 64), diverse=False, **critics)
     algo = edac.make(env, config, half_synthetic(steps, 2 * steps) if synthetic else uniform(steps))
     hyper = edac.Hyper(learning_rate=1e-3, alpha_learning_rate=1e-3, **numbers)
@@ -101,7 +108,7 @@ def learning_curves(task: str, arm: str, keys) -> tuple[np.ndarray, np.ndarray]:
             state = jax.lax.fori_loop(0, every, lambda _, state: algo.update(state)[0], state)
             policy, loss = algo.policy(state), jnp.nan
             if synthetic:
-                memory, loss = refreshed(model_key, state.replay)
+                memory, loss = refreshed(model_key, state.replay, model)
                 state = state.replace(replay=memory)
             returns = evaluate(algo, policy, env, params, eval_key, EPISODES, greedy=True).returns.mean()
             return state, (returns, loss)
@@ -119,6 +126,11 @@ def report(results: dict[str, Any]) -> None:
     print("|" + "---|" * 6)
     panels = {}
     for task, rows in results.items():
+        if task in LARGE:
+            for arm in rows.keys() & ARMS.keys():
+                last = np.mean(rows[arm]["returns"], 0)[-1]
+                print(f"| {task} | {arm} | | | mean {last:.4g} | {rows[arm]['seconds a seed']:.0f} |")
+            continue
         steps, every, _ = TASKS[task]
         at = np.arange(every, steps + 1, every)
         panels[task] = {arm: (at, np.asarray(rows[arm]["returns"])) for arm in ARMS}
@@ -142,7 +154,7 @@ def main() -> None:
     keys = jax.random.split(jax.random.key(0), args.seeds)
     for task in [] if args.picture else args.tasks:
         results[task] = {"where": {k: where[k] for k in ("started", "device", "processors", "versions")}}
-        for arm in ARMS:
+        for arm in (name for name, (*_, synthetic) in ARMS.items() if synthetic or task not in LARGE):
             begin = time.perf_counter()
             returns, loss = learning_curves(task, arm, keys)
             seconds = round((time.perf_counter() - begin) / args.seeds, 1)

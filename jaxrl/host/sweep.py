@@ -201,8 +201,11 @@ def sweep(
 
 def _unmoved(settings: dict[str, Any]) -> dict[str, Any]:
     """Without where files are: their digests say what is in them."""
-    extra = {part: {k: v for k, v in said.items() if k != "path"} for part, said in settings.get("extra", {}).items()}
-    return {**settings, "extra": extra}
+
+    def without(said: Any) -> Any:
+        return {name: x for name, x in said.items() if name != "path"} if isinstance(said, dict) else said
+
+    return {**settings, "extra": {part: without(said) for part, said in settings.get("extra", {}).items()}}
 
 
 def _programs(first: int, end: int, size: int) -> list[tuple[int, int]]:

@@ -210,3 +210,12 @@ def test_heat_map_draws_every_kind(points, tmp_path):
     scores = np.arange(2.0 * len(points)).reshape(-1, 2)
     scores[0, 1] = np.nan
     assert heat_map(points, scores, tmp_path / "map.png").stat().st_size > 5000
+
+
+def test_a_moved_file_is_the_same_sweep():
+    """By its digest; what else a caller adds may be anything."""
+    extra = {"dataset": {"path": "/a.npz", "digest": "1"}, "note": "mine"}
+    moved = {**extra, "dataset": {"path": "/b.npz", "digest": "1"}}
+    other = {**extra, "dataset": {"path": "/a.npz", "digest": "2"}}
+    same, again, differs = (sweeping._unmoved({"extra": x}) for x in (extra, moved, other))
+    assert same == again != differs and same["extra"]["note"] == "mine"

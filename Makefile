@@ -44,7 +44,7 @@ test-budget: $(VENV)/.installed-dev
 # Every program through the compilers of a TPU and a GPU, without either: two environments of 6 GB, hours of 2 cores. It
 # goes on where it was stopped; TARGETS="--only short" is the table of docs/accelerators.md.
 test-targets: $(VENV)-tpu/.installed $(VENV)-cuda/.installed
-	JAX_PLATFORMS=cpu $(VENV)-tpu/bin/python experiments/benchmarks/accelerator_targets.py \
+	JAX_PLATFORMS=cpu $(VENV)-tpu/bin/python benchmarks/accelerator_targets.py \
 		--tpu $(VENV)-tpu/bin/python --gpu $(VENV)-cuda/bin/python $(TARGETS)
 
 lint: $(VENV)/.installed-dev

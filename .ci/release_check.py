@@ -161,7 +161,7 @@ def try_readme(wheel: Path, work: Path, env: dict[str, str]) -> None:
     where = run(bin / "python", "-c", "import jaxrl; print(jaxrl.__file__, jaxrl.__version__)", cwd=here).split()
     version = tomllib.loads((work / "checkout" / "pyproject.toml").read_text())["project"]["version"]
     expect(Path(where[0]).is_relative_to(work / "clean") and where[1] == version, f"imported {where}")
-    shutil.copy(Path(where[0]).parent / "algos" / "ppo.py", here / "my" / "learner.py")
+    shutil.copy(Path(where[0]).parent / "algos" / "on_policy" / "ppo.py", here / "my" / "learner.py")
     for program in re.findall(r"^```python\n(.*?)^```$", readme, re.M | re.S):
         run(bin / "python", "-W", "error", "-c", program.replace("100_000", STEPS), cwd=here, **env)
     for command in [*BEFORE, *commands(readme), *AFTER]:

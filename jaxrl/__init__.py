@@ -7,7 +7,7 @@ from jaxrl import curriculum
 from jaxrl.algorithm import Algorithm, train
 from jaxrl.environment import Environment, Hints, TimeStep, Transition, pytree
 from jaxrl.evaluation import evaluate
-from jaxrl.host.fit import fit
+from jaxrl.host.run.fit import fit
 from jaxrl.registry import get_algo, list_algos, list_envs, make, register
 from jaxrl.vectorize import VectorEnv, vectorize
 

@@ -180,7 +180,9 @@ def _own_algorithm(word: str) -> Any:
         found = getattr(found, name, None) or _own_module(f"{source}.{name}")
     lacking = [part for part in ("Config", "Hyper", "make") if not hasattr(found, part)]
     if lacking:
-        raise ValueError(f"{word} has no {' and no '.join(lacking)}: an algorithm is written as jaxrl/algos/ppo.py is.")
+        raise ValueError(
+            f"{word} has no {' and no '.join(lacking)}: an algorithm is written as jaxrl/algos/on_policy/ppo.py is."
+        )
     return found
 
 

@@ -3,7 +3,7 @@
 Names end in their unit in brackets where they have one: `x [m]`. `Environment.telemetry` says what is measured of a
 state, `Environment.observation_names` and `action_names` what the numbers of an observation and an action are, and
 `Environment.planes` which curves in a plane belong to an episode. `Episode` holds one, as arrays of numpy;
-`jaxrl.host.episodes` records, keeps and draws it.
+`jaxrl.host.run.episodes` records, keeps and draws it.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import jax
 
 import jaxrl
 from jaxrl.algos import ppo
-from jaxrl.host.live import LiveCurve
 from jaxrl.host.render import film
+from jaxrl.host.run.live import LiveCurve
 
 env, params = jaxrl.make("CartPole-v1")
 print(env.observation_space(params))

@@ -18,7 +18,7 @@ import numpy as np
 import jaxrl
 from jaxrl import Environment, Transition, pytree
 from jaxrl.algos import ppo
-from jaxrl.host.live import LiveCurve
+from jaxrl.host.run.live import LiveCurve
 from jaxrl.spaces import Box
 from jaxrl.testing import check_environment
 

@@ -17,8 +17,8 @@ import numpy as np
 import jaxrl
 from jaxrl.algos import apg
 from jaxrl.envs.quadcopter.courses import paths
-from jaxrl.host.live import LiveCurve
 from jaxrl.host.render import film, film_of
+from jaxrl.host.run.live import LiveCurve
 
 env, params = jaxrl.make("Quadcopter-Hover-v0")
 print(env.observation_space(params).shape, "numbers in,", env.action_space(params).shape, "rotor speeds out")

@@ -16,7 +16,7 @@ import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.envs.motor.control import controllers
 from jaxrl.envs.motor.pictures import plots, report
-from jaxrl.host.live import LiveCurve
+from jaxrl.host.run.live import LiveCurve
 
 env, params = jaxrl.make("Cont-CC-PMSM-v0", dq_actions=True)
 params = params.replace(max_steps=jnp.int32(1000))  # the task itself has no limit

@@ -19,7 +19,7 @@ import numpy as np
 import jaxrl
 from jaxrl.algos.curricula import dr
 from jaxrl.algos.meta import lpg, policy_gradients
-from jaxrl.host.live import LiveCurve
+from jaxrl.host.run.live import LiveCurve
 from jaxrl.meta import AgentConfig, AgentHyper, agent
 from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner
 

@@ -11,7 +11,7 @@ from jaxrl import Algorithm, make, pytree, train, vectorize
 from jaxrl.algorithm import as_vector_env, num_updates, spaces_of, starting_values
 from jaxrl.algos import dqn, ppo
 from jaxrl.algos.tabular import q_learning
-from jaxrl.host.training_program import Program
+from jaxrl.host.run.training_program import Program
 from jaxrl.replay.off_policy import gradient_steps_due
 from jaxrl.spaces import Box, Discrete
 

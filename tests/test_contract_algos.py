@@ -25,9 +25,9 @@ from jaxrl import (
     vectorize,
 )
 from jaxrl.algorithm import restarted, starting_values
+from jaxrl.algos import recoil
 from jaxrl.algos.meta import disco
-from jaxrl.algos.offline import recoil
-from jaxrl.replay import datasets
+from jaxrl.data import datasets
 from jaxrl.replay.deep_q import Batch
 from jaxrl.replay.model_based import Prediction
 from jaxrl.replay.ring import uniform
@@ -140,7 +140,7 @@ def critic_value(algo: Any, state: Any, obs: Any) -> Any:
 
 def rnd_value(algo: Any, state: Any, obs: Any) -> Any:
     """The critic of the environment's own rewards."""
-    from jaxrl.algos.rnd import TwoCritics
+    from jaxrl.algos.on_policy.rnd import TwoCritics
     from jaxrl.nn.distributions import num_outputs
 
     env, params = algo.venv.env, algo.venv.env.default_params
@@ -346,7 +346,7 @@ SETUPS = {
         probes=lambda probe: False,  # its values are of a reward that it infers
         task=ObservationActionReward("discrete"),
     ),
-    # Without a dataset these too are soft actor-critic; tests/algos/offline/test_model_based.py has them with a model.
+    # Without a dataset these too are soft actor-critic; tests/algos/model_based/ has them with a model.
     **{
         name: off_policy_setup(
             dict(num_critics=2, num_rollouts=1, horizon=1, **config),

@@ -10,13 +10,14 @@ import pytest
 
 from jaxrl import Environment, Transition, pytree, vectorize
 from jaxrl.algorithm import PUBLIC, names_of
-from jaxrl.algos import ddpg, dqn, pbt, ppo
+from jaxrl.algos import ddpg, dqn, ppo
 from jaxrl.algos.curricula import accel, adversarial_params, dr, paired, plr, sfl, snapshot
+from jaxrl.algos.population import pbt
 from jaxrl.curriculum import attach
 from jaxrl.curriculum.teaching import Ranges
 from jaxrl.environment import Hints, strongly_typed
-from jaxrl.host.fit import fit
-from jaxrl.host.sweep import grid, sweep
+from jaxrl.host.run.fit import fit
+from jaxrl.host.run.sweep import grid, sweep
 from jaxrl.replay import replay_ratio
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.algorithms import check_algorithm

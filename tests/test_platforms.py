@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import pytest
 
 from jaxrl import get_algo, list_algos, make, registry, vectorize
-from jaxrl.host.tables import FAMILIES, family_of
 from jaxrl.wrappers import agents_as_slots
+from tools.tables import FAMILIES, family_of
 
 PLATFORMS = ("tpu", "cuda")
 ALLOWED = {"cu_threefry2x32_ffi", "mhlo.erf", "mhlo.topk", "chlo.erf_inv"}

@@ -12,7 +12,7 @@ from jaxrl import Environment, Transition, make, pytree, train
 from jaxrl.algos import a2c, ppo, ppo_rnn
 from jaxrl.environment import NO_LIMIT, strongly_typed
 from jaxrl.evaluation import evaluate
-from jaxrl.host.run_folder import description
+from jaxrl.host.run.run_folder import description
 from jaxrl.spaces import Box, Discrete
 
 

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.algorithm import Algorithm, shared
-from jaxrl.algos import ppo_rnn
+from jaxrl.algos.on_policy import ppo_rnn
 from jaxrl.environment import Environment
 from jaxrl.wrappers import Trials
 

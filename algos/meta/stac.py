@@ -32,7 +32,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, algorithm_of, shared, starting_values
-from jaxrl.algos import a2c
+from jaxrl.algos.on_policy import a2c
 from jaxrl.environment import Environment, is_concrete, pytree
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae

@@ -16,8 +16,8 @@ import jax
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, shared
-from jaxrl.algos.curricula import dr
-from jaxrl.algos.meta import groove, lpg, lpo, policy_gradients
+from jaxrl.algos.curricula import dr, groove
+from jaxrl.algos.meta import lpg, lpo, policy_gradients
 from jaxrl.environment import Environment
 from jaxrl.meta import stored
 from jaxrl.meta.agent import AgentConfig

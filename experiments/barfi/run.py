@@ -23,7 +23,7 @@ import jaxrl
 from jaxrl import Environment, Transition, pytree
 from jaxrl.algos.meta import barfi
 from jaxrl.environment import Hints
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 from jaxrl.spaces import Discrete
 

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxrl.data import diffusion
 from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP
-from jaxrl.replay import diffusion
 
 DIFFUSION = diffusion.Config(4000, 128, 1e-3, width=64, num_blocks=2, num_steps=10, churn=0.0)
 HIDDEN, UPDATES, BATCH = (64, 64), 4000, 128

@@ -10,8 +10,8 @@ import maze
 import mbrcsl
 
 import jaxrl
-from jaxrl.algos.offline import bc, combo, cql, decision_transformer, mopo, rvs
-from jaxrl.replay import datasets, dynamics
+from jaxrl.algos import bc, combo, cql, decision_transformer, mopo, rvs
+from jaxrl.data import datasets, dynamics
 
 GAMMA = 0.95
 RVS = rvs.Config(max_steps=maze.HORIZON, num_updates=100, batch_size=128, hidden=(64, 64))

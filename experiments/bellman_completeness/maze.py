@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.data.datasets import Dataset
 from jaxrl.environment import Environment, Transition, pytree
-from jaxrl.replay.datasets import Dataset
 from jaxrl.spaces import Box
 
 MAP = ("#######", "#...###", "#.#.###", "#.....#", "###.###", "#######")

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import maze
 
-from jaxrl.algos.offline import rvs
-from jaxrl.replay import dynamics
-from jaxrl.replay.datasets import Windows
+from jaxrl.algos import rvs
+from jaxrl.data import dynamics
+from jaxrl.data.datasets import Windows
 from jaxrl.replay.ring import Replay
 
 MODEL = dynamics.Config(4, 3, (64, 64), num_checks=10, num_updates=200, batch_size=128)

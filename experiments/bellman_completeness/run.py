@@ -18,10 +18,10 @@ import maze
 import numpy as np
 import picture
 
+from jaxrl.data.datasets import Episodes
 from jaxrl.evaluation import evaluate
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
-from jaxrl.replay.datasets import Episodes
 
 HERE = Path(__file__).parent
 TRAJECTORIES, EPISODES = 400, 100

@@ -19,7 +19,7 @@ import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import curves_by_task
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent

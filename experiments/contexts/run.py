@@ -23,7 +23,7 @@ from jaxrl.algos.curricula import accel, alp_gmm, dr, mbtl, plr, sfl
 from jaxrl.curriculum import attach
 from jaxrl.curriculum.scores import positive_value_loss
 from jaxrl.evaluation import evaluate
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 
 FILE = Path(__file__).with_name("results.json")
 HELD_OUT, CANDIDATES, BUFFER, LOOKS = 100, 32, 256, 4

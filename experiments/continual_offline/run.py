@@ -16,17 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from jaxrl.algos.offline import td3_bc
+from jaxrl.algos import td3_bc
+from jaxrl.data import datasets
 from jaxrl.environment import pytree
 from jaxrl.envs.classic import point_mass
 from jaxrl.evaluation import evaluate
-from jaxrl.host.dataset_recipes import Actor, recorded
+from jaxrl.host.data.dataset_recipes import Actor, recorded
 from jaxrl.host.plotting import bars
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.nn.networks import MLP
 from jaxrl.nn.optim import optimizer_of
-from jaxrl.replay import datasets
 from jaxrl.replay.off_policy import Transition
 
 HERE = Path(__file__).parent

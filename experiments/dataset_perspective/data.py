@@ -10,8 +10,8 @@ import numpy as np
 
 import jaxrl
 from jaxrl.algos import dqn
-from jaxrl.host.dataset_recipes import at_random, of_policy, recorded, returns_of, trained
-from jaxrl.replay.datasets import Dataset, joined, state_action_coverage, trajectory_quality, transitions
+from jaxrl.data.datasets import Dataset, joined, state_action_coverage, trajectory_quality, transitions
+from jaxrl.host.data.dataset_recipes import at_random, of_policy, recorded, returns_of, trained
 from jaxrl.replay.off_policy import Stored
 
 KINDS = ("random", "expert", "mixed", "noisy", "replay")

@@ -15,12 +15,12 @@ import numpy as np
 from data import GAMMA, KINDS, task
 from report import picture, tables
 
-import jaxrl.algos.dqn as dqn
-import jaxrl.algos.qr_dqn as qr_dqn
-from jaxrl.algos.offline import bc, bcq_discrete, cql_discrete, crr_discrete, rem
+import jaxrl.algos.deep_q.dqn as dqn
+import jaxrl.algos.deep_q.qr_dqn as qr_dqn
+from jaxrl.algos import bc, bcq_discrete, cql_discrete, crr_discrete, rem
+from jaxrl.data import datasets
 from jaxrl.evaluation import evaluate
-from jaxrl.host.run_folder import environment_of_run
-from jaxrl.replay import datasets
+from jaxrl.host.run.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
 SIZE = 10_000

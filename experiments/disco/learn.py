@@ -20,7 +20,7 @@ import numpy as np
 import jaxrl
 from jaxrl.algos import a2c
 from jaxrl.algos.meta import disco, disco_training
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 matplotlib.use("Agg")

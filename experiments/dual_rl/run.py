@@ -19,10 +19,10 @@ HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "trajectory_weighting"))
 from mixed import data_of, memory, mixed, task  # noqa: E402, what makes data is there
 
-from jaxrl.algos.offline import bc, dvl, iql, recoil  # noqa: E402
+from jaxrl.algos import bc, dvl, iql, recoil  # noqa: E402
+from jaxrl.data import datasets  # noqa: E402
 from jaxrl.evaluation import evaluate  # noqa: E402
-from jaxrl.host.run_folder import environment_of_run  # noqa: E402
-from jaxrl.replay import datasets  # noqa: E402
+from jaxrl.host.run.run_folder import environment_of_run  # noqa: E402
 
 SIZES = dict(batch_size=64, hidden=(32, 32), num_updates=100)
 RATES = dict(learning_rate=1e-3, tau=0.01)

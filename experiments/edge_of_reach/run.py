@@ -15,7 +15,7 @@ import numpy as np
 from study import ARMS, HORIZON, HYPER, IMAGINED, SIZES, UPDATE, measure
 
 from jaxrl.host.plotting import COLORS
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent

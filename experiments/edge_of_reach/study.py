@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from plane import PointInPlane, state_of
 
-from jaxrl.algos.offline import mopo, ravl
+from jaxrl.algos import mopo, ravl
+from jaxrl.data import datasets
 from jaxrl.evaluation import evaluate
-from jaxrl.replay import datasets, model_based
+from jaxrl.replay import model_based
 from jaxrl.replay.off_policy import Critic, critics
 
 HORIZON = 30  # of an episode

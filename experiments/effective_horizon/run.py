@@ -19,7 +19,7 @@ from tasks import ACTIONS, HORIZON, Seen, study
 from jaxrl.algos import dqn, ppo
 from jaxrl.algos.tabular import gorp
 from jaxrl.exact.mdp import TableParams
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
 PPO = ppo.Config(num_envs=8, num_steps=20, num_minibatches=2, hidden=(32,))

@@ -17,7 +17,7 @@ from picture import picture, table
 import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.envs.classic.fishery import Fishery, constant_escapement, constant_mortality
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
 MODELS = {"one fishery": (1, 0.0), "two fisheries": (2, 0.0), "two, r_x falling": (2, 0.005)}

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 import room
 
-from jaxrl.algos.offline import cql_discrete, iql
+from jaxrl.algos import cql_discrete, iql
 from jaxrl.nn.action_values import value_of
 from jaxrl.nn.distributions import Categorical, Normal
 from jaxrl.nn.networks import MLP, Recurrent

@@ -18,7 +18,7 @@ import report
 import room
 from learner import Arm, Settings, train
 
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent

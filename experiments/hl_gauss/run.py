@@ -18,7 +18,7 @@ from task import NoisyReward
 import jaxrl
 from jaxrl.algos import c51, dqn
 from jaxrl.evaluation import evaluate
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent

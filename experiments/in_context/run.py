@@ -19,7 +19,7 @@ from measure import figure, levels_of, offline, offline_room, online, online_riv
 from pretrain import load, pretrain
 from tasks import TASKS, Task
 
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
 EPISODES, COPIES = 40, 2  # of a room, and tasks of each held-out goal or permutation

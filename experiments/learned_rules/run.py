@@ -22,7 +22,7 @@ import jaxrl
 from jaxrl.algos.curricula import dr
 from jaxrl.algos.meta import lpg, training
 from jaxrl.envs.grid.grid_world.grid_world import optimal_value
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
 from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner, lived, policy_gradient

@@ -25,7 +25,7 @@ import jaxrl
 from jaxrl import Environment
 from jaxrl.algos.meta import es_maml, maml
 from jaxrl.envs.classic.pendulum import Pendulum
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 
 matplotlib.use("Agg")

@@ -26,7 +26,7 @@ import jaxrl
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.grid.maze import levels as maze_levels
 from jaxrl.evaluation import evaluate
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 
 FILE = Path(__file__).with_name("results.json")
 POINTS, ATTEMPTS = 20, 10

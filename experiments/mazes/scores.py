@@ -23,7 +23,7 @@ from jaxrl.environment import strongly_typed
 from jaxrl.envs.grid.maze import kit as maze_kit
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import COLORS
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 
 FILE = Path(__file__).with_name("scores.json")
 STAGES, BATCHES, EPISODES, LOOK = (0, 20, 40, 80, 160, 320), 16, 16, 8

@@ -17,7 +17,7 @@ from tasks import TASKS
 
 from jaxrl.algos.curricula import mbtl
 from jaxrl.environment import strongly_typed
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 
 HERE = Path(__file__).parent

@@ -18,7 +18,7 @@ import jaxrl
 from jaxrl.algos import ppo, ppo_rnn, pqn, pqn_rnn
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import bars
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent

@@ -24,7 +24,7 @@ import jaxrl
 from jaxrl.algos import ppo_rnn
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import curves_by_task
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.registry import tuned
 from jaxrl.wrappers import VisitBonus

@@ -18,7 +18,7 @@ import numpy as np
 import jaxrl
 from jaxrl.envs.motor import tasks
 from jaxrl.envs.motor.control import controllers
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
 COLUMNS = [f"{control}-{task}" for control in tasks.CONTROLS for task in tasks.TASKS]

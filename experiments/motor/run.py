@@ -19,7 +19,7 @@ from recipes import ALGORITHMS, GAMMA, SETTINGS, SHORT_SIGHTED
 
 import jaxrl
 from jaxrl.environment import strongly_typed
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 
 PATH = Path(__file__).with_name("results.json")
 DRIVES, STEPS = 16, 4000

@@ -31,7 +31,7 @@ from jaxrl.algos.curricula import adr
 from jaxrl.curriculum.attachment import attach
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.motor import levels
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.wrappers import FrameStack
 
 PATH = Path(__file__).with_name("variation.json")

@@ -24,9 +24,9 @@ from jax.extend.core.primitives import conv_general_dilated_p, dot_general_p
 
 from jaxrl.host.cli.experiment import experiment
 from jaxrl.host.cli.train import TrainFlags
-from jaxrl.host.fit import fit
-from jaxrl.host.recipe import build
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.fit import fit
+from jaxrl.host.run.recipe import build
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent

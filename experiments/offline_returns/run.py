@@ -16,14 +16,14 @@ import jax
 import numpy as np
 
 import jaxrl
+from jaxrl.data import datasets
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.classic.pendulum import Pendulum
 from jaxrl.evaluation import evaluate
-from jaxrl.host import dataset_recipes
+from jaxrl.host.data import dataset_recipes
 from jaxrl.host.plotting import curves_by_task
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm, tuned_online
-from jaxrl.replay import datasets
 
 HERE = Path(__file__).parent
 EPISODES = 64

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import uni
 
-from jaxrl.algos import ppo
-from jaxrl.algos.offline import awac, cql, edac, famo2o, iql, rebrac, ro2o, uni_o4
+from jaxrl.algos import awac, cql, edac, famo2o, iql, ppo, rebrac, ro2o, uni_o4
 from jaxrl.replay import going_on
 
 HIDDEN = (32, 32)

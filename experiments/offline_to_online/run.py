@@ -18,9 +18,9 @@ from data import SCALES, TASKS, made
 from picture import report
 from reptile import by_turns, reptile
 
+from jaxrl.data import datasets
 from jaxrl.evaluation import evaluate
-from jaxrl.host.run_folder import environment_of_run
-from jaxrl.replay import datasets
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.replay.ring import uniform
 
 HERE = Path(__file__).parent

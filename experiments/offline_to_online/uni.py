@@ -6,8 +6,8 @@ optimization".
 
 import jax
 
-from jaxrl.algos.offline import uni_o4
-from jaxrl.replay import dynamics
+from jaxrl.algos import uni_o4
+from jaxrl.data import dynamics
 
 MODEL = dynamics.Config(num_members=4, num_elites=3, hidden=(64, 64), num_checks=10, num_updates=200, batch_size=128)
 

@@ -18,7 +18,7 @@ import numpy as np
 import jaxrl
 from jaxrl.exact.planning import cem, control, ilqr, mppi
 from jaxrl.host.plotting import COLORS
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

@@ -17,7 +17,7 @@ from picture import picture
 
 import jaxrl
 from jaxrl.algos import props
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent

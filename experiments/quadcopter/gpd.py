@@ -21,7 +21,7 @@ from jaxrl.algos import ppo
 from jaxrl.environment import strongly_typed
 from jaxrl.envs.quadcopter.swarms.multi_hover import MultiHover
 from jaxrl.evaluation import evaluate
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 
 HERE = Path(__file__).parent

@@ -28,7 +28,7 @@ from jaxrl.envs.quadcopter.courses import tracks
 from jaxrl.envs.quadcopter.courses.tracks import TRACKS
 from jaxrl.envs.quadcopter.tasks.gate_racing import geometric_lap
 from jaxrl.host.plotting import COLORS
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 
 matplotlib.use("Agg")

@@ -23,7 +23,7 @@ from jaxrl.environment import strongly_typed
 from jaxrl.envs.quadcopter.control.se3 import SE3Gains
 from jaxrl.envs.quadcopter.courses import tracks
 from jaxrl.envs.quadcopter.tasks import gate_racing
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 
 FIRST_TIME_SCALE = 7.0  # s
 FLAT, UNRAVEL = ravel_pytree(jax.tree.map(jnp.log, strongly_typed((SE3Gains(), FIRST_TIME_SCALE))))

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from recipes import apg_recipe, td3_recipe
 
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
 RECIPES = {"td3": td3_recipe, "apg": apg_recipe}

@@ -18,8 +18,8 @@ from jax.flatten_util import ravel_pytree
 from picture import picture
 from scipy.stats import t
 
-from jaxrl.algos.rnd import SQRT2, draw_targets, prediction_error
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.algos.on_policy.rnd import SQRT2, draw_targets, prediction_error
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.nn.networks import MLP
 from jaxrl.nn.optim import optimizer_of
 

@@ -17,7 +17,7 @@ import numpy as np
 from jaxrl.algos.bandits import epsilon_greedy, exp3, nonstationary_ucb, successive_elimination, thompson, ucb
 from jaxrl.envs.bandits.nonstationary import PiecewiseBandit
 from jaxrl.envs.bandits.stochastic import BernoulliBandit
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
 POINTS = 100

@@ -17,7 +17,7 @@ import jaxrl
 from jaxrl.algos import td3
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import bars
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.replay import replay_ratio
 

@@ -9,7 +9,7 @@ from PIL import Image
 from jaxrl import registry
 from jaxrl.host.plotting import bars, curves_by_task
 from jaxrl.host.statistics import bootstrap_interval, iqm
-from jaxrl.host.tables import algorithm_page
+from tools.tables import algorithm_page
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "results.md"

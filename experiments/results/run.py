@@ -20,9 +20,9 @@ from page import PAGE, ROWS, draw, page
 import jaxrl
 from jaxrl.environment import strongly_typed
 from jaxrl.evaluation import evaluate
-from jaxrl.host import pages
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.registry import tuned
+from tools import pages
 
 HERE = Path(__file__).parent
 EPISODES = 128

@@ -23,7 +23,7 @@ from jaxrl.algos.meta import exprd
 from jaxrl.algos.tabular import q_learning
 from jaxrl.exact.mdp import MDP, as_environment
 from jaxrl.exact.solvers import evaluate_policy, value_iteration
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 
 matplotlib.use("Agg")

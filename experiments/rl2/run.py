@@ -19,7 +19,7 @@ import jaxrl
 from jaxrl.algos.bandits import thompson, ucb
 from jaxrl.algos.meta import rl2
 from jaxrl.envs.bandits.stochastic import BernoulliBandit
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 from jaxrl.wrappers import TrialParams
 

@@ -25,7 +25,7 @@ from jaxrl.algos.meta import rl2
 from jaxrl.envs.grid.rule_world.benchmarks import Benchmark, benchmark
 from jaxrl.envs.grid.rule_world.rule_world import Level, RuleWorld
 from jaxrl.envs.grid.rule_world.rules import COLORS, HOLD, SHAPES
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 from jaxrl.spaces import Box, Dict
 from jaxrl.wrappers import FrameStack, TrialParams, Trials

@@ -23,7 +23,7 @@ from jaxrl.envs.tabular.grids.windy_walk import WindyWalk
 from jaxrl.evaluation import evaluate
 from jaxrl.exact.mdp import tabulate
 from jaxrl.exact.solvers import value_iteration
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.registry import tuned
 
 HERE = Path(__file__).parent

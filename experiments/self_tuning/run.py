@@ -18,7 +18,7 @@ import numpy as np
 
 import jaxrl
 from jaxrl.algos.meta import stac
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 
 matplotlib.use("Agg")

@@ -21,7 +21,7 @@ from jaxrl.algos import ppo, sac
 from jaxrl.algos.curricula import reverse_curriculum, snapshot
 from jaxrl.environment import NO_LIMIT
 from jaxrl.evaluation import evaluate
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.registry import tuned
 from jaxrl.wrappers import FromStates
 

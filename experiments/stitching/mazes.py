@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.data.datasets import Dataset, Episodes
 from jaxrl.environment import Environment, Transition, pytree
-from jaxrl.replay.datasets import Dataset, Episodes
 from jaxrl.spaces import Box, Dict, Discrete
 
 ROOM = 5  # cells along a side of a room

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
+from jaxrl.data.datasets import Dataset, Episodes
 from jaxrl.envs.physics.maze_walker import collector
 from jaxrl.envs.physics.point_maze import CELL, END, TASKS, PointMaze
-from jaxrl.host import dataset_recipes
-from jaxrl.replay.datasets import Dataset, Episodes
+from jaxrl.host.data import dataset_recipes
 
 ID = "PointMazeMedium-v0"
 

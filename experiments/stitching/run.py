@@ -18,12 +18,12 @@ import point
 import td
 
 import jaxrl
-from jaxrl.algos.offline import decision_transformer, iql, rvs
+from jaxrl.algos import decision_transformer, iql, rvs
+from jaxrl.data.datasets import Hindsight, stored, windows
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import bars
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
-from jaxrl.replay.datasets import Hindsight, stored, windows
 
 HERE = Path(__file__).parent
 EPISODES, RECORDED, CLUSTERS, GAMMA, POINT_GAMMA, CONTEXT = 200, 2000, 40, 0.95, 0.99, 5

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.replay.datasets import Dataset
+from jaxrl.data.datasets import Dataset
 
 GAMMA, SWEEPS = 0.95, 100
 

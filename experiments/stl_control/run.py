@@ -21,7 +21,7 @@ from systems import SYSTEMS, T
 
 from jaxrl.exact.planning import CEMConfig, cem
 from jaxrl.host.plotting import bars
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent

@@ -17,7 +17,7 @@ import numpy as np
 import jaxrl
 from jaxrl.algos.streaming import stream_ac, stream_q
 from jaxrl.evaluation import evaluate
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 HERE = Path(__file__).parent

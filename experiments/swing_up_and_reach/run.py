@@ -16,7 +16,7 @@ import numpy as np
 import jaxrl
 from jaxrl.envs.classic import reacher
 from jaxrl.host.plotting import bars
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.registry import tuned
 
 HERE = Path(__file__).parent

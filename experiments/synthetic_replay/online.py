@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
-from jaxrl.algos.offline import edac
+from jaxrl.algos import edac
+from jaxrl.data import diffusion
 from jaxrl.environment import pytree
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import curves_by_task
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
-from jaxrl.replay import diffusion
 from jaxrl.replay.off_policy import Transition
 from jaxrl.replay.ring import Replay, take, uniform
 

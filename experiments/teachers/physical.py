@@ -27,7 +27,7 @@ from jaxrl.environment import strongly_typed
 from jaxrl.envs.motor import levels
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import COLORS
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 FILE = Path(__file__).with_name("physical.json")

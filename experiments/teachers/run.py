@@ -19,7 +19,7 @@ from picture import picture
 from jaxrl.algos.curricula import alp_gmm, covar_gmm, oracle_teacher, random_teacher, riac
 from jaxrl.curriculum.protocol import Outcomes
 from jaxrl.envs.tabular.hyper_cubes import MASTERY, HyperCubes
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
 FILE = Path(__file__).with_name("results.json")

@@ -8,7 +8,8 @@ import numpy as np
 
 import jaxrl
 from jaxrl import zoo
-from jaxrl.host.dataset_recipes import (
+from jaxrl.data import datasets
+from jaxrl.host.data.dataset_recipes import (
     at_random,
     best_of_zoo,
     nearest_episode,
@@ -18,7 +19,6 @@ from jaxrl.host.dataset_recipes import (
     streams,
     unbroken,
 )
-from jaxrl.replay import datasets
 from jaxrl.replay.off_policy import Transition
 from jaxrl.replay.ring import Replay, take
 

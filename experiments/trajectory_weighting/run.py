@@ -15,10 +15,10 @@ import numpy as np
 from mixed import data_of, expert_episodes, memory, mixed, task
 from report import report
 
-from jaxrl.algos.offline import cql, iql, td3_bc
+from jaxrl.algos import cql, iql, td3_bc
+from jaxrl.data import datasets
 from jaxrl.evaluation import evaluate
-from jaxrl.host.run_folder import environment_of_run
-from jaxrl.replay import datasets
+from jaxrl.host.run.run_folder import environment_of_run
 
 HERE = Path(__file__).parent
 TASKS = ("MountainCarContinuous-v0", "InvertedPendulum-v5", "PointMass-v0")

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithm import as_vector_env
-from jaxrl.algos.offline import cql
+from jaxrl.algos import cql
 from jaxrl.nn.networks import MLP
 from jaxrl.nn.optim import optimizer_of
 from jaxrl.replay.actor_critic import Actor

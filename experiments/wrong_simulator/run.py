@@ -19,13 +19,12 @@ import numpy as np
 from worlds import RATES, SIZES, TASKS, Task, real_data
 
 import jaxrl
-from jaxrl.algos import sac
-from jaxrl.algos.offline import cql
+from jaxrl.algos import cql, sac
+from jaxrl.data import datasets
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import COLORS
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
-from jaxrl.replay import datasets
 
 HERE = Path(__file__).parent
 STEPS = 4000  # gradient steps of each learner

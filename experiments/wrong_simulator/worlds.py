@@ -11,7 +11,7 @@ import numpy as np
 
 import jaxrl
 from jaxrl.algos import sac
-from jaxrl.replay import datasets
+from jaxrl.data import datasets
 
 REAL_STEPS = 1500
 SIZES = dict(batch_size=64, hidden=(64, 64))

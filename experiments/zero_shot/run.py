@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
-from jaxrl.algos.offline import fb
+from jaxrl.algos import fb
 from jaxrl.exact.mdp import tabulate
 from jaxrl.host.plotting import bars
-from jaxrl.host.run_folder import environment_of_run
+from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.replay.off_policy import Transition
 from jaxrl.replay.ring import Replay, take

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from jaxrl.canvas import COLORS
-from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows, unit_of_steps
-from jaxrl.replay.datasets import Dataset, Episodes
+from jaxrl.data.datasets import Dataset, Episodes
+from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows, unit_of_steps
 
 
 def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:

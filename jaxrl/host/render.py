@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jaxrl.canvas import checked_frames, contact_sheet
-from jaxrl.host.episodes import play
+from jaxrl.host.run.episodes import play
 
 
 @dataclasses.dataclass(frozen=True)

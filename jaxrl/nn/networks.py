@@ -70,7 +70,7 @@ def rows_dot(x: Array, kernel: Array, dimension_numbers: Any, **settings: Any) -
     """x @ kernel for `flax.linen.Dense`, all leading axes of x as one.
 
     XLA on CPU transposes and copies the cotangent of a product with a sequence (T, N, features): the gradient of a
-    layer of 1,024 took 1.4 times as long (`experiments/benchmarks/recurrent_gradients.py`).
+    layer of 1,024 took 1.4 times as long (`benchmarks/recurrent_gradients.py`).
     """
     if x.ndim < 3:
         return jax.lax.dot_general(x, kernel, dimension_numbers, **settings)

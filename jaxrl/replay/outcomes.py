@@ -19,10 +19,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import check_at_least_one, starting_values
+from jaxrl.data.datasets import Windows
 from jaxrl.environment import NO_LIMIT, split_observation
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.replay.actor_critic import ActorCritic, State
-from jaxrl.replay.datasets import Windows
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Dict, Discrete, Space
 from jaxrl.vectorize import VectorEnv

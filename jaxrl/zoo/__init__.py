@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment
-from jaxrl.host.recipe import build, load_run, read_recipe
+from jaxrl.host.run.recipe import build, load_run, read_recipe
 from jaxrl.meta.stored import arrays_of
 
 FOLDER = Path(__file__).parent / "policies"

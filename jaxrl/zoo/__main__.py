@@ -13,8 +13,8 @@ import numpy as np
 from jaxrl import zoo
 from jaxrl.evaluation import evaluate
 from jaxrl.host.cli.experiment import episode_cap
-from jaxrl.host.recipe import read_recipe
-from jaxrl.host.run_folder import RunFolder
+from jaxrl.host.run.recipe import read_recipe
+from jaxrl.host.run.run_folder import RunFolder
 
 EPISODES = 256
 

@@ -36,8 +36,8 @@ from jaxrl.host.ahead import (
     topology_devices,
 )
 from jaxrl.host.ahead.hlo import Collective, Loop
-from jaxrl.host.sharding import sizes_of
-from jaxrl.host.tables import by_family
+from jaxrl.host.run.sharding import sizes_of
+from tools.tables import by_family
 
 # A program as the TPU compiler writes it: no trip counts, cycles in the configuration of each kernel. By hand.
 PROGRAM = """HloModule jit_f, is_scheduled=true

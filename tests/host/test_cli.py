@@ -20,17 +20,18 @@ from PIL import Image
 
 import jaxrl
 from jaxrl import registry, spaces
-from jaxrl.algos import pbt, ppo
-from jaxrl.algos.offline import cql_discrete
+from jaxrl.algos import cql_discrete, ppo
+from jaxrl.algos.population import pbt
+from jaxrl.data import datasets
 from jaxrl.environment import NO_LIMIT
-from jaxrl.host import cli, dataset_files, model_files
-from jaxrl.host import sweep as sweeping
+from jaxrl.host import cli
 from jaxrl.host.cli import bench, command, evaluate, flags, train
-from jaxrl.host.fit import fit
-from jaxrl.host.recipe import NoRecipeError, build, load_run, read_recipe, recipe_of
+from jaxrl.host.data import dataset_files, model_files
 from jaxrl.host.render import playback
+from jaxrl.host.run import sweep as sweeping
+from jaxrl.host.run.fit import fit
+from jaxrl.host.run.recipe import NoRecipeError, build, load_run, read_recipe, recipe_of
 from jaxrl.nn.networks import ActorCritic
-from jaxrl.replay import datasets
 from jaxrl.wrappers import FlattenObservation
 
 TINY = "--config.num-envs 2 --config.num-steps 8 --config.num-epochs 1 --config.num-minibatches 1 --config.hidden 8"
@@ -515,7 +516,7 @@ def own(tmp_path, monkeypatch):
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "tanks.py").write_text(TANK)
-    shutil.copy(Path(jaxrl.__file__).parent / "algos" / "ppo.py", package / "learner.py")
+    shutil.copy(Path(jaxrl.__file__).parent / "algos" / "on_policy" / "ppo.py", package / "learner.py")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield package
@@ -858,7 +859,7 @@ def test_without_words():
 
 
 def test_the_algorithm_file_is_a_command(monkeypatch, capsys):
-    file = str(Path(jaxrl.__file__).parent / "algos" / "ppo.py")
+    file = str(Path(jaxrl.__file__).parent / "algos" / "on_policy" / "ppo.py")
     monkeypatch.setattr(sys, "argv", ["ppo.py", "CartPole-v1", "--help"])
     with pytest.raises(SystemExit) as stop:
         runpy.run_path(file, run_name="__main__")
@@ -1073,7 +1074,7 @@ def test_a_run_is_made_longer(run, tmp_path):
 def test_a_learning_rate_that_ends_before_the_run_is_told(run, monkeypatch):
     recipe = read_recipe(run[0])
     recipe["run"]["total_steps"], recipe["hyper"]["anneal_steps"] = 96, 64
-    monkeypatch.setattr("jaxrl.host.fit.fit", lambda *a, **k: (_ for _ in ()).throw(ValueError("far enough")))
+    monkeypatch.setattr("jaxrl.host.run.fit.fit", lambda *a, **k: (_ for _ in ()).throw(ValueError("far enough")))
     said = io.StringIO()
     with contextlib.redirect_stderr(said), pytest.raises(ValueError, match="far enough"):
         train.run_fit(recipe, run[0], train.Devices(), resume=True)

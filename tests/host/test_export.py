@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algos import dqn, ppo, ppo_rnn, sac, td3
-from jaxrl.algos.offline import td3_bc
+from jaxrl.algos import dqn, ppo, ppo_rnn, sac, td3, td3_bc
 from jaxrl.environment import Environment, Transition, pytree, strongly_typed
 from jaxrl.host import export
 from jaxrl.nn import networks

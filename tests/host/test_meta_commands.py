@@ -12,7 +12,7 @@ from jaxrl.algos.meta import evolving, lpg, training
 from jaxrl.host.cli.experiment import experiment
 from jaxrl.host.cli.flags import UsageError
 from jaxrl.host.cli.meta import MetaTrainFlags, agents_of
-from jaxrl.host.recipe import build, read_recipe
+from jaxrl.host.run.recipe import build, read_recipe
 from jaxrl.meta import AgentConfig, AgentHyper
 from jaxrl.meta.stored import RuleFileError, names, settings_of
 from tests.host.test_cli import bad, good

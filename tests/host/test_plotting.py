@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from jaxrl.data.datasets import Dataset
 from jaxrl.host.plotting import bars, curve, curves_by_task, dataset_picture, plot, smoothed
-from jaxrl.host.run_folder import RunFolderError
-from jaxrl.replay.datasets import Dataset
+from jaxrl.host.run.run_folder import RunFolderError
 
 nan = np.nan
 

@@ -15,15 +15,16 @@ from PIL import Image
 
 import jaxrl
 from jaxrl.algos import ppo
-from jaxrl.host import dataset_files, episodes
+from jaxrl.data.datasets import Dataset
 from jaxrl.host.cli.experiment import DataFlags, experiment
 from jaxrl.host.cli.train import OF_DEVICES, TrainFlags
+from jaxrl.host.data import dataset_files
 from jaxrl.host.report import read_runs, report, svg
 from jaxrl.host.report.command import command_of
 from jaxrl.host.report.page import DARK, LIGHT, STYLE
-from jaxrl.host.run_folder import RunFolderError
+from jaxrl.host.run import episodes
+from jaxrl.host.run.run_folder import RunFolderError
 from jaxrl.host.statistics import bootstrap_interval, iqm, probability_of_improvement
-from jaxrl.replay.datasets import Dataset
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 

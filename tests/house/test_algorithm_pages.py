@@ -8,8 +8,8 @@ import jax
 import pytest
 
 from jaxrl import registry
-from jaxrl.algos import pbt
-from jaxrl.host import pages, tables
+from jaxrl.algos.population import pbt
+from tools import pages, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs/algos"
@@ -82,7 +82,7 @@ def test_what_is_made_in_pages_is_up_to_date():
     made = pages.all_filled(ROOT / "docs")
     assert {FOLDER / page for page in PAGES} <= set(made)
     for page, text in made.items():
-        assert page.read_text() == text, f"{page.relative_to(ROOT)} is old: python -m jaxrl.host.pages"
+        assert page.read_text() == text, f"{page.relative_to(ROOT)} is old: python -m tools.pages"
 
 
 def test_links_hit_what_they_name():

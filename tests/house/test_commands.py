@@ -81,7 +81,7 @@ def only_parsed(monkeypatch, tmp_path):
     for name in ("bench", "dataset", "evaluate", "experiment", "export", "meta", "plot", "render", "report", "train"):
         monkeypatch.setattr(importlib.import_module(f"jaxrl.host.cli.{name}"), "parse", parse)
     monkeypatch.setattr(command, "cache_compilations", lambda: None)
-    monkeypatch.setattr("jaxrl.host.processes.join", lambda *args: None)
+    monkeypatch.setattr("jaxrl.host.run.processes.join", lambda *args: None)
     monkeypatch.chdir(tmp_path)
 
 
@@ -117,7 +117,7 @@ def test_python_finds_the_file_and_its_flags(said):
         if said[1] == "-m" and said[2].startswith("jaxrl"):
             importlib.import_module(said[2])
         return
-    file = next((f for f in (ROOT / said[1], ROOT / "experiments/benchmarks" / said[1]) if f.exists()), None)
+    file = next((f for f in (ROOT / said[1], ROOT / "benchmarks" / said[1]) if f.exists()), None)
     assert file is not None, said[1]
     sources = [
         file,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl import registry
-from jaxrl.host import tables
+from tools import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -117,14 +117,14 @@ def test_generated_pages_are_up_to_date():
     known = {id: row for pattern in COMPUTED for id, row in committed_rows(pattern).items()}
     assert len(known) == 23
     for name, text in tables.pages(known).items():
-        assert (DOCS / name).read_text() == text, f"docs/{name} is old: python -m jaxrl.host.tables"
+        assert (DOCS / name).read_text() == text, f"docs/{name} is old: python -m tools.tables"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", COMPUTED)
 def test_generated_rows_of_computed_params_are_up_to_date(pattern):
     for id, row in committed_rows(pattern).items():
-        assert tables.environment_row(id) == row, "docs/envs/ids.md is old: python -m jaxrl.host.tables"
+        assert tables.environment_row(id) == row, "docs/envs/ids.md is old: python -m tools.tables"
 
 
 def test_the_generator_writes_its_pages(tmp_path, monkeypatch):

@@ -126,7 +126,7 @@ def test_import_directions(path):
         ("jaxrl/new.py", "import matplotlib.pyplot as plt"),
         ("jaxrl/new.py", "from jax._src import random"),
         ("jaxrl/new.py", "import tests.helpers"),
-        ("jaxrl/new.py", "from jaxrl.host.fit import fit"),
+        ("jaxrl/new.py", "from jaxrl.host.run.fit import fit"),
         ("jaxrl/nn/new.py", "def f():\n    from jaxrl.host import plotting"),
         ("envs/classic/new.py", "from jaxrl.host.render import save"),
         ("algos/new.py", "from jaxrl.host import checkpoint"),
@@ -153,8 +153,8 @@ def test_a_forbidden_import_is_seen(place, source):
         ("algos/new.py", "def main():\n    from jaxrl import make"),
         ("algos/new.py", "if __name__ == '__main__':\n    from jaxrl.host.cli import train_file"),
         ("envs/classic/drawing.py", "from jaxrl.host.plotting import plot"),
-        ("jaxrl/host/new.py", "from jaxrl.host.fit import fit"),
-        ("algos/new.py", "from jaxrl.algos.ppo import loss\nfrom . import dqn"),
+        ("jaxrl/host/new.py", "from jaxrl.host.run.fit import fit"),
+        ("algos/new.py", "from jaxrl.algos.on_policy.ppo import loss\nfrom . import dqn"),
     ],
 )
 def test_an_allowed_import_passes(place, source):
@@ -265,7 +265,7 @@ def test_environments_and_algorithms_load_nothing_heavy():
 
 def test_the_public_names_exist():
     """`from jaxrl import *` in words: each name of `__all__` resolves, even after its module was imported."""
-    code = "import json, jaxrl, jaxrl.host.fit\n"
+    code = "import json, jaxrl, jaxrl.host.run.fit\n"
     code += "missing = [n for n in jaxrl.__all__ if not hasattr(jaxrl, n)]\n"
     code += "print(json.dumps({'missing': missing, 'fit': callable(jaxrl.fit)}))"
     assert fresh(code) == {"missing": [], "fit": True}

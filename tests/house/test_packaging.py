@@ -73,7 +73,7 @@ def installed(dists, tmp_path_factory) -> Path:
 
 def test_sdist_and_wheel_hold_every_module(dists):
     sdist, wheel = dists
-    assert {"jaxrl/envs/classic/cartpole.py", "jaxrl/algos/ppo.py", "jaxrl/py.typed"} <= SOURCES
+    assert {"jaxrl/envs/classic/cartpole.py", "jaxrl/algos/on_policy/ppo.py", "jaxrl/py.typed"} <= SOURCES
     with tarfile.open(sdist) as tar:
         packed = {m.name.partition("/")[2] for m in tar if m.isfile()}
     assert {p for p in packed if p.startswith("jaxrl/")} == SOURCES
@@ -98,7 +98,7 @@ def test_the_command_is_installed(installed, tmp_path):
     assert "train" in run(installed / "jaxrl", "--help", cwd=tmp_path)
 
 
-@pytest.mark.parametrize("command", [["algos/ppo.py"], ["-m", "jaxrl.algos.ppo"]])
+@pytest.mark.parametrize("command", [["algos/on_policy/ppo.py"], ["-m", "jaxrl.algos.on_policy.ppo"]])
 def test_an_algorithm_file_runs_from_the_checkout(command):
     assert "learning-rate" in run(sys.executable, *command, "CartPole-v1", "--help", cwd=ROOT, PYTHONPATH=str(ROOT))
 

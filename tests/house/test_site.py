@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jaxrl.host import gallery
+from tools import gallery
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
@@ -40,8 +40,8 @@ def test_every_study_and_module_is_listed():
     assert set(hook.studies()) == {path.parent.name for path in ROOT.glob("experiments/*/README.md")}
     found = hook.modules()
     assert {"jaxrl", "jaxrl.rollout", "jaxrl.spaces"} <= set(found["jaxrl"])
-    assert {"jaxrl.algos.td3", "jaxrl.algos.curricula.plr"} <= set(found["jaxrl.algos"])
-    assert "jaxrl.host.fit" in found["jaxrl.host"]
+    assert {"jaxrl.algos.actor_critic.td3", "jaxrl.algos.curricula.plr"} <= set(found["jaxrl.algos"])
+    assert "jaxrl.host.run.fit" in found["jaxrl.host"]
     assert not any(module.startswith("jaxrl.envs") for names in found.values() for module in names)
     assert all(hook.about(module) for names in found.values() for module in names)
 
@@ -57,8 +57,11 @@ def test_what_a_page_links_to_is_on_the_site(page):
 def test_links_are_rewritten_to_the_places_of_the_site():
     page = "docs/algos/td3.md"
     for before, after in [
-        ("[f](../../algos/td3.py)", "[f](../source/algos/td3.py.md)"),
-        ("[f](../../algos/td3.py#L12-L20)", "[f](../source/algos/td3.py.md#__codelineno-0-12)"),
+        ("[f](../../algos/actor_critic/td3.py)", "[f](../source/algos/actor_critic/td3.py.md)"),
+        (
+            "[f](../../algos/actor_critic/td3.py#L12-L20)",
+            "[f](../source/algos/actor_critic/td3.py.md#__codelineno-0-12)",
+        ),
         ("[s](../../experiments/mazes/README.md#a-b)", "[s](../studies/mazes/index.md#a-b)"),
         ("[s](../../experiments/mazes)", "[s](../studies/mazes/index.md)"),
         ("[c](../../CONTRIBUTING.md) [m](../index.md)", "[c](../contributing.md) [m](../map.md)"),
@@ -77,7 +80,7 @@ def test_links_are_rewritten_to_the_places_of_the_site():
 
 def test_names_of_functions_lead_to_their_lines():
     for name, page, file, begins in [
-        ("`td3.td_target`", "docs/algos/td3.md", "../source/algos/td3.py", "def td_target("),
+        ("`td3.td_target`", "docs/algos/td3.md", "../source/algos/actor_critic/td3.py", "def td_target("),
         ("`jaxrl.rollout.Ends(a)`", "docs/core.md", "source/jaxrl/rollout.py", "class Ends("),
     ]:
         place = re.fullmatch(r"\[(.+)\]\((.+)\.md#__codelineno-0-(\d+)\)", hook.rewritten(name, page))
@@ -112,7 +115,7 @@ def test_the_site_asks_for_nothing_from_elsewhere():
 
 
 def test_the_gallery_is_up_to_date():
-    assert (ROOT / "docs/envs/gallery.md").read_text() == gallery.page(), "python -m jaxrl.host.gallery"
+    assert (ROOT / "docs/envs/gallery.md").read_text() == gallery.page(), "python -m tools.gallery"
     pictures = {path.stem: path.stat().st_size for path in (ROOT / "docs/media/gallery").glob("*.png")}
     shown = gallery.shown()
     assert set(pictures) == {id for ids in shown.values() for id in ids}

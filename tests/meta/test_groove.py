@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algos.curricula import dr, plr
-from jaxrl.algos.meta import groove, lpg, policy_gradients
+from jaxrl.algos.curricula import dr, groove, plr
+from jaxrl.algos.meta import lpg, policy_gradients
 from jaxrl.curriculum.protocol import Outcomes
 from jaxrl.environment import pytree
 from jaxrl.meta import AgentConfig

@@ -14,9 +14,9 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl import make, registry
 from jaxrl.algos import ppo, sac
-from jaxrl.algos.offline.recoil import demonstrated
+from jaxrl.algos.actor_critic.recoil import demonstrated
 from jaxrl.host.cli import main
-from jaxrl.host.run_folder import description
+from jaxrl.host.run.run_folder import description
 from jaxrl.nn import optim
 from jaxrl.nn.optim import OPTIMIZERS, Optimizer, annealed, clip_by_global_norm, optimizer_of, safe_norm
 from jaxrl.replay.ring import Replay, uniform

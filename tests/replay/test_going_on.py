@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algos.offline import cql, edac, iql, mopo
-from jaxrl.replay import datasets, going_on, model_based
-from jaxrl.replay.datasets import Dataset
+from jaxrl.algos import cql, edac, iql, mopo
+from jaxrl.data import datasets
+from jaxrl.data.datasets import Dataset
+from jaxrl.replay import going_on, model_based
 from jaxrl.replay.ring import uniform
 from jaxrl.testing.probes import ObservationActionReward
 

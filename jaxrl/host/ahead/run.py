@@ -53,9 +53,9 @@ def compile_run(recipe: dict[str, Any], seeds: int, target: str, mesh: str | Non
     Raises ValueError, MissingPluginError and DoesNotFitError as `compile_for`, and ValueError for a mesh of another
     number of devices, or one that does not divide the seeds and the environments.
     """
-    from jaxrl.host.recipe import build
-    from jaxrl.host.sharding import default_sizes, make_mesh, sizes_of
-    from jaxrl.host.training_program import abstract_update
+    from jaxrl.host.run.recipe import build
+    from jaxrl.host.run.sharding import default_sizes, make_mesh, sizes_of
+    from jaxrl.host.run.training_program import abstract_update
 
     devices = topology_devices(target)
     sizes = default_sizes(len(devices), seeds) if mesh is None else sizes_of(mesh)

@@ -86,7 +86,7 @@ def explained(error: BaseException) -> str | None:
 
 
 def train_file(file: str) -> None:
-    """What an algorithm's file does when it is run: `python algos/ppo.py ...` is `jaxrl train ppo ...`."""
+    """What an algorithm's file does when it is run: `python algos/on_policy/ppo.py ...` is `jaxrl train ppo ...`."""
     sys.exit(main(["train", Path(file).stem, *sys.argv[1:]]))
 
 
@@ -94,9 +94,9 @@ NO_SPACE = os.strerror(errno.ENOSPC)
 
 
 def _expected_errors() -> tuple[type[Exception], ...]:
-    from jaxrl.host.checkpoint import CheckpointError
-    from jaxrl.host.fit import DivergenceError
-    from jaxrl.host.run_folder import RunFolderError
+    from jaxrl.host.run.checkpoint import CheckpointError
+    from jaxrl.host.run.fit import DivergenceError
+    from jaxrl.host.run.run_folder import RunFolderError
 
     return (
         ValueError,

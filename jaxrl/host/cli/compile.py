@@ -39,7 +39,7 @@ def compile_command(args: list[str]) -> int:
 
     from jaxrl.host.ahead import target_of
     from jaxrl.host.ahead.run import RunReport, largest, within
-    from jaxrl.host.sharding import default_sizes, sizes_of
+    from jaxrl.host.run.sharding import default_sizes, sizes_of
 
     # The run is only described here; where a plug-in is installed, jax would look for its device.
     jax.config.update("jax_platforms", "cpu")

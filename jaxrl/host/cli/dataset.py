@@ -53,7 +53,7 @@ def make(args: list[str]) -> int:
 
     flags = parse(Make, args, "jaxrl dataset make", "Record a dataset: a recipe says who acts.")
     from jaxrl import registry
-    from jaxrl.host import dataset_recipes, npz_files
+    from jaxrl.host.data import dataset_recipes, npz_files
 
     dataset_recipes.parsed(flags.recipe)
     at_least_one("--steps", flags.steps)
@@ -66,7 +66,7 @@ def make(args: list[str]) -> int:
     dataset, about = dataset_recipes.make(
         env, params, flags.recipe, flags.steps, flags.seed, flags.algo, flags.train_steps, say=_say
     )
-    from jaxrl.host import dataset_files
+    from jaxrl.host.data import dataset_files
 
     out.parent.mkdir(parents=True, exist_ok=True)
     dataset_files.write(out, dataset, about, overwrite=flags.overwrite)
@@ -83,7 +83,7 @@ def info(args: list[str]) -> int:
         """A dataset."""
 
     flags = parse(Info, args, "jaxrl dataset info", "What is known of a dataset, a line each: name and value.")
-    from jaxrl.host import dataset_files
+    from jaxrl.host.data import dataset_files
 
     dataset, about = dataset_files.read_any(flags.file)
     known = {"digest": dataset_files.digest(dataset), **dataset_files.summary(dataset, about), **about}
@@ -103,7 +103,7 @@ def plot(args: list[str]) -> int:
 
     flags = parse(Plot, args, "jaxrl dataset plot", "Returns of the episodes, and how often observations were seen.")
     from jaxrl import registry
-    from jaxrl.host import dataset_files
+    from jaxrl.host.data import dataset_files
     from jaxrl.host.plotting import dataset_picture
 
     dataset, about = dataset_files.read_any(flags.file)
@@ -116,7 +116,7 @@ def plot(args: list[str]) -> int:
 
 
 def model(args: list[str]) -> int:
-    from jaxrl.replay import dynamics
+    from jaxrl.data import dynamics
 
     @dataclasses.dataclass
     class ModelFlags:
@@ -144,9 +144,9 @@ def model(args: list[str]) -> int:
     import jax
     import numpy as np
 
-    from jaxrl.host import dataset_files, model_files, npz_files
-    from jaxrl.host.recipe import placed
-    from jaxrl.host.run_folder import environment_of_run
+    from jaxrl.host.data import dataset_files, model_files, npz_files
+    from jaxrl.host.run.recipe import placed
+    from jaxrl.host.run.run_folder import environment_of_run
 
     out = flags.file.with_name(f"{flags.file.stem}-model.npz") if flags.out is None else flags.out
     npz_files.refuse(out, flags.overwrite, "--overwrite")

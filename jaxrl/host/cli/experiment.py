@@ -39,7 +39,7 @@ class DataFlags:
                 if (word := getattr(self, flag)) is not None:
                     raise UsageError(f"--{flag} {word}: of which --dataset?")
             return {}
-        from jaxrl.host import dataset_files, model_files
+        from jaxrl.host.data import dataset_files, model_files
 
         dataset, about = dataset_files.read_any(self.dataset)
         digest = dataset_files.digest(dataset)

@@ -47,7 +47,7 @@ def plot_command(args: list[str]) -> int:
 def _episodes(flags: Any) -> int:
     if flags.out is not None and len(flags.runs) > 1:
         raise UsageError("--episode --out takes one run folder; without --out each picture lies in its own run folder.")
-    from jaxrl.host import episodes
+    from jaxrl.host.run import episodes
     from jaxrl.zoo import PREFIX, file_beside
 
     for run in flags.runs:

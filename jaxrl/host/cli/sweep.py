@@ -46,12 +46,12 @@ class SweepFlags(DataFlags):
 def sweep_command(args: list[str]) -> int:
     import jax
 
-    from jaxrl.host.memory import bytes_in
     from jaxrl.host.plotting import heat_map
-    from jaxrl.host.recipe import build
-    from jaxrl.host.run_folder import write_json
-    from jaxrl.host.sharding import make_mesh
-    from jaxrl.host.sweep import grid, random_points, sweep, table
+    from jaxrl.host.run.memory import bytes_in
+    from jaxrl.host.run.recipe import build
+    from jaxrl.host.run.run_folder import write_json
+    from jaxrl.host.run.sharding import make_mesh
+    from jaxrl.host.run.sweep import grid, random_points, sweep, table
 
     parsed, recipe = experiment("sweep", args, SweepFlags, several=True)
     run: SweepFlags = parsed.run

@@ -97,7 +97,7 @@ def resume(args: list[str]) -> int:
 
     flags = parse(Resume, args, "jaxrl resume", "Go on with a run from its newest whole checkpoint.")
     refuse_zoo([flags.run], "a policy of the zoo does not go on learning; `jaxrl zoo` says how each was trained.")
-    from jaxrl.host.recipe import read_recipe
+    from jaxrl.host.run.recipe import read_recipe
 
     recipe = read_recipe(flags.run, dataset=flags.dataset, model=flags.model)
     run = recipe["run"]
@@ -135,7 +135,7 @@ def meet(args: list[str]) -> None:
     except argparse.ArgumentError as error:
         raise UsageError(str(error)) from error
     if said.distributed:
-        from jaxrl.host import processes
+        from jaxrl.host.run import processes
 
         processes.join(said.coordinator, said.processes, said.rank)
     elif (said.coordinator, said.processes, said.rank) != (None, None, None):
@@ -146,7 +146,7 @@ def mesh_of(devices: Devices, num_seeds: int | None) -> Any:
     """The mesh that the flags ask for, if any."""
     import jax
 
-    from jaxrl.host.sharding import default_sizes, make_mesh
+    from jaxrl.host.run.sharding import default_sizes, make_mesh
 
     if devices.mesh is not None:
         return make_mesh(devices.mesh)
@@ -157,7 +157,7 @@ def mesh_of(devices: Devices, num_seeds: int | None) -> Any:
 
 def run_fit(recipe: dict[str, Any], out: Path, devices: Devices, *, resume: bool) -> int:
     """Train what a recipe says, into a run folder; returns the exit status."""
-    from jaxrl.host import processes
+    from jaxrl.host.run import processes
 
     with processes.lost(f"Start all of them again, with `jaxrl resume {out}` in place of `jaxrl train`."):
         return _run_fit(recipe, out, devices, resume)
@@ -169,10 +169,10 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
 
     from jaxrl import registry
     from jaxrl.algorithm import deployment
-    from jaxrl.host import processes
-    from jaxrl.host.fit import fit
-    from jaxrl.host.recipe import build
-    from jaxrl.host.run_folder import RunFolderError
+    from jaxrl.host.run import processes
+    from jaxrl.host.run.fit import fit
+    from jaxrl.host.run.recipe import build
+    from jaxrl.host.run.run_folder import RunFolderError
 
     algo, hyper, task, params = build(recipe)
     run = recipe["run"]
@@ -255,8 +255,8 @@ def _check_memory(run: dict[str, Any], seeds: int | None, algo: Any, key: Any, h
     """Raise ValueError unless so many seeds fit into the memory that was stated."""
     import jax
 
-    from jaxrl.host.memory import bytes_a_run, bytes_in, footprint, runs_at_once
-    from jaxrl.host.training_program import Program
+    from jaxrl.host.run.memory import bytes_a_run, bytes_in, footprint, runs_at_once
+    from jaxrl.host.run.training_program import Program
 
     def needs(count: int) -> int:
         return footprint(Program(algo, jax.random.split(key, count), count, hyper, params, mesh))

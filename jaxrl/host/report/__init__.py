@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.host import episodes as recorded
-from jaxrl.host.checkpoint import CheckpointError
 from jaxrl.host.plotting import smoothed
 from jaxrl.host.report import episodes
 from jaxrl.host.report.command import command_of
@@ -27,7 +25,9 @@ from jaxrl.host.report.episodes import write_episode
 from jaxrl.host.report.page import MEDIA, folded, media, page, table, text, warning
 from jaxrl.host.report.runs import Run, read_runs
 from jaxrl.host.report.svg import Line, chart, number, strip
-from jaxrl.host.run_folder import RunFolderError, tree_values, unit_of_steps
+from jaxrl.host.run import episodes as recorded
+from jaxrl.host.run.checkpoint import CheckpointError
+from jaxrl.host.run.run_folder import RunFolderError, tree_values, unit_of_steps
 from jaxrl.host.statistics import bootstrap_interval, iqm, probability_of_improvement
 
 __all__ = ["read_runs", "report", "write_episode"]
@@ -309,7 +309,7 @@ def _has_plot(env_id: str, settings: tuple) -> bool:
 
 def _continuous(run: Run) -> bool:
     """Whether it is of a task with continuous actions and something to plot, whose policy can be had again."""
-    from jaxrl.host.recipe import hashable
+    from jaxrl.host.run.recipe import hashable
 
     recipe = run.config.get("recipe")
     if recipe is None or not (run.files.checkpoints.is_dir() and any(run.files.checkpoints.iterdir())):

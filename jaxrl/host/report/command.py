@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.host.report.runs import swept
-from jaxrl.host.run_folder import tree_values
+from jaxrl.host.run.run_folder import tree_values
 
 
 def command_of(folder: Path, config: Mapping[str, Any]) -> str | None:

@@ -92,7 +92,7 @@ def _held(x: Any) -> np.ndarray:
 def _over_time(
     time: np.ndarray, signals: Mapping[str, Quantity], heading: str, axis: str, unit: str, kind: str = "line"
 ) -> str:
-    from jaxrl.host.episodes import _near
+    from jaxrl.host.run.episodes import _near
 
     lines = []
     limits: dict[Any, int] = {}

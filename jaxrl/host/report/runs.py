@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.host.recipe import hashable
-from jaxrl.host.run_folder import RunFolder, RunFolderError, read_rows, tree_values
+from jaxrl.host.run.recipe import hashable
+from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows, tree_values
 
 REQUIRED = ("algorithm", "env", "config", "hyper", "total_steps", "versions")
 """Fields of config.json without which it is of another schema than docs/run_folder.md's."""

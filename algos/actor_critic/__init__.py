@@ -1,0 +1,1 @@
+"""An actor and critics that learn from stored steps."""

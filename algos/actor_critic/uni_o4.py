@@ -1,0 +1,357 @@
+"""Uni-O4: proximal policy optimisation from stored data, and on from there in the environment.
+
+Lei, He, Lu, Hu, Gao and Xu (2024), "Uni-O4: unifying online and offline deep reinforcement learning with multi-step
+on-policy optimization". First, for `Hyper.cloning_steps` gradient steps, implicit Q-learning's values (see iql) and K
+policies cloned from the data, each kept away from whichever of the others explains the data's action best,
+
+    -mean log pi_i(a | s) - diversity KL(pi_i(. | s), pi_j(. | s)),   j = argmax_{j != i} log pi_j(a | s)
+
+From there on each policy has a reference, at first itself, and PPO's clipped objective on the data's states and the
+reference's actions, with the fixed advantage min_k Q_k(s, a) - V(s), of mean 0 and deviation 1 in a batch. After an
+update of `num_updates` such steps it takes its reference's place if it has a higher score than any before: the mean
+value of its actions along `horizon` steps in a model, from states of the data (the paper's AM-Q). What acts is the
+reference with the highest score. `start` makes it, and V, the first weights of `ppo`, which is all there is online. The
+divergence has no bound: on Pendulum's data policies ran away from each other at a `diversity` of 1/2, not at 1/10.
+
+Deviations from the authors' code: the policies learn at once, not in turn, and no longer than Q and V do; their
+deviations do not depend on the state; of the kinds of disagreement it is the one between distributions (their default
+adds what has no slope of its own: it scales the likelihood's by 1 + diversity); Q sees what would be done, actions
+clipped to the box; theirs goes on online from the best in the environment of the three with the highest scores. The
+slight decay of their clipping is left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
+
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
+from jaxrl.algos.actor_critic import iql
+from jaxrl.algos.on_policy.ppo import normalized, policy_loss
+from jaxrl.environment import Environment, pytree, visible
+from jaxrl.math import fast_key, rarely
+from jaxrl.nn.distributions import Normal
+from jaxrl.nn.optim import OptimizerLike, annealed, optimizer_of
+from jaxrl.replay import off_policy
+from jaxrl.replay.actor_critic import ActorCritic, GaussianActor, GaussianPolicies, Policy, State, Value
+from jaxrl.replay.model_based import Model
+from jaxrl.replay.off_policy import Batch, Critic
+from jaxrl.replay.ring import Replay
+from jaxrl.rollout import ticked
+from jaxrl.spaces import Box, environment_action
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 1  # environments of the state, in which nothing acts
+    num_updates: int = 100  # gradient steps an update, after which policies are judged
+    batch_size: int = 512
+    num_policies: int = 4  # K
+    horizon: int = 1000  # steps in the model, by which a policy is judged
+    num_rollouts: int = 512  # states of the data that they begin from
+    hidden: tuple[int, ...] = (256, 256)  # widths of all networks
+    activation: str = "relu"
+    layer_norm: bool = False  # in the critics and the value
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
+
+    def __post_init__(self) -> None:
+        names = "num_envs", "num_updates", "batch_size", "num_policies", "horizon", "num_rollouts"
+        check_at_least_one(self, *names)
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    learning_rate: jax.Array = 1e-4  # of cloning, critics and value
+    gamma: jax.Array = 0.99  # discount
+    tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
+    expectile: jax.Array = 0.7  # above 1/2: how near the value is to the best action's in the data
+    diversity: jax.Array = 0.1  # of cloned policies; 0: each is cloned alone
+    cloning_steps: jax.Array = 1_000_000  # gradient steps before the first of PPO
+    max_grad_norm: jax.Array = 1e6  # of each network, before PPO
+    ppo_learning_rate: jax.Array = 1e-4  # of PPO
+    anneal_steps: jax.Array = 10_000  # gradient steps of PPO over which its rate goes to zero; 0: constant
+    clip_eps: jax.Array = 0.25
+    ppo_max_grad_norm: jax.Array = 0.5  # of PPO, of each policy
+
+
+@pytree
+class UniO4State(State):
+    reference: Any  # actors' weights, leading axis K
+    score: jax.Array  # (K,), of the references; -inf before they are judged
+    ppo_optimizer: Any  # leading axis K
+
+
+class PolicyAndValue(nn.Module):
+    """The network that `ppo` goes on with: an actor as here, and the state value."""
+
+    policy: nn.Module
+    value: nn.Module
+
+    def actor(self, obs: Any) -> Any:
+        return self.policy(visible(obs))
+
+    def critic(self, obs: Any) -> Float[Array, "..."]:
+        return self.value(obs)
+
+    def __call__(self, obs: Any) -> Any:
+        return self.actor(obs), self.critic(obs)
+
+
+def likeliest_other(log_prob: Float[Array, "K B"]) -> Array:
+    """Of each policy, for each row, which of the others gives it the highest probability: (K, B) of indices."""
+    own = jnp.eye(len(log_prob), dtype=bool)[:, :, None]
+    return jnp.argmax(jnp.where(own, -jnp.inf, log_prob[None]), 1)
+
+
+def cloning_loss(policies: Normal, action: Float[Array, "B A"], diversity: Float[Array, ""] | float) -> Any:
+    """`(loss, report)` of policies (K, B, A): the means of -log pi_i(a | s) - diversity KL, added up."""
+    log_prob = policies.log_prob(action)
+    j, row = likeliest_other(log_prob), jnp.arange(len(action))
+    other = jax.tree.map(lambda x: jax.lax.stop_gradient(x[j, row]), policies)
+    disagreement = policies.kl(other)
+    loss = -jnp.sum(jnp.mean(log_prob + diversity * disagreement, -1))
+    return loss, {"disagreement": jnp.mean(disagreement)}
+
+
+def mean_value(q: Float[Array, "T B"], alive: Bool[Array, "T B"]) -> Float[Array, ""]:
+    """AM-Q: the mean over steps that a rollout took before the task ended."""
+    return jnp.sum(jnp.where(alive, q, 0)) / jnp.sum(alive)
+
+
+@dataclasses.dataclass(frozen=True)
+class _UniO4(GaussianPolicies, ActorCritic):
+    """Losses, PPO's steps and scores; what else the Algorithm's functions do is `ActorCritic`'s."""
+
+    name: ClassVar = "uni_o4"
+    hyper_class: ClassVar = Hyper
+    order: ClassVar = ("value", "critic", "actor")
+
+    model: Model
+
+    def initial(self, name: str, key: Array, item: Any, hyper: Hyper) -> Any:
+        if name != "actor":
+            return super().initial(name, key, item, hyper)
+        init = self.network(name).init
+        return jax.vmap(lambda key: init(key, visible(item.obs)))(jax.random.split(key, self.config.num_policies))
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> UniO4State:
+        state = super().init(key, hyper, env_params)
+        actors = state.weights["actor"]
+        rate = state.hyper.ppo_learning_rate
+        return UniO4State(
+            **{field.name: getattr(state, field.name) for field in dataclasses.fields(state)},
+            reference=actors,
+            score=jnp.full(self.config.num_policies, -jnp.inf, jnp.result_type(float)),
+            ppo_optimizer=jax.vmap(lambda weights: self.optimizer.init(weights, rate))(actors),
+        )
+
+    def policies(self, weights: Any, obs: Any) -> Normal:
+        """Of K actors, (K, B, A)."""
+        return jax.vmap(lambda weights: self.distribution(weights, obs))(weights)
+
+    def advantage(self, critic_weights: Any, value_weights: Any, obs: Any, action: Array) -> Float[Array, " B"]:
+        return jnp.min(self.act_values(critic_weights, obs, action), 0) - self.values(value_weights, obs)
+
+    # ---- cloning, and values of the data
+
+    def value_loss(
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
+    ) -> tuple[Array, dict[str, Array]]:
+        advantage = self.advantage(target_weights["critic"], own, batch.obs, batch.action)
+        return iql.value_loss(advantage, hyper.expectile), {"advantage": jnp.mean(advantage)}
+
+    def critic_loss(
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
+    ) -> tuple[Array, dict[str, Array]]:
+        next_value = self.values(weights["value"], batch.next_obs)
+        target = batch.reward + hyper.gamma * jnp.where(batch.terminated, 0, next_value)
+        q = self.act_values(own, batch.obs, batch.action)
+        return iql.critic_loss(q, target), {"q_value": jnp.mean(q)}
+
+    def actor_loss(
+        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
+    ) -> tuple[Array, dict[str, Array]]:
+        return cloning_loss(self.policies(own, batch.obs), batch.action, hyper.diversity)
+
+    # ---- PPO on the data's states
+
+    def improved(self, state: UniO4State) -> tuple[UniO4State, dict[str, Array]]:
+        """`num_updates` steps of PPO for each policy; Q, V and the references stay."""
+        hyper, weights = state.hyper, state.weights
+        key, steps_key = jax.random.split(state.key)
+        rate = annealed(hyper.ppo_learning_rate, state.step - hyper.cloning_steps, hyper.anneal_steps)
+        one = jax.tree.map(lambda x: x[0], weights["actor"])
+        unravel = ravel_pytree(one)[1]
+
+        def loss(flat: Array, obs: Any, action: Array, old_log_prob: Array, advantage: Array) -> tuple[Array, Array]:
+            log_prob = self.distribution(unravel(flat), obs).log_prob(action)
+            log_ratio = log_prob - old_log_prob
+            return policy_loss(log_prob, old_log_prob, advantage, hyper.clip_eps), jnp.mean(
+                jnp.expm1(log_ratio) - log_ratio
+            )
+
+        def descended(flat: Array, optimizer: Any, obs: Any, *of_one: Array) -> Any:
+            (value, kl), grads = jax.value_and_grad(loss, has_aux=True)(flat, obs, *of_one)
+            flat, optimizer, norm = self.optimizer.descend(
+                flat, optimizer, unravel(grads), rate, hyper.ppo_max_grad_norm
+            )
+            return flat, optimizer, {"actor_loss": value, "actor_grad_norm": norm, "approx_kl": kl}
+
+        def step(carry: Any, key: Array) -> tuple[Any, dict[str, Array]]:
+            sample_key, act_key = jax.random.split(key)
+            obs = self.replay.sample(sample_key, state.replay, self.config.batch_size).obs
+            old = self.policies(state.reference, obs)
+            action = old.sample(act_key)
+            done = jnp.clip(action, -1, 1)
+            advantage = jax.vmap(lambda a: self.advantage(weights["critic"], weights["value"], obs, a))(done)
+            given = action, old.log_prob(action), jax.vmap(normalized)(advantage)
+            *carry, report = jax.vmap(descended, (0, 0, None, 0, 0, 0))(*carry, obs, *given)
+            report = {**report, "advantage": advantage}
+            return tuple(carry), jax.tree.map(jnp.mean, report)
+
+        flat = jax.vmap(lambda weights: ravel_pytree(weights)[0])(weights["actor"])
+        keys = jax.random.split(fast_key(steps_key), self.config.num_updates)
+        (flat, optimizer), reports = jax.lax.scan(step, (flat, state.ppo_optimizer), keys)
+        reports = jax.tree.map(jnp.mean, reports)
+        metrics = {
+            **off_policy.no_ends().metrics(),
+            **reports,
+            "loss": reports["actor_loss"],
+            "grad_norm": reports["actor_grad_norm"],
+            "gradient_steps": jnp.int32(self.config.num_updates),
+        }
+        weights = {**weights, "actor": jax.vmap(unravel)(flat)}
+        step_count = ticked(state.step, self.config.num_updates)
+        return state.replace(key=key, step=step_count, weights=weights, ppo_optimizer=optimizer), metrics
+
+    def scores(self, key: Array, state: UniO4State) -> Float[Array, " K"]:
+        """Of the present policies, which begin in the same states and share the model's noise."""
+        start_key, key = jax.random.split(key)
+        start = self.replay.sample(start_key, state.replay, self.config.num_rollouts).obs
+        keys = jax.random.split(key, self.config.horizon)
+
+        def of(actor: Any) -> Float[Array, ""]:
+            def step(carry: Any, key: Array) -> Any:
+                obs, alive = carry
+                action = self.mode(Policy(actor, jnp.zeros(())), visible(obs))
+                q = jnp.min(self.act_values(state.weights["critic"], obs, action), 0)
+                next_obs, _, ends, _ = self.model(key, obs, environment_action(self.action_space, action))
+                return (next_obs, alive & ~ends), (q, alive)
+
+            return mean_value(*jax.lax.scan(step, (start, jnp.ones(self.config.num_rollouts, bool)), keys)[1])
+
+        return jax.vmap(of)(state.weights["actor"])
+
+    def learn(self, state: UniO4State, rollout: None = None) -> tuple[UniO4State, dict[str, Array]]:
+        phases = super().learn, self.improved
+        of_one, of_other = (jax.eval_shape(phase, state)[1] for phase in phases)
+        shapes = {**of_one, **of_other}
+        absent = {name: jnp.full((), jnp.nan, shapes[name].dtype) for name in of_one.keys() ^ of_other.keys()}
+        before, cloning = state, state.step < state.hyper.cloning_steps
+        key, own_key, *phase_keys = jax.random.split(before.key, 4)
+
+        def run(number: int) -> Any:
+            after, metrics = phases[number](before.replace(key=phase_keys[number]))
+            return after.replace(key=None), {**absent, **metrics}
+
+        # Of seeds under a vmap, too, one phase alone runs.
+        none = before.replace(key=None), {name: jnp.zeros(x.shape, x.dtype) for name, x in shapes.items()}
+        cloned = rarely(cloning, lambda: run(0), none)
+        state, metrics = rarely(~cloning, lambda: run(1), cloned)
+        judged = state.step >= state.hyper.cloning_steps
+        score = rarely(judged, lambda: self.scores(fast_key(own_key), state), jnp.full_like(state.score, -jnp.inf))
+        score = jnp.where(jnp.isfinite(score), score, -jnp.inf)  # a model that overflows says nothing
+        better = cloning | (score > state.score)
+
+        def replaced(new: Array, old: Array) -> Array:
+            return jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+        state = state.replace(
+            key=key,
+            reference=jax.tree.map(replaced, state.weights["actor"], state.reference),
+            score=replaced(score, state.score),
+        )
+        metrics |= {"replaced": jnp.mean(better.astype(score.dtype)), "score": jnp.max(state.score)}
+        return state, {**metrics, "score": jnp.where(judged, metrics["score"], jnp.nan)}
+
+    def policy(self, state: UniO4State) -> Policy:
+        return Policy(best(state), jnp.float32(0))
+
+
+def best(state: UniO4State) -> Any:
+    """The weights of the reference with the highest score."""
+    return jax.tree.map(lambda x: x[jnp.argmax(state.score)], state.reference)
+
+
+def network_of(env: Environment | VectorEnv, config: Config = Config()) -> PolicyAndValue:
+    """What `ppo.make` takes as its network to go on from an algorithm with the default ones."""
+    obs_space, space = spaces_of("uni_o4", as_vector_env(env, config.num_envs), Box)
+    actor = GaussianActor(obs_space, space, config.hidden, config.activation)
+    return PolicyAndValue(actor, Value(obs_space, config.hidden, config.activation, config.layer_norm))
+
+
+def start(online: Algorithm, trained: UniO4State, key: Array, hyper: Any = None, env_params: Any = None) -> Any:
+    """The first state of `online`, PPO with the network of `network_of`: the best policy, and V as its critic.
+
+    Raises ValueError for other networks than `trained` has, and where PPO normalises what they see or are asked for.
+    """
+    if online.config.normalize_obs or online.config.normalize_reward:
+        raise ValueError("uni_o4.start: the networks know plain observations and rewards; PPO must not normalise them.")
+    state = online.init(key, hyper, env_params)
+    parts = {"policy": best(trained)["params"], "value": trained.weights["value"]["params"]}
+    shapes = [jax.tree.map(jnp.shape, tree) for tree in ({"params": parts}, state.weights)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"trained were networks {shapes[0]}; {online.name} has {shapes[1]}: see uni_o4.network_of.")
+    return state.replace(weights={"params": parts})
+
+
+@shared
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    memory: Replay | None = None,
+    model: Model | None = None,
+    actor: nn.Module | None = None,
+    critic: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
+    """Uni-O4's offline half for `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`.
+        model: what policies are judged in, as `dynamics.predictor(ensemble)`; see `model_based.Model`.
+        actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
+            the box; there will be `num_policies` of them.
+        critic: a flax module from a whole observation and an action to values (...); there will be two of them.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
+
+    Raises ValueError without a dataset or without a model, for an action space that is not a vector, several agents, or
+    networks whose outputs do not fit.
+    """
+    if memory is None or memory.add is not None:
+        raise ValueError("uni_o4 learns from a dataset, datasets.stored; online it is ppo, see uni_o4.start.")
+    if model is None:
+        raise ValueError("uni_o4 judges its policies in a model; give one, as dynamics.predictor(ensemble).")
+    venv = as_vector_env(env, config.num_envs)
+    obs_space, space = spaces_of("uni_o4", venv, Box)
+    sizes = config.hidden, config.activation, config.layer_norm
+    networks = (
+        ("value", Value(obs_space, *sizes)),
+        ("critic", critic or Critic(obs_space, *sizes)),
+        ("actor", actor or GaussianActor(obs_space, space, config.hidden, config.activation)),
+    )
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    return _UniO4(config, venv, networks, obs_space, space, memory, chosen, model).algorithm()

@@ -1,0 +1,1 @@
+"""Action values of discrete actions, learned by networks."""

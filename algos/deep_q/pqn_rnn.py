@@ -1,0 +1,368 @@
+"""PQN with a recurrent network, for tasks whose observation does not tell the state.
+
+Gallici et al. (2024), "Simplifying deep temporal difference learning" (arXiv:2407.04811), PQN-RNN. Target and loss are
+those of `pqn.py`, whose functions this file uses. What recurrence changes:
+
+- Minibatches are whole sequences of some environments. They are replayed from the carry with which the rollout began
+  (stored, as in R2D2: Kapturowski et al. 2019), and forget it wherever an episode starts inside the sequence.
+- That carry came from older weights. The `burn_in` steps before the rollout are replayed first, with the present
+  weights and without gradient; they refresh the carry and are not learned from.
+- A cut episode bootstraps from the value of its final observation, after the carry of that episode, not the reset one.
+
+Deviations from purejaxql: those of `pqn.py`; targets are computed once a rollout, from the values with which it was
+collected; the last step of a rollout is learned from too; the network does not see the last action. Results:
+`experiments/memory/`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, PyTree
+
+from jaxrl.algorithm import (
+    Algorithm,
+    algorithm_of,
+    as_vector_env,
+    check_at_least_one,
+    check_minibatches,
+    restarted,
+    shared,
+    spaces_of,
+    starting_values,
+)
+from jaxrl.algos.deep_q.pqn import Policy, best_value, td_loss
+from jaxrl.environment import Environment, pytree, split_observation, visible
+from jaxrl.math import shuffled
+from jaxrl.nn.action_values import best_action, check_shape, epsilon_at, epsilon_greedy, value_of
+from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
+from jaxrl.returns import lambda_returns
+from jaxrl.rollout import Ends, rollout, spread, successor_values
+from jaxrl.spaces import Discrete, Space
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 32  # environments stepped together
+    num_steps: int = 64  # steps of each in a rollout
+    num_epochs: int = 4  # passes over a rollout
+    num_minibatches: int = 16  # gradient steps a pass; divides num_envs
+    conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
+    hidden: tuple[int, ...] = (64, 64)  # widths before the recurrent layer
+    activation: str = "relu"
+    layer_norm: bool = True  # before every activation
+    rnn: str = "gru"  # or "lstm"
+    rnn_size: int = 64
+    burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
+    forward_mode: bool = False  # derivatives forwards too (`jax.jvp`), at the speed of a plain scan
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size")
+        if self.rnn not in ("gru", "lstm"):
+            raise ValueError(f"rnn={self.rnn!r} is unknown; use gru or lstm (without memory: pqn).")
+        if not 0 <= self.burn_in <= self.num_steps:
+            raise ValueError(f"burn_in={self.burn_in}: it must be 0 to num_steps={self.num_steps}.")
+        check_minibatches(self.num_minibatches, self.num_envs, "num_envs")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps."""
+
+    learning_rate: jax.Array = 1e-3
+    anneal_steps: jax.Array = 0  # steps over which the learning rate goes to zero; 0: constant
+    gamma: jax.Array = 0.99  # discount
+    q_lambda: jax.Array = 0.95  # 0: one-step targets, 1: returns up to the end of the rollout
+    epsilon_start: jax.Array = 1.0  # probability of a random action, at first
+    epsilon_end: jax.Array = 0.05  # and after exploration_steps, linear between
+    exploration_steps: jax.Array = 50_000
+    reward_scale: jax.Array = 1.0  # rewards are multiplied by it
+    max_grad_norm: jax.Array = 10.0
+
+
+class QNetwork(nn.Module):
+    """The default network, of time-major sequences. Bring your own with the same two methods."""
+
+    observation_space: Space
+    num_actions: int
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool
+    rnn: str
+    rnn_size: int
+    conv: tuple[int, ...] = ()
+    forward_mode: bool = False
+
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
+        """What is remembered before an episode."""
+        return Recurrent(self.rnn_size, self.rnn, parent=None).initial_carry(batch_shape)
+
+    @nn.compact
+    def __call__(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Float[Array, "T *batch n"]]:
+        """`(hidden, action values)` of observations (T, *batch, ...); `start` (T, *batch): first ones of an episode."""
+        x = Encoder(self.observation_space, self.conv, self.activation, layer_norm=self.layer_norm)(obs)
+        x = MLP(self.hidden, None, self.activation, layer_norm=self.layer_norm)(x)
+        hidden, x = Recurrent(self.rnn_size, self.rnn, self.forward_mode)(hidden, x, start)
+        return hidden, Dense(self.num_actions, kernel_init=orthogonal())(x)
+
+
+class Carry(NamedTuple):
+    """What is carried from step to step. After an episode: `carry._replace(start=done)`."""
+
+    start: Any  # (*batch,): the next observation is the first of an episode, so forget `hidden` before it
+    hidden: Any
+
+
+class Past(NamedTuple):
+    """From where a rollout is replayed: the carry before the last `burn_in` steps, and these, (burn_in, N, ...)."""
+
+    hidden: Any
+    obs: Any
+    start: Array
+
+
+@pytree
+class PQNRNNState:
+    key: jax.Array
+    hyper: Hyper
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done
+    weights: Any
+    optimizer: OptimizerState
+    carry: Carry
+    past: Past
+
+
+class Rollout(NamedTuple):
+    """Time-major, (T, N, ...)."""
+
+    obs: Any
+    action: Array
+    value: Array  # the largest action value
+    reward: Array
+    terminated: Array
+    truncated: Array
+    next_value: Array  # of the true successor, final_obs where truncated
+    start: Array  # the observation is the first of an episode
+    past: Past
+    ends: Ends
+
+
+class Batch(NamedTuple):
+    """What a minibatch holds: sequences, time-major."""
+
+    obs: Any
+    action: Array
+    target: Array
+    start: Array
+    past: Past  # its hidden has a leading axis of length 1
+
+
+def burnt_in(weights: Any, past: Past, network: nn.Module) -> Any:
+    """The carries before a rollout, as stored or, after the steps of `past`, of the present weights; no gradient."""
+    if not past.start.shape[0]:
+        return past.hidden
+    hidden: Any = network.apply(weights, past.hidden, past.obs, past.start)
+    return jax.lax.stop_gradient(hidden[0])
+
+
+def loss(weights: Any, batch: Batch, network: nn.Module) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """The objective of one minibatch (Gallici et al. 2024, algorithm 1) and what to report of it."""
+    past = batch.past._replace(hidden=jax.tree.map(lambda h: h[0], batch.past.hidden))
+    after: Any = network.apply(weights, burnt_in(weights, past, network), batch.obs, batch.start)
+    q, action = after[1].reshape(-1, after[1].shape[-1]), batch.action.reshape(-1)
+    total = td_loss(q, action, batch.target.reshape(-1))
+    return total, {"loss": total, "q_value": jnp.mean(value_of(q, action))}
+
+
+def one_step(tree: Any) -> Any:
+    """A sequence of length 1."""
+    return jax.tree.map(lambda x: x[None], tree)
+
+
+@dataclasses.dataclass(frozen=True)
+class _PQNRNN:
+    """The static half; its methods are the Algorithm's functions."""
+
+    slots: ClassVar = ("carry", "past")
+    config: Config
+    venv: VectorEnv
+    network: Any
+    observation_space: Space
+    optimizer: Optimizer
+    deployed = "greedy"
+
+    def action_mask(self, obs: Any) -> Bool[Array, "..."] | None:
+        return split_observation(obs, self.observation_space)[2]
+
+    def values(self, weights: Any, obs: Any, carry: Carry) -> tuple[Array, Carry]:
+        """Action values of one step's observations (*batch, ...), and the carry after it."""
+        hidden, q = self.network.apply(weights, carry.hidden, *one_step((visible(obs), carry.start)))
+        return q[0], Carry(jnp.zeros_like(carry.start), hidden)
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PQNRNNState:
+        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        key, weights_key, reset_key = jax.random.split(key, 3)
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        carry = self.initial_carry((self.config.num_envs,))
+        sequence = one_step((visible(obs), carry.start))
+        weights = self.network.init(weights_key, carry.hidden, *sequence)
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        # The first rollout starts with episodes, before which nothing is remembered: its past does not matter.
+        past = jax.tree.map(lambda x: x.repeat(self.config.burn_in, 0), sequence)
+        return PQNRNNState(
+            key=key,
+            hyper=hyper,
+            env_params=env_params,
+            env_state=env_state,
+            obs=obs,
+            step=jnp.int32(0),
+            weights=weights,
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
+            carry=carry,
+            past=Past(carry.hidden, *past),
+        )
+
+    def restart(self, state: PQNRNNState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PQNRNNState:
+        """A new episode in the slots of `mask`, before which nothing is remembered."""
+        state = restarted(self.venv, state, key, env_params, mask)
+        return state.replace(carry=state.carry._replace(start=state.carry.start | mask))
+
+    def collect(self, state: PQNRNNState) -> tuple[PQNRNNState, Rollout]:
+        epsilon = epsilon_at(state.step, state.hyper)
+
+        def act(key, obs, carry):
+            q, after = self.values(state.weights, obs, carry)
+            mask = self.action_mask(obs)
+            action = epsilon_greedy(q, epsilon, mask).sample(key)
+            return action, (action, best_value(q, mask), carry.start, after), after
+
+        def ended(carry, done):
+            return carry._replace(start=done)
+
+        def value_after(inputs):
+            obs, carry = inputs
+            return best_value(self.values(state.weights, obs, carry)[0], self.action_mask(obs))
+
+        new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, state.carry, ended)
+        action, value, start, after = steps.output
+        # A final observation is of the episode that it ends: the carry `after` a step is the one before any reset.
+        last = carry._replace(start=jnp.zeros_like(carry.start))
+        next_value = successor_values(
+            value_after, value, (new_state.obs, last), (steps.next_obs, after), steps.truncated
+        )
+        kept = self.config.num_steps - self.config.burn_in
+        hidden = jax.tree.map(
+            lambda first, h: jnp.concatenate([first[None], h])[kept], state.carry.hidden, after.hidden
+        )
+        obs = visible(steps.obs)
+        past = Past(hidden, *jax.tree.map(lambda x: x[kept:], (obs, start)))
+        return new_state.replace(carry=carry, past=past), Rollout(
+            obs=obs,
+            action=action,
+            value=value,
+            reward=steps.reward,
+            terminated=steps.terminated,
+            truncated=steps.truncated,
+            next_value=next_value,
+            start=start,
+            past=state.past,
+            ends=steps.ends,
+        )
+
+    def learn(self, state: PQNRNNState, rollout: Rollout) -> tuple[PQNRNNState, dict[str, Array]]:
+        config, hyper = self.config, state.hyper
+        key, shuffle_key = jax.random.split(state.key)
+        reward, ends = hyper.reward_scale * rollout.reward, (rollout.terminated, rollout.truncated)
+        target = lambda_returns(reward, rollout.next_value, *ends, hyper.gamma, hyper.q_lambda)
+        past = rollout.past._replace(hidden=one_step(rollout.past.hidden))
+        batch = Batch(rollout.obs, rollout.action, target, rollout.start, past)
+        steps = config.num_steps * config.num_envs
+        flat, unravel = ravel_pytree(state.weights)
+        learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
+        gradient = jax.grad(loss, has_aux=True)
+
+        def minibatch(carry, batch):
+            flat, optimizer = carry
+            grads, report = gradient(unravel(flat), batch, self.network)
+            flat, optimizer, report["grad_norm"] = self.optimizer.descend(
+                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
+            )
+            return (flat, optimizer), report
+
+        def epoch(carry, order):
+            orders = order.reshape(config.num_minibatches, -1)
+            minibatches = jax.tree.map(lambda x: jnp.moveaxis(x[:, orders], 1, 0), batch)
+            return jax.lax.scan(minibatch, carry, spread(minibatches, 2))
+
+        orders = shuffled(shuffle_key, (config.num_epochs, config.num_envs))
+        (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)
+        metrics = {
+            **rollout.ends.metrics(),
+            **jax.tree.map(jnp.mean, reports),
+            "epsilon": epsilon_at(state.step, hyper),
+            "learning_rate": learning_rate,
+        }
+        return state.replace(key=key, weights=unravel(flat), optimizer=optimizer), metrics
+
+    def policy(self, state: PQNRNNState) -> Policy:
+        return Policy(state.weights, epsilon_at(state.step, state.hyper))
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Carry:
+        return Carry(jnp.ones(batch_shape, bool), self.network.initial_carry(batch_shape))
+
+    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        if not carry:
+            raise ValueError("act: a recurrent policy needs a carry; the first is initial_carry(batch_shape).")
+        q, carry = self.values(policy.weights, obs, carry)
+        if greedy:
+            return best_action(q, self.action_mask(obs)), carry
+        return epsilon_greedy(q, policy.epsilon, self.action_mask(obs)).sample(key), carry
+
+
+@shared
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
+    """Recurrent PQN on `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        network: a flax module with the methods `initial_carry` and `__call__` of `QNetwork`.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
+
+    Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    observation_space, action_space = spaces_of("pqn_rnn", venv, Discrete)
+    if network is None:
+        body = config.hidden, config.activation, config.layer_norm, config.rnn, config.rnn_size, config.conv
+        network = QNetwork(observation_space, action_space.n, *body, config.forward_mode)
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    pqn = _PQNRNN(config, venv, network, observation_space, chosen)
+    state = jax.eval_shape(pqn.init, jax.random.key(0))
+    shape = jax.eval_shape(lambda s: pqn.values(s.weights, s.obs, s.carry)[0], state).shape
+    check_shape(shape, (config.num_envs, action_space.n))
+    return algorithm_of("pqn_rnn", pqn, Hyper, config.num_envs * config.num_steps)
+
+
+if __name__ == "__main__":
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

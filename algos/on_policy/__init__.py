@@ -1,0 +1,1 @@
+"""Policy gradients on what the policy itself just did."""

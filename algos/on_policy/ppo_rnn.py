@@ -1,0 +1,497 @@
+"""Proximal policy optimisation with recurrent networks, for tasks whose observation does not tell the state.
+
+Schulman et al. (2017), "Proximal policy optimization algorithms" (arXiv:1707.06347): losses and details are those of
+`ppo.py`, whose functions this file uses. What recurrence changes:
+
+- Actor and critic each have a GRU or LSTM of their own, so that the critic's may see what is privileged and only the
+  actor's is deployed; or, `shared`, one with two heads.
+- Minibatches are whole sequences of some environments. They are replayed from the carry with which the rollout began
+  (stored, as in R2D2: Kapturowski et al. 2019), and forget it wherever an episode starts inside the sequence.
+- That carry came from older weights. The `burn_in` steps before the rollout are replayed first, with the present
+  weights and without gradient; they refresh the carry and are not learned from.
+- A cut episode bootstraps from the value of its final observation, after the carry of that episode, not the reset one.
+
+Deviations from purejaxrl's `ppo_rnn.py`: two recurrent bodies instead of one shared; resets are flags beside the carry;
+time limits are not deaths. Results: `docs/results.md`, `experiments/memory/`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, PyTree
+
+from jaxrl.algorithm import (
+    Algorithm,
+    algorithm_of,
+    as_vector_env,
+    check_at_least_one,
+    check_minibatches,
+    restarted,
+    shared,
+    spaces_of,
+    starting_values,
+)
+from jaxrl.algos.on_policy.ppo import mean, normalized, policy_loss, value_loss
+from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.math import shuffled
+from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
+from jaxrl.returns import gae
+from jaxrl.rollout import Ends, rollout, spread, successor_values
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 16  # environments stepped together
+    num_steps: int = 128  # steps of each in a rollout
+    num_epochs: int = 4  # passes over a rollout
+    num_minibatches: int = 4  # gradient steps a pass; divides num_envs
+    conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
+    hidden: tuple[int, ...] = (64,)  # widths before the recurrent layer, of actor and critic
+    activation: str = "tanh"
+    rnn: str = "gru"  # or "lstm"
+    rnn_size: int = 64
+    head_hidden: tuple[int, ...] = ()  # widths between the recurrent layer and the heads
+    shared: bool = False  # one encoder and body for both: half the work, but a critic that sees nothing privileged
+    burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
+    normalize_advantage: bool = True  # per minibatch
+    clip_value: bool = True
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-5  # added to the denominator of Adam and its kin
+    forward_mode: bool = False  # derivatives forwards too (`jax.jvp`), at the speed of a plain scan
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size")
+        if self.rnn not in ("gru", "lstm"):
+            raise ValueError(f"rnn={self.rnn!r} is unknown; use gru or lstm (without memory: ppo).")
+        if not 0 <= self.burn_in <= self.num_steps:
+            raise ValueError(f"burn_in={self.burn_in}: it must be 0 to num_steps={self.num_steps}.")
+        check_minibatches(self.num_minibatches, self.num_envs, "num_envs")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    learning_rate: jax.Array = 1e-3
+    anneal_steps: jax.Array = 0  # environment steps over which the learning rate goes to zero; 0: constant
+    gamma: jax.Array = 0.99  # discount
+    gae_lambda: jax.Array = 0.95
+    clip_eps: jax.Array = 0.2
+    ent_coef: jax.Array = 0.01
+    vf_coef: jax.Array = 0.5
+    max_grad_norm: jax.Array = 0.5
+
+
+class RecurrentBody(nn.Module):
+    """Dense layers, one recurrent one, perhaps dense ones again, and linear heads."""
+
+    hidden: tuple[int, ...]
+    activation: str
+    rnn: str
+    rnn_size: int
+    heads: tuple[tuple[int, float], ...]  # how many outputs of what scale
+    forward_mode: bool = False
+    head_hidden: tuple[int, ...] = ()
+
+    @nn.compact
+    def __call__(self, hidden: Any, x: Any, start: Any) -> tuple[Any, ...]:
+        x = MLP(self.hidden, None, self.activation)(x)
+        hidden, x = Recurrent(self.rnn_size, self.rnn, self.forward_mode)(hidden, x, start)
+        x = MLP(self.head_hidden, None, self.activation)(x)
+        return hidden, *(Dense(out, kernel_init=orthogonal(scale))(x) for out, scale in self.heads)
+
+
+class Hidden(NamedTuple):
+    actor: Any
+    critic: Any = ()  # of one body for both: nothing
+
+    @property
+    def seen_by_critic(self) -> Any:
+        return self.actor if isinstance(self.critic, tuple) and not self.critic else self.critic
+
+
+class RecurrentActorCritic(nn.Module):
+    """The default network, of time-major sequences. Bring your own with the same methods, and `shared`."""
+
+    observation_space: Space
+    num_outputs: int
+    continuous: bool
+    hidden: tuple[int, ...]
+    activation: str
+    rnn: str
+    rnn_size: int
+    conv: tuple[int, ...] = ()
+    shared: bool = False
+    forward_mode: bool = False
+    head_hidden: tuple[int, ...] = ()
+
+    def setup(self) -> None:
+        body = self.hidden, self.activation, self.rnn, self.rnn_size
+        policy, value = (self.num_outputs, 0.01), (1, 1.0)
+        last = self.forward_mode, self.head_hidden
+        self.actor_encoder = Encoder(self.observation_space, self.conv, self.activation)
+        self.actor_body = RecurrentBody(*body, (policy, value) if self.shared else (policy,), *last)
+        if not self.shared:
+            self.critic_encoder = Encoder(self.observation_space, self.conv, self.activation, privileged=True)
+            self.critic_body = RecurrentBody(*body, (value,), *last)
+        if self.continuous:
+            self.log_std = self.param("log_std", nn.initializers.zeros, (self.num_outputs,))
+
+    def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
+        """What actor and critic, each, remember before an episode."""
+        return Recurrent(self.rnn_size, self.rnn, parent=None).initial_carry(batch_shape)
+
+    def actor(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Any]:
+        """`(hidden, logits (T, *batch, n))`, for a Box `(mean, log_std)` in units of the box in their place.
+
+        `obs` are whole observations (T, *batch, ...); `start` (T, *batch) is True at the first ones of an episode.
+        """
+        hidden, out, *_ = self.actor_body(hidden, self.actor_encoder(obs), start)
+        return hidden, (out, self.log_std) if self.continuous else out
+
+    def critic(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Float[Array, "T *batch"]]:
+        """`(hidden, values)`; sees the privileged part of the observations too, unless shared."""
+        encoder, body = (
+            (self.actor_encoder, self.actor_body) if self.shared else (self.critic_encoder, self.critic_body)
+        )
+        hidden, *_, out = body(hidden, encoder(obs), start)
+        return hidden, out[..., 0]
+
+    def __call__(self, hidden: Hidden, obs: Any, start: Any) -> tuple[Hidden, Any, Float[Array, "T *batch"]]:
+        """`(hidden, what actor gives, values)`."""
+        if self.shared:
+            after, out, value = self.actor_body(hidden.actor, self.actor_encoder(obs), start)
+            return Hidden(after), (out, self.log_std) if self.continuous else out, value[..., 0]
+        actor, outputs = self.actor(hidden.actor, obs, start)
+        critic, value = self.critic(hidden.critic, obs, start)
+        return Hidden(actor, critic), outputs, value
+
+
+class Carry(NamedTuple):
+    """What is carried from step to step. After an episode: `carry._replace(start=done)`."""
+
+    start: Any  # (*batch,): the next observation is the first of an episode, so forget `hidden` before it
+    hidden: Any  # the actor's; while training `Hidden`
+
+
+class Past(NamedTuple):
+    """From where a rollout is replayed: the carry before the last `burn_in` steps, and these, (burn_in, N, ...)."""
+
+    hidden: Hidden
+    obs: Any
+    start: Array
+
+
+@pytree
+class PPORNNState:
+    key: jax.Array
+    hyper: Hyper
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done
+    weights: Any
+    optimizer: OptimizerState
+    carry: Carry
+    past: Past
+
+
+class Rollout(NamedTuple):
+    """Time-major, (T, N, ...)."""
+
+    obs: Any
+    start: Array  # the observation is the first of an episode
+    past: Past
+    action: Array  # as sampled, before clipping to the box
+    log_prob: Array
+    value: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    next_value: Array  # of the true successor, final_obs where truncated
+    ends: Ends
+    learn_mask: Array | None = None  # (N,): slots to learn from; None: all
+
+
+class Batch(NamedTuple):
+    """What a minibatch holds: sequences, time-major."""
+
+    obs: Any
+    start: Array
+    past: Past  # its hidden has a leading axis of length 1
+    action: Array
+    log_prob: Array
+    value: Array
+    advantage: Array
+    target: Array
+    mask: Array | None = None  # learn from these; None: all
+
+
+def burnt_in(weights: Any, past: Past, network: nn.Module) -> Hidden:
+    """The carries before a rollout, as stored or, after the steps of `past`, of the present weights; no gradient."""
+    if not past.start.shape[0]:
+        return past.hidden
+
+    hidden: Any = network.apply(weights, past.hidden, past.obs, past.start)
+    return jax.lax.stop_gradient(hidden[0])
+
+
+def loss(
+    weights: Any,
+    batch: Batch,
+    hyper: Hyper,
+    config: Config,
+    network: nn.Module,
+    observation_space: Space,
+    space: Space,
+    policy_loss: Callable[..., Array] = policy_loss,
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """The whole objective of one minibatch (Schulman et al. 2017, eq. 9, negated) and what to report of it."""
+    past = batch.past._replace(hidden=jax.tree.map(lambda h: h[0], batch.past.hidden))
+    hidden = burnt_in(weights, past, network)
+    after: Any = network.apply(weights, hidden, batch.obs, batch.start)
+    _, outputs, value = after
+    pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
+    new_log_prob, entropies = pi.log_prob(batch.action), pi.entropy()
+    steps = new_log_prob, value, entropies, batch.log_prob, batch.value, batch.advantage, batch.target
+    log_prob, value, entropies, old_log_prob, old_value, advantage, target = (x.reshape(-1) for x in steps)
+    mask = None if batch.mask is None else batch.mask.reshape(-1)
+    advantage = normalized(advantage, mask) if config.normalize_advantage else advantage
+    actor = policy_loss(log_prob, old_log_prob, advantage, hyper.clip_eps, mask)
+    critic = value_loss(value, old_value, target, hyper.clip_eps if config.clip_value else None, mask)
+    entropy = mean(entropies, mask)
+    total = actor + hyper.vf_coef * critic - hyper.ent_coef * entropy
+    log_ratio = log_prob - old_log_prob
+    approx_kl = mean(jnp.expm1(log_ratio) - log_ratio, mask)
+    report = {"loss": total, "policy_loss": actor, "value_loss": critic, "entropy": entropy, "approx_kl": approx_kl}
+    return total, report
+
+
+def one_step(tree: Any) -> Any:
+    """A sequence of length 1."""
+    return jax.tree.map(lambda x: x[None], tree)
+
+
+@dataclasses.dataclass(frozen=True)
+class _PPORNN:
+    """The static half; its methods are the Algorithm's functions."""
+
+    slots: ClassVar = ("carry", "past")
+    config: Config
+    venv: VectorEnv
+    network: Any
+    observation_space: Space
+    action_space: Space
+    optimizer: Optimizer
+    loss: Callable[..., Any] | None = None  # in place of `loss`
+
+    def distribution(self, outputs: Any, obs: Any) -> Distribution:
+        """The policy of an actor's outputs for one step's observations (*batch, ...), still with a time axis."""
+        if isinstance(self.action_space, Box):
+            means, log_std = outputs
+            # A log_std that is the same for all observations has no time axis.
+            outputs = means[0], log_std[0] if log_std.ndim == means.ndim else log_std
+        else:
+            outputs = outputs[0]
+        return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PPORNNState:
+        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        key, weights_key, reset_key = jax.random.split(key, 3)
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        start, hidden = self.initial_carry((self.config.num_envs,))
+        hidden = Hidden(hidden, () if getattr(self.network, "shared", False) else hidden)
+        sequence = one_step((obs, start))
+        weights = self.network.init(weights_key, hidden, *sequence)
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        # The first rollout starts with episodes, before which nothing is remembered: its past does not matter.
+        past = jax.tree.map(lambda x: x.repeat(self.config.burn_in, 0), sequence)
+        return PPORNNState(
+            key=key,
+            hyper=hyper,
+            env_params=env_params,
+            env_state=env_state,
+            obs=obs,
+            step=jnp.int32(0),
+            weights=weights,
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
+            carry=Carry(start, hidden),
+            past=Past(hidden, *past),
+        )
+
+    def restart(self, state: PPORNNState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PPORNNState:
+        """A new episode in the slots of `mask`, before which nothing is remembered."""
+        state = restarted(self.venv, state, key, env_params, mask)
+        return state.replace(carry=state.carry._replace(start=state.carry.start | mask))
+
+    def collect(self, state: PPORNNState) -> tuple[PPORNNState, Rollout]:
+        def act(key, obs, carry):
+            hidden, outputs, value = self.network.apply(state.weights, carry.hidden, *one_step((obs, carry.start)))
+            pi = self.distribution(outputs, obs)
+            action, after = pi.sample(key), Carry(jnp.zeros_like(carry.start), hidden)
+            return environment_action(self.action_space, action), (action, pi, value[0], carry.start, after), after
+
+        def ended(carry, done):
+            return carry._replace(start=done)
+
+        def value_after(inputs):
+            obs, carry = inputs
+            sequence = one_step((obs, carry.start))
+            return self.network.apply(state.weights, carry.hidden, *sequence, method="critic")[1][0]
+
+        new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, state.carry, ended)
+        action, pi, value, start, after = steps.output
+        # A final observation is of the episode that it ends: the carry `after` a step is the one before any reset.
+        last = Carry(jnp.zeros_like(carry.start), carry.hidden.seen_by_critic)
+        successor = Carry(after.start, after.hidden.seen_by_critic)
+        next_value = successor_values(
+            value_after, value, (new_state.obs, last), (steps.next_obs, successor), steps.truncated
+        )
+        kept = self.config.num_steps - self.config.burn_in
+        hidden = jax.tree.map(
+            lambda first, h: jnp.concatenate([first[None], h])[kept], state.carry.hidden, after.hidden
+        )
+        past = Past(hidden, *jax.tree.map(lambda x: x[kept:], (steps.obs, start)))
+        return new_state.replace(carry=carry, past=past), Rollout(
+            obs=steps.obs,
+            start=start,
+            past=state.past,
+            action=action,
+            log_prob=pi.log_prob(action),
+            value=value,
+            reward=steps.reward,
+            terminated=steps.terminated,
+            truncated=steps.truncated,
+            next_value=next_value,
+            ends=steps.ends,
+        )
+
+    def learn(self, state: PPORNNState, rollout: Rollout) -> tuple[PPORNNState, dict[str, Array]]:
+        config, hyper = self.config, state.hyper
+        key, shuffle_key = jax.random.split(state.key)
+        advantage = gae(
+            rollout.reward,
+            rollout.value,
+            rollout.next_value,
+            rollout.terminated,
+            rollout.truncated,
+            hyper.gamma,
+            hyper.gae_lambda,
+        )
+        target = advantage + rollout.value
+        past = rollout.past._replace(hidden=one_step(rollout.past.hidden))
+        mask = rollout.learn_mask
+        mask = None if mask is None else jnp.broadcast_to(mask, target.shape)
+        batch = Batch(
+            rollout.obs, rollout.start, past, rollout.action, rollout.log_prob, rollout.value, advantage, target, mask
+        )
+        flat, unravel = ravel_pytree(state.weights)
+        steps = config.num_steps * config.num_envs
+        learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
+        gradient = jax.grad(self.loss or loss, has_aux=True)
+
+        def minibatch(carry, batch):
+            flat, optimizer = carry
+            grads, report = gradient(
+                unravel(flat), batch, hyper, config, self.network, self.observation_space, self.action_space
+            )
+            *new, report["grad_norm"] = self.optimizer.descend(
+                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
+            )
+            if batch.mask is not None:
+                some = batch.mask.any()
+                new = jax.tree.map(lambda new, old: jnp.where(some, new, old), new, [flat, optimizer])
+            return (new[0], new[1]), report
+
+        def epoch(carry, order):
+            orders = order.reshape(config.num_minibatches, -1)
+            minibatches = jax.tree.map(lambda x: jnp.moveaxis(x[:, orders], 1, 0), batch)
+            return jax.lax.scan(minibatch, carry, spread(minibatches, 2))
+
+        orders = shuffled(shuffle_key, (config.num_epochs, config.num_envs))
+        start: Any = (flat, state.optimizer)
+        end: Any
+        end, reports = jax.lax.scan(epoch, start, orders)
+        metrics = {
+            **rollout.ends.metrics(),
+            **jax.tree.map(jnp.mean, reports),
+            "explained_variance": 1 - jnp.var(target - rollout.value) / jnp.maximum(jnp.var(target), 1e-8),
+            "learning_rate": learning_rate,
+        }
+        return state.replace(key=key, weights=unravel(end[0]), optimizer=end[1]), metrics
+
+    def policy(self, state: PPORNNState) -> Any:
+        return state.weights
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Carry:
+        return Carry(jnp.ones(batch_shape, bool), self.network.initial_carry(batch_shape))
+
+    def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        if not carry:
+            raise ValueError("act: a recurrent policy needs a carry; the first is initial_carry(batch_shape).")
+        hidden, outputs = self.network.apply(policy, carry.hidden, *one_step((obs, carry.start)), method="actor")
+        pi = self.distribution(outputs, obs)
+        action = pi.mode() if greedy else pi.sample(key)
+        return environment_action(self.action_space, action), Carry(jnp.zeros_like(carry.start), hidden)
+
+
+@shared
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+    loss: Callable[..., Any] | None = None,
+) -> Algorithm:
+    """Recurrent PPO on `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        network: a flax module with the methods `actor`, `critic`, `__call__` (both) and `initial_carry` of
+            `RecurrentActorCritic`; and `shared`, if it is True.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
+        loss: a function with the arguments and results of `loss` in this file, in its place; as `partial(loss,
+            policy_loss=...)`.
+
+    Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    observation_space, action_space = spaces_of("ppo_rnn", venv, Discrete, MultiDiscrete, Box)
+    outputs = num_outputs(action_space)
+    continuous = isinstance(action_space, Box)
+    if network is None:
+        body = config.hidden, config.activation, config.rnn, config.rnn_size, config.conv, config.shared
+        last = config.forward_mode, config.head_hidden
+        network = RecurrentActorCritic(observation_space, outputs, continuous, *body, *last)
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    ppo = _PPORNN(config, venv, network, observation_space, action_space, chosen, loss)
+    state = jax.eval_shape(ppo.init, jax.random.key(0))
+    _, head, value = jax.eval_shape(
+        lambda s: network.apply(s.weights, s.carry.hidden, *one_step((s.obs, s.carry.start))), state
+    )
+    head_shape = (head[0] if continuous else head).shape
+    if head_shape[-1] != outputs or value.shape != (1, config.num_envs):
+        raise ValueError(
+            f"network gives outputs {head_shape} and values {value.shape} for {(1, config.num_envs)} observations; "
+            f"{action_space} needs {(1, config.num_envs, outputs)} and {(1, config.num_envs)}."
+        )
+    return algorithm_of("ppo_rnn", ppo, Hyper, config.num_envs * config.num_steps)
+
+
+if __name__ == "__main__":
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -1,0 +1,270 @@
+"""REINFORCE with a learnt baseline.
+
+Williams (1992), "Simple statistical gradient-following algorithms for connectionist reinforcement learning" (Machine
+Learning 8): after every rollout one gradient step on
+
+    E[-log pi(a|s) (G - b(s)) - ent_coef H(pi(.|s)) + vf_coef (G - b(s))^2 / 2]
+
+with G the discounted sum of the rewards up to the end of the episode and b a network regressed on it. Only steps whose
+episode ends inside the rollout have a G. The others are masked, for a bootstrap there would make this `a2c.py` with
+gae_lambda = 1. The price is that steps of long episodes are missed more often: let a rollout be longer than an episode
+(the metric `learnt` is the share of steps that count). The first steps of a rollout may continue an episode of the one
+before; their G is whole.
+
+Deviations: an episode cut by a time limit goes on in G with the baseline's value of its final observation; steps are
+averaged, not summed over an episode, and not weighted by gamma^t; Adam; an entropy bonus; advantages normalised over
+the rollout. It differs from `a2c.py` by the return and the mask. Results: `docs/results.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
+
+from jaxrl.algorithm import (
+    Algorithm,
+    algorithm_of,
+    as_vector_env,
+    check_at_least_one,
+    shared,
+    spaces_of,
+    starting_values,
+)
+from jaxrl.algos.on_policy.ppo import mean, normalized
+from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.networks import ActorCritic
+from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
+from jaxrl.returns import discounted_returns
+from jaxrl.rollout import Ends, rollout, successor_values
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 8  # environments stepped together
+    num_steps: int = 512  # steps of each in a rollout; several episodes' worth
+    hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
+    activation: str = "tanh"
+    normalize_advantage: bool = True
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-5  # added to the denominator of Adam and its kin
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "num_envs", "num_steps")
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    learning_rate: jax.Array = 1e-2
+    anneal_steps: jax.Array = 0  # environment steps over which the learning rate goes to zero; 0: constant
+    gamma: jax.Array = 0.99  # discount
+    ent_coef: jax.Array = 0.01
+    vf_coef: jax.Array = 0.5
+    max_grad_norm: jax.Array = 0.5
+
+
+@pytree
+class ReinforceState:
+    key: jax.Array
+    hyper: Hyper
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done
+    weights: Any
+    optimizer: OptimizerState
+
+
+class Rollout(NamedTuple):
+    """Time-major, (T, N, ...)."""
+
+    obs: Any
+    action: Array  # as sampled, before clipping to the box
+    value: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    next_value: Array  # of the true successor, final_obs where truncated
+    ends: Ends
+
+
+class Batch(NamedTuple):
+    """What the gradient step sees."""
+
+    obs: Any
+    action: Array
+    advantage: Array
+    target: Array
+    mask: Array  # whose return is known
+
+
+def policy_loss(
+    log_prob: Float[Array, " B"], advantage: Float[Array, " B"], mask: Bool[Array, " B"]
+) -> Float[Array, ""]:
+    """The policy gradient as the gradient of a loss (Williams 1992, eq. 6): the advantage is a constant."""
+    return -mean(log_prob * advantage, mask)
+
+
+def loss(
+    weights: Any, batch: Batch, hyper: Hyper, config: Config, network: nn.Module, observation_space: Space, space: Space
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """The whole objective of one rollout and what to report of it."""
+    outputs: Any = network.apply(weights, batch.obs, method="actor")
+    value: Any = network.apply(weights, batch.obs, method="critic")
+    pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
+    advantage = normalized(batch.advantage, batch.mask) if config.normalize_advantage else batch.advantage
+    actor = policy_loss(pi.log_prob(batch.action), advantage, batch.mask)
+    critic = 0.5 * mean((value - batch.target) ** 2, batch.mask)
+    entropy = mean(pi.entropy(), batch.mask)
+    total = actor + hyper.vf_coef * critic - hyper.ent_coef * entropy
+    learnt = jnp.mean(batch.mask)
+    return total, {"loss": total, "policy_loss": actor, "value_loss": critic, "entropy": entropy, "learnt": learnt}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reinforce:
+    """The static half; its methods are the Algorithm's functions."""
+
+    config: Config
+    venv: VectorEnv
+    network: nn.Module
+    observation_space: Space
+    action_space: Space
+    optimizer: Optimizer
+
+    def distribution(self, weights: Any, obs: Any) -> Distribution:
+        outputs: Any = self.network.apply(weights, obs, method="actor")
+        return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> ReinforceState:
+        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
+        key, weights_key, reset_key = jax.random.split(key, 3)
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        first = jax.tree.map(lambda x: x[0], obs)
+        weights = self.network.init(weights_key, first)
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        return ReinforceState(
+            key=key,
+            hyper=hyper,
+            env_params=env_params,
+            env_state=env_state,
+            obs=obs,
+            step=jnp.int32(0),
+            weights=weights,
+            optimizer=self.optimizer.init(weights, hyper.learning_rate),
+        )
+
+    def collect(self, state: ReinforceState) -> tuple[ReinforceState, Rollout]:
+        def act(key, obs, carry):
+            action = self.distribution(state.weights, obs).sample(key)
+            return environment_action(self.action_space, action), action, carry
+
+        def critic(obs):
+            return self.network.apply(state.weights, obs, method="critic")
+
+        new_state, _, steps = rollout(self.venv, state, self.config.num_steps, act)
+        # What was not needed to act is computed here, in one batch.
+        value: Any = critic(steps.obs)
+        return new_state, Rollout(
+            obs=steps.obs,
+            action=steps.output,
+            value=value,
+            reward=steps.reward,
+            terminated=steps.terminated,
+            truncated=steps.truncated,
+            next_value=successor_values(critic, value, new_state.obs, steps.next_obs, steps.truncated),
+            ends=steps.ends,
+        )
+
+    def learn(self, state: ReinforceState, rollout: Rollout) -> tuple[ReinforceState, dict[str, Array]]:
+        config, hyper = self.config, state.hyper
+        done = rollout.terminated | rollout.truncated
+        # The rest of an episode that was cut, as the baseline expects it.
+        rest = hyper.gamma * jnp.where(rollout.truncated & ~rollout.terminated, rollout.next_value, 0)
+        target = discounted_returns(rollout.reward + rest, done, hyper.gamma)
+        advantage = target - rollout.value
+        # Where a later step of the rollout, or this one, ends the episode.
+        whole = jnp.flip(jnp.cumsum(jnp.flip(done, 0), 0), 0) > 0
+        steps = config.num_steps * config.num_envs
+        batch = Batch(rollout.obs, rollout.action, advantage, target, whole)
+        batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
+        flat, unravel = ravel_pytree(state.weights)
+        learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
+        grads, report = jax.grad(loss, has_aux=True)(
+            state.weights, batch, hyper, config, self.network, self.observation_space, self.action_space
+        )
+        *new, report["grad_norm"] = self.optimizer.descend(
+            flat, state.optimizer, grads, learning_rate, hyper.max_grad_norm
+        )
+        # Without a whole episode there is nothing to learn from, nor for the optimiser's momentum to go on with.
+        some = whole.any()
+        flat, optimizer = jax.tree.map(lambda new, old: jnp.where(some, new, old), new, [flat, state.optimizer])
+        metrics = {
+            **rollout.ends.metrics(),
+            **report,
+            "learning_rate": learning_rate,
+        }
+        return state.replace(weights=unravel(flat), optimizer=optimizer), metrics
+
+    def policy(self, state: ReinforceState) -> Any:
+        return state.weights
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
+        return ()
+
+    def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        pi = self.distribution(policy, obs)
+        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry
+
+
+@shared
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    network: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
+    """REINFORCE on `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
+
+    Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    observation_space, action_space = spaces_of("reinforce", venv, Discrete, MultiDiscrete, Box)
+    outputs = num_outputs(action_space)
+    continuous = isinstance(action_space, Box)
+    if network is None:
+        network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation)
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    reinforce = _Reinforce(config, venv, network, observation_space, action_space, chosen)
+    state = jax.eval_shape(reinforce.init, jax.random.key(0))
+    head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
+    head_shape = (head[0] if continuous else head).shape
+    if head_shape[-1] != outputs or value.shape != (config.num_envs,):
+        raise ValueError(
+            f"network gives outputs {head_shape} and values {value.shape} for {config.num_envs} observations; "
+            f"{action_space} needs {(config.num_envs, outputs)} and {(config.num_envs,)}."
+        )
+    return algorithm_of("reinforce", reinforce, Hyper, config.num_envs * config.num_steps)
+
+
+if __name__ == "__main__":
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -1,0 +1,1 @@
+"""Behaviour cloned given what came of it."""

@@ -1,0 +1,156 @@
+"""RvS: reinforcement learning via supervised learning, cloning given what came of an action.
+
+Emmons, Eysenbach, Kostrikov and Levine (2022), "RvS: What is essential for offline RL via supervised learning?". A
+perceptron predicts the dataset's action from the observation and an outcome of the rest of its episode:
+
+- `outcome="return"` (RvS-R): the mean reward of what is left of a full episode, (r[t] + ... + r[T - 1]) / (max_steps -
+  t). When it acts, it asks for `Hyper.target_return` / max_steps at every step.
+- `outcome="goal"` (RvS-G): a state that was reached later, which `datasets.Hindsight` puts in the observation's entry
+  "goal". When it acts, the goal there is the environment's.
+
+The loss is the squared error of a Box (the likelihood at a fixed deviation), the cross-entropy of a Discrete space.
+
+Deviations from the authors' code: no dropout (theirs: 0.1), so a smaller network is the way against overfitting; a
+Box's deviation is not learned; actions are in units of the box, and their mean is within it; orthogonal weights.
+Results: `experiments/stitching`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.data.datasets import Windows
+from jaxrl.environment import Environment, pytree, visible
+from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.optim import OptimizerLike, optimizer_of
+from jaxrl.replay.outcomes import NO_DATASET, OutcomeConditioned, Policy, check_outcome, with_limit
+from jaxrl.replay.ring import Replay
+from jaxrl.spaces import Box, Discrete, Space, environment_action
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    outcome: str = "return"  # return or goal: what actions are conditioned on
+    max_steps: int | None = None  # of a full episode; None: the limit of the default params
+    num_envs: int = 1  # environments of the state, in which nothing acts
+    num_updates: int = 1  # gradient steps an update
+    batch_size: int = 256
+    hidden: tuple[int, ...] = (1024, 1024)  # widths of the actor
+    activation: str = "relu"
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    learning_rate: jax.Array = 1e-3
+    target_return: jax.Array = math.inf  # of a whole episode, when it acts; infinite: the best of the data
+    return_scale: jax.Array = math.inf  # what returns are divided by; infinite: the largest of the data, either sign
+    max_grad_norm: jax.Array = 1e6
+
+
+class Actor(nn.Module):
+    """Actions (..., A) in units of the box or logits (..., n), of an observation and an outcome (...) or none."""
+
+    observation_space: Space
+    action_space: Space
+    hidden: tuple[int, ...]
+    activation: str
+
+    @nn.compact
+    def __call__(self, obs: Any, outcome: Float[Array, "..."] | None = None) -> Array:
+        x = encode(self.observation_space, obs)
+        x = x if outcome is None else jnp.concatenate([x, outcome[..., None]], -1)
+        discrete = isinstance(self.action_space, Discrete)
+        outputs = self.action_space.n if discrete else self.action_space.shape[0]
+        x = MLP(self.hidden, outputs, self.activation, out_scale=0.01)(x)
+        return x if discrete else jnp.tanh(x)
+
+
+def mean_reward_to_go(to_go: Float[Array, "*batch"], time: Array, max_steps: int) -> Float[Array, "*batch"]:
+    """The return that is left over the steps that are left (Emmons et al. 2022, section 3.2)."""
+    return to_go / jnp.maximum(max_steps - time, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _RvS(OutcomeConditioned):
+    """The network; what else the Algorithm's functions do is `OutcomeConditioned`'s."""
+
+    name: ClassVar = "rvs"
+    hyper_class: ClassVar = Hyper
+
+    def inputs(self, windows: Windows, scale: Array | float) -> tuple[Any, ...]:
+        obs = visible(windows.obs)
+        if self.config.outcome == "goal":
+            return (obs,)
+        return obs, mean_reward_to_go(windows.to_go / scale, windows.time, self.config.max_steps)
+
+    def output(self, weights: Any, windows: Windows, scale: Array | float) -> Array:
+        output: Any = self.network("actor").apply(weights, *self.inputs(windows, scale))
+        return self.masked(output, windows.obs)
+
+    def init_network(self, key: Array, windows: Windows, scale: Array | float) -> Any:
+        return self.network("actor").init(key, *self.inputs(windows, scale))
+
+    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        inputs: tuple[Any, ...] = (visible(obs),)
+        if self.config.outcome == "return":
+            leaf = encode(self.observation_space, inputs[0])
+            inputs = *inputs, jnp.broadcast_to(policy.target / self.config.max_steps, leaf.shape[:-1])
+        output: Any = self.network("actor").apply(policy.weights, *inputs)
+        action = self.chosen(self.masked(output, obs), key, greedy)
+        return environment_action(self.action_space, action), carry
+
+
+def window(config: Config) -> int:
+    """Steps of a sample: of no history."""
+    return 1
+
+
+@shared
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    memory: Replay | None = None,
+    actor: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
+    """RvS for `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        memory: a dataset, `datasets.windows(dataset, env.action_space(params), 1)`, with its `hindsight` where the
+            outcome is a goal; None: it acts, but does not learn.
+        actor: a flax module from an observation without its privileged part and, where it is a return, the outcome
+            (...), to actions (..., A) in [-1, 1] or logits (..., n).
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
+
+    Raises ValueError for an action space that is neither a vector nor Discrete, several agents, a network whose outputs
+    do not fit, a goal that is not observed, or a task without a limit where `max_steps` is None.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    obs_space, space = spaces_of("rvs", venv, Box, Discrete)
+    config = with_limit("rvs", config, venv)
+    check_outcome("rvs", config, obs_space)
+    networks = (("actor", actor or Actor(obs_space, space, config.hidden, config.activation)),)
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    return _RvS(config, venv, networks, obs_space, space, memory or NO_DATASET, chosen).algorithm()
+
+
+if __name__ == "__main__":
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

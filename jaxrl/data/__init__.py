@@ -1,0 +1,1 @@
+"""Stored experience: datasets, how learners draw from them, and models of transitions."""

@@ -1,0 +1,1 @@
+"""Running an experiment: training with checkpoints, sweeps, run folders, recipes."""

@@ -1,0 +1,381 @@
+"""The files of one training run, and the one place that knows their names (`docs/run_folder.md` is the schema).
+
+config.json, metrics.jsonl, metrics.csv, evaluations.jsonl, summary.json, checkpoints/, media/, tensorboard/
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import errno
+import functools
+import hashlib
+import inspect
+import json
+import math
+import os
+import platform
+import re
+import shutil
+import subprocess
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl.host.run import checkpoint
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+
+class RunFolderError(Exception):
+    """A folder that cannot be used; the message names the remedy."""
+
+
+class RunFolder:
+    """Paths and append-only logs of a run."""
+
+    def __init__(self, path: str | Path) -> None:
+        if path == "":
+            raise ValueError('out="": name a folder.')
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.table = self.path / "metrics.csv"
+        self.evaluations = self.path / "evaluations.jsonl"
+        self.summary = self.path / "summary.json"
+        self.checkpoints = self.path / "checkpoints"
+        self.media = self.path / "media"
+        self.tensorboard = self.path / "tensorboard"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder, which is made if need be, against other processes.
+
+        The lock is the operating system's, on the folder itself: it leaves no file and ends with the process, however
+        that ends. Where there is none (Windows, some network file systems) nothing is held. Raises RunFolderError when
+        another holds it, or the folder cannot be made.
+        """
+        with contextlib.ExitStack() as stack:
+            with _as_folder_errors(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                if fcntl is not None:
+                    handle = os.open(self.path, os.O_RDONLY)
+                    stack.callback(os.close, handle)  # which releases it
+                    try:
+                        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except BlockingIOError as error:
+                        message = f"{self.path} is being written by another process: let it end, or name another."
+                        raise RunFolderError(message) from error
+                    except OSError as error:
+                        if error.errno not in (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EBADF, errno.EINVAL):
+                            raise
+            yield
+
+    def create(self, config: dict[str, Any], *, resume: bool = False, overwrite: bool = False) -> None:
+        """Make the folder and write its config. One in which nothing was trained is taken as if it were new.
+
+        Raises RunFolderError if it holds a run (say `resume` or `overwrite`), something of another program under a name
+        of a run's files, or cannot be written.
+        """
+        with _as_folder_errors(self.path):
+            self._check_own()
+            if self.config.exists() and not resume:
+                if not overwrite and self._trained():
+                    raise RunFolderError(f"{self.path} holds a run already: resume it, overwrite it, or name another.")
+                self.clear()
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe = self.path / ".writable"
+            probe.touch()
+            probe.unlink()
+            if not self.config.exists():
+                write_json(self.config, config)
+
+    def _check_own(self) -> None:
+        """Raise RunFolderError for files that no run of ours wrote: it writes its config first, and removes it last."""
+        if self.config.exists():
+            try:
+                own = {"algorithm", "env", "hyper"} <= self.read_config().keys()
+            except RunFolderError:
+                own = False
+            if not own:
+                raise RunFolderError(f"{self.config} is damaged, or not jaxrl's: name another folder.")
+            return
+        there = [file for file in (self.metrics, self.table, self.evaluations, self.summary) if file.exists()]
+        if checkpoint.steps(self.checkpoints):
+            there.append(self.checkpoints)
+        for file in there:
+            raise RunFolderError(f"{file} is of no run of jaxrl (no config.json beside it): name another folder.")
+
+    def _trained(self) -> bool:
+        return bool(checkpoint.steps(self.checkpoints) or read_rows(self.metrics) or read_rows(self.evaluations))
+
+    def clear(self) -> None:
+        """Remove what jaxrl wrote, by name, and no other file."""
+        for step in checkpoint.steps(self.checkpoints):
+            shutil.rmtree(checkpoint.path_of(self.checkpoints, step), ignore_errors=True)
+        for partial in self.checkpoints.glob(".*.partial"):
+            shutil.rmtree(partial, ignore_errors=True)
+        own = [
+            self.metrics,
+            self.table,
+            self.evaluations,
+            self.summary,
+            *self.tensorboard.glob("events.out.tfevents.*"),
+        ]
+        own += [self.path / f"policy.{kind}" for kind in ("h", "onnx", "stablehlo")]
+        own += [self.media / name for name in ("curve.png", "policy.gif", "episode.png", "episode.json")]
+        for file in (*own, self.config):
+            file.unlink(missing_ok=True)
+        for folder in (self.checkpoints, self.media, self.tensorboard):
+            with contextlib.suppress(OSError):  # not there, or with files of others
+                folder.rmdir()
+
+    def read_config(self) -> dict[str, Any]:
+        """The config of an existing run. Raises RunFolderError where there is none."""
+        try:
+            config = json.loads(self.config.read_text())
+            if not isinstance(config, dict):
+                raise ValueError("no object")
+            return config
+        except (OSError, ValueError) as error:
+            self.refuse_sweep()
+            raise RunFolderError(f"{self.path} holds no run: it has no readable config.json.") from error
+
+    def refuse_sweep(self) -> None:
+        """Raise RunFolderError, which says what would do, for the folder of a sweep."""
+        if (self.path / "plan.json").exists():
+            runs = sorted(path.name for path in self.path.glob("runs-*"))
+            raise RunFolderError(
+                f"{self.path} is a sweep's folder, of the runs in {', '.join(runs)}: name one of these "
+                f"to plot it; `jaxrl sweep` with the same words, `--out {self.path}` and `--resume` goes on with all; "
+                "table.md compares them, and `jaxrl train` with a row's settings makes a run to evaluate."
+            )
+
+    def truncate(self, update: int) -> None:
+        """Forget what was logged after `update`, so that a resumed run has no row twice; warns where rows up to it are
+        missing.
+        """
+        for file in (self.metrics, self.evaluations):
+            rows = [row for row in read_rows(file) if row["update"] <= update]
+            _write(file, "".join(json.dumps(row) + "\n" for row in rows))
+            last = rows[-1]["update"] if rows else 0
+            if file == self.metrics and last < update:
+                warnings.warn(
+                    f"{file} ends at update {last} and the checkpoint is at {update}: the rows between are "
+                    "missing, and curves will have a gap.",
+                    stacklevel=2,
+                )
+        if self.table.exists():
+            lines = self.table.read_text().splitlines(keepends=True)
+            whole = [line for line in lines[1:] if line.endswith("\n") and _update_of(line, self.table) <= update]
+            _write(self.table, "".join(lines[:1] + whole if whole else []))
+
+
+def _update_of(line: str, table: Path) -> int:
+    try:
+        return int(line.split(",", 1)[0])
+    except ValueError as error:
+        raise RunFolderError(f"{table}: {line.strip()[:60]!r} is no row. Remove the line, or the file.") from error
+
+
+@contextlib.contextmanager
+def _as_folder_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(f"Cannot write to {path} ({error.strerror}): choose another folder.") from error
+
+
+class Logger:
+    """Writes rows to metrics.jsonl and metrics.csv, and to TensorBoard or W&B when asked."""
+
+    def __init__(self, folder: RunFolder, loggers: tuple[str, ...] = (), config: dict[str, Any] | None = None) -> None:
+        check_loggers(loggers)
+        self.jsonl = folder.metrics.open("a")
+        self.table = folder.table.open("a", newline="")
+        self.columns: list[str] | None = None
+        self.sinks: list[Any] = []
+        self.closers: list[Any] = []
+        if "tensorboard" in loggers:
+            from tensorboardX import SummaryWriter
+
+            rows = read_rows(folder.metrics)  # after a resume, what TensorBoard has beyond them is shown no more
+            writer = SummaryWriter(str(folder.tensorboard), purge_step=rows[-1]["step"] + 1 if rows else None)
+            self.sinks.append(lambda row: [writer.add_scalar(k, v, row["step"]) for k, v in row.items()])
+            self.closers.append(writer.close)
+        if "wandb" in loggers:
+            import wandb
+
+            run = wandb.init(project="jaxrl", dir=str(folder.path), config=config, name=folder.path.name)
+            self.sinks.append(lambda row: run.log(row, step=row["step"]))
+            self.closers.append(run.finish)
+
+    def write(self, row: dict[str, Any]) -> None:
+        """One row: JSONL keeps a value a seed, CSV and the others get the mean over seeds."""
+        self.jsonl.write(json.dumps(row, default=_number) + "\n")
+        self.jsonl.flush()
+        flat = {k: _mean(v) for k, v in row.items()}
+        if self.columns is None:
+            self.columns = list(flat)
+            if self.table.tell() == 0:
+                self._line(self.columns)
+        self._line([flat[c] for c in self.columns])
+        self.table.flush()
+        for sink in self.sinks:
+            sink({k: v for k, v in flat.items() if v is not None})
+
+    def _line(self, cells: list[Any]) -> None:
+        csv.writer(self.table, lineterminator="\n").writerow(cells)
+
+    def close(self) -> None:
+        for close in (self.jsonl.close, self.table.close, *self.closers):
+            close()
+
+
+def check_loggers(loggers: tuple[str, ...]) -> None:
+    """Raise ValueError for an unknown logger, ImportError for one that is not installed."""
+    import importlib.util
+
+    modules = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+    for name in loggers:
+        if name not in modules:
+            raise ValueError(f"loggers={name!r}: choose from {', '.join(modules)} (JSONL and CSV always are written).")
+        if importlib.util.find_spec(modules[name]) is None:
+            raise ImportError(f"The {name} logger needs a package that is not installed: pip install {modules[name]}.")
+
+
+def description(algo: Any, num_seeds: int | None) -> dict[str, Any]:
+    """What makes a run the same run: compared before a checkpoint is used."""
+    venv = algo.venv
+    return {
+        "algorithm": algo.name,
+        "env": venv.env.id,
+        "environment": _text(venv.env),
+        "config": json.loads(json.dumps(dataclasses.asdict(algo.config), default=_text)),
+        "reset": venv.reset_strategy,
+        "batched_params": venv.batched_params,
+        "num_seeds": num_seeds,
+        **({"around": _text(algo.around)} if algo.around else {}),
+    }
+
+
+def _text(x: Any, within: tuple[Any, ...] = ()) -> str:
+    """Its repr, without addresses, which differ between processes; functions by what tells them apart."""
+    if isinstance(x, tuple | list):
+        return f"({', '.join(_text(item, within) for item in x)})"
+    if isinstance(x, functools.partial):
+        return f"partial{_text((x.func, *x.args, *sorted(x.keywords.items())), within)}"
+    if inspect.ismethod(x):
+        return f"{_text(x.__self__, within)}.{x.__name__}"
+    if inspect.isfunction(x):
+        name = f"{x.__module__}.{x.__qualname__}"
+        # Lambdas and local functions share their names: their code and what they close over is in it, too.
+        return f"{name}#{_digest(x, (*within, x))}" if "<" in name and x not in within else name
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(x))
+
+
+def _digest(fn: Any, within: tuple[Any, ...]) -> str:
+    def code(c: Any) -> Any:
+        return c.co_code.hex(), c.co_names, [code(x) if inspect.iscode(x) else repr(x) for x in c.co_consts]
+
+    def value(cell: Any) -> str:
+        try:
+            return _text(cell.cell_contents, within)
+        except ValueError:  # not assigned yet
+            return ""
+
+    closed = [value(cell) for cell in fn.__closure__ or ()]
+    return hashlib.sha256(repr((code(fn.__code__), _text(fn.__defaults__), closed)).encode()).hexdigest()[:8]
+
+
+def unit_of_steps(config: Mapping[str, Any]) -> str:
+    """What the steps of a run count, by its config."""
+    from_data = "dataset" in config or "dataset" in (config.get("recipe") or {})  # a sweep's runs have it themselves
+    return "gradient steps" if from_data else "environment steps"
+
+
+def environment_of_run() -> dict[str, Any]:
+    """Versions, device, git commit and time: what a reader of a result asks for."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = {"python": platform.python_version()}
+    for name in ("jaxrl", "jax", "jaxlib", "flax", "optax", "numpy"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    device = jax.devices()[0]
+    try:
+        commit = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+        ).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        commit = ""
+    return {
+        "versions": versions,
+        "device": f"{jax.device_count()} x {device.platform} {device.device_kind}",
+        "processors": os.cpu_count(),
+        "commit": commit or None,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def tree_values(tree: Any) -> dict[str, Any]:
+    """A pytree of numbers as {path: value}, for config.json."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(x).tolist() for path, x in leaves}
+
+
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file; a last line that a kill cut short is left out.
+
+    Raises RunFolderError, with file and line, for one that is no row.
+    """
+    if not file.exists():
+        return []
+    lines = file.read_text(errors="replace").splitlines(keepends=True)
+    return [_row(line, file, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
+
+
+def _row(line: str, file: Path, number: int) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+        if not isinstance(row, dict) or not {"update", "step"} <= row.keys():
+            raise ValueError("it has no update and step")
+        return row
+    except ValueError as error:
+        raise RunFolderError(f"{file}, line {number} is no row ({error}): remove it, or bring it back.") from error
+
+
+def write_json(file: Path, value: Any) -> None:
+    """Write whole or not at all."""
+    _write(file, json.dumps(value, indent=1, default=_number) + "\n")
+
+
+def _write(file: Path, text: str) -> None:
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_text(text)
+    partial.replace(file)
+
+
+def _number(x: Any) -> Any:
+    return np.asarray(x).tolist()
+
+
+def _mean(x: Any) -> float | int | None:
+    if isinstance(x, int):
+        return x
+    values = [v for v in np.ravel(np.asarray(x, float)) if not math.isnan(v)]
+    return float(np.mean(values)) if values else None

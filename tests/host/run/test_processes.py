@@ -1,0 +1,206 @@
+"""Several processes on one machine: what they refuse, that they are one run, and that it ends when one is killed."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrl.algos import a2c
+from jaxrl.host import cli
+from jaxrl.host.run import fit as fitting
+from jaxrl.host.run import processes
+from jaxrl.host.run.recipe import load_run, read_recipe
+from jaxrl.host.run.run_folder import RunFolderError
+from jaxrl.testing.probes import ActionReward
+
+ROOT = Path(__file__).parents[3]
+SMALL = "--config.num-envs 2 --config.num-steps 4 --config.hidden 4 --no-tuned --no-progress"
+TRAIN = f"train a2c CartPole-v1 --seeds 4 --total-steps 4000 --checkpoint-every 400 --eval-every 0 {SMALL}"
+SECONDS_TO_END = 60
+
+
+def start(words, devices=1, variables=None):
+    """The command in a process of its own; `variables` are added to its environment."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices} --xla_cpu_use_fusion_emitters=false"
+    command = [sys.executable, "-m", "jaxrl", *words.split()]
+    environment |= variables or {}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def start_job(words, count, devices):
+    """`count` processes of `devices` each; every second one is told by its environment who it is."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    job = []
+    for rank in range(count):
+        if rank % 2:
+            variables = dict(zip(processes.VARIABLES, (address, str(count), str(rank)), strict=True))
+            job.append(start(f"{words} --distributed", devices, variables))
+        else:
+            who = f"--coordinator {address} --processes {count} --rank {rank}"
+            job.append(start(f"{words} --distributed {who}", devices))
+    return job
+
+
+def finish(*job):
+    said = [process.communicate(timeout=900) for process in job]
+    assert [process.returncode for process in job] == [0] * len(job), said
+    return said
+
+
+def numbers(folder):
+    state = load_run(read_recipe(folder), folder)[1]
+    leaves = jax.tree.leaves(state)
+    return [
+        np.asarray(jax.random.key_data(x) if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key) else x) for x in leaves
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_a_killed_process_ends_the_job_and_any_number_of_processes_goes_on(tmp_path):
+    whole = tmp_path / "whole"
+    finish(start(f"{TRAIN} --mesh seeds=4 --out {whole}", devices=4))
+    killed = tmp_path / "killed"
+    job = start_job(f"{TRAIN} --out {killed}", 2, 2)
+    deadline = time.monotonic() + 600
+    while not list(killed.glob("checkpoints/0*")):
+        assert time.monotonic() < deadline and job[0].poll() is None, job[0].communicate()
+        time.sleep(0.02)
+    job[1].send_signal(signal.SIGKILL)
+    began = time.monotonic()
+    _, said = job[0].communicate(timeout=SECONDS_TO_END)
+    job[1].communicate()
+    assert job[0].returncode == 1 and time.monotonic() - began < SECONDS_TO_END
+    assert "another process of the job ended or cannot be reached" in said and f"jaxrl resume {killed}" in said
+    assert not (killed / "summary.json").exists()
+    for count in (1, 2, 4):
+        folder = tmp_path / f"on-{count}"
+        shutil.copytree(killed, folder)
+        words = f"resume {folder} --no-progress"
+        finish(*(start_job(words, count, 4 // count) if count > 1 else [start(f"{words} --mesh seeds=4", devices=4)]))
+        for one, other in zip(numbers(folder), numbers(whole), strict=True):
+            np.testing.assert_array_equal(one, other)
+        for name in ("metrics.jsonl", "metrics.csv"):  # written by one of them, once
+            assert (folder / name).read_text() == (whole / name).read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_a_mistake_ends_every_process_and_says_why(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    jobs = {
+        "mesh seeds=3 is of 3 devices, and there are 2": f"{TRAIN} --mesh seeds=3 --out {tmp_path / 'a'}",
+        "mesh seeds=2 does not divide the number of seeds = 3; 1 does": f"{TRAIN} --seeds 3 --out {tmp_path / 'b'}",
+        "config.json is damaged, or not jaxrl's": f"{TRAIN} --out {tmp_path}",
+    }
+    for message, words in jobs.items():
+        job = start_job(words, 2, 1)
+        said = [process.communicate(timeout=200)[1] for process in job]
+        assert [process.returncode for process in job] == [1, 1], said
+        assert message in said[0] and (message in said[1] or "The first process failed" in said[1])
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_processes_that_do_not_meet_say_so_in_time(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    for rank in (0, 1):  # alone each
+        who = f"--distributed --coordinator {address} --processes 2 --rank {rank}"
+        process = start(f"{TRAIN} --out {tmp_path} {who}", variables={"JAXRL_SECONDS_TO_MEET": "3"})
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 1 and f"did not meet within 3 s (rank {rank} of 2, coordinator {address})" in said
+
+
+def test_who_takes_part_is_checked_first(monkeypatch):
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: pytest.fail("it went on"))
+    for arguments, message in {
+        ("nowhere", 2, 0): "coordinator='nowhere': it is written HOST:PORT",
+        (":1234", 2, 0): "it is written HOST:PORT, a port from 1 to 65535",
+        ("host:99999", 2, 0): "it is written HOST:PORT, a port from 1 to 65535",
+        ("host:1", 0, 0): "processes=0: there must be at least 1",
+        ("host:1", 2, 2): "rank=2: of 2 processes, ranks are from 0 to 1",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            processes.join(*arguments)
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
+    with pytest.raises(ValueError, match="JAX_NUM_PROCESSES='two': it must be a number"):
+        processes.join("host:1", None, 0)
+    for words, message in {
+        "abc": "JAXRL_SECONDS_TO_MEET='abc': it must be a number",
+        "0": "MEET=0: it must be",
+    }.items():
+        monkeypatch.setenv("JAXRL_SECONDS_TO_MEET", words)
+        with pytest.raises(ValueError, match=message):
+            processes.join("host:1", 2, 0)
+
+
+def test_only_what_a_lost_process_causes_is_called_that(monkeypatch):
+    ended = []
+    monkeypatch.setattr(processes, "end", ended.append)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INVALID_ARGUMENT"), processes.lost("again"):
+        raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: shapes differ")
+    with processes.lost("again"):
+        raise jax.errors.JaxRuntimeError("UNAVAILABLE: connection closed by peer")
+    assert len(ended) == 1 and "another process of the job ended" in ended[0] and ended[0].endswith("again")
+
+
+def test_without_a_cluster_the_words_are_named(monkeypatch):
+    def initialize(*_, **__):
+        raise ValueError("coordinator_address should be defined.")
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    with pytest.raises(
+        ValueError, match="No cluster was found .* Say all of --coordinator, --processes and --rank, or set"
+    ):
+        processes.join()
+
+
+def test_words_that_belong_to_distributed(capsys):
+    assert cli.main("train ppo CartPole-v1 --rank 1".split()) == 2
+    assert "--coordinator, --processes and --rank belong to --distributed" in capsys.readouterr().err
+    assert cli.main("train ppo CartPole-v1 --rank one".split()) == 2
+    assert "invalid int value" in capsys.readouterr().err
+
+
+def test_what_fails_on_the_first_process_fails_on_all(monkeypatch):
+    with pytest.raises(KeyError):
+        processes.on_primary(lambda: {}["missing"])
+    monkeypatch.setattr(processes, "primary", lambda: False)
+    monkeypatch.setattr(processes, "of_all", lambda failed: np.array([True, failed]))
+    with pytest.raises(OSError, match="The first process failed; its message says why"):
+        processes.on_primary(lambda: pytest.fail("another process does it"))
+
+
+def test_a_folder_that_is_not_the_same_for_all_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(fitting, "of_all", lambda step: np.array([step, step + 4]))
+    algo = a2c.make(ActionReward(), a2c.Config(num_envs=2, num_steps=2, hidden=(2,)))
+    with pytest.raises(RunFolderError, match="the processes see different checkpoints"):
+        fitting.fit(algo, jax.random.key(0), 8, out=tmp_path, progress=False)
+
+
+def test_an_exchange_that_fails_ends_a_process_of_several(monkeypatch, capsys):
+    ended = []
+    monkeypatch.setattr(processes.os, "_exit", ended.append)
+    broken = jax.errors.JaxRuntimeError("Gloo failed: connection reset by peer")
+    with pytest.raises(jax.errors.JaxRuntimeError), processes.lost("Start again."):
+        raise broken  # alone, it is something else
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with processes.lost("Start again."):
+        raise broken
+    assert ended == [1]
+    assert "another process of the job ended" in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""Meshes: what they refuse, and that a run on forced devices is the run on one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+from jax.sharding import AbstractMesh
+
+import jaxrl
+from jaxrl import list_algos
+from jaxrl.algos import ppo
+from jaxrl.host.run.sharding import check, make_mesh, sizes_of
+
+ROOT = Path(__file__).parents[3]
+LIGHT = "--xla_cpu_use_fusion_emitters=false"
+
+
+def on_devices(count, *words):
+    """What `on_devices.py` prints, on so many devices."""
+    flags = f"--xla_force_host_platform_device_count={count} {LIGHT}"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "tests/host/run/on_devices.py", *map(str, words)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_sizes_are_read_from_words():
+    assert sizes_of("seeds=4,envs=2") == {"seeds": 4, "envs": 2}
+    for words in ("", "seeds", "seeds=0", "seeds=-1", "seeds=2,seeds=2", "batch=2", "seeds=2;envs=2"):
+        with pytest.raises(ValueError, match="it is written seeds=4,envs=2"):
+            sizes_of(words)
+
+
+def test_a_mesh_that_cannot_be():
+    with pytest.raises(ValueError, match="mesh seeds=4,envs=2 is of 8 devices, and there are 1 .*device_count"):
+        make_mesh("seeds=4,envs=2")
+    with pytest.raises(ValueError, match="no axis 'batch'; there are seeds and envs"):
+        make_mesh({"batch": 2})
+
+    class Device:
+        platform = "cpu"
+
+        def __init__(self, process):
+            self.process_index = process
+
+    with pytest.raises(ValueError, match="The processes have 2, 1 devices: give each as many"):
+        make_mesh({"seeds": 3}, [Device(0), Device(0), Device(1)])
+    with pytest.raises(ValueError, match="is of 2 devices, and there are 4"):  # one process would have none
+        make_mesh({"seeds": 2}, [Device(0), Device(0), Device(1), Device(1)])
+
+
+def test_a_mesh_divides_seeds_and_environments():
+    algo = ppo.make(jaxrl.make("CartPole-v1")[0], ppo.Config(num_envs=6, num_steps=4))
+    mesh = AbstractMesh((4, 4), ("seeds", "envs"))
+    with pytest.raises(ValueError, match="mesh seeds=4 does not divide the number of seeds = 6; 2 does"):
+        check(mesh, algo, 6)
+    with pytest.raises(ValueError, match="mesh envs=4 does not divide num_envs = 6; 2 does"):
+        check(mesh, algo, 8)
+    check(make_mesh("seeds=1", jax.devices()[:1]), algo, None)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_a_run_does_not_depend_on_the_mesh(tmp_path):
+    found = on_devices(8, "meshes", tmp_path)
+    for mesh, most in {"seeds=4": 1e-6, "envs=2": 1e-5, "seeds=4,envs=2": 1e-5}.items():
+        assert max(found[mesh]) < most, (mesh, found[mesh])  # XLA sums in another order where a batch is smaller
+    difference, devices = found["resumed"]
+    assert difference < 1e-5 and devices == ["2"]
+    assert found["sweep"] < 1e-6
+    assert found["refused"] == "mesh seeds=4 does not divide points x seeds = 6; 2 does."
+    assert found["collectives seeds=8"] == ["all-gather"] and found["outside"], (
+        "seeds exchange nothing while they learn"
+    )
+    assert found["collectives envs=2"] == ["all-gather", "all-reduce"]
+    assert found["rows of a minibatch"], "each device computes the gradient of all 16, not of its 8"
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_seeds_on_two_devices():
+    difference, devices = on_devices(2, "two_devices")
+    assert difference < 1e-5 and devices == 2
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("by", ["training", "evolving"])
+def test_rules_on_two_devices(by):
+    difference, devices = on_devices(2, "rules", by)
+    assert difference < 1e-5 and devices == 2
+
+
+IN_ONE_ENVIRONMENT = "mesh envs=2 does not divide num_envs = 1; 1 does."
+SHUFFLED = (
+    "alphazero awac bc bcq_discrete c51 combo cql cql_discrete crossq crr_discrete ddpg dqn dvl edac famo2o fb iql iqn "
+    "mopo morel ppo ppo_rnn pqn pqn_rnn props qr_dqn rainbow ravl rebrac recoil rem rnd ro2o sac td3 td3_bc"
+).split()
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_environments_of_every_algorithm_are_divided():
+    found = on_devices(2, "traced")
+    assert sorted(found) == list_algos()
+    alone = [name for name, what in found.items() if what == IN_ONE_ENVIRONMENT]
+    assert len(alone) == 18, alone  # learners of one stream, table or set of arms
+    for name in set(found) - set(alone):
+        divided, constraints = found[name]
+        assert divided >= 4, name
+        assert (constraints > 0) == (name in SHUFFLED), f"{name}: are its minibatches whole on every device?"
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_other_families_do_not_depend_on_the_mesh():
+    for name, difference in on_devices(2, "algorithms", "dqn", "sac", "ppo_rnn").items():
+        assert difference < 1e-4, (name, difference)

@@ -138,7 +138,7 @@ class _CQL(SoftActorCritic):
         values = jax.vmap(lambda action: self.act_values(own, batch.obs, action), out_axes=1)(actions)
         if self.config.calibrated and not isinstance(batch, Transition):
             of_actor = jnp.arange(len(actions)) >= self.config.num_actions
-            values = jnp.where(of_actor[:, None], jnp.maximum(values, batch.to_go), values)
+            values = jnp.where(of_actor[:, None], jnp.maximum(values, batch.return_to_go), values)
         low = penalty(values, densities, q, hyper.temperature)
         return error + hyper.min_q_weight * low, {"q_value": jnp.mean(q), "td_error": error, "penalty": low}
 

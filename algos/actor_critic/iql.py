@@ -23,111 +23,89 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree
-from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import ActorCritic, GaussianActor, GaussianPolicies, Value
-from jaxrl.replay.off_policy import Batch, Critic
-from jaxrl.replay.ring import Replay, uniform
+from jaxrl.nn.actor_critic import Critic, Gaussian, GaussianActor, Value
+from jaxrl.nn.losses import advantage_weighted_loss, critic_loss, expectile_loss, td_target
+from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import learner
+from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
-LARGEST_WEIGHT = 100.0  # the authors'
-
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(learner.Config):
     """Static settings: each value compiles its own program."""
-
-    num_envs: int = 1  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256
-    buffer_size: int = 100_000  # transitions kept, without a dataset
-    normalize_obs: bool = False  # observations, by the dataset's mean and deviation; without one as they are
-    hidden: tuple[int, ...] = (256, 256)  # widths of all networks
-    activation: str = "relu"
-    layer_norm: bool = False  # in the critics and the value
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
-
-    def __post_init__(self) -> None:
-        off_policy.check_config(self)
 
 
 @pytree
-class Hyper:
+class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 3e-4  # of all networks
-    gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
     expectile: jax.Array = 0.7  # above 1/2: how near the value is to the best action's in the data
     beta: jax.Array = 3.0  # inverse temperature of the actor's weights
-    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
-    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of each network
-
-
-def value_loss(advantage: Float[Array, " B"], expectile: Float[Array, ""] | float) -> Float[Array, ""]:
-    """mean |expectile - 1(u < 0)| u^2 of u = Q - V (Kostrikov et al. 2022, equation 5)."""
-    return jnp.mean(jnp.where(advantage > 0, expectile, 1 - expectile) * advantage**2)
-
-
-def critic_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
-    """The mean squared error of each critic, added up (equation 6)."""
-    return jnp.sum(jnp.mean((q - target) ** 2, -1))
-
-
-def actor_loss(
-    log_prob: Float[Array, " B"], advantage: Float[Array, " B"], beta: Float[Array, ""] | float
-) -> Float[Array, ""]:
-    """-mean min(exp(beta A), 100) log pi(a | s) (equation 7)."""
-    weight = jnp.minimum(jnp.exp(beta * advantage), LARGEST_WEIGHT)
-    return -jnp.mean(jax.lax.stop_gradient(weight) * log_prob)
 
 
 @dataclasses.dataclass(frozen=True)
-class _IQL(GaussianPolicies, ActorCritic):
-    """The losses; what else the Algorithm's functions do is `ActorCritic`'s."""
+class _IQL:
+    """What is learned, as `learner.Rule` asks for it."""
 
-    name: ClassVar = "iql"
-    hyper_class: ClassVar = Hyper
-    order: ClassVar = ("value", "critic", "actor")
+    networks: ClassVar = ("value", "critic", "actor")
+    targets: ClassVar = ("critic",)
 
-    def advantage(self, value_weights: Any, target_weights: Any, batch: Batch) -> Float[Array, " B"]:
-        q = self.act_values(target_weights["critic"], batch.obs, batch.action)
-        return jnp.min(q, 0) - self.values(value_weights, batch.obs)
+    value: Any  # flax modules
+    critic: Any
+    actor: Gaussian
 
-    def value_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        advantage = self.advantage(own, target_weights, batch)
-        return value_loss(advantage, hyper.expectile), {"advantage": jnp.mean(advantage)}
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "value": self.value.init(keys["value"], obs),
+            "critic": init_critics(self.critic, keys["critic"], 2, obs, action),
+            "actor": self.actor.init(keys["actor"], obs),
+        }
 
-    def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        next_value = self.values(weights["value"], batch.next_obs)
-        target = batch.reward + hyper.gamma * jnp.where(batch.terminated, 0, next_value)
-        q = self.act_values(own, batch.obs, batch.action)
-        return critic_loss(q, target), {"q_value": jnp.mean(q)}
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """The value, the critics on it, the actor, the target critics (Kostrikov et al. 2022, algorithm 1)."""
+        value, critic, actor = (nets[name] for name in self.networks)
+        settings = hyper.learning_rate, hyper.max_grad_norm
+        q_target = jnp.min(critic_values(self.critic, critic.target, batch.obs, batch.action), 0)
 
-    def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        log_prob = self.distribution(own, batch.obs).log_prob(batch.action)
-        return actor_loss(log_prob, self.advantage(weights["value"], target_weights, batch), hyper.beta), {}
+        def value_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            advantage = q_target - self.value.apply(weights, batch.obs)
+            return expectile_loss(advantage, hyper.expectile), {"advantage": jnp.mean(advantage)}
+
+        value, value_report = value.descend(value_objective, *settings)
+        next_value = self.value.apply(value.weights, batch.next_obs)
+        target = td_target(batch.reward, batch.terminated, next_value, hyper.gamma)
+
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, batch.obs, batch.action)
+            return critic_loss(q, target), {"q_value": jnp.mean(q)}
+
+        critic, critic_report = critic.descend(critic_objective, *settings)
+        advantage = q_target - self.value.apply(value.weights, batch.obs)
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            log_prob = self.actor(weights, batch.obs).log_prob(batch.action)
+            return advantage_weighted_loss(log_prob, hyper.beta * advantage), {}
+
+        actor, actor_report = actor.descend(actor_objective, *settings)
+        nets = {"value": value, "critic": critic.track(hyper.tau), "actor": actor}
+        return nets, {**value_report, **critic_report, **actor_report}
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
@@ -135,25 +113,25 @@ def make(
     """IQL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
             the box.
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit.
+    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
+    and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("iql", venv, Box)
     sizes = config.hidden, config.activation, config.layer_norm
-    networks = (
-        ("value", Value(obs_space, *sizes)),
-        ("critic", critic or Critic(obs_space, *sizes)),
-        ("actor", actor or GaussianActor(obs_space, space, config.hidden, config.activation)),
+    critic = critic or Critic(obs_space, *sizes)
+    acting = Gaussian(actor or GaussianActor(obs_space, space, config.hidden, config.activation))
+    rule = _IQL(Value(obs_space, *sizes), critic, acting)
+    return learner.algorithm(
+        "iql", venv, config, Hyper, rule, acting, replay=replay, optimizer=optimizer, critic=critic
     )
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _IQL(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
 
 
 if __name__ == "__main__":

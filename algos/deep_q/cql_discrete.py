@@ -118,7 +118,7 @@ def critic(config: Config, network: nn.Module, observation_space: Space) -> Crit
 
     def loss(weights, batch, next_outputs, support, key):
         if config.target == "returns":
-            batch = batch._replace(reward=batch.to_go, discount=jnp.zeros_like(batch.discount))
+            batch = batch._replace(reward=batch.return_to_go, discount=jnp.zeros_like(batch.discount))
         each, priority, report = plain.loss(weights, batch, next_outputs, (), key)
         q = plain.values(weights, batch.obs, (), None)
         allowed = split_observation(batch.obs, observation_space)[2]

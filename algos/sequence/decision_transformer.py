@@ -122,7 +122,7 @@ class Context(NamedTuple):
 
     obs: Any  # (..., K, ...)
     action: Array  # (..., K, ...) in units of the box; the present one's is not known yet
-    to_go: Array  # (..., K) in units of the policy's scale
+    return_to_go: Array  # (..., K) in units of the policy's scale
     time: Array  # (...) int32, steps so far
 
 
@@ -135,7 +135,7 @@ class _DecisionTransformer(OutcomeConditioned):
 
     def inputs(self, windows: Windows, scale: Array | float) -> tuple[Array, ...]:
         obs, space = visible(windows.obs), self.observation_space
-        outcome = (windows.to_go / scale)[..., None]
+        outcome = (windows.return_to_go / scale)[..., None]
         if self.config.outcome == "goal" and isinstance(space, Dict):
             spaces = dict(space.spaces)
             outcome = encode(Dict({"goal": spaces.pop("goal")}), {"goal": obs["goal"]})
@@ -176,20 +176,20 @@ class _DecisionTransformer(OutcomeConditioned):
 
         target = jnp.broadcast_to(policy.target, carry.time.shape)
         if self.config.outcome == "return":
-            left = carry.to_go[..., -1] - obs["previous_reward"] / policy.scale
+            left = carry.return_to_go[..., -1] - obs["previous_reward"] / policy.scale
             target = jnp.where(carry.time == 0, target, left)
         seen = jax.tree.map(pushed, carry.obs, now)
-        to_go = pushed(carry.to_go, target)
+        return_to_go = pushed(carry.return_to_go, target)
         past = pushed(carry.action, jnp.zeros_like(jax.lax.index_in_dim(carry.action, 0, axis, keepdims=False)))
         time = carry.time[..., None] + jnp.arange(1 - K, 1)
-        windows = Windows(seen, past, to_go * policy.scale, jnp.maximum(time, 0), time >= 0)
+        windows = Windows(seen, past, return_to_go * policy.scale, jnp.maximum(time, 0), time >= 0)
         output = self.network("actor").apply(policy.weights, *self.inputs(windows, policy.scale))
         last: Any = jax.lax.index_in_dim(jnp.asarray(output), K - 1, axis, keepdims=False)
         action = self.chosen(self.masked(last, obs), key, greedy)
         done = jnp.concatenate(
             [jax.lax.slice_in_dim(past, 0, K - 1, axis=axis), jnp.expand_dims(action.astype(past.dtype), axis)], axis
         )
-        return environment_action(self.action_space, action), Context(seen, done, to_go, carry.time + 1)
+        return environment_action(self.action_space, action), Context(seen, done, return_to_go, carry.time + 1)
 
 
 def window(config: Config) -> int:

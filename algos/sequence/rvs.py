@@ -80,9 +80,9 @@ class Actor(nn.Module):
         return x if discrete else jnp.tanh(x)
 
 
-def mean_reward_to_go(to_go: Float[Array, "*batch"], time: Array, max_steps: int) -> Float[Array, "*batch"]:
+def mean_reward_to_go(return_to_go: Float[Array, "*batch"], time: Array, max_steps: int) -> Float[Array, "*batch"]:
     """The return that is left over the steps that are left (Emmons et al. 2022, section 3.2)."""
-    return to_go / jnp.maximum(max_steps - time, 1)
+    return return_to_go / jnp.maximum(max_steps - time, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ class _RvS(OutcomeConditioned):
         obs = visible(windows.obs)
         if self.config.outcome == "goal":
             return (obs,)
-        return obs, mean_reward_to_go(windows.to_go / scale, windows.time, self.config.max_steps)
+        return obs, mean_reward_to_go(windows.return_to_go / scale, windows.time, self.config.max_steps)
 
     def output(self, weights: Any, windows: Windows, scale: Array | float) -> Array:
         output: Any = self.network("actor").apply(weights, *self.inputs(windows, scale))

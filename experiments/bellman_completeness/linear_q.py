@@ -71,14 +71,14 @@ def data(u: int) -> tuple[np.ndarray, ...]:
         for t in range(size):
             a = 1 - best[s] if t == episode - 3 * size else best[s]
             states[episode, t], actions[episode, t], s = s, a, after[s, a]
-    to_go = np.cumsum(reward[states, actions][:, ::-1], 1)[:, ::-1]
-    return states.ravel(), actions.ravel(), to_go.ravel().astype(np.float32)
+    return_to_go = np.cumsum(reward[states, actions][:, ::-1], 1)[:, ::-1]
+    return states.ravel(), actions.ravel(), return_to_go.ravel().astype(np.float32)
 
 
 def measure(u: int, width: int, learner: str, seeds: int) -> dict:
     """Of networks of one hidden layer, each seed's share of the optimal return, and the error of its values."""
     q, reward, after = tables(u)
-    state, action, to_go = (jnp.asarray(x) for x in data(u))
+    state, action, return_to_go = (jnp.asarray(x) for x in data(u))
     reward, after, every = jnp.asarray(reward, jnp.float32), jnp.asarray(after), jnp.arange(len(q))
     network = MLP((width,), 2, "relu")
 
@@ -94,7 +94,7 @@ def measure(u: int, width: int, learner: str, seeds: int) -> dict:
     def loss(weights, target, row):
         s, a = state[row], action[row]
         if learner == "RCSL":
-            return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits(weights, s, to_go[row]), a))
+            return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits(weights, s, return_to_go[row]), a))
         ahead = jnp.max(values(target, after[s, a]), -1)
         if learner == "Q-learning":
             ahead = jnp.where(after[s, a] == len(q) - 1, 0, ahead)

@@ -51,10 +51,10 @@ def _empty(item):
 
 
 def _sample(key, state, n):
-    (obs, action, to_go), count = state
+    (obs, action, return_to_go), count = state
     u = jax.random.uniform(key, (2, n))
     time, row = (u[0] * maze.HORIZON).astype(jnp.int32), (u[1] * count).astype(jnp.int32)
-    windows = Windows(obs[time, row], action[time, row], to_go[time, row], time, jnp.ones(n, bool))
+    windows = Windows(obs[time, row], action[time, row], return_to_go[time, row], time, jnp.ones(n, bool))
     return jax.tree.map(lambda x: x[:, None], windows)
 
 

@@ -72,10 +72,10 @@ def gram(steps, num_actions):
 def fit(theta, on, off, off_gram, shares, ridge):
     """w (H, A, d). `shares`: weights of the on-policy and of the offline term."""
     H, A, d = theta.shape
-    to_go = jnp.cumsum(on.reward[::-1], 0)[::-1]
+    return_to_go = jnp.cumsum(on.reward[::-1], 0)[::-1]
     matrix = shares[0] * gram(on, A) + shares[1] * off_gram + ridge * jnp.eye(d)
     factor = jax.scipy.linalg.cho_factor(matrix)[0]
-    on_side = jnp.einsum("hnd,hna,hn->had", on.obs, chosen(on, A), to_go)
+    on_side = jnp.einsum("hnd,hna,hn->had", on.obs, chosen(on, A), return_to_go)
     taken = chosen(off, A)
 
     def level(ahead, h):

@@ -75,7 +75,7 @@ def measure(run: str, seeds: int) -> dict:
         # TD learning needs goals that it cannot reach, too: any of the dataset's.
         anywhere = hindsight._replace(clusters=np.zeros(dataset.size, np.int32))
         memory = stored(dataset, space, None, POINT_GAMMA, anywhere)
-        algo = iql.make(env, iql.Config(num_updates=100, batch_size=128, hidden=(width, width)), memory)
+        algo = iql.make(env, iql.Config(num_updates=100, batch_size=128, hidden=(width, width)), replay=memory)
         hyper = iql.Hyper(learning_rate=1e-3, gamma=POINT_GAMMA, tau=0.01, expectile=0.9, beta=10.0)
     else:
         algo, hyper, by_table = rvs.make(env, rvs_config), None, td.greedy(dataset)

@@ -28,9 +28,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from jaxrl.data.transitions import Stored
 from jaxrl.environment import pytree
 from jaxrl.nn import normalize
-from jaxrl.replay.off_policy import Stored
 from jaxrl.replay.prioritised import draw, set_leaves, tree_of
 from jaxrl.replay.ring import Replay, take
 from jaxrl.spaces import Box, Discrete, Space
@@ -386,8 +386,8 @@ def stored(
 
     `sample(key, (), n)` draws `Stored` steps with replacement: an episode by its weight times its length, then one of
     its steps. With `hindsight` their observations have its goals, reaching which is worth 1 and ends the task; what
-    that makes of `to_go` is not known, and it is NaN. `normalizer` has the statistics of observations as they are
-    drawn, for learners with `Config.normalize_obs`.
+    that makes of `return_to_go` is not known, and it is NaN. `normalizer` has the statistics of observations as they
+    are drawn, for learners with `Config.normalize_obs`.
 
     Raises ValueError as `check` does, for weights that are not one positive or zero number an episode, and for goals
     that do not fit.
@@ -416,7 +416,7 @@ def stored(
             reward=reached.astype(batch.reward.dtype),
             terminated=reached | batch.terminated,
             next_obs={**batch.next_obs, "goal": goal},
-            to_go=jnp.full_like(batch.to_go, jnp.nan),
+            return_to_go=jnp.full_like(batch.return_to_go, jnp.nan),
         )
 
     return Replay(init, None, sample, normalizer=lambda obs: statistics())
@@ -477,7 +477,7 @@ class Windows(NamedTuple):
 
     obs: Any
     action: Array  # in units of the box; discrete ones as they are
-    to_go: Array  # rewards from here to the end of the episode, not discounted
+    return_to_go: Array  # rewards from here to the end of the episode, not discounted
     time: Array  # int32, steps since the episode began
     valid: Array  # bool; False: there is no such step, and its place, before the first, is filled by that one
 
@@ -502,7 +502,7 @@ def windows(
     episodes = Episodes(dataset)
     first = jnp.asarray(episodes.first[episodes.of_step()])
     obs, action = jax.tree.map(jnp.asarray, dataset.obs), to_unit(space, jnp.asarray(dataset.action))
-    to_go = jnp.asarray(returns_to_go(dataset), jnp.result_type(float))
+    return_to_go = jnp.asarray(returns_to_go(dataset), jnp.result_type(float))
 
     def init(item: Any = None) -> tuple:
         return ()
@@ -513,7 +513,7 @@ def windows(
         row = drawn[:, None] + jnp.arange(1 - length, 1)
         begin = first[drawn][:, None]
         valid, row = row >= begin, jnp.maximum(row, begin)
-        seen, done, left = take((obs, action, to_go), row)
+        seen, done, left = take((obs, action, return_to_go), row)
         if goals is not None:
             goal = goals(goal_key, drawn)[:, None]
             seen = {**seen, "goal": jnp.broadcast_to(goal, (n, length, *goal.shape[2:]))}
@@ -545,7 +545,7 @@ def mixed(memory: Replay, own: Replay, share: float = 0.5) -> Replay:
         of_dataset = np.diff(upto) > 0
         number = np.where(of_dataset, upto[:-1], upto[-1] + np.arange(n) - upto[:-1])
         old, new = memory.sample(stored_key, (), int(upto[-1])), own.sample(own_key, state, n - int(upto[-1]))
-        new = Stored(**new._asdict(), next_action=new.action, to_go=jnp.full_like(new.reward, -jnp.inf))
+        new = Stored(**new._asdict(), next_action=new.action, return_to_go=jnp.full_like(new.reward, -jnp.inf))
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y.astype(x.dtype)])[number], old, new)
 
     return Replay(own.init, own.add, sample, normalizer=memory.normalizer)

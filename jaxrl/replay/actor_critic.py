@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -18,98 +18,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, algorithm_of, starting_values
-from jaxrl.environment import pytree, visible
+from jaxrl.environment import visible
 from jaxrl.math import fast_key
 from jaxrl.nn import normalize
+from jaxrl.nn.actor_critic import Actor, GaussianActor, Value  # noqa: F401
 from jaxrl.nn.distributions import Normal, TanhNormal
-from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import Optimizer, polyak
+from jaxrl.off_policy.learner import Policy, State  # noqa: F401
 from jaxrl.replay import off_policy
 from jaxrl.replay.off_policy import Rollout, critics, flatten, init_critics
 from jaxrl.replay.ring import Replay
 from jaxrl.rollout import ticked
-from jaxrl.spaces import Discrete, Space, environment_action
+from jaxrl.spaces import Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0  # below, a likelihood of a single action outweighs all others
-
-
-class Actor(nn.Module):
-    """The default policy: actions (..., A) in units of the box or, with `spread`, `(mean, log_std)` before tanh, or
-    logits (..., n) of a Discrete space."""
-
-    observation_space: Space
-    action_space: Space
-    hidden: tuple[int, ...]
-    activation: str
-    layer_norm: bool = False
-    spread: bool = False
-    out_scale: float = 0.01
-
-    @nn.compact
-    def __call__(self, obs: Any) -> Any:
-        x = encode(self.observation_space, obs, privileged=False)
-        discrete = isinstance(self.action_space, Discrete)
-        outputs = self.action_space.n if discrete else self.action_space.shape[0] * (1 + self.spread)
-        x = MLP(self.hidden, outputs, self.activation, out_scale=self.out_scale, layer_norm=self.layer_norm)(x)
-        if discrete:
-            return x
-        return tuple(jnp.split(x, 2, -1)) if self.spread else jnp.tanh(x)
-
-
-class GaussianActor(nn.Module):
-    """`(mean, log_std)` (..., A) in units of the box: a mean within it, deviations that do not depend on the state."""
-
-    observation_space: Space
-    action_space: Space
-    hidden: tuple[int, ...]
-    activation: str
-    layer_norm: bool = False
-
-    @nn.compact
-    def __call__(self, obs: Any) -> tuple[Float[Array, "... A"], Float[Array, "... A"]]:
-        x = encode(self.observation_space, obs, privileged=False)
-        size = self.action_space.shape[0]
-        mean = jnp.tanh(MLP(self.hidden, size, self.activation, out_scale=0.01, layer_norm=self.layer_norm)(x))
-        log_std = self.param("log_std", nn.initializers.zeros, (size,))
-        return mean, jnp.broadcast_to(log_std, mean.shape)
-
-
-class Value(nn.Module):
-    """The default state-value network: of a whole observation (...)."""
-
-    observation_space: Space
-    hidden: tuple[int, ...]
-    activation: str
-    layer_norm: bool = False
-
-    @nn.compact
-    def __call__(self, obs: Any) -> Float[Array, "..."]:
-        x = encode(self.observation_space, obs, privileged=True)
-        return MLP(self.hidden, 1, self.activation, layer_norm=self.layer_norm)(x)[..., 0]
-
-
-class Policy(NamedTuple):
-    """What is deployed."""
-
-    weights: Any  # of the actor
-    noise: Array  # standard deviation in units of the box, where not greedy; 0 where the actor draws by itself
-    normalizer: Any = None  # statistics of observations; None without Config.normalize_obs
-
-
-@pytree
-class State:
-    key: jax.Array
-    hyper: Any
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done; on a dataset, gradient steps
-    weights: Any  # of each network by its name, those of critics with a leading axis K
-    target_weights: Any  # of those that have a target
-    optimizer: Any  # an OptimizerState of each
-    replay: Any  # the memory's; () of a dataset
-    normalizer: Any  # statistics of observations, the dataset's; None without Config.normalize_obs
 
 
 @dataclasses.dataclass(frozen=True)

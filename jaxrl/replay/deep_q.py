@@ -115,7 +115,7 @@ class Batch(NamedTuple):
     next_obs: Any  # k steps later
     weight: Array | None = None  # of each loss, from prioritised replay; None: all alike
     next_action: Array | None = None  # of a dataset: the one taken there at next_obs
-    to_go: Array | None = None  # of a dataset: discounted rewards to the end of the episode
+    return_to_go: Array | None = None  # of a dataset: discounted rewards to the end of the episode
 
 
 def check_sizes(config: Any) -> None:
@@ -185,7 +185,7 @@ def stored_to_batch(steps: Stored, gamma: Float[Array, ""] | float) -> Batch:
     """Single steps of a dataset."""
     discount = jnp.where(steps.terminated, 0, gamma).astype(steps.reward.dtype)
     seen = visible(steps.obs), steps.action, steps.reward, discount, visible(steps.next_obs)
-    return Batch(*seen, next_action=steps.next_action, to_go=steps.to_go)
+    return Batch(*seen, next_action=steps.next_action, return_to_go=steps.return_to_go)
 
 
 def apply(network: nn.Module, weights: Any, obs: Any, key: Array | None) -> tuple[Any, dict[str, Array]]:

@@ -5,7 +5,7 @@ takes gradient steps on what the replay holds. Each algorithm's losses and targe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -15,69 +15,17 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from jaxrl.algorithm import check_at_least_one
+from jaxrl.data.transitions import Batch, Stored, Transition, example  # noqa: F401
 from jaxrl.environment import is_concrete, split_observation, visible
 from jaxrl.math import fast_key
+from jaxrl.nn.actor_critic import Critic  # noqa: F401
 from jaxrl.nn.distributions import Categorical, mask_logits
-from jaxrl.nn.networks import MLP, active_units, encode
+from jaxrl.nn.networks import active_units
+from jaxrl.off_policy.steps import Rollout, no_ends  # noqa: F401
 from jaxrl.replay.ring import Replay
-from jaxrl.rollout import Ends, rollout, spread
+from jaxrl.rollout import rollout, spread
 from jaxrl.spaces import Discrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
-
-
-class Transition(NamedTuple):
-    """What the replay holds of a step."""
-
-    obs: Any  # with its privileged part, which critics see
-    action: Array  # in units of the box, [-1, 1] a side; discrete ones as they are
-    reward: Array
-    terminated: Array  # bootstrap unless it is set: a truncated episode goes on in next_obs
-    next_obs: Any  # of the true successor, before a reset
-
-
-class Stored(NamedTuple):
-    """What a learner draws from a dataset, `Transition`'s fields first; what it does not read is not gathered."""
-
-    obs: Any
-    action: Array  # in units of the box; discrete ones as they are
-    reward: Array
-    terminated: Array
-    next_obs: Any
-    next_action: Array  # the dataset's at the next step; at the last of an episode the step's own
-    to_go: Array  # discounted rewards from here to the end of the episode
-
-
-Batch = Transition | Stored
-"""(B, ...)"""
-
-
-class Rollout(NamedTuple):
-    """Time-major, (T, N, ...)."""
-
-    transition: Transition
-    ends: Ends
-
-
-def no_ends() -> Ends:
-    """Of an update in which nothing acts."""
-    return Ends(*(jnp.zeros((0, 0), kind) for kind in (jnp.bool_, jnp.result_type(float), jnp.int32)))
-
-
-class Critic(nn.Module):
-    """The default action-value network: of an observation and an action (...), without one of every action (..., n)."""
-
-    observation_space: Space
-    hidden: tuple[int, ...]
-    activation: str
-    layer_norm: bool = False
-    num_actions: int | None = None
-
-    @nn.compact
-    def __call__(self, obs: Any, action: Float[Array, "... A"] | None = None) -> Float[Array, "..."]:
-        x = encode(self.observation_space, obs, privileged=True)
-        x = x if action is None else jnp.concatenate([x, action.astype(x.dtype)], -1)
-        q = MLP(self.hidden, self.num_actions or 1, self.activation, layer_norm=self.layer_norm)(x)
-        return q if self.num_actions else q[..., 0]
 
 
 def check_config(config: Any) -> None:
@@ -96,14 +44,6 @@ def random_action(key: Key[Array, ""], space: Space, observation_space: Space, o
         logits, action_mask = jnp.zeros((num_envs, space.n)), split_observation(obs, observation_space)[2]
         return Categorical(logits if action_mask is None else mask_logits(logits, action_mask)).sample(key)
     return jax.random.uniform(key, (num_envs, *space.shape), jnp.result_type(float), -1, 1)
-
-
-def example(obs: Any, space: Space) -> Transition:
-    """One transition of zeros, from a batch of observations: what a replay is made from."""
-    obs = jax.tree.map(lambda x: x[0], obs)
-    reward = jnp.zeros((), jnp.result_type(float))
-    action = jnp.int32(0) if isinstance(space, Discrete) else jnp.zeros(space.shape, reward.dtype)
-    return Transition(obs, action, reward, jnp.bool_(False), obs)
 
 
 def collect(

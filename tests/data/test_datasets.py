@@ -209,7 +209,7 @@ def test_what_is_drawn_belongs_together():
     np.testing.assert_allclose(batch.action[:, 0], row / 20, rtol=1e-6)  # of [-2, 2] in units
     np.testing.assert_array_equal(batch.next_obs[:, 0], row + 1)
     np.testing.assert_allclose(batch.next_action[:, 0], np.array([1, 1, 3, 4, 4])[row] / 20, rtol=1e-6)
-    np.testing.assert_allclose(batch.to_go, np.array([2, 2, 3 + 2 + 1.25, 6.5, 5])[row])
+    np.testing.assert_allclose(batch.return_to_go, np.array([2, 2, 3 + 2 + 1.25, 6.5, 5])[row])
 
 
 def test_steps_are_drawn_by_their_priorities():
@@ -243,7 +243,7 @@ def test_a_mixed_memory_draws_from_both():
     batch = memory.sample(KEY, state, 10)
     own = np.asarray(batch.obs[:, 0]) < 0
     np.testing.assert_array_equal(own, [1, 1, 1, 0, 1, 1, 1, 0, 1, 1])
-    np.testing.assert_array_equal(np.isinf(batch.to_go), own)
+    np.testing.assert_array_equal(np.isinf(batch.return_to_go), own)
     np.testing.assert_array_equal(batch.next_obs[own], np.full((8, 1), -2.0))
     np.testing.assert_allclose(batch.next_obs[~own], batch.obs[~own] + 1)
     np.testing.assert_array_equal(batch.next_action[own], np.zeros((8, 1)))

@@ -59,9 +59,9 @@ def test_cql_goes_on_as_an_ensemble():
 @pytest.mark.slow
 def test_the_optimiser_may_begin_anew_and_the_dataset_stay():
     """Half of what is learned from is then the dataset's."""
-    trained = iql.make(ENV, iql.Config(**SIZES), memory()).init(KEY, None, PARAMS)
+    trained = iql.make(ENV, iql.Config(**SIZES), replay=memory()).init(KEY, None, PARAMS)
     trained = trained.replace(optimizer=jax.tree.map(lambda x: x + 1, trained.optimizer))
-    online = iql.make(ENV, iql.Config(**SIZES), datasets.mixed(memory(), uniform(64)))
+    online = iql.make(ENV, iql.Config(**SIZES), replay=datasets.mixed(memory(), uniform(64)))
     state = going_on.start(online, trained, jax.random.key(1), None, PARAMS, optimizer=False)
     equal(state.weights, trained.weights)
     assert int(state.step) == 0 == int(state.optimizer["actor"].count)
@@ -71,7 +71,7 @@ def test_the_optimiser_may_begin_anew_and_the_dataset_stay():
 
 def test_what_cannot_go_on_is_refused():
     small = iql.Config(**SIZES)
-    offline, online = iql.make(ENV, small, memory()), iql.make(ENV, small)
+    offline, online = iql.make(ENV, small, replay=memory()), iql.make(ENV, small)
     trained = jax.eval_shape(lambda: offline.init(KEY, None, PARAMS))
 
     def start(algo, **settings):

@@ -47,14 +47,14 @@ Q = [[1.0, 2.0, 0.5], [4.0, 3.0, 0.0]]  # of the two states
 TARGET_Q = [[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]]
 
 
-def one(allowed=None, next_action=2, to_go=2.25):
+def one(allowed=None, next_action=2, return_to_go=2.25):
     """State 0, action 1, reward 0.5, state 1."""
 
     def seen(row):
         x = jnp.eye(2)[row][None]
         return x if allowed is None else {"x": x, "action_mask": jnp.array([allowed], bool)}
 
-    known = dict(next_action=jnp.array([next_action]), to_go=jnp.array([to_go]))
+    known = dict(next_action=jnp.array([next_action]), return_to_go=jnp.array([return_to_go]))
     return Batch(seen(0), jnp.array([1]), jnp.array([0.5]), jnp.array([0.9]), seen(1), **known)
 
 
@@ -72,7 +72,7 @@ def test_steps_of_a_dataset_by_hand():
     obs = {"x": numbers, "privileged": numbers}
     batch = stored_to_batch(Stored(obs, jnp.array([0, 1]), numbers, true, obs, jnp.array([1, 1]), 3 * numbers), 0.9)
     close(batch.discount, [0.9, 0.0])
-    close(batch.to_go, [3.0, 6.0])
+    close(batch.return_to_go, [3.0, 6.0])
     assert set(batch.obs) == set(batch.next_obs) == {"x"} and batch.weight is None
 
 

@@ -121,7 +121,7 @@ def test_goals_are_what_the_rest_of_the_episode_achieved():
     np.testing.assert_array_equal(batch.reward, goal == at)
     np.testing.assert_array_equal(batch.terminated, goal == at)
     np.testing.assert_array_equal(batch.next_obs["goal"], batch.obs["goal"])
-    assert np.isnan(batch.to_go).all()
+    assert np.isnan(batch.return_to_go).all()
 
 
 def test_goals_go_on_along_another_episode_of_the_same_cluster():
@@ -144,10 +144,10 @@ def test_windows_are_steps_of_one_episode():
     batch = drawn(datasets.windows(data, Discrete(2), 3, hindsight=hindsight), 200)
     rows = {tuple(np.where(v, x, -9)) for x, v in zip(np.asarray(batch.obs["obs"])[..., 0], batch.valid, strict=True)}
     assert rows == {(-9, -9, -1), (-9, -1, 0), (-1, 0, 1), (-9, -9, 2), (-9, 2, 3)}
-    for time, valid, to_go in zip(batch.time, batch.valid, batch.to_go, strict=True):
+    for time, valid, return_to_go in zip(batch.time, batch.valid, batch.return_to_go, strict=True):
         assert list(time[valid]) == list(range(int(valid.sum())))
-        wanted = {4: [7, 6, 4], 16: [24, 16]}.get(int(to_go[-1]))
-        assert wanted is None or list(to_go[valid]) == wanted
+        wanted = {4: [7, 6, 4], 16: [24, 16]}.get(int(return_to_go[-1]))
+        assert wanted is None or list(return_to_go[valid]) == wanted
     assert all(len(set(x)) == 1 for x in np.asarray(batch.obs["goal"])[..., 0].tolist()), "one goal a window"
 
 
@@ -263,7 +263,7 @@ def test_the_return_that_is_left_falls_by_what_was_got():
         seen = {"obs": jnp.full(1, t + 1.0), "previous_action": jnp.zeros(2), "previous_reward": jnp.float32(t)}
         action, carry = algo.act(policy, KEY, seen, carry, greedy=True)
         done.append(int(action))
-    close(carry.to_go, [3 - 0.5, 3 - 1.5, 3 - 3.0])
+    close(carry.return_to_go, [3 - 0.5, 3 - 1.5, 3 - 3.0])
     close(carry.obs[:, 0], [2, 3, 4])
     np.testing.assert_array_equal(carry.action, done[1:])
     assert int(carry.time) == 4

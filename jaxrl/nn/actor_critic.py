@@ -1,0 +1,157 @@
+"""Default networks of actors, critics and state values, and how an actor's outputs are acted on.
+
+An actor is a flax module from an observation without its privileged part; what its outputs mean is said by one of
+`Deterministic`, `Gaussian` and `TanhGaussian` around it. Actions are in units of the box, [-1, 1] a side.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from jaxrl.environment import visible
+from jaxrl.nn.distributions import Normal, TanhNormal
+from jaxrl.nn.networks import MLP, encode
+from jaxrl.spaces import Discrete, Space
+
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+"""Limits of an actor's log_std. Below, the likelihood of a single action outweighs all others."""
+
+
+class Actor(nn.Module):
+    """The default policy: actions (..., A) in units of the box or, with `spread`, `(mean, log_std)` before tanh, or
+    logits (..., n) of a Discrete space."""
+
+    observation_space: Space
+    action_space: Space
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool = False
+    spread: bool = False
+    out_scale: float = 0.01
+
+    @nn.compact
+    def __call__(self, obs: Any) -> Any:
+        x = encode(self.observation_space, obs, privileged=False)
+        discrete = isinstance(self.action_space, Discrete)
+        outputs = self.action_space.n if discrete else self.action_space.shape[0] * (1 + self.spread)
+        x = MLP(self.hidden, outputs, self.activation, out_scale=self.out_scale, layer_norm=self.layer_norm)(x)
+        if discrete:
+            return x
+        return tuple(jnp.split(x, 2, -1)) if self.spread else jnp.tanh(x)
+
+
+class GaussianActor(nn.Module):
+    """`(mean, log_std)` (..., A) in units of the box: a mean within it, deviations that do not depend on the state."""
+
+    observation_space: Space
+    action_space: Space
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(self, obs: Any) -> tuple[Float[Array, "... A"], Float[Array, "... A"]]:
+        x = encode(self.observation_space, obs, privileged=False)
+        size = self.action_space.shape[0]
+        mean = jnp.tanh(MLP(self.hidden, size, self.activation, out_scale=0.01, layer_norm=self.layer_norm)(x))
+        log_std = self.param("log_std", nn.initializers.zeros, (size,))
+        return mean, jnp.broadcast_to(log_std, mean.shape)
+
+
+class Value(nn.Module):
+    """The default state-value network: of a whole observation (...)."""
+
+    observation_space: Space
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(self, obs: Any) -> Float[Array, "..."]:
+        x = encode(self.observation_space, obs, privileged=True)
+        return MLP(self.hidden, 1, self.activation, layer_norm=self.layer_norm)(x)[..., 0]
+
+
+class Critic(nn.Module):
+    """The default action-value network: of an observation and an action (...), without one of every action (..., n)."""
+
+    observation_space: Space
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool = False
+    num_actions: int | None = None
+
+    @nn.compact
+    def __call__(self, obs: Any, action: Float[Array, "... A"] | None = None) -> Float[Array, "..."]:
+        x = encode(self.observation_space, obs, privileged=True)
+        x = x if action is None else jnp.concatenate([x, action.astype(x.dtype)], -1)
+        q = MLP(self.hidden, self.num_actions or 1, self.activation, layer_norm=self.layer_norm)(x)
+        return q if self.num_actions else q[..., 0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Deterministic:
+    """An actor that gives actions (..., A); where it explores it adds normal noise of the deviation `noise`."""
+
+    module: nn.Module
+
+    def init(self, key: Key[Array, ""], obs: Any) -> Any:
+        return self.module.init(key, visible(obs))
+
+    def __call__(self, weights: Any, obs: Any) -> Float[Array, "... A"]:
+        action: Any = self.module.apply(weights, visible(obs))
+        return action
+
+    def explore(self, weights: Any, key: Key[Array, ""], obs: Any, noise: Array) -> Float[Array, "... A"]:
+        action = self(weights, obs)
+        return jnp.clip(action + noise * jax.random.normal(key, action.shape, action.dtype), -1, 1)
+
+    def mode(self, weights: Any, obs: Any) -> Float[Array, "... A"]:
+        return self(weights, obs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaussian:
+    """An actor that gives `(mean, log_std)` (..., A) of a normal distribution, whose draws are clipped to the box."""
+
+    module: nn.Module
+
+    def init(self, key: Key[Array, ""], obs: Any) -> Any:
+        return self.module.init(key, visible(obs))
+
+    def __call__(self, weights: Any, obs: Any) -> Normal:
+        outputs: Any = self.module.apply(weights, visible(obs))
+        return Normal(outputs[0], jnp.clip(outputs[1], LOG_STD_MIN, LOG_STD_MAX))
+
+    def explore(self, weights: Any, key: Key[Array, ""], obs: Any, noise: Any = None) -> Float[Array, "... A"]:
+        return jnp.clip(self(weights, obs).sample(key), -1, 1)
+
+    def mode(self, weights: Any, obs: Any) -> Float[Array, "... A"]:
+        return jnp.clip(self(weights, obs).mode(), -1, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class TanhGaussian:
+    """An actor that gives `(mean, log_std)` (..., A) of a normal distribution before tanh."""
+
+    module: nn.Module
+    log_std_min: float = LOG_STD_MIN
+
+    def init(self, key: Key[Array, ""], obs: Any) -> Any:
+        return self.module.init(key, visible(obs))
+
+    def __call__(self, weights: Any, obs: Any) -> TanhNormal:
+        outputs: Any = self.module.apply(weights, visible(obs))
+        return TanhNormal(outputs[0], jnp.clip(outputs[1], self.log_std_min, LOG_STD_MAX))
+
+    def explore(self, weights: Any, key: Key[Array, ""], obs: Any, noise: Any = None) -> Float[Array, "... A"]:
+        return self(weights, obs).sample(key)
+
+    def mode(self, weights: Any, obs: Any) -> Float[Array, "... A"]:
+        return self(weights, obs).mode()

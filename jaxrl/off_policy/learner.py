@@ -1,0 +1,293 @@
+"""The shell of an algorithm that learns from stored steps: it acts, stores, draws batches and keeps the state.
+
+Without a dataset it acts, stores and learns, as SAC does. With one (`replay=` a dataset) it never acts: an update is
+`num_updates` gradient steps, which are what `step` counts; a state trained so goes on in an environment by
+`fine_tune.start`. What is learned, and how a gradient step goes, is an algorithm's `Rule`, in its file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from jaxrl.algorithm import Algorithm, algorithm_of, starting_values
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch, example
+from jaxrl.environment import pytree, visible
+from jaxrl.nn import normalize
+from jaxrl.nn.nets import Nets, critic_values, net
+from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of
+from jaxrl.off_policy import steps
+from jaxrl.off_policy.steps import Rollout
+from jaxrl.replay.ring import Replay, uniform
+from jaxrl.spaces import Space, environment_action
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 1  # environments stepped together, where it acts
+    num_steps: int = 1  # steps of each between updates, where it acts
+    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
+    batch_size: int = 256
+    buffer_size: int = 100_000  # transitions kept, without a dataset
+    normalize_obs: bool = False  # observations, by the dataset's mean and deviation; without one as they are
+    hidden: tuple[int, ...] = (256, 256)  # widths of all networks
+    activation: str = "relu"
+    layer_norm: bool = False  # in the critics and the value
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
+
+    def __post_init__(self) -> None:
+        steps.check_config(self)
+
+
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    learning_rate: jax.Array = 3e-4  # of all networks
+    gamma: jax.Array = 0.99  # discount
+    tau: jax.Array = 0.005  # how far target networks move to the others, each gradient step
+    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
+    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
+    max_grad_norm: jax.Array = 1e6  # of each network; no gradient is that large
+
+
+class Policy(NamedTuple):
+    """What is deployed."""
+
+    weights: Any  # of the actor
+    noise: Array  # standard deviation in units of the box, where not greedy; 0 where the actor draws by itself
+    normalizer: Any = None  # statistics of observations; None without Config.normalize_obs
+
+
+@pytree
+class State:
+    key: jax.Array
+    hyper: Any
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done; on a dataset, gradient steps
+    weights: Any  # of each network by its name, those of critics with a leading axis K
+    target_weights: Any  # of the networks that have a target
+    optimizer: Any  # an OptimizerState of each network
+    replay: Any  # the replay buffer's; () of a dataset
+    normalizer: Any  # statistics of the dataset's observations; None without Config.normalize_obs
+
+
+class Rule(Protocol):
+    """What an algorithm's file says: its networks and its gradient step."""
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Names; the first one's loss is the update's `loss`."""
+        ...
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the networks that have a target."""
+        ...
+
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Any) -> dict[str, Any]:
+        """The first weights of each network, from a key each, one observation and one action."""
+        ...
+
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Any) -> tuple[Nets, dict[str, Array]]:
+        """`(nets, report)` after one step of each network on a batch (B, ...)."""
+        ...
+
+
+class Acting(Protocol):
+    """How weights are acted by: observations (...) without their privileged part, actions in units of the box."""
+
+    def explore(self, weights: Any, key: Array, obs: Any, noise: Array) -> Array: ...
+
+    def mode(self, weights: Any, obs: Any) -> Array: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """The static half; its methods are the Algorithm's functions.
+
+    The rule and the actor are given observations that are normalised, where the Config has `normalize_obs`; the replay
+    buffer holds them as they are.
+    """
+
+    slots: ClassVar = ("replay",)
+    deployed: ClassVar = "greedy"
+
+    name: str
+    config: Any
+    hyper_class: type
+    venv: VectorEnv
+    observation_space: Space
+    action_space: Space
+    rule: Any  # a Rule
+    actor: Any  # an Acting, of the weights `actor`
+    replay: Replay
+    optimizer: Optimizer
+    others: tuple[tuple[str, Optimizer], ...] = ()  # optimisers of single networks, by name
+
+    def optimizer_of(self, network: str) -> Optimizer:
+        return dict(self.others).get(network, self.optimizer)
+
+    # ---- the Algorithm's functions
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
+        hyper, env_params = starting_values(self.hyper_class, self.venv, hyper, env_params)
+        if self.replay.update is not None:
+            raise ValueError(f"{self.name}: a replay with priorities is for learners whose Config has `prioritised`.")
+        if self.replay.add is not None:
+            steps.check_ratio(hyper, self.config)
+        names = self.rule.networks
+        key, reset_key, *keys = jax.random.split(key, 2 + len(names))
+        obs, env_state = self.venv.reset(reset_key, env_params)
+        item = example(obs, self.action_space)
+        weights = self.rule.init(dict(zip(names, keys, strict=True)), item.obs, item.action, hyper)
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        return State(
+            key=key,
+            hyper=hyper,
+            env_params=env_params,
+            env_state=env_state,
+            obs=obs,
+            step=jnp.int32(0),
+            weights=weights,
+            target_weights={name: weights[name] for name in self.rule.targets},
+            optimizer={name: self.optimizer_of(name).init(w, hyper.learning_rate) for name, w in weights.items()},
+            replay=self.replay.init(item),
+            normalizer=self.first_normalizer(item.obs),
+        )
+
+    def first_normalizer(self, obs: Any) -> Any:
+        """The dataset's; of nothing yet, which leaves observations as they are, where there is no dataset."""
+        if not self.config.normalize_obs:
+            return None
+        known = self.replay.normalizer
+        if known is None and self.replay.add is None:
+            raise ValueError(
+                f"{self.name}: normalize_obs=True, and this replay does not know the statistics of its observations: "
+                "give it a `normalizer`, as `data.stored` does, or say normalize_obs=False."
+            )
+        return jax.tree.map(jnp.asarray, (known or normalize.init)(obs))
+
+    def collect(self, state: State) -> tuple[State, Rollout | None]:
+        """None on a dataset: there is nothing to do before `learn`."""
+        if self.replay.add is None:
+            return state, None
+        policy = self.policy(state)
+
+        def act(key: Array, obs: Any) -> Array:
+            return self.actor.explore(policy.weights, key, normalized(policy.normalizer, obs), policy.noise)
+
+        spaces = self.observation_space, self.action_space
+        return steps.collect(self.venv, state, self.config.num_steps, act, *spaces)
+
+    def learn(self, state: State, rollout: Rollout | None = None) -> tuple[State, dict[str, Array]]:
+        """Store the rollout, if there is one, and take the gradient steps that are due."""
+        names, hyper = self.rule.networks, state.hyper
+        nets = {
+            name: net(
+                state.weights[name],
+                state.optimizer[name],
+                self.optimizer_of(name),
+                state.target_weights.get(name),
+                name,
+            )
+            for name in names
+        }
+
+        def gradient_step(nets: Nets, key: Array, batch: Any) -> tuple[Nets, dict[str, Array]]:
+            if state.normalizer is not None:
+                obs, next_obs = (normalized(state.normalizer, x) for x in (batch.obs, batch.next_obs))
+                batch = batch._replace(obs=obs, next_obs=next_obs)
+            return self.rule.gradient_step(nets, key, batch, hyper)
+
+        state, nets, metrics = steps.learn(state, rollout, self.replay, self.config, nets, gradient_step)
+        metrics = {"loss": metrics[f"{names[0]}_loss"], "grad_norm": metrics[f"{names[0]}_grad_norm"], **metrics}
+        state = state.replace(
+            weights={name: nets[name].weights for name in names},
+            target_weights={name: nets[name].target for name in self.rule.targets},
+            optimizer={name: nets[name].state for name in names},
+        )
+        return state, metrics
+
+    def policy(self, state: State) -> Policy:
+        noise = getattr(state.hyper, "exploration_noise", jnp.float32(0))
+        return Policy(state.weights["actor"], noise, normalize.visible(state.normalizer))
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
+        return ()
+
+    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        obs = normalized(policy.normalizer, visible(obs))
+        weights = policy.weights
+        action = self.actor.mode(weights, obs) if greedy else self.actor.explore(weights, key, obs, policy.noise)
+        return environment_action(self.action_space, action), carry
+
+    def algorithm(self, critic: nn.Module | None = None, num_critics: int = 2) -> Algorithm:
+        """The Algorithm. Raises ValueError for an actor, or critics of observations and actions, of wrong shapes."""
+        n, shape = self.config.num_envs, self.action_space.shape
+
+        def outputs(key: Array) -> tuple[Any, Any]:
+            state = self.init(key)
+            action = self.actor.mode(self.policy(state).weights, visible(state.obs))
+            if critic is None:
+                return action, jnp.zeros((num_critics, n))
+            zeros = jnp.zeros((n, *shape))
+            return action, critic_values(critic, state.weights["critic"], state.obs, zeros)
+
+        steps.check_outputs(self.action_space, outputs, (n, *shape), (num_critics, n))
+        return self.unchecked()
+
+    def unchecked(self) -> Algorithm:
+        """The Algorithm of networks whose shapes its file checks."""
+        config = self.config
+        per_update = config.num_updates if self.replay.add is None else config.num_envs * config.num_steps
+        return algorithm_of(self.name, self, self.hyper_class, per_update)
+
+
+def algorithm(
+    name: str,
+    venv: VectorEnv,
+    config: Any,
+    hyper: type,
+    rule: Rule,
+    actor: Acting,
+    *,
+    replay: Replay | Dataset | None = None,
+    optimizer: OptimizerLike | None = None,
+    critic: nn.Module | None = None,
+    num_critics: int = 2,
+) -> Algorithm:
+    """The Algorithm that a rule makes on `venv`.
+
+    Args:
+        config: `Config` or a class of it. hyper: the class of the dynamic settings, `Hyper` or a class of it.
+        actor: how the weights `actor` are acted by.
+        replay: what is drawn from, as `steps.as_replay` takes it.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
+        critic: the network of the weights `critic`, of observations and actions, `num_critics` of them; None: no check.
+
+    Raises ValueError for networks whose outputs do not fit and TypeError for a `replay` that is none.
+    """
+    params = venv.default_params
+    observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)
+    drawn = steps.as_replay(name, replay, space, lambda: uniform(config.buffer_size))
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    learner = Learner(name, config, hyper, venv, observation_space, space, rule, actor, drawn, chosen)
+    return learner.algorithm(critic, num_critics)
+
+
+def normalized(stats: normalize.Statistics | None, obs: Any) -> Any:
+    """Not clipped, as in the authors' code of TD3+BC."""
+    return normalize.normalize(stats, obs, clip=None)

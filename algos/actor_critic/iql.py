@@ -56,8 +56,8 @@ class Hyper(learner.Hyper):
 class _IQL:
     """What is learned, as `learner.Rule` asks for it."""
 
-    networks: ClassVar = ("value", "critic", "actor")
-    targets: ClassVar = ("critic",)
+    networks: ClassVar[tuple[str, ...]] = ("value", "critic", "actor")
+    targets: ClassVar[tuple[str, ...]] = ("critic",)
 
     value: Any  # flax modules
     critic: Any

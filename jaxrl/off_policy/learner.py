@@ -87,15 +87,8 @@ class State:
 class Rule(Protocol):
     """What an algorithm's file says: its networks and its gradient step."""
 
-    @property
-    def networks(self) -> tuple[str, ...]:
-        """Names; the first one's loss is the update's `loss`."""
-        ...
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Names of the networks that have a target."""
-        ...
+    networks: ClassVar[tuple[str, ...]]  # names; the first one's loss is the update's `loss`
+    targets: ClassVar[tuple[str, ...]]  # names of those that have a target
 
     def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Any) -> dict[str, Any]:
         """The first weights of each network, from a key each, one observation and one action."""

@@ -28,7 +28,7 @@ from jaxrl.algorithm import restarted, starting_values
 from jaxrl.algos import recoil
 from jaxrl.algos.meta import disco
 from jaxrl.data import datasets
-from jaxrl.replay.deep_q import Batch
+from jaxrl.off_policy.q_learner import Batch
 from jaxrl.replay.model_based import Prediction
 from jaxrl.replay.ring import uniform
 from jaxrl.rollout import Ends, ends_of
@@ -93,8 +93,8 @@ def q_value(algo: Any, state: Any, obs: Any) -> Any:
 
 def crr_value(algo: Any, state: Any, obs: Any) -> Any:
     """The critic's of the policy's actions."""
-    critic, policy = algo.init.__self__.critic, algo.policy(state)
-    return critic.ahead(policy.weights, Batch(obs, None, None, None, obs), policy.support, None)
+    rule, policy = algo.init.__self__.rule, algo.policy(state)
+    return rule.ahead(policy.weights, Batch(obs, None, None, None, obs), state.hyper, None)
 
 
 DQN_CONFIG = dict(num_envs=8, num_steps=2, num_updates=4, batch_size=32, buffer_size=512, hidden=(16,))

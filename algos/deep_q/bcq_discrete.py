@@ -17,6 +17,7 @@ the convolutions; the gradients of both networks are clipped together.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -24,12 +25,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
-from jaxrl.algos.deep_q import dqn
+from jaxrl.data.datasets import Dataset
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.action_values import best_action, value_of
 from jaxrl.nn.distributions import Categorical, mask_logits
+from jaxrl.nn.losses import half_square
+from jaxrl.nn.nets import Net
 from jaxrl.nn.optim import OptimizerLike
-from jaxrl.replay.deep_q import Critic, algorithm, apply, check_network, check_sizes, q_network
+from jaxrl.off_policy import q_learner
+from jaxrl.off_policy.q_learner import Batch, apply, weighted_mean
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
@@ -39,46 +43,18 @@ LEAST = -1e9  # the value of an action that does not count: below all others, an
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 10  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 128
-    buffer_size: int = 10_000  # transitions kept, without a dataset; a multiple of num_envs
-    n_step: int = 1  # rewards before the bootstrap, without a dataset
-    prioritised: bool = False  # replay by the priorities of Hyper, without a dataset
     dueling: bool = False  # the default network's head: a state value plus centred advantages
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
-    hidden: tuple[int, ...] = (120, 84)
-    activation: str = "relu"
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
 
 
 @pytree
-class Hyper:
-    """Dynamic settings: leaves, so vmap over any of them. Steps are of the environment, on a dataset of gradients."""
+class Hyper(q_learner.Hyper):
+    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps; on a dataset, gradient steps."""
 
-    learning_rate: jax.Array = 2.5e-4
-    anneal_steps: jax.Array = 0  # steps over which the learning rate goes to zero; 0: constant
-    gamma: jax.Array = 0.99  # discount
     threshold: jax.Array = 0.3  # of an action's probability in the data, relative to the likeliest action's
-    epsilon_start: jax.Array = 1.0  # probability of a random action where it acts, at first
-    epsilon_end: jax.Array = 0.05  # and after exploration_steps, linear between
-    exploration_steps: jax.Array = 250_000
-    learning_starts: jax.Array = 10_000  # where it acts: steps before the first gradient step
-    target_period: jax.Array = 500  # steps between updates of the target network; at most once an update
-    tau: jax.Array = 1.0  # how far it then moves to the online one; 1: a copy
-    max_grad_norm: jax.Array = 10.0
-    replay_ratio: jax.Array = float("inf")  # where it acts: gradient steps a step; inf: num_updates an update
-    priority_alpha: jax.Array = 0.5  # prioritised: 0 is uniform
-    priority_beta: jax.Array = 0.4  # how far its bias is corrected, at first
-    priority_steps: jax.Array = 0  # steps until the correction is full; 0: it stays as it is
 
 
 def likely(logits: Float[Array, "*batch n"], threshold: Float[Array, ""] | float) -> Bool[Array, "*batch n"]:
@@ -100,50 +76,72 @@ def behaviour_loss(
     return -Categorical(masked(logits, allowed)).log_prob(action) + LOGIT_WEIGHT * jnp.mean(logits**2, -1)
 
 
-def critic(config: Config, network: nn.Module, observation_space: Space) -> Critic:
-    """Values of actions that count, and the loss of both networks; of Hyper it is given `threshold`."""
+@dataclasses.dataclass(frozen=True)
+class _BCQ:
+    """What is learned, as `q_learner.Rule` asks for it: `values`, and `behaviour`, the policy of the data."""
 
-    def allowed_of(obs):
-        return split_observation(obs, observation_space)[2]
+    config: Config
+    network: nn.Module  # (..., n), of both
+    observation_space: Space
+    draws = False
 
-    def logits_of(weights, obs):
-        return apply(network, weights["behaviour"], obs, None)[0]
+    def init(self, key: Array, obs: Any) -> dict[str, Any]:
+        values_key, behaviour_key = jax.random.split(key)
+        return {"values": self.network.init(values_key, obs), "behaviour": self.network.init(behaviour_key, obs)}
 
-    def values(weights, obs, support, key):
-        q = apply(network, weights["values"], obs, None)[0]
-        return jnp.where(likely(masked(logits_of(weights, obs), allowed_of(obs)), support[0]), q, LEAST)
+    def support(self, hyper: Hyper) -> tuple[Array]:
+        return (hyper.threshold,)
 
-    def ahead(target_weights, batch, support, key):
-        return apply(network, target_weights["values"], batch.next_obs, None)[0]
+    def allowed(self, obs: Any) -> Any:
+        """The action mask or None."""
+        return split_observation(obs, self.observation_space)[2]
 
-    def loss(weights, batch, next_q, support, key):
-        choosing = values(jax.lax.stop_gradient(weights), batch.next_obs, support, None)
-        next_action = best_action(choosing, allowed_of(batch.next_obs))
-        outputs, report = apply(network, weights["values"], batch.obs, None)
-        q = value_of(outputs, batch.action)
-        following = jax.lax.stop_gradient(value_of(next_q, next_action))
-        each, priority = dqn.scalar_loss(q, batch.reward, batch.discount, following, huber=True)
-        logits, allowed = logits_of(weights, batch.obs), allowed_of(batch.obs)
-        cloned = behaviour_loss(logits, batch.action, allowed)
-        share = jnp.mean(likely(masked(logits, allowed), support[0]), dtype=q.dtype)
-        report = {"q_value": jnp.mean(q), "behaviour_loss": jnp.mean(cloned), "likely": share, **report}
-        return each + cloned, priority, report
+    def values(self, weights: Any, obs: Any, support: Any, key: Array | None) -> Float[Array, "..."]:
+        """Q of the actions that count, far below it of the others."""
+        q = apply(self.network, weights["values"], obs, None)[0]
+        logits = apply(self.network, weights["behaviour"], obs, None)[0]
+        return jnp.where(likely(masked(logits, self.allowed(obs)), support[0]), q, LEAST)
 
-    return Critic(values, ahead, loss)
+    def ahead(self, target_weights: Any, batch: Batch, hyper: Hyper, key: Array | None) -> Float[Array, "B n"]:
+        """The target network's values of every next action."""
+        return apply(self.network, target_weights["values"], batch.next_obs, None)[0]
+
+    def gradient_step(
+        self, net: Net, batch: Batch, ahead: Array, key: Array | None, hyper: Hyper, learning_rate: Array
+    ) -> tuple[Net, dict[str, Array]]:
+        """The best likely next action, Huber's loss of its target, cloning of the data's action (algorithm 1)."""
+        allowed = self.allowed(batch.obs)
+
+        def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            choosing = self.values(jax.lax.stop_gradient(weights), batch.next_obs, self.support(hyper), None)
+            next_action = best_action(choosing, self.allowed(batch.next_obs))
+            outputs, report = apply(self.network, weights["values"], batch.obs, None)
+            q = value_of(outputs, batch.action)
+            following = jax.lax.stop_gradient(value_of(ahead, next_action))
+            error = q - (batch.reward + batch.discount * following)
+            logits = apply(self.network, weights["behaviour"], batch.obs, None)[0]
+            cloned = behaviour_loss(logits, batch.action, allowed)
+            share = jnp.mean(likely(masked(logits, allowed), hyper.threshold), dtype=q.dtype)
+            report = {"q_value": jnp.mean(q), "behaviour_loss": jnp.mean(cloned), "likely": share, **report}
+            each = half_square(error, huber=True) + cloned
+            return weighted_mean(each, batch.weight), {"priority": jnp.abs(error), **report}
+
+        return net.descend(objective, learning_rate, hyper.max_grad_norm)
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
-    """Discrete BCQ for `env`. Equal arguments give the same functions, so they share one jit cache.
+    """Discrete BCQ on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         network: a flax module as `dqn.make` takes it, to (..., n); there will be two of them.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
@@ -151,17 +149,12 @@ def make(
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
-    observation_space, action_space = spaces_of("bcq_discrete", venv, Discrete)
-    network = network or q_network(config, observation_space, action_space.n)
-
-    def init(key, obs):
-        keys = jax.random.split(key)
-        return {name: network.init(k, obs) for name, k in zip(("values", "behaviour"), keys, strict=True)}
-
-    of_critic = critic(config, network, observation_space), init, False, ("threshold",)
-    algo = algorithm("bcq_discrete", venv, config, Hyper, observation_space, *of_critic, optimizer, memory)
-    for name in ("values", "behaviour"):
-        check_network(algo, network, action_space.n, 1, name)
+    observation_space, space = spaces_of("bcq_discrete", venv, Discrete)
+    network = network or q_learner.q_network(config, observation_space, space.n)
+    rule = _BCQ(config, network, observation_space)
+    algo = q_learner.algorithm("bcq_discrete", venv, config, Hyper, rule, replay=replay, optimizer=optimizer)
+    for part in ("values", "behaviour"):
+        q_learner.check_network(algo, network, space.n, 1, part)
     return algo
 
 

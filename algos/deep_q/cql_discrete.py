@@ -22,6 +22,7 @@ clock ended an episode, and are discounted as the dataset was stored (`datasets.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -29,20 +30,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
-from jaxrl.algos.deep_q import dqn, qr_dqn
+from jaxrl.data.datasets import Dataset
 from jaxrl.environment import Environment, pytree, split_observation
-from jaxrl.nn.action_values import value_of
+from jaxrl.nn.action_values import best_action, outputs_of, value_of
 from jaxrl.nn.distributions import mask_logits
+from jaxrl.nn.losses import half_square
+from jaxrl.nn.nets import Net
 from jaxrl.nn.optim import OptimizerLike
-from jaxrl.replay.deep_q import (
-    Critic,
-    algorithm,
-    check_network,
-    check_num_outputs,
-    check_sizes,
-    critic_of_outputs,
-    q_network,
-)
+from jaxrl.nn.value_heads import fractions, quantile_huber
+from jaxrl.off_policy import q_learner
+from jaxrl.off_policy.q_learner import Batch, apply, split_or_none, weighted_mean
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
@@ -51,52 +48,27 @@ TARGETS = ("double", "max", "data", "returns")
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 10  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 128
-    buffer_size: int = 10_000  # transitions kept, without a dataset; a multiple of num_envs
-    n_step: int = 1  # rewards before the bootstrap, without a dataset
     target: str = "double"  # one of TARGETS: what the value of the data's action learns
     num_outputs: int = 1  # of an action: its value, or so many quantiles
-    prioritised: bool = False  # replay by the priorities of Hyper, without a dataset
     dueling: bool = False  # the default network's head: a state value plus centred advantages
     noisy: bool = False  # the default network explores by noise on its weights, and not at random
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
-    hidden: tuple[int, ...] = (120, 84)
-    activation: str = "relu"
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        check_sizes(self)
-        check_num_outputs(self.num_outputs, 1, "cql_discrete")
+        super().__post_init__()
+        q_learner.check_num_outputs(self.num_outputs, 1, "cql_discrete")
         if self.target not in TARGETS:
             raise ValueError(f"target={self.target!r} is unknown; use one of {', '.join(TARGETS)}.")
 
 
 @pytree
-class Hyper:
-    """Dynamic settings: leaves, so vmap over any of them. Steps are of the environment, on a dataset of gradients."""
+class Hyper(q_learner.Hyper):
+    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps; on a dataset, gradient steps."""
 
-    learning_rate: jax.Array = 2.5e-4
-    anneal_steps: jax.Array = 0  # steps over which the learning rate goes to zero; 0: constant
-    gamma: jax.Array = 0.99  # discount
     min_q_weight: jax.Array = 1.0  # of the penalty
-    epsilon_start: jax.Array = 1.0  # probability of a random action where it acts, at first
-    epsilon_end: jax.Array = 0.05  # and after exploration_steps, linear between
-    exploration_steps: jax.Array = 250_000
-    learning_starts: jax.Array = 10_000  # where it acts: steps before the first gradient step
-    target_period: jax.Array = 500  # steps between updates of the target network; at most once an update
-    tau: jax.Array = 1.0  # how far it then moves to the online one; 1: a copy
-    max_grad_norm: jax.Array = 10.0
-    replay_ratio: jax.Array = float("inf")  # where it acts: gradient steps a step; inf: num_updates an update
-    priority_alpha: jax.Array = 0.5  # prioritised: 0 is uniform
-    priority_beta: jax.Array = 0.4  # how far its bias is corrected, at first
-    priority_steps: jax.Array = 0  # steps until the correction is full; 0: it stays as it is
 
 
 def penalty(q: Float[Array, "B n"], of_data: Float[Array, " B"]) -> Float[Array, " B"]:
@@ -104,57 +76,108 @@ def penalty(q: Float[Array, "B n"], of_data: Float[Array, " B"]) -> Float[Array,
     return jax.nn.logsumexp(q, -1) - of_data
 
 
-def critic(config: Config, network: nn.Module, observation_space: Space) -> Critic:
-    """DQN's or QR-DQN's, with the target and the penalty; of Hyper it is given `min_q_weight`."""
-    of_value, loss_of = dqn.CRITICS["huber"] if config.num_outputs == 1 else (qr_dqn.values, qr_dqn.loss)
-    double, of_data = config.target == "double", config.target == "data"
-    plain = critic_of_outputs(network, observation_space, double, of_value, loss_of, of_data)
+def values(outputs: Float[Array, "..."], num_outputs: int) -> Float[Array, "..."]:
+    """Q: the output itself, or the mean of several quantiles."""
+    return outputs if num_outputs == 1 else jnp.mean(outputs, -1)
 
-    def values(weights, obs, support, key):
-        return plain.values(weights, obs, (), key)
 
-    def ahead(target_weights, batch, support, key):
-        return plain.ahead(target_weights, batch, (), key)
+def td_loss(
+    outputs: Float[Array, "..."], reward: Array, discount: Array, following: Float[Array, "..."]
+) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
+    """`(loss, priority)` of each transition: Huber's of values (B,), the quantile Huber loss of quantiles (B, N)."""
+    if outputs.ndim == 1:
+        error = outputs - (reward + discount * following)
+        return half_square(error, huber=True), jnp.abs(error)
+    targets = reward[:, None] + discount[:, None] * following
+    each = quantile_huber(outputs, fractions(outputs.shape[-1]), targets)
+    return each, each
 
-    def loss(weights, batch, next_outputs, support, key):
-        if config.target == "returns":
-            batch = batch._replace(reward=batch.return_to_go, discount=jnp.zeros_like(batch.discount))
-        each, priority, report = plain.loss(weights, batch, next_outputs, (), key)
-        q = plain.values(weights, batch.obs, (), None)
-        allowed = split_observation(batch.obs, observation_space)[2]
-        gap = penalty(q if allowed is None else mask_logits(q, allowed), value_of(q, batch.action))
-        return each + support[0] * gap, priority, {**report, "td_error": jnp.mean(each), "penalty": jnp.mean(gap)}
 
-    return Critic(values, ahead, loss)
+@dataclasses.dataclass(frozen=True)
+class _CQL:
+    """What is learned, as `q_learner.Rule` asks for it."""
+
+    config: Config
+    network: nn.Module  # (..., n), or (..., n, num_outputs)
+    observation_space: Space
+
+    @property
+    def draws(self) -> bool:
+        return self.config.noisy
+
+    def init(self, key: Array, obs: Any) -> Any:
+        return self.network.init(key, obs)
+
+    def support(self, hyper: Hyper) -> tuple:
+        return ()
+
+    def values(self, weights: Any, obs: Any, support: Any, key: Array | None) -> Float[Array, "..."]:
+        return values(apply(self.network, weights, obs, key)[0], self.config.num_outputs)
+
+    def ahead(self, target_weights: Any, batch: Batch, hyper: Hyper, key: Array | None) -> Float[Array, "..."]:
+        """The target network's outputs of every next action."""
+        return apply(self.network, target_weights, batch.next_obs, key)[0]
+
+    def gradient_step(
+        self, net: Net, batch: Batch, ahead: Array, key: Array | None, hyper: Hyper, learning_rate: Array
+    ) -> tuple[Net, dict[str, Array]]:
+        """The next action, the target, its loss and the penalty (Kumar et al. 2020, equation 4)."""
+        online_key, choice_key = split_or_none(key)
+        n = self.config.num_outputs
+        reward, discount = batch.reward, batch.discount
+        if self.config.target == "returns":
+            reward, discount = jnp.asarray(batch.return_to_go), jnp.zeros_like(discount)
+        allowed, next_allowed = (split_observation(x, self.observation_space)[2] for x in (batch.obs, batch.next_obs))
+
+        def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            outputs, report = apply(self.network, weights, batch.obs, online_key)
+            if self.config.target == "data":
+                next_action = jnp.asarray(batch.next_action)
+            else:
+                choosing = ahead
+                if self.config.target == "double":
+                    choosing, _ = apply(self.network, jax.lax.stop_gradient(weights), batch.next_obs, choice_key)
+                next_action = best_action(values(choosing, n), next_allowed)
+            taken = outputs_of(outputs, batch.action)
+            following = jax.lax.stop_gradient(outputs_of(ahead, next_action))
+            error, priority = td_loss(taken, reward, discount, following)
+            q = values(apply(self.network, weights, batch.obs, None)[0], n)
+            gap = penalty(q if allowed is None else mask_logits(q, allowed), value_of(q, batch.action))
+            report = {"priority": priority, "q_value": jnp.mean(values(taken, n)), **report}
+            report |= {"td_error": jnp.mean(error), "penalty": jnp.mean(gap)}
+            return weighted_mean(error + hyper.min_q_weight * gap, batch.weight), report
+
+        return net.descend(objective, learning_rate, hyper.max_grad_norm)
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
-    """Discrete CQL for `env`. Equal arguments give the same functions, so they share one jit cache.
+    """Discrete CQL on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         network: a flax module as `dqn.make` takes it, with `num_outputs` of each action.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is not Discrete, several agents, a network whose outputs do not fit
+    Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit
     or a target that needs a dataset without one.
     """
+    if config.target in ("data", "returns") and replay is None:
+        raise ValueError(f"target={config.target!r}: it needs a dataset as replay; double and max do without.")
     venv = as_vector_env(env, config.num_envs)
-    observation_space, action_space = spaces_of("cql_discrete", venv, Discrete)
-    if config.target in ("data", "returns") and memory is None:
-        raise ValueError(f"target={config.target!r}: it needs a dataset as memory; double and max do without.")
-    network = network or q_network(config, observation_space, action_space.n, config.num_outputs)
-    of_critic = critic(config, network, observation_space), network.init, config.noisy, ("min_q_weight",)
-    algo = algorithm("cql_discrete", venv, config, Hyper, observation_space, *of_critic, optimizer, memory)
-    check_network(algo, network, action_space.n, config.num_outputs)
+    observation_space, space = spaces_of("cql_discrete", venv, Discrete)
+    network = network or q_learner.q_network(config, observation_space, space.n, config.num_outputs)
+    rule = _CQL(config, network, observation_space)
+    algo = q_learner.algorithm("cql_discrete", venv, config, Hyper, rule, replay=replay, optimizer=optimizer)
+    q_learner.check_network(algo, network, space.n, config.num_outputs)
     return algo
 
 

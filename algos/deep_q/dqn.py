@@ -34,66 +34,47 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm, shared
-from jaxrl.environment import Environment, pytree
+from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.data.datasets import Dataset
+from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.nn.action_values import best_action, outputs_of
+from jaxrl.nn.losses import half_square
+from jaxrl.nn.nets import Net
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.nn.value_heads import cross_entropy, entropy, expected_value, hl_gauss, midpoints, padded_edges, two_hot
-from jaxrl.replay.deep_q import algorithm_of_outputs, check_num_outputs, check_sizes
+from jaxrl.off_policy import q_learner
+from jaxrl.off_policy.q_learner import Batch, apply, clipped_targets, split_or_none, weighted_mean
 from jaxrl.replay.ring import Replay
+from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 10  # environments stepped together
-    num_steps: int = 1  # steps of each between updates
-    num_updates: int = 1  # gradient steps an update, at most: see Hyper.replay_ratio
-    batch_size: int = 128
-    buffer_size: int = 10_000  # transitions kept; a multiple of num_envs
-    n_step: int = 1  # rewards before the bootstrap
     double: bool = True  # the online network picks the action that the target network values
     critic: str = "mse"  # one of CRITICS: what the outputs of an action mean, and their loss
     num_outputs: int = 101  # of an action: bins; mse and huber have 1
-    prioritised: bool = False  # replay by the priorities of Hyper, not uniformly
     dueling: bool = False  # the default network's head: a state value plus centred advantages
     noisy: bool = False  # the default network explores by noise on its weights, and not at random
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
-    hidden: tuple[int, ...] = (120, 84)
-    activation: str = "relu"
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        check_sizes(self)
+        super().__post_init__()
         if self.critic not in CRITICS:
             others = "; c51, qr_dqn and iqn learn distributions of returns"
             raise ValueError(f"critic={self.critic!r} is unknown; use one of {', '.join(CRITICS)}{others}.")
         if self.critic not in SCALAR:
-            check_num_outputs(self.num_outputs, 5 if self.critic == "hl_gauss" else 2, self.critic)
+            q_learner.check_num_outputs(self.num_outputs, 5 if self.critic == "hl_gauss" else 2, self.critic)
 
 
 @pytree
-class Hyper:
-    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps."""
+class Hyper(q_learner.Hyper):
+    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps; on a dataset, gradient steps."""
 
-    learning_rate: jax.Array = 2.5e-4
-    anneal_steps: jax.Array = 0  # steps over which the learning rate goes to zero; 0: constant
-    gamma: jax.Array = 0.99  # discount
-    epsilon_start: jax.Array = 1.0  # probability of a random action, at first
-    epsilon_end: jax.Array = 0.05  # and after exploration_steps, linear between
-    exploration_steps: jax.Array = 250_000
-    learning_starts: jax.Array = 10_000  # steps before the first gradient step
-    target_period: jax.Array = 500  # steps between updates of the target network; at most once an update
-    tau: jax.Array = 1.0  # how far it then moves to the online one; 1: a copy
-    max_grad_norm: jax.Array = 10.0
-    replay_ratio: jax.Array = float("inf")  # gradient steps per environment step; inf: num_updates an update
     v_min: jax.Array = -100.0  # two_hot, hl_gauss: the smallest return that they can represent
     v_max: jax.Array = 100.0  # and the largest
-    priority_alpha: jax.Array = 0.5  # prioritised: 0 is uniform
-    priority_beta: jax.Array = 0.4  # how far its bias is corrected, at first
-    priority_steps: jax.Array = 0  # steps until the correction is full; 0: it stays as it is
 
 
 def td_target(
@@ -101,13 +82,6 @@ def td_target(
 ) -> Float[Array, " B"]:
     """y above: `reward` is the window's discounted sum, `discount` gamma^k, 0 if the episode terminated."""
     return reward + discount * next_value
-
-
-def half_square(error: Float[Array, "*batch"], huber: bool) -> Float[Array, "*batch"]:
-    """Half the squared error; with `huber` up to 1, and linear beyond (Mnih et al. 2015, error clipping)."""
-    error = jnp.abs(error)
-    near = jnp.minimum(error, 1) if huber else error
-    return 0.5 * near**2 + (error - near)
 
 
 def scalar_values(q: Float[Array, "..."], support: Any = ()) -> Float[Array, "..."]:
@@ -177,31 +151,86 @@ CRITICS = {
 SCALAR = ("mse", "huber")  # those with one output an action
 
 
+@dataclasses.dataclass(frozen=True)
+class _DQN:
+    """What is learned, as `q_learner.Rule` asks for it."""
+
+    config: Config
+    network: nn.Module  # (..., n), or (..., n, num_outputs) where the critic has several outputs an action
+    observation_space: Space
+
+    @property
+    def draws(self) -> bool:
+        return self.config.noisy
+
+    def init(self, key: Array, obs: Any) -> Any:
+        return self.network.init(key, obs)
+
+    def support(self, hyper: Hyper) -> tuple:
+        return () if self.config.critic in SCALAR else q_learner.limits(hyper)
+
+    def values(self, weights: Any, obs: Any, support: Any, key: Array | None) -> Float[Array, "..."]:
+        of_outputs, _ = CRITICS[self.config.critic]
+        return of_outputs(apply(self.network, weights, obs, key)[0], support)
+
+    def ahead(self, target_weights: Any, batch: Batch, hyper: Hyper, key: Array | None) -> Float[Array, "..."]:
+        """The target network's outputs of every next action."""
+        return apply(self.network, target_weights, batch.next_obs, key)[0]
+
+    def gradient_step(
+        self, net: Net, batch: Batch, ahead: Array, key: Array | None, hyper: Hyper, learning_rate: Array
+    ) -> tuple[Net, dict[str, Array]]:
+        """The next action (with `double` by the online network), its target, the loss (van Hasselt et al. 2016)."""
+        values, loss = CRITICS[self.config.critic]
+        support, (online_key, choice_key) = self.support(hyper), split_or_none(key)
+        allowed = split_observation(batch.next_obs, self.observation_space)[2]
+
+        def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            outputs, report = apply(self.network, weights, batch.obs, online_key)
+            choosing = ahead
+            if self.config.double:
+                choosing, _ = apply(self.network, jax.lax.stop_gradient(weights), batch.next_obs, choice_key)
+            next_action = best_action(values(choosing, support), allowed)
+            taken = outputs_of(outputs, batch.action)
+            following = jax.lax.stop_gradient(outputs_of(ahead, next_action))
+            each, priority = loss(taken, batch.reward, batch.discount, following, support)
+            report = {"priority": priority, "q_value": jnp.mean(values(taken, support)), **report}
+            if support:
+                target = td_target(batch.reward, batch.discount, values(following, support))
+                report["clipped_targets"] = clipped_targets(target, support)
+            return weighted_mean(each, batch.weight), report
+
+        return net.descend(objective, learning_rate, hyper.max_grad_norm)
+
+
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
+    replay: Replay | Dataset | None = None,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
-    memory: Replay | None = None,
 ) -> Algorithm:
     """DQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         network: a flax module from an observation (a dict keeps its `action_mask`) to values of the n actions (..., n),
             or to their outputs (..., n, num_outputs) if the critic has several.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
-    values, loss = CRITICS[config.critic]
-    scalar = config.critic in SCALAR
-    num_outputs = 1 if scalar else config.num_outputs
-    return algorithm_of_outputs(
-        "dqn", env, config, Hyper, network, values, loss, num_outputs, not scalar, optimizer, memory
-    )
+    venv = as_vector_env(env, config.num_envs)
+    observation_space, space = spaces_of("dqn", venv, Discrete)
+    num_outputs = 1 if config.critic in SCALAR else config.num_outputs
+    network = network or q_learner.q_network(config, observation_space, space.n, num_outputs)
+    rule = _DQN(config, network, observation_space)
+    algo = q_learner.algorithm("dqn", venv, config, Hyper, rule, replay=replay, optimizer=optimizer)
+    q_learner.check_network(algo, network, space.n, num_outputs)
+    return algo
 
 
 if __name__ == "__main__":

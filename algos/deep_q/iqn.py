@@ -29,29 +29,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
-from jaxrl.algos.deep_q.qr_dqn import fractions, quantile_huber
+from jaxrl.data.datasets import Dataset
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.nn.action_values import best_action, check_shape, outputs_of
+from jaxrl.nn.nets import Net
 from jaxrl.nn.networks import MLP, active_units, encode
 from jaxrl.nn.optim import OptimizerLike
-from jaxrl.replay.deep_q import Batch, Critic, algorithm, check_sizes
+from jaxrl.nn.value_heads import fractions, quantile_huber
+from jaxrl.off_policy import q_learner
+from jaxrl.off_policy.q_learner import Batch, weighted_mean
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 10  # environments stepped together
-    num_steps: int = 1  # steps of each between updates
-    num_updates: int = 1  # gradient steps an update, at most: see Hyper.replay_ratio
-    batch_size: int = 128
-    buffer_size: int = 10_000  # transitions kept; a multiple of num_envs
-    n_step: int = 1  # rewards before the bootstrap
     double: bool = False  # the online network picks the action that the target network values
-    prioritised: bool = False  # replay by the priorities of Hyper, not uniformly
     num_quantiles: int = 16  # N, drawn for the online network
     num_target_quantiles: int = 16  # N', drawn for the target network
     num_policy_quantiles: int = 32  # K, over which an action's value is the mean
@@ -59,35 +55,17 @@ class Config:
     # All but the last before the fraction comes in, that one after it. With one only, the embedded fraction multiplies
     # the observation itself, and where that is 0 all quantiles are alike.
     hidden: tuple[int, ...] = (120, 84)
-    activation: str = "relu"
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        check_sizes(self)
+        super().__post_init__()
         check_at_least_one(self, "num_quantiles", "num_target_quantiles", "num_policy_quantiles", "num_cosines")
         if not self.hidden:
             raise ValueError("hidden=(): IQN needs a hidden layer after which the fraction comes in.")
 
 
 @pytree
-class Hyper:
-    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps."""
-
-    learning_rate: jax.Array = 2.5e-4
-    anneal_steps: jax.Array = 0  # steps over which the learning rate goes to zero; 0: constant
-    gamma: jax.Array = 0.99  # discount
-    epsilon_start: jax.Array = 1.0  # probability of a random action, at first
-    epsilon_end: jax.Array = 0.05  # and after exploration_steps, linear between
-    exploration_steps: jax.Array = 250_000
-    learning_starts: jax.Array = 10_000  # steps before the first gradient step
-    target_period: jax.Array = 500  # steps between updates of the target network; at most once an update
-    tau: jax.Array = 1.0  # how far it then moves to the online one; 1: a copy
-    max_grad_norm: jax.Array = 10.0
-    replay_ratio: jax.Array = float("inf")  # gradient steps per environment step; inf: num_updates an update
-    priority_alpha: jax.Array = 0.5  # prioritised: 0 is uniform
-    priority_beta: jax.Array = 0.4  # how far its bias is corrected, at first
-    priority_steps: jax.Array = 0  # steps until the correction is full; 0: it stays as it is
+class Hyper(q_learner.Hyper):
+    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps; on a dataset, gradient steps."""
 
 
 class QuantileNetwork(nn.Module):
@@ -137,78 +115,90 @@ def drawn(
     return quantiles, fraction, sown
 
 
-def critic(config: Config, network: nn.Module, observation_space: Space) -> Critic:
-    """Values of the mean over K fractions, and the loss of a batch with its draws."""
-    online, target, choice = (
-        (config.batch_size, num)
-        for num in (config.num_quantiles, config.num_target_quantiles, config.num_policy_quantiles)
-    )
+@dataclasses.dataclass(frozen=True)
+class _IQN:
+    """What is learned, as `q_learner.Rule` asks for it."""
 
-    def values(weights, obs, support, key):
-        # Without a key, for greedy actions, over equidistant fractions.
-        num = config.num_policy_quantiles
+    config: Config
+    network: Any  # a flax module as `QuantileNetwork`
+    observation_space: Space
+    draws = True  # fractions
+
+    def init(self, key: Array, obs: Any) -> Any:
+        return self.network.init(key, obs, fractions(self.config.num_quantiles))
+
+    def support(self, hyper: Hyper) -> tuple:
+        return ()
+
+    def values(self, weights: Any, obs: Any, support: Any, key: Array | None) -> Float[Array, "..."]:
+        """The means over K fractions: drawn ones or, without a key, for greedy actions, equidistant ones."""
+        num = self.config.num_policy_quantiles
         fraction = fractions(num) if key is None else jax.random.uniform(key, (num,))
-        quantiles: Any = network.apply(weights, obs, fraction)
-        return jnp.mean(quantiles, -1)
+        return jnp.mean(self.network.apply(weights, obs, fraction), -1)
 
-    def greedy(weights, batch, key):
+    def next_action(self, weights: Any, batch: Batch, key: Array) -> Int[Array, " B"]:
         """The actions of the best mean over drawn fractions, at next_obs."""
-        next_values = jnp.mean(drawn(network, weights, batch.next_obs, choice, key)[0], -1)
-        return best_action(next_values, split_observation(batch.next_obs, observation_space)[2])
+        shape = self.config.batch_size, self.config.num_policy_quantiles
+        next_values = jnp.mean(drawn(self.network, weights, batch.next_obs, shape, key)[0], -1)
+        return best_action(next_values, split_observation(batch.next_obs, self.observation_space)[2])
 
-    def ahead(target_weights, batch, support, key):
+    def ahead(self, target_weights: Any, batch: Batch, hyper: Hyper, key: Array) -> tuple[Any, Float[Array, "B n j"]]:
+        """The target network's choice of the next action, () with `double`, and its quantiles at drawn fractions."""
         choice_key, target_key = jax.random.split(key)
-        next_action = () if config.double else greedy(target_weights, batch, choice_key)
-        return next_action, drawn(network, target_weights, batch.next_obs, target, target_key)[0]
+        next_action = () if self.config.double else self.next_action(target_weights, batch, choice_key)
+        shape = self.config.batch_size, self.config.num_target_quantiles
+        return next_action, drawn(self.network, target_weights, batch.next_obs, shape, target_key)[0]
 
-    def loss_of(weights, batch, ahead, support, key):
-        key, choice_key = jax.random.split(key)
-        next_action, next_quantiles = ahead
-        if config.double:
-            next_action = greedy(jax.lax.stop_gradient(weights), batch, choice_key)
-        quantiles, fraction, sown = drawn(network, weights, batch.obs, online, key)
-        each = loss(quantiles, fraction, batch, next_action, next_quantiles)
-        seen = {"active_units": active_units(sown)} if jax.tree.leaves(sown) else {}
-        return each, each, {"q_value": jnp.mean(outputs_of(quantiles, batch.action)), **seen}
+    def gradient_step(
+        self, net: Net, batch: Batch, ahead: Any, key: Array, hyper: Hyper, learning_rate: Array
+    ) -> tuple[Net, dict[str, Array]]:
+        """The next action, quantiles at drawn fractions, the quantile Huber loss (Dabney et al. 2018, algorithm 1)."""
+        online_key, choice_key = jax.random.split(key)
+        shape = self.config.batch_size, self.config.num_quantiles
 
-    return Critic(values, ahead, loss_of)
+        def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            next_action, next_quantiles = ahead
+            if self.config.double:
+                next_action = self.next_action(jax.lax.stop_gradient(weights), batch, choice_key)
+            quantiles, fraction, sown = drawn(self.network, weights, batch.obs, shape, online_key)
+            each = loss(quantiles, fraction, batch, next_action, next_quantiles)
+            report = {"priority": each, "q_value": jnp.mean(outputs_of(quantiles, batch.action))}
+            if jax.tree.leaves(sown):
+                report["active_units"] = active_units(sown)
+            return weighted_mean(each, batch.weight), report
+
+        return net.descend(objective, learning_rate, hyper.max_grad_norm)
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
+    replay: Replay | Dataset | None = None,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
-    memory: Replay | None = None,
 ) -> Algorithm:
     """IQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         network: a flax module as `QuantileNetwork`; a dict observation keeps its `action_mask`.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
-    observation_space, action_space = spaces_of("iqn", venv, Discrete)
+    observation_space, space = spaces_of("iqn", venv, Discrete)
     if network is None:
-        network = QuantileNetwork(
-            observation_space, action_space.n, config.num_cosines, config.hidden, config.activation
-        )
-    pair = critic(config, network, observation_space)
-
-    def init(key, obs):
-        return network.init(key, obs, fractions(config.num_quantiles))
-
-    algo = algorithm(
-        "iqn", venv, config, Hyper, observation_space, pair, init, draws=True, optimizer=optimizer, memory=memory
-    )
+        sizes = config.num_cosines, config.hidden, config.activation
+        network = QuantileNetwork(observation_space, space.n, *sizes)
+    rule = _IQN(config, network, observation_space)
+    algo = q_learner.algorithm("iqn", venv, config, Hyper, rule, replay=replay, optimizer=optimizer)
     state = jax.eval_shape(algo.init, jax.random.key(0))
-    q = jax.eval_shape(lambda state: pair.values(state.weights, visible(state.obs), (), None), state)
-    check_shape(q.shape, (config.num_envs, action_space.n))
+    q = jax.eval_shape(lambda state: rule.values(state.weights, visible(state.obs), (), None), state)
+    check_shape(q.shape, (config.num_envs, space.n))
     return algo
 
 

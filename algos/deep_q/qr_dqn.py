@@ -23,85 +23,43 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm, shared
-from jaxrl.environment import Environment, pytree
+from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.data.datasets import Dataset
+from jaxrl.environment import Environment, pytree, split_observation
+from jaxrl.nn.action_values import best_action, outputs_of
+from jaxrl.nn.nets import Net
 from jaxrl.nn.optim import OptimizerLike
-from jaxrl.replay.deep_q import algorithm_of_outputs, check_num_outputs, check_sizes
+from jaxrl.nn.value_heads import fractions, quantile_huber
+from jaxrl.off_policy import q_learner
+from jaxrl.off_policy.q_learner import Batch, apply, split_or_none, weighted_mean
 from jaxrl.replay.ring import Replay
+from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 10  # environments stepped together
-    num_steps: int = 1  # steps of each between updates
-    num_updates: int = 1  # gradient steps an update, at most: see Hyper.replay_ratio
-    batch_size: int = 128
-    buffer_size: int = 10_000  # transitions kept; a multiple of num_envs
-    n_step: int = 1  # rewards before the bootstrap
     double: bool = False  # the online network picks the action that the target network values
     num_outputs: int = 51  # quantiles
-    prioritised: bool = False  # replay by the priorities of Hyper, not uniformly
     dueling: bool = False  # the default network's head: a state value plus centred advantages
     noisy: bool = False  # the default network explores by noise on its weights, and not at random
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
-    hidden: tuple[int, ...] = (120, 84)
-    activation: str = "relu"
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        check_sizes(self)
-        check_num_outputs(self.num_outputs, 2, "qr_dqn")
+        super().__post_init__()
+        q_learner.check_num_outputs(self.num_outputs, 2, "qr_dqn")
 
 
 @pytree
-class Hyper:
-    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps."""
-
-    learning_rate: jax.Array = 2.5e-4
-    anneal_steps: jax.Array = 0  # steps over which the learning rate goes to zero; 0: constant
-    gamma: jax.Array = 0.99  # discount
-    epsilon_start: jax.Array = 1.0  # probability of a random action, at first
-    epsilon_end: jax.Array = 0.05  # and after exploration_steps, linear between
-    exploration_steps: jax.Array = 250_000
-    learning_starts: jax.Array = 10_000  # steps before the first gradient step
-    target_period: jax.Array = 500  # steps between updates of the target network; at most once an update
-    tau: jax.Array = 1.0  # how far it then moves to the online one; 1: a copy
-    max_grad_norm: jax.Array = 10.0
-    replay_ratio: jax.Array = float("inf")  # gradient steps per environment step; inf: num_updates an update
-    priority_alpha: jax.Array = 0.5  # prioritised: 0 is uniform
-    priority_beta: jax.Array = 0.4  # how far its bias is corrected, at first
-    priority_steps: jax.Array = 0  # steps until the correction is full; 0: it stays as it is
+class Hyper(q_learner.Hyper):
+    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps; on a dataset, gradient steps."""
 
 
-def fractions(num: int) -> Float[Array, " num"]:
-    """tau: the middles of `num` equal parts of [0, 1], where quantiles are best estimated (lemma 2)."""
-    return (jnp.arange(num) + 0.5) / num
-
-
-def values(quantiles: Float[Array, "*batch N"], support: Any = ()) -> Float[Array, "*batch"]:
+def values(quantiles: Float[Array, "*batch N"]) -> Float[Array, "*batch"]:
     """Q: the mean of each distribution."""
     return jnp.mean(quantiles, -1)
-
-
-def quantile_huber(
-    quantiles: Float[Array, "*batch n"],
-    fraction: Float[Array, "*#batch n"],
-    targets: Float[Array, "*batch k"],
-    kappa: Float[Array, ""] | float = 1.0,
-) -> Float[Array, "*batch"]:
-    """A sum over the n `quantiles`, each at its `fraction`, of its mean loss over the k `targets` (eq. 9 and 10).
-
-    Divided by kappa > 0 as in the IQN paper, eq. 3: a small one is quantile regression.
-    """
-    u = targets[..., None, :] - quantiles[..., None]
-    size = jnp.abs(u)
-    near = jnp.minimum(size, kappa)
-    huber = near * (size - near / 2) / kappa
-    return jnp.sum(jnp.mean(jnp.abs(fraction[..., None] - (u < 0)) * huber, -1), -1)
 
 
 def loss(
@@ -109,26 +67,76 @@ def loss(
     reward: Float[Array, " B"],
     discount: Float[Array, " B"],
     next_quantiles: Float[Array, "B N"],
-    support: Any = (),
-) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
-    """`(loss, priority)` of each transition; they are the same."""
+) -> Float[Array, " B"]:
+    """The quantile Huber loss of each transition (equation 10 and algorithm 1)."""
     targets = reward[:, None] + discount[:, None] * next_quantiles
-    each = quantile_huber(quantiles, fractions(quantiles.shape[-1]), targets)
-    return each, each
+    return quantile_huber(quantiles, fractions(quantiles.shape[-1]), targets)
+
+
+@dataclasses.dataclass(frozen=True)
+class _QRDQN:
+    """What is learned, as `q_learner.Rule` asks for it."""
+
+    config: Config
+    network: nn.Module  # quantiles (..., n, num_outputs)
+    observation_space: Space
+
+    @property
+    def draws(self) -> bool:
+        return self.config.noisy
+
+    def init(self, key: Array, obs: Any) -> Any:
+        return self.network.init(key, obs)
+
+    def support(self, hyper: Hyper) -> tuple:
+        return ()
+
+    def values(self, weights: Any, obs: Any, support: Any, key: Array | None) -> Float[Array, "..."]:
+        return values(apply(self.network, weights, obs, key)[0])
+
+    def ahead(self, target_weights: Any, batch: Batch, hyper: Hyper, key: Array | None) -> Float[Array, "B n N"]:
+        """The target network's quantiles of every next action."""
+        return apply(self.network, target_weights, batch.next_obs, key)[0]
+
+    def gradient_step(
+        self, net: Net, batch: Batch, ahead: Array, key: Array | None, hyper: Hyper, learning_rate: Array
+    ) -> tuple[Net, dict[str, Array]]:
+        """The next action, its quantiles as targets, the quantile Huber loss (algorithm 1)."""
+        online_key, choice_key = split_or_none(key)
+        allowed = split_observation(batch.next_obs, self.observation_space)[2]
+
+        def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            quantiles, report = apply(self.network, weights, batch.obs, online_key)
+            choosing = ahead
+            if self.config.double:
+                choosing, _ = apply(self.network, jax.lax.stop_gradient(weights), batch.next_obs, choice_key)
+            next_action = best_action(values(choosing), allowed)
+            taken = outputs_of(quantiles, batch.action)
+            following = jax.lax.stop_gradient(outputs_of(ahead, next_action))
+            each = loss(taken, batch.reward, batch.discount, following)
+            report = {"priority": each, "q_value": jnp.mean(values(taken)), **report}
+            return weighted_mean(each, batch.weight), report
+
+        return net.descend(objective, learning_rate, hyper.max_grad_norm)
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
+    replay: Replay | Dataset | None = None,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
-    memory: Replay | None = None,
 ) -> Algorithm:
     """QR-DQN on `env`. Arguments and errors as of `dqn.make`; a network gives quantiles (..., n, num_outputs)."""
-    return algorithm_of_outputs(
-        "qr_dqn", env, config, Hyper, network, values, loss, config.num_outputs, False, optimizer, memory
-    )
+    venv = as_vector_env(env, config.num_envs)
+    observation_space, space = spaces_of("qr_dqn", venv, Discrete)
+    network = network or q_learner.q_network(config, observation_space, space.n, config.num_outputs)
+    rule = _QRDQN(config, network, observation_space)
+    algo = q_learner.algorithm("qr_dqn", venv, config, Hyper, rule, replay=replay, optimizer=optimizer)
+    q_learner.check_network(algo, network, space.n, config.num_outputs)
+    return algo
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ Everything else is DQN's (`dqn.py`), and so are its deviations; on 64 heads wher
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -20,67 +21,36 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
-from jaxrl.algos.deep_q import dqn
+from jaxrl.data.datasets import Dataset
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.action_values import best_action, outputs_of, value_of
+from jaxrl.nn.losses import half_square
+from jaxrl.nn.nets import Net
 from jaxrl.nn.optim import OptimizerLike
-from jaxrl.replay.deep_q import (
-    Critic,
-    algorithm,
-    apply,
-    check_network,
-    check_num_outputs,
-    check_sizes,
-    q_network,
-)
+from jaxrl.off_policy import q_learner
+from jaxrl.off_policy.q_learner import Batch, apply, weighted_mean
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 10  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 128
-    buffer_size: int = 10_000  # transitions kept, without a dataset; a multiple of num_envs
-    n_step: int = 1  # rewards before the bootstrap, without a dataset
     double: bool = False  # the online network picks the action that the target network values
     num_outputs: int = 64  # heads, K
-    prioritised: bool = False  # replay by the priorities of Hyper, without a dataset
     dueling: bool = False  # the default network's head: a state value plus centred advantages
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
-    hidden: tuple[int, ...] = (120, 84)
-    activation: str = "relu"
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        check_sizes(self)
-        check_num_outputs(self.num_outputs, 2, "rem")
+        super().__post_init__()
+        q_learner.check_num_outputs(self.num_outputs, 2, "rem")
 
 
 @pytree
-class Hyper:
-    """Dynamic settings: leaves, so vmap over any of them. Steps are of the environment, on a dataset of gradients."""
-
-    learning_rate: jax.Array = 2.5e-4
-    anneal_steps: jax.Array = 0  # steps over which the learning rate goes to zero; 0: constant
-    gamma: jax.Array = 0.99  # discount
-    epsilon_start: jax.Array = 1.0  # probability of a random action where it acts, at first
-    epsilon_end: jax.Array = 0.05  # and after exploration_steps, linear between
-    exploration_steps: jax.Array = 250_000
-    learning_starts: jax.Array = 10_000  # where it acts: steps before the first gradient step
-    target_period: jax.Array = 500  # steps between updates of the target network; at most once an update
-    tau: jax.Array = 1.0  # how far it then moves to the online one; 1: a copy
-    max_grad_norm: jax.Array = 10.0
-    replay_ratio: jax.Array = float("inf")  # where it acts: gradient steps a step; inf: num_updates an update
-    priority_alpha: jax.Array = 0.5  # prioritised: 0 is uniform
-    priority_beta: jax.Array = 0.4  # how far its bias is corrected, at first
-    priority_steps: jax.Array = 0  # steps until the correction is full; 0: it stays as it is
+class Hyper(q_learner.Hyper):
+    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps; on a dataset, gradient steps."""
 
 
 def mixture(key: Key[Array, ""], num_heads: int) -> Float[Array, " K"]:
@@ -89,42 +59,64 @@ def mixture(key: Key[Array, ""], num_heads: int) -> Float[Array, " K"]:
     return drawn / jnp.sum(drawn)
 
 
-def critic(config: Config, network: nn.Module, observation_space: Space) -> Critic:
-    """Values of the mean over heads, and Huber's loss of a mixture of them."""
+@dataclasses.dataclass(frozen=True)
+class _REM:
+    """What is learned, as `q_learner.Rule` asks for it."""
 
-    def values(weights, obs, support, key):
-        return jnp.mean(apply(network, weights, obs, None)[0], -1)
+    config: Config
+    network: nn.Module  # values (..., n, num_outputs)
+    observation_space: Space
+    draws = True  # the mixture
 
-    def ahead(target_weights, batch, support, key):
-        return apply(network, target_weights, batch.next_obs, None)[0]
+    def init(self, key: Array, obs: Any) -> Any:
+        return self.network.init(key, obs)
 
-    def loss(weights, batch, next_heads, support, key):
-        alpha = mixture(key, config.num_outputs)
-        heads, report = apply(network, weights, batch.obs, None)
-        q, next_q = outputs_of(heads, batch.action) @ alpha, next_heads @ alpha
-        choosing = next_q
-        if config.double:
-            choosing = apply(network, jax.lax.stop_gradient(weights), batch.next_obs, None)[0] @ alpha
-        allowed = split_observation(batch.next_obs, observation_space)[2]
-        following = jax.lax.stop_gradient(value_of(next_q, best_action(choosing, allowed)))
-        each, priority = dqn.scalar_loss(q, batch.reward, batch.discount, following, huber=True)
-        return each, priority, {"q_value": jnp.mean(q), **report}
+    def support(self, hyper: Hyper) -> tuple:
+        return ()
 
-    return Critic(values, ahead, loss)
+    def values(self, weights: Any, obs: Any, support: Any, key: Array | None) -> Float[Array, "..."]:
+        """The means over heads."""
+        return jnp.mean(apply(self.network, weights, obs, None)[0], -1)
+
+    def ahead(self, target_weights: Any, batch: Batch, hyper: Hyper, key: Array | None) -> Float[Array, "B n K"]:
+        """The target network's heads of every next action."""
+        return apply(self.network, target_weights, batch.next_obs, None)[0]
+
+    def gradient_step(
+        self, net: Net, batch: Batch, ahead: Array, key: Array, hyper: Hyper, learning_rate: Array
+    ) -> tuple[Net, dict[str, Array]]:
+        """One mixture of heads for prediction, target and next action; Huber's loss (algorithm 1)."""
+        alpha = mixture(key, self.config.num_outputs)
+        next_q = ahead @ alpha
+        allowed = split_observation(batch.next_obs, self.observation_space)[2]
+
+        def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            heads, report = apply(self.network, weights, batch.obs, None)
+            q = outputs_of(heads, batch.action) @ alpha
+            choosing = next_q
+            if self.config.double:
+                choosing = apply(self.network, jax.lax.stop_gradient(weights), batch.next_obs, None)[0] @ alpha
+            following = jax.lax.stop_gradient(value_of(next_q, best_action(choosing, allowed)))
+            error = q - (batch.reward + batch.discount * following)
+            report = {"priority": jnp.abs(error), "q_value": jnp.mean(q), **report}
+            return weighted_mean(half_square(error, huber=True), batch.weight), report
+
+        return net.descend(objective, learning_rate, hyper.max_grad_norm)
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
-    """REM for `env`. Equal arguments give the same functions, so they share one jit cache.
+    """REM on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         network: a flax module from an observation (a dict keeps its `action_mask`) to values (..., n, num_outputs).
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
@@ -132,12 +124,11 @@ def make(
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
-    observation_space, action_space = spaces_of("rem", venv, Discrete)
-    if network is None:
-        network = q_network(config, observation_space, action_space.n, config.num_outputs)
-    of_critic = critic(config, network, observation_space), network.init, True, ()
-    algo = algorithm("rem", venv, config, Hyper, observation_space, *of_critic, optimizer, memory)
-    check_network(algo, network, action_space.n, config.num_outputs)
+    observation_space, space = spaces_of("rem", venv, Discrete)
+    network = network or q_learner.q_network(config, observation_space, space.n, config.num_outputs)
+    rule = _REM(config, network, observation_space)
+    algo = q_learner.algorithm("rem", venv, config, Hyper, rule, replay=replay, optimizer=optimizer)
+    q_learner.check_network(algo, network, space.n, config.num_outputs)
     return algo
 
 

@@ -1,7 +1,6 @@
-"""DQN that learns from rollouts of a model in place of replayed transitions: a `deep_q.Learner` with other batches."""
+"""DQN that learns from rollouts of a model in place of replayed transitions: a `QLearner` with other batches."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -9,22 +8,23 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from models import Model
 
+from jaxrl.algorithm import algorithm_of
 from jaxrl.algos import dqn
 from jaxrl.environment import pytree
 from jaxrl.math import fast_key
 from jaxrl.nn.action_values import epsilon_greedy
 from jaxrl.nn.optim import OptimizerState
-from jaxrl.replay import deep_q
+from jaxrl.off_policy import q_learner
 
 
 @pytree
-class State(deep_q.State):
+class State(q_learner.State):
     model: Any  # the model's weights
     model_optimizer: OptimizerState
 
 
 @dataclasses.dataclass(frozen=True)
-class Dyna(deep_q.Learner):
+class Dyna(q_learner.QLearner):
     model: Model
     length: int  # of a rollout; one step of n_step = 1 each
 
@@ -47,7 +47,7 @@ class Dyna(deep_q.Learner):
             act_key, model_key = jax.random.split(key)
             action = epsilon_greedy(self.values(self.policy(state), obs, None), self.epsilon(state)).sample(act_key)
             next_obs, reward, terminated = self.model.step(state.model, model_key, obs, action)
-            batch = deep_q.Batch(obs, action, reward, state.hyper.gamma * ~terminated, next_obs)
+            batch = q_learner.Batch(obs, action, reward, state.hyper.gamma * ~terminated, next_obs)
             return jnp.where(terminated[:, None], start, next_obs), batch
 
         _, batch = jax.lax.scan(step, start, jax.random.split(key, self.length))
@@ -85,6 +85,7 @@ class Dyna(deep_q.Learner):
 
 def make(env, config: dqn.Config, model: Model, length: int = 8):
     """Dyna-DQN: dqn with its scalar values, whose batches the model makes."""
-    learner = functools.partial(Dyna, model=model, length=length)
-    of_values = dqn.CRITICS[config.critic]
-    return deep_q.algorithm_of_outputs("dyna_dqn", env, config, dqn.Hyper, None, *of_values, 1, learner=learner)
+    learner = dqn.make(env, config).init.__self__
+    fields = {field.name: getattr(learner, field.name) for field in dataclasses.fields(learner)}
+    dyna = Dyna(**fields, model=model, length=length)
+    return algorithm_of("dyna_dqn", dyna, dqn.Hyper, config.num_envs * config.num_steps)

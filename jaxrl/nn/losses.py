@@ -47,3 +47,10 @@ def temperature_loss(
     Haarnoja et al. 2018, equation 18, with the logarithm of alpha in its place, as in most implementations.
     """
     return log_alpha * jax.lax.stop_gradient(entropy - target_entropy)
+
+
+def half_square(error: Float[Array, "*batch"], huber: bool) -> Float[Array, "*batch"]:
+    """Half the squared error; with `huber` up to 1, and linear beyond (Mnih et al. 2015, error clipping)."""
+    error = jnp.abs(error)
+    near = jnp.minimum(error, 1) if huber else error
+    return 0.5 * near**2 + (error - near)

@@ -78,3 +78,26 @@ def hl_gauss(
     y = jnp.clip(y, edges[0], edges[-1])
     cdf = ndtr((edges - y[..., None]) / (sigma * width))
     return (cdf[..., 1:] - cdf[..., :-1]) / (cdf[..., -1:] - cdf[..., :1])
+
+
+def fractions(num: int) -> Float[Array, " num"]:
+    """tau: the middles of `num` equal parts of [0, 1], where quantiles are estimated best (Dabney et al. 2018)."""
+    return (jnp.arange(num) + 0.5) / num
+
+
+def quantile_huber(
+    quantiles: Float[Array, "*batch n"],
+    fraction: Float[Array, "*#batch n"],
+    targets: Float[Array, "*batch k"],
+    kappa: Float[Array, ""] | float = 1.0,
+) -> Float[Array, "*batch"]:
+    """A sum over the n `quantiles`, each at its `fraction`, of its mean loss over the k `targets` (Dabney et al. 2018,
+    equations 9 and 10).
+
+    Divided by kappa > 0 as in the IQN paper, eq. 3: a small one is quantile regression.
+    """
+    u = targets[..., None, :] - quantiles[..., None]
+    size = jnp.abs(u)
+    near = jnp.minimum(size, kappa)
+    huber = near * (size - near / 2) / kappa
+    return jnp.sum(jnp.mean(jnp.abs(fraction[..., None] - (u < 0)) * huber, -1), -1)

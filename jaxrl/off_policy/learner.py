@@ -8,7 +8,7 @@ Without a dataset it acts, stores and learns, as SAC does. With one (`replay=` a
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import flax.linen as nn
 import jax
@@ -84,6 +84,7 @@ class State:
     normalizer: Any  # statistics of the dataset's observations; None without Config.normalize_obs
 
 
+@runtime_checkable
 class Rule(Protocol):
     """What an algorithm's file says: its networks and its gradient step."""
 
@@ -99,6 +100,7 @@ class Rule(Protocol):
         ...
 
 
+@runtime_checkable
 class Acting(Protocol):
     """How weights are acted by: observations (...) without their privileged part, actions in units of the box."""
 

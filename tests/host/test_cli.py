@@ -590,7 +590,10 @@ def test_what_names_and_numbers_do_not_say_has_no_recipe():
     for other, says in (
         (ppo.make(jaxrl.vectorize(env, 2, reset="dense"), config), "vectorised in a way of its own"),
         (ppo.make(env, config, network), "a network of its own"),
-        (cql_discrete.make(env, cql_discrete.Config(target="data", hidden=(8,)), datasets.carried), "another argument"),
+        (
+            cql_discrete.make(env, cql_discrete.Config(target="data", hidden=(8,)), replay=datasets.carried),
+            "another argument",
+        ),
         (ppo.make(Local(id="Mine-v3"), config), "defined inside something else"),
         (ppo.make(FlattenObservation(env), config), "wrapped"),
         (pbt.make(algo, pbt.Config((("gamma", 0.9, 0.99),), population=4)), "something stands around"),

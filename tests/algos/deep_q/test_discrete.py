@@ -10,13 +10,14 @@ import jaxrl
 from jaxrl.algos import bc, bcq_discrete, c51, cql_discrete, crr_discrete, dqn, iqn, qr_dqn, rem
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Stored
+from jaxrl.off_policy.q_learner import Batch, stored_to_batch
 from jaxrl.replay import going_on
-from jaxrl.replay.deep_q import Batch, stored_to_batch
-from jaxrl.replay.off_policy import Stored
 from jaxrl.replay.ring import uniform
 from jaxrl.spaces import Box, Dict, Discrete
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import ObservationActionReward
+from jaxrl.testing.rules import q_step
 
 KEY = jax.random.key(0)
 
@@ -58,9 +59,9 @@ def one(allowed=None, next_action=2, return_to_go=2.25):
     return Batch(seen(0), jnp.array([1]), jnp.array([0.5]), jnp.array([0.9]), seen(1), **known)
 
 
-def loss_of(critic, weights, target_weights, batch, support, key=None):
-    each, _, report = critic.loss(weights, batch, critic.ahead(target_weights, batch, support, key), support, key)
-    return each, report
+def loss_of(rule, weights, target_weights, batch, hyper, key=None):
+    report, _ = q_step(rule, weights, target_weights, batch, hyper, key)
+    return [report["loss"]], report  # of the one transition
 
 
 def huber(error):
@@ -82,8 +83,8 @@ def test_steps_of_a_dataset_by_hand():
 )
 def test_cqls_loss_by_hand(target, bootstrap):
     """Online action 0 is the best of state 1, of the target network action 2; the data took action 1."""
-    critic = cql_discrete.critic(cql_discrete.Config(target=target), Table(), PLAIN)
-    each, report = loss_of(critic, table(Q), table(TARGET_Q), one(next_action=1), (0.5,))
+    rule = cql_discrete._CQL(cql_discrete.Config(target=target), Table(), PLAIN)
+    each, report = loss_of(rule, table(Q), table(TARGET_Q), one(next_action=1), cql_discrete.Hyper(min_q_weight=0.5))
     gap = np.log(np.exp(1.0) + np.exp(2.0) + np.exp(0.5)) - 2
     close(report["td_error"], huber(2 - bootstrap))
     close(report["penalty"], gap)
@@ -91,8 +92,8 @@ def test_cqls_loss_by_hand(target, bootstrap):
 
 
 def test_cqls_penalty_counts_allowed_actions_alone_and_pushes_the_others_down():
-    critic = cql_discrete.critic(cql_discrete.Config(), Table(), MASKED)
-    _, report = loss_of(critic, table(Q), table(TARGET_Q), one([0, 1, 1]), (0.5,))
+    rule = cql_discrete._CQL(cql_discrete.Config(), Table(), MASKED)
+    _, report = loss_of(rule, table(Q), table(TARGET_Q), one([0, 1, 1]), cql_discrete.Hyper(min_q_weight=0.5))
     close(report["penalty"], np.log(np.exp(2.0) + np.exp(0.5)) - 2)
     slope = jax.grad(lambda q: cql_discrete.penalty(q, q[:, 1])[0])(jnp.array(Q[:1]))
     close(slope, jax.nn.softmax(jnp.array(Q[:1])) - np.array([[0, 1, 0]]))
@@ -104,9 +105,9 @@ def test_cql_of_quantiles_has_their_mean_in_the_penalty():
         def __call__(self, obs):
             return self.param("table", lambda _: jnp.zeros((2, 3, 2)))[jnp.argmax(obs, -1)]
 
-    critic = cql_discrete.critic(cql_discrete.Config(num_outputs=2), Quantiles(), PLAIN)
+    rule = cql_discrete._CQL(cql_discrete.Config(num_outputs=2), Quantiles(), PLAIN)
     spread = jnp.stack([jnp.array(Q) - 1, jnp.array(Q) + 1], -1)
-    _, report = loss_of(critic, {"params": {"table": spread}}, {"params": {"table": spread}}, one(), (1.0,))
+    _, report = loss_of(rule, {"params": {"table": spread}}, {"params": {"table": spread}}, one(), cql_discrete.Hyper())
     close(report["penalty"], np.log(np.exp(1.0) + np.exp(2.0) + np.exp(0.5)) - 2)
 
 
@@ -125,15 +126,15 @@ def test_rems_loss_by_hand(double):
 
     heads = np.stack([Q, np.array(Q) * [[1.0, -1.0, 2.0]]], -1)
     target_heads = np.stack([TARGET_Q, np.array(TARGET_Q) * [[1.0, 4.0, -1.0]]], -1)
-    critic = rem.critic(rem.Config(num_outputs=2, double=double), Heads(), PLAIN)
+    rule = rem._REM(rem.Config(num_outputs=2, double=double), Heads(), PLAIN)
     weights, target_weights = ({"params": {"table": jnp.array(x, jnp.float32)}} for x in (heads, target_heads))
-    each, report = loss_of(critic, weights, target_weights, one(), (), KEY)
+    each, report = loss_of(rule, weights, target_weights, one(), rem.Hyper(), KEY)
     alpha = np.asarray(rem.mixture(KEY, 2))
     q, ahead = heads[0, 1] @ alpha, target_heads[1] @ alpha
     following = ahead[np.argmax(heads[1] @ alpha)] if double else ahead.max()
     close(each, [huber(q - 0.5 - 0.9 * following)])
     close(report["q_value"], q)
-    close(critic.values(weights, jnp.eye(2), (), None), heads.mean(-1))
+    close(rule.values(weights, jnp.eye(2), (), None), heads.mean(-1))
 
 
 def test_bcqs_threshold_by_hand():
@@ -150,24 +151,24 @@ def test_bcqs_threshold_by_hand():
     [(0.0, 1.0), (0.4, 2.0), (0.6, 3.0)],  # the online network's best of the actions that count: 0, 1, and 2 alone
 )
 def test_bcqs_loss_by_hand(threshold, following):
-    critic = bcq_discrete.critic(bcq_discrete.Config(), Table(), PLAIN)
+    rule = bcq_discrete._BCQ(bcq_discrete.Config(), Table(), PLAIN)
     logits = np.log([[0.25, 0.25, 0.5], [0.1, 0.3, 0.6]])
     weights = {"values": table(Q), "behaviour": table(logits)}
     # The target network's imitation is not asked.
     target_weights = {"values": table(TARGET_Q), "behaviour": table(np.zeros((2, 3)))}
-    each, report = loss_of(critic, weights, target_weights, one(), (threshold,))
+    each, report = loss_of(rule, weights, target_weights, one(), bcq_discrete.Hyper(threshold=threshold))
     cloned = np.log(4) + 0.01 * np.mean(logits[0] ** 2)
     close(report["behaviour_loss"], cloned)
     close(each, [huber(2 - 0.5 - 0.9 * following) + cloned])
-    best = np.argmax(critic.values(weights, jnp.eye(2), (threshold,), None), -1)
+    best = np.argmax(rule.values(weights, jnp.eye(2), (threshold,), None), -1)
     np.testing.assert_array_equal(best, {0.0: [1, 0], 0.4: [1, 1], 0.6: [2, 2]}[threshold])
 
 
 def test_bcq_with_a_mask_clones_among_allowed_actions():
-    critic = bcq_discrete.critic(bcq_discrete.Config(), Table(), MASKED)
+    rule = bcq_discrete._BCQ(bcq_discrete.Config(), Table(), MASKED)
     logits = np.log([[0.25, 0.25, 0.5], [0.1, 0.3, 0.6]])
     weights = {"values": table(Q), "behaviour": table(logits)}
-    each, report = loss_of(critic, weights, weights, one([1, 1, 0]), (0.6,))
+    each, report = loss_of(rule, weights, weights, one([1, 1, 0]), bcq_discrete.Hyper(threshold=0.6))
     close(report["behaviour_loss"], np.log(2) + 0.01 * np.mean(logits[0] ** 2))
     close(each, [huber(2 - 0.5 - 0.9 * 3) + report["behaviour_loss"]])  # of state 1 action 1 alone counts
 
@@ -183,11 +184,11 @@ def test_crrs_weights_by_hand(weight, f):
 
 @pytest.mark.parametrize("weight", ["binary", "exp"])
 def test_crrs_loss_by_hand(weight):
-    critic = crr_discrete.critic(crr_discrete.Config(weight=weight), Table(), PLAIN)
+    rule = crr_discrete._CRR(crr_discrete.Config(weight=weight), Table(), PLAIN)
     probabilities = np.array([[0.25, 0.25, 0.5], [0.1, 0.3, 0.6]])
     weights = {"values": table(Q), "policy": table(np.log(probabilities))}
     target_weights = {"values": table(TARGET_Q), "policy": table(np.log(probabilities[:, ::-1]))}
-    each, report = loss_of(critic, weights, target_weights, one(), (0.5,))
+    each, report = loss_of(rule, weights, target_weights, one(), crr_discrete.Hyper(temperature=0.5))
     advantage = 2 - (0.25 * 1 + 0.25 * 2 + 0.5 * 0.5)
     close(report["advantage"], advantage)
     f = 1 if weight == "binary" else np.exp(advantage / 0.5)
@@ -226,7 +227,7 @@ def one_step_data(n=2000, wise=0.5):
 
 def learner(name, memory, **config):
     module = MODULES[name]
-    algo = module.make(ENV, module.Config(**{**SIZES, **CONFIG.get(name, {}), **config}), memory=memory)
+    algo = module.make(ENV, module.Config(**{**SIZES, **CONFIG.get(name, {}), **config}), replay=memory)
     periods = {} if name == "bc" else dict(target_period=50)
     return algo, module.Hyper(**{"learning_rate": 1e-2, **periods, **HYPER.get(name, {})})
 
@@ -285,9 +286,9 @@ def test_what_a_dataset_does_not_have_is_refused(name, memory):
     for config, message in ((dict(n_step=2), "n_step=2"), (dict(prioritised=True), "prioritised=True")):
         if all(field in module.Config.__dataclass_fields__ for field in config):
             with pytest.raises(ValueError, match=message):
-                module.make(ENV, module.Config(**config), memory=memory)
-    with pytest.raises(ValueError, match=f"{name}: memory is a dataset"):
-        module.make(ENV, module.Config(), memory=uniform(64))
+                module.make(ENV, module.Config(**config), replay=memory)
+    with pytest.raises(ValueError, match=f"{name}: replay is a dataset"):
+        module.make(ENV, module.Config(), replay=uniform(64))
 
 
 def test_priorities_are_of_the_steps_that_were_learned(memory):
@@ -297,16 +298,16 @@ def test_priorities_are_of_the_steps_that_were_learned(memory):
     ends = np.ones(size, bool)
     data = Dataset(obs, np.zeros(size, np.int32), obs[:, 0], ends, ends, obs)
     config = cql_discrete.Config(**{**SIZES, "num_updates": 1, "batch_size": 8}, prioritised=True)
-    algo = cql_discrete.make(ENV, config, datasets.prioritised(data, SPACE))
+    algo = cql_discrete.make(ENV, config, replay=datasets.prioritised(data, SPACE))
     hyper = cql_discrete.Hyper(priority_alpha=1.0)
     state, _ = jax.jit(jax.vmap(lambda key: jaxrl.train(algo, key, 1, hyper, PARAMS)))(jax.random.split(KEY, 2))
     leaves = np.asarray(state.replay[0])[:, :size]
     drawn = (leaves != 1).sum(1)
     assert np.all((drawn > 3) & (drawn <= 8)) and np.any((leaves != 1)[0] != (leaves != 1)[1])
-    with pytest.raises(ValueError, match="prioritised=True: cql_discrete draws from `datasets.prioritised`"):
-        cql_discrete.make(ENV, config, memory)
+    with pytest.raises(ValueError, match="prioritised=True: cql_discrete draws from `data.prioritised`"):
+        cql_discrete.make(ENV, config, replay=memory)
     with pytest.raises(ValueError, match="prioritised=False: cql_discrete draws from"):
-        cql_discrete.make(ENV, cql_discrete.Config(**SIZES), datasets.prioritised(data, SPACE))
+        cql_discrete.make(ENV, cql_discrete.Config(**SIZES), replay=datasets.prioritised(data, SPACE))
 
 
 def test_impossible_settings_are_refused():

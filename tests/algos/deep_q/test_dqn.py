@@ -11,10 +11,11 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from jaxrl import make, train, vectorize
+from jaxrl.algorithm import algorithm_of
 from jaxrl.algos import dqn
 from jaxrl.environment import strongly_typed
 from jaxrl.nn.action_values import QNetwork, value_of
-from jaxrl.replay.deep_q import Batch, Learner, algorithm_of_outputs, critic_of_outputs, objective
+from jaxrl.off_policy.q_learner import Batch, QLearner
 from jaxrl.spaces import Box, Dict
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import (
@@ -26,6 +27,7 @@ from jaxrl.testing.probes import (
     Termination,
     TimeLimit,
 )
+from jaxrl.testing.rules import q_step
 
 
 def close(actual, desired, **tolerance):
@@ -83,19 +85,13 @@ def test_whole_loss_by_hand(double, allowed, bootstrap):
         next_obs={"x": jnp.array([[0.0, 1.0]]), "action_mask": jnp.array([allowed], bool)},
     )
     target_weights = {"params": {"table": jnp.array([[0.0, 0.0, 0.0], [10.0, 20.0, 30.0]])}}
-    critic = critic_of_outputs(Table(), SPACE, double, *dqn.CRITICS["mse"])
-
-    def total(weights):
-        return objective(weights, batch, critic.ahead(target_weights, batch, (), None), (), None, critic)
-
-    value, report = total(weights)
+    rule = dqn._DQN(dqn.Config(double=double), Table(), SPACE)
+    report, slope = q_step(rule, weights, target_weights, batch, dqn.Hyper(max_grad_norm=np.inf))
     error = 2 - (0.5 + 0.9 * bootstrap)
-    close(value, 0.5 * error**2)
-    close(report["loss"], value)
+    close(report["loss"], 0.5 * error**2)
     close(report["q_value"], 2)
     # Only through the value of the action taken, not through the target.
-    slope = jax.grad(lambda w: total(w)[0])(weights)["params"]["table"]
-    close(slope, np.array([[0, error, 0], [0, 0, 0]]), rtol=1e-5)
+    close(slope["params"]["table"], np.array([[0, error, 0], [0, 0, 0]]), rtol=1e-5)
 
 
 # ---- exploration
@@ -207,7 +203,7 @@ class Curved(nn.Module):
 def test_vmap_over_seeds_and_settings_equals_single_runs(x64):
     """Also where one setting starts to learn later than another: a branch for one run, a select for many."""
     with jax.enable_x64(x64):
-        algo = dqn.make(make("CartPole-v1")[0], TINY, Curved())
+        algo = dqn.make(make("CartPole-v1")[0], TINY, network=Curved())
         traces = []
 
         def run(key, rate, starts):
@@ -387,15 +383,16 @@ class Linear(nn.Module):
 
 def test_a_learner_with_a_method_of_its_own_is_dqn_in_the_rest():
     @dataclasses.dataclass(frozen=True)
-    class Constant(Learner):
+    class Constant(QLearner):
         often: float
 
         def epsilon(self, state):
             return jnp.float32(self.often)
 
     env = make("CartPole-v1")[0]
-    learner = partial(Constant, often=0.25)
-    algo = algorithm_of_outputs("constant", env, TINY, dqn.Hyper, None, *dqn.CRITICS["mse"], 1, learner=learner)
+    usual = dqn.make(env, TINY).init.__self__
+    fields = {field.name: getattr(usual, field.name) for field in dataclasses.fields(usual)}
+    algo = algorithm_of("constant", Constant(**fields, often=0.25), dqn.Hyper, TINY.num_envs * TINY.num_steps)
     state = dqn.make(env, TINY).init(jax.random.key(0), START)
     assert algo.policy(state).epsilon == 0.25
     own, plain = (jax.tree.leaves(jax.eval_shape(a.update, state)) for a in (algo, dqn.make(env, TINY)))
@@ -405,7 +402,7 @@ def test_a_learner_with_a_method_of_its_own_is_dqn_in_the_rest():
 @pytest.mark.slow
 def test_bring_your_own_network_and_vector_env():
     venv = vectorize(make("CartPole-v1")[0], 2, "dense")
-    algo = dqn.make(venv, TINY, Linear())
+    algo = dqn.make(venv, TINY, network=Linear())
     assert algo.venv is venv
     first = algo.init(jax.random.key(0), START)
     state, _ = jax.jit(algo.update)(first)
@@ -426,7 +423,7 @@ def two_agents():
         (lambda: dqn.Config(num_envs=3, buffer_size=100), r"buffer_size=100.*num_envs=3.*99 does"),
         (lambda: dqn.Config(num_envs=4, num_steps=8, buffer_size=16), r"buffer_size=16.*32 does"),
         (lambda: dqn.make(make("CartPole-v1")[0], dataclasses.replace(TINY, activation="rleu")), r"'rleu'.*relu"),
-        (lambda: dqn.make(make("CartPole-v1")[0], TINY, Linear(3)), r"values \(2, 3\).*needs \(2, 2\)"),
+        (lambda: dqn.make(make("CartPole-v1")[0], TINY, network=Linear(3)), r"values \(2, 3\).*needs \(2, 2\)"),
         (lambda: dqn.make(vectorize(make("CartPole-v1")[0], 4), TINY), r"num_envs=4 but the config says 2"),
         (lambda: dqn.make(two_agents(), TINY), r"2 agents"),
         (lambda: dqn.make(make("Pendulum-v1")[0], TINY), r"Discrete.*Pendulum-v1's Box.*ppo"),

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from jaxrl import make, train
 from jaxrl.algos import c51, dqn, iqn, qr_dqn, rainbow
-from jaxrl.nn.value_heads import midpoints, padded_edges
-from jaxrl.replay.deep_q import Batch, critic_of_outputs, objective
+from jaxrl.nn.value_heads import fractions, midpoints, padded_edges, quantile_huber
+from jaxrl.off_policy.q_learner import Batch
 from jaxrl.spaces import Box, Dict
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import Masked, ObservationReward, Termination, TimeLimit
+from jaxrl.testing.rules import q_step
 
 MODULES = {"c51": c51, "qr_dqn": qr_dqn, "rainbow": rainbow, "iqn": iqn}
 TINY = dict(num_envs=2, num_steps=4, num_updates=2, batch_size=8, buffer_size=32, hidden=(8,), activation="tanh")
@@ -79,9 +80,7 @@ def test_quantile_loss_by_hand():
     outputs, following = jnp.array([[0.0, 1.0]]), jnp.array([[1.0, 5.0]])  # targets 1 and 3
     # Errors 1, 3 at 0.25 and 0, 2 at 0.75.
     want = 0.25 * (0.5 + 2.5) / 2 + 0.75 * 1.5 / 2
-    each, priority = qr_dqn.loss(outputs, REWARD, DISCOUNT, following)
-    close(each, [want])
-    close(priority, each)
+    close(qr_dqn.loss(outputs, REWARD, DISCOUNT, following), [want])
     close(qr_dqn.values(following), [3])
 
 
@@ -112,23 +111,23 @@ def test_projection_by_hand():
 
 def test_quantile_huber_by_hand():
     # Errors of quantile 0: 0.5 and 3, of quantile 1: -1.5 and 1.
-    quantiles, targets, fraction = jnp.array([0.0, 2.0]), jnp.array([0.5, 3.0]), qr_dqn.fractions(2)
+    quantiles, targets, fraction = jnp.array([0.0, 2.0]), jnp.array([0.5, 3.0]), fractions(2)
     close(fraction, [0.25, 0.75])
     first = 0.25 * (0.125 + 2.5) / 2
     second = (0.25 * 1.0 + 0.75 * 0.5) / 2
-    close(qr_dqn.quantile_huber(quantiles, fraction, targets), first + second)
+    close(quantile_huber(quantiles, fraction, targets), first + second)
     wide = (0.25 * (0.125 + 4.0) + 0.25 * 1.125 + 0.75 * 0.5) / 2 / 2  # kappa = 2: 3 -> 2 (3 - 1)
-    close(qr_dqn.quantile_huber(quantiles, fraction, targets, 2.0), wide)
+    close(quantile_huber(quantiles, fraction, targets, 2.0), wide)
     # kappa -> 0 is quantile regression, whose optimum is the quantile.
-    close(qr_dqn.quantile_huber(quantiles, fraction, targets, 1e-6), (0.25 * 3.5 + 0.25 * 1.5 + 0.75) / 2, rtol=1e-4)
-    batched = qr_dqn.quantile_huber(jnp.stack([quantiles, quantiles]), fraction, jnp.stack([targets, targets]))
+    close(quantile_huber(quantiles, fraction, targets, 1e-6), (0.25 * 3.5 + 0.25 * 1.5 + 0.75) / 2, rtol=1e-4)
+    batched = quantile_huber(jnp.stack([quantiles, quantiles]), fraction, jnp.stack([targets, targets]))
     close(batched, [first + second] * 2)
 
 
 def test_quantile_regression_finds_the_quantiles():
     samples = jnp.asarray(np.random.default_rng(0).exponential(size=2000))
-    tau = qr_dqn.fractions(5)
-    slope = jax.jit(jax.grad(lambda q: qr_dqn.quantile_huber(q, tau, samples, 1e-3)))
+    tau = fractions(5)
+    slope = jax.jit(jax.grad(lambda q: quantile_huber(q, tau, samples, 1e-3)))
     q = jax.lax.fori_loop(0, 3000, lambda i, q: q - 0.05 * slope(q), jnp.zeros(5))
     close(q, np.quantile(samples, tau), atol=0.02)
 
@@ -162,7 +161,7 @@ def test_against_rlax():
     quantiles, targets = (jnp.asarray(rng.normal(size=(64, n)), jnp.float32) for n in (5, 7))
     tau = jnp.asarray(rng.uniform(size=(64, 5)), jnp.float32)
     want = jax.vmap(lambda *x: rlax.quantile_regression_loss(*x, huber_param=1.0))(quantiles, tau, targets)
-    close(qr_dqn.quantile_huber(quantiles, tau, targets), want)
+    close(quantile_huber(quantiles, tau, targets), want)
 
 
 # ---- whole losses
@@ -198,12 +197,11 @@ def test_whole_categorical_loss_by_hand(double, allowed, action):
         weight=jnp.array([0.5]),
     )
     target = np.array([[[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]]])
-    critic = critic_of_outputs(Table(), SPACE, double, c51.values, c51.loss)
+    rule = c51._C51(c51.Config(double=double), Table(), SPACE)
     weights = {"params": {"table": jnp.log(PROBABILITY)}}
     target_weights = {"params": {"table": jnp.log(PROBABILITY).at[1].set(jnp.log(target[0]))}}
-    value, report = objective(
-        weights, batch, critic.ahead(target_weights, batch, (0.0, 2.0), None), (0.0, 2.0), None, critic
-    )
+    report, _ = q_step(rule, weights, target_weights, batch, c51.Hyper(v_min=0.0, v_max=2.0))
+    value = report["loss"]
     close(value, 0.5 * cross_entropy(target[0, action], (0.2, 0.4, 0.4)))
     close(report["q_value"], 0.4 + 0.8)
     close(report["priority"], [2 * value - entropy(target[0, action])])
@@ -360,7 +358,10 @@ def test_probes(module, probe, config, hyper):
         (lambda: iqn.Config(hidden=()), r"hidden layer"),
         (lambda: c51.make(make("Pendulum-v1")[0]), r"c51 acts in Discrete"),
         (lambda: iqn.make(make("Pendulum-v1")[0]), r"iqn acts in Discrete"),
-        (lambda: c51.make(make("CartPole-v1")[0], c51.Config(), nn.Dense(2)), r"\(10, 2\).*needs \(10, 2, 101\)"),
+        (
+            lambda: c51.make(make("CartPole-v1")[0], network=nn.Dense(2)),
+            r"\(10, 2\).*needs \(10, 2, 101\)",
+        ),
     ],
 )
 def test_impossible_requests_are_refused(build, message):

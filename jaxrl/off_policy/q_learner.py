@@ -1,6 +1,6 @@
-"""What deep Q-learning algorithms share: epsilon-greedy steps, windows of n of them from the replay, the gradient steps
-that are due, and a target network. What a network's outputs mean, their target and their loss are in each algorithm's
-file: a `Critic`, three functions.
+"""The shell of deep Q-learning: epsilon-greedy steps, windows of n of them from the replay buffer, the gradient steps
+that are due, and a target network. What the network's outputs mean, their target, their loss and the gradient step are
+an algorithm's `Rule`, in its file.
 
 Where a transition's window holds k rewards, k <= n and smaller only where the episode ends, a `Batch` has
 
@@ -10,59 +10,77 @@ so that the target of a value is reward + discount * (value of the best action a
 limit bootstrap from their final observation. The target network moves and priorities change after the gradient steps of
 an update, not between them; epsilon stays as it is during a rollout.
 
-With a dataset as memory (`datasets.stored`) the learner never acts: an update is `num_updates` gradient steps on
-windows of one step, which are what its `step` counts, and so every number of `Hyper` that is in steps.
+With a dataset (`replay=` one) the learner never acts: an update is `num_updates` gradient steps on windows of one step,
+which are what its `step` counts, and so every setting of `Hyper` that is in steps.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrl.algorithm import (
-    Algorithm,
-    algorithm_of,
-    as_vector_env,
-    check_at_least_one,
-    restarted,
-    spaces_of,
-    starting_values,
-)
-from jaxrl.environment import Environment, is_concrete, pytree, split_observation, visible
+from jaxrl.algorithm import Algorithm, algorithm_of, check_at_least_one, restarted, starting_values
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.datasets import prioritised as prioritised_dataset
+from jaxrl.data.transitions import Stored
+from jaxrl.environment import is_concrete, pytree, split_observation, visible
 from jaxrl.math import fast_key
-from jaxrl.nn.action_values import QNetwork, best_action, check_shape, epsilon_at, epsilon_greedy, outputs_of
+from jaxrl.nn.action_values import QNetwork, best_action, check_shape, epsilon_at, epsilon_greedy
+from jaxrl.nn.nets import Net, net
 from jaxrl.nn.networks import active_units
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
-from jaxrl.replay.off_policy import Stored, check_ratio, gradient_steps_due, no_ends, steps_taken
+from jaxrl.off_policy.steps import as_replay, check_ratio, gradient_steps_due, no_ends, steps_taken
 from jaxrl.replay.ring import Replay
 from jaxrl.replay.sequence import prioritised_sequence, sequence
 from jaxrl.rollout import Ends, rollout, spread, ticked
-from jaxrl.spaces import Discrete, Space
+from jaxrl.spaces import Space
 from jaxrl.vectorize import VectorEnv
 
-LIMITS = ("v_min", "v_max")
-"""Of values that have them, by their names in Hyper."""
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 10  # environments stepped together
+    num_steps: int = 1  # steps of each between updates
+    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
+    batch_size: int = 128
+    buffer_size: int = 10_000  # transitions kept, without a dataset; a multiple of num_envs
+    n_step: int = 1  # rewards before the bootstrap; 1 on a dataset
+    prioritised: bool = False  # replay by the priorities of Hyper, not uniformly
+    hidden: tuple[int, ...] = (120, 84)
+    activation: str = "relu"
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
 
 
-class Critic(NamedTuple):
-    """What makes one algorithm of this family another: functions of the network's weights.
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps; on a dataset, gradient steps."""
 
-    `support` are the numbers of Hyper that it reads: `(v_min, v_max)` of values that have limits, else () or what its
-    file says. Keys are for networks that draw something, as noise; None without.
-    """
-
-    values: Callable[..., Any]  # (weights, obs, support, key) -> action values (..., n); without a key the greedy ones
-    ahead: Callable[..., Any]  # (target_weights, batch, support, key) -> what the loss needs of the target network
-    loss: Callable[..., Any]
-    """(weights, batch, ahead, support, key) -> (loss (B,), priority (B,), report of scalars)."""
+    learning_rate: jax.Array = 2.5e-4
+    anneal_steps: jax.Array = 0  # steps over which the learning rate goes to zero; 0: constant
+    gamma: jax.Array = 0.99  # discount
+    epsilon_start: jax.Array = 1.0  # probability of a random action, at first
+    epsilon_end: jax.Array = 0.05  # and after exploration_steps, linear between
+    exploration_steps: jax.Array = 250_000
+    learning_starts: jax.Array = 10_000  # where it acts: steps before the first gradient step
+    target_period: jax.Array = 500  # steps between updates of the target network; at most once an update
+    tau: jax.Array = 1.0  # how far it then moves to the online one; 1: a copy
+    max_grad_norm: jax.Array = 10.0
+    replay_ratio: jax.Array = float("inf")  # where it acts: gradient steps a step; inf: num_updates an update
+    priority_alpha: jax.Array = 0.5  # prioritised: 0 is uniform
+    priority_beta: jax.Array = 0.4  # how far its bias is corrected, at first
+    priority_steps: jax.Array = 0  # steps until the correction is full; 0: it stays as it is
 
 
 class Policy(NamedTuple):
@@ -70,7 +88,7 @@ class Policy(NamedTuple):
 
     weights: Any
     epsilon: Array  # of random actions where not greedy
-    support: Any = ()  # see `Critic`
+    support: Any = ()  # the settings that values need, see `Rule.support`
 
 
 class Transition(NamedTuple):
@@ -95,7 +113,7 @@ class State:
     weights: Any
     target_weights: Any
     optimizer: OptimizerState
-    replay: Any  # the memory's; of a dataset its priorities or ()
+    replay: Any  # the replay buffer's; of a dataset its priorities or ()
 
 
 class Rollout(NamedTuple):
@@ -118,6 +136,37 @@ class Batch(NamedTuple):
     return_to_go: Array | None = None  # of a dataset: discounted rewards to the end of the episode
 
 
+@runtime_checkable
+class Rule(Protocol):
+    """What an algorithm's file says: the network, what its outputs are worth, and the gradient step.
+
+    Keys are for what draws something, as noise; None without, and where actions are greedy. A rule also has `draws`,
+    whether anything does.
+    """
+
+    def init(self, key: Array, obs: Any) -> Any:
+        """The first weights, from one observation."""
+        ...
+
+    def support(self, hyper: Any) -> Any:
+        """The settings of `hyper` that values need, such as `limits(hyper)`; () without."""
+        ...
+
+    def values(self, weights: Any, obs: Any, support: Any, key: Array | None) -> Float[Array, "..."]:
+        """Action values (..., n), by which it acts."""
+        ...
+
+    def ahead(self, target_weights: Any, batch: Batch, hyper: Any, key: Any) -> Any:
+        """What the target network says of `batch.next_obs`. It is asked once for all batches of an update."""
+        ...
+
+    def gradient_step(
+        self, net: Net, batch: Batch, ahead: Any, key: Any, hyper: Any, learning_rate: Array
+    ) -> tuple[Net, dict[str, Array]]:
+        """`(net, report)` after one step; of each transition the report has a `priority` (B,)."""
+        ...
+
+
 def check_sizes(config: Any) -> None:
     """Raise ValueError for counts below 1, or a replay that does not hold a rollout and a window."""
     check_at_least_one(config, "num_envs", "num_steps", "num_updates", "batch_size", "n_step")
@@ -132,16 +181,18 @@ def check_sizes(config: Any) -> None:
         )
 
 
-def check_memory(name: str, config: Any, memory: Replay) -> None:
-    """Raise ValueError for a memory that is no dataset, and for what cannot be had from one."""
-    if memory.add is not None:
-        raise ValueError(f"{name}: memory is a dataset, `datasets.stored`, or None; what it fills itself is Config's.")
+def check_dataset(name: str, config: Any, replay: Replay) -> None:
+    """Raise ValueError for a replay that is no dataset, and for what cannot be had from one."""
+    if replay.add is not None:
+        raise ValueError(
+            f"{name}: replay is a dataset or None; the size of its own replay buffer is Config.buffer_size."
+        )
     if config.n_step != 1:
         raise ValueError(f"n_step={config.n_step}: {name} learns from a dataset by single steps; it must be 1.")
-    if config.prioritised != (memory.update is not None):
+    if config.prioritised != (replay.update is not None):
         raise ValueError(
-            f"prioritised={config.prioritised}: {name} draws from `datasets.prioritised` with priorities and from "
-            "`datasets.stored` without."
+            f"prioritised={config.prioritised}: {name} draws from `data.prioritised` with priorities and from "
+            "`data.stored` without."
         )
 
 
@@ -195,78 +246,41 @@ def apply(network: nn.Module, weights: Any, obs: Any, key: Array | None) -> tupl
     return outputs, {"active_units": active_units(sown)} if jax.tree.leaves(sown) else {}
 
 
-def critic_of_outputs(
-    network: nn.Module,
-    observation_space: Space,
-    double: bool,
-    values: Callable[..., Any],
-    loss: Callable[..., Any],
-    of_data: bool = False,
-) -> Critic:
-    """The critic of a network from observations to outputs of every action, (..., n) or (..., n, m).
-
-    Args:
-        double: the online network picks the next action, else the target network.
-        values: `(outputs, support)` to the values that they stand for, (..., n).
-        loss: `(outputs, reward, discount, next_outputs, support)`, of the action taken and of the next one, (B,) or
-            (B, m) each, to the loss of each transition and its priority. No gradient passes `next_outputs`.
-        of_data: the next action is the dataset's, not the best.
-    """
-
-    def values_of(weights, obs, support, key):
-        return values(apply(network, weights, obs, key)[0], support)
-
-    def ahead_of(target_weights, batch, support, key):
-        return apply(network, target_weights, batch.next_obs, key)[0]
-
-    def loss_of(weights, batch, next_outputs, support, key):
-        online_key, choice_key = (None, None) if key is None else jax.random.split(key)
-        outputs, report = apply(network, weights, batch.obs, online_key)
-        if of_data:
-            next_action = batch.next_action
-        else:
-            choosing = next_outputs
-            if double:
-                choosing, _ = apply(network, jax.lax.stop_gradient(weights), batch.next_obs, choice_key)
-            allowed = split_observation(batch.next_obs, observation_space)[2]
-            next_action = best_action(values(choosing, support), allowed)
-        taken = outputs_of(outputs, batch.action)
-        following = jax.lax.stop_gradient(outputs_of(next_outputs, next_action))
-        each, priority = loss(taken, batch.reward, batch.discount, following, support)
-        report = {"q_value": jnp.mean(values(taken, support)), **report}
-        if support:
-            mean = batch.reward + batch.discount * values(following, support)
-            # Of these the loss takes the nearest end: v_min and v_max are too narrow, or the values run away.
-            report["clipped_targets"] = jnp.mean((mean < support[0]) | (mean > support[1]), dtype=mean.dtype)
-        return each, priority, report
-
-    return Critic(values_of, ahead_of, loss_of)
+def limits(hyper: Any) -> tuple[Array, Array]:
+    """`(v_min, v_max)`, between which values lie. Raises ValueError unless v_min is below v_max."""
+    if is_concrete((hyper.v_min, hyper.v_max)) and np.any(hyper.v_min >= hyper.v_max):
+        raise ValueError(f"v_min={hyper.v_min}, v_max={hyper.v_max}: v_min must be below v_max.")
+    return hyper.v_min, hyper.v_max
 
 
-def objective(
-    weights: Any, batch: Batch, ahead: Any, support: Any, key: Any, critic: Critic
-) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The critic's mean loss of a batch and what to report of it, all scalars but the `priority` of each transition."""
-    each, priority, report = critic.loss(weights, batch, ahead, support, key)
-    total = jnp.mean(each if batch.weight is None else batch.weight * each)
-    return total, {"loss": total, "priority": priority, **report}
+def clipped_targets(mean: Float[Array, " B"], support: tuple[Array, Array]) -> Float[Array, ""]:
+    """The share of targets beyond the limits, of which a loss takes the nearest end: they are too narrow, or the values
+    run away."""
+    return jnp.mean((mean < support[0]) | (mean > support[1]), dtype=mean.dtype)
+
+
+def split_or_none(key: Array | None) -> tuple[Array | None, Array | None]:
+    """Two keys of one; of None two Nones."""
+    return (None, None) if key is None else tuple(jax.random.split(key))
+
+
+def weighted_mean(each: Float[Array, " B"], weight: Float[Array, " B"] | None) -> Float[Array, ""]:
+    """The mean loss; with importance weights of prioritised replay, of each loss times its weight."""
+    return jnp.mean(each if weight is None else weight * each)
 
 
 @dataclasses.dataclass(frozen=True)
-class Learner:
+class QLearner:
     """The static half; its methods are the Algorithm's functions."""
 
     slots: ClassVar = ("replay",)
     deployed: ClassVar = "greedy"
     config: Any
-    hyper: type
+    hyper_class: type
     venv: VectorEnv
     observation_space: Space
-    critic: Critic
-    init_weights: Callable[[Array, Any], Any]  # (key, one observation) -> weights of a new network
+    rule: Any  # a Rule
     replay: Replay
-    draws: bool  # whether the critic is given keys
-    numbers: tuple[str, ...]  # of hyper, which the critic is given
     optimizer: Optimizer
 
     def epsilon(self, state: State) -> Array:
@@ -274,27 +288,23 @@ class Learner:
         now = epsilon_at(state.step, state.hyper)
         return jnp.zeros_like(now) if getattr(self.config, "noisy", False) else now
 
-    def support(self, hyper: Any) -> Any:
-        return tuple(getattr(hyper, name) for name in self.numbers)
-
     def values(self, policy: Policy, obs: Any, key: Array | None) -> Float[Array, "..."]:
         """Action values (..., n) to act by, greedy ones without a key."""
-        return self.critic.values(policy.weights, obs, policy.support, key)
+        return self.rule.values(policy.weights, obs, policy.support, key)
 
     def allowed(self, obs: Any) -> Any:
         """The action mask or None."""
         return split_observation(obs, self.observation_space)[2]
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
-        hyper, env_params = starting_values(self.hyper, self.venv, hyper, env_params)
+        hyper, env_params = starting_values(self.hyper_class, self.venv, hyper, env_params)
         if self.replay.add is not None:
             check_ratio(hyper, self.config)
-        if self.numbers == LIMITS and is_concrete(hyper) and np.any(hyper.v_min >= hyper.v_max):
-            raise ValueError(f"v_min={hyper.v_min}, v_max={hyper.v_max}: v_min must be below v_max.")
+        self.rule.support(hyper)  # which checks it
         key, weights_key, reset_key = jax.random.split(key, 3)
         obs, env_state = self.venv.reset(reset_key, env_params)
         first = jax.tree.map(lambda x: x[0], visible(obs))
-        weights = self.init_weights(weights_key, first)
+        weights = self.rule.init(weights_key, first)
         weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
         reward = jnp.zeros((), jnp.result_type(float))
         item = Transition(first, jnp.int32(0), reward, jnp.bool_(False), jnp.bool_(False), first)
@@ -331,7 +341,7 @@ class Learner:
 
         def act(key, obs, carry):
             obs = visible(obs)
-            if self.draws:  # other weights for every environment
+            if self.rule.draws:  # other weights for every environment
                 key, draw_key = jax.random.split(key)
                 keys = jax.random.split(draw_key, self.config.num_envs)
                 q = jax.vmap(self.values, (None, 0, 0))(policy, obs, keys)
@@ -366,41 +376,39 @@ class Learner:
         steps = config.num_updates if rollout is None else config.num_steps * config.num_envs
         if rollout is None:
             state = state.replace(step=ticked(state.step, steps))
-        key, sample_key, *draw_key = jax.random.split(state.key, 2 + self.draws)
-        keys = tuple(jax.random.split(fast_key(draw_key[0]), (2, config.num_updates))) if self.draws else (None, None)
+        key, sample_key, *draw_key = jax.random.split(state.key, 2 + self.rule.draws)
+        keys = (
+            tuple(jax.random.split(fast_key(draw_key[0]), (2, config.num_updates))) if self.rule.draws else (None, None)
+        )
         replay = state.replay if rollout is None else self.replay.add(state.replay, rollout.transition)
         batches, indices = self.batches(sample_key, replay, state)
         batches = spread(batches, 1)
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        support, gradient = self.support(hyper), jax.grad(objective, has_aux=True)
-        flat, unravel = ravel_pytree(state.weights)
+        learning = net(state.weights, state.optimizer, self.optimizer)
         due = jnp.int32(config.num_updates)
         if rollout is not None:
             due = gradient_steps_due(state.step, steps, hyper.replay_ratio, config.num_updates)
             size = replay.ring.size if config.prioritised else replay.size
-            learning = (state.step > hyper.learning_starts) & (size >= config.n_step * config.num_envs)
-            due = jnp.where(learning, due, 0)
+            enough = (state.step > hyper.learning_starts) & (size >= config.n_step * config.num_envs)
+            due = jnp.where(enough, due, 0)
 
         def inputs():
             # The target network stays as it is during an update, so it is asked in one batch.
-            ahead = jax.vmap(self.critic.ahead, (None, 0, None, 0))(state.target_weights, batches, support, keys[0])
+            ahead = jax.vmap(self.rule.ahead, (None, 0, None, 0))(state.target_weights, batches, hyper, keys[0])
             return batches, ahead, keys[1]
 
-        def gradient_step(carry, inputs):
-            flat, optimizer = carry
+        def gradient_step(learning, inputs):
             batch, ahead, key = inputs
-            grads, report = gradient(unravel(flat), batch, ahead, support, key, self.critic)
-            flat, optimizer, norm = self.optimizer.descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
-            return (flat, optimizer), {**report, "grad_norm": norm}
+            return self.rule.gradient_step(learning, batch, ahead, key, hyper, learning_rate)
 
-        (flat, optimizer), report = steps_taken(due, config.num_updates, (flat, state.optimizer), inputs, gradient_step)
+        learning, report = steps_taken(due, config.num_updates, learning, inputs, gradient_step)
         priority = report.pop("priority")
         if self.replay.update:
             made = jnp.repeat(jnp.arange(config.num_updates) < due, config.batch_size)
             # A divergence near 0 may be rounded below it.
             priority = jnp.where(made, jnp.maximum(priority.reshape(-1), 0) + 1e-6, 1)
             replay = self.replay.update(replay, indices.reshape(-1), priority, hyper.priority_alpha, made)
-        weights = unravel(flat)
+        weights = learning.weights
         period = jnp.maximum(hyper.target_period, 1)
         move = hyper.tau * (state.step // period > (state.step - steps) // period)
         target_weights = jax.tree.map(lambda old, new: (1 - move) * old + move * new, state.target_weights, weights)
@@ -412,12 +420,12 @@ class Learner:
             "learning_rate": learning_rate,
         }
         state = state.replace(
-            key=key, weights=weights, target_weights=target_weights, optimizer=optimizer, replay=replay
+            key=key, weights=weights, target_weights=target_weights, optimizer=learning.state, replay=replay
         )
         return state, metrics
 
     def policy(self, state: State) -> Policy:
-        return Policy(state.weights, self.epsilon(state), self.support(state.hyper))
+        return Policy(state.weights, self.epsilon(state), self.rule.support(state.hyper))
 
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
         return ()
@@ -426,8 +434,8 @@ class Learner:
         obs = visible(obs)
         if greedy:
             return best_action(self.values(policy, obs, None), self.allowed(obs)), carry
-        key, *draw_key = jax.random.split(key) if self.draws else (key,)
-        q = self.values(policy, obs, draw_key[0] if self.draws else None)
+        key, *draw_key = jax.random.split(key) if self.rule.draws else (key,)
+        q = self.values(policy, obs, draw_key[0] if self.rule.draws else None)
         return epsilon_greedy(q, policy.epsilon, self.allowed(obs)).sample(key), carry
 
 
@@ -436,66 +444,30 @@ def algorithm(
     venv: VectorEnv,
     config: Any,
     hyper: type,
-    observation_space: Space,
-    critic: Critic,
-    init_weights: Callable[[Array, Any], Any],
-    draws: bool,
-    numbers: tuple[str, ...] = (),
+    rule: Rule,
+    *,
+    replay: Replay | Dataset | None = None,
     optimizer: OptimizerLike | None = None,
-    memory: Replay | None = None,
-    learner: Callable[..., Learner] = Learner,
 ) -> Algorithm:
-    """The algorithm that a critic makes.
+    """The Algorithm that a rule makes on `venv`.
 
     Args:
-        config: with the sizes that `check_sizes` reads, and `prioritised`. hyper: the class of the dynamic settings.
-        init_weights: `(key, one observation)` to new weights.
-        draws: the critic is given keys.
-        numbers: names of what it is given of Hyper; `LIMITS` where its values lie between them.
+        config: `Config` or a class of it. hyper: the class of the dynamic settings, `Hyper` or a class of it.
+        replay: a dataset, which takes the place of its own replay buffer.
         optimizer: what follows the gradient, in place of `config.optimizer`.
-        memory: a dataset, which takes the place of the memory that it fills.
-        learner: makes the static half of the fields of `Learner`, as a subclass of it does.
     """
-    if memory is not None:
-        check_memory(name, config, memory)
-    kind = prioritised_sequence if config.prioritised else sequence
-    replay = memory or kind(config.buffer_size, config.num_envs, config.n_step)
+    params = venv.default_params
+    observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)
+    if isinstance(replay, Dataset) and config.prioritised:
+        replay = prioritised_dataset(replay, space)
+    own = prioritised_sequence if config.prioritised else sequence
+    drawn = as_replay(name, replay, space, lambda: own(config.buffer_size, config.num_envs, config.n_step))
+    if replay is not None:
+        check_dataset(name, config, drawn)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    static = learner(config, hyper, venv, observation_space, critic, init_weights, replay, draws, numbers, chosen)
-    return algorithm_of(
-        name, static, hyper, config.num_envs * config.num_steps if memory is None else config.num_updates
-    )
-
-
-def algorithm_of_outputs(
-    name: str,
-    env: Environment | VectorEnv,
-    config: Any,
-    hyper: type,
-    network: nn.Module | None,
-    values: Callable[..., Any],
-    loss: Callable[..., Any],
-    num_outputs: int,
-    bounded: bool = False,
-    optimizer: OptimizerLike | None = None,
-    memory: Replay | None = None,
-    learner: Callable[..., Learner] = Learner,
-) -> Algorithm:
-    """The algorithm of a network whose `num_outputs` of an action stand for its value: see `critic_of_outputs`.
-
-    bounded: values lie between `hyper.v_min` and `hyper.v_max`.
-
-    Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
-    """
-    venv = as_vector_env(env, config.num_envs)
-    observation_space, action_space = spaces_of(name, venv, Discrete)
-    network = network or q_network(config, observation_space, action_space.n, num_outputs)
-    critic = critic_of_outputs(network, observation_space, config.double, values, loss)
-    numbers = LIMITS if bounded else ()
-    of_critic = critic, network.init, config.noisy, numbers, optimizer, memory, learner
-    algo = algorithm(name, venv, config, hyper, observation_space, *of_critic)
-    check_network(algo, network, action_space.n, num_outputs)
-    return algo
+    learner = QLearner(config, hyper, venv, observation_space, rule, drawn, chosen)
+    per_update = config.num_envs * config.num_steps if replay is None else config.num_updates
+    return algorithm_of(name, learner, hyper, per_update)
 
 
 def q_network(config: Any, observation_space: Space, num_actions: int, num_outputs: int = 1) -> QNetwork:

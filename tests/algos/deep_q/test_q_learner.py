@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.replay import deep_q
+from jaxrl.off_policy import q_learner
 
 
 def close(actual, desired, **tolerance):
@@ -19,21 +19,21 @@ TRUNCATED = jnp.array([[0, 0, 0, 0, 1, 0, 0], [0, 0, 1, 1, 0, 0, 1], [0, 0, 0, 0
 
 
 def test_n_step_windows_by_hand():
-    returns, discount, last = deep_q.n_step(REWARD, TERMINATED, TRUNCATED, 0.5)
+    returns, discount, last = q_learner.n_step(REWARD, TERMINATED, TRUNCATED, 0.5)
     close(returns, [3, 2, 2, 2, 1, 3, 2])
     close(discount, [0.125, 0, 0.25, 0, 0.5, 0, 0.25])
     np.testing.assert_array_equal(last, [2, 1, 1, 1, 0, 2, 1])
-    slope = jax.jacobian(lambda gamma: deep_q.n_step(REWARD, TERMINATED, TRUNCATED, gamma)[:2])(0.5)
+    slope = jax.jacobian(lambda gamma: q_learner.n_step(REWARD, TERMINATED, TRUNCATED, gamma)[:2])(0.5)
     close(slope[0], [2 + 4, 2, 2, 2, 0, 2 + 4, 2])
     close(slope[1], [0.75, 0, 1, 0, 1, 0, 1])
-    one = deep_q.n_step(REWARD[:1], jnp.array([[False, True, False]]).repeat(3, 1)[:, :7], TRUNCATED[:1], 0.9)
+    one = q_learner.n_step(REWARD[:1], jnp.array([[False, True, False]]).repeat(3, 1)[:, :7], TRUNCATED[:1], 0.9)
     close(one[0], 1)
     close(one[1], [0.9, 0.9, 0.9, 0, 0, 0, 0.9])
 
 
 def test_a_batch_has_the_first_observation_and_the_true_successor():
     at = jnp.arange(3.0)[:, None, None] + 10 * jnp.arange(7.0)[:, None]  # (3, 7, 1)
-    transition = deep_q.Transition(
+    transition = q_learner.Transition(
         obs={"x": at, "image": jnp.broadcast_to(at[..., None], (3, 7, 1, 2))},
         action=jnp.arange(21, dtype=jnp.int32).reshape(3, 7),
         reward=REWARD,
@@ -41,7 +41,7 @@ def test_a_batch_has_the_first_observation_and_the_true_successor():
         truncated=TRUNCATED,
         next_obs={"x": at + 0.5, "image": jnp.broadcast_to(at[..., None], (3, 7, 1, 2)) + 0.5},
     )
-    batch = deep_q.windows_to_batch(transition, 0.5)
+    batch = q_learner.windows_to_batch(transition, 0.5)
     close(batch.obs["x"][:, 0], 10 * np.arange(7))
     np.testing.assert_array_equal(batch.action, np.arange(7))
     successor = 10 * np.arange(7) + np.array([2, 1, 1, 1, 0, 2, 1]) + 0.5

@@ -1,0 +1,24 @@
+"""One gradient step of a rule, by plain descent at rate 1: to compare losses and gradients with those by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array
+
+from jaxrl.nn.nets import net
+from jaxrl.nn.optim import optimizer_of
+
+
+def q_step(
+    rule: Any, weights: Any, target_weights: Any, batch: Any, hyper: Any, key: Array | None = None
+) -> tuple[dict[str, Array], Any]:
+    """`(report, gradient)` of a `q_learner.Rule` on a batch; both networks are given the same key."""
+    plain, hyper = optimizer_of(optax.sgd), jax.tree.map(jnp.asarray, hyper)
+    before = net(weights, plain.init(weights, 1.0), plain)
+    ahead = rule.ahead(target_weights, batch, hyper, key)
+    after, report = rule.gradient_step(before, batch, ahead, key, hyper, jnp.asarray(1.0))
+    return report, jax.tree.map(lambda x, y: x - y, before.weights, after.weights)

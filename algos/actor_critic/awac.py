@@ -19,113 +19,90 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree
-from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import ActorCritic, GaussianActor, GaussianPolicies
-from jaxrl.replay.off_policy import Batch, Critic
-from jaxrl.replay.ring import Replay, uniform
+from jaxrl.nn.actor_critic import (
+    Critic,
+    Gaussian,
+    GaussianActor,
+)
+from jaxrl.nn.losses import advantage_weighted_loss, critic_loss, td_target
+from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import learner
+from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(learner.Config):
     """Static settings: each value compiles its own program."""
-
-    num_envs: int = 1  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256
-    buffer_size: int = 100_000  # transitions kept, without a dataset
-    normalize_obs: bool = False  # observations, by the dataset's mean and deviation; without one as they are
-    hidden: tuple[int, ...] = (256, 256)  # widths of actor and critics
-    activation: str = "relu"
-    layer_norm: bool = False  # in the critics
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
-
-    def __post_init__(self) -> None:
-        off_policy.check_config(self)
 
 
 @pytree
-class Hyper:
+class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 3e-4  # of actor and critics
-    gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
     temperature: jax.Array = 1.0  # of the actor's weights
-    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
-    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of each network
-
-
-LARGEST_WEIGHT = 100.0
-
-
-def td_target(
-    reward: Float[Array, " B"],
-    terminated: Bool[Array, " B"],
-    next_q: Float[Array, "K B"],
-    gamma: Float[Array, ""] | float,
-) -> Float[Array, " B"]:
-    """r + gamma (1 - terminated) min_k next_q[k]."""
-    return reward + gamma * jnp.where(terminated, 0, jnp.min(next_q, 0))
-
-
-def critic_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
-    """The mean squared error of each critic, added up."""
-    return jnp.sum(jnp.mean((q - target) ** 2, -1))
-
-
-def actor_loss(
-    log_prob: Float[Array, " B"], advantage: Float[Array, " B"], temperature: Float[Array, ""] | float
-) -> Float[Array, ""]:
-    """-mean min(exp(A / temperature), 100) log pi(a | s) (Nair et al. 2020, equation 13)."""
-    weight = jnp.minimum(jnp.exp(advantage / temperature), LARGEST_WEIGHT)
-    return -jnp.mean(jax.lax.stop_gradient(weight) * log_prob)
 
 
 @dataclasses.dataclass(frozen=True)
-class _AWAC(GaussianPolicies, ActorCritic):
-    """The losses; what else the Algorithm's functions do is `ActorCritic`'s."""
+class _AWAC:
+    """What is learned, as `learner.Rule` asks for it."""
 
-    name: ClassVar = "awac"
-    hyper_class: ClassVar = Hyper
+    networks: ClassVar[tuple[str, ...]] = ("critic", "actor")
+    targets: ClassVar[tuple[str, ...]] = ("critic",)
 
-    def drawn(self, actor_weights: Any, key: Array, obs: Any) -> Float[Array, "B A"]:
-        return jnp.clip(self.distribution(actor_weights, obs).sample(key), -1, 1)
+    critic: Any  # a flax module
+    actor: Gaussian
 
-    def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        action = self.drawn(weights["actor"], key, batch.next_obs)
-        next_q = self.act_values(target_weights["critic"], batch.next_obs, action)
-        q = self.act_values(own, batch.obs, batch.action)
-        return critic_loss(q, td_target(batch.reward, batch.terminated, next_q, hyper.gamma)), {"q_value": jnp.mean(q)}
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "critic": init_critics(self.critic, keys["critic"], 2, obs, action),
+            "actor": self.actor.init(keys["actor"], obs),
+        }
 
-    def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        drawn = self.drawn(weights["actor"], key, batch.obs)
-        of_data, of_actor = (
-            jnp.min(self.act_values(weights["critic"], batch.obs, a), 0) for a in (batch.action, drawn)
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """The critics on the actor's next action, then cloning by the advantage (Nair et al. 2020, algorithm 1)."""
+        critic, actor = nets["critic"], nets["actor"]
+        critic_key, actor_key = jax.random.split(key)
+        settings = hyper.learning_rate, hyper.max_grad_norm
+
+        next_action = self.actor.explore(actor.weights, critic_key, batch.next_obs)
+        next_q = critic_values(self.critic, critic.target, batch.next_obs, next_action)
+        target = td_target(batch.reward, batch.terminated, jnp.min(next_q, 0), hyper.gamma)
+
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, batch.obs, batch.action)
+            return critic_loss(q, target), {"q_value": jnp.mean(q)}
+
+        critic, critic_report = critic.descend(critic_objective, *settings)
+        drawn = self.actor.explore(actor.weights, actor_key, batch.obs)
+        q_data, q_actor = (
+            jnp.min(critic_values(self.critic, critic.weights, batch.obs, a), 0) for a in (batch.action, drawn)
         )
-        log_prob = self.distribution(own, batch.obs).log_prob(batch.action)
-        advantage = of_data - of_actor
-        return actor_loss(log_prob, advantage, hyper.temperature), {"advantage": jnp.mean(advantage)}
+        advantage = q_data - q_actor
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            log_prob = self.actor(weights, batch.obs).log_prob(batch.action)
+            loss = advantage_weighted_loss(log_prob, advantage / hyper.temperature)
+            return loss, {"advantage": jnp.mean(advantage)}
+
+        actor, actor_report = actor.descend(actor_objective, *settings)
+        return {"critic": critic.track(hyper.tau), "actor": actor}, {**critic_report, **actor_report}
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
@@ -133,23 +110,24 @@ def make(
     """AWAC for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
             the box.
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit.
+    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
+    and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("awac", venv, Box)
-    networks = (
-        ("actor", actor or GaussianActor(obs_space, space, config.hidden, config.activation)),
-        ("critic", critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)),
+    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = Gaussian(actor or GaussianActor(obs_space, space, config.hidden, config.activation))
+    rule = _AWAC(critic, acting)
+    return learner.algorithm(
+        "awac", venv, config, Hyper, rule, acting, replay=replay, optimizer=optimizer, critic=critic
     )
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _AWAC(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
 
 
 if __name__ == "__main__":

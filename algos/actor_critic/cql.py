@@ -18,81 +18,52 @@ orthogonal initialisation with a small last layer of the actor; no Lagrange mult
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float, Key
 
-from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch, Transition
 from jaxrl.environment import Environment, pytree
-from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import Actor, SoftActorCritic
-from jaxrl.replay.off_policy import Batch, Critic, Transition
-from jaxrl.replay.ring import Replay, uniform
+from jaxrl.nn.actor_critic import (
+    Actor,
+    Critic,
+    TanhGaussian,
+)
+from jaxrl.nn.distributions import TanhNormal
+from jaxrl.nn.losses import critic_loss, td_target
+from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import learner
+from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256
-    buffer_size: int = 100_000  # transitions kept, without a dataset
-    normalize_obs: bool = False  # observations, by the dataset's mean and deviation; without one as they are
     num_actions: int = 10  # of each kind, for the penalty
     calibrated: bool = False  # Cal-QL; of its own episodes returns are not known, and there it is CQL
     num_critics: int = 2  # of which the target takes the smallest value; WSRL has 10
-    hidden: tuple[int, ...] = (256, 256)  # widths of actor and critics
-    activation: str = "relu"
-    layer_norm: bool = False  # in the critics
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        off_policy.check_config(self)
-        if self.num_actions < 1:
-            raise ValueError(f"num_actions={self.num_actions}: it must be at least 1.")
-        if self.num_critics < 1:
-            raise ValueError(f"num_critics={self.num_critics}: it must be at least 1.")
+        super().__post_init__()
+        check_at_least_one(self, "num_actions", "num_critics")
 
 
 @pytree
-class Hyper:
+class Hyper(learner.SoftHyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 3e-4  # of actor and critics
-    alpha_learning_rate: jax.Array = 3e-4  # of the logarithm of the temperature; 0: constant
-    alpha: jax.Array = 1.0  # temperature, at first
-    target_entropy: jax.Array = jnp.inf  # nats in units of the box; infinite: -A
-    gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
     min_q_weight: jax.Array = 5.0  # of the penalty
     temperature: jax.Array = 1.0  # T
-    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
-    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of each network
-
-
-def td_target(
-    reward: Float[Array, " B"],
-    terminated: Bool[Array, " B"],
-    next_q: Float[Array, "K B"],
-    gamma: Float[Array, ""] | float,
-) -> Float[Array, " B"]:
-    """r + gamma (1 - terminated) min_k next_q[k]."""
-    return reward + gamma * jnp.where(terminated, 0, jnp.min(next_q, 0))
-
-
-def critic_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
-    """The mean squared error of each critic, added up."""
-    return jnp.sum(jnp.mean((q - target) ** 2, -1))
 
 
 def penalty(
@@ -106,56 +77,80 @@ def penalty(
     return jnp.sum(jnp.mean(soft - q_data, -1))
 
 
+def tried_actions(
+    key: Key[Array, ""], num: int, policies: Sequence[TanhNormal]
+) -> tuple[Float[Array, "n B A"], Float[Array, "n B"]]:
+    """`num` uniform actions, then so many of each policy (B, A), and the logarithms of their densities."""
+    keys, shape = jax.random.split(key, 1 + len(policies)), (num, *policies[0].mode().shape)
+    actions = [jax.random.uniform(keys[0], shape, policies[0].mode().dtype, -1, 1)]
+    densities = [jnp.full(shape[:-1], -shape[-1] * jnp.log(2.0), actions[0].dtype)]
+    for own_key, policy in zip(keys[1:], policies, strict=True):
+        copies = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), policy)
+        action, log_prob = copies.sample_and_log_prob(own_key)
+        actions.append(action)
+        densities.append(log_prob)
+    return jnp.concatenate(actions), jnp.concatenate(densities)
+
+
 @dataclasses.dataclass(frozen=True)
-class _CQL(SoftActorCritic):
-    """The losses; what else the Algorithm's functions do is `SoftActorCritic`'s."""
+class _CQL:
+    """What is learned, as `learner.Rule` asks for it."""
 
-    name: ClassVar = "cql"
-    hyper_class: ClassVar = Hyper
+    networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
+    targets: ClassVar[tuple[str, ...]] = ("critic",)
 
-    def tried(self, actor_weights: Any, key: Array, batch: Batch) -> tuple[Float[Array, "n B A"], Float[Array, "n B"]]:
-        """Uniform actions, the actor's at s and the actor's at s', and the logarithms of their densities."""
-        n, keys = self.config.num_actions, jax.random.split(key, 3)
-        shape = (n, *batch.action.shape)
-        actions = [jax.random.uniform(keys[0], shape, batch.action.dtype, -1, 1)]
-        densities = [jnp.full(shape[:-1], -batch.action.shape[-1] * jnp.log(2.0), batch.action.dtype)]
-        for own_key, obs in zip(keys[1:], (batch.obs, batch.next_obs), strict=True):
-            pi = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), self.distribution(actor_weights, obs))
-            action, log_prob = pi.sample_and_log_prob(own_key)
-            actions.append(action)
-            densities.append(log_prob)
-        return jnp.concatenate(actions), jnp.concatenate(densities)
+    config: Config
+    critic: Any  # a flax module
+    actor: TanhGaussian
 
-    def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        next_key, tried_key = jax.random.split(key)
-        action = self.distribution(weights["actor"], batch.next_obs).sample(next_key)
-        next_q = self.act_values(target_weights["critic"], batch.next_obs, action)
-        q = self.act_values(own, batch.obs, batch.action)
-        error = critic_loss(q, td_target(batch.reward, batch.terminated, next_q, hyper.gamma))
-        actions, densities = self.tried(weights["actor"], tried_key, batch)
-        values = jax.vmap(lambda action: self.act_values(own, batch.obs, action), out_axes=1)(actions)
-        if self.config.calibrated and not isinstance(batch, Transition):
-            of_actor = jnp.arange(len(actions)) >= self.config.num_actions
-            values = jnp.where(of_actor[:, None], jnp.maximum(values, batch.return_to_go), values)
-        low = penalty(values, densities, q, hyper.temperature)
-        return error + hyper.min_q_weight * low, {"q_value": jnp.mean(q), "td_error": error, "penalty": low}
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "critic": init_critics(self.critic, keys["critic"], self.config.num_critics, obs, action),
+            "actor": self.actor.init(keys["actor"], obs),
+            "log_alpha": jnp.log(hyper.alpha),
+        }
 
-    def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        action, log_prob = self.distribution(own, batch.obs).sample_and_log_prob(key)
-        q = jnp.min(self.act_values(weights["critic"], batch.obs, action), 0)
-        loss = jnp.mean(jnp.exp(weights["log_alpha"]) * log_prob - q)
-        return loss, {"entropy": -jnp.mean(log_prob)}
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """The critics with their penalty, the actor, the temperature, the target critics (Kumar et al. 2020)."""
+        critic, actor, log_alpha = (nets[name] for name in self.networks)
+        critic_key, actor_key, alpha_key = jax.random.split(key, 3)
+        settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
+        next_key, tried_key = jax.random.split(critic_key)
+        next_action = self.actor.explore(actor.weights, next_key, batch.next_obs)
+        next_q = critic_values(self.critic, critic.target, batch.next_obs, next_action)
+        target = td_target(batch.reward, batch.terminated, jnp.min(next_q, 0), hyper.gamma)
+        policies = [self.actor(actor.weights, obs) for obs in (batch.obs, batch.next_obs)]
+        actions, densities = tried_actions(tried_key, self.config.num_actions, policies)
+
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, batch.obs, batch.action)
+            values = jax.vmap(lambda a: critic_values(self.critic, weights, batch.obs, a), out_axes=1)(actions)
+            if self.config.calibrated and not isinstance(batch, Transition):
+                of_actor = jnp.arange(len(actions)) >= self.config.num_actions
+                values = jnp.where(of_actor[:, None], jnp.maximum(values, batch.return_to_go), values)
+            error, low = critic_loss(q, target), penalty(values, densities, q, hyper.temperature)
+            return error + hyper.min_q_weight * low, {"q_value": jnp.mean(q), "td_error": error, "penalty": low}
+
+        critic, critic_report = critic.descend(critic_objective, *settings)
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            action, log_prob = self.actor(weights, batch.obs).sample_and_log_prob(actor_key)
+            q = jnp.min(critic_values(self.critic, critic.weights, batch.obs, action), 0)
+            return jnp.mean(alpha * log_prob - q), {"entropy": -jnp.mean(log_prob)}
+
+        actor, actor_report = actor.descend(actor_objective, *settings)
+        pi = self.actor(actor.weights, batch.obs)
+        log_alpha, alpha_report = learner.temperature_step(log_alpha, pi, alpha_key, hyper)
+        nets = {"critic": critic.track(hyper.tau), "actor": actor, "log_alpha": log_alpha}
+        return nets, {**critic_report, **actor_report, **alpha_report}
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
@@ -163,23 +158,23 @@ def make(
     """CQL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.
         critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit.
+    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
+    and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("cql", venv, Box)
-    networks = (
-        ("actor", actor or Actor(obs_space, space, config.hidden, config.activation, spread=True)),
-        ("critic", critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)),
-    )
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _CQL(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
+    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
+    rule = _CQL(config, critic, acting)
+    given = {"replay": replay, "optimizer": optimizer, "critic": critic, "num_critics": config.num_critics}
+    return learner.algorithm("cql", venv, config, Hyper, rule, acting, **given)
 
 
 if __name__ == "__main__":

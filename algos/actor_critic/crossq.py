@@ -17,67 +17,58 @@ normalisation in the actor; actions in units of the box; several environments ma
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, shared, spaces_of, starting_values
-from jaxrl.algos.actor_critic.sac import LOG_STD_MAX, LOG_STD_MIN, alpha_loss, critic_loss, soft_value, td_target
-from jaxrl.environment import Environment, pytree, visible
-from jaxrl.nn.distributions import TanhNormal
-from jaxrl.nn.networks import MLP, activation_function, active_units, encode
-from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of
-from jaxrl.replay import off_policy
-from jaxrl.replay.off_policy import Rollout, Transition, flatten, init_critics
-from jaxrl.replay.ring import Replay, uniform
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch
+from jaxrl.environment import Environment, pytree
+from jaxrl.nn.actor_critic import (
+    Actor,
+    TanhGaussian,
+)
+from jaxrl.nn.losses import critic_loss, td_target, temperature_loss
+from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.networks import activation_function, active_units, encode
+from jaxrl.nn.optim import OptimizerLike, optimizer_of
+from jaxrl.off_policy import learner
+from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments stepped together
-    num_steps: int = 1  # steps of each between updates
-    num_updates: int = 1  # gradient steps an update, at most: see Hyper.replay_ratio
-    batch_size: int = 256
-    buffer_size: int = 100_000  # transitions kept
     policy_delay: int = 3  # gradient steps of the critics for one of the actor
     hidden: tuple[int, ...] = (256, 256)  # widths of the actor
     critic_hidden: tuple[int, ...] = (1024, 1024)  # widths of the critics; the paper's are 2,048
-    activation: str = "relu"
     b1: float = 0.5  # Adam's, of actor and critics
     momentum: float = 0.99  # of the running statistics of batch renormalisation
     warmup: int = 100_000  # gradient steps of plain batch normalisation before its limits on r and d apply
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        off_policy.check_config(self)
-        if self.policy_delay < 1:
-            raise ValueError(f"policy_delay={self.policy_delay}: it must be at least 1.")
+        super().__post_init__()
+        check_at_least_one(self, "policy_delay")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum={self.momentum}: it must be at least 0 and below 1.")
 
 
 @pytree
-class Hyper:
+class Hyper(learner.SoftHyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 1e-3  # of actor and critics
+    learning_rate: jax.Array = 1e-3  # of all networks
     alpha_learning_rate: jax.Array = 1e-3  # of the logarithm of the temperature; 0: constant
-    alpha: jax.Array = 1.0  # temperature, at first
-    target_entropy: jax.Array = jnp.inf  # nats; infinite: -A, in units of the box
-    gamma: jax.Array = 0.99  # discount
-    learning_starts: jax.Array = 1000  # environment steps of random actions before the first gradient step
-    replay_ratio: jax.Array = jnp.inf  # gradient steps an environment step; infinite: always num_updates an update
-    max_grad_norm: jax.Array = 1e6  # of actor and of critics, each; no gradient here is that large
 
 
+LOG_STD_MIN = -20.0  # the authors', as in SAC
 R_MAX, D_MAX = 3.0, 5.0  # the authors' limits of the correction
 
 
@@ -149,216 +140,96 @@ class Critic(nn.Module):
         return nn.Dense(1)(x)[..., 0]
 
 
-class Actor(nn.Module):
-    """The default policy: `(mean, log_std)` (..., A) each before tanh."""
-
-    observation_space: Space
-    num_outputs: int
-    hidden: tuple[int, ...]
-    activation: str
-
-    @nn.compact
-    def __call__(self, obs: Any) -> Any:
-        x = encode(self.observation_space, obs, privileged=False)
-        x = MLP(self.hidden, 2 * self.num_outputs, self.activation, out_scale=0.01)(x)
-        return tuple(jnp.split(x, 2, -1))
-
-
-class Policy(NamedTuple):
-    """What is deployed."""
-
-    weights: Any  # of the actor
-
-
-@pytree
-class CrossQState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
-    weights: Any  # {"actor": ..., "critic": ..., "log_alpha": ()}, the critics' with a leading axis of 2
-    batch_stats: Any  # running statistics of the critics, not trained
-    optimizer: Any  # an OptimizerState of each
-    replay: Any
-
-
 @dataclasses.dataclass(frozen=True)
 class _CrossQ:
-    """The static half; its methods are the Algorithm's functions."""
+    """What is learned, as `learner.Rule` asks for it."""
 
-    slots: ClassVar = ("replay",)
+    networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
+    targets: ClassVar[tuple[str, ...]] = ()
+
     config: Config
-    venv: VectorEnv
-    actor: nn.Module
-    critic: nn.Module
-    observation_space: Space
-    action_space: Space
-    replay: Replay
-    optimizer: Optimizer
-    alpha_optimizer: Optimizer  # as in SAC
-    deployed = "greedy"
+    critic: Any  # a flax module with running statistics
+    actor: TanhGaussian
 
-    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> CrossQState:
-        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
-        off_policy.check_ratio(hyper, self.config)
-        key, actor_key, critic_key, reset_key = jax.random.split(key, 4)
-        obs, env_state = self.venv.reset(reset_key, env_params)
-        item = off_policy.example(obs, self.action_space)
-        variables = init_critics(self.critic, critic_key, 2, item.obs, item.action)
-        weights = {
-            "actor": self.actor.init(actor_key, visible(item.obs)),
-            "critic": {"params": variables["params"]},
-            "log_alpha": jnp.log(hyper.alpha),
-        }
-        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        variables = init_critics(self.critic, keys["critic"], 2, obs, action)
         if "batch_stats" not in variables:
             raise ValueError(
                 "crossq's critic needs running statistics, a collection 'batch_stats' (see crossq.BatchRenorm); sac "
                 "takes a critic without."
             )
-        return CrossQState(
-            key=key,
-            hyper=hyper,
-            env_params=env_params,
-            env_state=env_state,
-            obs=obs,
-            step=jnp.int32(0),
-            weights=weights,
-            batch_stats=variables["batch_stats"],
-            optimizer={
-                name: (self.alpha_optimizer if name == "log_alpha" else self.optimizer).init(w, hyper.learning_rate)
-                for name, w in weights.items()
-            },
-            replay=self.replay.init(item),
-        )
+        return {
+            "critic": {"params": variables["params"]},
+            "actor": self.actor.init(keys["actor"], obs),
+            "log_alpha": jnp.log(hyper.alpha),
+            "batch_stats": variables["batch_stats"],
+        }
 
-    def distribution(self, weights: Any, obs: Any) -> TanhNormal:
-        """The policy at an observation with or without its privileged part."""
-        outputs: Any = self.actor.apply(weights, visible(obs))
-        return TanhNormal(outputs[0], jnp.clip(outputs[1], LOG_STD_MIN, LOG_STD_MAX))
+    def both(self, weights: Any, batch_stats: Any, obs: Any, action: Array) -> tuple[Float[Array, "K B"], Any]:
+        """Values by the batch's own statistics, and the new collections, among them the running ones."""
 
-    def values(self, weights: Any, batch_stats: Any, obs: Any, action: Array) -> Any:
-        """Values (K, ...) by the running statistics."""
-
-        def one(weights, batch_stats):
-            return self.critic.apply({**weights, "batch_stats": batch_stats}, obs, action)
-
-        return jax.vmap(one)(weights, batch_stats)
-
-    def collect(self, state: CrossQState) -> tuple[CrossQState, Rollout]:
-        def act(key, obs):
-            return self.distribution(state.weights["actor"], obs).sample(key)
-
-        return off_policy.collect(
-            self.venv, state, self.config.num_steps, act, self.observation_space, self.action_space
-        )
-
-    def learn(self, state: CrossQState, rollout: Rollout) -> tuple[CrossQState, dict[str, Array]]:
-        hyper, delay = state.hyper, self.config.policy_delay
-        default = jnp.asarray(-self.action_space.shape[0], hyper.target_entropy.dtype)
-        target_entropy = jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, default)
-        flat, unravel = flatten(state.weights)
-
-        def gradient_step(carry, key, batch):
-            flat, batch_stats, optimizer = carry
-            weights, learning = unravel(flat), (hyper.learning_rate, hyper.max_grad_norm)
-            critic_key, actor_key = jax.random.split(key)
-            gradient = jax.grad(self.critics_loss, has_aux=True)
-            grads, (report, batch_stats) = gradient(weights["critic"], weights, batch_stats, critic_key, batch, hyper)
-            critic, critic_optimizer, report["grad_norm"] = self.optimizer.descend(
-                flat["critic"], optimizer["critic"], grads, *learning
-            )
-
-            def improve():
-                critic_weights = unravel({**flat, "critic": critic})["critic"]
-                gradient = jax.value_and_grad(self.actor_loss, has_aux=True)
-                alpha = jnp.exp(weights["log_alpha"])
-                (loss, entropy), grads = gradient(
-                    weights["actor"], critic_weights, batch_stats, alpha, actor_key, batch
-                )
-                actor = self.optimizer.descend(flat["actor"], optimizer["actor"], grads, *learning)
-                grads = jax.grad(alpha_loss)(weights["log_alpha"], entropy, target_entropy)
-                log_alpha = self.alpha_optimizer.descend(
-                    flat["log_alpha"], optimizer["log_alpha"], grads, hyper.alpha_learning_rate, hyper.max_grad_norm
-                )
-                return actor[:2], log_alpha[:2], loss, entropy
-
-            def wait():
-                nothing = jnp.full_like(report["loss"], jnp.nan)
-                return *((flat[name], optimizer[name]) for name in ("actor", "log_alpha")), nothing, nothing
-
-            turn = critic_optimizer.count % delay == 0
-            actor, log_alpha, report["actor_loss"], report["entropy"] = jax.lax.cond(turn, improve, wait)
-            report["alpha"] = jnp.exp(weights["log_alpha"])
-            flat = {"actor": actor[0], "critic": critic, "log_alpha": log_alpha[0]}
-            optimizer = {"actor": actor[1], "critic": critic_optimizer, "log_alpha": log_alpha[1]}
-            return (flat, batch_stats, optimizer), report
-
-        carry = flat, state.batch_stats, state.optimizer
-        state, carry, metrics = off_policy.learn(state, rollout, self.replay, self.config, carry, gradient_step)
-        return state.replace(weights=unravel(carry[0]), batch_stats=carry[1], optimizer=carry[2]), metrics
-
-    def critics_loss(
-        self, weights: Any, acting: Any, batch_stats: Any, key: Array, batch: Transition, hyper: Hyper
-    ) -> tuple[Array, tuple[dict[str, Array], Any]]:
-        """The critics' objective on one batch, what to report of it, and the statistics after it."""
-        next_action, log_prob = self.distribution(acting["actor"], batch.next_obs).sample_and_log_prob(key)
-        obs, action = jax.tree.map(
-            lambda *x: jnp.concatenate(x), (batch.obs, batch.action), (batch.next_obs, next_action)
-        )
-
-        def one(weights, batch_stats):
+        def one(weights: Any, batch_stats: Any) -> Any:
             variables = {**weights, "batch_stats": batch_stats}
             return self.critic.apply(variables, obs, action, train=True, mutable=["batch_stats", "intermediates"])
 
-        both, new = jax.vmap(one)(weights, batch_stats)
-        q, next_q = jnp.split(both, 2, -1)
-        next_value = soft_value(jax.lax.stop_gradient(next_q), log_prob, jnp.exp(acting["log_alpha"]))
-        loss = critic_loss(q, td_target(batch.reward, batch.terminated, next_value, hyper.gamma))
-        sown = new.get("intermediates", {})
-        active = active_units(sown) if jax.tree.leaves(sown) else jnp.full((), jnp.nan)
-        return loss, ({"loss": loss, "q_value": jnp.mean(q), "active_units": active}, new["batch_stats"])
+        return jax.vmap(one)(weights, batch_stats)
 
-    def actor_loss(
-        self, weights: Any, critic_weights: Any, batch_stats: Any, alpha: Array, key: Array, batch: Transition
-    ) -> tuple[Array, Array]:
-        """Minus the soft value of the policy (Haarnoja et al. 2018, eq. 7), and its entropy."""
-        action, log_prob = self.distribution(weights, batch.obs).sample_and_log_prob(key)
-        value = soft_value(self.values(critic_weights, batch_stats, batch.obs, action), log_prob, alpha)
-        return -jnp.mean(value), -jnp.mean(log_prob)
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """The critics on both halves of a transition at once; every `policy_delay` times actor and temperature."""
+        critic, actor, log_alpha = (nets[name] for name in self.networks)
+        critic_key, actor_key = jax.random.split(key)
+        settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
+        next_action, next_log_prob = self.actor(actor.weights, batch.next_obs).sample_and_log_prob(critic_key)
+        halves = (batch.obs, batch.action), (batch.next_obs, next_action)
+        obs, action = jax.tree.map(lambda *x: jnp.concatenate(x), *halves)
 
-    def outputs(self, key: Array) -> tuple[Any, Any]:
-        """Actions and values at the first observations: what `make` checks the shapes of."""
-        state = self.init(key)
-        action = self.distribution(state.weights["actor"], state.obs).mode()
-        held = state.replay.items.action[: self.config.num_envs]  # of the right shape, whatever the actor gives
-        return action, self.values(state.weights["critic"], state.batch_stats, state.obs, held)
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Any]]:
+            values, new = self.both(weights, nets["batch_stats"], obs, action)
+            q, next_q = jnp.split(values, 2, -1)
+            next_value = jnp.min(jax.lax.stop_gradient(next_q), 0) - alpha * next_log_prob
+            target = td_target(batch.reward, batch.terminated, next_value, hyper.gamma)
+            sown = new.get("intermediates", {})
+            active = active_units(sown) if jax.tree.leaves(sown) else jnp.full((), jnp.nan)
+            report = {"q_value": jnp.mean(q), "active_units": active, "batch_stats": new["batch_stats"]}
+            return 0.5 * critic_loss(q, target), report
 
-    def policy(self, state: CrossQState) -> Policy:
-        return Policy(state.weights["actor"])
+        critic, critic_report = critic.descend(critic_objective, *settings)
+        batch_stats = critic_report.pop("batch_stats")
+        known = {**critic.weights, "batch_stats": batch_stats}
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            action, log_prob = self.actor(weights, batch.obs).sample_and_log_prob(actor_key)
+            q = critic_values(self.critic, known, batch.obs, action)
+            return -jnp.mean(jnp.min(q, 0) - alpha * log_prob), {"entropy": -jnp.mean(log_prob)}
 
-    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        pi = self.distribution(policy.weights, obs)
-        action = pi.mode() if greedy else pi.sample(key)
-        return self.action_space.from_unit(action), carry
+        due = critic.count % self.config.policy_delay == 0
+        actor, actor_report = actor.descend(actor_objective, *settings, when=due)
+        usual = jnp.asarray(-batch.action.shape[-1], hyper.target_entropy.dtype)
+        target_entropy = jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, usual)
+
+        def temperature_objective(weights: Array) -> tuple[Array, dict[str, Array]]:
+            return temperature_loss(weights, actor_report["entropy"], target_entropy), {}
+
+        rate = hyper.alpha_learning_rate, hyper.max_grad_norm
+        log_alpha, alpha_report = log_alpha.descend(temperature_objective, *rate, when=due)
+        nets = {"critic": critic, "actor": actor, "log_alpha": log_alpha, "batch_stats": batch_stats}
+        return nets, {**critic_report, **actor_report, **alpha_report, "alpha": alpha}
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
+    replay: Replay | Dataset | None = None,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
-    """CrossQ on `env`. Equal arguments give the same functions, so they share one jit cache.
+    """CrossQ for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.
         critic: a flax module from a whole observation, an action and the keyword `train` to values (...), with running
@@ -366,19 +237,19 @@ def make(
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit.
+    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
+    and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
-    observation_space, action_space = spaces_of("crossq", venv, Box)
-    if actor is None:
-        actor = Actor(observation_space, action_space.shape[0], config.hidden, config.activation)
-    if critic is None:
-        critic = Critic(observation_space, config.critic_hidden, config.activation, config.momentum, config.warmup)
-    optimizers = optimizer_of(optimizer or config.optimizer, b1=config.b1, eps=config.adam_eps), optimizer_of("adam")
-    replay = uniform(config.buffer_size)
-    crossq = _CrossQ(config, venv, actor, critic, observation_space, action_space, replay, *optimizers)
-    off_policy.check_outputs(action_space, crossq.outputs, (config.num_envs, *action_space.shape), (2, config.num_envs))
-    return algorithm_of("crossq", crossq, Hyper, config.num_envs * config.num_steps)
+    obs_space, space = spaces_of("crossq", venv, Box)
+    critic = critic or Critic(obs_space, config.critic_hidden, config.activation, config.momentum, config.warmup)
+    acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True), LOG_STD_MIN)
+    rule = _CrossQ(config, critic, acting)
+    chosen = optimizer_of(optimizer or config.optimizer, b1=config.b1, eps=config.adam_eps)
+    # Adam, whatever the networks' optimiser is: the temperature is one number, which decay would pull to 1.
+    others = (("log_alpha", optimizer_of("adam")),)
+    given = {"replay": replay, "optimizer": chosen, "others": others}
+    return learner.algorithm("crossq", venv, config, Hyper, rule, acting, **given)
 
 
 if __name__ == "__main__":

@@ -34,39 +34,35 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree
-from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import ActorCritic, GaussianActor, GaussianPolicies, Value
-from jaxrl.replay.off_policy import Batch, Critic
-from jaxrl.replay.ring import Replay, uniform
+from jaxrl.nn.actor_critic import (
+    Critic,
+    Gaussian,
+    GaussianActor,
+    Value,
+)
+from jaxrl.nn.losses import advantage_weighted_loss, td_target
+from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import learner
+from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
-LARGEST_WEIGHT = 100.0  # the authors'
-HUBER_DELTA = 20.0  # theirs
+HUBER_DELTA = 20.0  # the authors'
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256
-    buffer_size: int = 100_000  # transitions kept, without a dataset
-    normalize_obs: bool = False  # observations, by the dataset's mean and deviation; without one as they are
     divergence: str = "chi2"  # a name of VALUE_LOSSES
     random_actions: int = 0  # uniform ones a state beside the data's, in the value's loss
-    hidden: tuple[int, ...] = (256, 256)  # widths of all networks
-    activation: str = "relu"
-    layer_norm: bool = False  # in the critics and the value
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        off_policy.check_config(self)
+        super().__post_init__()
         if self.divergence not in VALUE_LOSSES:
             raise ValueError(f"divergence={self.divergence!r}: it is one of {', '.join(VALUE_LOSSES)}.")
         if self.random_actions < 0:
@@ -74,18 +70,12 @@ class Config:
 
 
 @pytree
-class Hyper:
+class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 3e-4  # of all networks
-    gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
     temperature: jax.Array = 0.8  # l: of chi2 and total_variation the nearer to 1 the nearer to the best action's value
     beta: jax.Array = 3.0  # inverse temperature of the actor's weights
     max_clip: jax.Array = 7.0  # of gumbel: the largest exponent; infinite: none
-    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
-    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of each network
 
 
 def chi2(advantage: Float[Array, " B"], temperature: Any, max_clip: Any = jnp.inf) -> Float[Array, ""]:
@@ -110,93 +100,105 @@ VALUE_LOSSES = {"chi2": chi2, "total_variation": total_variation, "gumbel": gumb
 """`(advantage, temperature, max_clip) -> loss`, of d = Q - V"""
 
 
-def critic_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
+def huber_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
     """The mean of Huber's loss of each critic, added up: half the square, beyond 20 linear."""
     error = jnp.abs(q - target)
     near = jnp.minimum(error, HUBER_DELTA)
     return jnp.sum(jnp.mean(near**2 / 2 + HUBER_DELTA * (error - near), -1))
 
 
-def actor_loss(
-    log_prob: Float[Array, " B"], advantage: Float[Array, " B"], beta: Float[Array, ""] | float
-) -> Float[Array, ""]:
-    """-mean min(exp(beta d), 100) log pi(a | s)."""
-    weight = jnp.minimum(jnp.exp(beta * advantage), LARGEST_WEIGHT)
-    return -jnp.mean(jax.lax.stop_gradient(weight) * log_prob)
-
-
 @dataclasses.dataclass(frozen=True)
-class _DVL(GaussianPolicies, ActorCritic):
-    """The losses; what else the Algorithm's functions do is `ActorCritic`'s."""
+class _DVL:
+    """What is learned, as `learner.Rule` asks for it."""
 
-    name: ClassVar = "dvl"
-    hyper_class: ClassVar = Hyper
-    order: ClassVar = ("value", "critic", "actor")
+    networks: ClassVar[tuple[str, ...]] = ("value", "critic", "actor")
+    targets: ClassVar[tuple[str, ...]] = ("critic",)
 
-    def advantage(self, value_weights: Any, target_weights: Any, obs: Any, action: Array) -> Float[Array, " B"]:
-        q = self.act_values(target_weights["critic"], obs, action)
-        return jnp.min(q, 0) - self.values(value_weights, obs)
+    config: Config
+    value: Any  # flax modules
+    critic: Any
+    actor: Gaussian
 
-    def value_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        obs, action, times = batch.obs, batch.action, self.config.random_actions
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "value": self.value.init(keys["value"], obs),
+            "critic": init_critics(self.critic, keys["critic"], 2, obs, action),
+            "actor": self.actor.init(keys["actor"], obs),
+        }
+
+    def advantage(self, value_weights: Any, critic_weights: Any, obs: Any, action: Array) -> Float[Array, " B"]:
+        """d = min_k Q'_k - V."""
+        q = jnp.min(critic_values(self.critic, critic_weights, obs, action), 0)
+        return q - self.value.apply(value_weights, obs)
+
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """The value by the divergence's loss, the critics on it, the actor, the target critics."""
+        value, critic, actor = (nets[name] for name in self.networks)
+        value_key, _, _ = jax.random.split(key, 3)
+        settings, times = (hyper.learning_rate, hyper.max_grad_norm), self.config.random_actions
+        obs, action = batch.obs, batch.action
         if times:
             obs = jax.tree.map(lambda x: jnp.concatenate([x] * (1 + times)), obs)
-            drawn = jax.random.uniform(key, (times * len(action), *action.shape[1:]), action.dtype, -1, 1)
+            drawn = jax.random.uniform(value_key, (times * len(action), *action.shape[1:]), action.dtype, -1, 1)
             action = jnp.concatenate([action, drawn])
-        advantage = self.advantage(own, target_weights, obs, action)
-        loss = VALUE_LOSSES[self.config.divergence](advantage, hyper.temperature, hyper.max_clip)
-        return loss, {"advantage": jnp.mean(advantage[: len(batch.action)])}
 
-    def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        next_value = self.values(weights["value"], batch.next_obs)
-        target = batch.reward + hyper.gamma * jnp.where(batch.terminated, 0, next_value)
-        q = self.act_values(own, batch.obs, batch.action)
-        return critic_loss(q, target), {"q_value": jnp.mean(q)}
+        def value_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            advantage = self.advantage(weights, critic.target, obs, action)
+            loss = VALUE_LOSSES[self.config.divergence](advantage, hyper.temperature, hyper.max_clip)
+            return loss, {"advantage": jnp.mean(advantage[: len(batch.action)])}
 
-    def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        log_prob = self.distribution(own, batch.obs).log_prob(batch.action)
-        advantage = self.advantage(weights["value"], target_weights, batch.obs, batch.action)
-        return actor_loss(log_prob, advantage, hyper.beta), {}
+        value, value_report = value.descend(value_objective, *settings)
+        next_value = self.value.apply(value.weights, batch.next_obs)
+        target = td_target(batch.reward, batch.terminated, next_value, hyper.gamma)
+
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, batch.obs, batch.action)
+            return huber_loss(q, target), {"q_value": jnp.mean(q)}
+
+        advantage = self.advantage(value.weights, critic.target, batch.obs, batch.action)
+        critic, critic_report = critic.descend(critic_objective, *settings)
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            log_prob = self.actor(weights, batch.obs).log_prob(batch.action)
+            return advantage_weighted_loss(log_prob, hyper.beta * advantage), {}
+
+        actor, actor_report = actor.descend(actor_objective, *settings)
+        nets = {"value": value, "critic": critic.track(hyper.tau), "actor": actor}
+        return nets, {**value_report, **critic_report, **actor_report}
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
-    """f-DVL, or with `divergence="gumbel"` XQL, for `env`. Equal arguments give the same functions, so they share one
-    jit cache.
+    """f-DVL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
             the box.
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit.
+    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
+    and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("dvl", venv, Box)
     sizes = config.hidden, config.activation, config.layer_norm
-    networks = (
-        ("value", Value(obs_space, *sizes)),
-        ("critic", critic or Critic(obs_space, *sizes)),
-        ("actor", actor or GaussianActor(obs_space, space, config.hidden, config.activation)),
+    critic = critic or Critic(obs_space, *sizes)
+    acting = Gaussian(actor or GaussianActor(obs_space, space, config.hidden, config.activation))
+    rule = _DVL(config, Value(obs_space, *sizes), critic, acting)
+    return learner.algorithm(
+        "dvl", venv, config, Hyper, rule, acting, replay=replay, optimizer=optimizer, critic=critic
     )
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _DVL(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
 
 
 if __name__ == "__main__":

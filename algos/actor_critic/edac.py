@@ -28,42 +28,39 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree
-from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import Actor, SoftActorCritic
-from jaxrl.replay.off_policy import Batch, Critic
-from jaxrl.replay.ring import Replay, uniform
+from jaxrl.nn.actor_critic import (
+    Actor,
+    Critic,
+    TanhGaussian,
+)
+from jaxrl.nn.losses import critic_loss, td_target
+from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import learner
+from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256
-    buffer_size: int = 100_000  # transitions kept, without a dataset
-    normalize_obs: bool = False  # observations, by the dataset's mean and deviation; without one as they are
     num_critics: int = 10  # N
     diverse: bool = True  # False: SAC-N, without the gradients in the actions
     num_target_critics: int | None = None  # drawn for each target, whose smallest value it takes; None: all N
     mean_actor: bool = False  # the actor follows the critics' mean, as RLPD's does, not their smallest value
     soft_targets: bool = True  # with the entropy of the next action; False as in WSRL
-    hidden: tuple[int, ...] = (256, 256, 256)  # widths of actor and critics
-    activation: str = "relu"
-    layer_norm: bool = False  # in the critics
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
+    hidden: tuple[int, ...] = (256, 256, 256)  # widths of all networks
 
     def __post_init__(self) -> None:
-        off_policy.check_config(self)
+        super().__post_init__()
         if self.num_critics < 2:
             raise ValueError(f"num_critics={self.num_critics}: it must be at least 2.")
         if self.num_target_critics is not None and not 1 <= self.num_target_critics <= self.num_critics:
@@ -73,36 +70,10 @@ class Config:
 
 
 @pytree
-class Hyper:
+class Hyper(learner.SoftHyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 3e-4  # of actor and critics
-    alpha_learning_rate: jax.Array = 3e-4  # of the logarithm of the temperature; 0: constant
-    alpha: jax.Array = 1.0  # temperature, at first
-    target_entropy: jax.Array = jnp.inf  # nats in units of the box; infinite: -A
-    gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
     diversity: jax.Array = 1.0  # eta; read where Config.diverse
-    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
-    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of each network
-
-
-def td_target(
-    reward: Float[Array, " B"],
-    terminated: Bool[Array, " B"],
-    next_q: Float[Array, "K B"],
-    next_log_prob: Float[Array, " B"],
-    alpha: Float[Array, ""] | float,
-    gamma: Float[Array, ""] | float,
-) -> Float[Array, " B"]:
-    """r + gamma (1 - terminated) (min_k next_q[k] - alpha log pi) (An et al. 2021, equation 2)."""
-    return reward + gamma * jnp.where(terminated, 0, jnp.min(next_q, 0) - alpha * next_log_prob)
-
-
-def critic_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
-    """The mean squared error of each critic, added up."""
-    return jnp.sum(jnp.mean((q - target) ** 2, -1))
 
 
 def similarity(gradients: Float[Array, "K B A"]) -> Float[Array, ""]:
@@ -114,54 +85,74 @@ def similarity(gradients: Float[Array, "K B A"]) -> Float[Array, ""]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _EDAC(SoftActorCritic):
-    """The losses; what else the Algorithm's functions do is `SoftActorCritic`'s."""
+class _EDAC:
+    """What is learned, as `learner.Rule` asks for it."""
 
-    name: ClassVar = "edac"
-    hyper_class: ClassVar = Hyper
+    networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
+    targets: ClassVar[tuple[str, ...]] = ("critic",)
 
-    def own_values(self, weights: Any, obs: Any, actions: Float[Array, "K B A"]) -> Float[Array, "K B"]:
-        """Of each critic at actions of its own."""
-        critic: Any = self.network("critic")
-        return jax.vmap(lambda w, a: critic.apply(w, obs, a))(weights, actions)
+    config: Config
+    critic: Any  # a flax module
+    actor: TanhGaussian
 
-    def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        key, drawn_key = jax.random.split(key)
-        action, log_prob = self.distribution(weights["actor"], batch.next_obs).sample_and_log_prob(key)
-        judges = target_weights["critic"]
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "critic": init_critics(self.critic, keys["critic"], self.config.num_critics, obs, action),
+            "actor": self.actor.init(keys["actor"], obs),
+            "log_alpha": jnp.log(hyper.alpha),
+        }
+
+    def values_at_own(self, weights: Any, obs: Any, actions: Float[Array, "K B A"]) -> Float[Array, "K B"]:
+        """Each critic's values at actions of its own."""
+        return jax.vmap(lambda w, a: self.critic.apply(w, obs, a))(weights, actions)
+
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """Diverse critics on the smallest target, the actor, the temperature (An et al. 2021, algorithm 1)."""
+        critic, actor, log_alpha = (nets[name] for name in self.networks)
+        critic_key, actor_key, alpha_key = jax.random.split(key, 3)
+        settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
+        next_key, drawn_key = jax.random.split(critic_key)
+        next_action, next_log_prob = self.actor(actor.weights, batch.next_obs).sample_and_log_prob(next_key)
+        judges = critic.target
         if self.config.num_target_critics is not None:
-            drawn = jax.random.permutation(drawn_key, self.num_critics)[: self.config.num_target_critics]
+            drawn = jax.random.permutation(drawn_key, self.config.num_critics)[: self.config.num_target_critics]
             judges = jax.tree.map(lambda x: x[drawn], judges)
-        next_q = self.act_values(judges, batch.next_obs, action)
-        alpha = jnp.exp(weights["log_alpha"]) if self.config.soft_targets else 0.0
-        target = td_target(batch.reward, batch.terminated, next_q, log_prob, alpha, hyper.gamma)
-        q = self.act_values(own, batch.obs, batch.action)
-        loss, report = critic_loss(q, target), {"q_value": jnp.mean(q), "q_deviation": jnp.mean(jnp.std(q, 0))}
-        if self.config.diverse:
-            # A copy of the actions for each critic: no critic's value depends on another's.
-            copies = jnp.broadcast_to(batch.action, (q.shape[0], *batch.action.shape))
-            gradients = jax.grad(lambda action: jnp.sum(self.own_values(own, batch.obs, action)))(copies)
-            alike = similarity(gradients)
-            loss, report["similarity"] = loss + hyper.diversity * alike, alike
-        return loss, report
+        next_q = jnp.min(critic_values(self.critic, judges, batch.next_obs, next_action), 0)
+        next_value = next_q - (alpha if self.config.soft_targets else 0.0) * next_log_prob
+        target = td_target(batch.reward, batch.terminated, next_value, hyper.gamma)
 
-    def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        action, log_prob = self.distribution(own, batch.obs).sample_and_log_prob(key)
-        q = self.act_values(weights["critic"], batch.obs, action)
-        q = jnp.mean(q, 0) if self.config.mean_actor else jnp.min(q, 0)
-        loss = jnp.mean(jnp.exp(weights["log_alpha"]) * log_prob - q)
-        return loss, {"entropy": -jnp.mean(log_prob)}
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, batch.obs, batch.action)
+            loss, report = critic_loss(q, target), {"q_value": jnp.mean(q), "q_deviation": jnp.mean(jnp.std(q, 0))}
+            if self.config.diverse:
+                # A copy of the actions for each critic: no critic's value depends on another's.
+                copies = jnp.broadcast_to(batch.action, (q.shape[0], *batch.action.shape))
+                gradients = jax.grad(lambda a: jnp.sum(self.values_at_own(weights, batch.obs, a)))(copies)
+                alike = similarity(gradients)
+                loss, report["similarity"] = loss + hyper.diversity * alike, alike
+            return loss, report
+
+        critic, critic_report = critic.descend(critic_objective, *settings)
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            action, log_prob = self.actor(weights, batch.obs).sample_and_log_prob(actor_key)
+            q = critic_values(self.critic, critic.weights, batch.obs, action)
+            q = jnp.mean(q, 0) if self.config.mean_actor else jnp.min(q, 0)
+            return jnp.mean(alpha * log_prob - q), {"entropy": -jnp.mean(log_prob)}
+
+        actor, actor_report = actor.descend(actor_objective, *settings)
+        pi = self.actor(actor.weights, batch.obs)
+        log_alpha, alpha_report = learner.temperature_step(log_alpha, pi, alpha_key, hyper)
+        nets = {"critic": critic.track(hyper.tau), "actor": actor, "log_alpha": log_alpha}
+        return nets, {**critic_report, **actor_report, **alpha_report}
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
@@ -169,23 +160,23 @@ def make(
     """EDAC for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.
         critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit.
+    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
+    and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("edac", venv, Box)
-    networks = (
-        ("actor", actor or Actor(obs_space, space, config.hidden, config.activation, spread=True)),
-        ("critic", critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)),
-    )
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _EDAC(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
+    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
+    rule = _EDAC(config, critic, acting)
+    given = {"replay": replay, "optimizer": optimizer, "critic": critic, "num_critics": config.num_critics}
+    return learner.algorithm("edac", venv, config, Hyper, rule, acting, **given)
 
 
 if __name__ == "__main__":

@@ -27,75 +27,46 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree, visible
+from jaxrl.nn.actor_critic import (
+    LOG_STD_MAX,
+    LOG_STD_MIN,
+    Actor,
+    Critic,
+    Value,
+)
 from jaxrl.nn.distributions import Normal, TanhNormal
+from jaxrl.nn.losses import advantage_weighted_loss, critic_loss, expectile_loss, td_target, temperature_loss
+from jaxrl.nn.nets import Nets, critic_values, init_critics
 from jaxrl.nn.networks import MLP, encode
-from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import LOG_STD_MAX, LOG_STD_MIN, Actor, ActorCritic, Policy, State, Value
-from jaxrl.replay.off_policy import Batch, Critic
-from jaxrl.replay.ring import Replay, uniform
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import learner
+from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv
 
-LARGEST_WEIGHT = 100.0  # the authors', as the next two
-WAVELENGTH, SIZE = 10_000.0, 6  # of the encoding of beta
+WAVELENGTH, SIZE = 10_000.0, 6  # of the encoding of beta, the authors'
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256
-    buffer_size: int = 100_000  # transitions kept, without a dataset
-    hidden: tuple[int, ...] = (256, 256)  # widths of all networks
-    activation: str = "relu"
-    layer_norm: bool = False  # in the critics and the value
     balanced: bool = False  # the actor learns at the balance model's beta, not at uniform ones: online
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
-
-    def __post_init__(self) -> None:
-        off_policy.check_config(self)
 
 
 @pytree
-class Hyper:
+class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 3e-4  # of all networks
-    gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
     expectile: jax.Array = 0.7  # above 1/2: how near the value is to the best action's in the data
     beta_min: jax.Array = 1.0  # least inverse temperature of the actor's weights
     beta_max: jax.Array = 5.0  # and the largest; the authors' for AntMaze are 8 and 14
     alpha: jax.Array = 1.0  # temperature of the balance, at first
     alpha_learning_rate: jax.Array = 3e-4  # of its logarithm
     target_entropy: jax.Array = -0.5  # nats, of the balance in [-1, 1]
-    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
-    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of each network
-
-
-def value_loss(advantage: Float[Array, " B"], expectile: Float[Array, ""] | float) -> Float[Array, ""]:
-    """mean |expectile - 1(u < 0)| u^2 of u = Q - V (Kostrikov et al. 2022, equation 5)."""
-    return jnp.mean(jnp.where(advantage > 0, expectile, 1 - expectile) * advantage**2)
-
-
-def critic_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
-    """The mean squared error of each critic, added up (equation 6)."""
-    return jnp.sum(jnp.mean((q - target) ** 2, -1))
-
-
-def actor_loss(
-    log_prob: Float[Array, " B"], advantage: Float[Array, " B"], beta: Float[Array, " B"]
-) -> Float[Array, ""]:
-    """-mean min(exp(beta A), 100) log pi(a | s) (IQL's, with a beta of each)."""
-    weight = jnp.minimum(jnp.exp(beta * advantage), LARGEST_WEIGHT)
-    return -jnp.mean(jax.lax.stop_gradient(weight) * log_prob)
 
 
 def encoded(beta: Float[Array, "..."]) -> Float[Array, "... 6"]:
@@ -122,110 +93,132 @@ class FamilyActor(nn.Module):
         return mean, jnp.broadcast_to(log_std, mean.shape)
 
 
+def beta_of(unit: Float[Array, "... 1"], low: Array, high: Array) -> Float[Array, "..."]:
+    """The inverse temperature, between `low` and `high`, that a balance in [-1, 1] stands for."""
+    return low + (unit[..., 0] + 1) / 2 * (high - low)
+
+
 @dataclasses.dataclass(frozen=True)
-class _FamO2O(ActorCritic):
-    """The losses and how it acts; what else the Algorithm's functions do is `ActorCritic`'s."""
+class Family:
+    """How it acts: by the actor at the median of the balance. Its weights are those of `deployed`."""
 
-    name: ClassVar = "famo2o"
-    hyper_class: ClassVar = Hyper
-    order: ClassVar = ("value", "critic", "balance", "log_alpha", "actor")
+    actor: Any  # flax modules
+    balance: Any
 
-    def initial(self, name: str, key: Array, item: Any, hyper: Hyper) -> Any:
-        if name == "log_alpha":
-            return jnp.log(hyper.alpha)
-        if name == "actor":
-            return self.network(name).init(key, visible(item.obs), jnp.zeros(()))
-        if name == "balance":
-            return self.network(name).init(key, visible(item.obs))
-        return super().initial(name, key, item, hyper)
-
-    def learning_rate(self, name: str, hyper: Hyper) -> Array:
-        return hyper.alpha_learning_rate if name == "log_alpha" else hyper.learning_rate
-
-    def distribution(self, weights: Any, obs: Any, beta: Array) -> Normal:
-        found: Any = self.network("actor").apply(weights, visible(obs), beta)
-        return Normal(found[0], jnp.clip(found[1], LOG_STD_MIN, LOG_STD_MAX))
+    def policy(self, weights: Any, obs: Any, beta: Array) -> Normal:
+        """The actor's distribution of actions at a balance."""
+        mean, log_std = self.actor.apply(weights, visible(obs), beta)
+        return Normal(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
 
     def balances(self, weights: Any, obs: Any) -> TanhNormal:
-        """Of (..., 1), between -1 and 1."""
-        found: Any = self.network("balance").apply(weights, visible(obs))
-        return TanhNormal(found[0], jnp.clip(found[1], LOG_STD_MIN, LOG_STD_MAX))
+        """The distribution of balances (..., 1), between -1 and 1."""
+        mean, log_std = self.balance.apply(weights, visible(obs))
+        return TanhNormal(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
 
-    def beta(self, unit: Float[Array, "... 1"], hyper: Hyper) -> Float[Array, "..."]:
-        return hyper.beta_min + (unit[..., 0] + 1) / 2 * (hyper.beta_max - hyper.beta_min)
-
-    def advantage(self, value_weights: Any, target_weights: Any, batch: Batch) -> Float[Array, " B"]:
-        q = self.act_values(target_weights["critic"], batch.obs, batch.action)
-        return jnp.min(q, 0) - self.values(value_weights, batch.obs)
-
-    def value_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        advantage = self.advantage(own, target_weights, batch)
-        return value_loss(advantage, hyper.expectile), {"advantage": jnp.mean(advantage)}
-
-    def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        next_value = self.values(weights["value"], batch.next_obs)
-        target = batch.reward + hyper.gamma * jnp.where(batch.terminated, 0, next_value)
-        q = self.act_values(own, batch.obs, batch.action)
-        return critic_loss(q, target), {"q_value": jnp.mean(q)}
-
-    def balance_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        key, act_key = jax.random.split(key)
-        unit, log_prob = self.balances(own, batch.obs).sample_and_log_prob(key)
-        beta = self.beta(unit, hyper)
-        action = self.distribution(weights["actor"], batch.obs, beta).sample(act_key)
-        q = jnp.min(self.act_values(target_weights["critic"], batch.obs, action), 0)
-        return jnp.mean(jnp.exp(weights["log_alpha"]) * log_prob - q), {"beta": jnp.mean(beta)}
-
-    def log_alpha_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        log_prob = self.balances(weights["balance"], batch.obs).sample_and_log_prob(key)[1]
-        entropy = jax.lax.stop_gradient(-jnp.mean(log_prob))
-        return own * (entropy - hyper.target_entropy), {"alpha": jnp.exp(own), "entropy": entropy}
-
-    def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        if self.config.balanced:
-            unit = self.balances(weights["balance"], batch.obs).sample(key)
-        else:
-            unit = jax.random.uniform(key, (*batch.reward.shape, 1), batch.reward.dtype, -1, 1)
-        beta = self.beta(unit, hyper)
-        log_prob = self.distribution(own, batch.obs, beta).log_prob(batch.action)
-        return actor_loss(log_prob, self.advantage(weights["value"], target_weights, batch), beta), {}
-
-    # ---- how it acts
-
-    def policy(self, state: State) -> Policy:
-        """Of the actor, the balance and the interval."""
-        interval = {"beta_min": state.hyper.beta_min, "beta_max": state.hyper.beta_max}
-        return Policy({**{name: state.weights[name] for name in ("actor", "balance")}, **interval}, jnp.float32(0))
-
-    def chosen(self, policy: Policy, obs: Any) -> Normal:
-        """The distribution of actions at the median of the balance."""
-        weights = policy.weights
+    def at_median(self, weights: Any, obs: Any) -> Normal:
         unit = self.balances(weights["balance"], obs).mode()
-        beta = self.beta(unit, Hyper(beta_min=weights["beta_min"], beta_max=weights["beta_max"]))
-        return self.distribution(weights["actor"], obs, beta)
+        return self.policy(weights["actor"], obs, beta_of(unit, weights["beta_min"], weights["beta_max"]))
 
-    def explore(self, policy: Policy, key: Array, obs: Any) -> Array:
-        return jnp.clip(self.chosen(policy, obs).sample(key), -1, 1)
+    def explore(self, weights: Any, key: Array, obs: Any, noise: Any = None) -> Float[Array, "... A"]:
+        return jnp.clip(self.at_median(weights, obs).sample(key), -1, 1)
 
-    def mode(self, policy: Policy, obs: Any) -> Array:
-        return jnp.clip(self.chosen(policy, obs).mode(), -1, 1)
+    def mode(self, weights: Any, obs: Any) -> Float[Array, "... A"]:
+        return jnp.clip(self.at_median(weights, obs).mode(), -1, 1)
+
+
+def deployed(state: learner.State) -> dict[str, Any]:
+    """The actor, the balance and the interval of beta."""
+    interval = {"beta_min": state.hyper.beta_min, "beta_max": state.hyper.beta_max}
+    return {**{name: state.weights[name] for name in ("actor", "balance")}, **interval}
+
+
+@dataclasses.dataclass(frozen=True)
+class _FamO2O:
+    """What is learned, as `learner.Rule` asks for it."""
+
+    networks: ClassVar[tuple[str, ...]] = ("value", "critic", "balance", "log_alpha", "actor")
+    targets: ClassVar[tuple[str, ...]] = ("critic",)
+
+    config: Config
+    value: Any  # flax modules
+    critic: Any
+    family: Family
+
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "value": self.value.init(keys["value"], obs),
+            "critic": init_critics(self.critic, keys["critic"], 2, obs, action),
+            "balance": self.family.balance.init(keys["balance"], visible(obs)),
+            "log_alpha": jnp.log(hyper.alpha),
+            "actor": self.family.actor.init(keys["actor"], visible(obs), jnp.zeros(())),
+        }
+
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """IQL's value and critics, the balance and its temperature, the actor at many balances (algorithm 1)."""
+        value, critic, balance, log_alpha, actor = (nets[name] for name in self.networks)
+        _, _, balance_key, alpha_key, actor_key = jax.random.split(key, 5)
+        settings, family, interval = (
+            (hyper.learning_rate, hyper.max_grad_norm),
+            self.family,
+            (hyper.beta_min, hyper.beta_max),
+        )
+        q_target = jnp.min(critic_values(self.critic, critic.target, batch.obs, batch.action), 0)
+
+        def value_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            advantage = q_target - self.value.apply(weights, batch.obs)
+            return expectile_loss(advantage, hyper.expectile), {"advantage": jnp.mean(advantage)}
+
+        value, value_report = value.descend(value_objective, *settings)
+        next_value = self.value.apply(value.weights, batch.next_obs)
+        target = td_target(batch.reward, batch.terminated, next_value, hyper.gamma)
+
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, batch.obs, batch.action)
+            return critic_loss(q, target), {"q_value": jnp.mean(q)}
+
+        judges = critic.target
+        critic, critic_report = critic.descend(critic_objective, *settings)
+        unit_key, act_key = jax.random.split(balance_key)
+
+        def balance_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            unit, log_prob = family.balances(weights, batch.obs).sample_and_log_prob(unit_key)
+            beta = beta_of(unit, *interval)
+            action = family.policy(actor.weights, batch.obs, beta).sample(act_key)
+            q = jnp.min(critic_values(self.critic, judges, batch.obs, action), 0)
+            return jnp.mean(jnp.exp(log_alpha.weights) * log_prob - q), {"beta": jnp.mean(beta)}
+
+        balance, balance_report = balance.descend(balance_objective, *settings)
+        balances = family.balances(balance.weights, batch.obs)
+        entropy = -jnp.mean(balances.sample_and_log_prob(alpha_key)[1])
+
+        def temperature_objective(weights: Array) -> tuple[Array, dict[str, Array]]:
+            loss = temperature_loss(weights, entropy, hyper.target_entropy)
+            return loss, {"alpha": jnp.exp(weights), "entropy": entropy}
+
+        rate = hyper.alpha_learning_rate, hyper.max_grad_norm
+        log_alpha, alpha_report = log_alpha.descend(temperature_objective, *rate)
+        if self.config.balanced:
+            unit = balances.sample(actor_key)
+        else:
+            unit = jax.random.uniform(actor_key, (*batch.reward.shape, 1), batch.reward.dtype, -1, 1)
+        beta, advantage = beta_of(unit, *interval), q_target - self.value.apply(value.weights, batch.obs)
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            log_prob = family.policy(weights, batch.obs, beta).log_prob(batch.action)
+            return advantage_weighted_loss(log_prob, beta * advantage), {}
+
+        actor, actor_report = actor.descend(actor_objective, *settings)
+        nets = {"value": value, "critic": critic.track(hyper.tau), "balance": balance}
+        report = {**value_report, **critic_report, **balance_report, **alpha_report, **actor_report}
+        return {**nets, "log_alpha": log_alpha, "actor": actor}, report
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     actor: nn.Module | None = None,
     balance: nn.Module | None = None,
     critic: nn.Module | None = None,
@@ -234,7 +227,7 @@ def make(
     """FamO2O for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part and a balance (...) to `(mean, log_std)`
             (..., A) in units of the box.
         balance: a flax module from such an observation to `(mean, log_std)` (..., 1) before tanh.
@@ -242,19 +235,20 @@ def make(
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit.
+    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
+    and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("famo2o", venv, Box)
     sizes = config.hidden, config.activation, config.layer_norm
-    networks = (
-        ("value", Value(obs_space, *sizes)),
-        ("critic", critic or Critic(obs_space, *sizes)),
-        ("balance", balance or Actor(obs_space, Box(-1.0, 1.0, (1,)), config.hidden, config.activation, spread=True)),
-        ("actor", actor or FamilyActor(obs_space, space, config.hidden, config.activation)),
+    critic, unit = critic or Critic(obs_space, *sizes), Box(-1.0, 1.0, (1,))
+    acting = Family(
+        actor or FamilyActor(obs_space, space, config.hidden, config.activation),
+        balance or Actor(obs_space, unit, config.hidden, config.activation, spread=True),
     )
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _FamO2O(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
+    rule = _FamO2O(config, Value(obs_space, *sizes), critic, acting)
+    given = {"replay": replay, "optimizer": optimizer, "critic": critic, "deploy": deployed}
+    return learner.algorithm("famo2o", venv, config, Hyper, rule, acting, **given)
 
 
 if __name__ == "__main__":

@@ -23,78 +23,54 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch, Transition
 from jaxrl.environment import Environment, pytree
-from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import Actor, ActorCritic
-from jaxrl.replay.off_policy import Batch, Critic, Transition
-from jaxrl.replay.ring import Replay, uniform
+from jaxrl.nn.actor_critic import (
+    Actor,
+    Critic,
+    Deterministic,
+)
+from jaxrl.nn.losses import critic_loss, td_target
+from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import learner
+from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256
-    buffer_size: int = 100_000  # transitions kept, without a dataset
-    normalize_obs: bool = False  # observations, by the dataset's mean and deviation; without one as they are
     policy_delay: int = 2  # gradient steps of the critics for one of the actor
-    hidden: tuple[int, ...] = (256, 256, 256)  # widths of actor and critics
-    activation: str = "relu"
+    hidden: tuple[int, ...] = (256, 256, 256)  # widths of all networks
     layer_norm: bool = True  # in the critics
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        off_policy.check_config(self)
-        if self.policy_delay < 1:
-            raise ValueError(f"policy_delay={self.policy_delay}: it must be at least 1.")
+        super().__post_init__()
+        check_at_least_one(self, "policy_delay")
 
 
 @pytree
-class Hyper:
+class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 1e-3  # of actor and critics
-    gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target networks move to the others, each time the actor learns
+    learning_rate: jax.Array = 1e-3  # of all networks
     actor_penalty: jax.Array = 0.01  # weight of the distance to the data's action
     critic_penalty: jax.Array = 0.01  # of the next action's
     policy_noise: jax.Array = 0.2  # standard deviation of the smoothing of the target action, in units of the box
     noise_clip: jax.Array = 0.5  # largest smoothing
     exploration_noise: jax.Array = 0.1  # standard deviation where it acts
-    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
-    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of each network
 
 
 def penalty(policy_action: Float[Array, "B A"], action: Float[Array, "B A"]) -> Float[Array, " B"]:
     """sum_A (pi(s) - a)^2."""
     return jnp.sum((policy_action - action) ** 2, -1)
-
-
-def td_target(
-    reward: Float[Array, " B"],
-    terminated: Bool[Array, " B"],
-    next_q: Float[Array, "K B"],
-    next_penalty: Float[Array, " B"],
-    gamma: Float[Array, ""] | float,
-) -> Float[Array, " B"]:
-    """r + gamma (1 - terminated) (min_k next_q[k] - next_penalty), the weight included (Tarasov et al. 2023, eq. 4)."""
-    return reward + gamma * jnp.where(terminated, 0, jnp.min(next_q, 0) - next_penalty)
-
-
-def critic_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
-    """The mean squared error of each critic, added up."""
-    return jnp.sum(jnp.mean((q - target) ** 2, -1))
 
 
 def actor_loss(q: Float[Array, "K B"], own_penalty: Float[Array, " B"]) -> Float[Array, ""]:
@@ -105,43 +81,62 @@ def actor_loss(q: Float[Array, "K B"], own_penalty: Float[Array, " B"]) -> Float
 
 
 @dataclasses.dataclass(frozen=True)
-class _ReBRAC(ActorCritic):
-    """The losses; what else the Algorithm's functions do is `ActorCritic`'s."""
+class _ReBRAC:
+    """What is learned, as `learner.Rule` asks for it."""
 
-    name: ClassVar = "rebrac"
-    hyper_class: ClassVar = Hyper
-    tracked: ClassVar = ("critic", "actor")
+    networks: ClassVar[tuple[str, ...]] = ("critic", "actor")
+    targets: ClassVar[tuple[str, ...]] = ("critic", "actor")
 
-    def delay(self, name: str) -> int:
-        return self.config.policy_delay if name == "actor" else 1
+    config: Config
+    critic: Any  # a flax module
+    actor: Deterministic
 
-    def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        action = self.actions(target_weights["actor"], batch.next_obs)
-        noise = hyper.policy_noise * jax.random.normal(key, action.shape, action.dtype)
-        action = jnp.clip(action + jnp.clip(noise, -hyper.noise_clip, hyper.noise_clip), -1, 1)
-        next_q = self.act_values(target_weights["critic"], batch.next_obs, action)
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "critic": init_critics(self.critic, keys["critic"], 2, obs, action),
+            "actor": self.actor.init(keys["actor"], obs),
+        }
+
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """TD3's, with the distance to the data's action in both losses (Tarasov et al. 2023, equations 4 and 5)."""
+        critic, actor = nets["critic"], nets["actor"]
+        critic_key, _ = jax.random.split(key)
+        settings = hyper.learning_rate, hyper.max_grad_norm
+
+        next_action = self.actor(actor.target, batch.next_obs)
+        noise = hyper.policy_noise * jax.random.normal(critic_key, next_action.shape, next_action.dtype)
+        next_action = jnp.clip(next_action + jnp.clip(noise, -hyper.noise_clip, hyper.noise_clip), -1, 1)
+        next_q = jnp.min(critic_values(self.critic, critic.target, batch.next_obs, next_action), 0)
+        # Of steps of its own the next action is not known; the one at hand stands for it.
         of_data = batch.action if isinstance(batch, Transition) else batch.next_action
-        next_penalty = hyper.critic_penalty * penalty(action, of_data)
-        q = self.act_values(own, batch.obs, batch.action)
-        target = td_target(batch.reward, batch.terminated, next_q, next_penalty, hyper.gamma)
-        return critic_loss(q, target), {"q_value": jnp.mean(q)}
+        next_value = next_q - hyper.critic_penalty * penalty(next_action, of_data)
+        target = td_target(batch.reward, batch.terminated, next_value, hyper.gamma)
 
-    def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        action = self.actions(own, batch.obs)
-        distance = penalty(action, batch.action)
-        q = self.act_values(weights["critic"], batch.obs, action)
-        return actor_loss(q, hyper.actor_penalty * distance), {"distance": jnp.mean(distance)}
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, batch.obs, batch.action)
+            return critic_loss(q, target), {"q_value": jnp.mean(q)}
+
+        critic, critic_report = critic.descend(critic_objective, *settings)
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            action = self.actor(weights, batch.obs)
+            distance = penalty(action, batch.action)
+            q = critic_values(self.critic, critic.weights, batch.obs, action)
+            return actor_loss(q, hyper.actor_penalty * distance), {"distance": jnp.mean(distance)}
+
+        due = critic.count % self.config.policy_delay == 0
+        when = None if self.config.policy_delay == 1 else due
+        actor, actor_report = actor.descend(actor_objective, *settings, when=when)
+        tau = jnp.where(due, hyper.tau, 0)
+        return {"critic": critic.track(tau), "actor": actor.track(tau)}, {**critic_report, **actor_report}
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
@@ -149,22 +144,23 @@ def make(
     """ReBRAC for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to actions (..., A) in [-1, 1].
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit.
+    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
+    and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("rebrac", venv, Box)
-    networks = (
-        ("actor", actor or Actor(obs_space, space, config.hidden, config.activation)),
-        ("critic", critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)),
+    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = Deterministic(actor or Actor(obs_space, space, config.hidden, config.activation))
+    rule = _ReBRAC(config, critic, acting)
+    return learner.algorithm(
+        "rebrac", venv, config, Hyper, rule, acting, replay=replay, optimizer=optimizer, critic=critic
     )
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _ReBRAC(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
 
 
 if __name__ == "__main__":

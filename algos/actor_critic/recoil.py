@@ -33,15 +33,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
+from jaxrl.data.transitions import Batch, Transition
 from jaxrl.environment import Environment, pytree
-from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay.actor_critic import ActorCritic, GaussianActor, GaussianPolicies, Value
-from jaxrl.replay.off_policy import Batch, Critic, Transition
+from jaxrl.nn.actor_critic import (
+    Critic,
+    Gaussian,
+    GaussianActor,
+    Value,
+)
+from jaxrl.nn.losses import advantage_weighted_loss
+from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
-
-LARGEST_WEIGHT = 100.0  # the authors'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +57,7 @@ class Config:
     num_envs: int = 1  # environments stepped together, where it acts
     num_steps: int = 1  # steps of each between updates, where it acts
     num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256  # of demonstrations, and as many of the other memory
+    batch_size: int = 256  # of demonstrations, and as many of the other data
     hidden: tuple[int, ...] = (256, 256)  # widths of all networks
     activation: str = "relu"
     layer_norm: bool = False  # in the critics and the value
@@ -63,19 +69,13 @@ class Config:
 
 
 @pytree
-class Hyper:
+class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 3e-4  # of all networks
-    gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
     cost: jax.Array = 2.0  # of each step; demonstrations are worth cost / (1 - gamma)
     temperature: jax.Array = 1.0  # of the value's loss: the lower the nearer to the best action's value
     beta: jax.Array = 3.0  # inverse temperature of the actor's weights
     max_clip: jax.Array = 7.0  # the largest exponent in the value's loss; infinite: none
-    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
-    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of each network
 
 
 class Pair(NamedTuple):
@@ -91,16 +91,16 @@ class Pair(NamedTuple):
 
 
 class Demonstrated(Replay):
-    """A memory of `Pair`s."""
+    """A replay of `Pair`s."""
 
 
 def demonstrated(expert: Replay, other: Replay) -> Replay:
-    """A memory that draws as many steps of the one as of the other, as a `Pair`.
+    """A replay that draws as many steps of the one as of the other, as a `Pair`.
 
     Args:
-        expert: demonstrations, `datasets.stored(dataset, env.action_space(params))`.
-        other: any other data, stored too, and then the learner does not act; or `ring.uniform(capacity)`, which what it
-            does itself goes into.
+        expert: demonstrations, `data.stored(dataset, env.action_space(params))`.
+        other: any other data, stored too, and then the learner does not act; or a replay buffer,
+            `ring.uniform(capacity)`, into which go the steps that it takes itself.
     """
 
     def sample(key: Key[Array, ""], state: Any, n: int) -> Pair:
@@ -110,7 +110,7 @@ def demonstrated(expert: Replay, other: Replay) -> Replay:
     return Demonstrated(other.init, other.add, sample)
 
 
-def td_target(
+def recoil_target(
     terminated: Bool[Array, " B"],
     next_value: Float[Array, " B"],
     gamma: Float[Array, ""] | float,
@@ -120,7 +120,7 @@ def td_target(
     return -cost + gamma * jnp.where(terminated, -cost / (1 - gamma), next_value)
 
 
-def critic_loss(
+def recoil_loss(
     q: Float[Array, "K B"], target: Float[Array, " B"], bound: Float[Array, ""] | float
 ) -> Float[Array, ""]:
     """Of each critic half the mean squared error of the first half, demonstrations, from `bound`, and of all from
@@ -136,56 +136,62 @@ def value_loss(advantage: Float[Array, " B"], temperature: Any, max_clip: Any = 
     return jnp.mean(jnp.exp(z - most) - (z + 1) * jnp.exp(-most))
 
 
-def actor_loss(
-    log_prob: Float[Array, " B"], advantage: Float[Array, " B"], beta: Float[Array, ""] | float
-) -> Float[Array, ""]:
-    """-mean min(exp(beta d), 100) log pi(a | s)."""
-    weight = jnp.minimum(jnp.exp(beta * advantage), LARGEST_WEIGHT)
-    return -jnp.mean(jax.lax.stop_gradient(weight) * log_prob)
-
-
 @dataclasses.dataclass(frozen=True)
-class _ReCOIL(GaussianPolicies, ActorCritic):
-    """The losses; what else the Algorithm's functions do is `ActorCritic`'s."""
+class _ReCOIL:
+    """What is learned, as `learner.Rule` asks for it."""
 
-    name: ClassVar = "recoil"
-    hyper_class: ClassVar = Hyper
-    order: ClassVar = ("value", "critic", "actor")
+    networks: ClassVar[tuple[str, ...]] = ("value", "critic", "actor")
+    targets: ClassVar[tuple[str, ...]] = ("critic",)
 
-    def advantage(self, value_weights: Any, target_weights: Any, batch: Transition) -> Float[Array, " B"]:
-        q = self.act_values(target_weights["critic"], batch.obs, batch.action)
-        return jnp.min(q, 0) - self.values(value_weights, batch.obs)
+    value: Any  # flax modules
+    critic: Any
+    actor: Gaussian
 
-    def value_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Pair, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        advantage = self.advantage(own, target_weights, batch.mixture())
-        return value_loss(advantage, hyper.temperature, hyper.max_clip), {"advantage": jnp.mean(advantage)}
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "value": self.value.init(keys["value"], obs),
+            "critic": init_critics(self.critic, keys["critic"], 2, obs, action),
+            "actor": self.actor.init(keys["actor"], obs),
+        }
 
-    def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Pair, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        mixture = batch.mixture()
-        next_value = self.values(weights["value"], mixture.next_obs)
-        target = td_target(mixture.terminated, next_value, hyper.gamma, hyper.cost)
-        q = self.act_values(own, mixture.obs, mixture.action)
-        of_expert, of_other = jnp.split(q, 2, -1)
-        report = {"expert_q_value": jnp.mean(of_expert), "other_q_value": jnp.mean(of_other)}
-        return critic_loss(q, target, hyper.cost / (1 - hyper.gamma)), report
+    def gradient_step(self, nets: Nets, key: Array, batch: Pair, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """The value of the mixture, the critics apart on demonstrations and all, the actor, the target critics."""
+        value, critic, actor = (nets[name] for name in self.networks)
+        settings, mixture = (hyper.learning_rate, hyper.max_grad_norm), batch.mixture()
+        q_target = jnp.min(critic_values(self.critic, critic.target, mixture.obs, mixture.action), 0)
 
-    def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Pair, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        mixture = batch.mixture()
-        log_prob = self.distribution(own, mixture.obs).log_prob(mixture.action)
-        return actor_loss(log_prob, self.advantage(weights["value"], target_weights, mixture), hyper.beta), {}
+        def value_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            advantage = q_target - self.value.apply(weights, mixture.obs)
+            return value_loss(advantage, hyper.temperature, hyper.max_clip), {"advantage": jnp.mean(advantage)}
+
+        value, value_report = value.descend(value_objective, *settings)
+        next_value = self.value.apply(value.weights, mixture.next_obs)
+        target = recoil_target(mixture.terminated, next_value, hyper.gamma, hyper.cost)
+
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, mixture.obs, mixture.action)
+            of_expert, of_other = jnp.split(q, 2, -1)
+            report = {"expert_q_value": jnp.mean(of_expert), "other_q_value": jnp.mean(of_other)}
+            return recoil_loss(q, target, hyper.cost / (1 - hyper.gamma)), report
+
+        critic, critic_report = critic.descend(critic_objective, *settings)
+        advantage = q_target - self.value.apply(value.weights, mixture.obs)
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            log_prob = self.actor(weights, mixture.obs).log_prob(mixture.action)
+            return advantage_weighted_loss(log_prob, hyper.beta * advantage), {}
+
+        actor, actor_report = actor.descend(actor_objective, *settings)
+        nets = {"value": value, "critic": critic.track(hyper.tau), "actor": actor}
+        return nets, {**value_report, **critic_report, **actor_report}
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | None = None,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
@@ -193,27 +199,32 @@ def make(
     """ReCOIL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: `demonstrated(expert, other)`; there is no other.
+        replay: `demonstrated(expert, other)`; there is no other.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
             the box.
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError without a memory, for an action space that is not a vector, several agents, or networks whose
+    Raises ValueError without a replay, for an action space that is not a vector, several agents, or networks whose
     outputs do not fit.
     """
-    if memory is None:
-        raise ValueError("recoil has nothing to imitate: its memory is recoil.demonstrated(expert, other).")
-    if not isinstance(memory, Demonstrated):
-        raise ValueError("recoil: this memory does not say whom to imitate; use recoil.demonstrated(expert, other).")
+    if replay is None:
+        raise ValueError("recoil has nothing to imitate: its replay is recoil.demonstrated(expert, other).")
+    if not isinstance(replay, Demonstrated):
+        raise ValueError("recoil: this replay does not say whom to imitate; use recoil.demonstrated(expert, other).")
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("recoil", venv, Box)
     sizes = config.hidden, config.activation, config.layer_norm
-    networks = (
-        ("value", Value(obs_space, *sizes)),
-        ("critic", critic or Critic(obs_space, *sizes)),
-        ("actor", actor or GaussianActor(obs_space, space, config.hidden, config.activation)),
+    critic = critic or Critic(obs_space, *sizes)
+    acting = Gaussian(actor or GaussianActor(obs_space, space, config.hidden, config.activation))
+    rule = _ReCOIL(Value(obs_space, *sizes), critic, acting)
+    return learner.algorithm(
+        "recoil", venv, config, Hyper, rule, acting, replay=replay, optimizer=optimizer, critic=critic
     )
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _ReCOIL(config, venv, networks, obs_space, space, memory, chosen).algorithm()
+
+
+if __name__ == "__main__":
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -24,15 +24,22 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Float, Key
 
-from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree
-from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import Actor, SoftActorCritic
-from jaxrl.replay.off_policy import Batch, Critic
-from jaxrl.replay.ring import Replay, uniform
+from jaxrl.nn.actor_critic import (
+    Actor,
+    Critic,
+    TanhGaussian,
+)
+from jaxrl.nn.losses import critic_loss, td_target
+from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import learner
+from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
@@ -40,40 +47,24 @@ TAU = 0.2  # weight of values below, as the authors have it
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256
-    buffer_size: int = 100_000  # transitions kept, without a dataset
     num_critics: int = 10  # N
     num_samples: int = 20  # n, states around each of the data
-    hidden: tuple[int, ...] = (256, 256, 256)  # widths of actor and critics
-    activation: str = "relu"
-    layer_norm: bool = False  # in the critics
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
+    hidden: tuple[int, ...] = (256, 256, 256)  # widths of all networks
 
     def __post_init__(self) -> None:
-        off_policy.check_config(self)
+        super().__post_init__()
         if self.num_critics < 2:
             raise ValueError(f"num_critics={self.num_critics}: it must be at least 2.")
-        if self.num_samples < 1:
-            raise ValueError(f"num_samples={self.num_samples}: it must be at least 1.")
+        check_at_least_one(self, "num_samples")
 
 
 @pytree
-class Hyper:
+class Hyper(learner.SoftHyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 3e-4  # of actor and critics
-    alpha_learning_rate: jax.Array = 3e-4  # of the logarithm of the temperature; 0: constant
-    alpha: jax.Array = 1.0  # temperature, at first
-    target_entropy: jax.Array = jnp.inf  # nats in units of the box; infinite: -A
-    gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
     smooth_q: jax.Array = 1e-4  # weight of the critics' smoothness
     smooth_actor: jax.Array = 1.0  # and of the actor's
     ood: jax.Array = 0.1  # weight of the values of the actor's actions around the data
@@ -81,26 +72,6 @@ class Hyper:
     smooth_q_eps: jax.Array = 0.01  # half a side of the box around a state, for the critics, in the observation's units
     smooth_actor_eps: jax.Array = 0.01  # for the actor
     ood_eps: jax.Array = 0.01  # for values of the actor's actions
-    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
-    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of each network
-
-
-def td_target(
-    reward: Float[Array, " B"],
-    terminated: Bool[Array, " B"],
-    next_q: Float[Array, "K B"],
-    next_log_prob: Float[Array, " B"],
-    alpha: Float[Array, ""] | float,
-    gamma: Float[Array, ""] | float,
-) -> Float[Array, " B"]:
-    """r + gamma (1 - terminated) (min_k next_q[k] - alpha log pi) (An et al. 2021, equation 2)."""
-    return reward + gamma * jnp.where(terminated, 0, jnp.min(next_q, 0) - alpha * next_log_prob)
-
-
-def critic_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
-    """The mean squared error of each critic, added up."""
-    return jnp.sum(jnp.mean((q - target) ** 2, -1))
 
 
 def around(key: Key[Array, ""], obs: Any, num_samples: int, eps: Float[Array, ""] | float) -> Any:
@@ -128,48 +99,70 @@ def ood_loss(q_around: Float[Array, "K n B"], uncertainty: Float[Array, ""] | fl
 
 
 @dataclasses.dataclass(frozen=True)
-class _RO2O(SoftActorCritic):
-    """The losses; what else the Algorithm's functions do is `SoftActorCritic`'s."""
+class _RO2O:
+    """What is learned, as `learner.Rule` asks for it."""
 
-    name: ClassVar = "ro2o"
-    hyper_class: ClassVar = Hyper
+    networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
+    targets: ClassVar[tuple[str, ...]] = ("critic",)
 
-    def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        keys, n = jax.random.split(key, 4), self.config.num_samples
-        action, log_prob = self.distribution(weights["actor"], batch.next_obs).sample_and_log_prob(keys[0])
-        next_q = self.act_values(target_weights["critic"], batch.next_obs, action)
-        alpha = jnp.exp(weights["log_alpha"])
-        target = td_target(batch.reward, batch.terminated, next_q, log_prob, alpha, hyper.gamma)
-        q = self.act_values(own, batch.obs, batch.action)
-        near = around(keys[1], batch.obs, n, hyper.smooth_q_eps)
-        smooth = smoothness(self.act_values(own, near, jnp.broadcast_to(batch.action, (n, *batch.action.shape))), q)
-        near = around(keys[2], batch.obs, n, hyper.ood_eps)
-        tried = self.distribution(weights["actor"], near).sample(keys[3])
-        low = ood_loss(self.act_values(own, near, tried), hyper.uncertainty)
-        loss = critic_loss(q, target) + hyper.smooth_q * smooth + hyper.ood * low
-        report = {"q_value": jnp.mean(q), "q_deviation": jnp.mean(jnp.std(q, 0))}
-        return loss, {**report, "smoothness": smooth, "ood_loss": low}
+    config: Config
+    critic: Any  # a flax module
+    actor: TanhGaussian
 
-    def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        key, near_key = jax.random.split(key)
-        pi = self.distribution(own, batch.obs)
-        action, log_prob = pi.sample_and_log_prob(key)
-        q = jnp.min(self.act_values(weights["critic"], batch.obs, action), 0)
-        near = self.distribution(own, around(near_key, batch.obs, self.config.num_samples, hyper.smooth_actor_eps))
-        apart = jnp.mean(jnp.max(pi.kl(near) + near.kl(pi), 0))
-        loss = jnp.mean(jnp.exp(weights["log_alpha"]) * log_prob - q) + hyper.smooth_actor * apart
-        return loss, {"entropy": -jnp.mean(log_prob), "actor_distance": apart}
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "critic": init_critics(self.critic, keys["critic"], self.config.num_critics, obs, action),
+            "actor": self.actor.init(keys["actor"], obs),
+            "log_alpha": jnp.log(hyper.alpha),
+        }
+
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """Critics that are smooth and low around the data, a smooth actor, the temperature."""
+        critic, actor, log_alpha = (nets[name] for name in self.networks)
+        critic_key, actor_key, alpha_key = jax.random.split(key, 3)
+        settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
+        keys, n = jax.random.split(critic_key, 4), self.config.num_samples
+        next_action, next_log_prob = self.actor(actor.weights, batch.next_obs).sample_and_log_prob(keys[0])
+        next_q = jnp.min(critic_values(self.critic, critic.target, batch.next_obs, next_action), 0)
+        target = td_target(batch.reward, batch.terminated, next_q - alpha * next_log_prob, hyper.gamma)
+        near, copies = around(keys[1], batch.obs, n, hyper.smooth_q_eps), (n, *batch.action.shape)
+        tried_obs = around(keys[2], batch.obs, n, hyper.ood_eps)
+        tried = self.actor(actor.weights, tried_obs).sample(keys[3])
+
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, batch.obs, batch.action)
+            q_near = critic_values(self.critic, weights, near, jnp.broadcast_to(batch.action, copies))
+            smooth = smoothness(q_near, q)
+            low = ood_loss(critic_values(self.critic, weights, tried_obs, tried), hyper.uncertainty)
+            loss = critic_loss(q, target) + hyper.smooth_q * smooth + hyper.ood * low
+            report = {"q_value": jnp.mean(q), "q_deviation": jnp.mean(jnp.std(q, 0))}
+            return loss, {**report, "smoothness": smooth, "ood_loss": low}
+
+        critic, critic_report = critic.descend(critic_objective, *settings)
+        sample_key, near_key = jax.random.split(actor_key)
+        near = around(near_key, batch.obs, n, hyper.smooth_actor_eps)
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            pi, pi_near = self.actor(weights, batch.obs), self.actor(weights, near)
+            action, log_prob = pi.sample_and_log_prob(sample_key)
+            q = jnp.min(critic_values(self.critic, critic.weights, batch.obs, action), 0)
+            apart = jnp.mean(jnp.max(pi.kl(pi_near) + pi_near.kl(pi), 0))
+            loss = jnp.mean(alpha * log_prob - q) + hyper.smooth_actor * apart
+            return loss, {"entropy": -jnp.mean(log_prob), "actor_distance": apart}
+
+        actor, actor_report = actor.descend(actor_objective, *settings)
+        pi = self.actor(actor.weights, batch.obs)
+        log_alpha, alpha_report = learner.temperature_step(log_alpha, pi, alpha_key, hyper)
+        nets = {"critic": critic.track(hyper.tau), "actor": actor, "log_alpha": log_alpha}
+        return nets, {**critic_report, **actor_report, **alpha_report}
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
@@ -177,23 +170,23 @@ def make(
     """RO2O for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.
         critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit.
+    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
+    and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("ro2o", venv, Box)
-    networks = (
-        ("actor", actor or Actor(obs_space, space, config.hidden, config.activation, spread=True)),
-        ("critic", critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)),
-    )
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _RO2O(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
+    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
+    rule = _RO2O(config, critic, acting)
+    given = {"replay": replay, "optimizer": optimizer, "critic": critic, "num_critics": config.num_critics}
+    return learner.algorithm("ro2o", venv, config, Hyper, rule, acting, **given)
 
 
 if __name__ == "__main__":

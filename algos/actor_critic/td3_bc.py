@@ -23,71 +23,46 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float, Key
 
-from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree
-from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import Actor, ActorCritic
-from jaxrl.replay.off_policy import Batch, Critic
-from jaxrl.replay.ring import Replay, uniform
+from jaxrl.nn.actor_critic import (
+    Actor,
+    Critic,
+    Deterministic,
+)
+from jaxrl.nn.losses import critic_loss, td_target
+from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import learner
+from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256
-    buffer_size: int = 100_000  # transitions kept, without a dataset
     normalize_obs: bool = True  # observations, by the dataset's mean and deviation; without one as they are
     policy_delay: int = 2  # gradient steps of the critics for one of the actor
-    hidden: tuple[int, ...] = (256, 256)  # widths of actor and critics
-    activation: str = "relu"
-    layer_norm: bool = False  # in the critics
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        off_policy.check_config(self)
-        if self.policy_delay < 1:
-            raise ValueError(f"policy_delay={self.policy_delay}: it must be at least 1.")
+        super().__post_init__()
+        check_at_least_one(self, "policy_delay")
 
 
 @pytree
-class Hyper:
+class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 3e-4  # of actor and critics
-    gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target networks move to the others, each time the actor learns
     alpha: jax.Array = 2.5  # weight of the values against the data
     policy_noise: jax.Array = 0.2  # standard deviation of the smoothing of the target action, in units of the box
     noise_clip: jax.Array = 0.5  # largest smoothing
     exploration_noise: jax.Array = 0.1  # standard deviation where it acts
-    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
-    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of actor and of critics, each
-
-
-def td_target(
-    reward: Float[Array, " B"],
-    terminated: Bool[Array, " B"],
-    next_q: Float[Array, "K B"],
-    gamma: Float[Array, ""] | float,
-) -> Float[Array, " B"]:
-    """r + gamma (1 - terminated) min_k next_q[k] (TD3's)."""
-    return reward + gamma * jnp.where(terminated, 0, jnp.min(next_q, 0))
-
-
-def critic_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
-    """The mean squared error of each critic, added up."""
-    return jnp.sum(jnp.mean((q - target) ** 2, -1))
 
 
 def actor_loss(
@@ -101,40 +76,68 @@ def actor_loss(
     return -scale * jnp.mean(q) + jnp.mean((policy_action - action) ** 2)
 
 
+def smoothed(
+    key: Key[Array, ""], action: Float[Array, "B A"], noise: Float[Array, ""] | float, clip: Float[Array, ""] | float
+) -> Float[Array, "B A"]:
+    """The target action with clipped normal noise, within the box (Fujimoto et al. 2018, equation 14)."""
+    drawn = noise * jax.random.normal(key, action.shape, action.dtype)
+    return jnp.clip(action + jnp.clip(drawn, -clip, clip), -1, 1)
+
+
 @dataclasses.dataclass(frozen=True)
-class _TD3BC(ActorCritic):
-    """The losses; what else the Algorithm's functions do is `ActorCritic`'s."""
+class _TD3BC:
+    """What is learned, as `learner.Rule` asks for it."""
 
-    name: ClassVar = "td3_bc"
-    hyper_class: ClassVar = Hyper
-    tracked: ClassVar = ("critic", "actor")
+    networks: ClassVar[tuple[str, ...]] = ("critic", "actor")
+    targets: ClassVar[tuple[str, ...]] = ("critic", "actor")
 
-    def delay(self, name: str) -> int:
-        return self.config.policy_delay if name == "actor" else 1
+    config: Config
+    critic: Any  # a flax module
+    actor: Deterministic
 
-    def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        action = self.actions(target_weights["actor"], batch.next_obs)
-        noise = hyper.policy_noise * jax.random.normal(key, action.shape, action.dtype)
-        action = jnp.clip(action + jnp.clip(noise, -hyper.noise_clip, hyper.noise_clip), -1, 1)
-        next_q = self.act_values(target_weights["critic"], batch.next_obs, action)
-        q = self.act_values(own, batch.obs, batch.action)
-        return critic_loss(q, td_target(batch.reward, batch.terminated, next_q, hyper.gamma)), {"q_value": jnp.mean(q)}
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "critic": init_critics(self.critic, keys["critic"], 2, obs, action),
+            "actor": self.actor.init(keys["actor"], obs),
+        }
 
-    def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        action = self.actions(own, batch.obs)
-        first = jax.tree.map(lambda x: x[:1], weights["critic"])
-        return actor_loss(self.act_values(first, batch.obs, action)[0], action, batch.action, hyper.alpha), {}
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """The critics on the smoothed target action; every `policy_delay` times the actor and all targets."""
+        critic, actor = nets["critic"], nets["actor"]
+        critic_key, _ = jax.random.split(key)
+        settings = hyper.learning_rate, hyper.max_grad_norm
+
+        next_action = smoothed(
+            critic_key, self.actor(actor.target, batch.next_obs), hyper.policy_noise, hyper.noise_clip
+        )
+        next_q = critic_values(self.critic, critic.target, batch.next_obs, next_action)
+        target = td_target(batch.reward, batch.terminated, jnp.min(next_q, 0), hyper.gamma)
+
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, batch.obs, batch.action)
+            return critic_loss(q, target), {"q_value": jnp.mean(q)}
+
+        critic, critic_report = critic.descend(critic_objective, *settings)
+        first = jax.tree.map(lambda x: x[0], critic.weights)
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            action = self.actor(weights, batch.obs)
+            q = self.critic.apply(first, batch.obs, action)
+            return actor_loss(q, action, batch.action, hyper.alpha), {}
+
+        due = critic.count % self.config.policy_delay == 0
+        when = None if self.config.policy_delay == 1 else due
+        actor, actor_report = actor.descend(actor_objective, *settings, when=when)
+        tau = jnp.where(due, hyper.tau, 0)
+        return {"critic": critic.track(tau), "actor": actor.track(tau)}, {**critic_report, **actor_report}
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
@@ -142,22 +145,23 @@ def make(
     """TD3+BC for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to actions (..., A) in [-1, 1].
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit.
+    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
+    and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("td3_bc", venv, Box)
-    networks = (
-        ("actor", actor or Actor(obs_space, space, config.hidden, config.activation)),
-        ("critic", critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)),
+    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = Deterministic(actor or Actor(obs_space, space, config.hidden, config.activation))
+    rule = _TD3BC(config, critic, acting)
+    return learner.algorithm(
+        "td3_bc", venv, config, Hyper, rule, acting, replay=replay, optimizer=optimizer, critic=critic
     )
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _TD3BC(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
 
 
 if __name__ == "__main__":

@@ -21,108 +21,113 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
-from jaxrl.algos.actor_critic.cql import penalty
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
+from jaxrl.algos.actor_critic import cql
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree
-from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import model_based
-from jaxrl.replay.actor_critic import Actor
-from jaxrl.replay.model_based import Model, ModelBased
-from jaxrl.replay.off_policy import Batch, Critic
-from jaxrl.replay.ring import Replay, uniform
+from jaxrl.nn.actor_critic import Actor, Critic, TanhGaussian
+from jaxrl.nn.losses import critic_loss, td_target
+from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import imagination, learner
+from jaxrl.off_policy.imagination import Model
+from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(imagination.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1000  # gradient steps between rollouts; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256
-    buffer_size: int = 1_250_000  # transitions kept of what was imagined; without a dataset, of what was done
-    num_rollouts: int = 50_000  # states of the data that rollouts begin from, each update
-    horizon: int = 5  # steps of a rollout
     real_ratio: float = 0.5  # share of a batch that is the data's
-    num_critics: int = 2  # of which the smallest value counts
     num_actions: int = 10  # of each kind, for the penalty
-    hidden: tuple[int, ...] = (256, 256, 256)  # widths of actor and critics
-    activation: str = "relu"
-    layer_norm: bool = False  # in the critics
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        model_based.check_config(self)
-        if self.num_actions < 1:
-            raise ValueError(f"num_actions={self.num_actions}: it must be at least 1.")
-        if not 0 < model_based.num_real(self) < self.batch_size:
+        super().__post_init__()
+        check_at_least_one(self, "num_actions")
+        if not 0 < imagination.num_real(self) < self.batch_size:
             raise ValueError(
                 f"real_ratio={self.real_ratio}: a batch of {self.batch_size} must have rows of both kinds."
             )
 
 
 @pytree
-class Hyper:
+class Hyper(imagination.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 3e-4  # of actor and critics
-    alpha_learning_rate: jax.Array = 3e-4  # of the logarithm of the temperature; 0: constant
-    alpha: jax.Array = 1.0  # temperature, at first
-    target_entropy: jax.Array = jnp.inf  # nats in units of the box; infinite: -A
-    gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
     min_q_weight: jax.Array = 0.5  # of the penalty
     temperature: jax.Array = 1.0  # T
-    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
-    replay_ratio: jax.Array = 1.0  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of each network
 
 
 @dataclasses.dataclass(frozen=True)
-class _COMBO(ModelBased):
-    """The conservative part of the critics' loss; what else the Algorithm's functions do is `ModelBased`'s."""
+class _COMBO:
+    """What is learned, as `learner.Rule` asks for it: soft actor-critic with K critics."""
 
-    name: ClassVar = "combo"
-    hyper_class: ClassVar = Hyper
+    networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
+    targets: ClassVar[tuple[str, ...]] = ("critic",)
 
-    def tried(self, actor_weights: Any, key: Array, batch: Batch) -> tuple[Float[Array, "n B A"], Float[Array, "n B"]]:
-        """Uniform actions, the actor's at s and the actor's at s', and the logarithms of their densities."""
-        n, keys = self.config.num_actions, jax.random.split(key, 3)
-        shape = (n, *batch.action.shape)
-        actions = [jax.random.uniform(keys[0], shape, batch.action.dtype, -1, 1)]
-        densities = [jnp.full(shape[:-1], -batch.action.shape[-1] * jnp.log(2.0), batch.action.dtype)]
-        for own_key, obs in zip(keys[1:], (batch.obs, batch.next_obs), strict=True):
-            pi = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), self.distribution(actor_weights, obs))
-            action, log_prob = pi.sample_and_log_prob(own_key)
-            actions.append(action)
-            densities.append(log_prob)
-        return jnp.concatenate(actions), jnp.concatenate(densities)
+    config: Config
+    critic: Any  # a flax module
+    actor: TanhGaussian
+    imagines: bool  # where it acts, nothing is imagined, and there is no penalty
 
-    def regulariser(
-        self, own: Any, weights: Any, key: Array, batch: Batch, q: Float[Array, "K B"], hyper: Hyper
-    ) -> tuple[Array | float, dict[str, Array]]:
-        if self.memory is None:
-            return 0.0, {"penalty": jnp.zeros(())}  # where it acts, nothing is imagined
-        real = model_based.num_real(self.config)
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "critic": init_critics(self.critic, keys["critic"], self.config.num_critics, obs, action),
+            "actor": self.actor.init(keys["actor"], obs),
+            "log_alpha": jnp.log(hyper.alpha),
+        }
+
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """CQL's step, with low values where the model imagines and high ones on the data (Yu et al. 2021, eq. 2)."""
+        critic, actor, log_alpha = (nets[name] for name in self.networks)
+        critic_key, actor_key, alpha_key = jax.random.split(key, 3)
+        settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
+        next_key, tried_key = jax.random.split(critic_key)
+        next_action, next_log_prob = self.actor(actor.weights, batch.next_obs).sample_and_log_prob(next_key)
+        next_q = critic_values(self.critic, critic.target, batch.next_obs, next_action)
+        next_value = jnp.min(next_q, 0) - alpha * next_log_prob
+        target = td_target(batch.reward, batch.terminated, next_value, hyper.gamma)
+        real = imagination.num_real(self.config)
         imagined = jax.tree.map(lambda x: x[real:], batch)
-        actions, densities = self.tried(weights["actor"], key, imagined)
-        values = jax.vmap(lambda action: self.act_values(own, imagined.obs, action), out_axes=1)(actions)
-        # The mean over the data's rows, beside each row of the model's.
-        of_data = jnp.broadcast_to(jnp.mean(q[:, :real], -1, keepdims=True), (q.shape[0], q.shape[1] - real))
-        low = penalty(values, densities, of_data, hyper.temperature)
-        return hyper.min_q_weight * low, {"penalty": low}
+        policies = [self.actor(actor.weights, obs) for obs in (imagined.obs, imagined.next_obs)]
+        actions, densities = cql.tried_actions(tried_key, self.config.num_actions, policies)
+
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, batch.obs, batch.action)
+            report = {"q_value": jnp.mean(q), "next_q_value": jnp.mean(next_q), "q_deviation": jnp.mean(jnp.std(q, 0))}
+            if not self.imagines:
+                return critic_loss(q, target), {**report, "penalty": jnp.zeros(())}
+            values = jax.vmap(lambda a: critic_values(self.critic, weights, imagined.obs, a), out_axes=1)(actions)
+            # The mean over the data's rows, beside each row of the model's.
+            of_data = jnp.broadcast_to(jnp.mean(q[:, :real], -1, keepdims=True), (q.shape[0], q.shape[1] - real))
+            low = cql.penalty(values, densities, of_data, hyper.temperature)
+            return critic_loss(q, target) + hyper.min_q_weight * low, {**report, "penalty": low}
+
+        critic, critic_report = critic.descend(critic_objective, *settings)
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            action, log_prob = self.actor(weights, batch.obs).sample_and_log_prob(actor_key)
+            q = jnp.min(critic_values(self.critic, critic.weights, batch.obs, action), 0)
+            return jnp.mean(alpha * log_prob - q), {"entropy": -jnp.mean(log_prob)}
+
+        actor, actor_report = actor.descend(actor_objective, *settings)
+        pi = self.actor(actor.weights, batch.obs)
+        log_alpha, alpha_report = learner.temperature_step(log_alpha, pi, alpha_key, hyper)
+        nets = {"critic": critic.track(hyper.tau), "actor": actor, "log_alpha": log_alpha}
+        return nets, {**critic_report, **actor_report, **alpha_report}
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     model: Model | None = None,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
@@ -131,9 +136,8 @@ def make(
     """COMBO for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None, as `model`: it acts and fills its
-            own.
-        model: what imagines, as `dynamics.predictor(ensemble)`; see `model_based.Model`.
+        replay: a dataset, or what `data.stored` makes of one; None, as `model`: it acts and fills a replay buffer.
+        model: what imagines, as `dynamics.predictor(ensemble)`; see `imagination.Model`.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.
         critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`.
@@ -145,14 +149,21 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("combo", venv, Box)
-    networks = (
-        ("actor", actor or Actor(obs_space, space, config.hidden, config.activation, spread=True)),
-        ("critic", critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)),
+    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
+    rule = _COMBO(config, critic, acting, replay is not None)
+    return imagination.algorithm(
+        "combo",
+        venv,
+        config,
+        Hyper,
+        rule,
+        acting,
+        replay=replay,
+        model=model,
+        optimizer=optimizer,
+        critic=critic,
     )
-    ring = uniform(config.buffer_size)
-    replay = model_based.memory_of(memory, model, ring, config, "combo")
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _COMBO(config, venv, networks, obs_space, space, replay, chosen, memory, model, ring).algorithm()
 
 
 if __name__ == "__main__":

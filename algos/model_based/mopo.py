@@ -17,7 +17,7 @@ rollout ends, the next step is from another state of the data; actions are in un
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -28,54 +28,29 @@ from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
 from jaxrl.data import dynamics
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.dynamics import Ends, Ensemble
+from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree
-from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import model_based
-from jaxrl.replay.actor_critic import Actor
-from jaxrl.replay.model_based import Model, ModelBased, Prediction
-from jaxrl.replay.off_policy import Critic
-from jaxrl.replay.ring import Replay, uniform
+from jaxrl.nn.actor_critic import Actor, Critic, TanhGaussian
+from jaxrl.nn.losses import critic_loss, td_target
+from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import imagination, learner
+from jaxrl.off_policy.imagination import Model, Prediction
+from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(imagination.Config):
     """Static settings: each value compiles its own program."""
-
-    num_envs: int = 1  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1000  # gradient steps between rollouts; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256
-    buffer_size: int = 1_250_000  # transitions kept of what was imagined; without a dataset, of what was done
-    num_rollouts: int = 50_000  # states of the data that rollouts begin from, each update
-    horizon: int = 5  # steps of a rollout
-    real_ratio: float = 0.05  # share of a batch that is the data's
-    num_critics: int = 2  # of which the smallest value counts
-    hidden: tuple[int, ...] = (256, 256, 256)  # widths of actor and critics
-    activation: str = "relu"
-    layer_norm: bool = False  # in the critics
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
-
-    def __post_init__(self) -> None:
-        model_based.check_config(self)
 
 
 @pytree
-class Hyper:
+class Hyper(imagination.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 3e-4  # of actor and critics
-    alpha_learning_rate: jax.Array = 3e-4  # of the logarithm of the temperature; 0: constant
-    alpha: jax.Array = 1.0  # temperature, at first
-    target_entropy: jax.Array = jnp.inf  # nats in units of the box; infinite: -A
-    gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
     penalty: jax.Array = 1.0  # of the model's uncertainty; 0: MBPO's rollouts
-    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
-    replay_ratio: jax.Array = 1.0  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of each network
 
 
 def penalised(
@@ -90,22 +65,65 @@ def model_of(ensemble: Ensemble, dataset: Dataset, terminated: Ends | None = Non
     return dynamics.predictor(ensemble, dynamics.largest_std, terminated)
 
 
+def pessimistic(predicted: Prediction, hyper: Hyper) -> Prediction:
+    """What is stored of a prediction: its reward is less by what it does not know."""
+    return predicted._replace(reward=penalised(predicted.reward, predicted.uncertainty, hyper.penalty))
+
+
 @dataclasses.dataclass(frozen=True)
-class _MOPO(ModelBased):
-    """What the model's uncertainty costs; what else the Algorithm's functions do is `ModelBased`'s."""
+class _MOPO:
+    """What is learned, as `learner.Rule` asks for it: soft actor-critic with K critics."""
 
-    name: ClassVar = "mopo"
-    hyper_class: ClassVar = Hyper
+    networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
+    targets: ClassVar[tuple[str, ...]] = ("critic",)
 
-    def pessimistic(self, predicted: Prediction, hyper: Hyper) -> Prediction:
-        return predicted._replace(reward=penalised(predicted.reward, predicted.uncertainty, hyper.penalty))
+    config: Config
+    critic: Any  # a flax module
+    actor: TanhGaussian
+
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "critic": init_critics(self.critic, keys["critic"], self.config.num_critics, obs, action),
+            "actor": self.actor.init(keys["actor"], obs),
+            "log_alpha": jnp.log(hyper.alpha),
+        }
+
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """The critics, the actor, the temperature, the target critics (Yu et al. 2020, algorithm 2)."""
+        critic, actor, log_alpha = (nets[name] for name in self.networks)
+        critic_key, actor_key, alpha_key = jax.random.split(key, 3)
+        settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
+        next_key, _ = jax.random.split(critic_key)
+        next_action, next_log_prob = self.actor(actor.weights, batch.next_obs).sample_and_log_prob(next_key)
+        next_q = critic_values(self.critic, critic.target, batch.next_obs, next_action)
+        next_value = jnp.min(next_q, 0) - alpha * next_log_prob
+        target = td_target(batch.reward, batch.terminated, next_value, hyper.gamma)
+
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, batch.obs, batch.action)
+            report = {"q_value": jnp.mean(q), "next_q_value": jnp.mean(next_q), "q_deviation": jnp.mean(jnp.std(q, 0))}
+            return critic_loss(q, target), report
+
+        critic, critic_report = critic.descend(critic_objective, *settings)
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            action, log_prob = self.actor(weights, batch.obs).sample_and_log_prob(actor_key)
+            q = jnp.min(critic_values(self.critic, critic.weights, batch.obs, action), 0)
+            return jnp.mean(alpha * log_prob - q), {"entropy": -jnp.mean(log_prob)}
+
+        actor, actor_report = actor.descend(actor_objective, *settings)
+        pi = self.actor(actor.weights, batch.obs)
+        log_alpha, alpha_report = learner.temperature_step(log_alpha, pi, alpha_key, hyper)
+        nets = {"critic": critic.track(hyper.tau), "actor": actor, "log_alpha": log_alpha}
+        return nets, {**critic_report, **actor_report, **alpha_report}
 
 
 @shared
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     model: Model | None = None,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
@@ -114,9 +132,8 @@ def make(
     """MOPO for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None, as `model`: it acts and fills its
-            own.
-        model: what imagines, as `model_of` makes it; see `model_based.Model`.
+        replay: a dataset, or what `data.stored` makes of one; None, as `model`: it acts and fills a replay buffer.
+        model: what imagines, as `model_of` makes it; see `imagination.Model`.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.
         critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`.
@@ -128,14 +145,22 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("mopo", venv, Box)
-    networks = (
-        ("actor", actor or Actor(obs_space, space, config.hidden, config.activation, spread=True)),
-        ("critic", critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)),
+    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
+    rule = _MOPO(config, critic, acting)
+    return imagination.algorithm(
+        "mopo",
+        venv,
+        config,
+        Hyper,
+        rule,
+        acting,
+        replay=replay,
+        model=model,
+        pessimistic=pessimistic,
+        optimizer=optimizer,
+        critic=critic,
     )
-    ring = uniform(config.buffer_size)
-    replay = model_based.memory_of(memory, model, ring, config, "mopo")
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _MOPO(config, venv, networks, obs_space, space, replay, chosen, memory, model, ring).algorithm()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Default networks of actors, critics and state values, and how an actor's outputs are acted on.
 
 An actor is a flax module from an observation without its privileged part; what its outputs mean is said by one of
-`Deterministic`, `Gaussian` and `TanhGaussian` around it. Actions are in units of the box, [-1, 1] a side.
+`Deterministic`, `Gaussian`, `TanhGaussian` and `Softmax` around it. Actions are in units of the box, [-1, 1] a side.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
-from jaxrl.environment import visible
-from jaxrl.nn.distributions import Normal, TanhNormal
+from jaxrl.environment import split_observation, visible
+from jaxrl.nn.distributions import Categorical, Normal, TanhNormal, mask_logits
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.spaces import Discrete, Space
 
@@ -154,4 +154,26 @@ class TanhGaussian:
         return self(weights, obs).sample(key)
 
     def mode(self, weights: Any, obs: Any) -> Float[Array, "... A"]:
+        return self(weights, obs).mode()
+
+
+@dataclasses.dataclass(frozen=True)
+class Softmax:
+    """An actor that gives logits (..., n) of Discrete actions; those that the observation's mask forbids are out."""
+
+    module: nn.Module
+    observation_space: Space
+
+    def init(self, key: Key[Array, ""], obs: Any) -> Any:
+        return self.module.init(key, visible(obs))
+
+    def __call__(self, weights: Any, obs: Any) -> Categorical:
+        logits: Any = self.module.apply(weights, visible(obs))
+        allowed = split_observation(obs, self.observation_space)[2]
+        return Categorical(logits if allowed is None else mask_logits(logits, allowed))
+
+    def explore(self, weights: Any, key: Key[Array, ""], obs: Any, noise: Any = None) -> Int[Array, "..."]:
+        return self(weights, obs).sample(key)
+
+    def mode(self, weights: Any, obs: Any) -> Int[Array, "..."]:
         return self(weights, obs).mode()

@@ -75,8 +75,8 @@ class Net:
         return self.replace(flat_target=polyak(self.flat_target, self.flat, tau))
 
 
-Nets = dict[str, Net]
-"""By the networks' names."""
+Nets = dict[str, Any]
+"""`Net`s by their names, and what else a rule's gradient steps change."""
 
 
 def net(weights: Any, state: OptimizerState, optimizer: Optimizer, target: Any = None, name: str = "") -> Net:
@@ -95,6 +95,11 @@ def apply_critics(critic: Any, weights: Any, *inputs: Any) -> tuple[Any, Float[A
     """`apply_critic` of K critics: their weights and their values (K, ...) have a leading axis; one share of all."""
     values, active = jax.vmap(lambda weights: apply_critic(critic, weights, *inputs))(weights)
     return values, jnp.mean(active)
+
+
+def critic_value(critic: Any, weights: Any, *inputs: Any) -> Any:
+    """The values of `apply_critic`."""
+    return apply_critic(critic, weights, *inputs)[0]
 
 
 def critic_values(critic: Any, weights: Any, *inputs: Any) -> Any:

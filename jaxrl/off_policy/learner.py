@@ -8,6 +8,7 @@ Without a dataset it acts, stores and learns, as SAC does. With one (`replay=` a
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import flax.linen as nn
@@ -17,15 +18,17 @@ from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, algorithm_of, starting_values
 from jaxrl.data.datasets import Dataset
-from jaxrl.data.transitions import Batch, example
+from jaxrl.data.transitions import example
 from jaxrl.environment import pytree, visible
 from jaxrl.nn import normalize
-from jaxrl.nn.nets import Nets, critic_values, net
+from jaxrl.nn.distributions import TanhNormal
+from jaxrl.nn.losses import temperature_loss
+from jaxrl.nn.nets import Net, Nets, critic_value, critic_values, net
 from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of
 from jaxrl.off_policy import steps
 from jaxrl.off_policy.steps import Rollout
 from jaxrl.replay.ring import Replay, uniform
-from jaxrl.spaces import Space, environment_action
+from jaxrl.spaces import Discrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
 
@@ -61,6 +64,15 @@ class Hyper:
     max_grad_norm: jax.Array = 1e6  # of each network; no gradient is that large
 
 
+@pytree
+class SoftHyper(Hyper):
+    """Dynamic settings of soft actor-critics: with a temperature that follows a target entropy."""
+
+    alpha_learning_rate: jax.Array = 3e-4  # of the logarithm of the temperature; 0: constant
+    alpha: jax.Array = 1.0  # temperature, at first
+    target_entropy: jax.Array = jnp.inf  # nats in units of the box; infinite: -A
+
+
 class Policy(NamedTuple):
     """What is deployed."""
 
@@ -80,6 +92,7 @@ class State:
     weights: Any  # of each network by its name, those of critics with a leading axis K
     target_weights: Any  # of the networks that have a target
     optimizer: Any  # an OptimizerState of each network
+    extra: Any  # what else gradient steps change, by its name, as running statistics of a batch normalisation
     replay: Any  # the replay buffer's; () of a dataset
     normalizer: Any  # statistics of the dataset's observations; None without Config.normalize_obs
 
@@ -92,11 +105,14 @@ class Rule(Protocol):
     targets: ClassVar[tuple[str, ...]]  # names of those that have a target
 
     def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Any) -> dict[str, Any]:
-        """The first weights of each network, from a key each, one observation and one action."""
+        """The first weights of each network, from a key each, one observation and one action.
+
+        What it returns beside these gradient steps are given among the nets, as it is, and return among them.
+        """
         ...
 
-    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Any) -> tuple[Nets, dict[str, Array]]:
-        """`(nets, report)` after one step of each network on a batch (B, ...)."""
+    def gradient_step(self, nets: Nets, key: Array, batch: Any, hyper: Any) -> tuple[Nets, dict[str, Array]]:
+        """`(nets, report)` after one step of each network on what the replay gives, (B, ...), as a rule a `Batch`."""
         ...
 
 
@@ -131,6 +147,7 @@ class Learner:
     replay: Replay
     optimizer: Optimizer
     others: tuple[tuple[str, Optimizer], ...] = ()  # optimisers of single networks, by name
+    deploy: Callable[[State], Any] | None = None  # the weights that are acted by; None: those of `actor`
 
     def optimizer_of(self, network: str) -> Optimizer:
         return dict(self.others).get(network, self.optimizer)
@@ -147,8 +164,8 @@ class Learner:
         key, reset_key, *keys = jax.random.split(key, 2 + len(names))
         obs, env_state = self.venv.reset(reset_key, env_params)
         item = example(obs, self.action_space)
-        weights = self.rule.init(dict(zip(names, keys, strict=True)), item.obs, item.action, hyper)
-        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        made = self.rule.init(dict(zip(names, keys, strict=True)), item.obs, item.action, hyper)
+        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), {name: made[name] for name in names})
         return State(
             key=key,
             hyper=hyper,
@@ -159,13 +176,14 @@ class Learner:
             weights=weights,
             target_weights={name: weights[name] for name in self.rule.targets},
             optimizer={name: self.optimizer_of(name).init(w, hyper.learning_rate) for name, w in weights.items()},
+            extra={name: x for name, x in made.items() if name not in names},
             replay=self.replay.init(item),
             normalizer=self.first_normalizer(item.obs),
         )
 
     def first_normalizer(self, obs: Any) -> Any:
         """The dataset's; of nothing yet, which leaves observations as they are, where there is no dataset."""
-        if not self.config.normalize_obs:
+        if not getattr(self.config, "normalize_obs", False):
             return None
         known = self.replay.normalizer
         if known is None and self.replay.add is None:
@@ -190,7 +208,7 @@ class Learner:
     def learn(self, state: State, rollout: Rollout | None = None) -> tuple[State, dict[str, Array]]:
         """Store the rollout, if there is one, and take the gradient steps that are due."""
         names, hyper = self.rule.networks, state.hyper
-        nets = {
+        nets: dict[str, Any] = {
             name: net(
                 state.weights[name],
                 state.optimizer[name],
@@ -199,7 +217,7 @@ class Learner:
                 name,
             )
             for name in names
-        }
+        } | state.extra
 
         def gradient_step(nets: Nets, key: Array, batch: Any) -> tuple[Nets, dict[str, Array]]:
             if state.normalizer is not None:
@@ -213,12 +231,14 @@ class Learner:
             weights={name: nets[name].weights for name in names},
             target_weights={name: nets[name].target for name in self.rule.targets},
             optimizer={name: nets[name].state for name in names},
+            extra={name: nets[name] for name in state.extra},
         )
         return state, metrics
 
     def policy(self, state: State) -> Policy:
         noise = getattr(state.hyper, "exploration_noise", jnp.float32(0))
-        return Policy(state.weights["actor"], noise, normalize.visible(state.normalizer))
+        weights = state.weights["actor"] if self.deploy is None else self.deploy(state)
+        return Policy(weights, noise, normalize.visible(state.normalizer))
 
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
         return ()
@@ -230,25 +250,40 @@ class Learner:
         return environment_action(self.action_space, action), carry
 
     def algorithm(self, critic: nn.Module | None = None, num_critics: int = 2) -> Algorithm:
-        """The Algorithm. Raises ValueError for an actor, or critics of observations and actions, of wrong shapes."""
+        """The Algorithm. Raises ValueError for an actor, or critics, whose outputs have wrong shapes.
+
+        Critics are of observations and actions, or of observations where actions are Discrete; `num_critics` 0: there
+        is one, without an axis K.
+        """
         n, shape = self.config.num_envs, self.action_space.shape
+        discrete = isinstance(self.action_space, Discrete)
+        q_shape = (*((num_critics,) if num_critics else ()), n, *((self.action_space.n,) if discrete else ()))
 
         def outputs(key: Array) -> tuple[Any, Any]:
             state = self.init(key)
             action = self.actor.mode(self.policy(state).weights, visible(state.obs))
             if critic is None:
-                return action, jnp.zeros((num_critics, n))
-            zeros = jnp.zeros((n, *shape))
-            return action, critic_values(critic, state.weights["critic"], state.obs, zeros)
+                return action, jnp.zeros(q_shape)
+            inputs = (state.obs,) if discrete else (state.obs, jnp.zeros((n, *shape)))
+            apply: Any = critic_values if num_critics else critic_value
+            return action, apply(critic, state.weights["critic"], *inputs)
 
-        steps.check_outputs(self.action_space, outputs, (n, *shape), (num_critics, n))
-        return self.unchecked()
-
-    def unchecked(self) -> Algorithm:
-        """The Algorithm of networks whose shapes its file checks."""
+        steps.check_outputs(self.action_space, outputs, (n, *shape), q_shape)
         config = self.config
         per_update = config.num_updates if self.replay.add is None else config.num_envs * config.num_steps
         return algorithm_of(self.name, self, self.hyper_class, per_update)
+
+
+def temperature_step(log_alpha: Net, policy: TanhNormal, key: Array, hyper: SoftHyper) -> tuple[Net, dict[str, Array]]:
+    """`(log_alpha, report)` after a step towards the target entropy of the policy at a batch, -A unless it is given."""
+    entropy = -jnp.mean(policy.sample_and_log_prob(key)[1])
+    usual = -float(policy.mode().shape[-1])
+    target = jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, usual)
+
+    def objective(log_alpha: Array) -> tuple[Array, dict[str, Array]]:
+        return temperature_loss(log_alpha, entropy, target), {"alpha": jnp.exp(log_alpha)}
+
+    return log_alpha.descend(objective, hyper.alpha_learning_rate, hyper.max_grad_norm)
 
 
 def algorithm(
@@ -263,6 +298,8 @@ def algorithm(
     optimizer: OptimizerLike | None = None,
     critic: nn.Module | None = None,
     num_critics: int = 2,
+    others: tuple[tuple[str, Optimizer], ...] = (),
+    deploy: Callable[[State], Any] | None = None,
 ) -> Algorithm:
     """The Algorithm that a rule makes on `venv`.
 
@@ -272,6 +309,7 @@ def algorithm(
         replay: what is drawn from, as `steps.as_replay` takes it.
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
         critic: the network of the weights `critic`, of observations and actions, `num_critics` of them; None: no check.
+        others: optimisers of single networks, by name. deploy: the weights that are acted by, other than `actor`'s.
 
     Raises ValueError for networks whose outputs do not fit and TypeError for a `replay` that is none.
     """
@@ -279,7 +317,7 @@ def algorithm(
     observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)
     drawn = steps.as_replay(name, replay, space, lambda: uniform(config.buffer_size))
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    learner = Learner(name, config, hyper, venv, observation_space, space, rule, actor, drawn, chosen)
+    learner = Learner(name, config, hyper, venv, observation_space, space, rule, actor, drawn, chosen, others, deploy)
     return learner.algorithm(critic, num_critics)
 
 

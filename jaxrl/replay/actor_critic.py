@@ -113,6 +113,7 @@ class ActorCritic:
             weights=weights,
             target_weights={name: weights[name] for name in self.tracked},
             optimizer={name: self.optimizer.init(w, self.learning_rate(name, hyper)) for name, w in weights.items()},
+            extra={},
             replay=self.replay.init(item),
             normalizer=self.first_normalizer(item.obs),
         )

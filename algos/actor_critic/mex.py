@@ -1,0 +1,150 @@
+"""Maximize to explore (MEX) is TD3 (`td3.py`) with critics that are optimistic.
+
+Liu et al. (2023), "Maximize to explore: one objective function fusing estimation, planning, and exploration". The
+critics' loss is TD3's less `optimism` times the mean of sum_k Q_k(s, a) over the batch or, with `Config.baseline`, of
+sum_k A_k with
+
+    A_k = Q_k(s, mu(s)) - log sum_a' exp Q_k(s, a')    over a' in {a, mu(s'), a uniform one}
+
+as in the authors' released code (there the second sum takes Q_1 at the batch's action, here Q_2). With an optimism of 0
+it is TD3.
+
+Deviations: those of `td3.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.algos.actor_critic import td3
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch
+from jaxrl.environment import Environment, pytree
+from jaxrl.nn.actor_critic import (
+    Actor,
+    Critic,
+    Deterministic,
+)
+from jaxrl.nn.losses import critic_loss, td_target
+from jaxrl.nn.nets import Nets, apply_critics, critic_values, init_critics
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import learner
+from jaxrl.replay.ring import Replay
+from jaxrl.spaces import Box
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(td3.Config):
+    """Static settings: each value compiles its own program."""
+
+    baseline: bool = False  # optimism about the actor's action against others, not about the batch's
+
+
+@pytree
+class Hyper(td3.Hyper):
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    optimism: jax.Array = 0.001  # eta
+
+
+def advantage(q_actor: Float[Array, "K B"], q_others: Float[Array, "K B n"]) -> Float[Array, "K B"]:
+    """How much better critics think the actor's action than a soft maximum of n others (MEX's released code)."""
+    return q_actor - jax.nn.logsumexp(q_others, -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _MEX:
+    """What is learned, as `learner.Rule` asks for it."""
+
+    networks: ClassVar[tuple[str, ...]] = ("critic", "actor")
+    targets: ClassVar[tuple[str, ...]] = ("critic", "actor")
+
+    config: Config
+    critic: Any  # a flax module
+    actor: Deterministic
+
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "critic": init_critics(self.critic, keys["critic"], 2, obs, action),
+            "actor": self.actor.init(keys["actor"], obs),
+        }
+
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """TD3's step, of critics whose loss falls with their own values."""
+        critic, actor = nets["critic"], nets["actor"]
+        noise_key, random_key = jax.random.split(key)
+        settings = hyper.learning_rate, hyper.max_grad_norm
+
+        next_action = self.actor(actor.target, batch.next_obs)
+        next_action = td3.smoothed(noise_key, next_action, hyper.policy_noise, hyper.noise_clip)
+        next_q = critic_values(self.critic, critic.target, batch.next_obs, next_action)
+        target = td_target(batch.reward, batch.terminated, jnp.min(next_q, 0), hyper.gamma)
+        tried = [self.actor(actor.weights, x) for x in (batch.obs, batch.next_obs)]
+        tried.append(jax.random.uniform(random_key, batch.action.shape, batch.action.dtype, -1, 1))
+
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q, active = apply_critics(self.critic, weights, batch.obs, batch.action)
+            optimistic = q
+            if self.config.baseline:
+                q_actor, *others = (critic_values(self.critic, weights, batch.obs, action) for action in tried)
+                optimistic = advantage(q_actor, jnp.stack([q, *others], -1))
+            loss = critic_loss(q, target) - hyper.optimism * jnp.sum(jnp.mean(optimistic, -1))
+            return loss, {"q_value": jnp.mean(q), "active_units": active}
+
+        critic, critic_report = critic.descend(critic_objective, *settings)
+        first = jax.tree.map(lambda x: x[0], critic.weights)
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            action = self.actor(weights, batch.obs)
+            return -jnp.mean(self.critic.apply(first, batch.obs, action)), {}
+
+        due = critic.count % self.config.policy_delay == 0
+        actor, actor_report = actor.descend(actor_objective, *settings, when=due)
+        tau = jnp.where(due, hyper.tau, 0)
+        return {"critic": critic.track(tau), "actor": actor.track(tau)}, {**critic_report, **actor_report}
+
+
+@shared
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    *,
+    replay: Replay | Dataset | None = None,
+    actor: nn.Module | None = None,
+    critic: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
+    """MEX for `env`. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        actor: a flax module from an observation without its privileged part to actions (..., A) in [-1, 1].
+        critic: a flax module from a whole observation and an action to values (...); there will be two of them.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
+
+    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
+    and TypeError for a `replay` that is neither.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    obs_space, space = spaces_of("mex", venv, Box)
+    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = Deterministic(actor or Actor(obs_space, space, config.hidden, config.activation))
+    rule = _MEX(config, critic, acting)
+    return learner.algorithm(
+        "mex", venv, config, Hyper, rule, acting, replay=replay, optimizer=optimizer, critic=critic
+    )
+
+
+if __name__ == "__main__":
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -1,0 +1,190 @@
+"""Learning from a dataset and from what a model of the environment imagines: rollouts of MOPO, MOReL, COMBO and RAVL.
+
+A model is a function of a batch, `(key, obs (B, ...), action (B, A)) -> Prediction`, actions in the environment's
+units: a learned one (`dynamics.predictor`) or the environment itself (`of_environment`). An update rolls the policy out
+in it for `horizon` steps from `num_rollouts` states of the dataset, puts the steps into a ring of what was imagined,
+which forgets the oldest, and takes `num_updates` gradient steps on batches of which a share `real_ratio` is the
+dataset's. What is imagined goes on beyond no end: where the task ends, the next step is from another state of the data.
+What a gradient step does is an algorithm's `learner.Rule`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from jaxrl.algorithm import Algorithm, check_at_least_one
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Transition
+from jaxrl.environment import Environment, pytree
+from jaxrl.math import fast_key
+from jaxrl.nn.optim import OptimizerLike, optimizer_of
+from jaxrl.off_policy import learner, steps
+from jaxrl.off_policy.learner import Acting, Learner, Rule, State
+from jaxrl.off_policy.steps import Rollout
+from jaxrl.replay.ring import Replay, uniform
+from jaxrl.spaces import environment_action
+from jaxrl.vectorize import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(learner.Config):
+    """Static settings: each value compiles its own program."""
+
+    num_updates: int = 1000  # gradient steps between rollouts; where it acts, at most: see Hyper.replay_ratio
+    buffer_size: int = 1_250_000  # transitions kept of what was imagined; without a dataset, of what was done
+    hidden: tuple[int, ...] = (256, 256, 256)  # widths of all networks
+    num_rollouts: int = 50_000  # states of the data that rollouts begin from, each update
+    horizon: int = 5  # steps of a rollout
+    real_ratio: float = 0.05  # share of a batch that is the data's
+    num_critics: int = 2  # of which the smallest value counts
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least_one(self, "num_critics", "num_rollouts", "horizon")
+        if not 0 <= self.real_ratio <= 1:
+            raise ValueError(f"real_ratio={self.real_ratio}: it must be a share, from 0 to 1.")
+        imagined = self.num_rollouts * self.horizon
+        if self.buffer_size < imagined:
+            raise ValueError(
+                f"buffer_size={self.buffer_size}: it must hold what an update imagines, num_rollouts * horizon = "
+                f"{imagined}."
+            )
+
+
+@pytree
+class Hyper(learner.SoftHyper):
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    replay_ratio: jax.Array = 1.0  # where it acts: gradient steps an environment step; infinite: num_updates
+
+
+class Prediction(NamedTuple):
+    """Of a batch (B, ...)."""
+
+    next_obs: Any
+    reward: Float[Array, " B"]
+    terminated: Bool[Array, " B"]
+    uncertainty: Float[Array, " B"]  # of the model, 0 where it knows
+
+
+Model = Callable[[Array, Any, Array], Prediction]
+
+
+def of_environment(env: Environment, params: Any, state_of: Callable[[Any], Any]) -> Model:
+    """The environment as its own model, without error; `state_of(obs)` is the state that is observed so."""
+
+    def model(key: Key[Array, ""], obs: Any, action: Array) -> Prediction:
+        def step(key: Array, obs: Any, action: Array) -> tuple[Any, Array, Array]:
+            after = env.step(key, state_of(obs), action, params)
+            return after.obs, after.reward, after.terminated
+
+        obs, reward, terminated = jax.vmap(step)(jax.random.split(key, len(action)), obs, action)
+        return Prediction(obs, reward, terminated, jnp.zeros_like(reward))
+
+    return model
+
+
+Pessimism = Callable[[Prediction, Any], Prediction]
+"""`(prediction, hyper) -> ` what is stored of it: what an uncertain prediction costs."""
+
+
+def num_real(config: Any) -> int:
+    """Rows of a batch that are the dataset's; they come first."""
+    return round(config.real_ratio * config.batch_size)
+
+
+def mixed(data: Replay, imagined: Replay, config: Any) -> Replay:
+    """A replay whose state is the ring of what was imagined, and whose batches are of both."""
+
+    def sample(key: Key[Array, ""], state: Any, n: int) -> Transition:
+        real_key, imagined_key = jax.random.split(key)
+        real, parts = num_real(config), []
+        if real:
+            parts.append(Transition(*data.sample(real_key, (), real)[: len(Transition._fields)]))
+        if real < n:
+            parts.append(imagined.sample(imagined_key, state, n - real))
+        return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+
+    return Replay(imagined.init, None, sample)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelLearner(Learner):
+    """A `Learner` that imagines where it would act. Of its state, `replay` is the ring of what was imagined."""
+
+    data: Any = None  # the dataset's Replay
+    model: Any = None
+    ring: Any = None  # the Replay of what is imagined
+    pessimistic: Any = None  # Pessimism or None
+
+    def collect(self, state: State) -> tuple[State, Rollout | None]:
+        key, own_key = jax.random.split(state.key)
+        imagined = self.imagine(fast_key(own_key), state)
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), imagined)
+        return state.replace(key=key, replay=self.ring.add(state.replay, flat)), None
+
+    def imagine(self, key: Key[Array, ""], state: State) -> Transition:
+        """The policy in the model from states of the data: (horizon, num_rollouts, ...)."""
+        policy, n = self.policy(state), self.config.num_rollouts
+        start_key, key = jax.random.split(key)
+
+        def step(obs: Any, key: Array) -> tuple[Any, Transition]:
+            act_key, model_key, new_key = jax.random.split(key, 3)
+            action = self.actor.explore(policy.weights, act_key, obs, policy.noise)
+            predicted = Prediction(*self.model(model_key, obs, environment_action(self.action_space, action)))
+            if self.pessimistic is not None:
+                predicted = self.pessimistic(predicted, state.hyper)
+            next_obs, reward, terminated, _ = predicted
+
+            def begun(new: Array, old: Array) -> Array:
+                return jnp.where(terminated.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+            onward = jax.tree.map(begun, self.data.sample(new_key, (), n).obs, next_obs)
+            return onward, Transition(obs, action, reward, terminated, next_obs)
+
+        start = self.data.sample(start_key, (), n).obs
+        return jax.lax.scan(step, start, jax.random.split(key, self.config.horizon))[1]
+
+
+def algorithm(
+    name: str,
+    venv: VectorEnv,
+    config: Any,
+    hyper: type,
+    rule: Rule,
+    actor: Acting,
+    *,
+    replay: Replay | Dataset | None = None,
+    model: Model | None = None,
+    pessimistic: Pessimism | None = None,
+    optimizer: OptimizerLike | None = None,
+    critic: nn.Module | None = None,
+) -> Algorithm:
+    """The Algorithm that a rule makes of a dataset and a model; without either it acts, as `learner.algorithm` says.
+
+    Raises ValueError for a dataset without a model, a model without a dataset, a replay that takes steps in, and
+    networks whose outputs do not fit.
+    """
+    if (replay is None) != (model is None):
+        have, lack = ("a replay", "a model") if model is None else ("a model", "a replay")
+        raise ValueError(f"{name}: {have} without {lack}; give both, or neither, and it acts and fills its own.")
+    num_critics = config.num_critics
+    if replay is None:
+        given = {"optimizer": optimizer, "critic": critic, "num_critics": num_critics}
+        return learner.algorithm(name, venv, config, hyper, rule, actor, **given)
+    params, ring = venv.default_params, uniform(config.buffer_size)
+    observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)
+    data = steps.as_replay(name, replay, space, lambda: ring)
+    if data.add is not None:
+        raise ValueError(f"{name}: this replay takes steps in; rollouts begin from a dataset, `data.stored`.")
+    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    shell = venv, observation_space, space, rule, actor, mixed(data, ring, config), chosen
+    static = ModelLearner(name, config, hyper, *shell, data=data, model=model, ring=ring, pessimistic=pessimistic)
+    return static.algorithm(critic, num_critics)

@@ -34,7 +34,8 @@ LINK = re.compile(r"\[`(\w+(?:\.\w+)+)(?<!\.py)`\]\((?:[^)\s]*\.py(?:#[\w.]*)?)?
 """A link whose target is made from its text."""
 NAMED = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<file>[^)#\s:]+\.py)#(?P<name>[^)\s]+)\)")
 """Any link to a name of the code, whatever its text."""
-FENCES = re.compile(r"(^```.*?^```$)", re.M | re.S)
+FENCES = re.compile(r"(^```.*?^```$|(?<!`)``(?!`)[^\n]+?(?<!`)``(?!`))", re.M | re.S)
+"""Blocks of code, and spans that show a link's source."""
 
 
 def filled(text: str, page: Path, root: Path) -> str:

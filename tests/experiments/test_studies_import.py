@@ -22,7 +22,7 @@ PEERS = {
     "benchmarks/env_throughput.py": "gymnax",
     "experiments/rule_worlds/throughput.py": "xminigrid",
 }
-"""Files that import another library at their top, which is no dependency of jaxrl: excused where it is not installed."""
+"""Files that import at their top a library that is no dependency of jaxrl: excused where it is not installed."""
 
 PRIVATE = {
     "experiments/wrong_simulator/h2o.py": {"cql._CQL"},  # until H2O is a learner in algos/ with a rule of its own

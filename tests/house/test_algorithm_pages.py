@@ -121,8 +121,9 @@ def test_names_are_found_by_as_much_as_makes_them_unique(tmp_path):
         with pytest.raises(ValueError, match=error):
             names.resolve(name, tmp_path)
     page = tmp_path / "docs/a.md"
-    text = "[`one.f`]() `one.f` [`one.f`](../algos/one.py#L99) [`a.md`](a.md)\n```\n[`one.f`]()\n```\n"
-    want = "[`one.f`](../algos/one.py#f) `one.f` [`one.f`](../algos/one.py#f) [`a.md`](a.md)\n```\n[`one.f`]()\n```\n"
+    code = "[`a.md`](a.md)\n```\n[`one.f`]()\n```\n``[`one.f`]()``"
+    text = f"[`one.f`]() `one.f` [`one.f`](../algos/one.py#L99) {code}"
+    want = f"[`one.f`](../algos/one.py#f) `one.f` [`one.f`](../algos/one.py#f) {code}"
     assert pages.filled(text, page, tmp_path) == want
     assert pages.filled("[`one.z`](../algos/one.py#z)", page, tmp_path) == "[`one.z`](../algos/one.py#z)"
 

@@ -1,11 +1,11 @@
-"""What a test file compiles, counted: a budget that does not depend on the machine's mood.
+"""What a test file compiles, counted: a price that does not depend on the machine's mood. A report, not a gate.
 
 Compiling is most of the suite's time, and seconds on shared machines are noise; the number of programs is not. Through
 `jax.monitoring` each file's own programs and traces are counted. What jax compiles for single operations outside of
 `jit` is left out, since a worker keeps those from one file to the next. `tests/compile_budget.json` holds each quick
-file's allowance:
+file's allowance, and a file that makes far more than it (`tolerated`) is listed; no run fails by that:
 
-    pytest --light -m "not slow" --compile-budget check    fails, with the file's name, above an allowance
+    pytest --light -m "not slow" --compile-budget warn     lists the files far above their allowance (`make test`)
     pytest --light -m "not slow" --compile-budget report   also prints the twenty dearest files (`make test-budget`)
     pytest --light -m "not slow" --compile-budget write    writes the table anew: measured, a fifth and ten more
 
@@ -39,6 +39,11 @@ Row = collections.Counter  # of COUNTS and SECONDS
 def allowance(count: float) -> int:
     """What a file that was measured at `count` may have: it varies a little with what a worker has from other files."""
     return int(count * 1.2) + 10
+
+
+def tolerated(allowed: int) -> int:
+    """The most that a file with this allowance may make unlisted: twice as much, and twenty for a small or new file."""
+    return 2 * allowed + 20
 
 
 class CompileBudget:
@@ -83,8 +88,6 @@ class CompileBudget:
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output["compile_budget"] = {file: dict(row) for file, row in self.files.items()}
-        elif self.over() and self.mode != "write":
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -92,12 +95,12 @@ class CompileBudget:
             self.files[file].update(row)
 
     def over(self) -> list[str]:
-        """A line for each file that has more than its allowance, or none."""
+        """A line for each file that makes far more than its allowance, or than none."""
         table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
         lines = []
         for file, row in sorted(self.files.items()):
             allowed = table.get(file, dict.fromkeys(COUNTS, 0))
-            if any(row[count] > allowed[count] for count in COUNTS):
+            if any(row[count] > tolerated(allowed[count]) for count in COUNTS):
                 lines.append(f"{file}: makes {_counts(row)}; its allowance is {_counts(allowed)}.")
         return lines
 
@@ -121,11 +124,11 @@ class CompileBudget:
                 numbers = [f"{row[name]:9d}" for name in COUNTS] + [f"{row[name]:9.1f}" for name in SECONDS]
                 terminalreporter.write_line(" ".join(numbers) + f"  {file}")
         if self.mode != "write" and (lines := self.over()):
-            terminalreporter.section("compile budget exceeded")
+            terminalreporter.section("compile budget: far above the allowance, which fails nothing")
             for line in lines:
-                terminalreporter.write_line(line, red=True)
+                terminalreporter.write_line(line, yellow=True)
             terminalreporter.write_line(
-                "Make the file cheaper, or mark tests slow; `--light --compile-budget write` allows it."
+                "Make the file cheaper, mark tests slow, or write a new allowance: see tests/compile_budget.py."
             )
 
 

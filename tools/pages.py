@@ -1,4 +1,4 @@
-"""What is made in pages that are written: tables of settings, rows of results, papers, and links to lines of the code.
+"""What is made in pages that are written: tables of settings, rows of results, papers, targets of links by name.
 
 A page below `docs/` has what is made between two comments, which `filled` writes anew:
 
@@ -7,40 +7,45 @@ A page below `docs/` has what is made between two comments, which `filled` write
     <!-- papers ppo -->        what to cite
     <!-- end -->               closes each
 
-The target of a link is made, too, where its text is a name in code with a module before it: [`ppo.loss`]() leads to the
-line of `algos/on_policy/ppo.py` where `loss` is defined. A module is called by its file's name if no other file has it,
-else by as many folders as it takes; what is nested needs no more of the names around it than make it the only one.
-`python -m tools.pages [DOCS]` fills the pages below DOCS (default `docs`),
-and a test finds the ones that are old.
+The target of a link is made, too, where its text is a name in code with a module before it: [`ppo.loss`]() becomes
+[`ppo.loss`](../../algos/on_policy/ppo.py#loss), a link by name (`tools.names`), which stays right when lines move.
+
+    python -m tools.pages [DOCS]          fill the pages below DOCS (default `docs`)
+    python -m tools.pages --check [DOCS]  write nothing; list the links whose name is defined nowhere, with their pages
+
+Both end with status 1 when a name is defined nowhere; such a link is left as it is.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
 import importlib
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 from tools import tables
+from tools.names import line_in, modules, resolve
 
 BLOCK = re.compile(r"(<!-- (settings|results|papers) ([\w ]+?) -->)\n.*?(<!-- end -->)", re.S)
-LINK = re.compile(r"\[`(\w+(?:\.\w+)+)(?<!\.py)`\]\((?:[^)\s]*\.py(?:#L\d*)?)?\)")
-FENCES = re.compile(r"(^```.*?^```$)", re.M | re.S)
+LINK = re.compile(r"\[`(\w+(?:\.\w+)+)(?<!\.py)`\]\((?:[^)\s]*\.py(?:#[\w.]*)?)?\)")
+"""A link whose target is made from its text."""
+NAMED = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<file>[^)#\s:]+\.py)#(?P<name>[^)\s]+)\)")
+"""Any link to a name of the code, whatever its text."""
+FENCES = re.compile(r"(^```.*?^```$|(?<!`)``(?!`)[^\n]+?(?<!`)``(?!`))", re.M | re.S)
+"""Blocks of code, and spans that show a link's source."""
 
 
 def filled(text: str, page: Path, root: Path) -> str:
     """The text of `page`, a path below `root`, with what is made in it as it would be made now.
 
-    Raises ValueError for a name that is nothing or several things.
+    A link whose name is nothing or several things stays as it is: `unresolved` lists those.
     """
     parts = FENCES.split(text)
     for i in range(0, len(parts), 2):  # odd ones are blocks of code
-        parts[i] = LINK.sub(lambda link: f"[`{link[1]}`]({_target(link[1], page, root)})", parts[i])
+        parts[i] = LINK.sub(lambda link: _link(link, page, root), parts[i])
 
     def made(block: re.Match[str]) -> str:
         lines = MADE[block[2]](block[3].split(), page, root)
@@ -49,66 +54,39 @@ def filled(text: str, page: Path, root: Path) -> str:
     return BLOCK.sub(made, "".join(parts))
 
 
-# ---- lines of the code
+# ---- links by name
 
 
-def line_of(name: str, root: Path) -> tuple[str, int]:
-    """The file, from the root of the repository, and the line where `module.name` is defined."""
-    files = _files(root)
-    parts = name.split(".")
-    for n in range(len(parts) - 1, 0, -1):
-        found = files.get("/".join(parts[:n]), [])
-        if len(found) > 1:
-            raise ValueError(f"`{name}` may be in {' or '.join(found)}: name a folder before it.")
-        if found:
-            wanted = parts[n:]
-            at = [(path, line) for path, line in _defined(root / found[0]) if path[-len(wanted) :] == wanted]
-            shallow = [line for path, line in at if len(path) == min(len(path) for path, _ in at)]
-            if len(shallow) != 1:
-                raise ValueError(f"`{'.'.join(wanted)}` is defined {len(shallow)} times in {found[0]}.")
-            return found[0], shallow[0]
-    raise ValueError(f"`{name}`: there is no such module.")
-
-
-@functools.cache
-def _files(root: Path) -> dict[str, list[str]]:
-    """The files that each end of a path without `.py` may mean: "ppo", "algos/ppo"."""
-    found: dict[str, list[str]] = {}
-    for top in ("jaxrl", "algos", "envs"):
-        for folder, inside, names in os.walk(root / top):
-            inside[:] = sorted(name for name in inside if name.isidentifier())  # links of jaxrl are not followed
-            for name in sorted(names):
-                if name.endswith(".py"):
-                    file = (Path(folder) / name).relative_to(root)
-                    parts = file.with_suffix("").parts
-                    for n in range(len(parts)):
-                        found.setdefault("/".join(parts[n:]), []).append(str(file))
-    return found
-
-
-@functools.cache
-def _defined(file: Path) -> list[tuple[list[str], int]]:
-    """Names of functions, classes, fields and constants by what they are in, with their lines."""
+def unresolved(docs: Path) -> list[tuple[str, str, str]]:
+    """Of every link to a name that is not defined, or not once: its page (from the root), its text, what is wrong."""
     found = []
-
-    def walk(node: ast.AST, inside: list[str]) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.FunctionDef | ast.ClassDef):
-                found.append(([*inside, child.name], child.lineno))
-                walk(child, [*inside, child.name])
-            elif isinstance(child, ast.Assign | ast.AnnAssign) and isinstance(node, ast.Module | ast.ClassDef):
-                targets = child.targets if isinstance(child, ast.Assign) else [child.target]
-                found.extend(([*inside, t.id], child.lineno) for t in targets if isinstance(t, ast.Name))
-            elif isinstance(child, ast.stmt):
-                walk(child, inside)
-
-    walk(ast.parse(file.read_text()), [])
+    for page in sorted(docs.rglob("*.md")):
+        for part in FENCES.split(page.read_text())[::2]:
+            found += [(page.relative_to(docs.parent).as_posix(), *wrong) for wrong in _wrong(part, page, docs.parent)]
     return found
 
 
-def _target(name: str, page: Path, root: Path) -> str:
-    file, line = line_of(name, root)
-    return f"{_way(root / file, page)}#L{line}"
+def _wrong(text: str, page: Path, root: Path) -> Iterator[tuple[str, str]]:
+    for link in LINK.finditer(text):
+        try:
+            resolve(link[1], root)
+        except ValueError as error:
+            yield link[1], str(error)
+    for link in NAMED.finditer(text):
+        if not LINK.fullmatch(link[0]):  # a text of other words: only the target says the name
+            file = (page.parent / link["file"]).resolve()
+            try:
+                line_in(file, link["name"])
+            except (ValueError, FileNotFoundError) as error:
+                yield link["text"], str(error)
+
+
+def _link(link: re.Match[str], page: Path, root: Path) -> str:
+    try:
+        file, inside, _ = resolve(link[1], root)
+    except ValueError:
+        return link[0]
+    return f"[`{link[1]}`]({_way(root / file, page)}#{inside})"
 
 
 def _way(to: Path, page: Path) -> str:
@@ -119,7 +97,7 @@ def _way(to: Path, page: Path) -> str:
 
 
 def _module(name: str, root: Path) -> ModuleType:
-    found = [file for file in _files(root).get(name, []) if file.startswith("algos/")]
+    found = [file for file in modules(root).get(name, []) if file.startswith("algos/")]
     if len(found) != 1:
         raise ValueError(f"{name!r} is no algorithm.")
     return importlib.import_module("jaxrl." + found[0].removesuffix(".py").replace("/", "."))
@@ -207,16 +185,22 @@ def all_filled(docs: Path) -> dict[Path, str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the pages below the folder named first, or `docs`, that are old; print which."""
-    docs = Path(*(sys.argv[1:] if argv is None else argv)[:1] or ["docs"]).resolve()
+    """Write the pages below the folder named last, or `docs`, that are old; print which, and names that are nowhere."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    check = "--check" in args
+    docs = Path(*[arg for arg in args if arg != "--check"][:1] or ["docs"]).resolve()
     if not docs.is_dir():
         print(f"tools.pages: {docs} is no folder; run it in the checkout, or name its docs.", file=sys.stderr)
         return 2
-    for page, text in all_filled(docs).items():
-        if page.read_text() != text:
-            page.write_text(text)
-            print(page.relative_to(docs.parent))
-    return 0
+    if not check:
+        for page, text in all_filled(docs).items():
+            if page.read_text() != text:
+                page.write_text(text)
+                print(page.relative_to(docs.parent))
+    wrong = unresolved(docs)
+    for page, name, why in wrong:
+        print(f"{page}: {name}: {why}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

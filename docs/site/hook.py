@@ -2,8 +2,9 @@
 
 Pages are written to be read in the repository. On the site each file of the repository has one place (`site_path`), and
 every link of a page is rewritten to it: READMEs of experiments are studies, other files that a page speaks of are shown
-with numbered lines, folders by what is in them. So the site holds all that it links to, and needs no network. Nothing
-here imports jaxrl: the reference is read from the sources.
+with numbered lines, folders by what is in them. A link to a name of the code (`ppo.py#loss`) becomes one to its line.
+So the site holds all that it links to, and needs no network. Nothing here imports jaxrl: the reference is read from the
+sources.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import json
 import os
 import posixpath
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))  # `tools` is not installed, and mkdocs may be called from anywhere
+
+from tools.names import line_in  # noqa: E402
 
 MOVED = {
     "README.md": "index.md",
@@ -98,11 +103,22 @@ def rewritten(text: str, path: str) -> str:
         if not target or "://" in target or target.startswith("mailto:"):
             return match[0]
         to = site_path(posixpath.normpath(posixpath.join(posixpath.dirname(path), target)))
-        if to.startswith("source/") and (line := re.match(r"L(\d+)", fragment)):
-            fragment = f"__codelineno-0-{line[1]}"
+        if fragment and target.endswith(".py"):
+            fragment = f"__codelineno-0-{line_of(target, fragment, path)}"
         return f"]({posixpath.relpath(to, here or '.')}{hash}{fragment})"
 
     return LINK.sub(place, text)
+
+
+def line_of(target: str, name: str, path: str) -> int:
+    """The line to which a page's link to a name of the code leads, such as `../../algos/on_policy/ppo.py#loss`.
+
+    Raises ValueError, which ends the build, for a name that the file does not define.
+    """
+    try:
+        return line_in(ROOT / posixpath.normpath(posixpath.join(posixpath.dirname(path), target)), name)
+    except ValueError as error:
+        raise ValueError(f"{path} links to {target}#{name}: {error}") from None
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """The rows of docs/results.md, the page itself, and its figures."""
 
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,9 +10,12 @@ from PIL import Image
 from jaxrl import registry
 from jaxrl.host.plotting import bars, curves_by_task
 from jaxrl.host.statistics import bootstrap_interval, iqm
-from tools.tables import algorithm_page
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parents[1]))  # `tools` is in the checkout, not installed
+
+from tools.tables import algorithm_page  # noqa: E402
+
 PAGE = HERE.parents[1] / "docs" / "results.md"
 
 

@@ -1,4 +1,4 @@
-"""An algorithm's page has what the template asks for, names all settings and metrics, and its links hit their lines."""
+"""An algorithm's page has what the template asks for, names all settings and metrics, and links to names that exist."""
 
 import dataclasses
 import re
@@ -9,7 +9,7 @@ import pytest
 
 from jaxrl import registry
 from jaxrl.algos.population import pbt
-from tools import pages, tables
+from tools import names, pages, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs/algos"
@@ -53,9 +53,9 @@ def test_a_page_is_made_by_the_template(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_detail_leads_to_its_line(page):
+def test_each_detail_leads_to_the_code(page):
     details = re.split(r"^- ", sections(page)["Details"], flags=re.M)[1:]
-    without = [detail.splitlines()[0] for detail in details if not re.search(r"\]\([^)]*\.py#L\d+\)", detail)]
+    without = [detail.splitlines()[0] for detail in details if not re.search(r"\]\([^)]*\.py#[\w.]+\)", detail)]
     assert details and not without, f"{page}: a link such as [`ppo.loss`]() is missing of {without}"
 
 
@@ -85,17 +85,19 @@ def test_what_is_made_in_pages_is_up_to_date():
         assert page.read_text() == text, f"{page.relative_to(ROOT)} is old: python -m tools.pages"
 
 
-def test_links_hit_what_they_name():
-    """Read off the lines themselves, not as the generator finds them."""
-    hit = 0
+def test_linked_names_are_defined():
+    """Read off the lines themselves, not only as the generator finds them."""
+    wrong = [f"{page}: {name}: {why}" for page, name, why in pages.unresolved(ROOT / "docs")]
+    assert not wrong, "\n".join(["python -m tools.pages --check", *wrong])
+    linked = 0
     for page in sorted((ROOT / "docs").rglob("*.md")):
-        for name, file, line in re.findall(r"\[`([\w.]+)`\]\(([^)#]+\.py)#L(\d+)\)", page.read_text()):
-            source = (page.parent / file).resolve().read_text().splitlines()[int(line) - 1]
-            last = name.rpartition(".")[2]
-            defined = re.match(rf"\s*(def {last}\(|class {last}\b|{last}\s*[:=])", source)
-            assert defined, f"{page.name}: {name}: {source}"
-            hit += 1
-    assert hit > 200
+        for name, file, target in re.findall(r"\[`([\w.]+)`\]\(([^)#]+\.py)#([\w.]+)\)", page.read_text()):
+            last = target.rpartition(".")[2]
+            source = (page.parent / file).resolve().read_text()
+            defined = re.search(rf"^\s*(def {last}\(|class {last}\b|{last}\s*[:=])", source, re.M)
+            assert defined and name.endswith(last), f"{page.name}: {name} links to {file}#{target}"
+            linked += 1
+    assert linked > 200
 
 
 def test_names_are_found_by_as_much_as_makes_them_unique(tmp_path):
@@ -105,23 +107,34 @@ def test_names_are_found_by_as_much_as_makes_them_unique(tmp_path):
     (tmp_path / "algos/one.py").write_text(one)
     (tmp_path / "algos/two.py").write_text("def f(): ...\n\ndef h():\n    def f(): ...\n\ndef k():\n    def g(): ...\n")
     (tmp_path / "jaxrl/exact/two.py").write_text("def f(): ...\n")
-    for name, file, line in [
-        ("one.X", "algos/one.py", 1),
-        ("one.A.x", "algos/one.py", 4),
-        ("one.f.g", "algos/one.py", 7),
-        ("one.g", "algos/one.py", 7),
-        ("algos.two.f", "algos/two.py", 1),
-        ("algos.two.h.f", "algos/two.py", 4),
-        ("exact.two.f", "jaxrl/exact/two.py", 1),
+    for name, file, inside, line in [
+        ("one.X", "algos/one.py", "X", 1),
+        ("one.A.x", "algos/one.py", "A.x", 4),
+        ("one.f.g", "algos/one.py", "f.g", 7),
+        ("one.g", "algos/one.py", "g", 7),
+        ("algos.two.f", "algos/two.py", "f", 1),
+        ("algos.two.h.f", "algos/two.py", "h.f", 4),
+        ("exact.two.f", "jaxrl/exact/two.py", "f", 1),
     ]:
-        assert pages.line_of(name, tmp_path) == (file, line)
+        assert names.resolve(name, tmp_path) == (file, inside, line)
     for name, error in [("one.y", "0 times"), ("two.f", "jaxrl/exact/two.py or algos/two.py"), ("three.f", "no such")]:
         with pytest.raises(ValueError, match=error):
-            pages.line_of(name, tmp_path)
+            names.resolve(name, tmp_path)
     page = tmp_path / "docs/a.md"
-    text = "[`one.f`]() `one.f` [`one.f`](../algos/one.py#L99) [`a.md`](a.md)\n```\n[`one.f`]()\n```\n"
-    want = "[`one.f`](../algos/one.py#L6) `one.f` [`one.f`](../algos/one.py#L6) [`a.md`](a.md)\n```\n[`one.f`]()\n```\n"
+    code = "[`a.md`](a.md)\n```\n[`one.f`]()\n```\n``[`one.f`]()``"
+    text = f"[`one.f`]() `one.f` [`one.f`](../algos/one.py#L99) {code}"
+    want = f"[`one.f`](../algos/one.py#f) `one.f` [`one.f`](../algos/one.py#f) {code}"
     assert pages.filled(text, page, tmp_path) == want
+    assert pages.filled("[`one.z`](../algos/one.py#z)", page, tmp_path) == "[`one.z`](../algos/one.py#z)"
+
+
+def test_moving_a_line_changes_no_page(tmp_path):
+    (tmp_path / "algos").mkdir()
+    page, code = tmp_path / "docs/a.md", tmp_path / "algos/one.py"
+    code.write_text("def f(): ...\n")
+    before = pages.filled("[`one.f`]()", page, tmp_path)
+    code.write_text("\n\n\ndef f(): ...\n")
+    assert pages.filled(before, page, tmp_path) == before and names.line_in(code, "f") == 4
 
 
 def test_the_generator_writes_what_is_old(tmp_path, capsys):
@@ -130,10 +143,27 @@ def test_the_generator_writes_what_is_old(tmp_path, capsys):
     docs.mkdir()
     (tmp_path / "algos/one.py").write_text("\ndef f(): ...\n")
     (docs / "old.md").write_text("[`one.f`]()")
-    (docs / "new.md").write_text("[`one.f`](../algos/one.py#L2)")
+    (docs / "new.md").write_text("[`one.f`](../algos/one.py#f)")
+    assert pages.main(["--check", str(docs)]) == 0 and (docs / "old.md").read_text() == "[`one.f`]()"
     assert pages.main([str(docs)]) == 0 and capsys.readouterr().out == "docs/old.md\n"
     assert (docs / "old.md").read_text() == (docs / "new.md").read_text()
     assert pages.main([str(docs / "nowhere")]) == 2
+
+
+def test_all_names_that_are_nowhere_are_listed_at_once(tmp_path, capsys):
+    docs = tmp_path / "docs"
+    (tmp_path / "algos").mkdir()
+    docs.mkdir()
+    (tmp_path / "algos/one.py").write_text("def first(): ...\n")
+    (docs / "a.md").write_text("[`one.frst`](../algos/one.py#frst) [`one.first`](../algos/one.py#first)")
+    (docs / "b.md").write_text("[what it does](../algos/one.py#gone) [`two.f`]()\n```\n[`two.g`]()\n```\n")
+    for args in (["--check", str(docs)], [str(docs)]):
+        assert pages.main(args) == 1
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == 3, said
+        assert said[0].startswith("docs/a.md: one.frst: ") and "`first` is" in said[0]
+        assert said[1].startswith("docs/b.md: two.f: ") and "no such module" in said[1]
+        assert said[2].startswith("docs/b.md: what it does: ") and "0 times in one.py" in said[2]
 
 
 def test_tables_of_several_algorithms_have_a_column_each():

@@ -58,10 +58,6 @@ def test_links_are_rewritten_to_the_places_of_the_site():
     page = "docs/algos/td3.md"
     for before, after in [
         ("[f](../../algos/actor_critic/td3.py)", "[f](../source/algos/actor_critic/td3.py.md)"),
-        (
-            "[f](../../algos/actor_critic/td3.py#L12-L20)",
-            "[f](../source/algos/actor_critic/td3.py.md#__codelineno-0-12)",
-        ),
         ("[s](../../experiments/mazes/README.md#a-b)", "[s](../studies/mazes/index.md#a-b)"),
         ("[s](../../experiments/mazes)", "[s](../studies/mazes/index.md)"),
         ("[c](../../CONTRIBUTING.md) [m](../index.md)", "[c](../contributing.md) [m](../map.md)"),
@@ -76,6 +72,24 @@ def test_links_are_rewritten_to_the_places_of_the_site():
         hook.rewritten("[n](nowhere.md)", page)
     for page in [*PAGES, *OUTSIDE]:
         assert hook.repository_path(hook.site_path(page)) == page
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OUTSIDE])
+def test_every_linked_name_of_the_code_exists(page):
+    """Names only: a moved line is nobody's concern, since the site finds it when it is built."""
+    text = (ROOT / page).read_text()
+    assert not re.search(r"\]\([^)]*\.py#L\d+", text), f"{page} links to a line: name what stands there"
+    hook.rewritten(text, page)
+
+
+def test_a_link_to_a_name_leads_to_its_line():
+    page, lines = "docs/algos/td3.md", (ROOT / "algos/actor_critic/td3.py").read_text().splitlines()
+    for name, begins in [("Config", "class Config"), ("make", "def make(")]:
+        link = hook.rewritten(f"[what it is](../../algos/actor_critic/td3.py#{name})", page)
+        place = re.fullmatch(r"\[what it is\]\(\.\./source/algos/actor_critic/td3\.py\.md#__codelineno-0-(\d+)\)", link)
+        assert place is not None and lines[int(place[1]) - 1].startswith(begins)
+    with pytest.raises(ValueError, match=r"td3.md links to .*td3.py#Confg: .*0 times in td3.py; `Config` is"):
+        hook.rewritten("[c](../../algos/actor_critic/td3.py#Confg)", page)
 
 
 def test_names_of_functions_lead_to_their_lines():

@@ -12,7 +12,7 @@ from jaxrl.algorithm import as_vector_env, num_updates, spaces_of, starting_valu
 from jaxrl.algos import dqn, ppo
 from jaxrl.algos.tabular import q_learning
 from jaxrl.host.run.training_program import Program
-from jaxrl.replay.off_policy import gradient_steps_due
+from jaxrl.off_policy.steps import gradient_steps_due
 from jaxrl.spaces import Box, Discrete
 
 

@@ -28,8 +28,8 @@ from jaxrl.algorithm import restarted, starting_values
 from jaxrl.algos import recoil
 from jaxrl.algos.meta import disco
 from jaxrl.data import datasets
+from jaxrl.off_policy.imagination import Prediction
 from jaxrl.off_policy.q_learner import Batch
-from jaxrl.replay.model_based import Prediction
 from jaxrl.replay.ring import uniform
 from jaxrl.rollout import Ends, ends_of
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete

@@ -18,7 +18,7 @@ from jaxrl.curriculum.teaching import Ranges
 from jaxrl.environment import Hints, strongly_typed
 from jaxrl.host.run.fit import fit
 from jaxrl.host.run.sweep import grid, sweep
-from jaxrl.replay import replay_ratio
+from jaxrl.off_policy import replay_ratio
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.assertions import is_float

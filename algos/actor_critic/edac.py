@@ -16,7 +16,7 @@ critics. The temperature follows the target entropy -A.
 Online, SAC-N with LayerNorm, many gradient steps a step and targets of the smaller of two critics drawn anew each time
 (`num_target_critics`, REDQ's) is RLPD's learner, with a dataset as half of its memory (`datasets.mixed`; Ball et al.
 2023, "Efficient online reinforcement learning with offline data"), and that of WSRL, which goes on from trained weights
-(`going_on`). Deviations from the authors' code: actions are in units of the
+(`fine_tune`). Deviations from the authors' code: actions are in units of the
 box; orthogonal initialisation with a small last layer of the actor.
 """
 

@@ -38,14 +38,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Integer, Key
 
-from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.nn.distributions import Categorical, mask_logits
+from jaxrl.nn.nets import Nets, critic_values, init_critics
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import ActorCritic, State
-from jaxrl.replay.off_policy import Batch, critics, init_critics
+from jaxrl.off_policy import learner
+from jaxrl.off_policy.learner import Learner, State
+from jaxrl.off_policy.steps import as_replay
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
@@ -54,29 +57,17 @@ PENALTIES = ("none", "value", "measure")
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments stepped together, where it acts
-    num_steps: int = 1  # steps of each between updates, where it acts
-    num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256
-    buffer_size: int = 100_000  # transitions kept, without a dataset
     size: int = 50  # numbers of F, B and z
     num_forward: int = 2  # Fs, of which the target is the least
     conservative: str = "none"  # "value": VC-FB, "measure": MC-FB
     num_labelled: int = 10_000  # steps that tell the task which is deployed
-    hidden: tuple[int, ...] = (256, 256)  # widths of F and B
-    activation: str = "relu"
-    layer_norm: bool = False  # in F and B
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
-        off_policy.check_config(self)
-        for name in ("size", "num_forward", "num_labelled"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        super().__post_init__()
+        check_at_least_one(self, "size", "num_forward", "num_labelled")
         if self.batch_size < 2:
             raise ValueError(
                 f"batch_size={self.batch_size}: fb compares pairs of transitions, so it must be at least 2."
@@ -88,7 +79,7 @@ class Config:
 
 
 @pytree
-class Hyper:
+class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
     learning_rate: jax.Array = 1e-4  # of F and B
@@ -98,9 +89,6 @@ class Hyper:
     conservative_weight: jax.Array = 1.0  # of the penalty, where Config.conservative has one
     goal_share: jax.Array = 0.5  # of the z that are B of a state
     epsilon: jax.Array = 0.1  # share of random actions where it acts and is not greedy
-    learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
-    replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of F and B together
 
 
 class Policy(NamedTuple):
@@ -194,26 +182,28 @@ def of_action(x: Float[Array, "K B A d"], action: Integer[Array, " B"]) -> Float
 
 
 @dataclasses.dataclass(frozen=True)
-class _FB(ActorCritic):
-    """The loss; what else the Algorithm's functions do is `ActorCritic`'s."""
+class _FB:
+    """What is learned, as `learner.Rule` asks for it: one network `representation`, F and B, which one loss trains."""
 
-    name: ClassVar = "fb"
-    hyper_class: ClassVar = Hyper
-    order: ClassVar = ("representation",)  # F and B, which one loss trains
-    tracked: ClassVar = ("representation",)
+    networks: ClassVar[tuple[str, ...]] = ("representation",)
+    targets: ClassVar[tuple[str, ...]] = ("representation",)
 
-    def initial(self, name: str, key: Array, item: Any, hyper: Hyper) -> Any:
-        forward_key, backward_key = jax.random.split(key)
-        obs, z = visible(item.obs), jnp.zeros(self.config.size)
-        forward = init_critics(self.network("forward"), forward_key, self.config.num_forward, obs, z)
-        return {"forward": forward, "backward": self.network("backward").init(backward_key, obs)}
+    config: Config
+    observation_space: Space
+    forward_net: Any  # flax modules
+    backward_net: Any
+
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        forward_key, backward_key = jax.random.split(keys["representation"])
+        obs, z = visible(obs), jnp.zeros(self.config.size)
+        forward = init_critics(self.forward_net, forward_key, self.config.num_forward, obs, z)
+        return {"representation": {"forward": forward, "backward": self.backward_net.init(backward_key, obs)}}
 
     def forward(self, weights: Any, obs: Any, z: Float[Array, "... d"]) -> Float[Array, "K ... A d"]:
-        return critics(self.network("forward"), weights, visible(obs), z)[0]
+        return critic_values(self.forward_net, weights, visible(obs), z)
 
     def backward(self, weights: Any, obs: Any) -> Float[Array, "... d"]:
-        found: Any = self.network("backward").apply(weights, visible(obs))
-        return found
+        return self.backward_net.apply(weights, visible(obs))
 
     def q_values(self, forward: Float[Array, "K ... A d"], obs: Any, z: Float[Array, "... d"]) -> Float[Array, "... A"]:
         """The least F . z; actions that the observation forbids are far below."""
@@ -224,59 +214,67 @@ class _FB(ActorCritic):
     def allowed(self, obs: Any) -> Bool[Array, "... A"] | None:
         return split_observation(obs, self.observation_space)[2]
 
-    def representation_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        target = target_weights["representation"]
-        backward = self.backward(own["backward"], batch.next_obs)
-        z = draw_tasks(key, jax.lax.stop_gradient(backward), hyper.goal_share)
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """Tasks are drawn; F and B learn the successor measure of each one's greedy policy (Touati et al. 2023)."""
+        net = nets["representation"]
+        (task_key,) = jax.random.split(key, 1)  # as everywhere a key for each network
 
-        ahead = self.forward(target["forward"], batch.next_obs, z)
-        ahead = of_action(ahead, jnp.argmax(self.q_values(ahead, batch.next_obs, z), -1))
-        ahead = jnp.min(measures(ahead, self.backward(target["backward"], batch.next_obs)), 0)
-        ahead = hyper.gamma * jnp.where(batch.terminated[:, None], 0, ahead)
+        def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            backward = self.backward(weights["backward"], batch.next_obs)
+            z = draw_tasks(task_key, jax.lax.stop_gradient(backward), hyper.goal_share)
 
-        forward = self.forward(own["forward"], batch.obs, z)
-        of_data = of_action(forward, batch.action)
-        measure = measures(of_data, backward)
-        error, apart = measure_loss(measure, ahead), orthonormality(backward)
-        report = {"measure_loss": error, "orthonormality": apart, "q_value": jnp.mean(of_data * z) * z.shape[-1]}
-        loss = error + hyper.orthonormality * apart
-        if self.config.conservative != "none":
-            if self.config.conservative == "value":
-                low = penalty(jnp.einsum("kiad,id->kia", forward, z), jnp.einsum("kid,id->ki", of_data, z))
-            else:
-                low = penalty(measures(forward, backward), measure)
-            loss, report = loss + hyper.conservative_weight * low, report | {"penalty": low}
-        return loss, report
+            ahead = self.forward(net.target["forward"], batch.next_obs, z)
+            ahead = of_action(ahead, jnp.argmax(self.q_values(ahead, batch.next_obs, z), -1))
+            ahead = jnp.min(measures(ahead, self.backward(net.target["backward"], batch.next_obs)), 0)
+            ahead = hyper.gamma * jnp.where(batch.terminated[:, None], 0, ahead)
 
-    # ---- what is deployed
+            forward = self.forward(weights["forward"], batch.obs, z)
+            of_data = of_action(forward, batch.action)
+            measure = measures(of_data, backward)
+            error, apart = measure_loss(measure, ahead), orthonormality(backward)
+            report = {"measure_loss": error, "orthonormality": apart, "q_value": jnp.mean(of_data * z) * z.shape[-1]}
+            loss = error + hyper.orthonormality * apart
+            if self.config.conservative != "none":
+                if self.config.conservative == "value":
+                    low = penalty(jnp.einsum("kiad,id->kia", forward, z), jnp.einsum("kid,id->ki", of_data, z))
+                else:
+                    low = penalty(measures(forward, backward), measure)
+                loss, report = loss + hyper.conservative_weight * low, report | {"penalty": low}
+            return loss, report
 
-    def policy(self, state: State) -> Policy:
+        net, report = net.descend(objective, hyper.learning_rate, hyper.max_grad_norm)
+        return {"representation": net.track(hyper.tau)}, report
+
+
+@dataclasses.dataclass(frozen=True)
+class _Learner(Learner):
+    """The shell, and how it acts: greedily by F . z, the task z being that of the rewards in the replay."""
+
+    def policy(self, state: State) -> Policy:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.of_rewards(state, self.config.num_labelled)
 
-    def exploring(self, state: State) -> Policy:
+    def exploring(self, state: State) -> Policy:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Its z is of `batch_size` steps, not of `num_labelled`, since it is made anew at each step."""
         return self.of_rewards(state, self.config.batch_size)
 
     def of_rewards(self, state: State, labelled: int) -> Policy:
-        """For the rewards of so many steps of the memory."""
+        """For the rewards of so many steps of the replay."""
         weights = state.weights["representation"]
         seen = self.replay.sample(jax.random.key(0), state.replay, labelled)
-        task = task_vector(self.backward(weights["backward"], seen.next_obs), seen.reward)
+        task = task_vector(self.rule.backward(weights["backward"], seen.next_obs), seen.reward)
         return Policy(weights["forward"], task, state.hyper.epsilon)
 
     def values_of(self, policy: Policy, obs: Any) -> Float[Array, "... A"]:
         batch_shape = encode(self.observation_space, obs).shape[:-1]
         z = jnp.broadcast_to(policy.task, (*batch_shape, self.config.size))
-        return self.q_values(self.forward(policy.weights, obs, z), obs, z)
+        return self.rule.q_values(self.rule.forward(policy.weights, obs, z), obs, z)
 
-    def mode(self, policy: Policy, obs: Any) -> Array:
+    def greedy(self, policy: Policy, obs: Any) -> Integer[Array, "..."]:
         return jnp.argmax(self.values_of(policy, obs), -1)
 
-    def explore(self, policy: Policy, key: Array, obs: Any) -> Array:
+    def explore(self, policy: Policy, key: Array, obs: Any) -> Integer[Array, "..."]:
         random_key, share_key = jax.random.split(key)
-        q, allowed = self.values_of(policy, obs), self.allowed(obs)
+        q, allowed = self.values_of(policy, obs), self.rule.allowed(obs)
         even = jnp.zeros_like(q) if allowed is None else mask_logits(jnp.zeros_like(q), allowed)
         at_random = jax.random.uniform(share_key, q.shape[:-1]) < policy.epsilon
         return jnp.where(at_random, Categorical(even).sample(random_key), jnp.argmax(q, -1))
@@ -286,7 +284,8 @@ class _FB(ActorCritic):
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     forward: nn.Module | None = None,
     backward: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
@@ -294,24 +293,24 @@ def make(
     """FB for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`; None: it acts and fills its own.
+        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
         forward: a flax module from an observation without its privileged part and z (..., d) to F of every action,
             (..., A, d); there will be `config.num_forward` of them.
         backward: a flax module from such an observation to B (..., d).
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
 
-    Raises ValueError for an action space that is not Discrete, several agents, or networks whose outputs do not fit.
+    Raises ValueError for an action space that is not Discrete, several agents, or networks whose outputs do not fit,
+    and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("fb", venv, Discrete)
     sizes = config.hidden, config.activation, config.layer_norm
-    networks = (
-        ("forward", forward or Forward(obs_space, space.n, *sizes)),
-        ("backward", backward or Backward(obs_space, config.size, *sizes)),
-    )
+    forward = forward or Forward(obs_space, space.n, *sizes)
+    rule = _FB(config, obs_space, forward, backward or Backward(obs_space, config.size, *sizes))
+    drawn = as_replay("fb", replay, space, lambda: uniform(config.buffer_size))
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _FB(config, venv, networks, obs_space, space, memory or uniform(config.buffer_size), chosen).algorithm()
+    return _Learner("fb", config, Hyper, venv, obs_space, space, rule, None, drawn, chosen).algorithm()
 
 
 if __name__ == "__main__":

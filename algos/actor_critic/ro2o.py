@@ -10,7 +10,7 @@ same losses offline and online. With n states s^ = s + d, d uniform in [-eps, ep
     actor   + smooth_actor mean_B max_i KL(pi(s) || pi(s^_i)) + KL(pi(s^_i) || pi(s))
 
 The authors' settings for MuJoCo are the defaults, of observations normalised by the dataset. They go on without the
-dataset, with a memory that the trained policy has first filled (`going_on.start(..., warm_up=2_500)`). Deviations from
+dataset, with a memory that the trained policy has first filled (`fine_tune.start(..., warm_up=2_500)`). Deviations from
 their code: `uncertainty` is a constant, where theirs falls from 1 to 0.1 over 1.8 million steps; critics learn first,
 then actor and temperature; no behaviour cloning and no lower bound for the actor, which they have for AntMaze; actions
 are in units of the box; orthogonal initialisation with a small last layer of the actor.

@@ -32,16 +32,19 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
-from jaxrl.algos.actor_critic import iql
 from jaxrl.algos.on_policy.ppo import normalized, policy_loss
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key, rarely
+from jaxrl.nn.actor_critic import Critic, Gaussian, GaussianActor, Value
 from jaxrl.nn.distributions import Normal
+from jaxrl.nn.losses import critic_loss, expectile_loss, td_target
+from jaxrl.nn.nets import Nets, critic_values, init_critics
 from jaxrl.nn.optim import OptimizerLike, annealed, optimizer_of
-from jaxrl.replay import off_policy
-from jaxrl.replay.actor_critic import ActorCritic, GaussianActor, GaussianPolicies, Policy, State, Value
-from jaxrl.replay.model_based import Model
-from jaxrl.replay.off_policy import Batch, Critic
+from jaxrl.off_policy.imagination import Model
+from jaxrl.off_policy.learner import Learner, Policy, State
+from jaxrl.off_policy.steps import as_replay, no_ends
 from jaxrl.replay.ring import Replay
 from jaxrl.rollout import ticked
 from jaxrl.spaces import Box, environment_action
@@ -131,20 +134,65 @@ def mean_value(q: Float[Array, "T B"], alive: Bool[Array, "T B"]) -> Float[Array
 
 
 @dataclasses.dataclass(frozen=True)
-class _UniO4(GaussianPolicies, ActorCritic):
-    """Losses, PPO's steps and scores; what else the Algorithm's functions do is `ActorCritic`'s."""
+class _Cloning:
+    """What is learned before PPO, as `learner.Rule` asks for it: values of the data, and K policies cloned from it."""
 
-    name: ClassVar = "uni_o4"
-    hyper_class: ClassVar = Hyper
-    order: ClassVar = ("value", "critic", "actor")
+    networks: ClassVar[tuple[str, ...]] = ("value", "critic", "actor")
+    targets: ClassVar[tuple[str, ...]] = ("critic",)
 
-    model: Model
+    config: Config
+    value: Any  # flax modules
+    critic: Any
+    actor: Gaussian
 
-    def initial(self, name: str, key: Array, item: Any, hyper: Hyper) -> Any:
-        if name != "actor":
-            return super().initial(name, key, item, hyper)
-        init = self.network(name).init
-        return jax.vmap(lambda key: init(key, visible(item.obs)))(jax.random.split(key, self.config.num_policies))
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        actor_keys = jax.random.split(keys["actor"], self.config.num_policies)
+        return {
+            "value": self.value.init(keys["value"], obs),
+            "critic": init_critics(self.critic, keys["critic"], 2, obs, action),
+            "actor": jax.vmap(lambda key: self.actor.init(key, obs))(actor_keys),
+        }
+
+    def policies(self, weights: Any, obs: Any) -> Normal:
+        """Of K actors, (K, B, A)."""
+        return jax.vmap(lambda weights: self.actor(weights, obs))(weights)
+
+    def advantage(self, critic_weights: Any, value_weights: Any, obs: Any, action: Array) -> Float[Array, " B"]:
+        q = jnp.min(critic_values(self.critic, critic_weights, obs, action), 0)
+        return q - self.value.apply(value_weights, obs)
+
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """Implicit Q-learning's value and critics, the clones, the target critics (Lei et al. 2024, section 4)."""
+        value, critic, actor = (nets[name] for name in self.networks)
+        settings = hyper.learning_rate, hyper.max_grad_norm
+
+        def value_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            advantage = self.advantage(critic.target, weights, batch.obs, batch.action)
+            return expectile_loss(advantage, hyper.expectile), {"advantage": jnp.mean(advantage)}
+
+        value, value_report = value.descend(value_objective, *settings)
+        next_value = self.value.apply(value.weights, batch.next_obs)
+        target = td_target(batch.reward, batch.terminated, next_value, hyper.gamma)
+
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, batch.obs, batch.action)
+            return critic_loss(q, target), {"q_value": jnp.mean(q)}
+
+        critic, critic_report = critic.descend(critic_objective, *settings)
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            return cloning_loss(self.policies(weights, batch.obs), batch.action, hyper.diversity)
+
+        actor, actor_report = actor.descend(actor_objective, *settings)
+        nets = {"value": value, "critic": critic.track(hyper.tau), "actor": actor}
+        return nets, {**value_report, **critic_report, **actor_report}
+
+
+@dataclasses.dataclass(frozen=True)
+class _UniO4(Learner):
+    """The shell; after cloning, PPO's steps and the scores by which policies take their references' places."""
+
+    model: Any = None  # Model
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> UniO4State:
         state = super().init(key, hyper, env_params)
@@ -157,34 +205,6 @@ class _UniO4(GaussianPolicies, ActorCritic):
             ppo_optimizer=jax.vmap(lambda weights: self.optimizer.init(weights, rate))(actors),
         )
 
-    def policies(self, weights: Any, obs: Any) -> Normal:
-        """Of K actors, (K, B, A)."""
-        return jax.vmap(lambda weights: self.distribution(weights, obs))(weights)
-
-    def advantage(self, critic_weights: Any, value_weights: Any, obs: Any, action: Array) -> Float[Array, " B"]:
-        return jnp.min(self.act_values(critic_weights, obs, action), 0) - self.values(value_weights, obs)
-
-    # ---- cloning, and values of the data
-
-    def value_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        advantage = self.advantage(target_weights["critic"], own, batch.obs, batch.action)
-        return iql.value_loss(advantage, hyper.expectile), {"advantage": jnp.mean(advantage)}
-
-    def critic_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        next_value = self.values(weights["value"], batch.next_obs)
-        target = batch.reward + hyper.gamma * jnp.where(batch.terminated, 0, next_value)
-        q = self.act_values(own, batch.obs, batch.action)
-        return iql.critic_loss(q, target), {"q_value": jnp.mean(q)}
-
-    def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Batch, hyper: Hyper
-    ) -> tuple[Array, dict[str, Array]]:
-        return cloning_loss(self.policies(own, batch.obs), batch.action, hyper.diversity)
-
     # ---- PPO on the data's states
 
     def improved(self, state: UniO4State) -> tuple[UniO4State, dict[str, Array]]:
@@ -196,7 +216,7 @@ class _UniO4(GaussianPolicies, ActorCritic):
         unravel = ravel_pytree(one)[1]
 
         def loss(flat: Array, obs: Any, action: Array, old_log_prob: Array, advantage: Array) -> tuple[Array, Array]:
-            log_prob = self.distribution(unravel(flat), obs).log_prob(action)
+            log_prob = self.actor(unravel(flat), obs).log_prob(action)
             log_ratio = log_prob - old_log_prob
             return policy_loss(log_prob, old_log_prob, advantage, hyper.clip_eps), jnp.mean(
                 jnp.expm1(log_ratio) - log_ratio
@@ -212,10 +232,10 @@ class _UniO4(GaussianPolicies, ActorCritic):
         def step(carry: Any, key: Array) -> tuple[Any, dict[str, Array]]:
             sample_key, act_key = jax.random.split(key)
             obs = self.replay.sample(sample_key, state.replay, self.config.batch_size).obs
-            old = self.policies(state.reference, obs)
+            old = self.rule.policies(state.reference, obs)
             action = old.sample(act_key)
             done = jnp.clip(action, -1, 1)
-            advantage = jax.vmap(lambda a: self.advantage(weights["critic"], weights["value"], obs, a))(done)
+            advantage = jax.vmap(lambda a: self.rule.advantage(weights["critic"], weights["value"], obs, a))(done)
             given = action, old.log_prob(action), jax.vmap(normalized)(advantage)
             *carry, report = jax.vmap(descended, (0, 0, None, 0, 0, 0))(*carry, obs, *given)
             report = {**report, "advantage": advantage}
@@ -226,7 +246,7 @@ class _UniO4(GaussianPolicies, ActorCritic):
         (flat, optimizer), reports = jax.lax.scan(step, (flat, state.ppo_optimizer), keys)
         reports = jax.tree.map(jnp.mean, reports)
         metrics = {
-            **off_policy.no_ends().metrics(),
+            **no_ends().metrics(),
             **reports,
             "loss": reports["actor_loss"],
             "grad_norm": reports["actor_grad_norm"],
@@ -245,8 +265,8 @@ class _UniO4(GaussianPolicies, ActorCritic):
         def of(actor: Any) -> Float[Array, ""]:
             def step(carry: Any, key: Array) -> Any:
                 obs, alive = carry
-                action = self.mode(Policy(actor, jnp.zeros(())), visible(obs))
-                q = jnp.min(self.act_values(state.weights["critic"], obs, action), 0)
+                action = self.actor.mode(actor, visible(obs))
+                q = jnp.min(critic_values(self.rule.critic, state.weights["critic"], obs, action), 0)
                 next_obs, _, ends, _ = self.model(key, obs, environment_action(self.action_space, action))
                 return (next_obs, alive & ~ends), (q, alive)
 
@@ -321,7 +341,8 @@ def start(online: Algorithm, trained: UniO4State, key: Array, hyper: Any = None,
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | Dataset | None = None,
     model: Model | None = None,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
@@ -330,8 +351,8 @@ def make(
     """Uni-O4's offline half for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.stored(dataset, env.action_space(params))`.
-        model: what policies are judged in, as `dynamics.predictor(ensemble)`; see `model_based.Model`.
+        replay: a dataset, or what `data.stored` makes of one.
+        model: what policies are judged in, as `dynamics.predictor(ensemble)`; see `imagination.Model`.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
             the box; there will be `num_policies` of them.
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.
@@ -341,17 +362,17 @@ def make(
     Raises ValueError without a dataset or without a model, for an action space that is not a vector, several agents, or
     networks whose outputs do not fit.
     """
-    if memory is None or memory.add is not None:
-        raise ValueError("uni_o4 learns from a dataset, datasets.stored; online it is ppo, see uni_o4.start.")
+    if replay is None or (isinstance(replay, Replay) and replay.add is not None):
+        raise ValueError("uni_o4 learns from a dataset, data.stored; online it is ppo, see uni_o4.start.")
     if model is None:
         raise ValueError("uni_o4 judges its policies in a model; give one, as dynamics.predictor(ensemble).")
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("uni_o4", venv, Box)
     sizes = config.hidden, config.activation, config.layer_norm
-    networks = (
-        ("value", Value(obs_space, *sizes)),
-        ("critic", critic or Critic(obs_space, *sizes)),
-        ("actor", actor or GaussianActor(obs_space, space, config.hidden, config.activation)),
-    )
+    critic = critic or Critic(obs_space, *sizes)
+    acting = Gaussian(actor or GaussianActor(obs_space, space, config.hidden, config.activation))
+    rule = _Cloning(config, Value(obs_space, *sizes), critic, acting)
+    given: Any = as_replay("uni_o4", replay, space, lambda: None)  # pyright: ignore[reportArgumentType]
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _UniO4(config, venv, networks, obs_space, space, memory, chosen, model).algorithm()
+    shell = config, Hyper, venv, obs_space, space, rule, acting, given, chosen
+    return _UniO4("uni_o4", *shell, model=model).algorithm(critic)

@@ -33,9 +33,11 @@ from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared
 from jaxrl.data.datasets import Windows
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.nn.attention import Block
+from jaxrl.nn.nets import Nets
 from jaxrl.nn.networks import Dense, encode
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay.outcomes import NO_DATASET, OutcomeConditioned, Policy, check_outcome, with_limit
+from jaxrl.off_policy import outcomes
+from jaxrl.off_policy.outcomes import NO_DATASET, OutcomeLearner, Policy, chosen, masked
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box, Dict, Discrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv, vectorize
@@ -66,12 +68,10 @@ class Config:
 
 
 @pytree
-class Hyper:
+class Hyper(outcomes.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
     learning_rate: jax.Array = 1e-4
-    target_return: jax.Array = math.inf  # of a whole episode, when it acts; infinite: the best of the data
-    return_scale: jax.Array = math.inf  # what returns are divided by; infinite: the largest of the data, either sign
     max_grad_norm: jax.Array = 0.25
 
 
@@ -127,11 +127,17 @@ class Context(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class _DecisionTransformer(OutcomeConditioned):
-    """The network and the context; what else the Algorithm's functions do is `OutcomeConditioned`'s."""
+class _DecisionTransformer:
+    """What is learned, as `learner.Rule` asks for it, and how it acts on the context that it carries."""
 
-    name: ClassVar = "decision_transformer"
-    hyper_class: ClassVar = Hyper
+    networks: ClassVar[tuple[str, ...]] = ("actor",)
+    targets: ClassVar[tuple[str, ...]] = ()
+
+    config: Config
+    venv: VectorEnv
+    observation_space: Any
+    action_space: Space
+    network: Any  # a flax module
 
     def inputs(self, windows: Windows, scale: Array | float) -> tuple[Array, ...]:
         obs, space = visible(windows.obs), self.observation_space
@@ -144,12 +150,22 @@ class _DecisionTransformer(OutcomeConditioned):
         action = jax.nn.one_hot(windows.action, self.action_space.n) if discrete else windows.action
         return outcome, encode(space, obs), action, windows.time, windows.valid
 
-    def output(self, weights: Any, windows: Windows, scale: Array | float) -> Array:
-        output: Any = self.network("actor").apply(weights, *self.inputs(windows, scale))
-        return self.masked(output, windows.obs)
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        one = jnp.zeros(1)
+        obs, action = jax.tree.map(lambda x: x[None], (self.seen(obs), action))
+        windows = Windows(obs, action, one, jnp.zeros(1, jnp.int32), one == 0)
+        return {"actor": self.network.init(keys["actor"], *self.inputs(windows, hyper.return_scale))}
 
-    def init_network(self, key: Array, windows: Windows, scale: Array | float) -> Any:
-        return self.network("actor").init(key, *self.inputs(windows, scale))
+    def gradient_step(self, nets: Nets, key: Array, batch: Windows, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """The data's actions, given what came of them."""
+
+        def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            output = self.network.apply(weights, *self.inputs(batch, hyper.return_scale))
+            output = masked(output, batch.obs, self.observation_space)
+            return outcomes.action_loss(self.action_space, output, batch.action, batch.valid), {}
+
+        actor, report = nets["actor"].descend(objective, hyper.learning_rate, hyper.max_grad_norm)
+        return {"actor": actor}, report
 
     def seen(self, obs: Any) -> Any:
         if self.config.outcome == "goal":
@@ -183,9 +199,9 @@ class _DecisionTransformer(OutcomeConditioned):
         past = pushed(carry.action, jnp.zeros_like(jax.lax.index_in_dim(carry.action, 0, axis, keepdims=False)))
         time = carry.time[..., None] + jnp.arange(1 - K, 1)
         windows = Windows(seen, past, return_to_go * policy.scale, jnp.maximum(time, 0), time >= 0)
-        output = self.network("actor").apply(policy.weights, *self.inputs(windows, policy.scale))
+        output = self.network.apply(policy.weights, *self.inputs(windows, policy.scale))
         last: Any = jax.lax.index_in_dim(jnp.asarray(output), K - 1, axis, keepdims=False)
-        action = self.chosen(self.masked(last, obs), key, greedy)
+        action = chosen(masked(last, obs, self.observation_space), self.action_space, key, greedy)
         done = jnp.concatenate(
             [jax.lax.slice_in_dim(past, 0, K - 1, axis=axis), jnp.expand_dims(action.astype(past.dtype), axis)], axis
         )
@@ -201,7 +217,8 @@ def window(config: Config) -> int:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """A decision transformer for `env`, where the outcome is a return wrapped in `PreviousActionReward` unless it is.
@@ -209,7 +226,7 @@ def make(
     Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset of `env` unwrapped, `datasets.windows(dataset, env.action_space(params), config.context)`,
+        memory: a dataset of `env` unwrapped, `data.windows(dataset, env.action_space(params), config.context)`,
             with its `hindsight` where the outcome is a goal; None: it acts, but does not learn.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.
@@ -226,14 +243,15 @@ def make(
     if config.outcome == "return":
         inner: Any = venv.env
         obs_space = inner.env.observation_space(venv.default_params)
-    config = with_limit("decision_transformer", config, venv)
-    check_outcome("decision_transformer", config, obs_space)
+    config = outcomes.with_limit("decision_transformer", config, venv)
+    outcomes.check_outcome("decision_transformer", config, obs_space)
     limit: Any = config.max_steps
     network = Transformer(space, limit, config.width, config.layers, config.heads)
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _DecisionTransformer(
-        config, venv, (("actor", network),), obs_space, space, memory or NO_DATASET, chosen
-    ).algorithm()
+    rule = _DecisionTransformer(config, venv, obs_space, space, network)
+    chosen_optimizer = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    data, name = NO_DATASET if replay is None else replay, "decision_transformer"
+    shell = OutcomeLearner(name, config, Hyper, venv, obs_space, space, rule, None, data, chosen_optimizer)
+    return shell.algorithm()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ Results: `experiments/stitching`.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -29,9 +28,11 @@ from jaxtyping import Array, Float
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
 from jaxrl.data.datasets import Windows
 from jaxrl.environment import Environment, pytree, visible
+from jaxrl.nn.nets import Nets
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
-from jaxrl.replay.outcomes import NO_DATASET, OutcomeConditioned, Policy, check_outcome, with_limit
+from jaxrl.off_policy import outcomes
+from jaxrl.off_policy.outcomes import NO_DATASET, OutcomeLearner, Policy, chosen, masked
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box, Discrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
@@ -53,13 +54,8 @@ class Config:
 
 
 @pytree
-class Hyper:
+class Hyper(outcomes.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
-
-    learning_rate: jax.Array = 1e-3
-    target_return: jax.Array = math.inf  # of a whole episode, when it acts; infinite: the best of the data
-    return_scale: jax.Array = math.inf  # what returns are divided by; infinite: the largest of the data, either sign
-    max_grad_norm: jax.Array = 1e6
 
 
 class Actor(nn.Module):
@@ -86,11 +82,16 @@ def mean_reward_to_go(return_to_go: Float[Array, "*batch"], time: Array, max_ste
 
 
 @dataclasses.dataclass(frozen=True)
-class _RvS(OutcomeConditioned):
-    """The network; what else the Algorithm's functions do is `OutcomeConditioned`'s."""
+class _RvS:
+    """What is learned, as `learner.Rule` asks for it, and how it acts."""
 
-    name: ClassVar = "rvs"
-    hyper_class: ClassVar = Hyper
+    networks: ClassVar[tuple[str, ...]] = ("actor",)
+    targets: ClassVar[tuple[str, ...]] = ()
+
+    config: Any  # Config, with its max_steps known
+    observation_space: Space
+    action_space: Space
+    network: Any  # a flax module
 
     def inputs(self, windows: Windows, scale: Array | float) -> tuple[Any, ...]:
         obs = visible(windows.obs)
@@ -98,20 +99,33 @@ class _RvS(OutcomeConditioned):
             return (obs,)
         return obs, mean_reward_to_go(windows.return_to_go / scale, windows.time, self.config.max_steps)
 
-    def output(self, weights: Any, windows: Windows, scale: Array | float) -> Array:
-        output: Any = self.network("actor").apply(weights, *self.inputs(windows, scale))
-        return self.masked(output, windows.obs)
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        one = jnp.zeros(1)
+        obs, action = jax.tree.map(lambda x: x[None], (obs, action))
+        windows = Windows(obs, action, one, jnp.zeros(1, jnp.int32), one == 0)
+        return {"actor": self.network.init(keys["actor"], *self.inputs(windows, hyper.return_scale))}
 
-    def init_network(self, key: Array, windows: Windows, scale: Array | float) -> Any:
-        return self.network("actor").init(key, *self.inputs(windows, scale))
+    def gradient_step(self, nets: Nets, key: Array, batch: Windows, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """The data's actions, given what came of them."""
+
+        def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            output = self.network.apply(weights, *self.inputs(batch, hyper.return_scale))
+            output = masked(output, batch.obs, self.observation_space)
+            return outcomes.action_loss(self.action_space, output, batch.action, batch.valid), {}
+
+        actor, report = nets["actor"].descend(objective, hyper.learning_rate, hyper.max_grad_norm)
+        return {"actor": actor}, report
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
+        return ()
 
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         inputs: tuple[Any, ...] = (visible(obs),)
         if self.config.outcome == "return":
             leaf = encode(self.observation_space, inputs[0])
             inputs = *inputs, jnp.broadcast_to(policy.target / self.config.max_steps, leaf.shape[:-1])
-        output: Any = self.network("actor").apply(policy.weights, *inputs)
-        action = self.chosen(self.masked(output, obs), key, greedy)
+        output = self.network.apply(policy.weights, *inputs)
+        action = chosen(masked(output, obs, self.observation_space), self.action_space, key, greedy)
         return environment_action(self.action_space, action), carry
 
 
@@ -124,14 +138,15 @@ def window(config: Config) -> int:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    memory: Replay | None = None,
+    *,
+    replay: Replay | None = None,
     actor: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """RvS for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset, `datasets.windows(dataset, env.action_space(params), 1)`, with its `hindsight` where the
+        replay: a dataset, `data.windows(dataset, env.action_space(params), 1)`, with its `hindsight` where the
             outcome is a goal; None: it acts, but does not learn.
         actor: a flax module from an observation without its privileged part and, where it is a return, the outcome
             (...), to actions (..., A) in [-1, 1] or logits (..., n).
@@ -143,11 +158,13 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("rvs", venv, Box, Discrete)
-    config = with_limit("rvs", config, venv)
-    check_outcome("rvs", config, obs_space)
-    networks = (("actor", actor or Actor(obs_space, space, config.hidden, config.activation)),)
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    return _RvS(config, venv, networks, obs_space, space, memory or NO_DATASET, chosen).algorithm()
+    config = outcomes.with_limit("rvs", config, venv)
+    outcomes.check_outcome("rvs", config, obs_space)
+    rule = _RvS(config, obs_space, space, actor or Actor(obs_space, space, config.hidden, config.activation))
+    chosen_optimizer = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
+    data = NO_DATASET if replay is None else replay
+    shell = OutcomeLearner("rvs", config, Hyper, venv, obs_space, space, rule, None, data, chosen_optimizer)
+    return shell.algorithm()
 
 
 if __name__ == "__main__":

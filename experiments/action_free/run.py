@@ -18,6 +18,7 @@ from jax.flatten_util import ravel_pytree
 import jaxrl
 from jaxrl.algos import iql, td3_bc
 from jaxrl.data import datasets
+from jaxrl.data.transitions import Transition
 from jaxrl.evaluation import evaluate
 from jaxrl.host.data.dataset_recipes import Actor, recorded
 from jaxrl.host.plotting import bars
@@ -25,7 +26,6 @@ from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.nn.networks import MLP
 from jaxrl.nn.optim import optimizer_of
-from jaxrl.replay.off_policy import Transition
 
 HERE = Path(__file__).parent
 EPISODES, LABELLED, LENGTH = 100, 10, 200

@@ -18,6 +18,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl.algos import td3_bc
 from jaxrl.data import datasets
+from jaxrl.data.transitions import Transition
 from jaxrl.environment import pytree
 from jaxrl.envs.classic import point_mass
 from jaxrl.evaluation import evaluate
@@ -27,7 +28,6 @@ from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.nn.networks import MLP
 from jaxrl.nn.optim import optimizer_of
-from jaxrl.replay.off_policy import Transition
 
 HERE = Path(__file__).parent
 GOALS = jnp.array([(0.7, 0.7), (-0.7, -0.7), (-0.7, 0.7), (0.7, -0.7)])  # m, in the order in which they come

@@ -11,8 +11,8 @@ from plane import PointInPlane, state_of
 from jaxrl.algos import mopo, ravl
 from jaxrl.data import datasets
 from jaxrl.evaluation import evaluate
-from jaxrl.replay import model_based
-from jaxrl.replay.off_policy import Critic, critics
+from jaxrl.nn.actor_critic import Critic
+from jaxrl.off_policy import imagination
 
 HORIZON = 30  # of an episode
 IMAGINED = 3000  # steps an update
@@ -30,7 +30,7 @@ def task():
     """`(env, params, memory, true model)`; the data are single steps of random actions where episodes begin."""
     env, rng, n = PointInPlane(), np.random.default_rng(0), 2000
     params = env.default_params
-    model = model_based.of_environment(env, params, state_of)
+    model = imagination.of_environment(env, params, state_of)
     obs = rng.uniform(-params.start, params.start, (n, 2)).astype(np.float32)
     action = rng.uniform(-1, 1, (n, 2)).astype(np.float32)
     after = jax.jit(model)(jax.random.key(0), jnp.asarray(obs), jnp.asarray(action))
@@ -56,7 +56,7 @@ def measure(arm, k, seeds, steps, episodes=32):
 
         def step(obs, key):
             action = algo.act(policy, key, obs)[0]
-            value = critics(critic, state.weights["critic"], obs, action)[0].min(0).mean()
+            value = critic_values(critic, state.weights["critic"], obs, action).min(0).mean()
             keys = jnp.broadcast_to(key, (episodes,))
             return jax.vmap(lambda *x: env.step(x[0], state_of(x[1]), x[2], params).obs)(keys, obs, action), value
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import uni
 
 from jaxrl.algos import awac, cql, edac, famo2o, iql, ppo, rebrac, ro2o, uni_o4
-from jaxrl.replay import going_on
+from jaxrl.off_policy import fine_tune
 
 HIDDEN = (32, 32)
 SIZES = dict(hidden=HIDDEN, batch_size=64, buffer_size=4_000)
@@ -38,7 +38,7 @@ class Arm(NamedTuple):
     retained: bool  # the dataset is half of what it learns from online
     warm_up: int = 0  # steps of the frozen policy first
     reptile: bool = False  # MOORL's outer loop
-    start: Callable = going_on.start
+    start: Callable = fine_tune.start
     given: Callable = lambda dataset: {}  # further arguments of `make`, offline
 
 

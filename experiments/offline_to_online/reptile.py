@@ -6,7 +6,7 @@ meta-epoch draws the dataset or the own memory, takes K steps of SAC on it and m
 
 import jax
 
-from jaxrl.replay.off_policy import Transition
+from jaxrl.data.transitions import Transition
 from jaxrl.replay.ring import Replay
 
 

@@ -18,5 +18,5 @@ def given(dataset):
 
 
 def start(online, trained, key, hyper, params, warm_up):
-    """As `going_on.start`, of PPO, which has no memory to warm up."""
+    """As `fine_tune.start`, of PPO, which has no memory to warm up."""
     return uni_o4.start(online, trained, key, hyper, params)

@@ -19,7 +19,7 @@ from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
-from jaxrl.replay import replay_ratio
+from jaxrl.off_policy import replay_ratio
 
 HERE = Path(__file__).parent
 FIXED = (0.5, 2.0, 8.0)

@@ -19,12 +19,12 @@ import numpy as np
 import jaxrl
 from jaxrl.algos import edac
 from jaxrl.data import diffusion
+from jaxrl.data.transitions import Transition
 from jaxrl.environment import pytree
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import curves_by_task
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
-from jaxrl.replay.off_policy import Transition
 from jaxrl.replay.ring import Replay, take, uniform
 
 HERE = Path(__file__).parent

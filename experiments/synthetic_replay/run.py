@@ -17,12 +17,12 @@ import numpy as np
 import jaxrl
 from jaxrl.algos import iql, td3_bc
 from jaxrl.data import datasets, diffusion
+from jaxrl.data.transitions import Transition
 from jaxrl.evaluation import evaluate
 from jaxrl.host.data.dataset_recipes import Actor, recorded
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
-from jaxrl.replay.off_policy import Transition
 
 HERE = Path(__file__).parent
 EPISODES, FEW, LENGTH = 100, 5, 200

@@ -9,6 +9,7 @@ import numpy as np
 import jaxrl
 from jaxrl import zoo
 from jaxrl.data import datasets
+from jaxrl.data.transitions import Transition
 from jaxrl.host.data.dataset_recipes import (
     at_random,
     best_of_zoo,
@@ -19,7 +20,6 @@ from jaxrl.host.data.dataset_recipes import (
     streams,
     unbroken,
 )
-from jaxrl.replay.off_policy import Transition
 from jaxrl.replay.ring import Replay, take
 
 

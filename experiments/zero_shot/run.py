@@ -16,11 +16,11 @@ import numpy as np
 
 import jaxrl
 from jaxrl.algos import fb
+from jaxrl.data.transitions import Transition
 from jaxrl.exact.mdp import tabulate
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
-from jaxrl.replay.off_policy import Transition
 from jaxrl.replay.ring import Replay, take
 
 HERE = Path(__file__).parent

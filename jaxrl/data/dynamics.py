@@ -30,7 +30,7 @@ from jaxrl.data.datasets import Dataset, with_successors
 from jaxrl.environment import pytree
 from jaxrl.math import fast_key
 from jaxrl.nn.networks import MLP
-from jaxrl.replay.model_based import Model, Prediction
+from jaxrl.off_policy.imagination import Model, Prediction
 
 
 @dataclasses.dataclass(frozen=True)

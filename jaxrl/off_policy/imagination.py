@@ -137,7 +137,7 @@ class ModelLearner(Learner):
 
         def step(obs: Any, key: Array) -> tuple[Any, Transition]:
             act_key, model_key, new_key = jax.random.split(key, 3)
-            action = self.actor.explore(policy.weights, act_key, obs, policy.noise)
+            action = self.explore(policy, act_key, obs)
             predicted = Prediction(*self.model(model_key, obs, environment_action(self.action_space, action)))
             if self.pessimistic is not None:
                 predicted = self.pessimistic(predicted, state.hyper)

@@ -197,10 +197,10 @@ class Learner:
         """None on a dataset: there is nothing to do before `learn`."""
         if self.replay.add is None:
             return state, None
-        policy = self.policy(state)
+        policy, normalizer = self.exploring(state), normalize.visible(state.normalizer)
 
         def act(key: Array, obs: Any) -> Array:
-            return self.actor.explore(policy.weights, key, normalized(policy.normalizer, obs), policy.noise)
+            return self.explore(policy, key, normalized(normalizer, obs))
 
         spaces = self.observation_space, self.action_space
         return steps.collect(self.venv, state, self.config.num_steps, act, *spaces)
@@ -240,13 +240,22 @@ class Learner:
         weights = state.weights["actor"] if self.deploy is None else self.deploy(state)
         return Policy(weights, noise, normalize.visible(state.normalizer))
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
+    def exploring(self, state: State) -> Any:
+        """The policy by which it collects."""
+        return self.policy(state)
+
+    def explore(self, policy: Any, key: Array, obs: Any) -> Array:
+        return self.actor.explore(policy.weights, key, obs, policy.noise)
+
+    def greedy(self, policy: Any, obs: Any) -> Array:
+        return self.actor.mode(policy.weights, obs)
+
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Any:
         return ()
 
-    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        obs = normalized(policy.normalizer, visible(obs))
-        weights = policy.weights
-        action = self.actor.mode(weights, obs) if greedy else self.actor.explore(weights, key, obs, policy.noise)
+    def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        obs = normalized(getattr(policy, "normalizer", None), visible(obs))
+        action = self.greedy(policy, obs) if greedy else self.explore(policy, key, obs)
         return environment_action(self.action_space, action), carry
 
     def algorithm(self, critic: nn.Module | None = None, num_critics: int = 2) -> Algorithm:
@@ -261,7 +270,7 @@ class Learner:
 
         def outputs(key: Array) -> tuple[Any, Any]:
             state = self.init(key)
-            action = self.actor.mode(self.policy(state).weights, visible(state.obs))
+            action = self.greedy(self.policy(state), visible(state.obs))
             if critic is None:
                 return action, jnp.zeros(q_shape)
             inputs = (state.obs,) if discrete else (state.obs, jnp.zeros((n, *shape)))

@@ -11,7 +11,7 @@ import jaxrl
 from jaxrl.algos import bc
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset, Episodes
-from jaxrl.replay.off_policy import Transition
+from jaxrl.data.transitions import Transition
 from jaxrl.replay.ring import uniform
 from jaxrl.rollout import Steps
 from jaxrl.spaces import Box, Discrete

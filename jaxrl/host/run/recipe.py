@@ -31,7 +31,7 @@ from jaxrl.host.run import checkpoint
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, tree_values
 from jaxrl.host.run.training_program import Program
 from jaxrl.nn import normalize
-from jaxrl.replay.model_based import Model
+from jaxrl.off_policy.imagination import Model
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Space
 from jaxrl.vectorize import VectorEnv, vectorize
@@ -69,7 +69,7 @@ def build(recipe: dict[str, Any], trained: bool = False) -> tuple[Any, Any, Any,
 def _learns_from(
     recipe: dict[str, Any], module: Any, config: Any, env: Environment, params: Any, trained: bool
 ) -> dict[str, Any]:
-    """The arguments of `make` that are read from files: `memory`, and `model` where the algorithm imagines.
+    """The arguments of `make` that are read from files: `replay`, and `model` where the algorithm imagines.
 
     Raises ValueError for an algorithm that learns otherwise, and for files that do not fit.
     """
@@ -97,7 +97,7 @@ def _learns_from(
     prioritised = getattr(config, "prioritised", False)
     if trained and not hasattr(module, "task_vector") and not prioritised:
         unread = Replay(lambda item: (), None, _gone, normalizer=normalize.init)  # what it was is in the state
-        return {"memory": unread, **({"model": _gone} if imagines else {})}
+        return {"replay": unread, **({"model": _gone} if imagines else {})}
     gamma = recipe["hyper"].get("gamma", getattr(module.Hyper(), "gamma", 0.99))
     length = module.window(config) if hasattr(module, "window") else None
     said = recipe["dataset"]
@@ -106,13 +106,13 @@ def _learns_from(
         dataset, env.action_space(params), gamma, length, prioritised, said["episodes"], said.get("goals")
     )
     if not imagines:
-        return {"memory": memory}
-    return {"memory": memory, "model": model_of(module, dataset, env, params, **recipe["model"])}
+        return {"replay": memory}
+    return {"replay": memory, "model": model_of(module, dataset, env, params, **recipe["model"])}
 
 
 def _from_data(module: Any) -> bool:
     """Without demonstrations beside it."""
-    return "memory" in inspect.signature(module.make).parameters and not hasattr(module, "demonstrated")
+    return "replay" in inspect.signature(module.make).parameters and not hasattr(module, "demonstrated")
 
 
 def _those(able: Callable[[Any], bool]) -> str:

@@ -9,7 +9,7 @@ import jaxrl
 from jaxrl.algos import dvl, recoil
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset
-from jaxrl.replay.off_policy import Transition
+from jaxrl.data.transitions import Transition
 from jaxrl.replay.ring import uniform
 from jaxrl.testing.probes import ObservationActionReward
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.replay.off_policy import Transition
+from jaxrl.data.transitions import Transition
 
 KEY = jax.random.key(0)
 

@@ -10,7 +10,7 @@ from jaxrl.algos import edac, iql, td3_bc
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset, Hindsight
 from jaxrl.nn import normalize
-from jaxrl.replay import going_on
+from jaxrl.off_policy import fine_tune
 from jaxrl.replay.ring import Replay, uniform
 
 KEY = jax.random.key(0)
@@ -106,7 +106,7 @@ def test_goes_on_with_the_numbers_of_the_dataset():
 
     @jax.jit
     def run(trained):
-        state = going_on.start(online, trained, KEY, hyper, PARAMS)
+        state = fine_tune.start(online, trained, KEY, hyper, PARAMS)
         return state, *online.collect(state), online.update(state)
 
     begun, _, rollout, (after, metrics) = run(trained)
@@ -120,4 +120,4 @@ def test_goes_on_with_the_numbers_of_the_dataset():
 
     raw = td3_bc.make(ENV, td3_bc.Config(**{**sizes, "normalize_obs": False}))
     with pytest.raises(ValueError, match="trained with normalize_obs=True, this td3_bc is made with False"):
-        jax.eval_shape(lambda trained: going_on.start(raw, trained, KEY), trained)
+        jax.eval_shape(lambda trained: fine_tune.start(raw, trained, KEY), trained)

@@ -10,7 +10,7 @@ from jaxrl.algos import ppo, uni_o4
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset
 from jaxrl.nn.distributions import Normal
-from jaxrl.replay.model_based import Prediction
+from jaxrl.off_policy.imagination import Prediction
 from jaxrl.replay.ring import uniform
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import ObservationActionReward

@@ -11,8 +11,8 @@ from jaxrl.algos import bc, bcq_discrete, c51, cql_discrete, crr_discrete, dqn, 
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.transitions import Stored
+from jaxrl.off_policy import fine_tune
 from jaxrl.off_policy.q_learner import Batch, stored_to_batch
-from jaxrl.replay import going_on
 from jaxrl.replay.ring import uniform
 from jaxrl.spaces import Box, Dict, Discrete
 from jaxrl.testing.assertions import assert_no_key_reuse
@@ -335,7 +335,7 @@ def test_goes_on_in_the_environment(name, memory):
     algo, hyper = learner(name, memory)
     trained = jax.jit(algo.update)(algo.init(KEY, hyper, PARAMS))[0]
     online, _ = learner(name, None, num_envs=2, num_updates=2, buffer_size=64)
-    state = going_on.start(online, trained, KEY, hyper, PARAMS, warm_up=8)
+    state = fine_tune.start(online, trained, KEY, hyper, PARAMS, warm_up=8)
     for new, old in zip(jax.tree.leaves(state.weights), jax.tree.leaves(trained.weights), strict=True):
         np.testing.assert_array_equal(new, old)
     state, metrics = jax.jit(online.update)(state)

@@ -10,8 +10,8 @@ from jaxrl.algos import combo, mopo, morel, ravl
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset
 from jaxrl.envs.classic.pendulum import Pendulum, State
-from jaxrl.replay import model_based
-from jaxrl.replay.model_based import Prediction
+from jaxrl.off_policy import imagination
+from jaxrl.off_policy.imagination import Prediction
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import ObservationActionReward
 
@@ -55,7 +55,7 @@ def pendulum_state(obs):
     return State(jnp.int32(0), jnp.arctan2(obs[1], obs[0]), obs[2])
 
 
-TRUE = model_based.of_environment(PENDULUM, PARAMS, pendulum_state)
+TRUE = imagination.of_environment(PENDULUM, PARAMS, pendulum_state)
 
 
 def pendulum_data(n=20):
@@ -95,7 +95,7 @@ def test_an_update_fills_the_ring_and_mixes(imagined):
     assert rollout is None and int(after.replay.size) == 48 and int(after.step) == 0
     replay, config = algo.init.__self__.replay, algo.config
     batch = replay.sample(KEY, jax.tree.map(jnp.zeros_like, after.replay).replace(size=jnp.int32(48)), 32)
-    real = model_based.num_real(config)
+    real = imagination.num_real(config)
     assert real == 2 and batch.obs[:real].any() and not batch.obs[real:].any()
 
 

@@ -16,7 +16,7 @@ from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset, Hindsight
 from jaxrl.environment import NO_LIMIT, Environment
 from jaxrl.evaluation import evaluate
-from jaxrl.replay.outcomes import action_loss
+from jaxrl.off_policy.outcomes import action_loss
 from jaxrl.spaces import Box, Dict, Discrete
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.wrappers import PreviousActionReward

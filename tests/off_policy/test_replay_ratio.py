@@ -10,8 +10,8 @@ import pytest
 from jaxrl import make
 from jaxrl.algos import ddpg, ppo
 from jaxrl.environment import strongly_typed
-from jaxrl.replay import replay_ratio
-from jaxrl.replay.replay_ratio import Monitor, Ratio, observe, should_switch
+from jaxrl.off_policy import replay_ratio
+from jaxrl.off_policy.replay_ratio import Monitor, Ratio, observe, should_switch
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.probes import ObservationActionReward
 

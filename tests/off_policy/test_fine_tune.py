@@ -8,7 +8,7 @@ import pytest
 from jaxrl.algos import cql, edac, iql, mopo
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset
-from jaxrl.replay import going_on, model_based
+from jaxrl.off_policy import fine_tune, imagination
 from jaxrl.replay.ring import uniform
 from jaxrl.testing.probes import ObservationActionReward
 
@@ -44,11 +44,11 @@ def test_cql_goes_on_as_an_ensemble():
 
     @jax.jit
     def run(trained):
-        state = going_on.start(online, trained, KEY, edac.Hyper(learning_starts=1000), PARAMS, warm_up=10)
+        state = fine_tune.start(online, trained, KEY, edac.Hyper(learning_starts=1000), PARAMS, warm_up=10)
         return state, online.update(state)
 
     state, (after, metrics) = run(trained)
-    for part in going_on.LEARNT:
+    for part in fine_tune.LEARNT:
         equal(getattr(state, part), getattr(trained, part))
     assert int(state.step) == 10 == int(state.replay.size) and int(state.hyper.learning_starts) == 0
     np.testing.assert_allclose(state.replay.items.action[:10], np.tanh(0.5), atol=0.05)
@@ -62,7 +62,7 @@ def test_the_optimiser_may_begin_anew_and_the_dataset_stay():
     trained = iql.make(ENV, iql.Config(**SIZES), replay=memory()).init(KEY, None, PARAMS)
     trained = trained.replace(optimizer=jax.tree.map(lambda x: x + 1, trained.optimizer))
     online = iql.make(ENV, iql.Config(**SIZES), replay=datasets.mixed(memory(), uniform(64)))
-    state = going_on.start(online, trained, jax.random.key(1), None, PARAMS, optimizer=False)
+    state = fine_tune.start(online, trained, jax.random.key(1), None, PARAMS, optimizer=False)
     equal(state.weights, trained.weights)
     assert int(state.step) == 0 == int(state.optimizer["actor"].count)
     after, metrics = jax.jit(online.update)(state)
@@ -75,13 +75,13 @@ def test_what_cannot_go_on_is_refused():
     trained = jax.eval_shape(lambda: offline.init(KEY, None, PARAMS))
 
     def start(algo, **settings):
-        return jax.eval_shape(lambda trained: going_on.start(algo, trained, KEY, **settings), trained)
+        return jax.eval_shape(lambda trained: fine_tune.start(algo, trained, KEY, **settings), trained)
 
     with pytest.raises(ValueError, match="does not act"):
         start(offline)
 
     def model(key, obs, action):
-        return model_based.Prediction(obs, action[:, 0], action[:, 0] > 2, jnp.zeros(len(action)))
+        return imagination.Prediction(obs, action[:, 0], action[:, 0] > 2, jnp.zeros(len(action)))
 
     imagined = mopo.make(ENV, mopo.Config(**SIZES, num_rollouts=1), memory(), model)
     with pytest.raises(ValueError, match="does not act"):

@@ -4,7 +4,7 @@
     trained, _ = jaxrl.train(offline, key, gradient_steps, hyper, params)
 
     online = cql.make(env, config)  # or of another learner with the same networks, or with datasets.mixed
-    state = going_on.start(online, trained, key, hyper, params, warm_up=5_000)
+    state = fine_tune.start(online, trained, key, hyper, params, warm_up=5_000)
     state, metrics = jax.lax.scan(lambda state, _: online.update(state), state, length=20_000)
 
 Zhou et al. (2024), "Efficient online reinforcement learning fine-tuning need not retain offline data" (WSRL): values of

@@ -1,28 +1,25 @@
-"""What learners share that clone a dataset's actions given what came of them: a return or a goal.
+"""Cloning of a dataset's actions given what came of them, a return or a goal: what its learners share.
 
-    loss = mean (mu(s, outcome) - a)^2  of a Box, mean -log pi(a | s, outcome)  of a Discrete space
-
-The outcome of a return is asked for by `Hyper.target_return`, a leaf of the policy, so evaluation at several is a
-`vmap`; as long as it is infinite it is the best episode's of the data. A goal is the entry "goal" of the observation.
-They need a dataset, `datasets.windows`: made without one, a learner acts by weights that it is given, and refuses to
-learn.
+The return that is asked for is `Hyper.target_return`, a leaf of the policy, so evaluation at several is a `vmap`; as
+long as it is infinite it is the best episode's of the data. A goal is the entry "goal" of the observation. They need a
+dataset, `data.windows`: made without one, a learner acts by weights that it is given, and refuses to learn.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import check_at_least_one, starting_values
-from jaxrl.data.datasets import Windows
-from jaxrl.environment import NO_LIMIT, split_observation
+from jaxrl.algorithm import Algorithm, algorithm_of, check_at_least_one, starting_values
+from jaxrl.environment import NO_LIMIT, pytree, split_observation
 from jaxrl.nn.distributions import Categorical, mask_logits
-from jaxrl.replay.actor_critic import ActorCritic, State
+from jaxrl.off_policy import steps
+from jaxrl.off_policy.learner import Learner, State
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Dict, Discrete, Space
 from jaxrl.vectorize import VectorEnv
@@ -80,16 +77,33 @@ NO_DATASET = Replay(_nothing, None, None)  # pyright: ignore[reportArgumentType]
 """What is in the place of a dataset where there is none."""
 
 
-class OutcomeConditioned(ActorCritic):
-    """One network that predicts actions, `output(weights, windows, scale)`, and no more."""
+@pytree
+class Hyper:
+    """Dynamic settings: leaves, so vmap over any of them."""
 
-    deployed: ClassVar = "greedy"
-    order: ClassVar[tuple[str, ...]] = ("actor",)
-    tracked: ClassVar[tuple[str, ...]] = ()
+    learning_rate: jax.Array = 1e-3
+    target_return: jax.Array = jnp.inf  # of a whole episode, when it acts; infinite: the best of the data
+    return_scale: jax.Array = jnp.inf  # what returns are divided by; infinite: the largest of the data, either sign
+    max_grad_norm: jax.Array = 1e6
 
-    def output(self, weights: Any, windows: Windows, scale: Array | float) -> Array:
-        """Actions in units of the box or logits of each step of windows (..., K)."""
-        raise NotImplementedError
+
+def masked(output: Array, obs: Any, observation_space: Space) -> Array:
+    """Logits of the allowed actions alone, if there is a mask."""
+    mask = split_observation(obs, observation_space)[2]
+    return output if mask is None else mask_logits(output, mask)
+
+
+def chosen(output: Array, space: Space, key: Array, greedy: bool) -> Array:
+    """The action of an output: itself in a Box, else the likeliest or a drawn one."""
+    if not isinstance(space, Discrete):
+        return output
+    return Categorical(output).mode() if greedy else Categorical(output).sample(key)
+
+
+@dataclasses.dataclass(frozen=True)
+class OutcomeLearner(Learner):
+    """A `Learner` on windows of a dataset, whose rule is also what acts: `act(policy, key, obs, carry, greedy)` and
+    `initial_carry(batch_shape)`."""
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
         """What is infinite of `target_return` and `return_scale` is the best of the data, and the largest there."""
@@ -100,39 +114,11 @@ class OutcomeConditioned(ActorCritic):
         scale = jnp.where(jnp.isinf(scale), jnp.asarray(max(abs(low), abs(high)) or 1.0, scale.dtype), scale)
         return super().init(key, hyper.replace(target_return=target, return_scale=scale), env_params)
 
-    def actor_loss(
-        self, own: Any, weights: Any, target_weights: Any, key: Array, batch: Windows, hyper: Any
-    ) -> tuple[Array, dict[str, Array]]:
-        output = self.output(own, batch, hyper.return_scale)
-        return action_loss(self.action_space, output, batch.action, batch.valid), {}
-
-    def initial(self, name: str, key: Array, item: Any, hyper: Any) -> Any:
-        one = jnp.zeros(1)
-        obs, action = jax.tree.map(lambda x: x[None], (self.seen(item.obs), item.action))
-        windows = Windows(obs, action, one, jnp.zeros(1, jnp.int32), one == 0)
-        return self.init_network(key, windows, hyper.return_scale)
-
-    def init_network(self, key: Array, windows: Windows, scale: Array | float) -> Any:
-        raise NotImplementedError
-
-    def seen(self, obs: Any) -> Any:
-        """What of an observation is in the dataset's."""
-        return obs
-
-    def masked(self, output: Array, obs: Any) -> Array:
-        mask = split_observation(obs, self.observation_space)[2]
-        return output if mask is None else mask_logits(output, mask)
-
-    def chosen(self, output: Array, key: Array, greedy: bool) -> Array:
-        if not isinstance(self.action_space, Discrete):
-            return output
-        return Categorical(output).mode() if greedy else Categorical(output).sample(key)
-
     def collect(self, state: State) -> tuple[State, None]:
         if self.replay is NO_DATASET:
             raise ValueError(
-                f"{self.name} learns from a dataset alone: make(env, config, datasets.windows(dataset, action_space, "
-                "length)). Without one it only acts."
+                f"{self.name} learns from a dataset alone: make(env, config, replay=data.windows(dataset, "
+                "action_space, length)). Without one it only acts."
             )
         return state, None
 
@@ -140,7 +126,20 @@ class OutcomeConditioned(ActorCritic):
         hyper = state.hyper
         return Policy(state.weights["actor"], hyper.target_return / hyper.return_scale, hyper.return_scale)
 
-    def outputs(self, key: Array) -> tuple[Any, Any]:
-        state, n = self.init(key), self.config.num_envs
-        action, _ = self.act(self.policy(state), key, state.obs, self.initial_carry((n,)), greedy=True)
-        return action, jnp.zeros((self.num_critics, n))
+    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Any:
+        return self.rule.initial_carry(batch_shape)
+
+    def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        return self.rule.act(policy, key, obs, carry, greedy)
+
+    def algorithm(self) -> Algorithm:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The Algorithm. Raises ValueError for a network whose outputs do not fit."""
+        n, space = self.config.num_envs, self.action_space
+
+        def outputs(key: Array) -> tuple[Any, Any]:
+            state = self.init(key)
+            action, _ = self.act(self.policy(state), key, state.obs, self.initial_carry((n,)), greedy=True)
+            return action, jnp.zeros(0)
+
+        steps.check_outputs(space, outputs, (n, *space.shape), (0,))
+        return algorithm_of(self.name, self, self.hyper_class, self.config.num_updates)

@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from jaxrl.envs.bsuite.catch import Catch
 from jaxrl.testing.assertions import assert_same_type
 
 STUDY = Path(__file__).parents[2] / "experiments" / "disco" / "disco_training.py"
-_spec = importlib.util.spec_from_file_location("disco_training", STUDY)
+_spec: Any = importlib.util.spec_from_file_location("disco_training", STUDY)
 disco_training = sys.modules["disco_training"] = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(disco_training)
 Config, Hyper, RuleLearner = disco_training.Config, disco_training.Hyper, disco_training.RuleLearner

@@ -19,7 +19,7 @@ import jax
 from common import alternate, print_table, run_driver, save
 
 import jaxrl
-from jaxrl.algos.meta import training
+from jaxrl.algos.rule_learners import gradients
 
 LIVES = {"small": (250, 250), "all_shortlife": (250, 250)}
 """Updates that GROOVE's modes give an agent."""
@@ -29,7 +29,7 @@ def own_side(args: argparse.Namespace) -> dict[str, Any]:
     """Time the same number of meta-updates in this process."""
     env_id = f"GridWorld-{args.mode.removesuffix('_shortlife')}-v0"
     env, params = jaxrl.make(env_id, observation="index")
-    config = training.Config(
+    config = gradients.Config(
         num_agents=args.num_agents,
         at_once=args.num_agents // args.groups,
         features=args.units,
@@ -37,7 +37,7 @@ def own_side(args: argparse.Namespace) -> dict[str, Any]:
         lifetimes=LIVES[args.mode],
         remat=not args.no_remat,
     )
-    algo = training.make(env, config)
+    algo = gradients.make(env, config)
 
     def run(key):
         state, metrics = jaxrl.train(algo, key, args.updates, env_params=params)

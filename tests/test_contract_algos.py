@@ -26,7 +26,7 @@ from jaxrl import (
 )
 from jaxrl.algorithm import restarted, starting_values
 from jaxrl.algos import recoil
-from jaxrl.algos.meta import disco
+from jaxrl.algos.meta import disco_rule
 from jaxrl.data import datasets
 from jaxrl.off_policy.imagination import Prediction
 from jaxrl.off_policy.q_learner import Batch
@@ -422,7 +422,9 @@ def still(key: Any, obs: Any, action: Any) -> Prediction:
 
 
 SHORT = {"max_steps": 4}
-DISCO_RULE = {name: np.full(shape, 0.1, np.float32) for name, shape in disco.shapes(disco.RuleConfig(6, 6, 4)).items()}
+DISCO_RULE = {
+    name: np.full(shape, 0.1, np.float32) for name, shape in disco_rule.shapes(disco_rule.RuleConfig(6, 6, 4)).items()
+}
 ARMS = {"arms": 2}
 
 

@@ -18,8 +18,8 @@ the first update), puts the rollout into a memory of `num_rollouts` and makes `i
 importance weights, old rollouts bias Delta, which r_phi can make up for. Products with H are derivatives of
 derivatives: no matrix is formed.
 
-Deviations: returns end with the rollout and have a linear baseline of observation and time (`maml.linear_baseline`'s
-features); those of r_phi are divided by their deviation, so that the root of Delta does not depend on the scale of
+Deviations: returns end with the rollout and have a linear baseline of observation and time (the features
+of MAML's); those of r_phi are divided by their deviation, so that the root of Delta does not depend on the scale of
 r_phi and c (`ent_coef`) is without unit; one optimiser's rule (Adam) for both levels, but plain ascent for gamma_phi's
 logit, its slope clipped to `max_grad_norm`: Adam would take full steps along the penalty alone where dJ/dphi fades; the
 memory forgets. The sizes of the paper's own networks and schedules are not known to us: it was at hand in its abstract
@@ -39,7 +39,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Integer
 
 from jaxrl.algorithm import (
     Algorithm,
@@ -50,7 +50,6 @@ from jaxrl.algorithm import (
     spaces_of,
     starting_values,
 )
-from jaxrl.algos.meta.maml import with_time
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.exact.solvers import solve
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
@@ -156,6 +155,12 @@ def mean(x: Float[Array, "*batch"], weight: Float[Array, "*batch"]) -> Float[Arr
     return jnp.sum(x * weight) / jnp.maximum(jnp.sum(weight), 1)
 
 
+def baseline_features(x: Float[Array, "T B F"], time: Integer[Array, "T B"]) -> Float[Array, "T B G"]:
+    """What the baseline is linear in: the observation, its squares, three powers of time [100 steps] and a constant."""
+    t = time[..., None] / 100
+    return jnp.concatenate([x, x**2, t, t**2, t**3, jnp.ones_like(t)], -1)
+
+
 def centred(returns: Float[Array, "T B"], data: Data) -> Float[Array, "T B"]:
     """Returns less their least-squares fit by the features, and 0 where nothing counts. Linear in the returns."""
     returns = returns * data.weight
@@ -257,7 +262,7 @@ class _BARFI:
 
     def data(self, played: Played, weight: Array) -> Data:
         time = jnp.broadcast_to(jnp.arange(len(weight))[:, None], weight.shape)
-        features = with_time(encode(self.observation_space, played.obs), time) * weight[..., None]
+        features = baseline_features(encode(self.observation_space, played.obs), time) * weight[..., None]
         gram = jnp.einsum("tbf,tbg->fg", features, features) / weight.size
         eye = jnp.eye(len(gram), dtype=gram.dtype)
         ridge = RIDGE * jnp.trace(gram) / len(gram) + jnp.finfo(gram.dtype).tiny  # all places may be empty

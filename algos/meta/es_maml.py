@@ -1,4 +1,4 @@
-"""ES-MAML: MAML whose outer gradient is estimated by evolution strategies, without second derivatives.
+"""ES-MAML is MAML (`maml.py`) with a change: evolution strategies estimate its outer gradient.
 
 Song et al. (2020), "ES-MAML: Simple Hessian-Free Meta Learning", ICLR, arXiv:1910.01215. The adapted return of a task,
 F(theta) = J_task(U(theta)) with U an inner step, is smoothed, and its gradient estimated from pairs of opposite

@@ -1,4 +1,4 @@
-"""RL^2: a recurrent policy learns, slowly, how to learn fast in its own activations.
+"""RL^2 is recurrent PPO (`ppo_rnn.py`) on trials: a policy learns, slowly, how to learn fast in its own activations.
 
 Duan et al. (2016), "RL^2: Fast Reinforcement Learning via Slow Reinforcement Learning", arXiv:1611.02779; Wang et al.
 (2016), "Learning to reinforcement learn", arXiv:1611.05763. Several episodes of one task, drawn anew for each trial,

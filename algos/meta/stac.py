@@ -1,4 +1,4 @@
-"""STAC: an A2C agent that tunes its own discount, trace and loss coefficients while it lives.
+"""STAC is A2C (`a2c.py`) with a change: it tunes its own discount, trace and loss coefficients while it learns.
 
 Zahavy et al. (2020), "A Self-Tuning Actor-Critic Algorithm", NeurIPS, arXiv:2002.12928. The agent's settings eta are
 numbers of the loss that its weights follow; an update leads from theta to theta'(eta), and eta descends what another

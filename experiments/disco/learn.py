@@ -12,6 +12,7 @@ import json
 import time
 from pathlib import Path
 
+import disco_training
 import jax
 import jax.numpy as jnp
 import matplotlib
@@ -19,7 +20,7 @@ import numpy as np
 
 import jaxrl
 from jaxrl.algos import a2c
-from jaxrl.algos.meta import disco, disco_training
+from jaxrl.algos.meta import disco, disco_rule
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
@@ -45,7 +46,7 @@ def learned(meta_updates: int, seed: int = 0):
         state, metrics = some(state)
         rows.append({name: float(np.nanmean(x)) for name, x in metrics.items()})
         print(f"{(i + 1) * BLOCK}: {rows[-1]['episode_return']:.3f} {rows[-1]['final_return']:.3f}", flush=True)
-        disco.save(HERE / "learned.npz", state.weights)
+        disco_rule.save(HERE / "learned.npz", state.weights)
     return state.weights, first, rows, time.process_time() - begin
 
 
@@ -82,11 +83,11 @@ def main() -> None:
     untrained = None
     if not path.exists():
         _, untrained, rows, seconds = learned(args.meta_updates)
-        disco.save(HERE / "untrained.npz", untrained)
+        disco_rule.save(HERE / "untrained.npz", untrained)
         results = {"date": time.strftime("%Y-%m-%d"), "where": environment_of_run(), "seconds": seconds, "rows": rows}
         kept.write_text(json.dumps({**results, "tasks": {}}, indent=1) + "\n")
-    rule = disco.load(path, SMALL.rule)
-    untrained = disco.load(HERE / "untrained.npz", SMALL.rule)
+    rule = disco_rule.load(path, SMALL.rule)
+    untrained = disco_rule.load(HERE / "untrained.npz", SMALL.rule)
     tasks = results.setdefault("tasks", {})
     for task in args.tasks:
         env, params = jaxrl.make(task)

@@ -20,7 +20,7 @@ import numpy as np
 
 import jaxrl
 from jaxrl.algos import a2c, ppo
-from jaxrl.algos.meta import disco
+from jaxrl.algos.meta import disco, disco_rule
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval, iqm
 
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(UPDATES), choices=list(UPDATES))
     parser.add_argument("--seeds", type=int, default=2)
     args = parser.parse_args()
-    rule, kept, learning_rate = disco.load(args.weights), HERE / "results.json", 0.0
+    rule, kept, learning_rate = disco_rule.load(args.weights), HERE / "results.json", 0.0
     for task in args.tasks:
         env, params = jaxrl.make(task)
         block = (disco.Config() if task == "Catch-bsuite" else SMALL).num_envs * 29

@@ -20,7 +20,8 @@ from scipy.stats import spearmanr
 
 import jaxrl
 from jaxrl.algos.curricula import dr
-from jaxrl.algos.meta import lpg, training
+from jaxrl.algos.meta import lpg
+from jaxrl.algos.rule_learners import gradients
 from jaxrl.envs.grid.grid_world.grid_world import optimal_value
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
@@ -68,7 +69,7 @@ def lives(args: argparse.Namespace) -> None:
     best = jax.jit(jax.vmap(optimal_value))(judging)
     found = {"levels": args.levels, "optimal": float(best.mean()), "rules": {}}
     for name in ["a2c", *args.rules]:
-        rule = training.baseline() if name == "a2c" else training.load(name).rule
+        rule = gradients.baseline() if name == "a2c" else gradients.load(name).rule
 
         @jax.jit
         def program(params, rates, key, lifetime, rule=rule):
@@ -110,11 +111,11 @@ def regret(args: argparse.Namespace) -> None:
     """Rank correlation over levels of what GROOVE scores them by with what the rule's agent really loses there."""
     env, params = levels(3, args.levels)
     best = np.asarray(jax.jit(jax.vmap(optimal_value))(params))
-    stored = training.load(args.rule)
+    stored = gradients.load(args.rule)
     untrained = lpg.rule(stored.config)
     found = {"rule": args.rule, "levels": args.levels, "updates": args.updates, "optimal": best.tolist()}
     rates, last = (40.0, 4.0), jnp.int32(args.updates)
-    rules = {"a2c": training.baseline(), "learned": stored.rule, "untrained": untrained}
+    rules = {"a2c": gradients.baseline(), "learned": stored.rule, "untrained": untrained}
     got = {}
     for name, rule in rules.items():
         program = jax.jit(lambda params, key, rule=rule: returns_of(rule, env, params, rates, key, last))
@@ -165,7 +166,7 @@ def faults(args: argparse.Namespace) -> None:
             MetaConfig(num_agents=args.agents, remat=False),
             config,
             policy_loss=policy_loss,
-            lifetime_fn=training.Uniform(10, 100),
+            lifetime_fn=gradients.Uniform(10, 100),
         )
         return jax.jit(lambda key, hyper: jaxrl.train(algo, key, args.updates, hyper, params)[0].weights)
 

@@ -21,7 +21,8 @@ import numpy as np
 from run import RESULTS, save
 
 import jaxrl
-from jaxrl.algos.meta import lpg, training
+from jaxrl.algos.meta import lpg
+from jaxrl.algos.rule_learners import gradients
 from jaxrl.envs.grid.grid_world.grid_world import optimal_value
 from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
@@ -191,10 +192,10 @@ def main() -> None:
                 continue
             begin = time.process_time()
             if given == "a2c":
-                rule = training.baseline()
+                rule = gradients.baseline()
                 weights = fresh_weights(rule, jax.random.key(0))
             else:
-                stored = training.load(given)
+                stored = gradients.load(given)
                 # Not stored.rule: rules of equal networks are one object, and so share their programs.
                 mine = isinstance(stored.config, lpg.RuleConfig)
                 rule, weights = lpg.rule(stored.config) if mine else stored.rule, stored.weights

@@ -192,8 +192,8 @@ class _Agent:
     ) -> tuple[AgentState, dict[str, Array], dict[str, Array]]:
         """`(state, metrics, what the rule gives a meta-objective to weigh)`, differentiable in `state.hyper.rule`.
 
-        The targets are fixed while the agent follows its loss. `held`: and what the rule was given is, too, for whoever
-        differentiates through several updates.
+        The targets are constants of the agent's loss. With `held` the rule's inputs are constants, too: a gradient
+        through several updates then does not flow through what the agent predicted in the rollout.
         """
         config, hyper = self.config, state.hyper
         seen = self.seen(jax.lax.stop_gradient(state.weights) if held else state.weights, rollout)

@@ -190,8 +190,8 @@ def where_over(over: Array, fn: Callable[..., Array], args: Any, at_once: int, s
 
 
 @dataclasses.dataclass(frozen=True)
-class Learner:
-    """The static half of `learner`, which says what its fields are; its methods are the Algorithm's functions."""
+class RuleLearner:
+    """The static half of `learner`, where its fields are explained; its methods are the Algorithm's functions."""
 
     rule: UpdateRule
     env: Environment
@@ -444,7 +444,7 @@ def learner(
     """An Algorithm that learns `rule` on levels of `env`, by gradients through its agents' updates.
 
     So `jaxrl.train`, `fit`, `sweep`, checkpoints and plots work as for any other. A step is a meta-update, the weights
-    and the policy are the rule's: it does not act, agents do that learn by it. `Learner` has the parts.
+    and the policy are the rule's: it does not act, agents do that learn by it. `RuleLearner` has the parts.
 
     Args:
         curriculum: of levels, the params of one agent's environments; `dr.make(level_fn)` draws them. Its own settings
@@ -454,5 +454,5 @@ def learner(
         lifetime_fn: `(key, level) -> int32`, updates that an agent is given there; default: the level's `lifetime`.
         policy_loss: `(log_prob, advantage)`, (T, N) each, to the scalar that judges a policy.
     """
-    made = Learner(rule, env, curriculum, config, agent_config, antagonist, lifetime_fn, policy_loss)
+    made = RuleLearner(rule, env, curriculum, config, agent_config, antagonist, lifetime_fn, policy_loss)
     return made.algorithm()

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algos.meta import evolving, lpg, training
+from jaxrl.algos.meta import lpg
+from jaxrl.algos.rule_learners import gradients, strategies
 from jaxrl.host.cli.experiment import experiment
 from jaxrl.host.cli.flags import UsageError
 from jaxrl.host.cli.meta import MetaTrainFlags, agents_of
@@ -30,14 +31,14 @@ def test_a_rule_is_learned_goes_on_and_is_judged(tmp_path):
     assert "rule.npz" in good(f"meta-train ta_lpg {TINY} --total-steps 4 --out {long}")
     good(f"meta-train ta_lpg {TINY} --total-steps 2 --out {short}")
     good(f"resume {short} --total-steps 4 --no-progress")
-    found, again = training.load(long), training.load(short / "rule.npz")
+    found, again = gradients.load(long), gradients.load(short / "rule.npz")
     same = jax.tree.map(np.array_equal, found.weights, again.weights)
     assert all(jax.tree.leaves(same)) and found.rule.name == "ta_lpg"
-    fresh = found.rule._replace(init=training.RULES["ta_lpg"][1](found.config).init).init(jax.random.key(0))
+    fresh = found.rule._replace(init=gradients.RULES["ta_lpg"][1](found.config).init).init(jax.random.key(0))
     assert not all(jax.tree.leaves(jax.tree.map(np.array_equal, found.weights, fresh)))
     # What it says of itself is enough to learn it again, and holds no folder of this machine.
     assert str(tmp_path) not in json.dumps(found.provenance)
-    assert settings_of(training.Config, found.provenance["recipe"]["config"]) == build(read_recipe(long))[0].config
+    assert settings_of(gradients.Config, found.provenance["recipe"]["config"]) == build(read_recipe(long))[0].config
     assert found.provenance["recipe"]["run"] == {"seed": 0, "seeds": 1, "total_steps": 4}
 
     words = "GridWorld-debug-v0 --env.observation index --levels 3 --updates 2"
@@ -57,11 +58,11 @@ def test_strategies_learn_a_rule_that_goes_on(tmp_path):
     assert "rule.npz" in good(f"{words} --total-steps 3 --out {long}")
     good(f"{words} --total-steps 2 --out {short}")
     good(f"resume {short} --total-steps 3 --no-progress")
-    found, again = training.load(long), training.load(short / "rule.npz")
+    found, again = gradients.load(long), gradients.load(short / "rule.npz")
     assert all(jax.tree.leaves(jax.tree.map(np.array_equal, found.weights, again.weights)))
     recipe = found.provenance["recipe"]
     assert (recipe["hyper"]["sigma"], recipe["hyper"]["curriculum.replay_prob"]) == (0.2, 0.9)
-    assert settings_of(evolving.Config, recipe["config"]) == build(read_recipe(long))[0].config
+    assert settings_of(strategies.Config, recipe["config"]) == build(read_recipe(long))[0].config
     rows = [json.loads(line) for line in (long / "metrics.jsonl").read_text().splitlines()]
     assert {"final_return", "regret", "pairs_apart"} <= set(rows[-1])
     # `meta-test` has agents as the rule was learned with.
@@ -73,7 +74,7 @@ def test_strategies_learn_a_rule_that_goes_on(tmp_path):
 def test_several_rules_at_once_on_levels_that_groove_chooses(tmp_path):
     more = "--seeds 2 --config.curriculum groove --config.buffer-size 4 --total-steps 3 --mesh seeds=1"
     good(f"meta-train lpg {TINY} {more} --out {tmp_path / 'two'}")
-    rules = [training.load(tmp_path / "two" / f"rule-{i}.npz").weights for i in (0, 1)]
+    rules = [gradients.load(tmp_path / "two" / f"rule-{i}.npz").weights for i in (0, 1)]
     assert not all(jax.tree.leaves(jax.tree.map(np.array_equal, *rules)))
     rows = [json.loads(line) for line in (tmp_path / "two" / "metrics.jsonl").read_text().splitlines()]
     assert "regret" in rows[-1]
@@ -109,46 +110,46 @@ def test_what_is_wrong_is_said(words, status, says, tmp_path, monkeypatch):
 @pytest.mark.parametrize("lifetimes", [(0, 3), (3, 2), (5,)])
 def test_lives_of_less_than_an_update_are_refused(lifetimes):
     with pytest.raises(ValueError, match="1 or more"):
-        training.Config(lifetimes=lifetimes)
+        gradients.Config(lifetimes=lifetimes)
 
 
 def test_an_agent_without_an_update_is_refused():
-    algo = training.load("lpg-cpu-1").agent(jaxrl.make("CartPole-v1")[0])
+    algo = gradients.load("lpg-cpu-1").agent(jaxrl.make("CartPole-v1")[0])
     with pytest.raises(ValueError, match="a life has at least one update"):
         jax.eval_shape(lambda key: algo.init(key, AgentHyper(lifetime=0)), jax.random.key(0))
 
 
 def test_settings_that_there_are_not():
     with pytest.raises(ValueError, match="choose one of lpg, ta_lpg, lpo, ta_lpo"):
-        training.Config(rule="lgp")
+        gradients.Config(rule="lgp")
     with pytest.raises(ValueError, match="choose one of dr, groove"):
-        training.Config(curriculum="plr")
+        gradients.Config(curriculum="plr")
     with pytest.raises(ValueError, match="does not divide"):
-        training.Config(num_agents=4, at_once=3)
+        gradients.Config(num_agents=4, at_once=3)
     with pytest.raises(ValueError, match="at_once=3 does not divide num_pairs=4"):
-        evolving.Config(num_pairs=4, at_once=3)
+        strategies.Config(num_pairs=4, at_once=3)
     with pytest.raises(ValueError, match="choose one of lpg, ta_lpg, lpo, ta_lpo"):
-        evolving.Config(rule="lgp")
+        strategies.Config(rule="lgp")
 
 
-@pytest.mark.parametrize("rule", training.RULES)
+@pytest.mark.parametrize("rule", gradients.RULES)
 def test_what_is_left_is_loaded_whatever_its_kind(rule, tmp_path):
-    config = training.Config(rule=rule, features=4, lifetimes=(2, 2), num_agents=2, num_envs=2, num_steps=2)
-    algo = training.make(jaxrl.make("CartPole-v1")[0], dataclasses.replace(config, hidden=(4,)))
+    config = gradients.Config(rule=rule, features=4, lifetimes=(2, 2), num_agents=2, num_envs=2, num_steps=2)
+    algo = gradients.make(jaxrl.make("CartPole-v1")[0], dataclasses.replace(config, hidden=(4,)))
     state = jax.eval_shape(algo.init, jax.random.key(0))
     state = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), state.replace(key=(), agents=(), batch=()))
-    training.leave(config, state, tmp_path, {"recipe": {"config": dataclasses.asdict(config)}})
-    found = training.load(tmp_path)
+    gradients.leave(config, state, tmp_path, {"recipe": {"config": dataclasses.asdict(config)}})
+    found = gradients.load(tmp_path)
     assert found.rule.name.removesuffix("_rule") == rule
     assert jax.tree.structure(found.weights) == jax.tree.structure(state.weights)
-    assert settings_of(training.Config, found.provenance["recipe"]["config"]) == config
+    assert settings_of(gradients.Config, found.provenance["recipe"]["config"]) == config
 
 
 @pytest.mark.parametrize("name", names())
 def test_rules_that_come_with_the_library(name):
-    found = training.load(name)
-    config = settings_of(training.Config, found.provenance["recipe"]["config"])
-    assert found.config == training.RULES[config.rule][2](config)
+    found = gradients.load(name)
+    config = settings_of(gradients.Config, found.provenance["recipe"]["config"])
+    assert found.config == gradients.RULES[config.rule][2](config)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(found.weights))
     assert found.provenance["run_seconds"] > 0 and found.provenance["commit"]
     found.agent(jaxrl.make("CartPole-v1")[0])
@@ -157,10 +158,10 @@ def test_rules_that_come_with_the_library(name):
 def test_a_rule_of_no_known_kind(tmp_path):
     np.savez(tmp_path / "rule.npz", about=np.array(json.dumps({"kind": "disco", "config": {}})))
     with pytest.raises(RuleFileError, match="kind 'disco', not 'lpg' or 'lpo'"):
-        training.load(tmp_path)
+        gradients.load(tmp_path)
 
 
-@pytest.mark.parametrize("module", [training, evolving])
+@pytest.mark.parametrize("module", [gradients, strategies])
 def test_settings_of_a_curriculum_are_there_where_it_has_some(module):
     def made(words):
         return experiment("train", f"{module.__name__} GridWorld-debug-v0 {words}".split(), MetaTrainFlags)[1]
@@ -177,9 +178,9 @@ def test_settings_of_a_curriculum_are_there_where_it_has_some(module):
 
 def stored_with(recipe, folder):
     """A rule's file whose provenance says this."""
-    found = training.load("lpg-cpu-1")
+    found = gradients.load("lpg-cpu-1")
     lpg.save(folder / "rule.npz", found.config, found.weights, {"recipe": recipe})
-    return training.load(folder).provenance
+    return gradients.load(folder).provenance
 
 
 def test_what_a_file_names_is_not_imported(tmp_path, monkeypatch):
@@ -195,7 +196,7 @@ def test_what_a_file_names_is_not_imported(tmp_path, monkeypatch):
     assert agents_of("x", {}) == AgentConfig()
 
 
-@pytest.mark.parametrize("module", [training, evolving])
+@pytest.mark.parametrize("module", [gradients, strategies])
 def test_agents_are_as_a_rule_was_learned_with(module, tmp_path):
     recipe = {"algo": module.__name__, "config": {"num_envs": 3, "hidden": [4]}}
     assert agents_of("x", stored_with(recipe, tmp_path)) == module.Config(num_envs=3, hidden=(4,)).agent

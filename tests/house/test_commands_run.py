@@ -111,9 +111,9 @@ def place(tmp_path_factory):
     assert command.main(short("dataset model pendulum.npz --out model.npz".split())) == 0
     (folder / "my").mkdir()
     (folder / "my/goals.py").write_text(GOALS)
-    from jaxrl.algos.meta import disco
+    from jaxrl.algos.meta import disco_rule
 
-    disco.save("disco_103.npz", disco.fresh_rule(jax.random.key(0), disco.RuleConfig(8, 8, 8)))
+    disco_rule.save("disco_103.npz", disco_rule.fresh_rule(jax.random.key(0), disco_rule.RuleConfig(8, 8, 8)))
     yield folder
     os.chdir(before)
 

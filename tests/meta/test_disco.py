@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algos.meta import disco
-from jaxrl.algos.meta.disco import Config, Hyper, RuleConfig, Said, Trajectories
+from jaxrl.algos.meta import disco, disco_rule
+from jaxrl.algos.meta.disco import Config, Hyper
+from jaxrl.algos.meta.disco_rule import RuleConfig, Said, Trajectories
 from jaxrl.meta.stored import RuleFileError
 from jaxrl.testing.golden import golden
 from jaxrl.testing.probes import DelayedReward, ObservationActionReward
@@ -41,7 +42,7 @@ def cut(said, first):
 
 def two_updates(weights, config, made, bins, max_value):
     """Everything that the reference's file has, of our functions."""
-    centres, hyper, memory = disco.centres(bins, max_value), Hyper(), disco.fresh_memory(config)
+    centres, hyper, memory = disco.centres(bins, max_value), Hyper(), disco_rule.fresh_memory(config)
     found = {}
     for i in range(2):
         whole, of_target = (
@@ -51,7 +52,7 @@ def two_updates(weights, config, made, bins, max_value):
         action, behaviour = (jnp.asarray(made[f"{i}/{name}"][:-1]) for name in ("action", "behaviour"))
         seen = Trajectories(action, behaviour, *(jnp.asarray(made[f"{i}/{name}"]) for name in ("reward", "done")))
         values, memory = disco.values_of(now, after, old, old_after, seen, memory, hyper, centres)
-        targets, memory = disco.apply_rule(weights, config, now, after, old, old_after, seen, values, memory)
+        targets, memory = disco_rule.apply_rule(weights, config, now, after, old, old_after, seen, values, memory)
 
         def losses(said, seen=seen, targets=targets):
             return disco.loss(cut(said, 0), said.logits[1:], seen, targets, hyper, centres)[0]
@@ -92,32 +93,32 @@ def test_disco103_says_what_the_reference_says():
     expected = {k.removeprefix("disco103/"): x for k, x in data.items() if k.startswith("disco103/")}
     made = inputs(3, 600, 601)
     with jax.enable_x64(True):
-        weights = disco.load(os.environ["JAXRL_DISCO_WEIGHTS"])
+        weights = disco_rule.load(os.environ["JAXRL_DISCO_WEIGHTS"])
         weights = {name: x.astype(jnp.float64) for name, x in weights.items()}
         agree(jax.jit(lambda w: two_updates(w, RuleConfig(), made, 601, 300.0))(weights), expected, 1e-10)
-    single = disco.load(os.environ["JAXRL_DISCO_WEIGHTS"])
+    single = disco_rule.load(os.environ["JAXRL_DISCO_WEIGHTS"])
     agree(jax.jit(lambda w: two_updates(w, RuleConfig(), made, 601, 300.0))(single), expected, 2e-5)
 
 
 def test_the_published_sizes():
-    wanted = disco.shapes(RuleConfig())
+    wanted = disco_rule.shapes(RuleConfig())
     assert len(wanted) == 42 and sum(np.prod(shape) for shape in wanted.values()) == 754_778
 
 
 def test_weights_as_a_file(tmp_path):
     sizes = RuleConfig(predictions=3, features=4, memory=2)
-    weights, path = disco.fresh_rule(KEY, sizes), tmp_path / "rule.npz"
-    disco.save(path, weights)
-    back = disco.load(path, sizes)
+    weights, path = disco_rule.fresh_rule(KEY, sizes), tmp_path / "rule.npz"
+    disco_rule.save(path, weights)
+    back = disco_rule.load(path, sizes)
     assert all((back[name] == x).all() for name, x in weights.items())
     with pytest.raises(RuleFileError, match=r"lstm/\S+ is float32\(.*\), and a rule of these sizes has"):
-        disco.load(path, RuleConfig(predictions=3, features=5, memory=2))
+        disco_rule.load(path, RuleConfig(predictions=3, features=5, memory=2))
     with pytest.raises(RuleFileError, match=r"no such file. Disco103 is"):
-        disco.load(tmp_path / "none.npz")
+        disco_rule.load(tmp_path / "none.npz")
     damaged = tmp_path / "damaged.npz"
     damaged.write_bytes(path.read_bytes()[:200])
     with pytest.raises(RuleFileError, match="it is no stored rule"):
-        disco.load(damaged, sizes)
+        disco_rule.load(damaged, sizes)
     rng, refused = np.random.default_rng(0), 0
     for _ in range(100):
         content = np.frombuffer(path.read_bytes(), np.uint8).copy()
@@ -125,21 +126,21 @@ def test_weights_as_a_file(tmp_path):
         damaged.write_bytes(content.tobytes())
         try:
             # What is damaged may be a date.
-            back = disco.load(damaged, sizes)
+            back = disco_rule.load(damaged, sizes)
             assert all((back[name] == x).all() for name, x in weights.items())
         except RuleFileError:
             refused += 1
     assert refused > 50
     np.save(tmp_path / "one.npy", np.zeros(3))
     with pytest.raises(RuleFileError, match="it is no stored rule"):
-        disco.load(tmp_path / "one.npy", sizes)
+        disco_rule.load(tmp_path / "one.npy", sizes)
     pickled = tmp_path / "pickled.npz"
     pickled.write_bytes(pickle.dumps(1))
     with pytest.raises(RuleFileError, match="it is no stored rule"):
-        disco.load(pickled, sizes)
+        disco_rule.load(pickled, sizes)
     np.savez(tmp_path / "object.npz", **{name: np.asarray(x) for name, x in list(weights.items())[1:]})
     with pytest.raises(RuleFileError, match="it is no DiscoRL rule: .* is missing"):
-        disco.load(tmp_path / "object.npz", sizes)
+        disco_rule.load(tmp_path / "object.npz", sizes)
     with pytest.raises(RuleFileError, match="there is no such file"):
         algo = disco.make(ObservationActionReward(), Config(weights=str(tmp_path / "no.npz")))
         algo.init(KEY)

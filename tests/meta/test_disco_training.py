@@ -1,6 +1,10 @@
 """Learning a DiscoRL rule: the gradient through agents that learn by it, their lives, and the rule as a file."""
 
 import functools
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +13,15 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import jaxrl
-from jaxrl.algos.meta import disco, disco_training
-from jaxrl.algos.meta.disco_training import Config, Hyper, Learner
+from jaxrl.algos.meta import disco, disco_rule
 from jaxrl.envs.bsuite.catch import Catch
 from jaxrl.testing.assertions import assert_same_type
+
+STUDY = Path(__file__).parents[2] / "experiments" / "disco" / "disco_training.py"
+_spec: Any = importlib.util.spec_from_file_location("disco_training", STUDY)
+disco_training = sys.modules["disco_training"] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(disco_training)
+Config, Hyper, RuleLearner = disco_training.Config, disco_training.Hyper, disco_training.RuleLearner
 
 KEY = jax.random.key(0)
 TINY = disco.Config(
@@ -82,10 +91,10 @@ def test_lives_end_one_after_the_other():
 def test_the_rule_as_a_file_teaches_agents(tmp_path):
     algo, (*_, last), _ = updates()
     path = tmp_path / "rule.npz"
-    disco.save(path, algo.policy(last))
+    disco_rule.save(path, algo.policy(last))
     agent = disco.make(board(), disco.Config(weights=str(path), predictions=4, features=4, memory=3))
     taught = agent.learn.__self__.config
-    back = disco.load(path, taught.rule)
+    back = disco_rule.load(path, taught.rule)
     assert all((back[name] == x).all() for name, x in last.weights.items())
     with pytest.raises(TypeError, match="A rule does not act: save it"):
         algo.act(last.weights, KEY, last.obs)
@@ -96,7 +105,9 @@ def test_the_rule_as_a_file_teaches_agents(tmp_path):
 
 
 def test_what_the_objective_has_beside_the_policy_gradient():
-    said = disco.Said(jnp.zeros((2, 1, 3)), jnp.zeros((2, 1, 4)), jnp.zeros((2, 1, 3, 4)), jnp.zeros(()), jnp.zeros(()))
+    said = disco_rule.Said(
+        jnp.zeros((2, 1, 3)), jnp.zeros((2, 1, 4)), jnp.zeros((2, 1, 3, 4)), jnp.zeros(()), jnp.zeros(())
+    )
     report = {name: jnp.array([1.0, 3.0]) for name in ("pi_hat", "y_hat", "z_hat", "target_kl")}
     hyper = Hyper(policy_entropy=0.5, prediction_entropy=0.25, target_mean=2.0, target_kl=3.0)
     # Means over the two updates of squares, (1 + 9) / 2, and of the distance; entropies of uniform distributions.
@@ -125,7 +136,7 @@ def test_the_meta_gradient_is_that_of_finite_differences(num_updates, held, monk
     if not held:
         monkeypatch.setattr(jax.lax, "stop_gradient", lambda x: x)
     with jax.enable_x64(True):
-        meta = Learner(board(), Config(num_agents=1, num_updates=num_updates, remat=False), TINY)
+        meta = RuleLearner(board(), Config(num_agents=1, num_updates=num_updates, remat=False), TINY)
         state = lifted(jax.jit(lambda key: meta.init(key, Hyper(agent=disco.Hyper(learning_rate=3.0))))(KEY))
         one = jax.tree.map(lambda x: x[0], state.agents)
         count, mean, square = one.state.optimizer

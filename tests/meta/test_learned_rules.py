@@ -16,7 +16,7 @@ from jaxrl.algos.meta import lpg, lpo, policy_gradients
 from jaxrl.envs.grid.grid_world.grid_world import distribution, generate
 from jaxrl.meta import AgentConfig, AgentHyper, Lifetime, Seen
 from jaxrl.meta.agent import agent_parts
-from jaxrl.meta.lifetimes import Learner, MetaConfig, MetaHyper, learner, where_over
+from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, RuleLearner, learner, where_over
 from jaxrl.meta.strategies import StrategyConfig, pair_gradient, strategy
 
 SMALL = AgentConfig(num_envs=3, num_steps=4)
@@ -151,7 +151,7 @@ def test_a2c_as_a_rule_has_the_gradient_of_a2c():
 def test_the_meta_gradient_is_that_of_finite_differences():
     env, params = debug()
     with jax.enable_x64(True):
-        meta = Learner(lpg.rule(NETWORK), env, dr.make(generate), MetaConfig(num_agents=1, num_updates=2), SMALL)
+        meta = RuleLearner(lpg.rule(NETWORK), env, dr.make(generate), MetaConfig(num_agents=1, num_updates=2), SMALL)
         state = meta.init(jax.random.key(0), MetaHyper(critic_learning_rate=0.1), params)
         one = jax.tree.map(lambda x: x[0], state.agents)
         flat, unravel = ravel_pytree(state.weights)

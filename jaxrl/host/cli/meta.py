@@ -12,10 +12,10 @@ from jaxrl.host.cli.experiment import experiment
 from jaxrl.host.cli.flags import USAGE, UsageError, at_least_one, flat, named, parse, settings_of
 from jaxrl.host.cli.train import OF_DEVICES, Devices, run_fit
 
-TRAINING = "jaxrl.algos.meta.training"
-"""Where what is learned from is said in names and numbers."""
+TRAINING = "jaxrl.algos.rule_learners.gradients"
+"""The module of the rule learner by gradients, whose settings are names and numbers."""
 
-BY = {"gradients": TRAINING, "strategies": "jaxrl.algos.meta.evolving"}
+BY = {"gradients": TRAINING, "strategies": "jaxrl.algos.rule_learners.strategies"}
 """Files that a rule is learned by."""
 
 FACTORS = (0.1, 0.3, 1.0, 3.0), (0.1, 0.3, 1.0)

@@ -90,7 +90,7 @@ def test_seeds_on_two_devices():
 
 @pytest.mark.slow
 @pytest.mark.light
-@pytest.mark.parametrize("by", ["training", "evolving"])
+@pytest.mark.parametrize("by", ["gradients", "strategies"])
 def test_rules_on_two_devices(by):
     difference, devices = on_devices(2, "rules", by)
     assert difference < 1e-5 and devices == 2

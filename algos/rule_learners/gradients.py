@@ -1,8 +1,8 @@
-"""Learning an update rule, said in names and numbers: what `jaxrl meta-train RULE --tasks ENV` runs.
+"""Learning an update rule by gradients: what `jaxrl meta-train RULE --tasks ENV` runs.
 
-A file like any algorithm's, so that runs, checkpoints, exact resume, sweeps and curves are those of any other: a step
-is a meta-update. The method is `jaxrl/meta/lifetimes.py`, the rules are `lpg.py` and `lpo.py`; `evolving.py` says the
-same of evolution strategies.
+It has `Config`, `Hyper` and `make` as an algorithm has, so that runs, checkpoints, exact resume, sweeps and curves work
+alike, but `jaxrl.list_algos()` does not know it. A step is a meta-update. The method is `jaxrl/meta/lifetimes.py`, the
+rules are in `algos/meta/`; `strategies.py` learns the same rules by evolution strategies.
 """
 
 from __future__ import annotations

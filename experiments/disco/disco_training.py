@@ -9,7 +9,7 @@ policy then does in a rollout twice as long, and moves the rule's weights down t
 
 with A the normalised advantages by a critic of the agent's own. An agent whose life is over begins anew, on another
 level if the environment has any; the first lives end one after the other, so that the rule always has agents of all
-ages. A step is a meta-update, the weights are those that `disco.save` writes and `Config(weights=path)` learns by.
+ages. A step is a meta-update, the weights are those that `disco_rule.save` writes and `Config(weights=path)` learns by.
 
 The objective, its coefficients, K = 2 and the double rollout are the authors' (`colabs/meta_train.ipynb` of disco_rl at
 commit 9059a29). Deviations: what is judged is played by the policy after the K updates, and each update's rollout by
@@ -34,8 +34,7 @@ from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, check_at_least_one, shared, starting_hyper
 from jaxrl.algos.meta import disco
-from jaxrl.algos.meta.disco import RuleConfig, Said, chosen, fresh_rule
-from jaxrl.algos.meta.training import levels_of
+from jaxrl.algos.meta.disco_rule import RuleConfig, Said, chosen, fresh_rule
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.math import rarely
 from jaxrl.meta.agent import Body
@@ -149,7 +148,7 @@ def regulariser(said: Said, action: Array, report: dict[str, Array], hyper: Hype
 
 
 @dataclasses.dataclass(frozen=True)
-class Learner:
+class RuleLearner:
     """The static half; its methods are the Algorithm's functions."""
 
     env: Environment
@@ -187,7 +186,8 @@ class Learner:
     def begin(self, key: Array, hyper: Hyper, env_params: Any, age: Array) -> Agents:
         """One agent, on a level of its own."""
         level_key, agent_key, critic_key = jax.random.split(key, 3)
-        level = levels_of(self.env)(level_key, env_params)
+        generate = getattr(self.env, "generate", None)
+        level = env_params if generate is None else generate(level_key, env_params)
         state = self.pupil.init(agent_key, hyper.agent.replace(rule=()), level)
         critic = self.judge.init(critic_key, jax.tree.map(lambda x: x[0], state.obs))
         critic = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), critic)
@@ -300,7 +300,7 @@ def make(env: Environment, config: Config = Config(), agent_config: disco.Config
 
     Raises ValueError for action spaces that are not Discrete and for several agents.
     """
-    learner = Learner(env, config, agent_config)
+    learner = RuleLearner(env, config, agent_config)
 
     def collect(state: TrainingState) -> tuple[TrainingState, Lives]:
         # Agents act while they are differentiated.

@@ -1,7 +1,8 @@
 """Learning an update rule by evolution strategies: what `jaxrl meta-train RULE --by strategies --tasks ENV` runs.
 
-A file like any algorithm's, and `training.py`'s sister: rule, levels and agents are said alike, and what is learned is
-left in the same files. The method is `jaxrl/meta/strategies.py`.
+It has `Config`, `Hyper` and `make` as an algorithm has, but `jaxrl.list_algos()` does not know it. The settings of
+rule, levels and agents are those of `gradients.py`, and the learned rule is written to the same files. The
+method is `jaxrl/meta/strategies.py`.
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrl.algorithm import Algorithm, shared
-from jaxrl.algos.meta import training
+from jaxrl.algos.rule_learners import gradients
 from jaxrl.environment import Environment
 from jaxrl.meta.strategies import StrategyConfig, StrategyHyper, strategy
 
 Hyper = StrategyHyper
 """Dynamic settings; those of the curriculum are of `CURRICULA`."""
 
-CURRICULA = training.CURRICULA
+CURRICULA = gradients.CURRICULA
 
-leave = training.leave
+leave = gradients.leave
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(training.Common):
+class Config(gradients.Common):
     """Static settings: each value compiles its own program."""
 
     num_pairs: int = 64  # of opposite rules, each on a level of its own
@@ -43,5 +44,5 @@ def make(env: Environment, config: Config = Config()) -> Algorithm:
 
     Raises ValueError where neither the levels nor `config.lifetimes` say how long a life is.
     """
-    made = strategy(config=config.meta, **training.arguments(env, config))
+    made = strategy(config=config.meta, **gradients.arguments(env, config))
     return made._replace(config=config, around=())  # all that is around it, `config` says

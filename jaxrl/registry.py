@@ -122,10 +122,18 @@ def list_curricula() -> list[str]:
     return sorted(_curricula())
 
 
+MOVED = {
+    "jaxrl.algos.meta.training": "jaxrl.algos.rule_learners.gradients",
+    "jaxrl.algos.meta.evolving": "jaxrl.algos.rule_learners.strategies",
+}
+"""Modules by the names that run folders and files of rules may know them by, and where they are now."""
+
+
 def get_algo(name: str) -> ModuleType:
     """The module of an algorithm by its name; or yours as `module`, `module:name` or `file.py`, which has `Config`,
     `Hyper` and `make` as ours have. Raises ValueError for an unknown name (naming the nearest).
     """
+    name = MOVED.get(name, name)
     if name not in _algorithms() and is_own(name):
         return _own_algorithm(name)
     module, _ = _lookup(name, _algorithms(), "algorithm")

@@ -147,6 +147,17 @@ class Hints(NamedTuple):
     computing the state anew for each entry of the observation."""
 
 
+class Levels(NamedTuple):
+    """The level kit of an environment: pure functions of a level, which is params. None: there is no such function."""
+
+    env: Any  # the same task, whose params are the level itself
+    generate: Callable[..., Any] | None  # (key, params of the task) -> level
+    mutate: Callable[..., Any] | None  # (key, level) -> level, a small change
+    validate: Callable[..., None]  # (level) -> None; on the host, raises ValueError for a level that cannot be
+    optimal_value: Callable[..., Any] | None  # (level, ...) -> the best return, () or (...)
+    editor: Callable[..., Any] | None  # () -> (an environment in which levels are built, its state -> level)
+
+
 @dataclasses.dataclass(frozen=True)
 class Environment:
     """Base class. Subclasses are frozen dataclasses of static settings, hashable, with `Params` and `State` pytrees.
@@ -224,6 +235,23 @@ class Environment:
         return [self.render(jax.tree.map(lambda x, t=t: x[t], states), params) for t in range(length)]
 
     # ---- what everyone else calls
+
+    @property
+    def levels(self) -> Levels | None:
+        """The level kit; None for an environment that has none.
+
+        An author writes `generate` and, where there is such a thing, `as_levels` (the environment whose params are the
+        level), `mutate`, `optimal_value` and `editor`.
+        """
+        as_levels: Any = getattr(self, "as_levels", None)
+        env: Any = self if as_levels is None else as_levels()
+        generate: Any = getattr(self, "generate", None)
+        if as_levels is None and generate is None:
+            return None
+        mutate, optimal_value, editor = (
+            getattr(env, name, getattr(self, name, None)) for name in ("mutate", "optimal_value", "editor")
+        )
+        return Levels(env, generate, mutate, env.validate, optimal_value, editor)
 
     @property
     def num_agents(self) -> int:

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import Environment, Transition, make, pytree, vectorize
+from jaxrl import Environment, Transition, curriculum, make, pytree, vectorize
+from jaxrl.algos import ppo
+from jaxrl.algos.curricula import dr
 from jaxrl.environment import Hints, strongly_typed
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from jaxrl.wrappers import (
@@ -15,10 +17,12 @@ from jaxrl.wrappers import (
     ClipAction,
     FlattenObservation,
     FrameStack,
+    FromStates,
     PreviousActionReward,
     RescaleAction,
     StickyActions,
     VisitBonus,
+    Wrapper,
     flatten,
     flatten_space,
 )
@@ -366,3 +370,49 @@ def test_params_of_the_inner_environment_are_strongly_typed():
     params = StickyActions(Counter()).default_params
     assert jax.tree.structure(params) == jax.tree.structure(strongly_typed(params))
     assert not any(x.weak_type for x in jax.tree.leaves(params))
+
+
+# ---- what a wrapper hands on
+
+EXCUSED = {"replace", "id", "Params", "reset", "step"}
+"""Public names that `Wrapper` has no method for: fields, and what the base class makes of the author's functions."""
+
+
+def test_a_wrapper_hands_on_whatever_an_environment_has():
+    public = {name for name in dir(Environment) if not name.startswith("_")} - EXCUSED
+    assert not {name for name in public if name not in vars(Wrapper)}
+
+
+def test_ends_are_read_through_wrappers_that_leave_observations_alone():
+    env, params = make("CartPole-v1")
+    over, inside = jnp.array([3.0, 0, 0, 0]), jnp.zeros(4)
+    for wrapped in (Wrapper(env), StickyActions(env), FromStates(env)):
+        for obs, ends in ((over, True), (inside, False)):
+            assert bool(wrapped.terminal(obs, wrapped.default_params)) == ends
+    with pytest.raises(NotImplementedError, match="FrameStack changes the observations of CartPole-v1"):
+        FrameStack(env, 2).terminal(over, params)
+
+
+def test_a_wrapped_maze_has_levels():
+    env, params = make("Maze-v0")
+    plain = env.levels
+    assert plain.env == env.as_levels() and make("CartPole-v1")[0].levels is None
+    for wrapped in (PreviousActionReward(env), StickyActions(env)):
+        kit = wrapped.levels
+        assert type(kit.env) is type(wrapped)
+        level = kit.generate(KEY, wrapped.default_params)
+        want = plain.generate(KEY, params)
+        found = level.env if isinstance(wrapped, StickyActions) else level
+        jax.tree.map(np.testing.assert_array_equal, found, want)
+        kit.validate(kit.mutate(KEY, level))
+        jax.eval_shape(lambda key, kit=kit, level=level: kit.env.reset(key, level), KEY)
+    assert FromStates(env).levels is None, "its params are states to begin in"
+
+
+def test_a_curriculum_trains_on_a_wrapped_maze():
+    kit = PreviousActionReward(make("Maze-v0")[0]).levels
+    venv = vectorize(kit.env, 4, batched_params=True)
+    student = ppo.make(venv, ppo.Config(num_envs=4, num_steps=4, num_minibatches=1, hidden=(8,)))
+    algo = curriculum.attach(student, dr.make(kit.generate))
+    state = jax.eval_shape(lambda key: algo.update(algo.init(key))[0], KEY)
+    assert state.obs["previous_action"].shape[0] == 4

@@ -38,7 +38,7 @@ CONTRACTS: dict[str, str] = {
     "jaxrl/off_policy/imagination.py": "Rolls a policy out in a model and mixes what it imagines with the data.",
     "jaxrl/off_policy/learner.py": "Acts and stores, or draws from a dataset, and takes the gradient steps of a rule.",
     "jaxrl/off_policy/outcomes.py": "The same on windows of a dataset, acting by the outcome that is asked for.",
-    "jaxrl/off_policy/q_learner.py": "The same with epsilon-greedy actions, n-step windows, priorities, a target network.",
+    "jaxrl/off_policy/q_learner.py": "The same of action values: epsilon-greedy, n-step windows, a target network.",
     "jaxrl/off_policy/steps.py": "Stepping and storing, and how many gradient steps are due.",
     "jaxrl/registry.py": "Names and what they stand for.",
     "jaxrl/replay/prioritised.py": "A memory that draws by priorities.",

@@ -163,4 +163,6 @@ def make(
 
 def for_task(task: Task, config: Config, hyper: Hyper, score: Callable[..., Array] = max_mc) -> Algorithm:
     """`--curriculum accel`: the edits are the environment's own."""
-    return task.attach(make(task.level_fn, getattr(task.levels, "mutate", None), config, hyper, score))
+    return task.attach(
+        make(task.level_fn, None if task.env.levels is None else task.env.levels.mutate, config, hyper, score)
+    )

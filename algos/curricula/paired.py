@@ -279,9 +279,10 @@ def for_task(task: Task, config: Config) -> Algorithm:
 
     Raises ValueError for an environment without one, and for ranges, which no designer reads.
     """
-    if task.box is not None or not hasattr(task.env, "editor"):
+    kit = task.env.levels
+    if task.box is not None or kit is None or kit.editor is None:
         raise ValueError(f"paired: {task.env.id} has no `editor` in which a designer builds levels; mazes have.")
-    editor, level_fn = task.env.editor()  # pyright: ignore[reportAttributeAccessIssue]
+    editor, level_fn = kit.editor()
     designer = task.learner(editor, dataclasses.replace(task.config, num_steps=editor.num_steps))
     venv = vectorize(task.levels, task.config.num_envs, batched_params=True)
     algo = make(task.learner(venv, task.config), designer, level_fn, config)

@@ -50,7 +50,7 @@ from jaxrl.online import make as make_online
 from jaxrl.rollout import Ends, ticked
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv, rows_where, vectorize
-from jaxrl.wrappers import PreviousActionReward, Wrapper
+from jaxrl.wrappers import PreviousActionReward
 
 
 @dataclasses.dataclass(frozen=True)
@@ -431,11 +431,9 @@ def _venv(env: Environment | VectorEnv, num_envs: int) -> VectorEnv:
         if not isinstance(env.env, PreviousActionReward):
             raise ValueError(f"The VectorEnv's {env.env.id} must be wrapped in PreviousActionReward.")
         return env
-    inner = env
-    while isinstance(inner, Wrapper):
-        inner = inner.env
+    kit = env.levels
     wrapped = env if isinstance(env, PreviousActionReward) else PreviousActionReward(env)
-    return vectorize(wrapped, num_envs, level_fn=getattr(inner, "generate", None))
+    return vectorize(wrapped, num_envs, level_fn=None if kit is None else kit.generate)
 
 
 if __name__ == "__main__":

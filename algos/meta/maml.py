@@ -280,13 +280,15 @@ def adapt(algo: Algorithm, weights: Any, key: Array, task: Any, hyper: Any, step
 
 def drawn_by(env: Environment, task_fn: Callable[[Array, Any], Any] | None) -> Callable[[Array, Any], Any]:
     """What draws tasks: `task_fn`, else the environment's `generate`, else its params are the one task."""
-    return task_fn or getattr(env, "generate", None) or (lambda key, params: params)
+    kit = env.levels
+    return task_fn or (kit and kit.generate) or (lambda key, params: params)
 
 
 def parts(env: Environment, config: Any, task_fn: Any, optimizer: OptimizerLike | None, name: str) -> MAML:
     """The static half of an algorithm that adapts by policy gradients."""
     draw = drawn_by(env, task_fn)
-    inner: Any = env.as_levels() if task_fn is None and hasattr(env, "as_levels") else env  # type: ignore[attr-defined]
+    kit = env.levels
+    inner = kit.env if task_fn is None and kit is not None else env
     venv = as_vector_env(inner, config.num_envs)
     observation_space, action_space = spaces_of(name, venv, Discrete, MultiDiscrete, Box)
     network = MLP(config.hidden, num_outputs(action_space), config.activation)

@@ -107,7 +107,8 @@ class Uniform:
 
 def levels_of(env: Environment) -> Callable[[Array, Any], Any]:
     """`(key, params)` to a level: what `env.generate` draws, and of an environment without one its params."""
-    return getattr(env, "generate", _unchanged)
+    kit = env.levels
+    return _unchanged if kit is None or kit.generate is None else kit.generate
 
 
 def _unchanged(key: Array, params: Any) -> Any:

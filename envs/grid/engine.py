@@ -253,7 +253,7 @@ class GridTask(Environment):
     view: str = dataclasses.field(default="partial", kw_only=True)
     encoding: str = dataclasses.field(default="symbolic", kw_only=True)
     view_size: int = dataclasses.field(default=7, kw_only=True)
-    levels: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
+    params_are_level: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
 
     hints = Hints(deterministic=True, reset_share=1 / 64)
     see_through_walls: ClassVar[bool] = False
@@ -297,16 +297,16 @@ class GridTask(Environment):
     @property
     def Params(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """`Level` with `levels`, else `Params`."""
-        return Level if self.levels else Params
+        return Level if self.params_are_level else Params
 
     @property
     def default_params(self) -> Any:
         params = strongly_typed(Params(jnp.int32(self.time_limit)))
-        return self.generate(jax.random.key(0), params) if self.levels else params
+        return self.generate(jax.random.key(0), params) if self.params_are_level else params
 
     def as_levels(self) -> Self:
         """The same task whose params are the `Level`. The default level is one draw of the generator."""
-        return dataclasses.replace(self, levels=True)
+        return dataclasses.replace(self, params_are_level=True)
 
     def mutate(self, key: Array, level: Level) -> Level:
         """A neighbour of `level`; see `engine.mutate`."""
@@ -363,7 +363,7 @@ class GridTask(Environment):
         if np.any(np.asarray(params.max_steps) < 1):
             raise ValueError(f"{self.id}: max_steps={params.max_steps} must be at least 1.")
         if isinstance(params, Level):
-            numbers = target_size(dataclasses.replace(self, levels=False))
+            numbers = target_size(dataclasses.replace(self, params_are_level=False))
             if np.shape(params.target)[-1:] != (numbers,):
                 raise ValueError(f"level: the target has shape {np.shape(params.target)}; it is {numbers} numbers.")
             validate(params, self.shape, self.missions, self.doors)

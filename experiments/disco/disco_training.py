@@ -186,7 +186,7 @@ class RuleLearner:
     def begin(self, key: Array, hyper: Hyper, env_params: Any, age: Array) -> Agents:
         """One agent, on a level of its own."""
         level_key, agent_key, critic_key = jax.random.split(key, 3)
-        generate = getattr(self.env, "generate", None)
+        generate = None if self.env.levels is None else self.env.levels.generate
         level = env_params if generate is None else generate(level_key, env_params)
         state = self.pupil.init(agent_key, hyper.agent.replace(rule=()), level)
         critic = self.judge.init(critic_key, jax.tree.map(lambda x: x[0], state.obs))

@@ -89,7 +89,7 @@ def row(values: np.ndarray) -> list[float]:
 def learnt(name: str, args: argparse.Namespace, train, test) -> dict:
     """Train a method, and what it earns in each trial on rulesets held out, some times on the way."""
     hyper: Any = {"learning_rate": args.learning_rate, "gamma": 0.95, "gae_lambda": 0.9, "ent_coef": args.entropy}
-    env = Worlds(RuleWorld(layout="R1", size=args.size, view_size=args.view, meta=False, levels=True))
+    env = Worlds(RuleWorld(layout="R1", size=args.size, view_size=args.view, meta=False, params_are_level=True))
     trials = Trials(env, args.trials, reveal=wanted)
     # What paid is not seen after it has: the next observation is of the next trial. Two at a time show both.
     trials = FrameStack(trials, args.frames) if args.frames > 1 else trials

@@ -30,7 +30,7 @@ from jaxrl.vectorize import vectorize
 
 
 def ours(tasks: rules.Ruleset, n: int) -> tuple[Callable, Callable]:
-    env = RuleWorld("R4", 13, levels=True)
+    env = RuleWorld("R4", 13, params_are_level=True)
     level = jax.vmap(env.level)(tasks)
     venv = vectorize(env, n, batched_params=True)
 

@@ -43,15 +43,16 @@ class Task:
         """Draws a level: in the box, or as the environment does. Raises ValueError for one that does not."""
         if self.box is not None:
             return self.box.draw
-        if not hasattr(self.env, "generate"):
+        kit = self.env.levels
+        if kit is None or kit.generate is None:
             raise ValueError(f"{self.env.id} has no `generate`: say what may vary, --curriculum.ranges NAME=LOW:HIGH")
-        return self.env.generate  # pyright: ignore[reportAttributeAccessIssue]
+        return kit.generate
 
     @property
     def levels(self) -> Environment:
         """The environment whose params are such levels."""
-        as_levels = getattr(self.env, "as_levels", None)
-        return self.env if self.box is not None or as_levels is None else as_levels()
+        kit = self.env.levels
+        return self.env if self.box is not None or kit is None else kit.env
 
     def attach(
         self,

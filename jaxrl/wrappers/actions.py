@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from jaxrl.environment import Environment, Hints, Transition, pytree, strongly_typed
+from jaxrl.environment import Environment, Hints, Levels, Transition, pytree, strongly_typed
 from jaxrl.spaces import Box, Space
 from jaxrl.telemetry import Plane, Quantity
 from jaxrl.wrappers.base import Remembering, Wrapper, WrapperState
@@ -79,6 +80,16 @@ class StickyParams:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Inside:
+    """`(key, params)` to the params with another `env`, as `change(key, params.env)` makes it."""
+
+    change: Callable[..., Any]
+
+    def __call__(self, key: Array, params: StickyParams) -> StickyParams:
+        return params.replace(env=self.change(key, params.env))
+
+
+@dataclasses.dataclass(frozen=True)
 class StickyActions(Remembering):
     """With `params.probability` the last executed action is executed again instead of the given one.
 
@@ -127,6 +138,25 @@ class StickyActions(Remembering):
         probability = np.asarray(params.probability)
         if not np.all((probability >= 0) & (probability <= 1)):
             raise ValueError(f"StickyActions: probability={probability} must be from 0 to 1.")
+
+    def terminal(self, obs: Any, params: StickyParams) -> Bool[Array, ""]:
+        return self.env.terminal(obs, params.env)
+
+    @property
+    def levels(self) -> Levels | None:
+        """The wrapped one's, inside of this wrapper's params."""
+        inner = self.env.levels
+        if inner is None:
+            return None
+        env, generate, mutate = dataclasses.replace(self, env=inner.env), inner.generate, inner.mutate
+        return Levels(
+            env=env,
+            generate=None if generate is None else _Inside(generate),
+            mutate=None if mutate is None else _Inside(mutate),
+            validate=env.validate,
+            optimal_value=None,
+            editor=None,
+        )
 
     def describe(self, params: StickyParams) -> dict[str, Array]:
         return self.env.describe(params.env)

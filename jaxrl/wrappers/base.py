@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
-from jaxrl.environment import Environment, Hints, Transition, pytree
+from jaxrl.environment import Environment, Hints, Levels, Transition, pytree
 from jaxrl.spaces import Space
 from jaxrl.telemetry import Plane, Quantity
 
@@ -74,6 +74,24 @@ class Wrapper(Environment):
 
     def validate(self, params: Any) -> None:
         self.env.validate(params)
+
+    def terminal(self, obs: Any, params: Any) -> Bool[Array, ""]:
+        """The wrapped one's. Raises NotImplementedError where observations are others than those it reads."""
+        if type(self).observation_space is not Wrapper.observation_space:
+            raise NotImplementedError(
+                f"{type(self).__name__} changes the observations of {self.id}: ends cannot be read from them."
+            )
+        return self.env.terminal(obs, params)
+
+    @property
+    def levels(self) -> Levels | None:
+        """The wrapped one's, in this wrapper; None where params have leaves of the wrapper's, unless it says how."""
+        inner = self.env.levels
+        if inner is None or type(self).Params is not Wrapper.Params:
+            return None
+        plain = type(self).transition is Wrapper.transition and type(self).step is Environment.step
+        value = inner.optimal_value if plain else None  # of the wrapped task's rewards
+        return inner._replace(env=dataclasses.replace(self, env=inner.env), optimal_value=value)
 
     def describe(self, params: Any) -> dict[str, Array]:
         return self.env.describe(params)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Bool, PyTree
 
 from jaxrl.environment import NO_LIMIT, Transition, is_concrete, pytree, strongly_typed
 from jaxrl.spaces import Space
@@ -81,6 +81,9 @@ class FromStates(Wrapper):
 
     def action_space(self, params: StartParams) -> Space:
         return self.env.action_space(params.env)
+
+    def terminal(self, obs: Any, params: StartParams) -> Bool[Array, ""]:
+        return self.env.terminal(obs, params.env)
 
     def describe(self, params: StartParams) -> dict[str, Array]:
         return self.env.describe(params.env)

@@ -76,11 +76,13 @@ class Trials(Wrapper):
     @property
     def inner(self) -> Any:
         """The environment whose params are the task."""
-        return self.env.as_levels() if self.draws and hasattr(self.env, "as_levels") else self.env  # type: ignore[attr-defined]
+        kit = self.env.levels
+        return kit.env if self.draws and kit is not None else self.env
 
     @property
     def draws(self) -> bool:
-        return self.task_fn is None and hasattr(self.env, "generate")
+        kit = self.env.levels
+        return self.task_fn is None and kit is not None and kit.generate is not None
 
     @property
     def hints(self) -> Hints:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -95,8 +97,8 @@ class Trials(Wrapper):
         """A task, drawn."""
         if self.task_fn is not None:
             return self.task_fn(key, params.env)
-        generate: Any = getattr(self.env, "generate", None)
-        return params.env if generate is None else generate(key, params.env)
+        kit = self.env.levels
+        return params.env if kit is None or kit.generate is None else kit.generate(key, params.env)
 
     def initial(self, key: Array, params: TrialParams) -> TrialState:
         task_key, key = jax.random.split(key)

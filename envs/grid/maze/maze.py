@@ -271,7 +271,7 @@ class MazeTask(Environment):
 
     view: str = dataclasses.field(default="partial", kw_only=True)
     view_size: int = dataclasses.field(default=5, kw_only=True)
-    levels: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
+    params_are_level: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
 
     hints = Hints(deterministic=True, fenced=False, reset_share=1 / 64)
 
@@ -314,16 +314,16 @@ class MazeTask(Environment):
     @property
     def Params(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """`Level` with `levels`, else that of the distribution."""
-        return Level if self.levels else type(self.distribution)
+        return Level if self.params_are_level else type(self.distribution)
 
     @property
     def default_params(self) -> Any:
         params = strongly_typed(self.distribution)
-        return self.generate(jax.random.key(0), params) if self.levels else params
+        return self.generate(jax.random.key(0), params) if self.params_are_level else params
 
     def as_levels(self) -> Self:
         """The same task whose params are the `Level`. The default level is one draw of the generator."""
-        return dataclasses.replace(self, levels=True)
+        return dataclasses.replace(self, params_are_level=True)
 
     def mutate(self, key: Array, level: Level, num_edits: int = 1) -> Level:
         """A neighbour of `level`; see `mutate`."""

@@ -330,7 +330,7 @@ class RuleWorld(Environment):
     mission: str = dataclasses.field(default="hidden", kw_only=True)
     show_trials: bool = dataclasses.field(default=False, kw_only=True)
     view_size: int = dataclasses.field(default=5, kw_only=True)
-    levels: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
+    params_are_level: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
 
     # Deterministic but for the reset: the seed of the next trial is in the state. A v5e's compiler expects 1.4 ms of a
     # step of 4,096 XLand-R1-9x9 with sparse resets, 4 ms with dense ones.
@@ -355,17 +355,17 @@ class RuleWorld(Environment):
     @property
     def Params(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """`Level` with `levels`, else `Params`."""
-        return Level if self.levels else Params
+        return Level if self.params_are_level else Params
 
     @property
     def default_params(self) -> Any:
         limit = jnp.int32(3 * self.size**2)
         params = strongly_typed(Params(limit, limit))
-        return self.generate(jax.random.key(0), params) if self.levels else params
+        return self.generate(jax.random.key(0), params) if self.params_are_level else params
 
     def as_levels(self) -> Self:
         """The same task whose params are the `Level`. The default level is one draw of the generator."""
-        return dataclasses.replace(self, levels=True)
+        return dataclasses.replace(self, params_are_level=True)
 
     # ---- level kit
 

@@ -161,7 +161,7 @@ ROOM = """
     ##Ab......##
     ############
 """
-ENV = LevelGen(room_size=6, num_rows=1, num_cols=1, num_dists=4, locked_room_prob=0.0, levels=True)
+ENV = LevelGen(room_size=6, num_rows=1, num_cols=1, num_dists=4, locked_room_prob=0.0, params_are_level=True)
 RED_KEY, YELLOW_BOX, BLUE_BALL = Thing(KEY, 1), Thing(BOX, 5), Thing(BALL, 3)
 go_to_key, take_key = Clause(Verb.GO_TO, RED_KEY), Clause(Verb.PICK_UP, RED_KEY)
 go_to_box, take_ball = Clause(Verb.GO_TO, YELLOW_BOX), Clause(Verb.PICK_UP, BLUE_BALL)
@@ -262,8 +262,10 @@ def test_strict_missions_fail():
     told = tuple(int(x) for x in PickupDist(debug=True).tell(take_ball))
     room = "############## \n ##>>KrAb....## \n" + 4 * " ##..........## \n" + " ##############"
     for debug, end in ((True, (1, 0.0)), (False, None)):
-        assert play([PICKUP], told, PickupDist(debug=debug, levels=True), room) == end
-    assert play([DONE, PICKUP], told, PickupDist(debug=True, levels=True), room.replace("KrAb", "AbKr")) == won(2)
+        assert play([PICKUP], told, PickupDist(debug=debug, params_are_level=True), room) == end
+    assert play(
+        [DONE, PICKUP], told, PickupDist(debug=True, params_are_level=True), room.replace("KrAb", "AbKr")
+    ) == won(2)
 
 
 @pytest.mark.slow
@@ -292,7 +294,7 @@ def test_doors_in_order(env):
 @pytest.mark.slow
 def test_an_object_in_hand_at_the_start():
     """What is carried is no longer there; putting it down with the first action does not count."""
-    env = PutNext(room_size=5, start_carrying=True, levels=True)
+    env = PutNext(room_size=5, start_carrying=True, params_are_level=True)
     wall, row = "##" * 9, "##" + ".." * 7 + "##"
     room = "\n".join([wall, row, "##Kr>>..By" + ".." * 3 + "##", row, wall])
     told = env.tell(put_key_to_box)

@@ -426,7 +426,10 @@ def test_a_state_is_drawn_with_what_the_agent_sees():
     env = Maze(height=3, width=4).as_levels()
     level = env.level(SMALL)
     _, state = env.reset(KEY, level)
-    lit, plain = env.render(state, level), Maze(height=3, width=4, view="full", levels=True).render(state, level)
+    lit, plain = (
+        env.render(state, level),
+        Maze(height=3, width=4, view="full", params_are_level=True).render(state, level),
+    )
     np.testing.assert_array_equal(plain, draw(level))
     changed_tiles = np.any(lit != plain, -1).reshape(5, 32, 6, 32).any((1, 3))
     np.testing.assert_array_equal(changed_tiles, np.repeat([True, False], [4, 1])[:, None] & (np.arange(6) > 0))

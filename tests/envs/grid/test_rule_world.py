@@ -73,7 +73,7 @@ def codes(tiles):
 @functools.cache
 def player(size):
     """Steps of a batch of tasks; no layout matters until a reset."""
-    env = rule_world.RuleWorld("R1", size, "small", meta=False, levels=True)
+    env = rule_world.RuleWorld("R1", size, "small", meta=False, params_are_level=True)
     grid_weights, image_weights = jnp.asarray(weights(size**2)), jnp.asarray(weights(25))
 
     def step(state, action, level):
@@ -93,7 +93,7 @@ def player(size):
 def test_trajectories_are_the_reference_s(layout):
     want = data(layout)
     n, size = want["grid"].shape[:2]
-    env = rule_world.RuleWorld(layout[:2], size, "small", meta=False, levels=True)
+    env = rule_world.RuleWorld(layout[:2], size, "small", meta=False, params_are_level=True)
     tasks = Ruleset(*(jnp.asarray(want[name]) for name in ("goal", "rules", "objects")))
     env.validate(env.level(tasks))
     limit = jnp.full(n, 3 * size**2)
@@ -148,7 +148,7 @@ def start(env, params):
 @functools.cache
 def hold_world(layout="R4", size=9, **settings):
     """Hold the red ball; a key turns into a ball in hand."""
-    env = rule_world.RuleWorld(layout, size, "trivial", levels=True, **settings)
+    env = rule_world.RuleWorld(layout, size, "trivial", params_are_level=True, **settings)
     task = ruleset(flat(1, RED_BALL), [flat(1, BLUE_KEY, RED_BALL)], [RED_BALL, BLUE_KEY, PINK_HEX, GREEN_GOAL])
     return env, env.level(task), jax.jit(env.step)
 
@@ -234,7 +234,7 @@ def test_batches_do_what_single_steps_do():
 @pytest.mark.slow
 def test_rules_act_in_their_order():
     """ball -> key -> hex in one step where the rules stand in that order, in two where they do not."""
-    env = rule_world.RuleWorld("R1", 5, "trivial", levels=True)
+    env = rule_world.RuleWorld("R1", 5, "trivial", params_are_level=True)
     chain = [flat(2, RED_BALL, BLUE_KEY), flat(2, BLUE_KEY, PINK_HEX)]
     step = jax.jit(env.step)
     for ordered, tiles in ((chain, (PINK_HEX,)), (chain[::-1], (BLUE_KEY, PINK_HEX))):
@@ -441,7 +441,7 @@ def test_errors():
         "rules has shape": good.replace(rules=good.rules[:, :6]),
         "goal is float32": good.replace(goal=good.goal.astype(jnp.float32)),
     }
-    env = rule_world.RuleWorld("R4", 9, "trivial", levels=True)
+    env = rule_world.RuleWorld("R4", 9, "trivial", params_are_level=True)
     for message, task in bad.items():
         with pytest.raises(ValueError, match=message):
             env.reset(KEY, env.level(task))
@@ -500,7 +500,7 @@ def test_pictures():
 @pytest.mark.slow
 def test_a_batch_of_tasks():
     """Every slot its own ruleset, a new one each episode."""
-    env = rule_world.RuleWorld("R1", 5, rulesets.Config(1, 0.3, 0, 0), levels=True)
+    env = rule_world.RuleWorld("R1", 5, rulesets.Config(1, 0.3, 0, 0), params_are_level=True)
     params = rule_world.Params(jnp.int32(4), jnp.int32(4))
     venv = vectorize(env, 8, level_fn=env.generate)
     _, state = jax.jit(venv.reset)(KEY, params)
@@ -566,14 +566,14 @@ def play_to_the_goal(env, task, steps, width=6000, key=KEY):
 @pytest.mark.parametrize("name", ["trivial-1m", "small-1m", "medium-1m"])
 def test_drawn_rulesets_are_solved_in_the_world(name):
     """Without distractors that only slow the search down: strays stay, their rules too."""
-    env = rule_world.RuleWorld("R1", 7, "small", levels=True)
+    env = rule_world.RuleWorld("R1", 7, "small", params_are_level=True)
     solved = [play_to_the_goal(env, at(jax.tree.map(jnp.asarray, drawn(name)), i), 150) for i in range(6)]
     assert all(solved), solved
 
 
 @pytest.mark.slow
 def test_a_trap_is_one_in_the_world():
-    env = rule_world.RuleWorld("R1", 7, "small", levels=True)
+    env = rule_world.RuleWorld("R1", 7, "small", params_are_level=True)
     trap = ruleset(flat(1, RED_BALL), [flat(2, RED_BALL, PINK_HEX)], [RED_BALL])
     free = ruleset(flat(1, RED_BALL), [flat(8, RED_BALL, PINK_HEX)], [RED_BALL])
     key = jax.random.key(3)

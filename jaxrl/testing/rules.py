@@ -14,18 +14,24 @@ from jaxrl.nn.optim import optimizer_of
 
 
 def step(
-    rule: Any, weights: dict[str, Any], target_weights: dict[str, Any], batch: Any, hyper: Any, key: Array
+    rule: Any,
+    weights: dict[str, Any],
+    target_weights: dict[str, Any],
+    batch: Any,
+    hyper: Any,
+    key: Array,
+    extra: Any = (),
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """`(report, change)` of an `off_policy.learner.Rule` on a batch: what was taken off each network's weights.
 
-    That is the gradient times `hyper.learning_rate`.
+    That is the gradient times its learning rate. `extra`: what gradient steps are given beside the networks, by name.
     """
     plain, hyper = optimizer_of(optax.sgd), jax.tree.map(jnp.asarray, hyper)
     before = {
         name: net(weights[name], plain.init(weights[name], 1.0), plain, target_weights.get(name), name)
         for name in rule.networks
     }
-    after, report = rule.gradient_step(before, key, batch, hyper)
+    after, report = rule.gradient_step({**before, **dict(extra)}, key, batch, hyper)
     change = {
         name: jax.tree.map(lambda x, y: x - y, before[name].weights, after[name].weights) for name in rule.networks
     }

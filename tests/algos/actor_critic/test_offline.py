@@ -217,6 +217,12 @@ def test_famo2os_encoding_and_loss_by_hand():
     close(famo2o.beta_of(jnp.array([[-1.0], [0.0], [1.0]]), jnp.float32(1), jnp.float32(5)), [1, 3, 5])
 
 
+def test_cloning_needs_a_logit_of_each_action():
+    discrete = ObservationActionReward()
+    with pytest.raises(ValueError, match=r"actions \(1, 5\).*needs \(1, 2\)"):
+        bc.make(discrete, actor=nn.Dense(5))
+
+
 # ---- on a dataset
 
 ENV, PARAMS = ObservationActionReward("box"), ObservationActionReward("box").default_params

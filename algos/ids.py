@@ -30,6 +30,7 @@ ALGORITHMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "famo2o": ("actor_critic.famo2o", ("Box",)),
     "fb": ("actor_critic.fb", ("Discrete",)),
     "gorp": ("tabular.gorp", ()),
+    "h2o": ("actor_critic.h2o", ()),
     "iql": ("actor_critic.iql", ("Box",)),
     "iqn": ("deep_q.iqn", ("Discrete",)),
     "lin_ts": ("bandits.lin_ts", ()),

@@ -49,7 +49,7 @@ def own_side(name: str, hidden: int, seeds: int, steps: int) -> dict[str, float]
     def of(updates):
         layers = len(module.Config().hidden)
         config = module.Config(hidden=(hidden,) * layers, num_updates=updates, batch_size=256)
-        return module.make(env, config, memory)
+        return module.make(env, config, replay=memory)
 
     algo = of(updates)
 

@@ -161,16 +161,13 @@ def in_units(algo: Any, state: Any, space: Any, obs: Any) -> Any:
 
 def off_policy_value(algo: Any, state: Any, obs: Any) -> Any:
     """The smaller of the critics' values of the greedy action, or of the best action."""
-    learner = algo.init.__self__
+    critic = algo.init.__self__.rule.critic
     weights, space = state.weights["critic"], algo.venv.env.action_space(algo.venv.env.default_params)
     if algo.name == "crossq":
-        weights = {**weights, "batch_stats": state.batch_stats}
-    if not hasattr(learner, "critic"):
-        apply = jax.vmap(learner.network("critic").apply, (0, None, None))
-        return jnp.min(apply(weights, obs, in_units(algo, state, space, obs)), 0)
-    apply = jax.vmap(learner.critic.apply, (0, *[None] * (1 if isinstance(space, Discrete) else 2)))
+        weights = {**weights, "batch_stats": state.extra["batch_stats"]}
+    apply = jax.vmap(critic.apply, (0, *[None] * (1 if isinstance(space, Discrete) else 2)))
     if algo.name == "ddpg":
-        apply = learner.critic.apply
+        apply = critic.apply
     if isinstance(space, Discrete):
         q = jnp.min(apply(weights, obs), 0)
         mask = obs.get("action_mask") if isinstance(obs, dict) else None
@@ -461,6 +458,14 @@ CONTRACT = {
     "epsilon_greedy": Case("BernoulliBandit-v0", ARMS, 20),
     "exp3": Case("BernoulliBandit-v0", ARMS, 20),
     "gorp": Case("Chain-v0", {}, 4, dict(horizon=4, depth=2, episodes=2), params=SHORT),
+    "h2o": Case(
+        "Pendulum-v1",
+        {},
+        6,
+        dict(num_envs=2, num_updates=2, batch_size=8, buffer_size=64, hidden=(16,)),
+        dict(learning_starts=2, learning_rate=1e-2),
+        make=dict(real=PENDULUM),
+    ),
     "lin_ts": Case("ContextualLinearBandit-v0", dict(arms=3, dim=2), 20),
     "lin_ucb": Case("LinearBandit-v0", dict(arms=3, dim=2), 20),
     "nonstationary_ucb": Case("BernoulliBandit-v0", ARMS, 20),
@@ -473,7 +478,7 @@ CONTRACT = {
         6,
         dict(num_envs=2, num_updates=2, batch_size=8, hidden=(16,)),
         dict(learning_starts=2, learning_rate=1e-2),
-        make=dict(memory=recoil.demonstrated(PENDULUM, uniform(64))),
+        make=dict(replay=recoil.demonstrated(PENDULUM, uniform(64))),
     ),
     "sarsa": Case("Chain-v0", {}, 19),
     "sqirl": Case(

@@ -77,8 +77,8 @@ _OF_FOLDER = ("bandits", "curricula", "meta", "streaming", "tabular")
 _PAGES = {
     **dict.fromkeys(("c51", "iqn", "qr_dqn", "rainbow"), "dqn.md"),
     **dict.fromkeys(("bcq_discrete", "cql_discrete", "crr_discrete", "rem"), "offline.md"),
-    **dict.fromkeys(("awac", "bc", "cql", "dvl", "edac", "famo2o", "fb", "iql", "rebrac", "recoil"), "offline.md"),
-    **dict.fromkeys(("ro2o", "td3_bc", "uni_o4", "combo", "mopo", "morel", "ravl"), "offline.md"),
+    **dict.fromkeys(("awac", "bc", "cql", "dvl", "edac", "famo2o", "fb", "iql", "rebrac"), "offline.md"),
+    **dict.fromkeys(("h2o", "recoil", "ro2o", "td3_bc", "uni_o4", "combo", "mopo", "morel", "ravl"), "offline.md"),
     **dict.fromkeys(("decision_transformer", "rvs"), "offline.md"),
     **dict.fromkeys(("gorp", "sqirl"), "effective_horizon.md"),
     **{name: f"{name}.md" for name in ("barfi", "disco", "dpt", "stac", "whittle")},

@@ -36,7 +36,7 @@ ENV, PARAMS = jaxrl.make("Pendulum-v1")
 MEMORY = datasets.carried
 """Of transitions that are put into the state, so that every seed has its own."""
 LEARNERS = {
-    "td3_bc": (td3_bc.make(ENV, td3_bc.Config(**SIZES), MEMORY), td3_bc.Hyper(alpha=5.0, **RATES)),
+    "td3_bc": (td3_bc.make(ENV, td3_bc.Config(**SIZES), replay=MEMORY), td3_bc.Hyper(alpha=5.0, **RATES)),
     "iql": (
         iql.make(ENV, iql.Config(**SIZES), replay=MEMORY),
         iql.Hyper(expectile=0.9, beta=1.0, learning_rate=1e-3, gamma=0.95),

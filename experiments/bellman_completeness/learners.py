@@ -53,10 +53,10 @@ def arms(env, dataset, best, optimum):
     algo = decision_transformer.make(env, config, datasets.windows(dataset, space, config.context))
     add("DT", algo, "dt", decision_transformer.Hyper(**by_return))
     best_tenth = datasets.stored(dataset, space, datasets.best_weights(dataset, 0.1))
-    add("10 % BC", bc.make(env, bc.Config(**sizes), best_tenth), "rvs", bc.Hyper(learning_rate=1e-3))
+    add("10 % BC", bc.make(env, bc.Config(**sizes), replay=best_tenth), "rvs", bc.Hyper(learning_rate=1e-3))
     for suffix, changed in widths.items():
         config = cql.Config(**{**sizes, **changed}, num_actions=4)
-        add(f"CQL{suffix}", cql.make(env, config, stored), "cql", cql.Hyper(**values))
+        add(f"CQL{suffix}", cql.make(env, config, replay=stored), "cql", cql.Hyper(**values))
     ensemble, _ = dynamics.fit(jax.random.key(1), dataset, mbrcsl.MODEL)
     model = dynamics.predictor(ensemble)
     config = combo.Config(num_actions=4, **sizes, **rolled)

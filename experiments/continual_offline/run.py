@@ -61,7 +61,7 @@ ENV = OneGoal()
 MEMORY = datasets.carried
 """Of transitions that are put into the state, so that every task and seed has its own."""
 CONFIG = td3_bc.Config(num_updates=2_000, batch_size=BATCH, hidden=(64, 64), normalize_obs=False)
-ALGO = td3_bc.make(ENV, CONFIG, MEMORY)
+ALGO = td3_bc.make(ENV, CONFIG, replay=MEMORY)
 HYPER = td3_bc.Hyper(learning_rate=1e-3, gamma=0.95, tau=0.02)
 MODEL = MLP((64, 64), 6, "relu")
 """Of an observation and an action: ten times the change of the observation."""

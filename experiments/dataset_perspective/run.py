@@ -52,7 +52,7 @@ def scores(found, agent: str, seeds: int, steps: int) -> np.ndarray:
     """Returns (kinds, seeds) of the greedy policies, between a random policy's (0) and the best known one's (1)."""
     module, config, numbers = AGENTS[agent]
     algo = module.make(
-        found.env, module.Config(num_updates=EACH, batch_size=64, hidden=(32, 32), **config), memory=datasets.carried
+        found.env, module.Config(num_updates=EACH, batch_size=64, hidden=(32, 32), **config), replay=datasets.carried
     )  # whose state the data is, so that its kinds are an axis of the program
     if module is not bc:
         numbers = dict(gamma=GAMMA, target_period=EACH, **numbers)

@@ -61,7 +61,7 @@ def temperatures(on, seeds, steps, rows):
     possible = float(jnp.abs(data.items.reward).max()) / (1 - 0.99)
     keys = jax.random.split(jax.random.key(1), seeds)
     for name, (module, config, settings) in GRID.items():
-        algo = module.make(on.env, module.Config(**SIZES, **config), memory)
+        algo = module.make(on.env, module.Config(**SIZES, **config), replay=memory)
 
         def run(setting, key, module=module, algo=algo):
             return trained(algo, on, module.Hyper(**RATES, **setting), data, key, steps)
@@ -89,8 +89,8 @@ def imitation(on, seeds, steps):
         "random + 10 % expert": mixture,
         "random": datasets.chosen(on.random, np.cumsum(datasets.Episodes(on.random).length) <= NUM_STEPS),
     }
-    clone = bc.make(on.env, bc.Config(**SIZES), memory)
-    coil = recoil.make(on.env, recoil.Config(**SIZES), recoil.demonstrated(stored, memory))
+    clone = bc.make(on.env, bc.Config(**SIZES), replay=memory)
+    coil = recoil.make(on.env, recoil.Config(**SIZES), replay=recoil.demonstrated(stored, memory))
     learners = {"BC": (clone, bc.Hyper(learning_rate=1e-3))}
     learners |= {f"ReCOIL, cost {cost}": (coil, recoil.Hyper(**RATES, cost=cost)) for cost in COSTS}
     rows, keys = [], jax.random.split(jax.random.key(1), seeds)

@@ -97,7 +97,7 @@ def measure(env_id: str, name: str, dataset: Any, seeds: int, settings: list[dic
     module, data = jaxrl.get_algo(name.split()[0]), DATA[env_id]
     shared = {"hidden": HIDDEN, "batch_size": data.batch_size, "num_updates": 100}
     config = module.Config(**{**shared, **CONFIG.get(name, {})})
-    algo = module.make(env, config, datasets.stored(dataset, env.action_space(params)))
+    algo = module.make(env, config, replay=datasets.stored(dataset, env.action_space(params)))
     hypers = [strongly_typed(module.Hyper(learning_rate=data.learning_rate, **setting)) for setting in settings]
     hyper = jax.tree.map(lambda *x: np.repeat(np.stack(x), seeds, 0), *hypers)
 

@@ -26,7 +26,8 @@ class Phase(NamedTuple):
         config = self.module.Config(**{**self.sizes, **config, **self.config})
         if self.module is ppo:
             return ppo.make(env, config, uni_o4.network_of(env, uni_o4.Config(hidden=HIDDEN)))
-        return self.module.make(env, config, memory, **dict(given))
+        given = {"memory" if self.module is uni_o4 else "replay": memory, **dict(given)}
+        return self.module.make(env, config, **given)
 
     def settings(self, **hyper):
         return self.module.Hyper(**{**self.rates, **self.hyper, **hyper})

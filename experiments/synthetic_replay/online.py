@@ -97,7 +97,7 @@ def learning_curves(task: str, arm: str, keys) -> tuple[np.ndarray, np.ndarray]:
     critics, ratio, synthetic = ARMS[arm]
     env, params = jaxrl.make(task.partition(",")[0])
     config = edac.Config(num_updates=ratio, batch_size=128, hidden=(64, 64), diverse=False, **critics)
-    algo = edac.make(env, config, half_synthetic(steps, 2 * steps) if synthetic else uniform(steps))
+    algo = edac.make(env, config, replay=half_synthetic(steps, 2 * steps) if synthetic else uniform(steps))
     hyper = edac.Hyper(learning_rate=1e-3, alpha_learning_rate=1e-3, **numbers)
 
     def run(key):

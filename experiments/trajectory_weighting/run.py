@@ -41,7 +41,7 @@ SAMPLING = {
 
 def program_of(learner, on, seeds, steps):
     module, config, hyper = LEARNERS[learner]
-    algo = module.make(on.env, config, memory)
+    algo = module.make(on.env, config, replay=memory)
 
     def run(key, data):
         init_key, eval_key = jax.random.split(key)

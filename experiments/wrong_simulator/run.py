@@ -12,14 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h2o
 import jax
 import jax.numpy as jnp
 import numpy as np
 from worlds import RATES, SIZES, TASKS, Task, real_data
 
 import jaxrl
-from jaxrl.algos import cql, sac
+from jaxrl.algos import cql, h2o, sac
 from jaxrl.data import datasets
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import COLORS
@@ -34,17 +33,21 @@ def arms(task: Task, memory) -> dict[str, Callable[[], tuple]]:
     """Of each name: the algorithm, its settings, the params it acts under."""
     env, online = task.env, dict(num_updates=1, buffer_size=STEPS, **SIZES)
     rates = dict(gamma=task.gamma, **RATES)
-    hybrid = cql.Hyper(min_q_weight=0.01, learning_starts=500, **rates)
+    hybrid = h2o.Hyper(min_q_weight=0.01, learning_starts=500, **rates)
     offline = cql.Config(num_updates=200, num_actions=4, **SIZES)
     return {
-        "H2O, both": lambda: (h2o.make(env, cql.Config(**online), memory), hybrid, task.wrong),
-        "H2O with w = 1, both": lambda: (h2o.make(env, cql.Config(**online), memory, True), hybrid, task.wrong),
+        "H2O, both": lambda: (h2o.make(env, h2o.Config(**online), real=memory), hybrid, task.wrong),
+        "H2O with w = 1, both": lambda: (
+            h2o.make(env, h2o.Config(**online, trusting=True), real=memory),
+            hybrid,
+            task.wrong,
+        ),
         "SAC, simulator": lambda: (
             sac.make(env, sac.Config(**online)),
             sac.Hyper(learning_starts=500, **rates),
             task.wrong,
         ),
-        "CQL, data": lambda: (cql.make(env, offline, memory), cql.Hyper(min_q_weight=1.0, **rates), task.real),
+        "CQL, data": lambda: (cql.make(env, offline, replay=memory), cql.Hyper(min_q_weight=1.0, **rates), task.real),
     }
 
 

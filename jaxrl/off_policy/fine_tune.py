@@ -1,6 +1,6 @@
 """From a dataset into the environment: what was learned goes on, with a memory that may be warmed up first.
 
-    offline = cql.make(env, config, datasets.stored(dataset, env.action_space(params)))
+    offline = cql.make(env, config, replay=datasets.stored(dataset, env.action_space(params)))
     trained, _ = jaxrl.train(offline, key, gradient_steps, hyper, params)
 
     online = cql.make(env, config)  # or of another learner with the same networks, or with datasets.mixed

@@ -21,6 +21,7 @@ from jaxrl.data.datasets import Dataset
 from jaxrl.data.transitions import example
 from jaxrl.environment import pytree, visible
 from jaxrl.nn import normalize
+from jaxrl.nn.actor_critic import Softmax
 from jaxrl.nn.distributions import TanhNormal
 from jaxrl.nn.losses import temperature_loss
 from jaxrl.nn.nets import Net, Nets, critic_value, critic_values, net
@@ -265,19 +266,21 @@ class Learner:
         is one, without an axis K.
         """
         n, shape = self.config.num_envs, self.action_space.shape
-        discrete = isinstance(self.action_space, Discrete)
+        discrete, logits = isinstance(self.action_space, Discrete), isinstance(self.actor, Softmax)
+        action_shape = (n, self.action_space.n) if logits else (n, *shape)  # a mode says nothing of how many there are
         q_shape = (*((num_critics,) if num_critics else ()), n, *((self.action_space.n,) if discrete else ()))
 
         def outputs(key: Array) -> tuple[Any, Any]:
             state = self.init(key)
-            action = self.greedy(self.policy(state), visible(state.obs))
+            policy, obs = self.policy(state), visible(state.obs)
+            action = self.actor(policy.weights, obs).logits if logits else self.greedy(policy, obs)
             if critic is None:
                 return action, jnp.zeros(q_shape)
             inputs = (state.obs,) if discrete else (state.obs, jnp.zeros((n, *shape)))
             apply: Any = critic_values if num_critics else critic_value
             return action, apply(critic, state.weights["critic"], *inputs)
 
-        steps.check_outputs(self.action_space, outputs, (n, *shape), q_shape)
+        steps.check_outputs(self.action_space, outputs, action_shape, q_shape)
         config = self.config
         per_update = config.num_updates if self.replay.add is None else config.num_envs * config.num_steps
         return algorithm_of(self.name, self, self.hyper_class, per_update)

@@ -230,8 +230,8 @@ def test_steps_are_drawn_by_their_priorities():
     np.testing.assert_allclose(weights, (p[indices] / p.min()) ** -0.4, rtol=1e-5)
     with pytest.raises(ValueError, match="mixed: a memory with priorities"):
         datasets.mixed(memory, uniform(8))
-    with pytest.raises(ValueError, match="bc: a memory with priorities"):
-        bc.make(jaxrl.make("Pendulum-v1")[0], bc.Config(hidden=(4,)), memory)
+    with pytest.raises(ValueError, match="bc: a replay with priorities"):
+        bc.make(jaxrl.make("Pendulum-v1")[0], bc.Config(hidden=(4,)), replay=memory)
 
 
 def test_a_mixed_memory_draws_from_both():

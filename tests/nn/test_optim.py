@@ -326,7 +326,8 @@ def test_every_algorithm_with_optimisers_by_name_has_adams_eps():
 
 
 FROM_DATA = {  # made with a memory alone, which nothing is drawn from here
-    "recoil": dict(memory=demonstrated(uniform(8), uniform(8))),
+    "h2o": dict(real=Replay(lambda item: (), None, len)),
+    "recoil": dict(replay=demonstrated(uniform(8), uniform(8))),
     "uni_o4": dict(memory=Replay(lambda item: (), None, len), model=len),
 }
 

@@ -32,7 +32,7 @@ def equal(x, y):
 @pytest.mark.slow
 def test_cql_goes_on_as_an_ensemble():
     """WSRL: the policy of the dataset fills the memory, nothing is learned meanwhile, then another learner goes on."""
-    offline = cql.make(ENV, cql.Config(**SIZES, num_actions=1, num_critics=3, calibrated=True), memory())
+    offline = cql.make(ENV, cql.Config(**SIZES, num_actions=1, num_critics=3, calibrated=True), replay=memory())
     trained = offline.init(KEY, cql.Hyper(), PARAMS)
     trained = trained.replace(optimizer=jax.tree.map(lambda x: x + 1, trained.optimizer))
     steered = jax.tree.map(lambda x: x, trained.weights["actor"])

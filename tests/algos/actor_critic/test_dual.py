@@ -10,6 +10,7 @@ from jaxrl.algos import dvl, recoil
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.transitions import Transition
+from jaxrl.nn.losses import advantage_weighted_loss
 from jaxrl.replay.ring import uniform
 from jaxrl.testing.probes import ObservationActionReward
 
@@ -50,14 +51,13 @@ def test_where_the_slope_of_the_values_loss_is_zero(loss, temperature, wanted):
 
 
 def test_the_other_losses_by_hand():
-    close(dvl.critic_loss(jnp.array([[0.0, 1.0], [2.0, 31.0]]), jnp.array([1.0, 1.0])), 0.25 + (0.5 + 200 + 200) / 2)
+    close(dvl.huber_loss(jnp.array([[0.0, 1.0], [2.0, 31.0]]), jnp.array([1.0, 1.0])), 0.25 + (0.5 + 200 + 200) / 2)
     advantage, log_prob = jnp.array([1.0, 50.0]), jnp.array([-1.0, -3.0])
-    for module in (dvl, recoil):
-        close(module.actor_loss(log_prob, advantage, 2.0), (np.exp(2) + 300) / 2)
+    close(advantage_weighted_loss(log_prob, 2 * advantage), (np.exp(2) + 300) / 2)
     ended, ahead = jnp.array([True, False]), jnp.array([7.0, 3.0])
-    close(recoil.td_target(ended, ahead, 0.5, 2.0), [-2 - 2.0, -2 + 1.5])
+    close(recoil.recoil_target(ended, ahead, 0.5, 2.0), [-2 - 2.0, -2 + 1.5])
     q = jnp.array([[1.0, 2.0, 3.0, 4.0]])
-    close(recoil.critic_loss(q, jnp.array([1.0, 1.0, 1.0, 1.0]), 4.0), ((9 + 4) / 2 + (0 + 1 + 4 + 9) / 4) / 2)
+    close(recoil.recoil_loss(q, jnp.array([1.0, 1.0, 1.0, 1.0]), 4.0), ((9 + 4) / 2 + (0 + 1 + 4 + 9) / 4) / 2)
 
 
 def test_refusals():
@@ -93,7 +93,7 @@ def mean_action(algo, hyper, steps):
 @pytest.mark.parametrize("divergence, temperature", [("chi2", 0.7), ("total_variation", 0.8), ("gumbel", 0.3)])
 def test_dvl_finds_the_best_action_of_the_data(divergence, temperature):
     memory = datasets.stored(one_step_data(-0.25, 0.75), SPACE)
-    algo = dvl.make(ENV, dvl.Config(**SIZES, divergence=divergence, random_actions=divergence == "chi2"), memory)
+    algo = dvl.make(ENV, dvl.Config(**SIZES, divergence=divergence, random_actions=divergence == "chi2"), replay=memory)
     hyper = dvl.Hyper(learning_rate=1e-2, tau=0.05, temperature=temperature, beta=10.0)
     assert abs(mean_action(algo, hyper, 1500) - 0.3) < 0.15
 
@@ -103,7 +103,7 @@ def test_recoil_does_as_the_demonstrations():
     """Among uniform actions, which are worth less."""
     parts = one_step_data(0.3, 0.05, 50), one_step_data(0.0, 1.0)
     memory = recoil.demonstrated(*(datasets.stored(part, SPACE) for part in parts))
-    algo = recoil.make(ENV, recoil.Config(**SIZES), memory)
+    algo = recoil.make(ENV, recoil.Config(**SIZES), replay=memory)
     assert abs(mean_action(algo, recoil.Hyper(learning_rate=1e-2, tau=0.05), 1500) - 0.3) < 0.1
 
 

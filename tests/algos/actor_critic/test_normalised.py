@@ -69,9 +69,9 @@ def test_a_memory_knows_what_it_draws():
 
 def test_a_memory_that_does_not_know_is_refused():
     unknown = Replay(lambda item: (), None, lambda *args: None)
-    with pytest.raises(ValueError, match="td3_bc: normalize_obs=True, and this memory does not know the statistics"):
-        td3_bc.make(ENV, td3_bc.Config(**SIZES), unknown)
-    td3_bc.make(ENV, td3_bc.Config(**{**SIZES, "normalize_obs": False}), unknown)
+    with pytest.raises(ValueError, match="td3_bc: normalize_obs=True, and this replay does not know the statistics"):
+        td3_bc.make(ENV, td3_bc.Config(**SIZES), replay=unknown)
+    td3_bc.make(ENV, td3_bc.Config(**{**SIZES, "normalize_obs": False}), replay=unknown)
 
 
 # ---- the learners
@@ -85,7 +85,7 @@ def test_learns_as_from_data_that_were_normalised_before(name):
     states, actions = [], []
     for normalise, given in ((True, dataset), (False, before)):
         config = module.Config(**{**SIZES, "normalize_obs": normalise})
-        algo = module.make(ENV, config, datasets.stored(given, SPACE))
+        algo = module.make(ENV, config, replay=datasets.stored(given, SPACE))
         state, _ = jax.jit(lambda key, algo=algo: jaxrl.train(algo, key, 10, module.Hyper(learning_rate=1e-2), PARAMS))(
             KEY
         )
@@ -100,7 +100,7 @@ def test_goes_on_with_the_numbers_of_the_dataset():
     """It acts by them and keeps what it sees as it is; without a dataset it has none until then."""
     dataset = data(constant=True)
     sizes = dict(SIZES, num_envs=2, num_updates=1, buffer_size=8)
-    trained = td3_bc.make(ENV, td3_bc.Config(**sizes), datasets.stored(dataset, SPACE)).init(KEY, None, PARAMS)
+    trained = td3_bc.make(ENV, td3_bc.Config(**sizes), replay=datasets.stored(dataset, SPACE)).init(KEY, None, PARAMS)
     online = td3_bc.make(ENV, td3_bc.Config(**sizes))
     hyper = td3_bc.Hyper(exploration_noise=0.0)
 

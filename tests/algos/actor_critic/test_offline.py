@@ -1,16 +1,23 @@
 """Learners from stored data: losses against arrays computed by hand, and what each makes of data with a known best."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algos import awac, bc, cql, edac, famo2o, iql, rebrac, ro2o, td3_bc
+from jaxrl.algos import awac, bc, cql, dvl, edac, famo2o, iql, rebrac, recoil, ro2o, td3_bc
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset
+from jaxrl.data.transitions import Stored
+from jaxrl.nn.actor_critic import Deterministic, Gaussian, TanhGaussian
+from jaxrl.nn.distributions import TanhNormal
+from jaxrl.nn.losses import advantage_weighted_loss, critic_loss, expectile_loss, td_target
+from jaxrl.nn.nets import critic_values
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import ObservationActionReward
+from jaxrl.testing.rules import step
 
 KEY = jax.random.key(0)
 REWARD, TERMINATED = jnp.array([1.0, 2.0, 3.0]), jnp.array([False, True, False])
@@ -24,32 +31,152 @@ def close(actual, desired):
 # ---- targets and losses
 
 
-def test_targets_by_hand():
-    for module in (td3_bc, awac, cql):
-        close(module.td_target(REWARD, TERMINATED, NEXT_Q, 0.5), [1.5, 2.0, 2.5])
-    close(rebrac.td_target(REWARD, TERMINATED, NEXT_Q, jnp.array([0.2, 0.2, 0.4]), 0.5), [1.4, 2.0, 2.3])
-    close(ro2o.td_target(REWARD, TERMINATED, NEXT_Q, jnp.array([1.0, 1.0, -2.0]), 0.5, 0.5), [1.25, 2.0, 3.0])
-    close(edac.td_target(REWARD, TERMINATED, NEXT_Q, jnp.array([1.0, 1.0, -2.0]), 0.5, 0.5), [1.25, 2.0, 3.0])
+class Table:
+    """Q(s, a) is the state's number plus the action; V(s) the state's number. States are numbered."""
+
+    def apply(self, weights, obs, action=None, mutable=None):
+        values = weights[obs] + (0 if action is None else action[..., 0])
+        return values if mutable is None else (values, {})
+
+
+class Known(TanhNormal):
+    """Actions 0 with known densities, of states whose numbers are its mean."""
+
+    def sample(self, key):
+        return jnp.zeros_like(self.mean)
+
+    def mode(self):
+        return self.sample(None)
+
+    def log_prob(self, x):
+        return LOG_PROB[self.mean[..., 0].astype(jnp.int32)]
+
+    def sample_and_log_prob(self, key):
+        return self.sample(key), self.log_prob(None)
+
+    def kl(self, other):
+        return jnp.zeros(self.mean.shape[:-1])
+
+
+def known(obs):
+    column = jnp.asarray(obs, jnp.float32)[..., None]
+    return Known(column, 0 * column)
+
+
+def standard(obs):
+    """The same distribution in all states."""
+    return TanhNormal(jnp.zeros((*obs.shape, 1)), jnp.zeros((*obs.shape, 1)))
+
+
+def zero(kind, distribution=known):
+    """An actor of this kind whose actions are 0 where it acts."""
+
+    class Zero(kind):
+        def __call__(self, weights, obs):
+            return jnp.zeros((*obs.shape, 1)) if kind is Deterministic else distribution(obs)
+
+        def explore(self, weights, key, obs, noise=None):
+            return jnp.zeros((*obs.shape, 1))
+
+    return Zero(nn.Module())
+
+
+class Members(famo2o.Family):
+    """They are all alike."""
+
+    def balances(self, weights, obs):
+        return standard(obs)
+
+    def policy(self, weights, obs, beta):
+        return known(obs)
+
+
+LOG_PROB = jnp.array([1.0, 1.0, -2.0])
+Q = jnp.array([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+STATES, NEXT_ACTION = jnp.arange(3), jnp.sqrt(jnp.array([[2.0], [2.0], [4.0]]))
+STEPS = Stored(STATES, jnp.zeros((3, 1)), REWARD, TERMINATED, STATES, NEXT_ACTION, REWARD)
+LAZY, SOFT_ACTOR = zero(Deterministic), zero(TanhGaussian)
+RULES = {
+    "td3_bc": (td3_bc._TD3BC(td3_bc.Config(), Table(), LAZY), td3_bc.Hyper(policy_noise=0.0)),
+    "rebrac": (rebrac._ReBRAC(rebrac.Config(), Table(), LAZY), rebrac.Hyper(policy_noise=0.0, critic_penalty=0.1)),
+    "awac": (awac._AWAC(Table(), zero(Gaussian)), awac.Hyper()),
+    "cql": (cql._CQL(cql.Config(), Table(), zero(TanhGaussian, standard)), cql.Hyper(min_q_weight=0.0)),
+    "edac": (edac._EDAC(edac.Config(num_critics=2, diverse=False), Table(), SOFT_ACTOR), edac.Hyper()),
+    "ro2o": (ro2o._RO2O(ro2o.Config(num_critics=2), Table(), SOFT_ACTOR), ro2o.Hyper(ood=0.0)),
+}
+PLAIN, SOFT = [1.5, 2.0, 2.5], [1.25, 2.0, 3.0]
+WANTED = {"td3_bc": PLAIN, "awac": PLAIN, "cql": PLAIN, "rebrac": [1.4, 2.0, 2.3], "edac": SOFT, "ro2o": SOFT}
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_targets_by_hand(name):
+    """Of the target critics' smaller value; the gradient of a squared error tells them."""
+    rule, hyper = RULES[name]
+    weights = {"critic": Q, "actor": jnp.zeros(1), "log_alpha": jnp.log(0.5)}
+    hyper = hyper.replace(gamma=0.5, learning_rate=1.0)
+    report, change = step(rule, weights, {"critic": NEXT_Q, "actor": jnp.zeros(1)}, STEPS, hyper, KEY)
+    close(Q - 3 / 2 * change["critic"], [WANTED[name]] * 2)
+    close(report["q_value"], Q.mean())
+
+
+@pytest.mark.parametrize("name", ["iql", "famo2o"])
+def test_targets_of_a_value_by_hand(name):
+    """The critics regress on V(s'), what it is after a step of its own."""
+    value = jnp.array([1.0, 4.0, -1.0])
+    close(td_target(REWARD, TERMINATED, value, 0.5), PLAIN)
+    rule = cloning(name)[0]
+    hyper = {"iql": iql, "famo2o": famo2o}[name].Hyper(gamma=0.5, learning_rate=1.0)
+    weights = {"critic": Q, "actor": jnp.zeros(1), "value": value, "balance": jnp.zeros(1), "log_alpha": jnp.zeros(())}
+    _, change = step(rule, weights, {"critic": NEXT_Q + 1}, STEPS, hyper, KEY)
+    assert np.abs(change["value"]).max() > 0.1
+    target = td_target(REWARD, TERMINATED, value - change["value"], 0.5)
+    close(Q - 3 / 2 * change["critic"], [target] * 2)
+
+
+def cloning(name):
+    """A rule, with settings of which two units make the exponent of an advantage of 1."""
+    table, actor = Table(), zero(Gaussian)
+    if name == "awac":
+        return awac._AWAC(table, actor), awac.Hyper(temperature=0.5)
+    if name == "iql":
+        return iql._IQL(table, table, actor), iql.Hyper(beta=2.0)
+    if name == "dvl":
+        return dvl._DVL(dvl.Config(), table, table, actor), dvl.Hyper(beta=2.0)
+    if name == "recoil":
+        return recoil._ReCOIL(table, table, actor), recoil.Hyper(beta=2.0)
+    rule = famo2o._FamO2O(famo2o.Config(), table, table, Members(None, None))
+    return rule, famo2o.Hyper(beta_min=2.0, beta_max=2.0)
 
 
 def test_losses_by_hand():
-    q, target = jnp.array([[0.0, 1.0], [2.0, 3.0]]), jnp.array([1.0, 1.0])
-    for module in (td3_bc, awac, cql, edac, rebrac, iql, ro2o, famo2o):
-        close(module.critic_loss(q, target), 0.5 + 2.5)
+    close(critic_loss(jnp.array([[0.0, 1.0], [2.0, 3.0]]), jnp.array([1.0, 1.0])), 0.5 + 2.5)
     action, wanted = jnp.array([[0.0, 1.0], [0.5, 0.5]]), jnp.zeros((2, 2))
     close(bc.actor_loss(action, wanted), 1.5 / 4)
     close(td3_bc.actor_loss(jnp.array([1.0, -3.0]), action, wanted, 2.0), 1.0 + 1.5 / 4)
     close(rebrac.penalty(action, wanted), [1.0, 0.5])
     close(rebrac.actor_loss(jnp.array([[1.0, 4.0], [3.0, 2.0]]), jnp.array([1.0, 0.5])), 0.75 - 1.0)
     advantage, log_prob = jnp.array([1.0, -2.0]), jnp.array([-1.0, -3.0])
-    close(iql.value_loss(advantage, 0.7), (0.7 * 1 + 0.3 * 4) / 2)
-    close(iql.actor_loss(log_prob, advantage, 2.0), (np.exp(2) * 1 + np.exp(-4) * 3) / 2)
-    close(iql.actor_loss(log_prob, jnp.array([50.0, -2.0]), 2.0), (100 * 1 + np.exp(-4) * 3) / 2)
-    close(awac.actor_loss(log_prob, advantage, 0.5), (np.exp(2) * 1 + np.exp(-4) * 3) / 2)
+    close(expectile_loss(advantage, 0.7), (0.7 * 1 + 0.3 * 4) / 2)
+    close(advantage_weighted_loss(log_prob, 2 * advantage), (np.exp(2) * 1 + np.exp(-4) * 3) / 2)
+    close(advantage_weighted_loss(log_prob, 2 * jnp.array([50.0, -2.0])), (100 * 1 + np.exp(-4) * 3) / 2)
+
+
+@pytest.mark.parametrize("name", ["iql", "dvl", "recoil", "famo2o", "awac"])
+def test_actors_are_cloned_by_weight(name):
+    """Advantages 1, -2 and 50, of which two units of the temperature make 2, -4 and a weight of 100 at most."""
+    advantage, value = jnp.array([1.0, -2.0, 50.0]), jnp.array([3.0, 1.0, -4.0])
+    rule, hyper = cloning(name)
+    weights = {"critic": Q, "actor": jnp.zeros(1), "value": value, "balance": jnp.zeros(1), "log_alpha": jnp.zeros(())}
+    targets = jnp.stack([advantage + value, advantage + value + 9])
+    batch = recoil.Pair(STEPS, STEPS) if name == "recoil" else STEPS
+    if name == "awac":  # the value of the data's action less that of its own, which is 0
+        batch = STEPS._replace(action=advantage[:, None])
+    report, _ = step(rule, weights, {"critic": targets}, batch, hyper.replace(learning_rate=0.0), KEY)
+    close(report["actor_loss"], -np.mean(np.array([np.exp(2), np.exp(-4), 100]) * LOG_PROB))
 
 
 def test_weights_of_actors_are_held_fixed():
-    slope = jax.grad(lambda a: iql.actor_loss(jnp.array([-1.0, -3.0]), a, 2.0))(jnp.array([1.0, -2.0]))
+    slope = jax.grad(lambda a: advantage_weighted_loss(jnp.array([-1.0, -3.0]), 2 * a))(jnp.array([1.0, -2.0]))
     assert not slope.any()
 
 
@@ -85,8 +212,15 @@ def test_famo2os_encoding_and_loss_by_hand():
         [np.sin(2), np.cos(2), *(f(2 / 1e4 ** (i / 3)) for i in (1, 2) for f in (np.sin, np.cos))],
     )
     advantage, log_prob = jnp.array([1.0, -2.0]), jnp.array([-1.0, -3.0])
-    close(famo2o.actor_loss(log_prob, advantage, jnp.array([2.0, 1.0])), (np.exp(2) * 1 + np.exp(-2) * 3) / 2)
-    close(famo2o.value_loss(advantage, 0.7), (0.7 * 1 + 0.3 * 4) / 2)
+    each = advantage_weighted_loss(log_prob, jnp.array([2.0, 1.0]) * advantage)
+    close(each, (np.exp(2) * 1 + np.exp(-2) * 3) / 2)
+    close(famo2o.beta_of(jnp.array([[-1.0], [0.0], [1.0]]), jnp.float32(1), jnp.float32(5)), [1, 3, 5])
+
+
+def test_cloning_needs_a_logit_of_each_action():
+    discrete = ObservationActionReward()
+    with pytest.raises(ValueError, match=r"actions \(1, 5\).*needs \(1, 2\)"):
+        bc.make(discrete, actor=nn.Dense(5))
 
 
 # ---- on a dataset
@@ -125,7 +259,7 @@ def one_step_data(n=2000):
 
 def learner(name, memory):
     module = MODULES[name]
-    algo = module.make(ENV, module.Config(**SIZES, **CONFIG.get(name, {})), memory)
+    algo = module.make(ENV, module.Config(**SIZES, **CONFIG.get(name, {})), replay=memory)
     return algo, module.Hyper(**{"learning_rate": 1e-2, **HYPER[name]})
 
 
@@ -180,7 +314,7 @@ def test_cql_thinks_less_of_what_the_data_lacks(memory):
 
     def value(state, unit):
         action = jnp.full((64, *SPACE.shape), unit)
-        return np.asarray(algo.init.__self__.act_values(state.weights["critic"], obs, action)).mean()
+        return np.asarray(critic_values(algo.init.__self__.rule.critic, state.weights["critic"], obs, action)).mean()
 
     for weight in (0.0, 5.0):
         state = train(hyper.replace(min_q_weight=jnp.float32(weight)))
@@ -206,15 +340,16 @@ def test_famo2o_chooses_the_best_balance(memory):
     """Members of the family differ, more weight of the advantage acts nearer to the best action, and the balance model
     comes to prefer it. Online the actor learns at its balance."""
     module = famo2o
-    algo = module.make(ENV, module.Config(**SIZES), memory)
+    algo = module.make(ENV, module.Config(**SIZES), replay=memory)
     hyper = module.Hyper(
         learning_rate=1e-2, expectile=0.8, beta_min=0.0, beta_max=10.0, tau=0.05, alpha=1e-3, alpha_learning_rate=0.0
     )
     state, metrics = jax.jit(lambda key: jaxrl.train(algo, key, 3000, hyper, PARAMS))(KEY)
     learner, obs = algo.init.__self__, jnp.asarray(one_step_data(64).obs)
-    means = [learner.distribution(state.weights["actor"], obs, jnp.full(64, beta)).mean.mean() for beta in (0.0, 10.0)]
+    family, actor = learner.actor, state.weights["actor"]
+    means = [family.policy(actor, obs, jnp.full(64, beta)).mean.mean() for beta in (0.0, 10.0)]
     assert means[0] < -0.1 < 0.1 < means[1], means
     assert metrics["beta"][-1] > 8
     assert np.isfinite(metrics["entropy"]).all()
     policy = algo.policy(state)
-    assert abs(np.asarray(learner.mode(policy, obs)).mean() - means[1]) < 0.1
+    assert abs(np.asarray(family.mode(policy.weights, obs)).mean() - means[1]) < 0.1

@@ -11,11 +11,16 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl import make
 from jaxrl.algos import crossq, ddpg, dqn, sac, td3
+from jaxrl.data.transitions import Transition
 from jaxrl.environment import strongly_typed
+from jaxrl.nn.actor_critic import TanhGaussian
+from jaxrl.nn.distributions import TanhNormal
+from jaxrl.nn.losses import critic_loss, td_target, temperature_loss
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import Masked, ObservationActionReward, Privileged
+from jaxrl.testing.rules import step
 
 SIZES = dict(num_envs=2, num_steps=2, num_updates=2, batch_size=8, buffer_size=32, hidden=(8,))
 WIDE = {**SIZES, "critic_hidden": (8,), "policy_delay": 2}
@@ -62,10 +67,44 @@ def test_a_replay_ratio_that_the_updates_cannot_hold_is_refused(module):
 # ---- targets and losses
 
 
-@pytest.mark.parametrize("module", [sac, crossq])
-def test_soft_value_of_a_sampled_action_by_hand(module):
+def test_soft_value_of_a_sampled_action_by_hand():
     q, log_prob = jnp.array([[1.0, 2.0], [3.0, 0.0]]), jnp.array([-1.0, -2.0])
-    close(module.soft_value(q, log_prob, 0.5), [1.5, 1.0])
+    close(sac.soft_value(q, log_prob, 0.5), [1.5, 1.0])
+
+
+class Table:
+    """The values of numbered states, whatever the action, and statistics that count the batches."""
+
+    def apply(self, variables, obs, action, train=False, mutable=None):
+        q = variables["q"][obs]
+        return q if mutable is None else (q, {"batch_stats": jax.tree.map(lambda x: x + 1, variables["batch_stats"])})
+
+
+class Known(TanhNormal):
+    """Log-densities that are its mean."""
+
+    def sample_and_log_prob(self, key):
+        return jnp.zeros_like(self.mean), self.mean[:, 0]
+
+
+class Actor(TanhGaussian):
+    def __call__(self, weights, obs):
+        mean = jnp.array([0.0, 0.0, -1.0, -2.0])[obs][:, None]
+        return Known(mean, mean)
+
+
+def test_crossqs_soft_target_by_hand():
+    """Of the critics themselves at next states 2 and 3, whose values have no gradient; halved squares."""
+    rule = crossq._CrossQ(crossq.Config(policy_delay=2), Table(), Actor(nn.Module()))
+    q = jnp.array([[0.5, 0.0, 1.0, 2.0], [1.0, -1.0, 3.0, 0.0]])
+    weights = {"critic": {"q": q}, "actor": jnp.zeros(1), "log_alpha": jnp.log(0.5)}
+    zeros = jnp.zeros((2, 1))
+    batch = Transition(jnp.arange(2), zeros, jnp.array([1.0, 2.0]), jnp.array([False, False]), jnp.arange(2, 4))
+    hyper = crossq.Hyper(gamma=0.5, learning_rate=1.0)
+    report, change = step(rule, weights, {}, batch, hyper, jax.random.key(0), {"batch_stats": {"steps": jnp.zeros(2)}})
+    close(q[:, :2] - 2 * change["critic"]["q"][:, :2], [[1 + 0.5 * 1.5, 2 + 0.5 * 1.0]] * 2)
+    close(change["critic"]["q"][:, 2:], 0)
+    close(report["q_value"], q[:, :2].mean())
 
 
 def test_soft_value_of_a_discrete_policy_by_hand():
@@ -77,14 +116,13 @@ def test_soft_value_of_a_discrete_policy_by_hand():
     close(sac.soft_value(jnp.array([[[1.0, 9.0]], [[2.0, 9.0]]]), barred, 0.5), [1.0])
 
 
-@pytest.mark.parametrize("module", [sac, crossq])
-def test_targets_and_losses_by_hand(module):
+def test_targets_and_losses_by_hand():
     reward, terminated = jnp.array([1.0, 2.0, 3.0]), jnp.array([False, True, False])
-    close(module.td_target(reward, terminated, jnp.array([1.0, 4.0, -1.0]), 0.5), [1.5, 2.0, 2.5])
-    close(module.critic_loss(jnp.array([[0.0, 1.0], [2.0, 3.0]]), jnp.array([1.0, 1.0])), 0.5 * (0.5 + 2.5))
-    slope = jax.grad(module.alpha_loss)
+    close(td_target(reward, terminated, jnp.array([1.0, 4.0, -1.0]), 0.5), [1.5, 2.0, 2.5])
+    close(0.5 * critic_loss(jnp.array([[0.0, 1.0], [2.0, 3.0]]), jnp.array([1.0, 1.0])), 0.5 * (0.5 + 2.5))
+    slope = jax.grad(temperature_loss)
     close(slope(jnp.float32(0.3), jnp.float32(-0.5), -1.0), 0.5)  # more random than it should be: the temperature falls
-    close(jax.grad(module.alpha_loss, 1)(jnp.float32(0.3), jnp.float32(-0.5), -1.0), 0)
+    close(jax.grad(temperature_loss, 1)(jnp.float32(0.3), jnp.float32(-0.5), -1.0), 0)
 
 
 def test_default_target_entropy():
@@ -97,11 +135,18 @@ def test_default_target_entropy():
 def test_the_temperature_of_masked_actions_has_an_end():
     """Of four actions two are allowed: no policy has the entropy 0.89 log 4, which alpha would chase for ever."""
     algo = sac.make(Masked(), sac.Config(**SIZES))
-    state = jax.jit(algo.init)(jax.random.key(0), sac.Hyper(learning_starts=0))
+    hyper = sac.Hyper(learning_starts=0, alpha_learning_rate=1.0)
+    state = jax.jit(algo.init)(jax.random.key(0), hyper)
     obs = jax.tree.map(lambda x: x[None], {"obs": jnp.zeros(1), "action_mask": jnp.arange(4) < 2})
-    target = algo.learn.__self__.target_entropy(state.hyper, obs)
-    close(target, 0.89 * np.log(2))
-    close(algo.learn.__self__.target_entropy(state.hyper.replace(target_entropy=jnp.float32(0.3)), obs), 0.3)
+    batch = Transition(obs, jnp.zeros(1, jnp.int32), jnp.zeros(1), jnp.zeros(1, bool), obs)
+
+    def target(hyper):
+        weights = state.weights, state.target_weights
+        report, change = step(algo.learn.__self__.rule, *weights, batch, hyper, jax.random.key(0))
+        return report["entropy"] - change["log_alpha"]
+
+    close(target(hyper), 0.89 * np.log(2))
+    close(target(hyper.replace(target_entropy=0.3)), 0.3)
 
 
 def test_renormalisation_by_hand():
@@ -169,8 +214,8 @@ def test_learning_starts_and_every_parameter_group_learns(case):
     if module is crossq:
         assert state.optimizer["actor"].count == 1 and state.optimizer["critic"].count == 2
         assert set(state.weights["critic"]) == {"params"}
-        np.testing.assert_array_equal(state.batch_stats["BatchRenorm_0"]["steps"], [2, 2])
-        assert np.any(flat(state.batch_stats) != flat(first.batch_stats))
+        np.testing.assert_array_equal(state.extra["batch_stats"]["BatchRenorm_0"]["steps"], [2, 2])
+        assert np.any(flat(state.extra) != flat(first.extra))
 
 
 @pytest.mark.slow
@@ -207,8 +252,8 @@ def test_masked_actions_are_never_taken():
     algo = sac.make(Masked(id="SAC's mask"), sac.Config(**{**SIZES, "num_envs": 16, "buffer_size": 256}))
     state = algo.init(jax.random.key(0), strongly_typed(sac.Hyper(learning_starts=1000)))
     collect = jax.jit(algo.collect)
-    for step in (0, 1000):  # at random, and by the policy
-        _, rollout = collect(state.replace(step=jnp.int32(step)))
+    for count in (0, 1000):  # at random, and by the policy
+        _, rollout = collect(state.replace(step=jnp.int32(count)))
         mask, action = rollout.transition.obs["action_mask"], rollout.transition.action
         assert np.take_along_axis(np.asarray(mask), np.asarray(action)[..., None], -1).all()
         assert len(np.unique(action)) == 4
@@ -269,7 +314,10 @@ class Linear(nn.Module):
         (lambda: sac.Config(batch_size=0), r"batch_size=0.*at least 1"),
         (lambda: crossq.Config(policy_delay=0), r"policy_delay=0.*at least 1"),
         (lambda: crossq.Config(momentum=1.0), r"momentum=1.0.*below 1"),
-        (lambda: sac.make(make("CartPole-v1")[0], sac.Config(**SIZES), Linear(3)), r"actions \(2, 3\).*needs \(2, 2\)"),
+        (
+            lambda: sac.make(make("CartPole-v1")[0], sac.Config(**SIZES), actor=Linear(3)),
+            r"actions \(2, 3\).*needs \(2, 2\)",
+        ),
         (lambda: crossq.make(make("CartPole-v1")[0]), r"one-dimensional Box.*CartPole-v1"),
         (lambda: sac.make(ObservationActionReward("multi_discrete")), r"MultiDiscrete"),
     ],

@@ -1,0 +1,256 @@
+"""Hybrid offline-and-online learning (H2O): H2O is CQL with a penalty and errors that are weighted by dynamics.
+
+Niu et al. (2022), "When to trust your simulator: dynamics-aware hybrid offline-and-online reinforcement learning". Soft
+actor-critic in a wrong simulator and on a little real data at once, trusting the first by its dynamics. Two
+discriminators tell real from simulated (s, a, s') and (s, a); of their logits l, log P_real/P_sim (s' | s, a) is
+l(s, a, s') - l(s, a). The critics' loss is
+
+    mean_real (Q - y)^2 + mean_sim w (Q - y)^2 + min_q_weight (logsumexp_sim (Q + log omega) - mean_real Q)
+
+with w = clip(P_real / P_sim, 1e-5, 1), the square of what multiplies the error, and omega proportional in the batch to
+u(s, a) = clip(mean log P_sim / P_real, 0, 10) at `NUM_NOISY` next states near the simulated one. The replay buffer
+holds the simulator's steps, real ones come from a dataset; the actor learns on states of both.
+
+Deviations from the authors' code: the least u is 1e-6, not 1e-45, which is no float32; real and simulated steps have a
+batch each; the penalty is not cut off at 1,000; noise of next states is relative to their deviation in the batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
+from jaxrl.algos.actor_critic import cql
+from jaxrl.data.datasets import Dataset, stored
+from jaxrl.data.transitions import Batch, Transition
+from jaxrl.environment import Environment, pytree
+from jaxrl.nn.actor_critic import Actor, Critic, TanhGaussian
+from jaxrl.nn.losses import td_target
+from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.networks import MLP
+from jaxrl.nn.optim import OptimizerLike
+from jaxrl.off_policy import learner, steps
+from jaxrl.replay.ring import Replay
+from jaxrl.spaces import Box
+from jaxrl.vectorize import VectorEnv
+
+NUM_NOISY, NOISE = 4, 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Static settings: each value compiles its own program."""
+
+    num_envs: int = 1  # simulators stepped together
+    num_steps: int = 1  # steps of each between updates
+    num_updates: int = 1  # gradient steps an update, at most: see Hyper.replay_ratio
+    batch_size: int = 256  # of simulated steps, and as many real ones
+    buffer_size: int = 100_000  # simulated transitions kept
+    num_critics: int = 2  # of which the target takes the smallest value
+    trusting: bool = False  # every simulated error counts in full, w = 1
+    hidden: tuple[int, ...] = (256, 256)  # widths of all networks
+    activation: str = "relu"
+    layer_norm: bool = False  # in the critics
+    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
+    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
+
+    def __post_init__(self) -> None:
+        steps.check_config(self)
+        check_at_least_one(self, "num_critics")
+
+
+@pytree
+class Hyper(learner.SoftHyper):
+    """Dynamic settings: leaves, so vmap over any of them."""
+
+    min_q_weight: jax.Array = 0.01  # of the penalty
+
+
+def log_ratio(logit_sas: Float[Array, "*batch"], logit_sa: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """log P_real / P_sim of the next state."""
+    return logit_sas - logit_sa
+
+
+def trust(log_ratio: Float[Array, " B"]) -> Float[Array, " B"]:
+    """w of simulated errors."""
+    return jnp.clip(jnp.exp(log_ratio), 1e-5, 1.0)
+
+
+def dynamics_gap(log_ratios: Float[Array, "n B"]) -> Float[Array, " B"]:
+    """u of the log ratios at n next states near each simulated one."""
+    return jnp.clip(jnp.mean(-log_ratios, 0), 0.0, 10.0)
+
+
+def penalty(q_sim: Float[Array, "K B"], gap: Float[Array, " B"], q_real: Float[Array, "K B"]) -> Float[Array, ""]:
+    """sum_k logsumexp_i (Q_k(s_i, a_i) + log omega_i) - mean Q_k of real steps; the gap is u.
+
+    CQL's, of one state whose tried actions are the simulated steps, drawn from 1 / omega.
+    """
+    log_omega = jnp.log(gap + 1e-6) - jnp.log(jnp.sum(gap + 1e-6))
+    return cql.penalty(q_sim[..., None], -log_omega[:, None], jnp.mean(q_real, -1, keepdims=True), 1.0)
+
+
+def critic_loss(
+    q_sim: Float[Array, "K B"],
+    q_real: Float[Array, "K B"],
+    target_sim: Float[Array, " B"],
+    target_real: Float[Array, " B"],
+    weight: Float[Array, " B"],
+) -> Float[Array, ""]:
+    """The mean squared error of each critic on real steps and by weight on simulated ones, added up."""
+    real, simulated = (q_real - target_real) ** 2, weight * (q_sim - target_sim) ** 2
+    return jnp.sum(jnp.mean(real, -1) + jnp.mean(simulated, -1))
+
+
+def discriminator_loss(simulated: Sequence[Float[Array, " B"]], real: Sequence[Float[Array, " B"]]) -> Array:
+    """Cross-entropies of the logits of each discriminator, added up: large ones say that a step is real [nats]."""
+    losses = [jnp.mean(jax.nn.softplus(logit)) for logit in simulated]
+    return sum(losses + [jnp.mean(jax.nn.softplus(-logit)) for logit in real], jnp.zeros(()))
+
+
+def noisy(key: Key[Array, ""], batch: Batch) -> list[Array]:
+    """Observations, actions and next observations with normal noise, which keeps discriminators from being certain."""
+    parts = batch.obs, batch.action, batch.next_obs
+    keys = jax.random.split(key, len(parts))
+    return [x + NOISE * jax.random.normal(k, x.shape) for k, x in zip(keys, parts, strict=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class _H2O:
+    """What is learned, as `learner.Rule` asks for it."""
+
+    networks: ClassVar[tuple[str, ...]] = ("discriminator", "critic", "actor", "log_alpha")
+    targets: ClassVar[tuple[str, ...]] = ("critic",)
+
+    config: Config
+    real: Replay
+    discriminator: Any  # flax modules
+    critic: Any
+    actor: TanhGaussian
+
+    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
+        sas_key, sa_key = jax.random.split(keys["discriminator"])
+        sa = jnp.concatenate([obs, action], -1)
+        sas = jnp.concatenate([sa, obs], -1)
+        return {
+            "discriminator": (self.discriminator.init(sas_key, sas), self.discriminator.init(sa_key, sa)),
+            "critic": init_critics(self.critic, keys["critic"], self.config.num_critics, obs, action),
+            "actor": self.actor.init(keys["actor"], obs),
+            "log_alpha": jnp.log(hyper.alpha),
+        }
+
+    def logits(self, weights: Any, obs: Array, action: Array, next_obs: Array) -> tuple[Array, Array]:
+        """Of (s, a, s') and of (s, a), large where a step is real."""
+        sa = jnp.concatenate([obs, action], -1)
+        of_sas = self.discriminator.apply(weights[0], jnp.concatenate([sa, next_obs], -1))
+        return of_sas[..., 0], self.discriminator.apply(weights[1], sa)[..., 0]
+
+    def real_steps(self, key: Key[Array, ""]) -> Transition:
+        return Transition(*self.real.sample(key, (), self.config.batch_size)[: len(Transition._fields)])
+
+    def gap(self, weights: Any, key: Key[Array, ""], batch: Batch) -> Float[Array, " B"]:
+        """u of simulated steps, at next states near theirs."""
+        spread = NOISE * jnp.std(batch.next_obs, 0)
+        near = batch.next_obs + spread * jax.random.normal(key, (NUM_NOISY, *batch.next_obs.shape))
+        return dynamics_gap(log_ratio(*jax.vmap(lambda x: self.logits(weights, batch.obs, batch.action, x))(near)))
+
+    def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
+        """The discriminators, the critics by their trust, the actor on both, the temperature (algorithm 1)."""
+        discriminator, critic, actor, log_alpha = (nets[name] for name in self.networks)
+        sort_key, critic_key, actor_key, alpha_key = jax.random.split(key, 4)
+        settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
+        simulated_key, sort_real_key = jax.random.split(sort_key)
+        # One key for real steps and their noise, as experiments/wrong_simulator was measured.
+        simulated, real = noisy(simulated_key, batch), noisy(sort_real_key, self.real_steps(sort_real_key))
+
+        def discriminator_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            return discriminator_loss(self.logits(weights, *simulated), self.logits(weights, *real)), {}
+
+        discriminator, discriminator_report = discriminator.descend(discriminator_objective, *settings)
+        real_key, next_key, near_key = jax.random.split(critic_key, 3)
+        both, n = with_real(batch, self.real_steps(real_key)), self.config.batch_size
+        next_action = self.actor.explore(actor.weights, next_key, both.next_obs)
+        next_q = critic_values(self.critic, critic.target, both.next_obs, next_action)
+        target = td_target(both.reward, both.terminated, jnp.min(next_q, 0), hyper.gamma)
+        ratio = log_ratio(*self.logits(discriminator.weights, batch.obs, batch.action, batch.next_obs))
+        weight = jnp.ones_like(ratio) if self.config.trusting else trust(ratio)
+        gap = self.gap(discriminator.weights, near_key, batch)
+
+        def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            q = critic_values(self.critic, weights, both.obs, both.action)
+            low = penalty(q[:, :n], gap, q[:, n:])
+            loss = critic_loss(q[:, :n], q[:, n:], target[:n], target[n:], weight) + hyper.min_q_weight * low
+            return loss, {"trust": jnp.mean(weight), "penalty": low, "q_value": jnp.mean(q)}
+
+        critic, critic_report = critic.descend(critic_objective, *settings)
+        sample_key, real_key = jax.random.split(actor_key)
+        seen = with_real(batch, self.real_steps(real_key)).obs
+
+        def actor_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
+            action, log_prob = self.actor(weights, seen).sample_and_log_prob(sample_key)
+            q = jnp.min(critic_values(self.critic, critic.weights, seen, action), 0)
+            return jnp.mean(alpha * log_prob - q), {"entropy": -jnp.mean(log_prob)}
+
+        actor, actor_report = actor.descend(actor_objective, *settings)
+        pi = self.actor(actor.weights, batch.obs)
+        log_alpha, alpha_report = learner.temperature_step(log_alpha, pi, alpha_key, hyper)
+        nets = {"discriminator": discriminator, "critic": critic.track(hyper.tau), "actor": actor}
+        report = {**discriminator_report, **critic_report, **actor_report, **alpha_report}
+        return {**nets, "log_alpha": log_alpha}, report
+
+
+def with_real(simulated: Batch, real: Transition) -> Transition:
+    """Simulated steps first."""
+    return jax.tree.map(lambda *x: jnp.concatenate(x), Transition(*simulated[: len(real)]), real)
+
+
+@shared
+def make(
+    env: Environment | VectorEnv,
+    config: Config = Config(),
+    *,
+    real: Replay | Dataset | None = None,
+    replay: Replay | Dataset | None = None,
+    actor: nn.Module | None = None,
+    critic: nn.Module | None = None,
+    optimizer: OptimizerLike | None = None,
+) -> Algorithm:
+    """H2O that acts in `env`, the simulator. Equal arguments give the same functions, so they share one jit cache.
+
+    Args:
+        real: a dataset of the real system, or what `data.stored` makes of one; there is no other.
+        replay: simulated steps, as a dataset or what `data.stored` makes of one, and then it does not act; None: it
+            acts and fills a replay buffer of its own.
+        actor: a flax module from an observation to `(mean, log_std)` of actions before tanh, (..., A) each.
+        critic: a flax module from an observation and an action to values (...); there will be `num_critics`.
+        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
+            see `optim.optimizer_of`.
+
+    Raises ValueError without real steps, for observations or actions that are not vectors, several agents, or networks
+    whose outputs do not fit, and TypeError for a `replay` that is neither.
+    """
+    venv = as_vector_env(env, config.num_envs)
+    obs_space, space = spaces_of("h2o", venv, Box)
+    if not isinstance(obs_space, Box) or len(obs_space.shape) != 1:
+        raise ValueError(f"h2o: observations are {obs_space}; its discriminators read a one-dimensional Box.")
+    real = stored(real, space) if isinstance(real, Dataset) else real
+    if not isinstance(real, Replay) or real.add is not None:
+        raise ValueError(f"h2o: real={real!r}; it is a dataset of the real system, or what data.stored makes of one.")
+    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
+    rule = _H2O(config, real, MLP(config.hidden, 1, config.activation), critic, acting)
+    given = {"replay": replay, "optimizer": optimizer, "critic": critic, "num_critics": config.num_critics}
+    return learner.algorithm("h2o", venv, config, Hyper, rule, acting, **given)
+
+
+if __name__ == "__main__":
+    from jaxrl.host.cli import train_file
+
+    train_file(__file__)

@@ -33,10 +33,11 @@ from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
 from jaxrl.algos.actor_critic import iql
-from jaxrl.algos.on_policy.ppo import normalized, policy_loss
+from jaxrl.algos.on_policy.ppo import policy_loss
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key, rarely
 from jaxrl.nn.distributions import Normal
+from jaxrl.nn.losses import normalized
 from jaxrl.nn.optim import OptimizerLike, annealed, optimizer_of
 from jaxrl.replay import off_policy
 from jaxrl.replay.actor_critic import ActorCritic, GaussianActor, GaussianPolicies, Policy, State, Value

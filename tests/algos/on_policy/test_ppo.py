@@ -45,14 +45,6 @@ def test_value_loss_keeps_the_larger_error():
     close(ppo.value_loss(value, old, target, None, jnp.array([False, False, True])), 0.5)
 
 
-def test_normalized_advantage():
-    advantage = jnp.array([1.0, 2.0, 3.0, 4.0])
-    close(ppo.normalized(advantage), [-1.3416408, -0.4472136, 0.4472136, 1.3416408])
-    close(ppo.normalized(advantage, jnp.array([True, True, False, False]))[:2], [-1, 1])
-    close(ppo.normalized(jnp.full(4, 3.0)), 0)
-    assert np.all(np.isfinite(jax.jacobian(ppo.normalized)(jnp.full(4, 3.0))))
-
-
 class Table(nn.Module):
     """Logits and value independent of the observation."""
 

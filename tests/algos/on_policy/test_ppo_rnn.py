@@ -11,6 +11,7 @@ import pytest
 from jaxrl import make, train
 from jaxrl.algos import ppo, ppo_rnn
 from jaxrl.environment import strongly_typed
+from jaxrl.nn.losses import normalized
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.assertions import assert_no_key_reuse
@@ -188,7 +189,7 @@ def test_the_loss_is_ppos_of_what_the_networks_say():
     logits = network.apply(weights, now.actor, batch.obs, batch.start, method="actor")[1]
     value = network.apply(weights, now.critic, batch.obs, batch.start, method="critic")[1].ravel()
     log_p = jax.nn.log_softmax(logits)
-    advantage = ppo.normalized(batch.advantage.ravel())
+    advantage = normalized(batch.advantage.ravel())
     actor = ppo.policy_loss(log_p[..., 0].ravel(), batch.log_prob.ravel(), advantage, 0.3)
     critic = ppo.value_loss(value, batch.value.ravel(), batch.target.ravel(), 0.3)
     entropy = -jnp.mean(jnp.sum(jnp.exp(log_p) * log_p, -1))

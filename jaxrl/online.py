@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl import registry
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, environment_of, restarted, starting_values
 from jaxrl.environment import NO_LIMIT, Environment, pytree
 from jaxrl.math import fast_key, fast_split, precise
 from jaxrl.rollout import Ends, ends_of, ticked
@@ -203,7 +203,7 @@ def make(
 
 def discrete_sizes(name: str, env: Environment | VectorEnv) -> tuple[int, int]:
     """`(states, actions)` of an environment with Discrete spaces. Raises ValueError for any other."""
-    env = env.env if isinstance(env, VectorEnv) else env
+    env = environment_of(env)
     params = env.default_params
     obs, action = env.observation_space(params), env.action_space(params)
     if not isinstance(obs, Discrete) or not isinstance(action, Discrete):
@@ -217,7 +217,7 @@ def num_arms(name: str, env: Environment | VectorEnv) -> int:
     """The number of arms of a bandit, a task whose dynamics no action changes. Raises ValueError for another task, or
     actions that are not Discrete.
     """
-    env = env.env if isinstance(env, VectorEnv) else env
+    env = environment_of(env)
     space = env.action_space(env.default_params)
     if not isinstance(space, Discrete):
         raise ValueError(f"{name} chooses among Discrete arms, {env.id} has {space}.")
@@ -248,7 +248,7 @@ def random_argmax(x: Float[Array, " n"], key: Array) -> Int[Array, ""]:
 
 def planning_horizon(name: str, env: Environment | VectorEnv, horizon: int | None) -> int:
     """`horizon`, or the environment's time limit. Raises ValueError where there is neither."""
-    env = env.env if isinstance(env, VectorEnv) else env
+    env = environment_of(env)
     limit = int(env.default_params.max_steps)
     if horizon is None and limit == NO_LIMIT:
         raise ValueError(f"{name} plans for a fixed number of steps and {env.id} has no time limit: give it a horizon.")

@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm, shared
+from jaxrl.algorithm import Algorithm, environment_of, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.online import Experience, Learner, num_arms, random_argmax
 from jaxrl.online import make as make_online
@@ -72,7 +72,7 @@ class Memory:
 def feature_shape(env: Environment | VectorEnv) -> tuple[int, int]:
     """`(K, d)`: an observation is the features of the K arms. Raises ValueError where it is not."""
     K = num_arms("lin_ucb", env)
-    env = env.env if isinstance(env, VectorEnv) else env
+    env = environment_of(env)
     space = env.observation_space(env.default_params)
     if not isinstance(space, Box) or len(space.shape) != 2 or space.shape[0] != K:
         raise ValueError(

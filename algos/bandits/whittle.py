@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm, shared
+from jaxrl.algorithm import Algorithm, environment_of, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.exact.whittle import whittle_action, whittle_index
 from jaxrl.online import Experience, Learner
@@ -53,7 +53,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     Raises ValueError unless observations and actions are MultiDiscrete with an entry an arm, for a budget above the
     environment's, or for drawn levels, whose arms would differ from those of the params.
     """
-    bandit = env.env if isinstance(env, VectorEnv) else env
+    bandit = environment_of(env)
     params = bandit.default_params
     obs, action = bandit.observation_space(params), bandit.action_space(params)
     if not (isinstance(obs, MultiDiscrete) and isinstance(action, MultiDiscrete) and obs.shape == action.shape):

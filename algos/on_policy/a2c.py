@@ -236,6 +236,7 @@ class _A2C:
 def a2c_parts(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
     loss: Callable[..., Any] | None = None,
@@ -264,6 +265,7 @@ def a2c_parts(
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
     loss: Callable[..., Any] | None = None,
@@ -279,7 +281,7 @@ def make(
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
-    a2c = a2c_parts(env, config, network, optimizer, loss)
+    a2c = a2c_parts(env, config, network=network, optimizer=optimizer, loss=loss)
     return algorithm_of("a2c", a2c, Hyper, config.num_envs * config.num_steps)
 
 

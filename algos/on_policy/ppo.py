@@ -343,6 +343,7 @@ class _PPO:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
     loss: Callable[..., Any] | None = None,

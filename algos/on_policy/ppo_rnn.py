@@ -453,6 +453,7 @@ class _PPORNN:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
     loss: Callable[..., Any] | None = None,

@@ -462,6 +462,7 @@ def _flat(batch: Any) -> Any:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:

@@ -233,6 +233,7 @@ class _Reinforce:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:

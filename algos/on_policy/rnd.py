@@ -420,6 +420,7 @@ class _RND:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:

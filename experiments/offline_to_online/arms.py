@@ -25,7 +25,7 @@ class Phase(NamedTuple):
     def make(self, env, memory=None, given=(), **config):
         config = self.module.Config(**{**self.sizes, **config, **self.config})
         if self.module is ppo:
-            return ppo.make(env, config, uni_o4.network_of(env, uni_o4.Config(hidden=HIDDEN)))
+            return ppo.make(env, config, network=uni_o4.network_of(env, uni_o4.Config(hidden=HIDDEN)))
         return self.module.make(env, config, memory, **dict(given))
 
     def settings(self, **hyper):

@@ -605,7 +605,7 @@ class Shared(nn.Module):
 def test_bring_your_own_network_and_vector_env():
     env = make("CartPole-v1")[0]
     venv = vectorize(env, 2, "dense")
-    algo = ppo.make(venv, TINY, Shared())
+    algo = ppo.make(venv, TINY, network=Shared())
     assert algo.venv is venv
     first = algo.init(jax.random.key(0))
     state, _ = jax.jit(algo.update)(first)
@@ -629,8 +629,8 @@ def with_actions(space):
         (lambda: ppo.Config(num_steps=-3), r"num_steps=-3.*at least 1"),
         (lambda: ppo.Config(num_envs=3, num_steps=5, num_minibatches=4), r"num_minibatches=4 does not divide.*15"),
         (lambda: ppo.make(make("CartPole-v1")[0], dataclasses.replace(TINY, activation="rleu")), r"'rleu'.*relu"),
-        (lambda: ppo.make(make("CartPole-v1")[0], TINY, Shared(3)), r"outputs \(2, 3\).*needs \(2, 2\)"),
-        (lambda: ppo.make(make("CartPole-v1")[0], TINY, Shared(2, False)), r"values \(2, 1\).*\(2,\)"),
+        (lambda: ppo.make(make("CartPole-v1")[0], TINY, network=Shared(3)), r"outputs \(2, 3\).*needs \(2, 2\)"),
+        (lambda: ppo.make(make("CartPole-v1")[0], TINY, network=Shared(2, False)), r"values \(2, 1\).*\(2,\)"),
         (lambda: ppo.make(vectorize(make("CartPole-v1")[0], 4), TINY), r"num_envs=4 but the config says 2"),
         (lambda: ppo.make(two_agents(), TINY), r"2 agents"),
         (lambda: ppo.make(with_actions(Tuple((Discrete(2),))), TINY), r"not in Chain.s Tuple"),

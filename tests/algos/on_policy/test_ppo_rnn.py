@@ -137,7 +137,7 @@ class OwnScale(ppo_rnn.RecurrentActorCritic):
 def test_the_spread_may_depend_on_the_observation():
     env, params = make("Pendulum-v1")
     network = OwnScale(env.observation_space(params), 1, True, (8,), "tanh", "gru", 8)
-    algo = ppo_rnn.make(env, TINY, network)
+    algo = ppo_rnn.make(env, TINY, network=network)
     state, metrics = jax.jit(algo.update)(algo.init(jax.random.key(0)))
     assert np.isfinite(metrics["loss"])
     action, _ = algo.act(algo.policy(state), jax.random.key(0), jnp.ones((3, 3)), algo.initial_carry((3,)))
@@ -277,7 +277,9 @@ def test_it_remembers_a_bit():
         (lambda: ppo_rnn.make(make("CartPole-v1")[0], dataclasses.replace(TINY, activation="rleu")), r"'rleu'.*relu"),
         (
             lambda: ppo_rnn.make(
-                make("CartPole-v1")[0], TINY, ppo_rnn.RecurrentActorCritic(BOX, 3, False, (8,), "tanh", "gru", 8)
+                make("CartPole-v1")[0],
+                TINY,
+                network=ppo_rnn.RecurrentActorCritic(BOX, 3, False, (8,), "tanh", "gru", 8),
             ),
             r"outputs \(1, 4, 3\).*needs \(1, 4, 2\)",
         ),

@@ -33,11 +33,11 @@ def own_side(num_envs: int, num_steps: int, updates: int, repeats: int, method: 
     env, params = jaxrl.make("Maze-v0")
     config = ppo_rnn.Config(num_envs=num_envs, num_steps=num_steps, num_epochs=5, num_minibatches=1)
     if method == "dr":
-        algo = ppo_rnn.make(env, config, MazeActorCritic())
+        algo = ppo_rnn.make(env, config, network=MazeActorCritic())
     else:
         venv = jaxrl.vectorize(env.as_levels(), num_envs, batched_params=True)
         level_replay = plr.make(env.generate, hyper=plr.Hyper(replay_prob=0.8, min_fill=min_fill))
-        algo = attach(ppo_rnn.make(venv, config, MazeActorCritic()), level_replay)
+        algo = attach(ppo_rnn.make(venv, config, network=MazeActorCritic()), level_replay)
     hyper = ppo_rnn.Hyper(learning_rate=1e-4, gamma=0.995, gae_lambda=0.98, ent_coef=1e-3)
 
     def run(key):

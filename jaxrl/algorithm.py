@@ -87,6 +87,8 @@ def shared(make: Callable[P, R]) -> Callable[P, R]:
     def made(*args: P.args, **kwargs: P.kwargs) -> R:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
+        if "env" in bound.arguments:
+            environment_of(bound.arguments["env"])  # before a wrong one fails to be looked up in the cache
         return cached(*bound.args, **bound.kwargs)
 
     return made
@@ -303,8 +305,30 @@ def train(
     return jax.lax.scan(lambda state, _: update(state), state, length=num_updates(algo, total_steps))
 
 
+def environment_of(env: Any) -> Environment:
+    """The environment whose copies a VectorEnv steps, or `env` itself.
+
+    Raises TypeError for what is no environment, and says what to pass.
+    """
+    if isinstance(env, VectorEnv):
+        return env.env
+    if isinstance(env, Environment):
+        return env
+    if isinstance(env, str):
+        found, name = f"the id {env!r}", repr(env)
+    elif isinstance(env, tuple) and env and isinstance(env[0], Environment):
+        raise TypeError("make takes an environment alone, not the pair (env, params): pass params to init or train.")
+    else:
+        found, name = "None" if env is None else f"{env!r:.60}", "id"
+    raise TypeError(f"make takes an environment, not {found}: env, params = jaxrl.make({name}).")
+
+
 def as_vector_env(env: Environment | VectorEnv, num_envs: int) -> VectorEnv:
-    """`env`, vectorised unless it is already. Raises ValueError if it is with another number of environments."""
+    """`env`, vectorised unless it is already.
+
+    Raises ValueError for a VectorEnv with another number of environments, and TypeError for what is no environment.
+    """
+    environment_of(env)
     if isinstance(env, VectorEnv):
         if env.num_envs != num_envs:
             raise ValueError(
@@ -320,7 +344,7 @@ def spaces_of(name: str, env: Environment | VectorEnv, *kinds: type[Space]) -> t
     Raises ValueError for another action space (naming algorithms that act in it), a Box that is not a vector, or
     several agents.
     """
-    env = env.env if isinstance(env, VectorEnv) else env
+    env = environment_of(env)
     if env.num_agents > 1:
         raise ValueError(
             f"{env.id} has {env.num_agents} agents; {name} trains one. A policy that all of them share learns from "

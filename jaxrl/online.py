@@ -1,8 +1,13 @@
-"""Algorithms that learn from every step before they take the next: bandits, tabular learners, streams.
+"""Algorithms that learn from every step before they take the next: bandits and learners of tables.
 
-Such an algorithm is a `Learner`, three functions of one experience; `make` turns it into an `Algorithm` whose update is
-one environment step. Runs are made parallel as everywhere here, by `vmap` over keys: a thousand learners are a thousand
-keys, and each has an environment and a memory of its own.
+An algorithm's file writes a `Rule`; `make` turns it into an `Algorithm` whose update is one step:
+
+    weights = rule.init(key, hyper, env_params)                   # once; of a bandit anew as each problem begins
+    action = rule.act(weights, hyper, key, obs, greedy=False)     # collect: in each environment
+    weights, loss = rule.learn(weights, hyper, key, experience)   # learn: from each environment's step in turn
+
+Runs are made parallel as everywhere here, by `vmap` over keys: a thousand learners are a thousand keys, and each has
+weights and an environment of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl import registry
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, starting_values
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, environment_of, restarted, starting_values
 from jaxrl.environment import NO_LIMIT, Environment, pytree
 from jaxrl.math import fast_key, fast_split, precise
 from jaxrl.rollout import Ends, ends_of, ticked
@@ -38,16 +43,22 @@ class Experience(NamedTuple):
     truncated: Array
 
 
-class Learner(NamedTuple):
-    """What an algorithm file writes: pure functions of one memory and one observation or experience."""
+def _kept(weights: Any) -> Any:
+    return weights
 
-    init: Callable[..., Any]  # (key, hyper, env_params) -> memory
-    act: Callable[..., Array]  # (memory, hyper, key, obs, greedy) -> action
-    learn: Callable[..., tuple[Any, Array]]  # (memory, hyper, key, experience) -> (memory, loss)
-    at: Callable[[Any, Array], Any] | None = (
-        None  # (memory, t) -> memory as it acts t steps into an episode; None: alike
-    )
-    restart: Callable[[Any], Any] = lambda memory: memory  # memory -> memory as an episode begins before the last ended
+
+class Rule(NamedTuple):
+    """What an algorithm's file says: pure functions of its weights and of a single observation or step.
+
+    The weights are what has been learned, any pytree: counts, tables, an estimate. Their shapes do not change. A key is
+    given wherever chance may play a part.
+    """
+
+    init: Callable[..., Any]  # (key, hyper, env_params) -> weights before the first step
+    act: Callable[..., Array]  # (weights, hyper, key, obs, greedy) -> action; greedy: what it takes for the best
+    learn: Callable[..., tuple[Any, Array]]  # (weights, hyper, key, Experience) -> (weights, loss, a scalar)
+    at: Callable[[Any, Array], Any] | None = None  # (weights, t) -> as they act at step t of an episode; None: alike
+    restart: Callable[[Any], Any] = _kept  # weights -> weights where an episode is cut and another begins
 
 
 @pytree
@@ -60,16 +71,16 @@ class OnlineState:
     env_state: Any
     obs: Any  # (N, ...)
     step: jax.Array  # int32, environment steps done
-    weights: Any  # the learner's memory
-    ended: jax.Array  # whether the last step ended an episode: the learner that forgets does so as the next one begins
+    weights: Any
+    ended: jax.Array  # whether the last step ended an episode: with `forget` the next one begins with new weights
     regret: jax.Array  # sum of info["regret"] over the run, through the ends of problems; 0 where `info` has none
 
 
 class Rollout(NamedTuple):
     """One step of N environments."""
 
-    key: Array  # for the learner
-    memory: Any  # that acted
+    key: Array  # for the rule's `learn`
+    weights: Any  # that acted
     experience: Experience  # leaves (N, ...)
     ends: Ends  # (1, N)
     regret: Array  # (N,)
@@ -78,7 +89,7 @@ class Rollout(NamedTuple):
 class Policy(NamedTuple):
     """What is deployed: it no longer learns."""
 
-    memory: Any
+    weights: Any
     hyper: Any
 
 
@@ -86,7 +97,7 @@ class Policy(NamedTuple):
 class _Online:
     """The static half; its methods are the Algorithm's functions."""
 
-    learner: Learner
+    rule: Rule
     config: Any
     Hyper: type
     venv: VectorEnv
@@ -95,57 +106,67 @@ class _Online:
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> OnlineState:
         hyper, env_params = starting_values(self.Hyper, self.venv, hyper, env_params)
-        key, memory_key, reset_key = jax.random.split(key, 3)
+        key, weights_key, reset_key = jax.random.split(key, 3)
         obs, env_state = self.venv.reset(reset_key, env_params)
-        memory = self.learner.init(memory_key, hyper, env_params)
         return OnlineState(
-            key, hyper, env_params, env_state, obs, jnp.int32(0), memory, jnp.bool_(False), jnp.zeros(())
+            key=key,
+            hyper=hyper,
+            env_params=env_params,
+            env_state=env_state,
+            obs=obs,
+            step=jnp.int32(0),
+            weights=self.rule.init(weights_key, hyper, env_params),
+            ended=jnp.bool_(False),
+            regret=jnp.zeros(()),
         )
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """A memory of this very problem belongs to its slot."""
+        """What was learned of one problem belongs to the slot in which it is played."""
         return ("ended", "weights") if self.forget else ("ended",)
 
     def restart(self, state: OnlineState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> OnlineState:
-        """A new episode in the slots of `mask`. Learners that keep something of an episode play one environment."""
+        """A new episode in the slots of `mask`. Rules with a `restart` keep something of an episode; they play one."""
         state = restarted(self.venv, state, key, env_params, mask)
-        memory = jax.tree.map(functools.partial(jnp.where, mask[0]), self.learner.restart(state.weights), state.weights)
-        return state.replace(weights=memory, ended=state.ended | mask[0])
+        begun = self.rule.restart(state.weights)
+        weights = jax.tree.map(functools.partial(jnp.where, mask[0]), begun, state.weights)
+        return state.replace(weights=weights, ended=state.ended | mask[0])
 
     @precise
     def collect(self, state: OnlineState) -> tuple[OnlineState, Rollout]:
+        """Act once in every environment, with new weights where a problem begins."""
         key, act_key, env_key, learn_key, forget_key = fast_split(state.key, 5)
-        memory = state.weights
+        weights = state.weights
         if self.forget:
-            fresh = self.learner.init(forget_key, state.hyper, state.env_params)
-            memory = jax.tree.map(lambda new, old: jnp.where(state.ended, new, old), fresh, memory)
-        act = functools.partial(self.learner.act, memory, state.hyper, greedy=False)
+            fresh = self.rule.init(forget_key, state.hyper, state.env_params)
+            weights = jax.tree.map(lambda new, old: jnp.where(state.ended, new, old), fresh, weights)
+        act = functools.partial(self.rule.act, weights, state.hyper, greedy=False)
         action = jax.vmap(lambda key, obs: act(key, obs))(jax.random.split(act_key, self.venv.num_envs), state.obs)
         ts = self.venv.step(env_key, state.env_state, action, state.env_params)
         experience = Experience(state.obs, action, ts.reward, ts.info["final_obs"], ts.terminated, ts.truncated)
         regret = ts.info.get("regret", jnp.zeros_like(ts.reward))
         ends = jax.tree.map(lambda x: x[None], ends_of(ts))
-        rollout = Rollout(learn_key, memory, experience, ends, regret)
+        rollout = Rollout(learn_key, weights, experience, ends, regret)
         step = ticked(state.step, self.venv.num_envs)
         return state.replace(key=key, env_state=ts.state, obs=ts.obs, step=step), rollout
 
     @precise
     def learn(self, state: OnlineState, rollout: Rollout) -> tuple[OnlineState, dict[str, Array]]:
+        """Learn from the step of each environment, one after the other."""
         key, experience, N = fast_key(rollout.key), rollout.experience, self.venv.num_envs
         if N == 1:
             one = jax.tree.map(lambda x: x[0], experience)
-            memory, loss = self.learner.learn(rollout.memory, state.hyper, key, one)
+            weights, loss = self.rule.learn(rollout.weights, state.hyper, key, one)
         else:
 
-            def step(memory, inputs):
-                return self.learner.learn(memory, state.hyper, *inputs)
+            def step(weights, inputs):
+                return self.rule.learn(weights, state.hyper, *inputs)
 
-            memory, loss = jax.lax.scan(step, rollout.memory, (jax.random.split(key, N), experience))
+            weights, loss = jax.lax.scan(step, rollout.weights, (jax.random.split(key, N), experience))
             loss = jnp.mean(loss)
         done = experience.terminated | experience.truncated
         regret = state.regret + jnp.mean(rollout.regret)
-        state = state.replace(weights=memory, ended=done[0], regret=regret)
+        state = state.replace(weights=weights, ended=done[0], regret=regret)
         return state, {
             **rollout.ends.metrics(),
             "loss": loss,
@@ -158,11 +179,12 @@ class _Online:
         return Policy(state.weights, state.hyper)
 
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Any:
-        return () if self.learner.at is None else jnp.zeros(batch_shape, jnp.int32)
+        """The steps into an episode, of rules that act by them; else nothing."""
+        return () if self.rule.at is None else jnp.zeros(batch_shape, jnp.int32)
 
     @precise
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        env, learner = self.venv.env, self.learner
+        env, rule = self.venv.env, self.rule
         single = jax.tree.leaves(jax.eval_shape(env.reset, jax.random.key(0), env.default_params)[0])[0].shape
         leaf = jax.tree.leaves(obs)[0]
         batch = leaf.shape[: leaf.ndim - len(single)]
@@ -172,22 +194,22 @@ class _Online:
             return jax.tree.map(lambda x: x.reshape(size, *x.shape[len(batch) :]), tree)
 
         def one(key, obs, t):
-            memory = policy.memory if learner.at is None else learner.at(policy.memory, t)
-            return learner.act(memory, policy.hyper, key, obs, greedy)
+            weights = policy.weights if rule.at is None else rule.at(policy.weights, t)
+            return rule.act(weights, policy.hyper, key, obs, greedy)
 
         action = jax.vmap(one)(jax.random.split(fast_key(key), size), flat(obs), flat(carry))
-        return action.reshape(*batch, *action.shape[1:]), carry if learner.at is None else carry + 1
+        return action.reshape(*batch, *action.shape[1:]), carry if rule.at is None else carry + 1
 
 
 def make(
-    name: str, learner: Learner, config: Any, Hyper: type, env: Environment | VectorEnv, forget: bool = False
+    name: str, rule: Rule, config: Any, Hyper: type, env: Environment | VectorEnv, *, forget: bool = False
 ) -> Algorithm:
-    """The `Algorithm` of an online learner on `env`; `config` needs a field `num_envs`.
+    """The `Algorithm` that learns on `env` by this rule; `config` needs a field `num_envs`.
 
-    With several environments one memory learns from all their steps, one after the other. With `forget` an episode is
-    the whole problem, as in bandits: the memory starts anew with each.
+    With several environments one learner learns from all their steps, one after the other. With `forget` an episode is
+    the whole problem, as in bandits: the weights start anew with each.
 
-    Raises ValueError for several agents, or several environments where the learner forgets.
+    Raises ValueError for several agents, or several environments with `forget`.
     """
     venv = as_vector_env(env, config.num_envs)
     if venv.env.num_agents > 1:
@@ -197,13 +219,13 @@ def make(
             f"num_envs={venv.num_envs}: each episode of {venv.env.id} is a problem of its own, so {name} takes one "
             "environment; vmap over keys for many runs."
         )
-    online = _Online(learner, config, Hyper, venv, forget)
+    online = _Online(rule, config, Hyper, venv, forget)
     return algorithm_of(name, online, Hyper, venv.num_envs)
 
 
 def discrete_sizes(name: str, env: Environment | VectorEnv) -> tuple[int, int]:
     """`(states, actions)` of an environment with Discrete spaces. Raises ValueError for any other."""
-    env = env.env if isinstance(env, VectorEnv) else env
+    env = environment_of(env)
     params = env.default_params
     obs, action = env.observation_space(params), env.action_space(params)
     if not isinstance(obs, Discrete) or not isinstance(action, Discrete):
@@ -217,7 +239,7 @@ def num_arms(name: str, env: Environment | VectorEnv) -> int:
     """The number of arms of a bandit, a task whose dynamics no action changes. Raises ValueError for another task, or
     actions that are not Discrete.
     """
-    env = env.env if isinstance(env, VectorEnv) else env
+    env = environment_of(env)
     space = env.action_space(env.default_params)
     if not isinstance(space, Discrete):
         raise ValueError(f"{name} chooses among Discrete arms, {env.id} has {space}.")
@@ -248,7 +270,7 @@ def random_argmax(x: Float[Array, " n"], key: Array) -> Int[Array, ""]:
 
 def planning_horizon(name: str, env: Environment | VectorEnv, horizon: int | None) -> int:
     """`horizon`, or the environment's time limit. Raises ValueError where there is neither."""
-    env = env.env if isinstance(env, VectorEnv) else env
+    env = environment_of(env)
     limit = int(env.default_params.max_steps)
     if horizon is None and limit == NO_LIMIT:
         raise ValueError(f"{name} plans for a fixed number of steps and {env.id} has no time limit: give it a horizon.")

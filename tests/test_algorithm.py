@@ -200,3 +200,18 @@ def test_spaces_of_names_what_would_do():
     with pytest.raises(ValueError, match=r"2 agents; x trains one\. .*wrappers\.agents_as_slots"):
         spaces_of("x", with_space(Discrete(2), num_agents=2), Discrete)
     assert spaces_of("x", vectorize(with_space(Discrete(2)), 3), Discrete)[1] == Discrete(2)
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ("CartPole-v1", r"not the id 'CartPole-v1': env, params = jaxrl.make\('CartPole-v1'\)"),
+        (make("CartPole-v1"), r"not the pair \(env, params\): pass params to init or train"),
+        (None, r"not None: env, params = jaxrl.make\(id\)"),
+        (3, r"not 3: env, params = jaxrl.make\(id\)"),
+    ],
+)
+@pytest.mark.parametrize("made", [dqn.make, ppo.make, q_learning.make])
+def test_what_is_no_environment_is_refused(made, wrong, message):
+    with pytest.raises(TypeError, match=message):
+        made(wrong)

@@ -14,7 +14,7 @@ from jaxrl.algos.tabular import q_learning
 from jaxrl.envs.bandits.stochastic import BernoulliBandit, GaussianBandit
 from jaxrl.envs.tabular.chains.river_swim import RiverSwim
 from jaxrl.math import fast_split
-from jaxrl.online import Learner, discrete_sizes, make, num_arms, random_argmax
+from jaxrl.online import Rule, discrete_sizes, make, num_arms, random_argmax
 from jaxrl.testing.probes import ConstantReward
 
 KEY = jax.random.key(0)
@@ -32,12 +32,12 @@ class Hyper:
 
 def counting(env, config=Config(), forget=False):
     """A learner that counts the steps and the actions it has seen and always plays arm 1."""
-    learner = Learner(
+    learner = Rule(
         init=lambda key, hyper, params: jnp.zeros(2),
-        act=lambda memory, hyper, key, obs, greedy: jnp.int32(1),
-        learn=lambda memory, hyper, key, x: (memory + jnp.stack([1.0, x.action.astype(float)]), x.reward),
+        act=lambda weights, hyper, key, obs, greedy: jnp.int32(1),
+        learn=lambda weights, hyper, key, x: (weights + jnp.stack([1.0, x.action.astype(float)]), x.reward),
     )
-    return make("counting", learner, config, Hyper, env, forget)
+    return make("counting", learner, config, Hyper, env, forget=forget)
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_regret_is_added_up():
 
 
 @pytest.mark.slow
-def test_one_memory_learns_from_several_environments_in_turn():
+def test_one_learner_learns_from_several_environments_in_turn():
     state, metrics = train(counting(RiverSwim(), Config(num_envs=4)), KEY, 12)
     np.testing.assert_array_equal(state.weights, [12, 12])
     assert int(state.step) == 12 and metrics["loss"].shape == (3,)
@@ -69,10 +69,10 @@ def test_one_memory_learns_from_several_environments_in_turn():
 
 def test_the_successor_is_the_one_before_the_reset():
     """In a one-step episode from the right bank the bootstrap must be of where the step led."""
-    seen = Learner(
+    seen = Rule(
         init=lambda key, hyper, params: (jnp.int32(0), jnp.bool_(False)),
-        act=lambda memory, hyper, key, obs, greedy: jnp.int32(1),
-        learn=lambda memory, hyper, key, x: ((jnp.maximum(memory[0], x.next_obs), x.truncated), x.reward),
+        act=lambda weights, hyper, key, obs, greedy: jnp.int32(1),
+        learn=lambda weights, hyper, key, x: ((jnp.maximum(weights[0], x.next_obs), x.truncated), x.reward),
     )
     algo = make("seen", seen, Config(), Hyper, RiverSwim())
     params = RiverSwim().default_params.replace(max_steps=jnp.int32(1), first_advance=jnp.float32(1))
@@ -93,12 +93,12 @@ def test_a_thousand_runs_are_one_program():
 
 
 def test_what_is_deployed_counts_its_own_steps():
-    """A memory that acts by the time of the episode does so from the start of each, wherever training stopped."""
-    clock = Learner(
+    """A learner that acts by the time of the episode does so from the start of each, wherever training stopped."""
+    clock = Rule(
         init=lambda key, hyper, params: jnp.int32(0),
-        act=lambda memory, hyper, key, obs, greedy: memory % 2,
-        learn=lambda memory, hyper, key, x: (memory + 1, x.reward),
-        at=lambda memory, t: t,
+        act=lambda weights, hyper, key, obs, greedy: weights % 2,
+        learn=lambda weights, hyper, key, x: (weights + 1, x.reward),
+        at=lambda weights, t: t,
     )
     algo = make("clock", clock, Config(), Hyper, RiverSwim())
     state, _ = train(algo, KEY, 3)

@@ -32,14 +32,13 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
-from jaxrl.algos.on_policy.ppo import normalized, policy_loss
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import fast_key, rarely
 from jaxrl.nn.actor_critic import Critic, Gaussian, GaussianActor, Value
 from jaxrl.nn.distributions import Normal
-from jaxrl.nn.losses import critic_loss, expectile_loss, td_target
+from jaxrl.nn.losses import critic_loss, expectile_loss, normalized, td_target
 from jaxrl.nn.nets import Nets, critic_values, init_critics
 from jaxrl.nn.optim import OptimizerLike, annealed, optimizer_of
 from jaxrl.off_policy.imagination import Model
@@ -126,6 +125,17 @@ def cloning_loss(policies: Normal, action: Float[Array, "B A"], diversity: Float
     disagreement = policies.kl(other)
     loss = -jnp.sum(jnp.mean(log_prob + diversity * disagreement, -1))
     return loss, {"disagreement": jnp.mean(disagreement)}
+
+
+def clipped_loss(
+    log_prob: Float[Array, " B"],
+    old_log_prob: Float[Array, " B"],
+    advantage: Float[Array, " B"],
+    clip_eps: Float[Array, ""] | float,
+) -> Float[Array, ""]:
+    """PPO's clipped surrogate, to be minimised (Schulman et al. 2017, equation 7)."""
+    ratio = jnp.exp(log_prob - old_log_prob)
+    return -jnp.mean(jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip_eps, 1 + clip_eps) * advantage))
 
 
 def mean_value(q: Float[Array, "T B"], alive: Bool[Array, "T B"]) -> Float[Array, ""]:
@@ -218,7 +228,7 @@ class _UniO4(Learner):
         def loss(flat: Array, obs: Any, action: Array, old_log_prob: Array, advantage: Array) -> tuple[Array, Array]:
             log_prob = self.actor(unravel(flat), obs).log_prob(action)
             log_ratio = log_prob - old_log_prob
-            return policy_loss(log_prob, old_log_prob, advantage, hyper.clip_eps), jnp.mean(
+            return clipped_loss(log_prob, old_log_prob, advantage, hyper.clip_eps), jnp.mean(
                 jnp.expm1(log_ratio) - log_ratio
             )
 

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Integer
 
 from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
-from jaxrl.online import Experience, Learner, num_arms, random_argmax
+from jaxrl.online import Experience, Rule, num_arms, random_argmax
 from jaxrl.online import make as make_online
 from jaxrl.vectorize import VectorEnv
 
@@ -46,7 +46,7 @@ class Hyper:
 
 
 @pytree
-class Memory:
+class Weights:
     pulls: jax.Array  # (K,) float, of each arm
     total: jax.Array  # (K,) sum of its rewards
 
@@ -64,17 +64,17 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """
     K = num_arms("epsilon_greedy", env)
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
-        return Memory(jnp.zeros(K), jnp.zeros(K))
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
+        return Weights(jnp.zeros(K), jnp.zeros(K))
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
-        mean = memory.total / jnp.maximum(memory.pulls, 1)
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
+        mean = weights.total / jnp.maximum(weights.pulls, 1)
         if greedy:
             return jnp.argmax(mean).astype(jnp.int32)
-        untried = memory.pulls <= 0
+        untried = weights.pulls <= 0
         epsilon = hyper.epsilon
         if config.decreasing:
-            epsilon = decreasing_epsilon(jnp.sum(memory.pulls) + 1, K, hyper.c, hyper.gap)
+            epsilon = decreasing_epsilon(jnp.sum(weights.pulls) + 1, K, hyper.c, hyper.gap)
         explore_key, tie_key = jax.random.split(key)
         u = jax.random.uniform(explore_key)
         # Given u < epsilon, u / epsilon is uniform: one random number says whether and where.
@@ -82,12 +82,12 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         best = random_argmax(jnp.where(untried, jnp.inf, mean), tie_key)
         return jnp.where((u < epsilon) & ~jnp.any(untried), arm, best)
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+    def learn(weights: Weights, hyper: Hyper, key: Array, x: Experience) -> tuple[Weights, Array]:
         pulled = jnp.arange(K) == x.action
-        error = jnp.sum(jnp.where(pulled, x.reward - memory.total / jnp.maximum(memory.pulls, 1), 0))
-        return Memory(memory.pulls + pulled, memory.total + pulled * x.reward), error**2
+        error = jnp.sum(jnp.where(pulled, x.reward - weights.total / jnp.maximum(weights.pulls, 1), 0))
+        return Weights(weights.pulls + pulled, weights.total + pulled * x.reward), error**2
 
-    return make_online("epsilon_greedy", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
+    return make_online("epsilon_greedy", Rule(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 if __name__ == "__main__":

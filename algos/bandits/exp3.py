@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, Integer
 
 from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
-from jaxrl.online import Experience, Learner, num_arms
+from jaxrl.online import Experience, Rule, num_arms
 from jaxrl.online import make as make_online
 from jaxrl.vectorize import VectorEnv
 
@@ -55,7 +55,7 @@ class Hyper:
 
 
 @pytree
-class Memory:
+class Weights:
     log_weight: jax.Array  # (K,) of each arm
 
 
@@ -89,27 +89,27 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """
     K, estimator = num_arms("exp3", env), config.estimator
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
-        return Memory(jnp.zeros(K))
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
+        return Weights(jnp.zeros(K))
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
         if greedy:
-            return jnp.argmax(memory.log_weight).astype(jnp.int32)
-        p = probabilities(memory.log_weight, exploration(K, estimator, hyper), estimator)
+            return jnp.argmax(weights.log_weight).astype(jnp.int32)
+        p = probabilities(weights.log_weight, exploration(K, estimator, hyper), estimator)
         # The inverse distribution function; the last entry is left out, where rounding could miss 1.
         below = jnp.cumsum(p)[:-1] <= jax.random.uniform(key)
         return jnp.sum(below).astype(jnp.int32)
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+    def learn(weights: Weights, hyper: Hyper, key: Array, x: Experience) -> tuple[Weights, Array]:
         pulled = jnp.arange(K) == x.action
         gamma = exploration(K, estimator, hyper)
-        p = jnp.sum(jnp.where(pulled, probabilities(memory.log_weight, gamma, estimator), 0))
+        p = jnp.sum(jnp.where(pulled, probabilities(weights.log_weight, gamma, estimator), 0))
         reward = x.reward / hyper.scale
-        log_weight = memory.log_weight + pulled * log_weight_step(reward, p, gamma, K, estimator)
+        log_weight = weights.log_weight + pulled * log_weight_step(reward, p, gamma, K, estimator)
         # Only differences matter; without this they would drown in rounding.
-        return Memory(log_weight - jnp.max(log_weight)), -jnp.log(p) * reward
+        return Weights(log_weight - jnp.max(log_weight)), -jnp.log(p) * reward
 
-    return make_online("exp3", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
+    return make_online("exp3", Rule(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 if __name__ == "__main__":

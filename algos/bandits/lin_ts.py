@@ -26,9 +26,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm, shared
+from jaxrl.algorithm import Algorithm, environment_of, shared
 from jaxrl.environment import Environment, pytree
-from jaxrl.online import Experience, Learner, num_arms
+from jaxrl.online import Experience, Rule, num_arms
 from jaxrl.online import make as make_online
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
@@ -51,7 +51,7 @@ class Hyper:
 
 
 @pytree
-class Memory:
+class Weights:
     root: jax.Array  # (d, d), W
     moment: jax.Array  # (d,) sum of r x
 
@@ -59,7 +59,7 @@ class Memory:
 def feature_shape(env: Environment | VectorEnv) -> tuple[int, int]:
     """`(K, d)`: an observation is the features of the K arms. Raises ValueError where it is not."""
     K = num_arms("lin_ts", env)
-    env = env.env if isinstance(env, VectorEnv) else env
+    env = environment_of(env)
     space = env.observation_space(env.default_params)
     if not isinstance(space, Box) or len(space.shape) != 2 or space.shape[0] != K:
         raise ValueError(
@@ -83,22 +83,22 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """
     _, d = feature_shape(env)
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
-        return Memory(jnp.eye(d) / jnp.sqrt(hyper.regularisation), jnp.zeros(d))
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
+        return Weights(jnp.eye(d) / jnp.sqrt(hyper.regularisation), jnp.zeros(d))
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Float[Array, "K d"], greedy: bool) -> Integer[Array, ""]:
-        step = memory.moment @ memory.root
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Float[Array, "K d"], greedy: bool) -> Integer[Array, ""]:
+        step = weights.moment @ weights.root
         if not greedy:
             step = step + hyper.v * jax.random.normal(key, (d,))
-        return jnp.argmax(obs @ (memory.root @ step)).astype(jnp.int32)
+        return jnp.argmax(obs @ (weights.root @ step)).astype(jnp.int32)
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, experience: Experience) -> tuple[Memory, Array]:
+    def learn(weights: Weights, hyper: Hyper, key: Array, experience: Experience) -> tuple[Weights, Array]:
         obs = experience.obs
         x = jnp.sum(jnp.where(jnp.arange(len(obs))[:, None] == experience.action, obs, 0), 0)
-        error = experience.reward - (x @ memory.root) @ (memory.moment @ memory.root)
-        return Memory(add_sample(memory.root, x), memory.moment + experience.reward * x), error**2
+        error = experience.reward - (x @ weights.root) @ (weights.moment @ weights.root)
+        return Weights(add_sample(weights.root, x), weights.moment + experience.reward * x), error**2
 
-    return make_online("lin_ts", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
+    return make_online("lin_ts", Rule(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 if __name__ == "__main__":

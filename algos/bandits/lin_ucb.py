@@ -30,9 +30,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm, shared
+from jaxrl.algorithm import Algorithm, environment_of, shared
 from jaxrl.environment import Environment, pytree
-from jaxrl.online import Experience, Learner, num_arms, random_argmax
+from jaxrl.online import Experience, Rule, num_arms, random_argmax
 from jaxrl.online import make as make_online
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
@@ -63,7 +63,7 @@ class Hyper:
 
 
 @pytree
-class Memory:
+class Weights:
     inverse: jax.Array  # (d, d), of A
     moment: jax.Array  # (d,) sum of r x
     log_det: jax.Array  # of A / regularisation
@@ -72,7 +72,7 @@ class Memory:
 def feature_shape(env: Environment | VectorEnv) -> tuple[int, int]:
     """`(K, d)`: an observation is the features of the K arms. Raises ValueError where it is not."""
     K = num_arms("lin_ucb", env)
-    env = env.env if isinstance(env, VectorEnv) else env
+    env = environment_of(env)
     space = env.observation_space(env.default_params)
     if not isinstance(space, Box) or len(space.shape) != 2 or space.shape[0] != K:
         raise ValueError(
@@ -102,25 +102,25 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """
     _, d = feature_shape(env)
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
-        return Memory(jnp.eye(d) / hyper.regularisation, jnp.zeros(d), jnp.zeros(()))
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
+        return Weights(jnp.eye(d) / hyper.regularisation, jnp.zeros(d), jnp.zeros(()))
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Float[Array, "K d"], greedy: bool) -> Integer[Array, ""]:
-        mean = obs @ (memory.inverse @ memory.moment)
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Float[Array, "K d"], greedy: bool) -> Integer[Array, ""]:
+        mean = obs @ (weights.inverse @ weights.moment)
         if greedy:
             return jnp.argmax(mean).astype(jnp.int32)
-        variance = jnp.sum((obs @ memory.inverse) * obs, -1)
-        radius = hyper.alpha if config.radius == "constant" else oful_radius(memory.log_det, hyper)
+        variance = jnp.sum((obs @ weights.inverse) * obs, -1)
+        radius = hyper.alpha if config.radius == "constant" else oful_radius(weights.log_det, hyper)
         return random_argmax(mean + radius * jnp.sqrt(jnp.maximum(variance, 0)), key)
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, experience: Experience) -> tuple[Memory, Array]:
+    def learn(weights: Weights, hyper: Hyper, key: Array, experience: Experience) -> tuple[Weights, Array]:
         obs = experience.obs
         x = jnp.sum(jnp.where(jnp.arange(len(obs))[:, None] == experience.action, obs, 0), 0)
-        error = experience.reward - x @ (memory.inverse @ memory.moment)
-        inverse, growth = add_sample(memory.inverse, x)
-        return Memory(inverse, memory.moment + experience.reward * x, memory.log_det + growth), error**2
+        error = experience.reward - x @ (weights.inverse @ weights.moment)
+        inverse, growth = add_sample(weights.inverse, x)
+        return Weights(inverse, weights.moment + experience.reward * x, weights.log_det + growth), error**2
 
-    return make_online("lin_ucb", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
+    return make_online("lin_ucb", Rule(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Integer
 
 from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
-from jaxrl.online import Experience, Learner, num_arms, random_argmax
+from jaxrl.online import Experience, Rule, num_arms, random_argmax
 from jaxrl.online import make as make_online
 from jaxrl.vectorize import VectorEnv
 
@@ -33,7 +33,7 @@ class Config:
     num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
     forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
     forgetting: Literal["discounted", "window"] = "discounted"  # or "window"
-    window: int = 200  # rounds, for `window`: the memory holds so many
+    window: int = 200  # rounds, for `window`: so many are kept
 
     def __post_init__(self) -> None:
         if self.forgetting not in ("discounted", "window"):
@@ -52,7 +52,7 @@ class Hyper:
 
 
 @pytree
-class Memory:
+class Weights:
     pulls: jax.Array  # (K,) float, of each arm, discounted or in the window
     total: jax.Array  # (K,) sum of their rewards over scale
     time: jax.Array  # rounds played
@@ -76,35 +76,35 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     K, tau = num_arms("nonstationary_ucb", env), config.window
     windowed = config.forgetting == "window"
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
         ring = (jnp.full(tau, -1, jnp.int32), jnp.zeros(tau)) if windowed else (None, None)
-        return Memory(jnp.zeros(K), jnp.zeros(K), jnp.int32(0), *ring)
+        return Weights(jnp.zeros(K), jnp.zeros(K), jnp.int32(0), *ring)
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
         if greedy:
-            tried = memory.pulls > 0
-            mean = memory.total / jnp.where(tried, memory.pulls, 1)
+            tried = weights.pulls > 0
+            mean = weights.total / jnp.where(tried, weights.pulls, 1)
             return jnp.argmax(jnp.where(tried, mean, -jnp.inf)).astype(jnp.int32)
-        count = jnp.minimum(memory.time, tau) if windowed else jnp.sum(memory.pulls)
+        count = jnp.minimum(weights.time, tau) if windowed else jnp.sum(weights.pulls)
         width = (1 if windowed else 2) * jnp.sqrt(hyper.xi)
-        return random_argmax(index(memory.pulls, memory.total, jnp.log(jnp.maximum(count, 1.0)), width), key)
+        return random_argmax(index(weights.pulls, weights.total, jnp.log(jnp.maximum(count, 1.0)), width), key)
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+    def learn(weights: Weights, hyper: Hyper, key: Array, x: Experience) -> tuple[Weights, Array]:
         pulled = jnp.arange(K) == x.action
         reward = x.reward / hyper.scale
-        error = jnp.sum(jnp.where(pulled, reward - memory.total / jnp.maximum(memory.pulls, 1e-8), 0))
+        error = jnp.sum(jnp.where(pulled, reward - weights.total / jnp.maximum(weights.pulls, 1e-8), 0))
         keep = 1.0 if windowed else hyper.discount
-        pulls, total = keep * memory.pulls + pulled, keep * memory.total + pulled * reward
-        arms, rewards = memory.arms, memory.rewards
+        pulls, total = keep * weights.pulls + pulled, keep * weights.total + pulled * reward
+        arms, rewards = weights.arms, weights.rewards
         if windowed:
-            slot = memory.time % tau
+            slot = weights.time % tau
             leaves = jnp.arange(K) == arms[slot]  # no arm while the window fills
             pulls, total = pulls - leaves, total - leaves * rewards[slot]
             total = jnp.where(pulls > 0, total, 0)  # rounding does not outlive an empty window
             arms, rewards = arms.at[slot].set(x.action.astype(jnp.int32)), rewards.at[slot].set(reward)
-        return Memory(pulls, total, memory.time + 1, arms, rewards), error**2
+        return Weights(pulls, total, weights.time + 1, arms, rewards), error**2
 
-    return make_online("nonstationary_ucb", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
+    return make_online("nonstationary_ucb", Rule(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 if __name__ == "__main__":

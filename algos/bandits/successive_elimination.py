@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Integer
 
 from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
-from jaxrl.online import Experience, Learner, num_arms
+from jaxrl.online import Experience, Rule, num_arms
 from jaxrl.online import make as make_online
 from jaxrl.vectorize import VectorEnv
 
@@ -44,7 +44,7 @@ class Hyper:
 
 
 @pytree
-class Memory:
+class Weights:
     pulls: jax.Array  # (K,) float, of each arm
     total: jax.Array  # (K,) sum of its rewards over scale
     alive: jax.Array  # (K,) bool, arms not yet dropped
@@ -63,27 +63,27 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """
     K = num_arms("successive_elimination", env)
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
-        return Memory(jnp.zeros(K), jnp.zeros(K), jnp.ones(K, bool))
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
+        return Weights(jnp.zeros(K), jnp.zeros(K), jnp.ones(K, bool))
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
         if greedy:
-            mean = memory.total / jnp.maximum(memory.pulls, 1)
-            return jnp.argmax(jnp.where(memory.alive, mean, -jnp.inf)).astype(jnp.int32)
-        return jnp.argmin(jnp.where(memory.alive, memory.pulls, jnp.inf)).astype(jnp.int32)
+            mean = weights.total / jnp.maximum(weights.pulls, 1)
+            return jnp.argmax(jnp.where(weights.alive, mean, -jnp.inf)).astype(jnp.int32)
+        return jnp.argmin(jnp.where(weights.alive, weights.pulls, jnp.inf)).astype(jnp.int32)
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+    def learn(weights: Weights, hyper: Hyper, key: Array, x: Experience) -> tuple[Weights, Array]:
         pulled = jnp.arange(K) == x.action
         reward = x.reward / hyper.scale
-        error = jnp.sum(jnp.where(pulled, reward - memory.total / jnp.maximum(memory.pulls, 1), 0))
-        pulls, total, alive = memory.pulls + pulled, memory.total + pulled * reward, memory.alive
+        error = jnp.sum(jnp.where(pulled, reward - weights.total / jnp.maximum(weights.pulls, 1), 0))
+        pulls, total, alive = weights.pulls + pulled, weights.total + pulled * reward, weights.alive
         t = jnp.min(jnp.where(alive, pulls, jnp.inf))
         even = jnp.all(~alive | (pulls == t))  # the end of a turn
         mean = jnp.where(alive, total / jnp.maximum(pulls, 1), -jnp.inf)
         near = mean > jnp.max(mean) - 2 * confidence(jnp.maximum(t, 1), K, hyper.delta)
-        return Memory(pulls, total, alive & (near | ~even)), error**2
+        return Weights(pulls, total, alive & (near | ~even)), error**2
 
-    return make_online("successive_elimination", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
+    return make_online("successive_elimination", Rule(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Integer
 
 from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
-from jaxrl.online import Experience, Learner, num_arms
+from jaxrl.online import Experience, Rule, num_arms
 from jaxrl.online import make as make_online
 from jaxrl.vectorize import VectorEnv
 
@@ -54,7 +54,7 @@ class Hyper:
 
 
 @pytree
-class Memory:
+class Weights:
     pulls: jax.Array  # (K,) float, of each arm
     total: jax.Array  # (K,) sum of its rewards; beta: successes
 
@@ -101,32 +101,32 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """
     K = num_arms("thompson", env)
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
-        return Memory(jnp.zeros(K), jnp.zeros(K))
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
+        return Weights(jnp.zeros(K), jnp.zeros(K))
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
         if config.posterior == "beta":
-            counts = 1 + jnp.concatenate([memory.total, memory.pulls - memory.total])
+            counts = 1 + jnp.concatenate([weights.total, weights.pulls - weights.total])
             # A ratio of gammas is the odds of a beta variate, and the highest odds are the highest probability.
             counts = counts if greedy else gamma_draw(key, counts)
             draw = counts[:K] / counts[K:]
         else:
-            draw, variance = normal_posterior(memory.pulls, memory.total, hyper)
+            draw, variance = normal_posterior(weights.pulls, weights.total, hyper)
             if not greedy:
                 draw = draw + jnp.sqrt(variance) * jax.random.normal(key, (K,))
         return jnp.argmax(draw).astype(jnp.int32)
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+    def learn(weights: Weights, hyper: Hyper, key: Array, x: Experience) -> tuple[Weights, Array]:
         pulled = jnp.arange(K) == x.action
         if config.posterior == "beta":
-            mean = (memory.total + 1) / (memory.pulls + 2)
+            mean = (weights.total + 1) / (weights.pulls + 2)
             reward = (jax.random.uniform(key) < x.reward / hyper.scale).astype(mean.dtype)
         else:
-            mean, reward = normal_posterior(memory.pulls, memory.total, hyper)[0], x.reward
+            mean, reward = normal_posterior(weights.pulls, weights.total, hyper)[0], x.reward
         error = jnp.sum(jnp.where(pulled, reward - mean, 0))
-        return Memory(memory.pulls + pulled, memory.total + pulled * reward), error**2
+        return Weights(weights.pulls + pulled, weights.total + pulled * reward), error**2
 
-    return make_online("thompson", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
+    return make_online("thompson", Rule(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 if __name__ == "__main__":

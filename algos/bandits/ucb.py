@@ -29,7 +29,7 @@ from jaxtyping import Array, Float, Integer
 from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.math import fence
-from jaxrl.online import Experience, Learner, num_arms, random_argmax
+from jaxrl.online import Experience, Rule, num_arms, random_argmax
 from jaxrl.online import make as make_online
 from jaxrl.vectorize import VectorEnv
 
@@ -59,7 +59,7 @@ class Hyper:
 
 
 @pytree
-class Memory:
+class Weights:
     pulls: jax.Array  # (K,) float, of each arm
     total: jax.Array  # (K,) sum of its rewards
 
@@ -117,16 +117,16 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """
     K = num_arms("ucb", env)
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
-        return Memory(jnp.zeros(K), jnp.zeros(K))
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
+        return Weights(jnp.zeros(K), jnp.zeros(K))
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
         if greedy:
-            return jnp.argmax(memory.total / jnp.maximum(memory.pulls, 1)).astype(jnp.int32)
+            return jnp.argmax(weights.total / jnp.maximum(weights.pulls, 1)).astype(jnp.int32)
         # A CPU is slow at logarithms in rows that do not fill its vector registers: ten arms cost more than sixteen.
         spare = -K % 8 if config.bound == "kl" else 0
-        played, total = fence((jnp.pad(memory.pulls, (0, spare)), jnp.pad(memory.total, (0, spare))))
-        pulls, t = jnp.maximum(played, 1), jnp.sum(memory.pulls) + 1
+        played, total = fence((jnp.pad(weights.pulls, (0, spare)), jnp.pad(weights.total, (0, spare))))
+        pulls, t = jnp.maximum(played, 1), jnp.sum(weights.pulls) + 1
         mean = total / pulls
         if config.bound == "kl":
             index = kl_bound(jnp.clip(mean, 0, 1), pulls, t)
@@ -135,13 +135,13 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         index = jnp.where(played > 0, index, jnp.inf)
         return random_argmax(jnp.where(jnp.arange(K + spare) < K, index, -jnp.inf), key)
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+    def learn(weights: Weights, hyper: Hyper, key: Array, x: Experience) -> tuple[Weights, Array]:
         pulled = jnp.arange(K) == x.action
         reward = x.reward / hyper.scale
-        error = jnp.sum(jnp.where(pulled, reward - memory.total / jnp.maximum(memory.pulls, 1), 0))
-        return Memory(memory.pulls + pulled, memory.total + pulled * reward), error**2
+        error = jnp.sum(jnp.where(pulled, reward - weights.total / jnp.maximum(weights.pulls, 1), 0))
+        return Weights(weights.pulls + pulled, weights.total + pulled * reward), error**2
 
-    return make_online("ucb", Learner(init, act, learn), config, Hyper, env, forget=config.forget)
+    return make_online("ucb", Rule(init, act, learn), config, Hyper, env, forget=config.forget)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.algorithm import Algorithm, shared
+from jaxrl.algorithm import Algorithm, environment_of, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.exact.whittle import whittle_action, whittle_index
-from jaxrl.online import Experience, Learner
+from jaxrl.online import Experience, Rule
 from jaxrl.online import make as make_online
 from jaxrl.spaces import MultiDiscrete
 from jaxrl.vectorize import VectorEnv
@@ -53,7 +53,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     Raises ValueError unless observations and actions are MultiDiscrete with an entry an arm, for a budget above the
     environment's, or for drawn levels, whose arms would differ from those of the params.
     """
-    bandit = env.env if isinstance(env, VectorEnv) else env
+    bandit = environment_of(env)
     params = bandit.default_params
     obs, action = bandit.observation_space(params), bandit.action_space(params)
     if not (isinstance(obs, MultiDiscrete) and isinstance(action, MultiDiscrete) and obs.shape == action.shape):
@@ -73,13 +73,13 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         index = jax.vmap(lambda p, r: whittle_index(p, r, hyper.discount).index)
         return index(env_params.transition, env_params.reward)
 
-    def act(memory: Array, hyper: Hyper, key: Array, obs: Integer[Array, " M"], greedy: bool) -> Integer[Array, " M"]:
-        return whittle_action(memory, obs, budget)
+    def act(weights: Array, hyper: Hyper, key: Array, obs: Integer[Array, " M"], greedy: bool) -> Integer[Array, " M"]:
+        return whittle_action(weights, obs, budget)
 
-    def learn(memory: Array, hyper: Hyper, key: Array, experience: Experience) -> tuple[Array, Array]:
-        return memory, jnp.zeros(())
+    def learn(weights: Array, hyper: Hyper, key: Array, experience: Experience) -> tuple[Array, Array]:
+        return weights, jnp.zeros(())
 
-    return make_online("whittle", Learner(init, act, learn), config, Hyper, env)
+    return make_online("whittle", Rule(init, act, learn), config, Hyper, env)
 
 
 if __name__ == "__main__":

@@ -266,6 +266,7 @@ class _PQN:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:

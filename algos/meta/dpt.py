@@ -45,7 +45,7 @@ from jaxrl.nn.attention import Block
 from jaxrl.nn.distributions import Categorical, invert_cdf, mask_logits
 from jaxrl.nn.networks import Dense, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
-from jaxrl.online import Learner
+from jaxrl.online import Rule
 from jaxrl.online import make as make_online
 from jaxrl.rollout import Ends, ticked
 from jaxrl.spaces import Discrete, Space
@@ -189,15 +189,15 @@ def random_behaviour(env: Environment) -> Algorithm:
         probability = (1 - share) * spread / jnp.sum(spread) + share * (jnp.arange(n) == one)
         return (1 - hyper.uniform) * probability + hyper.uniform / n
 
-    def act(memory: Array, hyper: RandomHyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
+    def act(weights: Array, hyper: RandomHyper, key: Array, obs: Any, greedy: bool) -> Integer[Array, ""]:
         if greedy:
-            return jnp.argmax(memory).astype(jnp.int32)
-        return invert_cdf(jax.random.uniform(key), memory)
+            return jnp.argmax(weights).astype(jnp.int32)
+        return invert_cdf(jax.random.uniform(key), weights)
 
-    def learn(memory: Array, hyper: RandomHyper, key: Array, experience: Any) -> tuple[Array, Array]:
-        return memory, jnp.zeros(())
+    def learn(weights: Array, hyper: RandomHyper, key: Array, experience: Any) -> tuple[Array, Array]:
+        return weights, jnp.zeros(())
 
-    return make_online("random", Learner(init, act, learn), _One(), RandomHyper, env)
+    return make_online("random", Rule(init, act, learn), _One(), RandomHyper, env)
 
 
 def with_hyper(source: Algorithm, hyper: Any) -> Algorithm:

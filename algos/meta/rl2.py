@@ -63,7 +63,7 @@ def make(
     Raises ValueError for several agents and action spaces that `ppo_rnn` has no policy for.
     """
     trials = Trials(env, config.episodes, task_fn, reveal)
-    return ppo_rnn.make(trials, config, network)._replace(name="rl2")
+    return ppo_rnn.make(trials, config, network=network)._replace(name="rl2")
 
 
 class Played(NamedTuple):

@@ -220,7 +220,7 @@ def make(
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
-    inner = a2c.a2c_parts(env, config, network, optimizer)
+    inner = a2c.a2c_parts(env, config, network=network, optimizer=optimizer)
     stac = _STAC(config, inner.venv, inner, inner.optimizer, optimizer_of("adam", eps=config.adam_eps))
     return algorithm_of("stac", stac, Hyper, config.num_envs * config.num_steps)
 

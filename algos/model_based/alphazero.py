@@ -39,6 +39,7 @@ from jaxrl.algorithm import (
     as_vector_env,
     check_at_least_one,
     check_minibatches,
+    environment_of,
     shared,
     spaces_of,
     starting_values,
@@ -410,7 +411,7 @@ def _parts(env: Environment | VectorEnv, config: Config, network: nn.Module | No
         raise ImportError("alphazero needs mctx: pip install jaxrl[mctx]") from error
     observation_space, action_space = spaces_of("alphazero", env, Discrete)
     network = network or ActorCritic(observation_space, action_space.n, False, config.hidden, config.activation)
-    env = env.env if isinstance(env, VectorEnv) else env
+    env = environment_of(env)
     state = jax.eval_shape(lambda key: env.reset(key, env.default_params)[1], jax.random.key(0))
     if any(jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(state)):
         raise ValueError(f"{env.id} holds a random key in its state, which the nodes of a search cannot.")
@@ -418,7 +419,7 @@ def _parts(env: Environment | VectorEnv, config: Config, network: nn.Module | No
 
 
 @functools.cache
-def searcher(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> _Search:
+def searcher(env: Environment | VectorEnv, config: Config = Config(), *, network: nn.Module | None = None) -> _Search:
     """The search of the algorithm that `make` returns for the same arguments, for acting with it.
 
     Returns `search(policy, key, env_state, obs, env_params, greedy=False, axis=None) -> Plan`, for B environments at a
@@ -435,6 +436,7 @@ def searcher(env: Environment | VectorEnv, config: Config = Config(), network: n
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:

@@ -34,9 +34,9 @@ from jaxrl.algorithm import (
     spaces_of,
     starting_values,
 )
-from jaxrl.algos.on_policy.ppo import normalized
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.losses import normalized
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
@@ -236,6 +236,7 @@ class _A2C:
 def a2c_parts(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
     loss: Callable[..., Any] | None = None,
@@ -264,6 +265,7 @@ def a2c_parts(
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
     loss: Callable[..., Any] | None = None,
@@ -279,7 +281,7 @@ def make(
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
-    a2c = a2c_parts(env, config, network, optimizer, loss)
+    a2c = a2c_parts(env, config, network=network, optimizer=optimizer, loss=loss)
     return algorithm_of("a2c", a2c, Hyper, config.num_envs * config.num_steps)
 
 

@@ -38,6 +38,7 @@ from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.losses import mean, normalized
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
@@ -133,11 +134,6 @@ class Batch(NamedTuple):
     mask: Array | None
 
 
-def mean(x: Float[Array, " B"], mask: Bool[Array, " B"] | None) -> Float[Array, ""]:
-    """The mean over what `mask` keeps; zero (not NaN) where that is nothing."""
-    return jnp.mean(x) if mask is None else jnp.sum(jnp.where(mask, x, 0)) / jnp.maximum(mask.sum(), 1)
-
-
 def policy_loss(
     log_prob: Float[Array, " B"],
     old_log_prob: Float[Array, " B"],
@@ -164,13 +160,6 @@ def value_loss(
         clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
         error = jnp.maximum(error, (clipped - target) ** 2)
     return 0.5 * mean(error, mask)
-
-
-def normalized(advantage: Float[Array, " B"], mask: Bool[Array, " B"] | None = None) -> Float[Array, " B"]:
-    """Zero mean, unit standard deviation."""
-    centred = advantage - mean(advantage, mask)
-    variance = mean(centred**2, mask)
-    return centred / jnp.sqrt(variance + 1e-16)  # the sum keeps the derivative finite where all are equal
 
 
 def loss(
@@ -354,6 +343,7 @@ class _PPO:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
     loss: Callable[..., Any] | None = None,

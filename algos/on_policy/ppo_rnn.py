@@ -38,10 +38,11 @@ from jaxrl.algorithm import (
     spaces_of,
     starting_values,
 )
-from jaxrl.algos.on_policy.ppo import mean, normalized, policy_loss, value_loss
+from jaxrl.algos.on_policy.ppo import policy_loss, value_loss
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import shuffled
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.losses import mean, normalized
 from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
@@ -452,6 +453,7 @@ class _PPORNN:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
     loss: Callable[..., Any] | None = None,

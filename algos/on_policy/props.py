@@ -37,11 +37,12 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, shared, spaces_of, starting_values
-from jaxrl.algos.on_policy.ppo import Batch, Policy, loss, mean
+from jaxrl.algos.on_policy.ppo import Batch, Policy, loss
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.losses import mean
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
@@ -461,6 +462,7 @@ def _flat(batch: Any) -> Any:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:

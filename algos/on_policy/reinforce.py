@@ -36,9 +36,9 @@ from jaxrl.algorithm import (
     spaces_of,
     starting_values,
 )
-from jaxrl.algos.on_policy.ppo import mean, normalized
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.losses import mean, normalized
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import discounted_returns
@@ -233,6 +233,7 @@ class _Reinforce:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:

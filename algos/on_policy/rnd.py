@@ -41,11 +41,12 @@ from jaxrl.algorithm import (
     spaces_of,
     starting_values,
 )
-from jaxrl.algos.on_policy.ppo import Policy, normalized, policy_loss, value_loss
+from jaxrl.algos.on_policy.ppo import Policy, policy_loss
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import shuffled
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.losses import normalized
 from jaxrl.nn.networks import MLP, SQRT2, ActorCritic, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
@@ -195,8 +196,8 @@ def loss(
     pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
     log_prob = pi.log_prob(batch.action)
     actor = policy_loss(log_prob, batch.log_prob, normalized(batch.advantage), hyper.clip_eps)
-    critic = value_loss(value, value, batch.value_target, None)
-    int_critic = value_loss(int_value, int_value, batch.int_value_target, None)
+    critic = 0.5 * jnp.mean((value - batch.value_target) ** 2)
+    int_critic = 0.5 * jnp.mean((int_value - batch.int_value_target) ** 2)
     error = prediction_error(prediction, batch.features)
     distillation = jnp.sum(jnp.where(learns, error, 0)) / jnp.maximum(jnp.sum(learns), 1)
     entropy = jnp.mean(pi.entropy())
@@ -419,6 +420,7 @@ class _RND:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:

@@ -314,6 +314,7 @@ def _evosax_strategy(config: Config, weights: Any, optimizer: Optimizer) -> Any:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: nn.Module | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:

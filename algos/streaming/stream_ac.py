@@ -72,15 +72,16 @@ def policy_objective(
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    policy_network: nn.Module | None = None,
-    value_network: nn.Module | None = None,
+    *,
+    actor: nn.Module | None = None,
+    critic: nn.Module | None = None,
 ) -> Algorithm:
     """Stream AC(lambda) on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        policy_network: a flax module from standardised observation vectors (..., visible) to n logits or, for a Box of
+        actor: a flax module from standardised observation vectors (..., visible) to n logits or, for a Box of
             A numbers, 2 A outputs: means, and what softplus turns into standard deviations, in units of the box.
-        value_network: one from vectors (..., F), at whose end is what is privileged, to values (..., 1).
+        critic: one from vectors (..., F), at whose end is what is privileged, to values (..., 1).
 
     Raises ValueError for an action space it cannot handle, several agents or environments, or a network whose outputs
     do not fit.
@@ -89,12 +90,12 @@ def make(
     continuous = isinstance(action_space, Box)
     outputs = num_outputs(action_space) * (1 + continuous)
     settings = config.sparsity, config.layer_norm
-    actor = StreamMLP(config.hidden, outputs, *settings) if policy_network is None else policy_network
-    critic = StreamMLP(config.hidden, 1, *settings) if value_network is None else value_network
+    actor = StreamMLP(config.hidden, outputs, *settings) if actor is None else actor
+    critic = StreamMLP(config.hidden, 1, *settings) if critic is None else critic
     visible = encoded_size(observation_space)
     for name, network, size, n in (
-        ("policy_network", actor, visible, outputs),
-        ("value_network", critic, encoded_size(observation_space, privileged=True), 1),
+        ("actor", actor, visible, outputs),
+        ("critic", critic, encoded_size(observation_space, privileged=True), 1),
     ):
         shape = jax.eval_shape(lambda k, x, f=network: f.init_with_output(k, x)[0], jax.random.key(0), jnp.zeros(size))
         if shape.shape != (n,):

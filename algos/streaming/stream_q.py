@@ -82,7 +82,7 @@ def cut(trace: PyTree, q: Float[Array, " n"], action: Integer[Array, ""]) -> PyT
 
 
 @shared
-def make(env: Environment | VectorEnv, config: Config = Config(), network: nn.Module | None = None) -> Algorithm:
+def make(env: Environment | VectorEnv, config: Config = Config(), *, network: nn.Module | None = None) -> Algorithm:
     """Stream Q(lambda) on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:

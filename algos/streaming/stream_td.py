@@ -64,6 +64,7 @@ class Hyper:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     policy: Callable[[Array, Any], Any] | None = None,
     network: nn.Module | None = None,
 ) -> Algorithm:

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Integer
 
 from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
-from jaxrl.online import Experience, Learner, discrete_sizes, random_argmax
+from jaxrl.online import Experience, Rule, discrete_sizes, random_argmax
 from jaxrl.online import make as make_online
 from jaxrl.vectorize import VectorEnv
 
@@ -57,7 +57,7 @@ class Hyper:
 
 
 @pytree
-class Memory:
+class Weights:
     q: jax.Array  # (S, A)
     reward: jax.Array  # (S, A) of the last time
     next_state: jax.Array  # (S, A) int32 of the last time; S where the episode terminated
@@ -82,21 +82,21 @@ def update(
     return q.at[obs, action].add(hyper.learning_rate * error), error
 
 
-def plan(memory: Memory, hyper: Hyper, key: Array, planning_steps: int, untried: bool) -> Float[Array, "S A"]:
+def plan(weights: Weights, hyper: Hyper, key: Array, planning_steps: int, untried: bool) -> Float[Array, "S A"]:
     """The table after `planning_steps` updates from the model."""
-    S, A = memory.q.shape
+    S, A = weights.q.shape
 
     def step(q, uniform):
-        rank = jnp.minimum((uniform[0] * memory.num_seen).astype(jnp.int32), memory.num_seen - 1)
-        s = memory.seen[rank]
-        allowed = jnp.ones(A, bool) if untried else memory.tried[s] > 0
+        rank = jnp.minimum((uniform[0] * weights.num_seen).astype(jnp.int32), weights.num_seen - 1)
+        s = weights.seen[rank]
+        allowed = jnp.ones(A, bool) if untried else weights.tried[s] > 0
         count = jnp.cumsum(allowed)
         a = jnp.argmax(count > jnp.floor(uniform[1] * count[-1]))
-        since = memory.steps - memory.tried[s, a]
-        reward = memory.reward[s, a] + hyper.bonus * jnp.sqrt(since.astype(q.dtype))
-        return update(q, s, a, reward, memory.next_state[s, a], hyper)[0], None
+        since = weights.steps - weights.tried[s, a]
+        reward = weights.reward[s, a] + hyper.bonus * jnp.sqrt(since.astype(q.dtype))
+        return update(q, s, a, reward, weights.next_state[s, a], hyper)[0], None
 
-    return jax.lax.scan(step, memory.q, jax.random.uniform(key, (planning_steps, 2)))[0]
+    return jax.lax.scan(step, weights.q, jax.random.uniform(key, (planning_steps, 2)))[0]
 
 
 @shared
@@ -107,8 +107,8 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """
     S, A = discrete_sizes("dyna_q", env)
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
-        return Memory(
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
+        return Weights(
             q=jnp.broadcast_to(hyper.initial_value, (S, A)),
             reward=jnp.zeros((S, A)),
             next_state=jnp.broadcast_to(jnp.arange(S)[:, None], (S, A)).astype(jnp.int32),
@@ -118,34 +118,34 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
             steps=jnp.int32(0),
         )
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
-        q = memory.q[obs]
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
+        q = weights.q[obs]
         if greedy:
             return jnp.argmax(q).astype(jnp.int32)
         explore_key, action_key, tie_key = jax.random.split(key, 3)
-        done = jnp.minimum(memory.steps / jnp.maximum(hyper.exploration_steps, 1), 1)
+        done = jnp.minimum(weights.steps / jnp.maximum(hyper.exploration_steps, 1), 1)
         epsilon = hyper.epsilon_start + done * (hyper.epsilon_end - hyper.epsilon_start)
         random = jax.random.randint(action_key, (), 0, A, jnp.int32)
         return jnp.where(jax.random.uniform(explore_key) < epsilon, random, random_argmax(q, tie_key))
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+    def learn(weights: Weights, hyper: Hyper, key: Array, x: Experience) -> tuple[Weights, Array]:
         next_state = jnp.where(x.terminated, S, x.next_obs).astype(jnp.int32)
-        q, error = update(memory.q, x.obs, x.action, x.reward, next_state, hyper)
-        at, steps = (x.obs, x.action), memory.steps + 1
-        new = jnp.all(memory.tried[x.obs] == 0)
-        memory = Memory(
+        q, error = update(weights.q, x.obs, x.action, x.reward, next_state, hyper)
+        at, steps = (x.obs, x.action), weights.steps + 1
+        new = jnp.all(weights.tried[x.obs] == 0)
+        weights = Weights(
             q=q,
-            reward=memory.reward.at[at].set(x.reward),
-            next_state=memory.next_state.at[at].set(next_state),
-            tried=memory.tried.at[at].set(steps),
+            reward=weights.reward.at[at].set(x.reward),
+            next_state=weights.next_state.at[at].set(next_state),
+            tried=weights.tried.at[at].set(steps),
             # Out of range, hence dropped, where the state is not new.
-            seen=memory.seen.at[jnp.where(new, memory.num_seen, S)].set(x.obs.astype(jnp.int32), mode="drop"),
-            num_seen=memory.num_seen + new,
+            seen=weights.seen.at[jnp.where(new, weights.num_seen, S)].set(x.obs.astype(jnp.int32), mode="drop"),
+            num_seen=weights.num_seen + new,
             steps=steps,
         )
-        return memory.replace(q=plan(memory, hyper, key, config.planning_steps, config.untried)), error**2
+        return weights.replace(q=plan(weights, hyper, key, config.planning_steps, config.untried)), error**2
 
-    return make_online("dyna_q", Learner(init, act, learn), config, Hyper, env)
+    return make_online("dyna_q", Rule(init, act, learn), config, Hyper, env)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,14 @@ from jaxrl.algorithm import (
     algorithm_of,
     as_vector_env,
     check_at_least_one,
+    environment_of,
     shared,
     starting_values,
 )
 from jaxrl.environment import Environment, pytree
 from jaxrl.rollout import Ends, ends_of, step_keys, ticked
 from jaxrl.spaces import Discrete
-from jaxrl.vectorize import VectorEnv, vectorize
+from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,14 +165,14 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     Raises ValueError for actions that are not Discrete, several agents, or a VectorEnv of another size than A^k m.
     It is meant for deterministic environments with one start; elsewhere the sequence is the best open-loop guess.
     """
-    inner = env.env if isinstance(env, VectorEnv) else env
+    inner = environment_of(env)
     if inner.num_agents > 1:
         raise ValueError(f"{inner.id} has {inner.num_agents} agents; gorp plans for one.")
     space = inner.action_space(inner.default_params)
     if not isinstance(space, Discrete):
         raise ValueError(f"gorp tries every sequence of Discrete actions, {inner.id} has {space}.")
     num_envs = space.n**config.depth * config.episodes
-    venv = as_vector_env(env, num_envs) if isinstance(env, VectorEnv) else vectorize(env, num_envs)
+    venv = as_vector_env(env, num_envs)
     gorp = _GORP(config, venv, space.n)
     return algorithm_of("gorp", gorp, Hyper, num_envs * config.horizon)
 

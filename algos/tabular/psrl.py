@@ -28,7 +28,7 @@ from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.exact.mdp import DenseMDP
 from jaxrl.exact.solvers import backward_induction
-from jaxrl.online import Experience, Learner, discrete_sizes, planning_horizon
+from jaxrl.online import Experience, Rule, discrete_sizes, planning_horizon
 from jaxrl.online import make as make_online
 from jaxrl.vectorize import VectorEnv
 
@@ -37,7 +37,7 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # the memory counts the steps of one episode: for many runs, vmap over keys
+    num_envs: int = 1  # the learner follows one episode: for many runs, vmap over keys
     horizon: int | None = None  # H, steps that it plans for; None: the environment's time limit
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class Hyper:
 
 
 @pytree
-class Memory:
+class Weights:
     count: jax.Array  # (S, A, S + 1) steps from each pair to each state; to S: terminated
     mean: jax.Array  # (S, A) of the rewards of each pair
     deviation: jax.Array  # (S, A) sum of their squared deviations from it
@@ -77,14 +77,14 @@ def reward_posterior(
     return centre, weight, hyper.precision_shape + n / 2, hyper.precision_rate + deviation / 2 + shift
 
 
-def sample_mdp(key: Array, memory: Memory, hyper: Hyper) -> DenseMDP:
+def sample_mdp(key: Array, weights: Weights, hyper: Hyper) -> DenseMDP:
     """One MDP from the posterior."""
-    S = memory.count.shape[0]
+    S = weights.count.shape[0]
     transition_key, precision_key, mean_key = jax.random.split(key, 3)
     # In logarithms: gamma variables of a small shape underflow, all S + 1 of a row at times.
-    log_weight = jax.random.loggamma(transition_key, hyper.concentration + memory.count)
+    log_weight = jax.random.loggamma(transition_key, hyper.concentration + weights.count)
     transition = jax.nn.softmax(log_weight, -1)
-    mu, kappa, a, b = reward_posterior(jnp.sum(memory.count, -1), memory.mean, memory.deviation, hyper)
+    mu, kappa, a, b = reward_posterior(jnp.sum(weights.count, -1), weights.mean, weights.deviation, hyper)
     precision = jax.random.gamma(precision_key, a) / b
     reward = mu + jax.random.normal(mean_key, mu.shape) / jnp.sqrt(kappa * precision)
     return DenseMDP(transition[..., :S], reward, jnp.zeros(S))
@@ -99,38 +99,38 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     S, A = discrete_sizes("psrl", env)
     H = planning_horizon("psrl", env, config.horizon)
 
-    def draw_policy(key: Array, memory: Memory, hyper: Hyper) -> Integer[Array, "H S"]:
-        return backward_induction(sample_mdp(key, memory, hyper), H)[2]
+    def draw_policy(key: Array, weights: Weights, hyper: Hyper) -> Integer[Array, "H S"]:
+        return backward_induction(sample_mdp(key, weights, hyper), H)[2]
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
         zeros = jnp.zeros((S, A))
-        memory = Memory(jnp.zeros((S, A, S + 1)), zeros, zeros, jnp.zeros((H, S), jnp.int32), jnp.int32(0))
-        return memory.replace(policy=draw_policy(key, memory, hyper))
+        weights = Weights(jnp.zeros((S, A, S + 1)), zeros, zeros, jnp.zeros((H, S), jnp.int32), jnp.int32(0))
+        return weights.replace(policy=draw_policy(key, weights, hyper))
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
-        return memory.policy[memory.time, obs]
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
+        return weights.policy[weights.time, obs]
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
-        at, done = (x.obs, x.action), x.terminated | x.truncated | (memory.time + 1 >= H)
-        count = memory.count.at[(*at, jnp.where(x.terminated, S, x.next_obs))].add(1)
-        error = x.reward - memory.mean[at]
-        mean = memory.mean.at[at].add(error / jnp.sum(count[at]))
-        deviation = memory.deviation.at[at].add(error * (x.reward - mean[at]))  # Welford (1962)
-        memory = Memory(count, mean, deviation, memory.policy, jnp.where(done, 0, memory.time + 1))
+    def learn(weights: Weights, hyper: Hyper, key: Array, x: Experience) -> tuple[Weights, Array]:
+        at, done = (x.obs, x.action), x.terminated | x.truncated | (weights.time + 1 >= H)
+        count = weights.count.at[(*at, jnp.where(x.terminated, S, x.next_obs))].add(1)
+        error = x.reward - weights.mean[at]
+        mean = weights.mean.at[at].add(error / jnp.sum(count[at]))
+        deviation = weights.deviation.at[at].add(error * (x.reward - mean[at]))  # Welford (1962)
+        weights = Weights(count, mean, deviation, weights.policy, jnp.where(done, 0, weights.time + 1))
 
         def redraw(i, carry):
             key, draw_key = jax.random.split(carry[0])
-            return key, draw_policy(draw_key, memory, hyper)
+            return key, draw_policy(draw_key, weights, hyper)
 
         # One turn or none: under vmap, unlike a cond, the loop is skipped when no run begins an episode.
-        _, policy = jax.lax.fori_loop(0, done.astype(jnp.int32), redraw, (key, memory.policy))
-        return memory.replace(policy=policy), error**2
+        _, policy = jax.lax.fori_loop(0, done.astype(jnp.int32), redraw, (key, weights.policy))
+        return weights.replace(policy=policy), error**2
 
-    def at(memory: Memory, t: Array) -> Memory:
-        return memory.replace(time=t % H)
+    def at(weights: Weights, t: Array) -> Weights:
+        return weights.replace(time=t % H)
 
     return make_online(
-        "psrl", Learner(init, act, learn, at, lambda memory: at(memory, jnp.int32(0))), config, Hyper, env
+        "psrl", Rule(init, act, learn, at, lambda weights: at(weights, jnp.int32(0))), config, Hyper, env
     )
 
 

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Integer
 
 from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
-from jaxrl.online import Experience, Learner, discrete_sizes, random_argmax
+from jaxrl.online import Experience, Rule, discrete_sizes, random_argmax
 from jaxrl.online import make as make_online
 from jaxrl.vectorize import VectorEnv
 
@@ -48,7 +48,7 @@ class Hyper:
 
 
 @pytree
-class Memory:
+class Weights:
     q: jax.Array  # (tables, S, A)
     count: jax.Array  # (tables, S, A) updates of each entry
     steps: jax.Array  # experiences learned from
@@ -70,31 +70,31 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     S, A = discrete_sizes("q_learning", env)
     tables = 2 if config.double else 1
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
         q = jnp.broadcast_to(hyper.initial_value, (tables, S, A))
-        return Memory(q, jnp.zeros((tables, S, A)), jnp.int32(0))
+        return Weights(q, jnp.zeros((tables, S, A)), jnp.int32(0))
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
-        q = jnp.sum(memory.q[:, obs], 0)
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
+        q = jnp.sum(weights.q[:, obs], 0)
         if greedy:
             return jnp.argmax(q).astype(jnp.int32)
         explore_key, action_key, tie_key = jax.random.split(key, 3)
-        done = jnp.minimum(memory.steps / jnp.maximum(hyper.exploration_steps, 1), 1)
+        done = jnp.minimum(weights.steps / jnp.maximum(hyper.exploration_steps, 1), 1)
         epsilon = hyper.epsilon_start + done * (hyper.epsilon_end - hyper.epsilon_start)
         random = jax.random.randint(action_key, (), 0, A, jnp.int32)
         return jnp.where(jax.random.uniform(explore_key) < epsilon, random, random_argmax(q, tie_key))
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+    def learn(weights: Weights, hyper: Hyper, key: Array, x: Experience) -> tuple[Weights, Array]:
         i = jax.random.bernoulli(key).astype(jnp.int32) if config.double else 0
         at = (i, x.obs, x.action)
-        own, other = memory.q[i, x.next_obs], memory.q[tables - 1 - i, x.next_obs]
-        error = target(x.reward, x.terminated, other, own, hyper.gamma) - memory.q[at]
-        count = memory.count.at[at].add(1)
+        own, other = weights.q[i, x.next_obs], weights.q[tables - 1 - i, x.next_obs]
+        error = target(x.reward, x.terminated, other, own, hyper.gamma) - weights.q[at]
+        count = weights.count.at[at].add(1)
         decayed = jnp.where(hyper.count_exponent > 0, count[at] ** -hyper.count_exponent, 0)
-        q = memory.q.at[at].add(jnp.maximum(hyper.learning_rate, decayed) * error)
-        return Memory(q, count, memory.steps + 1), error**2
+        q = weights.q.at[at].add(jnp.maximum(hyper.learning_rate, decayed) * error)
+        return Weights(q, count, weights.steps + 1), error**2
 
-    return make_online("q_learning", Learner(init, act, learn), config, Hyper, env)
+    return make_online("q_learning", Rule(init, act, learn), config, Hyper, env)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.exact.mdp import DenseMDP
 from jaxrl.exact.solvers import value_iteration
-from jaxrl.online import Experience, Learner, discrete_sizes, random_argmax
+from jaxrl.online import Experience, Rule, discrete_sizes, random_argmax
 from jaxrl.online import make as make_online
 from jaxrl.vectorize import VectorEnv
 
@@ -45,7 +45,7 @@ class Hyper:
 
 
 @pytree
-class Memory:
+class Weights:
     q: jax.Array  # (S, A) optimistic values
     count: jax.Array  # (S, A, S + 1) steps from each pair to each state, the first m; to S: terminated
     reward: jax.Array  # (S, A) mean of their rewards
@@ -69,31 +69,31 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """
     S, A = discrete_sizes("r_max", env)
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
         q = jnp.broadcast_to(hyper.max_reward / (1 - hyper.gamma), (S, A))
-        return Memory(q, jnp.zeros((S, A, S + 1)), jnp.zeros((S, A)))
+        return Weights(q, jnp.zeros((S, A, S + 1)), jnp.zeros((S, A)))
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
-        q = memory.q[obs]
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
+        q = weights.q[obs]
         return jnp.argmax(q).astype(jnp.int32) if greedy else random_argmax(q, key)
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+    def learn(weights: Weights, hyper: Hyper, key: Array, x: Experience) -> tuple[Weights, Array]:
         at = x.obs, x.action
-        before = jnp.sum(memory.count[at])
+        before = jnp.sum(weights.count[at])
         learning = before < hyper.known_count
-        error = jnp.where(learning, x.reward - memory.reward[at], 0)
-        count = memory.count.at[(*at, jnp.where(x.terminated, S, x.next_obs))].add(learning)
-        reward = memory.reward.at[at].add(error / (before + 1))
+        error = jnp.where(learning, x.reward - weights.reward[at], 0)
+        count = weights.count.at[(*at, jnp.where(x.terminated, S, x.next_obs))].add(learning)
+        reward = weights.reward.at[at].add(error / (before + 1))
 
         def solve(i, q):
             return value_iteration(optimistic(count, reward, hyper), hyper.gamma, hyper.tolerance).q
 
         # One turn or none: under vmap, unlike a cond, the loop is skipped when nothing became known in any run.
         becomes_known = learning & (before + 1 >= hyper.known_count)
-        q = jax.lax.fori_loop(0, becomes_known.astype(jnp.int32), solve, memory.q)
-        return Memory(q, count, reward), error**2
+        q = jax.lax.fori_loop(0, becomes_known.astype(jnp.int32), solve, weights.q)
+        return Weights(q, count, reward), error**2
 
-    return make_online("r_max", Learner(init, act, learn), config, Hyper, env)
+    return make_online("r_max", Rule(init, act, learn), config, Hyper, env)
 
 
 if __name__ == "__main__":

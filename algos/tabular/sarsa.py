@@ -13,7 +13,7 @@ before,
     z <- gamma lambda z, then z(S, A) <- z(S, A) + 1 - alpha z(S, A)
     Q <- Q + alpha (delta + Q(S, A) - Q_old) z,  and Q(S, A) <- Q(S, A) - alpha (Q(S, A) - Q_old).
 
-A' is the action that the agent really takes: a step waits in memory until the next one shows it, so the table changes
+A' is the action that the agent really takes: a step waits until the next one shows it, so the table changes
 after A' was chosen, as in the book. Where a time limit cuts the episode A' is drawn from the policy. With `expected`
 the bootstrap is the policy's mean of Q(S', .) and nothing waits (section 12.9 with the behaviour as the target).
 Exploration and step sizes are those of `q_learning`.
@@ -33,7 +33,7 @@ from jaxtyping import Array, Float, Integer
 
 from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
-from jaxrl.online import Experience, Learner, discrete_sizes, random_argmax
+from jaxrl.online import Experience, Rule, discrete_sizes, random_argmax
 from jaxrl.online import make as make_online
 from jaxrl.vectorize import VectorEnv
 
@@ -78,7 +78,7 @@ class Step:
 
 
 @pytree
-class Memory:
+class Weights:
     q: jax.Array  # (S, A)
     trace: jax.Array  # (S, A)
     count: jax.Array  # (S, A) updates of each entry
@@ -110,19 +110,19 @@ def mark(
 
 
 def backup(
-    memory: Memory, hyper: Hyper, obs: Array, action: Array, reward: Array, next_value: Array, kind: str
-) -> tuple[Memory, Float[Array, ""]]:
-    """`(memory, delta)` after one step whose bootstrap is `next_value`, 0 where the episode terminated."""
-    count = memory.count.at[obs, action].add(1)
+    weights: Weights, hyper: Hyper, obs: Array, action: Array, reward: Array, next_value: Array, kind: str
+) -> tuple[Weights, Float[Array, ""]]:
+    """`(weights, delta)` after one step whose bootstrap is `next_value`, 0 where the episode terminated."""
+    count = weights.count.at[obs, action].add(1)
     decayed = jnp.where(hyper.count_exponent > 0, jnp.maximum(count, 1) ** -hyper.count_exponent, 0)
     alpha = jnp.maximum(hyper.learning_rate, decayed)
-    delta = reward + hyper.gamma * next_value - memory.q[obs, action]
-    trace = mark(memory.trace, obs, action, alpha[obs, action], hyper.gamma * hyper.trace_decay, kind)
+    delta = reward + hyper.gamma * next_value - weights.q[obs, action]
+    trace = mark(weights.trace, obs, action, alpha[obs, action], hyper.gamma * hyper.trace_decay, kind)
     if kind == "dutch":
-        lag = memory.q[obs, action] - memory.old
-        q = (memory.q + alpha * (delta + lag) * trace).at[obs, action].add(-alpha[obs, action] * lag)
-        return memory.replace(q=q, trace=trace, count=count, old=next_value), delta
-    return memory.replace(q=memory.q + alpha * delta * trace, trace=trace, count=count), delta
+        lag = weights.q[obs, action] - weights.old
+        q = (weights.q + alpha * (delta + lag) * trace).at[obs, action].add(-alpha[obs, action] * lag)
+        return weights.replace(q=q, trace=trace, count=count, old=next_value), delta
+    return weights.replace(q=weights.q + alpha * delta * trace, trace=trace, count=count), delta
 
 
 @shared
@@ -133,54 +133,54 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """
     S, A = discrete_sizes("sarsa", env)
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
         q, zero = jnp.broadcast_to(hyper.initial_value, (S, A)), jnp.zeros(())
         step = None if config.expected else Step(jnp.int32(0), jnp.int32(0), zero, jnp.bool_(False))
         old = zero if config.trace == "dutch" else None
-        return Memory(q, jnp.zeros((S, A)), jnp.zeros((S, A)), jnp.int32(0), step, old)
+        return Weights(q, jnp.zeros((S, A)), jnp.zeros((S, A)), jnp.int32(0), step, old)
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
-        q = memory.q[obs]
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
+        q = weights.q[obs]
         if greedy:
             return jnp.argmax(q).astype(jnp.int32)
         explore_key, action_key, tie_key = jax.random.split(key, 3)
         random = jax.random.randint(action_key, (), 0, A, jnp.int32)
-        explore = jax.random.uniform(explore_key) < epsilon_at(memory.steps, hyper)
+        explore = jax.random.uniform(explore_key) < epsilon_at(weights.steps, hyper)
         return jnp.where(explore, random, random_argmax(q, tie_key))
 
-    def restart(memory: Memory) -> Memory:
+    def restart(weights: Weights) -> Weights:
         """No trace of the steps before, and none of them waits for the next action."""
-        memory = memory.replace(trace=jnp.zeros_like(memory.trace), old=jax.tree.map(jnp.zeros_like, memory.old))
-        return memory if config.expected else memory.replace(step=memory.step.replace(waits=jnp.bool_(False)))
+        weights = weights.replace(trace=jnp.zeros_like(weights.trace), old=jax.tree.map(jnp.zeros_like, weights.old))
+        return weights if config.expected else weights.replace(step=weights.step.replace(waits=jnp.bool_(False)))
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
+    def learn(weights: Weights, hyper: Hyper, key: Array, x: Experience) -> tuple[Weights, Array]:
         done, loss = x.terminated | x.truncated, jnp.zeros(())
         if not config.expected:
-            step = memory.step
-            following = memory.q[x.obs, x.action]
-            learned, delta = backup(memory, hyper, step.obs, step.action, step.reward, following, config.trace)
-            memory = jax.tree.map(lambda new, old: jnp.where(step.waits, new, old), learned, memory)
+            step = weights.step
+            following = weights.q[x.obs, x.action]
+            learned, delta = backup(weights, hyper, step.obs, step.action, step.reward, following, config.trace)
+            weights = jax.tree.map(lambda new, old: jnp.where(step.waits, new, old), learned, weights)
             loss = jnp.where(step.waits, delta**2, 0)
-        after = memory.q[x.next_obs]
+        after = weights.q[x.next_obs]
         if config.expected:
-            next_value = probabilities(after, epsilon_at(memory.steps, hyper)) @ after
+            next_value = probabilities(after, epsilon_at(weights.steps, hyper)) @ after
         else:
-            next_value = after[act(memory, hyper, key, x.next_obs, False)]
+            next_value = after[act(weights, hyper, key, x.next_obs, False)]
         next_value = jnp.where(x.terminated, 0, next_value)
-        learned, delta = backup(memory, hyper, x.obs, x.action, x.reward, next_value, config.trace)
+        learned, delta = backup(weights, hyper, x.obs, x.action, x.reward, next_value, config.trace)
         if config.expected:
-            memory, loss = learned, delta**2
+            weights, loss = learned, delta**2
         else:
             step = Step(x.obs.astype(jnp.int32), x.action.astype(jnp.int32), x.reward, ~done)
             learned = learned.replace(step=step)
-            memory = jax.tree.map(lambda new, old: jnp.where(done, new, old), learned, memory.replace(step=step))
+            weights = jax.tree.map(lambda new, old: jnp.where(done, new, old), learned, weights.replace(step=step))
             loss = loss + jnp.where(done, delta**2, 0)
-        memory = memory.replace(trace=jnp.where(done, 0, memory.trace), steps=memory.steps + 1)
+        weights = weights.replace(trace=jnp.where(done, 0, weights.trace), steps=weights.steps + 1)
         if config.trace == "dutch":
-            memory = memory.replace(old=jnp.where(done, 0, memory.old))
-        return memory, loss
+            weights = weights.replace(old=jnp.where(done, 0, weights.old))
+        return weights, loss
 
-    return make_online("sarsa", Learner(init, act, learn, restart=restart), config, Hyper, env)
+    return make_online("sarsa", Rule(init, act, learn, restart=restart), config, Hyper, env)
 
 
 if __name__ == "__main__":

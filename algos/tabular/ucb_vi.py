@@ -31,7 +31,7 @@ from jaxrl.algorithm import Algorithm, shared
 from jaxrl.environment import Environment, pytree
 from jaxrl.exact.mdp import DenseMDP
 from jaxrl.exact.solvers import bellman
-from jaxrl.online import Experience, Learner, discrete_sizes, planning_horizon, random_argmax
+from jaxrl.online import Experience, Rule, discrete_sizes, planning_horizon, random_argmax
 from jaxrl.online import make as make_online
 from jaxrl.vectorize import VectorEnv
 
@@ -40,7 +40,7 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # the memory counts the steps of one episode: for many runs, vmap over keys
+    num_envs: int = 1  # the learner follows one episode: for many runs, vmap over keys
     horizon: int | None = None  # H, steps that it plans for; None: the environment's time limit
     bonus: Literal["hoeffding", "bernstein"] = "hoeffding"  # or "bernstein"
 
@@ -64,7 +64,7 @@ class Hyper:
 
 
 @pytree
-class Memory:
+class Weights:
     q: jax.Array  # (H, S, A) optimistic values
     count: jax.Array  # (S, A, S + 1) steps from each pair to each state; to S: terminated
     reward: jax.Array  # (S, A) mean reward of each pair, scaled
@@ -97,12 +97,12 @@ def bernstein(
     )
 
 
-def plan(memory: Memory, hyper: Hyper, config: Config, needed: Array) -> Float[Array, "H S A"]:
+def plan(weights: Weights, hyper: Hyper, config: Config, needed: Array) -> Float[Array, "H S A"]:
     """The optimistic values of the next episode where `needed`, else the present ones."""
-    H, S, A = memory.q.shape
-    tried = jnp.sum(memory.count, -1)
+    H, S, A = weights.q.shape
+    tried = jnp.sum(weights.count, -1)
     n = jnp.maximum(tried, 1)
-    mdp = DenseMDP(memory.count[..., :S] / n[..., None], memory.reward, jnp.zeros(S))
+    mdp = DenseMDP(weights.count[..., :S] / n[..., None], weights.reward, jnp.zeros(S))
     L = jnp.log(5 * S * A * hyper.total_steps / hyper.delta)
 
     def stage(i, carry):
@@ -111,13 +111,13 @@ def plan(memory: Memory, hyper: Hyper, config: Config, needed: Array) -> Float[A
         if config.bonus == "hoeffding":
             bonus = hoeffding(n, L, H)
         else:
-            bonus = bernstein(n, mdp.transition, value, memory.visits[h + 1], L, H)
+            bonus = bernstein(n, mdp.transition, value, weights.visits[h + 1], L, H)
         optimistic = jnp.minimum(bellman(mdp, value, 1.0) + hyper.bonus_scale * bonus, H)
         new = jnp.minimum(q[h], jnp.where(tried > 0, optimistic, H))
         return q.at[h].set(new), jnp.max(new, -1)
 
     # No turn at all where nothing is needed: under vmap, unlike a cond, the loop ends when no run needs it.
-    q, _ = jax.lax.fori_loop(0, jnp.where(needed, H, 0), stage, (memory.q, jnp.zeros(S, memory.q.dtype)))
+    q, _ = jax.lax.fori_loop(0, jnp.where(needed, H, 0), stage, (weights.q, jnp.zeros(S, weights.q.dtype)))
     return q
 
 
@@ -131,33 +131,33 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     H = planning_horizon("ucb_vi", env, config.horizon)
     config = dataclasses.replace(config, horizon=H)
 
-    def init(key: Array, hyper: Hyper, env_params: Any) -> Memory:
+    def init(key: Array, hyper: Hyper, env_params: Any) -> Weights:
         zeros = jnp.zeros((S, A))
-        return Memory(
+        return Weights(
             jnp.full((H, S, A), H, zeros.dtype), jnp.zeros((S, A, S + 1)), zeros, jnp.zeros((H + 1, S)), jnp.int32(0)
         )
 
-    def act(memory: Memory, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
-        q = memory.q[memory.time, obs]
+    def act(weights: Weights, hyper: Hyper, key: Array, obs: Array, greedy: bool) -> Integer[Array, ""]:
+        q = weights.q[weights.time, obs]
         return jnp.argmax(q).astype(jnp.int32) if greedy else random_argmax(q, key)
 
-    def learn(memory: Memory, hyper: Hyper, key: Array, x: Experience) -> tuple[Memory, Array]:
-        at, done = (x.obs, x.action), x.terminated | x.truncated | (memory.time + 1 >= H)
-        count = memory.count.at[(*at, jnp.where(x.terminated, S, x.next_obs))].add(1)
-        error = x.reward / hyper.reward_scale - memory.reward[at]
-        memory = memory.replace(
+    def learn(weights: Weights, hyper: Hyper, key: Array, x: Experience) -> tuple[Weights, Array]:
+        at, done = (x.obs, x.action), x.terminated | x.truncated | (weights.time + 1 >= H)
+        count = weights.count.at[(*at, jnp.where(x.terminated, S, x.next_obs))].add(1)
+        error = x.reward / hyper.reward_scale - weights.reward[at]
+        weights = weights.replace(
             count=count,
-            reward=memory.reward.at[at].add(error / jnp.sum(count[at])),
-            visits=memory.visits.at[memory.time, x.obs].add(1),
-            time=jnp.where(done, 0, memory.time + 1),
+            reward=weights.reward.at[at].add(error / jnp.sum(count[at])),
+            visits=weights.visits.at[weights.time, x.obs].add(1),
+            time=jnp.where(done, 0, weights.time + 1),
         )
-        return memory.replace(q=plan(memory, hyper, config, done)), error**2
+        return weights.replace(q=plan(weights, hyper, config, done)), error**2
 
-    def at(memory: Memory, t: Array) -> Memory:
-        return memory.replace(time=t % H)
+    def at(weights: Weights, t: Array) -> Weights:
+        return weights.replace(time=t % H)
 
     return make_online(
-        "ucb_vi", Learner(init, act, learn, at, lambda memory: at(memory, jnp.int32(0))), config, Hyper, env
+        "ucb_vi", Rule(init, act, learn, at, lambda weights: at(weights, jnp.int32(0))), config, Hyper, env
     )
 
 

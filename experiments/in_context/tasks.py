@@ -17,7 +17,7 @@ from jaxrl.algos.tabular import q_learning
 from jaxrl.envs.bandits.linear import LinearBandit
 from jaxrl.envs.bandits.stochastic import GaussianBandit
 from jaxrl.envs.tabular.grids.darkroom import Darkroom
-from jaxrl.online import Learner
+from jaxrl.online import Rule
 from jaxrl.online import make as make_online
 from jaxrl.spaces import Discrete, MultiDiscrete
 from jaxrl.vectorize import rows_where
@@ -54,7 +54,7 @@ def either(*sources: Algorithm) -> Algorithm:
         pick, states = state.weights
         states, rollouts = zip(*(source.collect(s) for source, s in zip(sources, states, strict=True)), strict=True)
         seen = jax.tree.map(
-            lambda *x: jnp.stack(x)[pick], *(rollout._replace(key=None, memory=None) for rollout in rollouts)
+            lambda *x: jnp.stack(x)[pick], *(rollout._replace(key=None, weights=None) for rollout in rollouts)
         )
         return state.replace(weights=(pick, states, rollouts)), seen
 
@@ -293,16 +293,16 @@ def wanderer(env: Coordinates | Moves) -> Algorithm:
     def init(key, hyper, env_params):
         return env_params.replace(goal=cell(key))
 
-    def act(memory, hyper, key, obs, greedy):
+    def act(weights, hyper, key, obs, greedy):
         u = jax.random.uniform(key, (2,))
-        way = room.optimal_action(obs[0] * room.size + obs[1], memory)
+        way = room.optimal_action(obs[0] * room.size + obs[1], weights)
         return jnp.where(u[0] < hyper.noise, jnp.floor(5 * u[1]).astype(jnp.int32), way)
 
-    def learn(memory, hyper, key, x):
-        there = x.next_obs[0] * room.size + x.next_obs[1] == memory.goal
-        return memory.replace(goal=jnp.where(there, cell(key), memory.goal)), jnp.zeros(())
+    def learn(weights, hyper, key, x):
+        there = x.next_obs[0] * room.size + x.next_obs[1] == weights.goal
+        return weights.replace(goal=jnp.where(there, cell(key), weights.goal)), jnp.zeros(())
 
-    return make_online("wanderer", Learner(init, act, learn), WanderConfig(), WanderHyper, env)
+    return make_online("wanderer", Rule(init, act, learn), WanderConfig(), WanderHyper, env)
 
 
 def goals(held_out: bool) -> np.ndarray:

@@ -60,10 +60,10 @@ def algorithm(method: str, setting: Setting, updates: int) -> tuple[Any, Any, An
     if setting is PUBLISHED:
         hyper = hyper.replace(anneal_steps=updates * setting.config.num_envs * setting.config.num_steps)
     if method == "dr":  # a maze an episode
-        return ppo_rnn.make(ENV, setting.config, setting.network), hyper, PARAMS
+        return ppo_rnn.make(ENV, setting.config, network=setting.network), hyper, PARAMS
     env = ENV.as_levels()
     venv = jaxrl.vectorize(env, setting.config.num_envs, batched_params=True)
-    student = ppo_rnn.make(venv, setting.config, setting.network)
+    student = ppo_rnn.make(venv, setting.config, network=setting.network)
     size = setting.buffer_size
     score = learnability if method.endswith("_learnability") else max_mc
     if method == "dr_rollout":

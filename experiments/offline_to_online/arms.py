@@ -25,9 +25,8 @@ class Phase(NamedTuple):
     def make(self, env, memory=None, given=(), **config):
         config = self.module.Config(**{**self.sizes, **config, **self.config})
         if self.module is ppo:
-            return ppo.make(env, config, uni_o4.network_of(env, uni_o4.Config(hidden=HIDDEN)))
-        given = {"memory" if self.module is uni_o4 else "replay": memory, **dict(given)}
-        return self.module.make(env, config, **given)
+            return ppo.make(env, config, network=uni_o4.network_of(env, uni_o4.Config(hidden=HIDDEN)))
+        return self.module.make(env, config, replay=memory, **dict(given))
 
     def settings(self, **hyper):
         return self.module.Hyper(**{**self.rates, **self.hyper, **hyper})

@@ -10,6 +10,18 @@ LARGEST_WEIGHT = 100.0
 """Of one action in `advantage_weighted_loss`, as in the authors' code of AWAC and IQL."""
 
 
+def mean(x: Float[Array, " B"], mask: Bool[Array, " B"] | None = None) -> Float[Array, ""]:
+    """The mean over what `mask` keeps, of all without one; zero (not NaN) where the mask keeps nothing."""
+    return jnp.mean(x) if mask is None else jnp.sum(jnp.where(mask, x, 0)) / jnp.maximum(mask.sum(), 1)
+
+
+def normalized(advantage: Float[Array, " B"], mask: Bool[Array, " B"] | None = None) -> Float[Array, " B"]:
+    """Advantages of mean zero and standard deviation one over what `mask` keeps."""
+    centred = advantage - mean(advantage, mask)
+    variance = mean(centred**2, mask)
+    return centred / jnp.sqrt(variance + 1e-16)  # the sum keeps the derivative finite where all are equal
+
+
 def td_target(
     reward: Float[Array, " B"],
     terminated: Bool[Array, " B"],

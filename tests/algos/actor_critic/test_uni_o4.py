@@ -152,7 +152,8 @@ def test_only_what_is_judged_better_takes_a_references_place(trained):
 
 def test_ppo_goes_on_from_the_best_policy_and_its_value(trained):
     _, (state, _) = trained
-    online = ppo.make(ENV, ppo.Config(num_envs=2, num_steps=4, num_minibatches=2), uni_o4.network_of(ENV, CONFIG))
+    config = ppo.Config(num_envs=2, num_steps=4, num_minibatches=2)
+    online = ppo.make(ENV, config, network=uni_o4.network_of(ENV, CONFIG))
     first = uni_o4.start(online, state, KEY, ppo.Hyper(learning_rate=1e-3), PARAMS)
     obs = jnp.asarray(observations(5))
     offline, _ = ALGO.act(ALGO.policy(state), KEY, obs, greedy=True)

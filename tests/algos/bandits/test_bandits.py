@@ -30,9 +30,9 @@ def close(actual, desired, **tolerance):
     np.testing.assert_allclose(actual, desired, **{"rtol": 1e-5, "atol": 1e-6, **tolerance})
 
 
-def played(algo, memory, hyper, key=0, n=None, greedy=False, obs=None):
-    """The action of a memory, or `n` of them with as many keys."""
-    policy = algo.policy(jax.eval_shape(algo.init, jax.random.key(0))).__class__(memory, strongly_typed(hyper))
+def played(algo, weights, hyper, key=0, n=None, greedy=False, obs=None):
+    """The action of a learner with these weights, or `n` of them with as many keys."""
+    policy = algo.policy(jax.eval_shape(algo.init, jax.random.key(0))).__class__(weights, strongly_typed(hyper))
     obs = jnp.int32(0) if obs is None else obs
 
     def act(key):
@@ -44,7 +44,7 @@ def played(algo, memory, hyper, key=0, n=None, greedy=False, obs=None):
 
 
 def recorded(algo, rounds, hyper=None, env_params=None):
-    """`(observations, actions, rewards, memory after each round)` of one run."""
+    """`(observations, actions, rewards, weights after each round)` of one run."""
 
     @jax.jit
     def run(key):
@@ -69,8 +69,8 @@ def regrets(algo, runs, rounds, hyper=None, env_params=None):
         state = jax.lax.scan(lambda s, _: (algo.update(s)[0], None), state, length=rounds)[0]
         return state.regret, state.weights
 
-    regret, memory = run(jax.random.split(jax.random.key(0), runs))
-    return np.asarray(regret), memory
+    regret, weights = run(jax.random.split(jax.random.key(0), runs))
+    return np.asarray(regret), weights
 
 
 @cache
@@ -92,14 +92,14 @@ def test_every_arm_is_tried_once_first(module):
 @pytest.mark.slow(but_first=1)
 @pytest.mark.light
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.split(".")[-1])
-def test_the_memory_is_new_with_each_problem(module):
+def test_the_learner_is_new_with_each_problem(module):
     params = bernoulli(3).default_params.replace(max_steps=jnp.int32(9))
-    _, _, _, memory = recorded(module.make(bernoulli(3)), 18, env_params=params)
+    _, _, _, weights = recorded(module.make(bernoulli(3)), 18, env_params=params)
     if module is exp3:  # one round moves one weight
-        distinct = [len(np.unique(w)) for w in memory.log_weight]
+        distinct = [len(np.unique(w)) for w in weights.log_weight]
         assert distinct[8] == 3 and distinct[9] <= 2 and distinct[17] == 3
     else:
-        pulls = memory.pulls.sum(1)
+        pulls = weights.pulls.sum(1)
         np.testing.assert_allclose(pulls[:9], pulls[9:])
         assert pulls[9] == 1 and pulls[8] > 8
 
@@ -170,14 +170,14 @@ def test_kl_bound_against_a_root_finder():
 def test_the_arm_of_the_highest_bound_is_pulled():
     for bound, arm in (("ucb1", 1), ("kl", 1), ("moss", 1)):
         algo = ucb.make(bernoulli(3), ucb.Config(bound=bound))
-        memory = ucb.Memory(jnp.array([100.0, 4.0, 100.0]), jnp.array([60.0, 2.0, 10.0]))
-        assert played(algo, memory, ucb.Hyper()) == arm
-        assert played(algo, memory, ucb.Hyper(), greedy=True) == 0
+        weights = ucb.Weights(jnp.array([100.0, 4.0, 100.0]), jnp.array([60.0, 2.0, 10.0]))
+        assert played(algo, weights, ucb.Hyper()) == arm
+        assert played(algo, weights, ucb.Hyper(), greedy=True) == 0
 
 
 def test_ties_are_broken_evenly():
-    memory = ucb.Memory(jnp.array([2.0, 2.0, 2.0]), jnp.array([2.0, 0.0, 2.0]))
-    actions = played(ucb.make(bernoulli(3)), memory, ucb.Hyper(), n=2000)
+    weights = ucb.Weights(jnp.array([2.0, 2.0, 2.0]), jnp.array([2.0, 0.0, 2.0]))
+    actions = played(ucb.make(bernoulli(3)), weights, ucb.Hyper(), n=2000)
     assert stats.binomtest(int(sum(actions == 0)), 2000).pvalue > 0.01 and not np.any(actions == 1)
 
 
@@ -193,12 +193,12 @@ def test_decreasing_epsilon_by_hand():
 @pytest.mark.parametrize("decreasing", [False, True])
 def test_how_often_it_explores(decreasing):
     algo = epsilon_greedy.make(bernoulli(4), epsilon_greedy.Config(decreasing=decreasing))
-    memory = epsilon_greedy.Memory(jnp.array([1.0, 1.0, 96.0, 1.0]), jnp.array([0.0, 0.0, 48.0, 0.0]))
+    weights = epsilon_greedy.Weights(jnp.array([1.0, 1.0, 96.0, 1.0]), jnp.array([0.0, 0.0, 48.0, 0.0]))
     # decreasing: 0.06 * 4 / (0.1^2 * 100) = 0.24 in round 100
     hyper = epsilon_greedy.Hyper(epsilon=0.24, c=0.06)
-    counts = np.bincount(played(algo, memory, hyper, n=20_000), minlength=4)
+    counts = np.bincount(played(algo, weights, hyper, n=20_000), minlength=4)
     assert stats.chisquare(counts, 20_000 * np.array([0.06, 0.06, 0.82, 0.06])).pvalue > 0.01
-    assert played(algo, memory, hyper, greedy=True) == 2
+    assert played(algo, weights, hyper, greedy=True) == 2
 
 
 # ---- Thompson sampling
@@ -216,12 +216,12 @@ def test_gamma_draws():
 def test_arms_are_pulled_with_the_probability_that_they_are_best():
     algo = thompson.make(bernoulli(2))
     # Beta(3, 2) and Beta(2, 4): the chance that the first is larger, by integration.
-    memory = thompson.Memory(jnp.array([3.0, 4.0]), jnp.array([2.0, 1.0]))
+    weights = thompson.Weights(jnp.array([3.0, 4.0]), jnp.array([2.0, 1.0]))
     q = (np.arange(20_000) + 0.5) / 20_000
     best = np.mean(stats.beta.sf(stats.beta.ppf(q, 2, 4), 3, 2))
-    first = np.sum(played(algo, memory, thompson.Hyper(), n=20_000) == 0)
+    first = np.sum(played(algo, weights, thompson.Hyper(), n=20_000) == 0)
     assert stats.binomtest(int(first), 20_000, best).pvalue > 0.01
-    assert played(algo, memory, thompson.Hyper(), greedy=True) == 0
+    assert played(algo, weights, thompson.Hyper(), greedy=True) == 0
 
 
 def test_normal_posterior_by_hand():
@@ -231,7 +231,7 @@ def test_normal_posterior_by_hand():
     close(variance, [4, 1 / (0.25 + 12)])
     close(mean, [1, (0.25 + 24) / 12.25])
     algo = thompson.make(bernoulli(2), thompson.Config(posterior="gaussian"))
-    first = np.sum(played(algo, thompson.Memory(pulls, total), hyper, n=20_000) == 0)
+    first = np.sum(played(algo, thompson.Weights(pulls, total), hyper, n=20_000) == 0)
     best = stats.norm.cdf((mean[0] - mean[1]) / np.sqrt(variance.sum()))
     assert stats.binomtest(int(first), 20_000, float(best)).pvalue > 0.01
 
@@ -257,7 +257,7 @@ def test_exp3_by_hand():
 @pytest.mark.parametrize("estimator", ["exp3", "ix"])
 def test_exp3_weights_on_a_recorded_run(estimator):
     algo = exp3.make(bernoulli(3), exp3.Config(estimator=estimator))
-    _, actions, rewards, memory = recorded(algo, 60, exp3.Hyper(gamma=0.1))
+    _, actions, rewards, weights = recorded(algo, 60, exp3.Hyper(gamma=0.1))
     log_weight = np.zeros(3)
     for t in range(60):
         w = np.exp(log_weight) / np.exp(log_weight).sum()
@@ -266,15 +266,15 @@ def test_exp3_weights_on_a_recorded_run(estimator):
             log_weight[actions[t]] += 0.1 * rewards[t] / p[actions[t]] / 3
         else:
             log_weight[actions[t]] -= 0.2 * (1 - rewards[t]) / (w[actions[t]] + 0.1)
-        close(memory.log_weight[t] - memory.log_weight[t][0], log_weight - log_weight[0], rtol=1e-4, atol=1e-4)
+        close(weights.log_weight[t] - weights.log_weight[t][0], log_weight - log_weight[0], rtol=1e-4, atol=1e-4)
 
 
 def test_exp3_plays_its_probabilities():
     algo = exp3.make(bernoulli(3))
-    memory = exp3.Memory(jnp.log(jnp.array([1.0, 3.0, 4.0])))
-    counts = np.bincount(played(algo, memory, exp3.Hyper(gamma=0.3), n=20_000), minlength=3)
+    weights = exp3.Weights(jnp.log(jnp.array([1.0, 3.0, 4.0])))
+    counts = np.bincount(played(algo, weights, exp3.Hyper(gamma=0.3), n=20_000), minlength=3)
     assert stats.chisquare(counts, 20_000 * (0.7 * np.array([1, 3, 4]) / 8 + 0.1)).pvalue > 0.01
-    assert played(algo, memory, exp3.Hyper(), greedy=True) == 2
+    assert played(algo, weights, exp3.Hyper(), greedy=True) == 2
 
 
 # ---- linear
@@ -287,7 +287,7 @@ CONTEXTUAL = ContextualLinearBandit(arms=4, dim=3)
 def test_lin_ucb_is_ridge_regression_and_its_bounds(radius):
     hyper = lin_ucb.Hyper(alpha=0.7, regularisation=0.5, noise_scale=0.2, theta_norm=1.5, delta=0.05)
     algo = lin_ucb.make(CONTEXTUAL, lin_ucb.Config(radius=radius))
-    obs, actions, rewards, memory = recorded(algo, 50, hyper)
+    obs, actions, rewards, weights = recorded(algo, 50, hyper)
     A, b = 0.5 * np.eye(3), np.zeros(3)
     for t in range(50):
         log_det = np.log(np.linalg.det(A / 0.5))
@@ -297,19 +297,19 @@ def test_lin_ucb_is_ridge_regression_and_its_bounds(radius):
         assert index[actions[t]] > index.max() - 1e-4
         x = obs[t][actions[t]].astype(float)
         A, b = A + np.outer(x, x), b + rewards[t] * x
-        close(memory.inverse[t], np.linalg.inv(A), rtol=1e-4, atol=1e-5)
-        close(memory.moment[t], b, rtol=1e-4, atol=1e-5)
-        close(memory.log_det[t], np.log(np.linalg.det(A / 0.5)), rtol=1e-4, atol=1e-4)
+        close(weights.inverse[t], np.linalg.inv(A), rtol=1e-4, atol=1e-5)
+        close(weights.moment[t], b, rtol=1e-4, atol=1e-5)
+        close(weights.log_det[t], np.log(np.linalg.det(A / 0.5)), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
 def test_lin_ts_draws_from_the_posterior():
     algo = lin_ts.make(CONTEXTUAL)
     hyper = lin_ts.Hyper(v=0.8, regularisation=0.5)
-    obs, actions, rewards, memory = recorded(algo, 30, hyper)
+    obs, actions, rewards, weights = recorded(algo, 30, hyper)
     x = obs[np.arange(30), actions].astype(float)
     A = 0.5 * np.eye(3) + x.T @ x
-    last = jax.tree.map(lambda leaf: jnp.asarray(leaf[-1]), memory)
+    last = jax.tree.map(lambda leaf: jnp.asarray(leaf[-1]), weights)
     close(last.root @ last.root.T, np.linalg.inv(A), rtol=1e-4, atol=1e-5)
     close(last.moment, x.T @ rewards, rtol=1e-4, atol=1e-5)
     mean = np.linalg.solve(A, x.T @ rewards)
@@ -327,26 +327,26 @@ def test_lin_ts_draws_from_the_posterior():
 
 def test_discounted_statistics_and_choices():
     hyper = nonstationary_ucb.Hyper(discount=0.9, xi=0.3)
-    _, actions, rewards, memory = recorded(nonstationary_ucb.make(bernoulli(3)), 60, hyper)
+    _, actions, rewards, weights = recorded(nonstationary_ucb.make(bernoulli(3)), 60, hyper)
     n, s = np.zeros(3), np.zeros(3)
     for t in range(60):
         if t >= 3:
             index = s / n + 2 * np.sqrt(0.3 * np.log(n.sum()) / n)
             assert index[actions[t]] > index.max() - 1e-4
         n, s = 0.9 * n + (np.arange(3) == actions[t]), 0.9 * s + (np.arange(3) == actions[t]) * rewards[t]
-        close(memory.pulls[t], n)
-        close(memory.total[t], s)
+        close(weights.pulls[t], n)
+        close(weights.total[t], s)
 
 
 def test_windowed_statistics_and_choices():
     config = nonstationary_ucb.Config(forgetting="window", window=7)
-    _, actions, rewards, memory = recorded(nonstationary_ucb.make(bernoulli(3), config), 60)
+    _, actions, rewards, weights = recorded(nonstationary_ucb.make(bernoulli(3), config), 60)
     for t in range(60):
         arms, last = actions[max(0, t - 6) : t + 1], rewards[max(0, t - 6) : t + 1]
-        close(memory.pulls[t], [np.sum(arms == k) for k in range(3)])
-        close(memory.total[t], [np.sum(last[arms == k]) for k in range(3)])
-        if t >= 3 and np.all(memory.pulls[t - 1] > 0):
-            n, s = memory.pulls[t - 1], memory.total[t - 1]
+        close(weights.pulls[t], [np.sum(arms == k) for k in range(3)])
+        close(weights.total[t], [np.sum(last[arms == k]) for k in range(3)])
+        if t >= 3 and np.all(weights.pulls[t - 1] > 0):
+            n, s = weights.pulls[t - 1], weights.total[t - 1]
             index = s / n + np.sqrt(0.6 * np.log(min(t, 7)) / n)
             assert index[actions[t]] > index.max() - 1e-4
 
@@ -360,13 +360,13 @@ def test_elimination_takes_turns_and_drops_what_is_surely_worse():
     )
     params = bernoulli(3).default_params.replace(mean=jnp.array([0.0, 1.0, 0.9]))
     hyper = successive_elimination.Hyper(delta=0.5)
-    _, actions, _, memory = recorded(successive_elimination.make(bernoulli(3)), 600, hyper, params)
-    first = int(np.argmin(memory.alive[:, 0]))  # the round after which arm 0 is out
+    _, actions, _, weights = recorded(successive_elimination.make(bernoulli(3)), 600, hyper, params)
+    first = int(np.argmin(weights.alive[:, 0]))  # the round after which arm 0 is out
     np.testing.assert_array_equal(actions[: first + 1], np.arange(first + 1) % 3)
     t = (first + 1) // 3
     alpha = [np.sqrt(np.log(15 * k * k / 0.5) / k) for k in (t - 1, t)]
-    mean = memory.total[first, 1] / t
-    assert mean < 2 * alpha[0] and memory.total[first].max() / t >= 2 * alpha[1]
+    mean = weights.total[first, 1] / t
+    assert mean < 2 * alpha[0] and weights.total[first].max() / t >= 2 * alpha[1]
     assert not np.any(actions[first + 1 :] == 0)
 
 
@@ -375,8 +375,8 @@ def test_elimination_takes_turns_and_drops_what_is_surely_worse():
 def test_the_best_arm_stays_even_where_the_bound_is_tight():
     hyper = successive_elimination.Hyper(delta=0.1, scale=0.5)  # twice the rewards: a bound that is not too loose
     params = bernoulli(3).default_params.replace(mean=jnp.array([0.1, 0.5, 0.4]))
-    _, memory = regrets(successive_elimination.make(bernoulli(3)), 400, 999, hyper, params)
-    alive = np.asarray(memory.alive)
+    _, weights = regrets(successive_elimination.make(bernoulli(3)), 400, 999, hyper, params)
+    alive = np.asarray(weights.alive)
     assert np.mean(~alive[:, 1]) <= 0.1
     assert np.mean(~alive[:, 0]) > 0.9
 

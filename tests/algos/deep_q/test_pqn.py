@@ -315,8 +315,8 @@ def test_a_recurrent_policy_remembers_a_bit():
         (lambda: pqn_rnn.Config(num_envs=12, num_minibatches=8), r"num_envs = 12; 4 does"),
         (lambda: pqn.make(make("Pendulum-v1")[0], TINY), r"pqn acts in Discrete.*Pendulum-v1"),
         (lambda: pqn_rnn.make(make("Pendulum-v1")[0], GRU), r"pqn_rnn acts in Discrete.*Pendulum-v1"),
-        (lambda: pqn.make(make("CartPole-v1")[0], TINY, Table(3)), r"values \(4, 3\).*needs \(4, 2\)"),
-        (lambda: pqn_rnn.make(make("CartPole-v1")[0], GRU, Sequences(3)), r"values \(4, 3\).*needs \(4, 2\)"),
+        (lambda: pqn.make(make("CartPole-v1")[0], TINY, network=Table(3)), r"values \(4, 3\).*needs \(4, 2\)"),
+        (lambda: pqn_rnn.make(make("CartPole-v1")[0], GRU, network=Sequences(3)), r"values \(4, 3\).*needs \(4, 2\)"),
         (lambda: pqn.make(make("CartPole-v1")[0], dataclasses.replace(TINY, activation="rleu")), r"'rleu'.*relu"),
     ],
 )

@@ -241,7 +241,7 @@ def two_agents():
             lambda: alphazero.make(
                 ObservationActionReward(),
                 TINY,
-                ActorCritic(ObservationActionReward().observation_space(None), 3, False, (4,), "tanh"),
+                network=ActorCritic(ObservationActionReward().observation_space(None), 3, False, (4,), "tanh"),
             ),
             r"logits \(4, 3\).*need \(4, 2\)",
         ),

@@ -220,7 +220,7 @@ class Wide(nn.Module):
         (lambda: apg.Config(num_steps=0), r"num_steps=0.*at least 1"),
         (lambda: apg.Config(num_envs=3, num_steps=5, num_minibatches=4), r"num_minibatches=4 does not divide.*15"),
         (lambda: apg.make(make("CartPole-v1")[0]), r"apg acts in one-dimensional Box.*Discrete.*ppo"),
-        (lambda: apg.make(make("Pendulum-v1")[0], TINY, Wide()), r"means \(4, 2\) for 4 observations.*\(4, 1\)"),
+        (lambda: apg.make(make("Pendulum-v1")[0], TINY, network=Wide()), r"means \(4, 2\) for 4 obs.*\(4, 1\)"),
     ],
 )
 def test_impossible_requests_are_refused(build, message):

@@ -174,5 +174,5 @@ def test_impossible_requests_are_refused(module):
     with pytest.raises(ValueError, match=r"'rleu'.*relu"):
         module.make(env, module.Config(activation="rleu"))
     with pytest.raises(ValueError, match=r"outputs \(2, 3\).*needs \(2, 2\)"):
-        module.make(env, module.Config(num_envs=2), Table())
+        module.make(env, module.Config(num_envs=2), network=Table())
     assert module.make(env, module.Config()) is module.make(env, dataclasses.replace(module.Config()))

@@ -45,14 +45,6 @@ def test_value_loss_keeps_the_larger_error():
     close(ppo.value_loss(value, old, target, None, jnp.array([False, False, True])), 0.5)
 
 
-def test_normalized_advantage():
-    advantage = jnp.array([1.0, 2.0, 3.0, 4.0])
-    close(ppo.normalized(advantage), [-1.3416408, -0.4472136, 0.4472136, 1.3416408])
-    close(ppo.normalized(advantage, jnp.array([True, True, False, False]))[:2], [-1, 1])
-    close(ppo.normalized(jnp.full(4, 3.0)), 0)
-    assert np.all(np.isfinite(jax.jacobian(ppo.normalized)(jnp.full(4, 3.0))))
-
-
 class Table(nn.Module):
     """Logits and value independent of the observation."""
 
@@ -613,7 +605,7 @@ class Shared(nn.Module):
 def test_bring_your_own_network_and_vector_env():
     env = make("CartPole-v1")[0]
     venv = vectorize(env, 2, "dense")
-    algo = ppo.make(venv, TINY, Shared())
+    algo = ppo.make(venv, TINY, network=Shared())
     assert algo.venv is venv
     first = algo.init(jax.random.key(0))
     state, _ = jax.jit(algo.update)(first)
@@ -637,8 +629,8 @@ def with_actions(space):
         (lambda: ppo.Config(num_steps=-3), r"num_steps=-3.*at least 1"),
         (lambda: ppo.Config(num_envs=3, num_steps=5, num_minibatches=4), r"num_minibatches=4 does not divide.*15"),
         (lambda: ppo.make(make("CartPole-v1")[0], dataclasses.replace(TINY, activation="rleu")), r"'rleu'.*relu"),
-        (lambda: ppo.make(make("CartPole-v1")[0], TINY, Shared(3)), r"outputs \(2, 3\).*needs \(2, 2\)"),
-        (lambda: ppo.make(make("CartPole-v1")[0], TINY, Shared(2, False)), r"values \(2, 1\).*\(2,\)"),
+        (lambda: ppo.make(make("CartPole-v1")[0], TINY, network=Shared(3)), r"outputs \(2, 3\).*needs \(2, 2\)"),
+        (lambda: ppo.make(make("CartPole-v1")[0], TINY, network=Shared(2, False)), r"values \(2, 1\).*\(2,\)"),
         (lambda: ppo.make(vectorize(make("CartPole-v1")[0], 4), TINY), r"num_envs=4 but the config says 2"),
         (lambda: ppo.make(two_agents(), TINY), r"2 agents"),
         (lambda: ppo.make(with_actions(Tuple((Discrete(2),))), TINY), r"not in Chain.s Tuple"),

@@ -11,6 +11,7 @@ import pytest
 from jaxrl import make, train
 from jaxrl.algos import ppo, ppo_rnn
 from jaxrl.environment import strongly_typed
+from jaxrl.nn.losses import normalized
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.assertions import assert_no_key_reuse
@@ -136,7 +137,7 @@ class OwnScale(ppo_rnn.RecurrentActorCritic):
 def test_the_spread_may_depend_on_the_observation():
     env, params = make("Pendulum-v1")
     network = OwnScale(env.observation_space(params), 1, True, (8,), "tanh", "gru", 8)
-    algo = ppo_rnn.make(env, TINY, network)
+    algo = ppo_rnn.make(env, TINY, network=network)
     state, metrics = jax.jit(algo.update)(algo.init(jax.random.key(0)))
     assert np.isfinite(metrics["loss"])
     action, _ = algo.act(algo.policy(state), jax.random.key(0), jnp.ones((3, 3)), algo.initial_carry((3,)))
@@ -188,7 +189,7 @@ def test_the_loss_is_ppos_of_what_the_networks_say():
     logits = network.apply(weights, now.actor, batch.obs, batch.start, method="actor")[1]
     value = network.apply(weights, now.critic, batch.obs, batch.start, method="critic")[1].ravel()
     log_p = jax.nn.log_softmax(logits)
-    advantage = ppo.normalized(batch.advantage.ravel())
+    advantage = normalized(batch.advantage.ravel())
     actor = ppo.policy_loss(log_p[..., 0].ravel(), batch.log_prob.ravel(), advantage, 0.3)
     critic = ppo.value_loss(value, batch.value.ravel(), batch.target.ravel(), 0.3)
     entropy = -jnp.mean(jnp.sum(jnp.exp(log_p) * log_p, -1))
@@ -276,7 +277,9 @@ def test_it_remembers_a_bit():
         (lambda: ppo_rnn.make(make("CartPole-v1")[0], dataclasses.replace(TINY, activation="rleu")), r"'rleu'.*relu"),
         (
             lambda: ppo_rnn.make(
-                make("CartPole-v1")[0], TINY, ppo_rnn.RecurrentActorCritic(BOX, 3, False, (8,), "tanh", "gru", 8)
+                make("CartPole-v1")[0],
+                TINY,
+                network=ppo_rnn.RecurrentActorCritic(BOX, 3, False, (8,), "tanh", "gru", 8),
             ),
             r"outputs \(1, 4, 3\).*needs \(1, 4, 2\)",
         ),

@@ -308,7 +308,7 @@ class Linear(nn.Module):
 
 def test_bring_your_own_network_and_vector_env():
     venv = vectorize(make("CartPole-v1")[0], 4, "dense")
-    algo = evolution.make(venv, TINY, Linear())
+    algo = evolution.make(venv, TINY, network=Linear())
     assert algo.venv is venv
     state = jax.eval_shape(lambda key: algo.update(algo.init(key))[0], jax.random.key(0))
     assert set(state.weights["params"]) == {"Dense_0"}
@@ -336,7 +336,7 @@ def two_agents():
         (lambda: evolution.Config(population_size=5), r"population_size=5.*pairs.*6"),
         (lambda: evolution.Config(num_steps=0), r"num_steps=0"),
         (lambda: evolution.make(batched(), TINY), r"common_starts=True.*batched_params"),
-        (lambda: evolution.make(make("CartPole-v1")[0], TINY, Linear(3)), r"\(4, 3\).*needs \(4, 2\)"),
+        (lambda: evolution.make(make("CartPole-v1")[0], TINY, network=Linear(3)), r"\(4, 3\).*needs \(4, 2\)"),
         (lambda: evolution.make(vectorize(make("CartPole-v1")[0], 3), TINY), r"num_envs=3 but the config says 4"),
         (lambda: evolution.make(two_agents(), TINY), r"2 agents"),
         (

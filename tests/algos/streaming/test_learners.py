@@ -136,7 +136,7 @@ def test_td_follows_the_policy_it_is_given():
         return jnp.ones(obs.shape[:-1], jnp.int32)
 
     config = stream_td.Config(num_steps=50, normalize_reward=False, hidden=(16,))
-    algo = stream_td.make(ObservationActionReward(), config, always_one)
+    algo = stream_td.make(ObservationActionReward(), config, policy=always_one)
     state, _ = jax.jit(lambda key: train(algo, key, 1000))(jax.random.key(0))
     np.testing.assert_allclose(stream_td.predict(algo, state, jnp.array([[-1.0], [1.0]])), [0.0, 1.0], atol=0.02)
     action, _ = algo.act(algo.policy(state), jax.random.key(1), jnp.zeros((2, 1)))
@@ -220,7 +220,7 @@ def test_standard_deviations_are_a_softplus():
 
 def test_ac_by_hand():
     """Two steps of both traces and both bounds in tables, with the softmax's gradient written out."""
-    algo = stream_ac.make(Walk(id="Walk"), stream_ac.Config(**RAW), Linear(2), Linear(1))
+    algo = stream_ac.make(Walk(id="Walk"), stream_ac.Config(**RAW), actor=Linear(2), critic=Linear(1))
     hyper = stream_ac.Hyper(gamma=GAMMA, trace_decay=LAMBDA, ent_coef=0.0)
     states = steps_of(algo, hyper, 6)
     v, theta, ev, ep = np.zeros(4), np.zeros((4, 2)), np.zeros(4), np.zeros((4, 2))
@@ -346,7 +346,7 @@ def test_q_acts_in_bins_of_a_box():
 def test_continuous_actions_are_in_units_of_the_box():
     """Zero outputs are the middle of the box with a standard deviation of log 2 half widths."""
     env, _ = make("Pendulum-v1")
-    algo = stream_ac.make(env, stream_ac.Config(num_steps=1), Linear(2), Linear(1))
+    algo = stream_ac.make(env, stream_ac.Config(num_steps=1), actor=Linear(2), critic=Linear(1))
     policy = algo.policy(algo.init(jax.random.key(0)))
     obs = jnp.zeros((20_000, 3))
     np.testing.assert_array_equal(algo.act(policy, jax.random.key(0), obs, greedy=True)[0], 0)
@@ -372,12 +372,12 @@ class SixTorques(ObservationActionReward):
         (lambda: stream_q.make(ObservationActionReward("multi_discrete")), r"MultiDiscrete"),
         (lambda: stream_q.make(make("CartPole-v1")[0], network=Linear(3)), r"values \(3,\).*needs \(2,\)"),
         (
-            lambda: stream_ac.make(make("Pendulum-v1")[0], policy_network=Linear(1)),
-            r"policy_network gives \(1,\).*\(2,\)",
+            lambda: stream_ac.make(make("Pendulum-v1")[0], actor=Linear(1)),
+            r"actor gives \(1,\).*\(2,\)",
         ),
         (
-            lambda: stream_ac.make(make("CartPole-v1")[0], value_network=Linear(2)),
-            r"value_network gives \(2,\).*\(1,\)",
+            lambda: stream_ac.make(make("CartPole-v1")[0], critic=Linear(2)),
+            r"critic gives \(2,\).*\(1,\)",
         ),
         (lambda: stream_td.make(make("CartPole-v1")[0], network=Linear(2)), r"\(2,\).*needs \(1,\)"),
     ],

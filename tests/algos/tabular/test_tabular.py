@@ -169,10 +169,10 @@ def test_psrl_posterior_of_rewards():
 def test_psrl_draws_from_the_posterior():
     """Means of many drawn MDPs: (concentration + count) / total and the posterior mean reward."""
     algo = psrl.make(ENV, psrl.Config(horizon=20))
-    memory = algo.init(KEY, psrl.Hyper(), PARAMS).weights
-    count = memory.count.at[1, 0].set(jnp.array([1.0, 0, 3, 0, 2]))
-    memory = memory.replace(count=count, mean=memory.mean.at[1, 0].set(0.8))
-    draw = jax.jit(jax.vmap(lambda key: psrl.sample_mdp(key, memory, psrl.Hyper())))
+    weights = algo.init(KEY, psrl.Hyper(), PARAMS).weights
+    count = weights.count.at[1, 0].set(jnp.array([1.0, 0, 3, 0, 2]))
+    weights = weights.replace(count=count, mean=weights.mean.at[1, 0].set(0.8))
+    draw = jax.jit(jax.vmap(lambda key: psrl.sample_mdp(key, weights, psrl.Hyper())))
     mdps = draw(jax.random.split(KEY, 4000))
     np.testing.assert_allclose(mdps.transition.mean(0)[1, 0], (0.2 + np.array([1, 0, 3, 0])) / 7, atol=0.01)
     np.testing.assert_allclose(mdps.reward.mean(0)[1, 0], (0.5 + 6 * 0.8) / 7, atol=0.01)

@@ -114,12 +114,14 @@ def dqn_setup(config: Any = (), hyper: Any = (), noisy: bool = False) -> Setup:
 
 def stream_value(algo: Any, state: Any, obs: Any) -> Any:
     """The largest action value, or the critic's."""
-    from jaxrl.algos.streaming.stream import StreamMLP, features, standardized
+    from jaxrl.nn.normalize import standardized
+    from jaxrl.nn.streaming import StreamMLP
+    from jaxrl.streaming import features
 
     config, critic = algo.config, "value" in state.weights
     weights = state.weights["value"] if critic else state.weights
     space = algo.venv.env.observation_space(state.env_params)
-    x = standardized(state.memory.observations, features(space, obs, privileged=critic))
+    x = standardized(state.normalizer, features(space, obs, privileged=critic))
     n = weights["params"]["Dense_1"]["kernel"].shape[-1]
     out: Any = StreamMLP(config.hidden, n, config.sparsity, config.layer_norm).apply(weights, x)
     if isinstance(obs, dict) and "action_mask" in obs and not critic:

@@ -1,1 +1,1 @@
-"""Streaming deep reinforcement learning: one transition in, one update, nothing kept; `stream` is what they share."""
+"""Streaming deep reinforcement learning: one transition in, one update, nothing kept."""

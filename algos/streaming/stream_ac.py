@@ -7,8 +7,9 @@ from s by a to s' with reward r,
     value:    e <- gamma lambda e + grad V(s),
     policy:   e <- gamma lambda e + grad [log pi(a | s) + ent_coef sign(delta) H(pi(. | s))],
 
-and both move by delta e with ObGD (`stream.obgd`), each with its own bound; as the step is multiplied by delta, the
-sign makes that of the entropy's gradient positive. What the streaming algorithms share is in `stream.py`.
+and both move by delta e with ObGD, which bounds the step of each so that it does not overshoot. As the step is
+multiplied by delta, the sign makes that of the entropy's gradient positive. A trace ends with its episode. Observations
+and rewards are normalised by running statistics, the first weights of both networks sparse.
 
 Deviations from the authors' code: episodes cut by a time limit bootstrap from their final observation, where theirs
 end; so the time of the episode is not part of the observation; the discounted return behind the reward's scale starts
@@ -19,20 +20,22 @@ side; one width of 128 by default, where theirs is 32 for discrete actions. Resu
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
+from jaxrl import streaming
 from jaxrl.algorithm import Algorithm, shared, spaces_of
-from jaxrl.algos.streaming import stream as streaming
-from jaxrl.algos.streaming.stream import Learner, StreamMLP, Transition, obgd, td_error
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.losses import td_target
 from jaxrl.nn.networks import encoded_size
-from jaxrl.spaces import Box, Discrete, MultiDiscrete
+from jaxrl.nn.streaming import StreamMLP, obgd
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
+from jaxrl.streaming import Transition
 from jaxrl.vectorize import VectorEnv
 
 
@@ -68,6 +71,68 @@ def policy_objective(
     return pi.log_prob(action) + ent_coef * jnp.sign(delta) * pi.entropy()
 
 
+@dataclasses.dataclass(frozen=True)
+class _StreamAC:
+    """What is learned, as `streaming.Rule` asks for it: `{"policy": weights of the actor, "value": of the critic}`."""
+
+    privileged: ClassVar = True
+    deployed: ClassVar = "sampled"
+
+    config: Config
+    actor: nn.Module  # from standardised vectors (..., visible) to logits, or means and spreads
+    critic: nn.Module  # from standardised vectors (..., F) to values (..., 1)
+    observation_space: Space
+    action_space: Space
+
+    def init(self, key: Key[Array, ""]) -> dict[str, Any]:
+        policy_key, value_key = jax.random.split(key)
+        return {
+            "policy": self.actor.init(policy_key, jnp.zeros(encoded_size(self.observation_space))),
+            "value": self.critic.init(value_key, jnp.zeros(encoded_size(self.observation_space, privileged=True))),
+        }
+
+    def distribution(self, weights: Any, x: Array, action_mask: Any) -> Distribution:
+        """The policy where the visible part of the observation is x (..., visible)."""
+        out: Any = self.actor.apply(weights, x)
+        if isinstance(self.action_space, Box):
+            mean, raw = jnp.split(out, 2, -1)
+            out = mean, log_softplus(raw)
+        return of_space(self.action_space, out, action_mask)
+
+    def act(self, weights: Any, hyper: Hyper, step: Array, key: Array, x: Array, obs: Any, greedy: bool) -> Array:
+        pi = self.distribution(weights["policy"], x, split_observation(obs, self.observation_space)[2])
+        return pi.mode() if greedy else pi.sample(key)
+
+    def to_env(self, action: Array) -> Array:
+        return self.action_space.from_unit(action) if isinstance(self.action_space, Box) else action
+
+    def gradient_step(self, weights: Any, trace: Any, hyper: Hyper, x: Transition) -> tuple[Any, Any, dict[str, Array]]:
+        """The critic's error, then a trace and a bounded step of actor and critic each, by the same error."""
+
+        def prediction(weights):
+            value: Any = self.critic.apply(weights, x.obs)
+            return value[0]
+
+        value, value_grads = jax.value_and_grad(prediction)(weights["value"])
+        next_value: Any = self.critic.apply(weights["value"], x.next_obs)
+        delta = td_target(x.reward, x.terminated, next_value[0], hyper.gamma) - value
+
+        def objective(weights):
+            pi = self.distribution(weights, x.obs[: encoded_size(self.observation_space)], x.action_mask)
+            return policy_objective(pi, x.action, delta, hyper.ent_coef), pi.entropy()
+
+        policy_grads, entropy = jax.grad(objective, has_aux=True)(weights["policy"])
+        decay = jnp.where(x.first, 0, hyper.gamma * hyper.trace_decay)
+        grads = {"policy": policy_grads, "value": value_grads}
+        trace = jax.tree.map(lambda e, g: decay * e + g, trace, grads)
+        moved, report = {}, {"loss": delta**2, "value": value, "entropy": entropy}
+        for name, kappa in (("policy", hyper.kappa_policy), ("value", hyper.kappa_value)):
+            moved[name], report[f"{name}_step_size"] = obgd(
+                weights[name], trace[name], delta, hyper.learning_rate, kappa, self.config.bounded
+            )
+        return moved, trace, report
+
+
 @shared
 def make(
     env: Environment | VectorEnv,
@@ -79,71 +144,21 @@ def make(
     """Stream AC(lambda) on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        actor: a flax module from standardised observation vectors (..., visible) to n logits or, for a Box of
-            A numbers, 2 A outputs: means, and what softplus turns into standard deviations, in units of the box.
+        actor: a flax module from standardised observation vectors (..., visible) to n logits or, for a Box of A
+            numbers, 2 A outputs: means, and what softplus turns into standard deviations, in units of the box.
         critic: one from vectors (..., F), at whose end is what is privileged, to values (..., 1).
 
     Raises ValueError for an action space it cannot handle, several agents or environments, or a network whose outputs
     do not fit.
     """
-    observation_space, action_space = spaces_of("stream_ac", env, Discrete, MultiDiscrete, Box)
-    continuous = isinstance(action_space, Box)
-    outputs = num_outputs(action_space) * (1 + continuous)
-    settings = config.sparsity, config.layer_norm
-    actor = StreamMLP(config.hidden, outputs, *settings) if actor is None else actor
-    critic = StreamMLP(config.hidden, 1, *settings) if critic is None else critic
-    visible = encoded_size(observation_space)
-    for name, network, size, n in (
-        ("actor", actor, visible, outputs),
-        ("critic", critic, encoded_size(observation_space, privileged=True), 1),
-    ):
-        shape = jax.eval_shape(lambda k, x, f=network: f.init_with_output(k, x)[0], jax.random.key(0), jnp.zeros(size))
-        if shape.shape != (n,):
-            raise ValueError(f"{name} gives {shape.shape} for an observation; {action_space} needs {(n,)}.")
-
-    def init(key: Array, size: int) -> dict[str, Any]:
-        policy_key, value_key = jax.random.split(key)
-        weights = actor.init(policy_key, jnp.zeros(visible))
-        return {"policy": weights, "value": critic.init(value_key, jnp.zeros(size))}
-
-    def distribution(weights: Any, obs: Array, action_mask: Any) -> Distribution:
-        out: Any = actor.apply(weights, obs)
-        if continuous:
-            mean, raw = jnp.split(out, 2, -1)
-            out = mean, log_softplus(raw)
-        return of_space(action_space, out, action_mask)
-
-    def act(weights: Any, hyper: Hyper, step: Array, key: Array, x: Array, obs: Any, greedy: bool) -> Array:
-        pi = distribution(weights["policy"], x, split_observation(obs, observation_space)[2])
-        return pi.mode() if greedy else pi.sample(key)
-
-    def learn(weights: Any, trace: Any, hyper: Hyper, x: Transition) -> tuple[Any, Any, dict[str, Array]]:
-        def prediction(weights):
-            value: Any = critic.apply(weights, x.obs)
-            return value[0]
-
-        value, value_grads = jax.value_and_grad(prediction)(weights["value"])
-        next_value: Any = critic.apply(weights["value"], x.next_obs)
-        delta = td_error(value, x.reward, next_value[0], x.terminated, hyper.gamma)
-
-        def objective(weights):
-            pi = distribution(weights, x.obs[:visible], x.action_mask)
-            return policy_objective(pi, x.action, delta, hyper.ent_coef), pi.entropy()
-
-        policy_grads, entropy = jax.grad(objective, has_aux=True)(weights["policy"])
-        decay = jnp.where(x.first, 0, hyper.gamma * hyper.trace_decay)
-        new, traces, report = {}, {}, {"loss": delta**2, "value": value, "entropy": entropy}
-        for name, grads, kappa in (
-            ("policy", policy_grads, hyper.kappa_policy),
-            ("value", value_grads, hyper.kappa_value),
-        ):
-            new[name], traces[name], report[f"{name}_step_size"] = obgd(
-                weights[name], trace[name], grads, delta, decay, hyper.learning_rate, kappa, config.bounded
-            )
-        return new, traces, report
-
-    learner = Learner(init, act, learn, action_space.from_unit if continuous else lambda action: action, "sampled")
-    return streaming.make("stream_ac", learner, config, Hyper, env, observation_space, privileged=True)
+    observation_space, space = spaces_of("stream_ac", env, Discrete, MultiDiscrete, Box)
+    outputs = num_outputs(space) * (1 + isinstance(space, Box))
+    actor = actor or StreamMLP(config.hidden, outputs, config.sparsity, config.layer_norm)
+    critic = critic or StreamMLP(config.hidden, 1, config.sparsity, config.layer_norm)
+    streaming.check_outputs("actor", actor, encoded_size(observation_space), outputs, str(space))
+    streaming.check_outputs("critic", critic, encoded_size(observation_space, privileged=True), 1, "a state's value")
+    rule = _StreamAC(config, actor, critic, observation_space, space)
+    return streaming.make("stream_ac", rule, config, Hyper, env)
 
 
 if __name__ == "__main__":

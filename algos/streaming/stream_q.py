@@ -5,9 +5,9 @@ from s by a to s' with reward r,
 
     delta = r + gamma max_a' Q(s', a') - Q(s, a),    e <- gamma lambda e + grad Q(s, a),
 
-and the weights move by ObGD (`stream.obgd`), which bounds the step so that it does not overshoot delta. A
-trace ends with its episode and, as in Watkins's Q(lambda), with an action that is not greedy; a random action that
-happens to be the best one does not cut it. What the streaming algorithms share is in `algos/streaming/stream.py`.
+and the weights move by ObGD, which bounds the step along e so that it does not overshoot delta. A trace ends with its
+episode and, as in Watkins's Q(lambda), with an action that is not greedy; a random action that happens to be the best
+one does not cut it. Observations and rewards are normalised by running statistics, the network's first weights sparse.
 
 Deviations from the authors' code: episodes cut by a time limit bootstrap from their final observation, where theirs
 end; so the time of the episode is not part of the observation; the discounted return behind the reward's scale starts
@@ -19,21 +19,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Integer, PyTree
+from jaxtyping import Array, Bool, Float, Int, Integer, Key, PyTree
 
+from jaxrl import streaming
 from jaxrl.algorithm import Algorithm, shared, spaces_of
-from jaxrl.algos.streaming import stream as streaming
-from jaxrl.algos.streaming.stream import Learner, StreamMLP, Transition, obgd, td_error
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.distributions import Categorical, mask_logits
+from jaxrl.nn.losses import td_target
 from jaxrl.nn.networks import encoded_size
-from jaxrl.spaces import Box, Discrete
+from jaxrl.nn.streaming import StreamMLP, obgd
+from jaxrl.spaces import Box, Discrete, Space
+from jaxrl.streaming import Transition
 from jaxrl.vectorize import VectorEnv
 
 MOST_ACTIONS = 4_096  # of a Box cut into bins; each has an output of its own
@@ -81,6 +83,67 @@ def cut(trace: PyTree, q: Float[Array, " n"], action: Integer[Array, ""]) -> PyT
     return jax.tree.map(lambda e: jnp.where(action == jnp.argmax(q), e, 0), trace)
 
 
+@dataclasses.dataclass(frozen=True)
+class _StreamQ:
+    """What is learned, as `streaming.Rule` asks for it: a network of action values."""
+
+    privileged: ClassVar = False
+    deployed: ClassVar = "greedy"
+
+    config: Config
+    network: nn.Module  # from standardised vectors (..., F) to values (..., n)
+    observation_space: Space
+    num_actions: int
+    table: Any = dataclasses.field(compare=False)  # (n, A): their points of a Box; None of a Discrete space
+
+    def init(self, key: Key[Array, ""]) -> Any:
+        return self.network.init(key, jnp.zeros(encoded_size(self.observation_space)))
+
+    def act(self, weights: Any, hyper: Hyper, step: Array, key: Array, x: Array, obs: Any, greedy: bool) -> Array:
+        """The best allowed action; with probability epsilon any, each as likely."""
+        q: Any = self.network.apply(weights, x)
+        action_mask = split_observation(obs, self.observation_space)[2]
+        best = jnp.argmax(allowed(q, action_mask), -1).astype(jnp.int32)
+        if greedy:
+            return best
+        explore_key, action_key = jax.random.split(key)
+        any_action = jnp.ones(q.shape, bool) if action_mask is None else action_mask
+        random = Categorical(mask_logits(jnp.zeros_like(q), any_action)).sample(action_key)
+        return jnp.where(jax.random.uniform(explore_key, best.shape) < epsilon_at(step, hyper), random, best)
+
+    def to_env(self, action: Array) -> Array:
+        return action if self.table is None else jnp.asarray(self.table)[action]
+
+    def gradient_step(self, weights: Any, trace: Any, hyper: Hyper, x: Transition) -> tuple[Any, Any, dict[str, Array]]:
+        """Error, trace, bounded step, and the end of the trace where the action was not greedy."""
+
+        def prediction(weights):
+            q: Any = self.network.apply(weights, x.obs)
+            taken = jnp.arange(self.num_actions) == x.action
+            return jnp.sum(jnp.where(taken, q, 0)), q  # a gather's gradient scatters: slow
+
+        (q, values), grads = jax.value_and_grad(prediction, has_aux=True)(weights)
+        next_q: Any = self.network.apply(weights, x.next_obs)
+        best = jnp.max(allowed(next_q, x.next_mask))
+        delta = td_target(x.reward, x.terminated, best, hyper.gamma) - q
+        decay = jnp.where(x.first, 0, hyper.gamma * hyper.trace_decay)
+        trace = jax.tree.map(lambda e, g: decay * e + g, trace, grads)
+        weights, step_size = obgd(weights, trace, delta, hyper.learning_rate, hyper.kappa, self.config.bounded)
+        trace = cut(trace, allowed(values, x.action_mask), x.action)
+        return weights, trace, {"loss": delta**2, "q_value": q, "step_size": step_size}
+
+
+def actions_of(space: Box, num_bins: int) -> Float[np.ndarray, "n A"]:
+    """The points of a grid over the box. Raises ValueError where they are too many."""
+    if num_bins ** space.shape[0] > MOST_ACTIONS:
+        raise ValueError(
+            f"num_bins={num_bins} for {space.shape[0]} dimensions are {num_bins ** space.shape[0]:,} actions; at most "
+            f"{MOST_ACTIONS:,} are built. stream_ac and sac need no bins."
+        )
+    grid = np.array(list(itertools.product(np.linspace(-1, 1, num_bins), repeat=space.shape[0])))
+    return np.asarray(space.from_unit(jnp.asarray(grid, jnp.float32)))
+
+
 @shared
 def make(env: Environment | VectorEnv, config: Config = Config(), *, network: nn.Module | None = None) -> Algorithm:
     """Stream Q(lambda) on `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -91,60 +154,13 @@ def make(env: Environment | VectorEnv, config: Config = Config(), *, network: nn
     Raises ValueError for an action space that is neither Discrete nor a one-dimensional Box, several agents or
     environments, or a network whose outputs do not fit.
     """
-    observation_space, action_space = spaces_of("stream_q", env, Discrete, Box)
-    n, to_env = _actions(action_space, config.num_bins)
-    if network is None:
-        network = StreamMLP(config.hidden, n, config.sparsity, config.layer_norm)
-    size = encoded_size(observation_space)
-    shape = jax.eval_shape(lambda key, x: network.init_with_output(key, x)[0], jax.random.key(0), jnp.zeros(size)).shape
-    if shape != (n,):
-        raise ValueError(f"network gives values {shape} for an observation; {action_space} needs {(n,)}.")
-
-    def init(key: Array, size: int) -> Any:
-        return network.init(key, jnp.zeros(size))
-
-    def act(weights: Any, hyper: Hyper, step: Array, key: Array, x: Array, obs: Any, greedy: bool) -> Array:
-        q: Any = network.apply(weights, x)
-        action_mask = split_observation(obs, observation_space)[2]
-        best = jnp.argmax(allowed(q, action_mask), -1).astype(jnp.int32)
-        if greedy:
-            return best
-        explore_key, action_key = jax.random.split(key)
-        any_action = jnp.ones(q.shape, bool) if action_mask is None else action_mask
-        random = Categorical(mask_logits(jnp.zeros_like(q), any_action)).sample(action_key)
-        return jnp.where(jax.random.uniform(explore_key, best.shape) < epsilon_at(step, hyper), random, best)
-
-    def learn(weights: Any, trace: Any, hyper: Hyper, x: Transition) -> tuple[Any, Any, dict[str, Array]]:
-        def prediction(weights):
-            q: Any = network.apply(weights, x.obs)
-            return jnp.sum(jnp.where(jnp.arange(n) == x.action, q, 0)), q  # a gather's gradient scatters: slow
-
-        (q, values), grads = jax.value_and_grad(prediction, has_aux=True)(weights)
-        next_q: Any = network.apply(weights, x.next_obs)
-        delta = td_error(q, x.reward, jnp.max(allowed(next_q, x.next_mask)), x.terminated, hyper.gamma)
-        decay = jnp.where(x.first, 0, hyper.gamma * hyper.trace_decay)
-        weights, trace, step_size = obgd(
-            weights, trace, grads, delta, decay, hyper.learning_rate, hyper.kappa, config.bounded
-        )
-        trace = cut(trace, allowed(values, x.action_mask), x.action)
-        return weights, trace, {"loss": delta**2, "q_value": q, "step_size": step_size}
-
-    learner = Learner(init, act, learn, to_env)
-    return streaming.make("stream_q", learner, config, Hyper, env, observation_space)
-
-
-def _actions(space: Discrete | Box, num_bins: int) -> tuple[int, Any]:
-    """How many actions there are to choose from, and the function from their index to the environment's action."""
-    if isinstance(space, Discrete):
-        return space.n, lambda action: action
-    if num_bins ** space.shape[0] > MOST_ACTIONS:
-        raise ValueError(
-            f"num_bins={num_bins} for {space.shape[0]} dimensions are {num_bins ** space.shape[0]:,} actions; at most "
-            f"{MOST_ACTIONS:,} are built. stream_ac and sac need no bins."
-        )
-    grid = np.array(list(itertools.product(np.linspace(-1, 1, num_bins), repeat=space.shape[0])))
-    table = np.asarray(space.from_unit(jnp.asarray(grid, jnp.float32)))
-    return len(table), lambda action: jnp.asarray(table)[action]
+    observation_space, space = spaces_of("stream_q", env, Discrete, Box)
+    table = None if isinstance(space, Discrete) else actions_of(space, config.num_bins)
+    n = space.n if table is None else len(table)
+    network = network or StreamMLP(config.hidden, n, config.sparsity, config.layer_norm)
+    streaming.check_outputs("network", network, encoded_size(observation_space), n, str(space))
+    rule = _StreamQ(config, network, observation_space, n, table)
+    return streaming.make("stream_q", rule, config, Hyper, env)
 
 
 if __name__ == "__main__":

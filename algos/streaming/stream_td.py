@@ -5,8 +5,9 @@ from s to s' with reward r,
 
     delta = r + gamma V(s') - V(s),    e <- gamma lambda e + grad V(s),
 
-and the weights move by ObGD (`stream.obgd`), which bounds the step so that it does not overshoot delta. What
-the streaming algorithms share is in `stream.py`. The policy stays as it is; `predict` gives what was learned.
+and the weights move by ObGD, which bounds the step along e so that it does not overshoot delta. A trace ends with its
+episode. Observations and rewards are normalised by running statistics, the network's first weights sparse. The policy
+stays as it is; `predict` gives what was learned.
 
 Deviations from the authors' code: episodes cut by a time limit bootstrap from their final observation, where theirs
 end; the discounted return behind the reward's scale starts anew with the episode (theirs is set to the last reward).
@@ -17,29 +18,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
+from jaxrl import streaming
 from jaxrl.algorithm import Algorithm, shared, spaces_of
-from jaxrl.algos.streaming import stream as streaming
-from jaxrl.algos.streaming.stream import (
-    Learner,
-    StreamMLP,
-    Transition,
-    deviation,
-    features,
-    obgd,
-    standardized,
-    td_error,
-)
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.distributions import num_outputs, of_space
+from jaxrl.nn.losses import td_target
 from jaxrl.nn.networks import encoded_size
-from jaxrl.spaces import Box, Discrete, MultiDiscrete
+from jaxrl.nn.normalize import standardized
+from jaxrl.nn.streaming import StreamMLP, obgd
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
+from jaxrl.streaming import Transition, features
 from jaxrl.vectorize import VectorEnv
 
 
@@ -58,6 +53,52 @@ class Hyper:
     kappa: jax.Array = 2.0  # how strict the bound is; above 1, an update stays short of delta
     gamma: jax.Array = 0.99  # discount
     trace_decay: jax.Array = 0.8  # lambda
+
+
+@dataclasses.dataclass(frozen=True)
+class _StreamTD:
+    """What is learned, as `streaming.Rule` asks for it: the value of a policy that stays as it is."""
+
+    privileged: ClassVar = True
+    deployed: ClassVar = "greedy"
+
+    config: Config
+    policy: Callable[[Array, Any], Any] | None
+    network: nn.Module  # from standardised vectors (..., F) to values (..., 1)
+    observation_space: Space
+    action_space: Space
+
+    def init(self, key: Key[Array, ""]) -> Any:
+        return self.network.init(key, jnp.zeros(encoded_size(self.observation_space, privileged=True)))
+
+    def act(self, weights: Any, hyper: Hyper, step: Array, key: Array, x: Array, obs: Any, greedy: bool) -> Any:
+        """The given policy's action; without one any allowed action, each as likely."""
+        key = jax.random.key(0) if greedy else key
+        if self.policy is not None:
+            return self.policy(key, obs)
+        shape = (*x.shape[:-1], num_outputs(self.action_space))
+        if isinstance(self.action_space, Box):
+            return self.action_space.from_unit(jax.random.uniform(key, shape, minval=-1.0))
+        mask = split_observation(obs, self.observation_space)[2]
+        return of_space(self.action_space, jnp.zeros(shape), mask).sample(key)
+
+    def to_env(self, action: Array) -> Array:
+        return action
+
+    def gradient_step(self, weights: Any, trace: Any, hyper: Hyper, x: Transition) -> tuple[Any, Any, dict[str, Array]]:
+        """Error, trace, bounded step."""
+
+        def prediction(weights):
+            value: Any = self.network.apply(weights, x.obs)
+            return value[0]
+
+        value, grads = jax.value_and_grad(prediction)(weights)
+        next_value: Any = self.network.apply(weights, x.next_obs)
+        delta = td_target(x.reward, x.terminated, next_value[0], hyper.gamma) - value
+        decay = jnp.where(x.first, 0, hyper.gamma * hyper.trace_decay)
+        trace = jax.tree.map(lambda e, g: decay * e + g, trace, grads)
+        weights, step_size = obgd(weights, trace, delta, hyper.learning_rate, hyper.kappa, self.config.bounded)
+        return weights, trace, {"loss": delta**2, "value": value, "step_size": step_size}
 
 
 @shared
@@ -80,41 +121,10 @@ def make(
     do not fit.
     """
     observation_space, action_space = spaces_of("stream_td", env, Discrete, MultiDiscrete, Box)
-    critic = _default(config) if network is None else network
-    size = encoded_size(observation_space, privileged=True)
-    shape = jax.eval_shape(lambda key, x: critic.init_with_output(key, x)[0], jax.random.key(0), jnp.zeros(size)).shape
-    if shape != (1,):
-        raise ValueError(f"network gives values {shape} for an observation; it needs (1,).")
-
-    def init(key: Array, size: int) -> Any:
-        return critic.init(key, jnp.zeros(size))
-
-    def act(weights: Any, hyper: Hyper, step: Array, key: Array, x: Array, obs: Any, greedy: bool) -> Any:
-        key = jax.random.key(0) if greedy else key
-        if policy is not None:
-            return policy(key, obs)
-        shape = (*x.shape[:-1], num_outputs(action_space))
-        if isinstance(action_space, Box):
-            return action_space.from_unit(jax.random.uniform(key, shape, minval=-1.0))
-        mask = split_observation(obs, observation_space)[2]
-        return of_space(action_space, jnp.zeros(shape), mask).sample(key)
-
-    def learn(weights: Any, trace: Any, hyper: Hyper, x: Transition) -> tuple[Any, Any, dict[str, Array]]:
-        def prediction(weights):
-            value: Any = critic.apply(weights, x.obs)
-            return value[0]
-
-        value, grads = jax.value_and_grad(prediction)(weights)
-        next_value: Any = critic.apply(weights, x.next_obs)
-        delta = td_error(value, x.reward, next_value[0], x.terminated, hyper.gamma)
-        decay = jnp.where(x.first, 0, hyper.gamma * hyper.trace_decay)
-        weights, trace, step_size = obgd(
-            weights, trace, grads, delta, decay, hyper.learning_rate, hyper.kappa, config.bounded
-        )
-        return weights, trace, {"loss": delta**2, "value": value, "step_size": step_size}
-
-    learner = Learner(init, act, learn)
-    return streaming.make("stream_td", learner, config, Hyper, env, observation_space, privileged=True)
+    network = network or _default(config)
+    streaming.check_outputs("network", network, encoded_size(observation_space, privileged=True), 1, "a state's value")
+    rule = _StreamTD(config, policy, network, observation_space, action_space)
+    return streaming.make("stream_td", rule, config, Hyper, env)
 
 
 def _default(config: Config) -> StreamMLP:
@@ -126,10 +136,10 @@ def predict(algo: Algorithm, state: Any, obs: Any, network: nn.Module | None = N
 
     `network`: as `make` got it.
     """
-    env, memory = algo.venv.env, state.memory
-    x = standardized(memory.observations, features(env.observation_space(state.env_params), obs, privileged=True))
-    value: Any = (_default(algo.config) if network is None else network).apply(state.weights, x)
-    return value[..., 0] * (1 if memory.rewards is None else deviation(memory.rewards))
+    space = algo.venv.env.observation_space(state.env_params)
+    x = standardized(state.normalizer, features(space, obs, privileged=True))
+    value: Any = (network or _default(algo.config)).apply(state.weights, x)
+    return value[..., 0] * (1 if state.reward_scaler is None else state.reward_scaler.scale)
 
 
 if __name__ == "__main__":

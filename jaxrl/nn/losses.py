@@ -23,11 +23,11 @@ def normalized(advantage: Float[Array, " B"], mask: Bool[Array, " B"] | None = N
 
 
 def td_target(
-    reward: Float[Array, " B"],
-    terminated: Bool[Array, " B"],
-    next_value: Float[Array, " B"],
+    reward: Float[Array, "*batch"],
+    terminated: Bool[Array, "*batch"],
+    next_value: Float[Array, "*batch"],
     gamma: Float[Array, ""] | float,
-) -> Float[Array, " B"]:
+) -> Float[Array, "*batch"]:
     """r + gamma (1 - terminated) next_value (Sutton and Barto 2018, section 6.1)."""
     return reward + gamma * jnp.where(terminated, 0, next_value)
 

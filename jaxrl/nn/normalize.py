@@ -172,3 +172,48 @@ class RewardScaler:
     def scale(self, reward: Float[Array, "..."], clip: float | Float[Array, ""] = 10.0) -> Float[Array, "..."]:
         """Rewards in units of the returns' standard deviation, clipped to +-clip. They are not centred."""
         return jnp.clip(reward * jax.lax.rsqrt(self.stats.moments.var + _EPSILON), -clip, clip)
+
+
+# ---- one sample at a time
+
+
+def deviation(stats: Statistics) -> Float[Array, "..."]:
+    """The sample standard deviation (divided by n - 1) of an array's statistics; 1 before they have two samples."""
+    n = stats.count
+    var = stats.moments.var * n / jnp.maximum(n - 1, 1)
+    return jnp.sqrt(jnp.where(n < 2, 1, var) + _EPSILON)
+
+
+def seen(stats: Statistics | None, x: Array) -> Statistics | None:
+    """The statistics of an array with one more sample; None stays None."""
+    return None if stats is None else update(stats, x[None])
+
+
+def standardized(stats: Statistics | None, x: Float[Array, "*batch F"]) -> Float[Array, "*batch F"]:
+    """Centred and divided by the sample deviation, without a limit; unchanged without statistics."""
+    if stats is None:
+        return x
+    return (((x - stats.moments.mean) - stats.moments.mean_rest) / deviation(stats)).astype(x.dtype)
+
+
+@pytree
+class ReturnScale:
+    """Divides rewards by the sample deviation of the discounted return, one step at a time."""
+
+    returns: jax.Array  # () discounted sum of the episode's rewards so far
+    stats: Statistics  # of those sums, at all steps
+
+    @staticmethod
+    def init() -> ReturnScale:
+        zero = jnp.zeros((), jnp.result_type(float))
+        return ReturnScale(zero, init(zero))
+
+    def update(self, reward: Float[Array, ""], first: Bool[Array, ""], gamma: float | Float[Array, ""]) -> ReturnScale:
+        """Take in one reward; `first` where it is an episode's first."""
+        returns = jnp.where(first, 0, gamma * self.returns) + reward
+        return ReturnScale(returns, update(self.stats, returns[None]))
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        """What rewards are divided by."""
+        return deviation(self.stats)

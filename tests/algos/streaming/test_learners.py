@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import make, train
+from jaxrl import make, streaming, train
 from jaxrl.algos.streaming import stream_ac, stream_q, stream_td
 from jaxrl.environment import Environment, Hints, Transition, pytree
 from jaxrl.nn.distributions import Categorical
@@ -98,7 +98,7 @@ def test_td_on_a_chain_is_linear_td_lambda():
         e[s] += 1
         v = v + 0.5 * ((s == 2) + GAMMA * v[s + 1] * (s < 2) - v[s]) * e
         np.testing.assert_allclose(kernel(state.weights)[:, 0], v[:3], rtol=1e-5)
-        np.testing.assert_allclose(kernel(state.memory.trace)[:, 0], e[:3], rtol=1e-5)
+        np.testing.assert_allclose(kernel(state.trace)[:, 0], e[:3], rtol=1e-5)
     final, _ = jax.jit(lambda key: train(algo, key, 300, hyper))(jax.random.key(0))
     np.testing.assert_allclose(stream_td.predict(algo, final, jnp.eye(3), Linear(1)), [GAMMA**2, GAMMA, 1.0], rtol=1e-5)
 
@@ -114,7 +114,7 @@ def test_a_time_limit_bootstraps_and_starts_a_new_trace():
     np.testing.assert_allclose(kernel(state.weights)[:, 0], [1.8, 2.0, 5.0], rtol=1e-6)
     np.testing.assert_array_equal(state.obs[0], [1, 0, 0])
     state, _ = jax.jit(algo.update)(state)
-    np.testing.assert_array_equal(kernel(state.memory.trace)[:, 0], [1, 0, 0])
+    np.testing.assert_array_equal(kernel(state.trace)[:, 0], [1, 0, 0])
 
 
 def test_td_predicts_in_units_of_the_rewards():
@@ -153,7 +153,7 @@ def test_q_by_hand(epsilon):
     states = steps_of(algo, hyper, 12)
     q, e, cuts = np.zeros((4, 2)), np.zeros((4, 2)), 0
     for t, state in enumerate(states[1:]):
-        s, found = t % 3, kernel(state.memory.trace)
+        s, found = t % 3, kernel(state.trace)
         decayed = (0 if s == 0 else GAMMA * LAMBDA) * e
         greedy = int(np.argmax(q[s]))
         # The action taken is the one whose value moved, or the greedy one where the error is zero.
@@ -225,7 +225,7 @@ def test_ac_by_hand():
     states = steps_of(algo, hyper, 6)
     v, theta, ev, ep = np.zeros(4), np.zeros((4, 2)), np.zeros(4), np.zeros((4, 2))
     for t, state in enumerate(states[1:]):
-        s, found = t % 3, kernel(state.memory.trace["policy"])
+        s, found = t % 3, kernel(state.trace["policy"])
         decay = 0 if s == 0 else GAMMA * LAMBDA
         ev, ep = decay * ev, decay * ep
         ev[s] += 1
@@ -237,7 +237,7 @@ def test_ac_by_hand():
         v = v + delta * ev / max(2 * bar * np.abs(ev).sum(), 1)
         theta = theta + delta * ep / max(3 * bar * np.abs(ep).sum(), 1)
         np.testing.assert_allclose(found, ep[:3], rtol=1e-5, atol=1e-7)
-        np.testing.assert_allclose(kernel(state.memory.trace["value"])[:, 0], ev[:3], rtol=1e-5)
+        np.testing.assert_allclose(kernel(state.trace["value"])[:, 0], ev[:3], rtol=1e-5)
         np.testing.assert_allclose(kernel(state.weights["value"])[:, 0], v[:3], rtol=1e-5, atol=1e-7)
         np.testing.assert_allclose(kernel(state.weights["policy"]), theta[:3], rtol=1e-5, atol=1e-7)
 
@@ -283,10 +283,8 @@ def test_collect_alone_leaves_the_learner_as_it_was():
     state = algo.init(jax.random.key(0))
     after, _ = jax.jit(algo.collect)(state)
     assert int(after.step) == 8
-    for new, old in zip(
-        *map(jax.tree.leaves, ((after.weights, after.memory), (state.weights, state.memory))), strict=True
-    ):
-        np.testing.assert_array_equal(new, old)
+    for name in streaming.LEARNED:
+        jax.tree.map(np.testing.assert_array_equal, getattr(after, name), getattr(state, name))
 
 
 @pytest.mark.slow
@@ -370,14 +368,14 @@ class SixTorques(ObservationActionReward):
             r"num_bins=5 for 6 dimensions are 15,625 actions.*stream_ac",
         ),
         (lambda: stream_q.make(ObservationActionReward("multi_discrete")), r"MultiDiscrete"),
-        (lambda: stream_q.make(make("CartPole-v1")[0], network=Linear(3)), r"values \(3,\).*needs \(2,\)"),
+        (lambda: stream_q.make(make("CartPole-v1")[0], network=Linear(3)), r"outputs \(3,\).*needs \(2,\)"),
         (
             lambda: stream_ac.make(make("Pendulum-v1")[0], actor=Linear(1)),
-            r"actor gives \(1,\).*\(2,\)",
+            r"actor gives outputs \(1,\).*\(2,\)",
         ),
         (
             lambda: stream_ac.make(make("CartPole-v1")[0], critic=Linear(2)),
-            r"critic gives \(2,\).*\(1,\)",
+            r"critic gives outputs \(2,\).*\(1,\)",
         ),
         (lambda: stream_td.make(make("CartPole-v1")[0], network=Linear(2)), r"\(2,\).*needs \(1,\)"),
     ],

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import make, vectorize
-from jaxrl.algos.streaming import stream as streaming
+from jaxrl import make, streaming, vectorize
 from jaxrl.algos.streaming import stream_q, stream_td
-from jaxrl.algos.streaming.stream import StreamMLP, deviation, layer_norm, obgd, seen, sparse, standardized, td_error
 from jaxrl.nn import normalize
+from jaxrl.nn.losses import td_target
+from jaxrl.nn.normalize import deviation, seen, standardized
+from jaxrl.nn.streaming import StreamMLP, layer_norm, obgd, sparse
 from jaxrl.testing.probes import Privileged
 
 
@@ -25,31 +26,25 @@ def assert_tree(found, a, b):
 
 
 def test_obgd_takes_the_whole_step_where_that_is_short():
-    # e = 0.5 [1, -2] + [0, 1] = [0.5, 0] and 0.5 * 0 + 0.25: |e|_1 = 0.75; M = 0.1 * 2 * 1 * 0.75 = 0.15 <= 1
-    args = tree([1.0, 2.0], 3.0), tree([1.0, -2.0], 0.0), tree([0.0, 1.0], 0.25)
-    weights, trace, step_size = obgd(*args, jnp.float32(-0.5), 0.5, 0.1, 2.0)
-    assert_tree(trace, [0.5, 0.0], 0.25)
+    # |e|_1 = 0.75; M = 0.1 * 2 * 1 * 0.75 = 0.15 <= 1
+    args = tree([1.0, 2.0], 3.0), tree([0.5, 0.0], 0.25)
+    weights, step_size = obgd(*args, jnp.float32(-0.5), 0.1, 2.0)
     np.testing.assert_allclose(step_size, 0.1)
     assert_tree(weights, [1 - 0.025, 2.0], 3 - 0.0125)
 
 
 def test_obgd_bounds_the_step():
     # M = 1 * 2 * max(|4|, 1) * 0.75 = 6, so the step is delta / 6 = 2/3 along the trace
-    args = tree([1.0, 2.0], 3.0), tree([1.0, -2.0], 0.0), tree([0.0, 1.0], 0.25)
-    weights, _, step_size = obgd(*args, jnp.float32(4.0), 0.5, 1.0, 2.0)
+    args = tree([1.0, 2.0], 3.0), tree([0.5, 0.0], 0.25)
+    weights, step_size = obgd(*args, jnp.float32(4.0), 1.0, 2.0)
     np.testing.assert_allclose(step_size, 1 / 6, rtol=1e-6)
     assert_tree(weights, [1 + 1 / 3, 2.0], 3 + 1 / 6)
     # an error below 1 counts as 1: M = 1 * 2 * 1 * 0.75 = 1.5
-    weights, _, step_size = obgd(*args, jnp.float32(-0.5), 0.5, 1.0, 2.0)
+    weights, step_size = obgd(*args, jnp.float32(-0.5), 1.0, 2.0)
     np.testing.assert_allclose(step_size, 1 / 1.5, rtol=1e-6)
     assert_tree(weights, [1 - 1 / 6, 2.0], 3 - 1 / 12)
-    _, _, step_size = obgd(*args, jnp.float32(4.0), 0.5, 1.0, 2.0, bounded=False)
+    _, step_size = obgd(*args, jnp.float32(4.0), 1.0, 2.0, bounded=False)
     assert step_size == 1
-
-
-def test_obgd_starts_a_trace_with_decay_0():
-    _, trace, _ = obgd(tree([1.0], 1.0), tree([9.0], 9.0), tree([2.0], 3.0), jnp.float32(1.0), 0.0, 1.0, 2.0)
-    assert_tree(trace, [2.0], 3.0)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -60,17 +55,17 @@ def test_a_bounded_step_does_not_overshoot_a_linear_value(seed):
     x, w, e = (jnp.asarray(rng.uniform(-1, 1, 8) * s, jnp.float32) for s in (1, scale, scale))
     target = jnp.float32(rng.normal() * scale)
     delta = target - w @ x
-    new, *_ = obgd(w, e, x, delta, 0.8, 1.0, 1.0)
+    new, _ = obgd(w, 0.8 * e + x, delta, 1.0, 1.0)
     after = target - new @ x
     assert after * delta >= -1e-4 * abs(delta) * scale
-    free, *_ = obgd(w, e, 8 * x, delta, 0.8, 10.0, 1.0, bounded=False)
+    free, _ = obgd(w, 0.8 * e + 8 * x, delta, 10.0, 1.0, bounded=False)
     assert abs(target - free @ x) > abs(after)
 
 
-def test_td_error_bootstraps_unless_terminated():
-    args = jnp.float32(2.0), jnp.float32(1.0), jnp.float32(10.0)
-    np.testing.assert_allclose(td_error(*args, jnp.bool_(False), 0.9), 8.0)
-    np.testing.assert_allclose(td_error(*args, jnp.bool_(True), 0.9), -1.0)
+def test_a_td_target_bootstraps_unless_terminated():
+    for terminated, expected in ((False, 10.0), (True, 1.0)):
+        target = td_target(jnp.float32(1.0), jnp.bool_(terminated), jnp.float32(10.0), 0.9)
+        np.testing.assert_allclose(target, expected)
 
 
 @pytest.mark.slow
@@ -147,11 +142,11 @@ def test_the_stream_normalises_as_it_goes():
         new, _ = update(state)
         # what the next step sees before its reset is only known to the environment
         observations.append(np.asarray(step(state).info["final_obs"][0]))
-        assert int(new.memory.observations.count) == len(observations)
-        np.testing.assert_allclose(new.memory.observations.moments.mean, np.mean(observations, 0), rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(new.memory.returns, u, rtol=1e-6)
+        assert int(new.normalizer.count) == len(observations)
+        np.testing.assert_allclose(new.normalizer.moments.mean, np.mean(observations, 0), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(new.reward_scaler.returns, u, rtol=1e-6)
         if i:
-            np.testing.assert_allclose(deviation(new.memory.rewards), np.std(returns, ddof=1), rtol=1e-4)
+            np.testing.assert_allclose(new.reward_scaler.scale, np.std(returns, ddof=1), rtol=1e-4)
         state = new
 
 
@@ -173,8 +168,8 @@ def test_privileged_features_come_last_and_are_not_deployed():
     np.testing.assert_array_equal(streaming.features(space, obs), [[3.0]])
     algo = stream_td.make(env, stream_td.Config(num_steps=2, hidden=(2,), sparsity=0.0))
     state = algo.init(jax.random.key(0))
-    assert state.memory.observations.moments.mean.shape == (2,)
-    assert algo.policy(state).observations.moments.mean.shape == (1,)
+    assert state.normalizer.moments.mean.shape == (2,)
+    assert algo.policy(state).normalizer.moments.mean.shape == (1,)
 
 
 @pytest.mark.parametrize(

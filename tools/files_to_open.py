@@ -51,6 +51,7 @@ CONTRACTS: dict[str, str] = {
     "jaxrl/returns.py": "Returns and advantages: discounted, GAE, lambda, V-trace.",
     "jaxrl/rollout.py": "Steps environments with an action function and says where episodes ended.",
     "jaxrl/spaces.py": "Observation and action spaces, and units of a box.",
+    "jaxrl/streaming.py": "Follows one stream of steps with a network; says what is called when.",
     "jaxrl/telemetry.py": "Named quantities that are shown of a state.",
     "jaxrl/testing/*": "Checks for tests.",
     "jaxrl/vectorize.py": "Many environments as one, reset where an episode ends.",

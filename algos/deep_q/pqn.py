@@ -22,7 +22,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.algorithm import (
     Algorithm,
@@ -36,7 +36,7 @@ from jaxrl.algorithm import (
 )
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import shuffled
-from jaxrl.nn.action_values import best_action, check_shape, epsilon_at, epsilon_greedy, value_of
+from jaxrl.nn.action_values import best_action, best_value, check_shape, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
@@ -135,13 +135,6 @@ class Batch(NamedTuple):
     obs: Any
     action: Array
     target: Array
-
-
-def best_value(
-    q: Float[Array, "*batch n"], action_mask: Shaped[Array, "*batch n"] | None = None
-) -> Float[Array, "*batch"]:
-    """The largest value of the allowed actions."""
-    return value_of(q, best_action(q, action_mask))
 
 
 def td_loss(

@@ -36,10 +36,9 @@ from jaxrl.algorithm import (
     spaces_of,
     starting_values,
 )
-from jaxrl.algos.deep_q.pqn import Policy, best_value, td_loss
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import shuffled
-from jaxrl.nn.action_values import best_action, check_shape, epsilon_at, epsilon_greedy, value_of
+from jaxrl.nn.action_values import best_action, best_value, check_shape, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import lambda_returns
@@ -132,6 +131,13 @@ class Past(NamedTuple):
     start: Array
 
 
+class Policy(NamedTuple):
+    """What is deployed."""
+
+    weights: Any
+    epsilon: Array  # of random actions where not greedy
+
+
 @pytree
 class PQNRNNState:
     key: jax.Array
@@ -184,7 +190,7 @@ def loss(weights: Any, batch: Batch, network: nn.Module) -> tuple[Float[Array, "
     past = batch.past._replace(hidden=jax.tree.map(lambda h: h[0], batch.past.hidden))
     after: Any = network.apply(weights, burnt_in(weights, past, network), batch.obs, batch.start)
     q, action = after[1].reshape(-1, after[1].shape[-1]), batch.action.reshape(-1)
-    total = td_loss(q, action, batch.target.reshape(-1))
+    total = 0.5 * jnp.mean((value_of(q, action) - batch.target.reshape(-1)) ** 2)
     return total, {"loss": total, "q_value": jnp.mean(value_of(q, action))}
 
 

@@ -24,7 +24,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
-from jaxrl.algos.actor_critic import edac
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree
@@ -57,6 +56,14 @@ class Hyper(imagination.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
     diversity: jax.Array = 1.0  # eta; read where Config.diverse
+
+
+def similarity(gradients: Float[Array, "K B A"]) -> Float[Array, ""]:
+    """EDAC's 1 / (K - 1) mean_B sum_{k != l} <e_k, e_l> of gradients in the action, each made of length 1."""
+    square = jnp.sum(gradients**2, -1, keepdims=True)
+    unit = gradients / jnp.sqrt(square + 1e-10)
+    together = jnp.sum(jnp.sum(unit, 0) ** 2, -1) - jnp.sum(unit**2, (0, 2))
+    return jnp.mean(together) / (gradients.shape[0] - 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +106,7 @@ class _RAVL:
                 return critic_loss(q, target), report
             # A copy of the actions for each critic: no critic's value depends on another's.
             copies = jnp.broadcast_to(batch.action, (q.shape[0], *batch.action.shape))
-            alike = edac.similarity(jax.grad(lambda a: jnp.sum(self.values_at_own(weights, batch.obs, a)))(copies))
+            alike = similarity(jax.grad(lambda a: jnp.sum(self.values_at_own(weights, batch.obs, a)))(copies))
             return critic_loss(q, target) + hyper.diversity * alike, {**report, "similarity": alike}
 
         critic, critic_report = critic.descend(critic_objective, *settings)

@@ -41,7 +41,6 @@ from jaxrl.algorithm import (
     spaces_of,
     starting_values,
 )
-from jaxrl.algos.on_policy.ppo import Policy, policy_loss
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import shuffled
 from jaxrl.nn import normalize
@@ -117,6 +116,13 @@ class TwoCritics(ActorCritic):
         return self.actor(obs), self.critic(obs), self.int_critic(obs)
 
 
+class Policy(NamedTuple):
+    """What is deployed."""
+
+    weights: Any
+    normalizer: Any  # running statistics of observations; None without Config.normalize_obs
+
+
 @pytree
 class RNDState:
     key: jax.Array
@@ -177,6 +183,17 @@ def draw_targets(
     return features + noise_scale * jax.random.normal(key, features.shape, features.dtype)
 
 
+def clipped_loss(
+    log_prob: Float[Array, " B"],
+    old_log_prob: Float[Array, " B"],
+    advantage: Float[Array, " B"],
+    clip_eps: Float[Array, ""] | float,
+) -> Float[Array, ""]:
+    """PPO's clipped surrogate, to be minimised (Schulman et al. 2017, equation 7)."""
+    ratio = jnp.exp(log_prob - old_log_prob)
+    return -jnp.mean(jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip_eps, 1 + clip_eps) * advantage))
+
+
 def loss(
     weights: Any,
     batch: Batch,
@@ -195,7 +212,7 @@ def loss(
     prediction: Any = predictor.apply(weights["predictor"], batch.inputs)
     pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
     log_prob = pi.log_prob(batch.action)
-    actor = policy_loss(log_prob, batch.log_prob, normalized(batch.advantage), hyper.clip_eps)
+    actor = clipped_loss(log_prob, batch.log_prob, normalized(batch.advantage), hyper.clip_eps)
     critic = 0.5 * jnp.mean((value - batch.value_target) ** 2)
     int_critic = 0.5 * jnp.mean((int_value - batch.int_value_target) ** 2)
     error = prediction_error(prediction, batch.features)

@@ -112,6 +112,13 @@ def best_action(
     return jnp.argmax(q, -1).astype(jnp.int32)
 
 
+def best_value(
+    q: Float[Array, "*batch n"], action_mask: Bool[Array, "*batch n"] | None = None
+) -> Float[Array, "*batch"]:
+    """The largest value of the allowed actions."""
+    return value_of(q, best_action(q, action_mask))
+
+
 def value_of(q: Float[Array, "*batch n"], action: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
     """The entry of `q` that belongs to `action`."""
     # A one-hot select fuses with what comes before where a gather (and the scatter that is its gradient) would not.

@@ -12,7 +12,7 @@ import pytest
 from jaxrl import make, train
 from jaxrl.algos import pqn, pqn_rnn
 from jaxrl.environment import strongly_typed
-from jaxrl.nn.action_values import epsilon_at
+from jaxrl.nn.action_values import best_value, epsilon_at
 from jaxrl.returns import lambda_returns
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.assertions import assert_no_key_reuse
@@ -84,15 +84,15 @@ def test_targets_are_pengs_q_lambda():
     q = jax.random.normal(jax.random.key(0), (4, 3))
     terminated = jnp.array([False, True, False])
     error = rlax.q_lambda(q[:-1], jnp.array([0, 1, 2]), reward[:, 0], 0.5 * ~terminated, q[1:], jnp.float32(0.5))
-    best = pqn.best_value(q)[1:, None]
+    best = best_value(q)[1:, None]
     target = lambda_returns(reward, best, terminated[:, None], none, 0.5, 0.5)[:, 0]
     close(error, target - jnp.diagonal(q[:-1]))
 
 
 def test_best_value_is_of_allowed_actions():
     q = jnp.array([[1.0, 5.0, 3.0], [-2.0, -7.0, -1.0]])
-    close(pqn.best_value(q), [5, -1])
-    close(pqn.best_value(q, jnp.array([[True, False, True], [True, True, False]])), [3, -2])
+    close(best_value(q), [5, -1])
+    close(best_value(q, jnp.array([[True, False, True], [True, True, False]])), [3, -2])
 
 
 @pytest.mark.parametrize("module", [pqn, pqn_rnn])

@@ -35,6 +35,7 @@ ALGORITHMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "iqn": ("deep_q.iqn", ("Discrete",)),
     "lin_ts": ("bandits.lin_ts", ()),
     "lin_ucb": ("bandits.lin_ucb", ()),
+    "mex": ("actor_critic.mex", ("Box",)),
     "mopo": ("model_based.mopo", ("Box",)),
     "morel": ("model_based.morel", ("Box",)),
     "nonstationary_ucb": ("bandits.nonstationary_ucb", ()),

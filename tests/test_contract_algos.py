@@ -311,6 +311,7 @@ SETUPS = {
         value=critic_value,
     ),
     "td3": off_policy_setup(tau=0.05, exploration_noise=0.5, policy_noise=0.05),
+    "mex": off_policy_setup(tau=0.05, exploration_noise=0.5, policy_noise=0.05, optimism=1e-3),
     "ddpg": off_policy_setup(tau=0.05, exploration_noise=0.5),
     "sac": off_policy_setup(tau=0.05, alpha=1e-3, alpha_learning_rate=1e-4)._replace(
         probes=lambda probe: probe.kind != "multi_discrete"

@@ -83,6 +83,7 @@ _PAGES = {
     **dict.fromkeys(("gorp", "sqirl"), "effective_horizon.md"),
     **{name: f"{name}.md" for name in ("barfi", "disco", "dpt", "stac", "whittle")},
     "ddpg": "td3.md",
+    "mex": "td3.md",
     "pbt": "population.md",
     "pqn_rnn": "pqn.md",
     "reinforce": "a2c.md",

@@ -1,7 +1,7 @@
 """Advantage-weighted actor-critic (AWAC).
 
 Nair, Gupta, Dalal and Levine (2020), "AWAC: accelerating online reinforcement learning with offline datasets". The
-critics regress on the value of the actor's own actions; the actor is cloned from the memory by weights of advantages,
+critics regress on the value of the actor's own actions; the actor is cloned from the replay by weights of advantages,
 
     critics r + gamma (1 - terminated) min_k Q'_k(s', a'),   a' ~ pi(s')
     actor   -mean min(exp(A / temperature), 100) log pi(a | s),   A = min_k Q_k(s, a) - min_k Q_k(s, b),   b ~ pi(s)

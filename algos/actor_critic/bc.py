@@ -3,7 +3,7 @@
     loss = mean_B sum_A (mu(s) - a)^2 / A     of a deterministic actor in a Box
     loss = mean_B -log pi(a | s)              of logits in a Discrete space
 
-On a memory with weights of episodes it is weighted or filtered cloning: `datasets.best_weights(dataset, 0.1)` gives the
+On a replay with weights of episodes it is weighted or filtered cloning: `datasets.best_weights(dataset, 0.1)` gives the
 "10 % BC" that Chen et al. (2021), "Decision transformer", compare with.
 """
 

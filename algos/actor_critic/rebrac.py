@@ -8,7 +8,7 @@ learning". TD3+BC with its penalty apart for actor and critics, layer normalisat
 
 where mu' is the smoothed action of the target actor at s', a' the data's next action and |.|^2 a sum over dimensions.
 At the last step of an episode that the clock ended a' is not known; the step's own action stands for it. A learner with
-a memory of its own does not know a' at all: where it acts, the critics' penalty is of the same stand-in.
+a replay buffer of its own does not know a' at all: where it acts, the critics' penalty is of the same stand-in.
 
 The published settings differ by task in both penalties. Deviations from the authors' code: actions are in units of the
 box; orthogonal initialisation with a small last layer of the actor; of its own steps the next action is not kept, so

@@ -12,7 +12,7 @@ weights of the advantage. With d = min_k Q'_k(s, a) - V(s) and the bound b = cos
     actor    -E_mixture min(exp(beta d), 100) log pi(a | s)
 
 So an action is worth the more the sooner it leads to what the expert did. The mixture is half demonstrations and half
-the other memory, which may be a dataset or the learner's own (`demonstrated`).
+the other data, which may be a dataset or the learner's own (`demonstrated`).
 
 This is the bounded form of the authors' code (after LS-IQ of Al-Hafez et al. 2023): their paper's has Q's difference
 between expert and other data in place of the first square, and no cost. Read were their critic and the loop around it,

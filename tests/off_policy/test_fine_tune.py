@@ -83,7 +83,7 @@ def test_what_cannot_go_on_is_refused():
     def model(key, obs, action):
         return imagination.Prediction(obs, action[:, 0], action[:, 0] > 2, jnp.zeros(len(action)))
 
-    imagined = mopo.make(ENV, mopo.Config(**SIZES, num_rollouts=1), memory(), model)
+    imagined = mopo.make(ENV, mopo.Config(**SIZES, num_rollouts=1), replay=memory(), model=model)
     with pytest.raises(ValueError, match="does not act"):
         start(imagined)
     with pytest.raises(ValueError, match="warm_up=3: it must be a multiple of the 2 steps"):

@@ -24,7 +24,7 @@ from jaxrl.algorithm import Algorithm, complete, names_of, num_updates, with_fie
 from jaxrl.environment import Environment, strongly_typed
 from jaxrl.host.run import checkpoint
 from jaxrl.host.run.fit import DivergenceError, Evaluator, fit
-from jaxrl.host.run.memory import bytes_a_run, footprint, logged, runs_at_once
+from jaxrl.host.run.ram import bytes_a_run, footprint, logged, runs_at_once
 from jaxrl.host.run.run_folder import RunFolder, description, tree_values, write_json
 from jaxrl.host.run.sharding import check_divides
 from jaxrl.host.run.training_program import Program
@@ -90,7 +90,7 @@ def sweep(
         eval_episodes, eval_max_steps, eval_greedy: as in `fit`.
         out: a folder with one run folder for each program, `runs-<first>-<last>`; None writes nothing.
         at_once: runs in one program; default: as many as fit the memory, which a device out of memory halves.
-        memory: bytes that this process (on a CPU) or a device may have; default what is free. See `memory`.
+        memory: bytes that this process (on a CPU) or a device may have; default what is free. See `ram`.
         mesh: of devices, whose axis `seeds` the runs are spread over; see `sharding.make_mesh`.
         resume: finished programs in `out` are read, not run again; an unfinished one goes on.
 

@@ -13,6 +13,7 @@ from jaxrl.host.plotting import heat_map
 from jaxrl.host.run import ram
 from jaxrl.host.run import sweep as sweeping
 from jaxrl.host.run.fit import Evaluator, fit
+from jaxrl.host.run.options import EvalOptions
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 from jaxrl.host.run.sweep import grid, random_points, sweep, table
 from jaxrl.host.run.training_program import Program
@@ -76,7 +77,7 @@ def test_each_run_is_the_one_that_fit_makes_alone(algo, done):
 @pytest.mark.light
 def test_in_parts_where_memory_is_short(algo, done, monkeypatch, tmp_path):
     varied = ppo.Hyper(learning_rate=np.array([1e-3, 1e-3, 0.1, 0.1]))
-    evaluator = Evaluator(algo, 4, 4, None, None, 20, None)
+    evaluator = Evaluator(algo, 4, EvalOptions(episodes=4, max_steps=20))
     each = ram.footprint(Program(algo, KEY, 4, varied, None), evaluator) / 4
     monkeypatch.setattr(ram, "free_memory", lambda: int(2.9 * each / ram.SHARE))
     monkeypatch.setattr(sweeping, "bytes_a_run", lambda *_: 2**40)  # so small a run is let pass without compiling

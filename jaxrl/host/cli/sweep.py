@@ -47,7 +47,7 @@ def sweep_command(args: list[str]) -> int:
     import jax
 
     from jaxrl.host.plotting import heat_map
-    from jaxrl.host.run.memory import bytes_in
+    from jaxrl.host.run.ram import bytes_in
     from jaxrl.host.run.recipe import build
     from jaxrl.host.run.run_folder import write_json
     from jaxrl.host.run.sharding import make_mesh

@@ -255,7 +255,7 @@ def _check_memory(run: dict[str, Any], seeds: int | None, algo: Any, key: Any, h
     """Raise ValueError unless so many seeds fit into the memory that was stated."""
     import jax
 
-    from jaxrl.host.run.memory import bytes_a_run, bytes_in, footprint, runs_at_once
+    from jaxrl.host.run.ram import bytes_a_run, bytes_in, footprint, runs_at_once
     from jaxrl.host.run.training_program import Program
 
     def needs(count: int) -> int:

@@ -8,10 +8,12 @@ versions). What it logs is in `history`; how long a call takes, what is shown an
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import numpy as np
@@ -19,13 +21,14 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, deployment, num_updates
-from jaxrl.environment import NO_LIMIT, Environment
+from jaxrl.environment import NO_LIMIT
 from jaxrl.evaluation import evaluate
 from jaxrl.host.run import checkpoint
 from jaxrl.host.run.history import History
+from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts
 from jaxrl.host.run.processes import of_all, on_primary, primary
 from jaxrl.host.run.progress import Display, Pace, interruptible
-from jaxrl.host.run.run_folder import RunFolder, RunFolderError, check_loggers, environment_of_run, write_json
+from jaxrl.host.run.run_folder import RunFolder, RunFolderError, environment_of_run, write_json
 from jaxrl.host.run.sharding import everywhere, independent, replicated
 from jaxrl.host.run.training_program import Program
 
@@ -52,50 +55,59 @@ def fit(
     hyper: Any = None,
     env_params: Any = None,
     num_seeds: int | None = None,
-    eval_every: int | None = None,
-    eval_episodes: int = 128,
-    eval_env: Environment | None = None,
-    eval_env_params: Any = None,
-    eval_max_steps: int | None = None,
-    eval_greedy: bool | None = None,
-    out: str | Path | None = None,
-    checkpoint_every: int | None = None,
-    keep: int = 3,
-    log_every: int | None = None,
-    loggers: tuple[str, ...] = (),
-    resume: bool = False,
-    overwrite: bool = False,
+    run: RunOptions | None = None,
+    evaluation: EvalOptions | None = None,
     progress: bool = True,
     on_progress: Callable[[int, dict[str, Any]], None] | None = None,
-    extra: dict[str, Any] | None = None,
     mesh: Mesh | None = None,
+    **keywords: Unpack[Keywords],
 ) -> FitResult:
     """Train `algo` for `total_steps` environment steps a seed, from the host.
 
     Args:
         hyper: leaves are of the shapes of the default ones, or have a leading axis of seeds.
         num_seeds: train that many at once, as one program; None for a single run without the axis.
-        eval_every: steps between evaluations (and one at the end); None for none. Of `eval_episodes` full episodes of
-            `eval_env` (default: the task) on `eval_env_params` (default: those of the training if they are the task's,
-            not a distribution's, else its own), capped at `eval_max_steps`; greedy, sampled, or (None) as the algorithm
-            is deployed.
-        out: the run folder; None writes nothing. `docs/run_folder.md` describes it.
-        checkpoint_every: steps between checkpoints; default a tenth of the run. `keep`: how many stay.
-        log_every: updates averaged into one logged row; default makes about a thousand rows.
-        loggers: "tensorboard", "wandb", beside the JSONL and CSV that are always written.
-        resume: go on from the newest whole checkpoint in `out`, or start if there is none. A larger `total_steps` makes
-            the run longer: its state is that of a run asked for so many from the start.
-        overwrite: replace a run in `out`: the files that jaxrl wrote there, no others.
+        run, evaluation: records that several calls share; a keyword changes a field of them.
         on_progress: called after each compiled call with the updates done and the last row.
-        extra: JSON values to keep in config.json.
         mesh: of devices, over which seeds and environments are spread; see `sharding.make_mesh`. Of several processes
             all call `fit` with the same arguments, the first writes the folder, and all must see it. A run may go on
             on another mesh.
+        keywords: of `options.RunOptions` `out`, `resume`, `overwrite`, `checkpoint_every`, `keep`, `log_every`,
+            `loggers`, `extra`; of `options.EvalOptions` `eval_every`, `eval_episodes`, `eval_env`, `eval_env_params`,
+            `eval_max_steps`, `eval_greedy`. Nothing is evaluated without `eval_every`, nothing written without `out`.
 
     Raises:
         DivergenceError: a single run met NaN or infinity (of several seeds, the ones that did are frozen and reported).
+        TypeError: a keyword that is none.
         RunFolderError, CheckpointError, ValueError: bad input, or another process writes `out`; before any training.
     """
+    run, evaluation = collected(fit, run, evaluation, keywords)
+    updates = _updates(algo, total_steps)
+    check(num_seeds, run, evaluation)
+    program = Program(algo, key, num_seeds, hyper, env_params, mesh)
+    session = _Session(program, key, total_steps, updates, run, evaluation, progress)
+    with contextlib.ExitStack() as held:
+        history = session.open(held)
+        display = Display(progress and primary(), updates, session.done, algo)
+        with display, interruptible() as interrupted, history:
+            display.compiling()
+            display.compiled(session.program.compile(session.carry))
+            pace = Pace()
+            while session.done < updates:
+                asked = of_all((interrupted.is_set(), pace.updates()))  # processes differ, and must do the same
+                stop = bool(asked[:, 0].any())
+                if stop and session.done % session.log_every == 0:  # no row is cut in two
+                    break
+                problems = session.step(int(asked[0, 1]), stop, pace, display)
+                display.advanced(session.done, history, problems, pace.seconds)
+                if on_progress is not None:
+                    on_progress(session.done, history.last)
+            session.save()  # of what was interrupted
+        return session.close(display)
+
+
+def _updates(algo: Algorithm, total_steps: int) -> int:
+    """How many updates make so many steps. Raises ValueError for more than are counted."""
     updates = num_updates(algo, total_steps)
     if updates > NO_LIMIT:
         raise ValueError(f"total_steps={total_steps}: that is {updates} updates; at most {NO_LIMIT} are counted.")
@@ -103,114 +115,135 @@ def fit(
         warnings.warn(
             f"total_steps={total_steps}: what a state counts in steps (schedules, warm-ups) stands still from "
             f"{NO_LIMIT} on; logged steps are right.",
-            stacklevel=2,
+            stacklevel=3,
         )
-    counts = {
-        "num_seeds": num_seeds,
-        "eval_every": eval_every,
-        "eval_episodes": eval_episodes,
-        "eval_max_steps": eval_max_steps,
-        "checkpoint_every": checkpoint_every,
-        "keep": keep,
-        "log_every": log_every,
-    }
-    for name, value in counts.items():
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value}: it must be at least 1.")
-    check_loggers(loggers)
-    log_every = max(1, updates // 1000) if log_every is None else log_every
+    return updates
 
-    def in_updates(steps: int | None, default: int) -> int:
-        wanted = default if steps is None else steps // algo.steps_per_update
-        return max(1, round(wanted / log_every)) * log_every  # boundaries fall between rows
 
-    eval_gap = in_updates(eval_every, updates)
-    save_gap = in_updates(checkpoint_every, max(updates // 10, 1))
-    program = Program(algo, key, num_seeds, hyper, env_params, mesh)
-    if eval_env is None and eval_env_params is None and _of_task(algo, env_params):
-        eval_env_params = env_params
-    evaluator = Evaluator(algo, num_seeds, eval_episodes, eval_env, eval_env_params, eval_max_steps, eval_greedy, mesh)
-    if eval_every is not None:
-        evaluator.check(program.shapes()[0])
-    identity = program.identity()
-    settings = {**identity, "total_steps": total_steps, **environment_of_run()}
-    settings |= {"eval_every": eval_every, "eval_episodes": eval_episodes, "eval_policy": deployment(algo, eval_greedy)}
-    settings |= extra or {}
-    if out is not None and "recipe" not in settings:
-        run = {**counts, "total_steps": total_steps, "log": loggers, "key": _key_data(key), "progress": progress}
-        run |= {"eval_every": eval_every or 0, "act": {None: None, True: "greedy", False: "sampled"}[eval_greedy]}
-        settings |= _recipe(program, eval_env, eval_env_params, run)
-    folder = None if out is None else RunFolder(out)
-    writer = folder if primary() else None
-    with contextlib.ExitStack() as held:
-        done, carry = 0, None
-        if folder is not None:
+class _Session:
+    """One call of `fit`: its compiled program, how far that is, and what is kept of it.
 
-            def take() -> None:
-                held.enter_context(folder.locked())
-                folder.create(settings, resume=resume, overwrite=overwrite)
+    `open` takes the run folder and goes on from what is there, `step` makes the next updates, `save` keeps a
+    checkpoint of them, `close` says how it ended.
+    """
 
-            on_primary(take)
-            there = of_all(max(checkpoint.steps(folder.checkpoints), default=0) if resume else 0)
-            if len(set(there)) > 1:
-                raise RunFolderError(f"{out}: the processes see different checkpoints; the folder must be one for all.")
-            if there[0]:
-                done, carry = checkpoint.restore(folder.checkpoints, program.shapes(), identity)
-                kept = folder.read_config()
-                if done > updates:
-                    raise ValueError(
-                        f"total_steps={total_steps}: {out} is at step {done * algo.steps_per_update} already."
-                    )
-                if writer is not None and kept.get("total_steps") != total_steps:  # the run is made longer
-                    write_json(folder.config, {**kept, "total_steps": total_steps, **(extra or {})})
-            elif writer is not None:  # what is resumed before its first checkpoint may have been another run
-                write_json(folder.config, settings)
-            if writer is not None:
-                writer.truncate(done)
-        history = History(writer, loggers, settings, num_seeds, log_every, algo.steps_per_update)
-        carry = program.start() if carry is None else carry
-        saved = done if done else None
-        with Display(progress and primary(), updates, done, algo) as display, interruptible() as interrupted, history:
-            display.compiling()
-            display.compiled(program.compile(carry))
-            pace = Pace()
-            while done < updates:
-                asked = of_all((interrupted.is_set(), pace.updates()))  # processes differ, and must do the same
-                stop = asked[:, 0].any()
-                if stop and done % log_every == 0:  # no row is cut in two
-                    break
-                gaps = (eval_gap, save_gap, log_every) if stop else (eval_gap, save_gap)
-                boundary = min(updates, *((done // gap + 1) * gap for gap in gaps))
-                count = min(boundary - done, int(asked[0, 1]))
-                with pace.watch(count, done):
-                    carry, rows = program.call(carry, done, count)
-                    rows = {name: np.asarray(x)[:count] for name, x in rows.items()}
-                done += count
-                problems = program.diverged(carry)
-                history.add(done - count, program.without_diverged(carry, done - count, rows), last=done == updates)
-                if problems and (num_seeds is None or len(problems) == num_seeds):
-                    display.message("; ".join(f"seed {seed}: {what}" for seed, what in problems.items()))
-                    kept = (
-                        f" The last good checkpoint is at update {saved}." if saved else " No checkpoint had been made."
-                    )
-                    raise DivergenceError(next(iter(problems.values())) + "." + kept)
-                if (done % eval_gap == 0 or done == updates) and eval_every is not None:
-                    history.evaluated(done, evaluator(carry[0], done))
-                if folder is not None and (done % save_gap == 0 or done == updates):
-                    checkpoint.save(folder.checkpoints, done, carry, identity, keep)
-                    saved = done
-                display.advanced(done, history, problems, pace.seconds)
-                if on_progress is not None:
-                    on_progress(done, history.last)
-            if folder is not None and done and saved != done:  # interrupted
-                checkpoint.save(folder.checkpoints, done, carry, identity, keep)
-        result = FitResult(carry[0], history.metrics(), history.evaluations, program.diverged(carry), done < updates)
+    def __init__(
+        self,
+        program: Program,
+        key: Array,
+        total_steps: int,
+        updates: int,
+        run: RunOptions,
+        evaluation: EvalOptions,
+        progress: bool,
+    ) -> None:
+        self.program, self.algo, self.num_seeds = program, program.algo, program.num_seeds
+        self.total_steps, self.updates = total_steps, updates
+        self.log_every = max(1, updates // 1000) if run.log_every is None else run.log_every
+        self.eval_gap = self._in_updates(evaluation.every, updates)
+        self.save_gap = self._in_updates(run.checkpoint_every, max(updates // 10, 1))
+        if evaluation.env is None and evaluation.env_params is None and _of_task(self.algo, program.env_params):
+            evaluation = dataclasses.replace(evaluation, env_params=program.env_params)
+        self.run, self.evaluation = run, evaluation
+        self.evaluator = Evaluator(self.algo, self.num_seeds, evaluation, program.mesh)
+        if evaluation.every is not None:
+            self.evaluator.check(program.shapes()[0])
+        self.identity = program.identity()
+        self.settings = {**self.identity, "total_steps": total_steps, **environment_of_run()}
+        self.settings |= {"eval_every": evaluation.every, "eval_episodes": evaluation.episodes}
+        self.settings |= {"eval_policy": deployment(self.algo, evaluation.greedy), **(run.extra or {})}
+        if run.out is not None and "recipe" not in self.settings:
+            act = {None: None, True: "greedy", False: "sampled"}[evaluation.greedy]
+            told = {
+                **counts(self.num_seeds, run, evaluation),
+                "total_steps": total_steps,
+                "log": run.loggers,
+                "key": _key_data(key),
+            }
+            told |= {"progress": progress, "eval_every": evaluation.every or 0, "act": act}
+            self.settings |= _recipe(program, evaluation, told)
+        self.folder = None if run.out is None else RunFolder(run.out)
+        self.writer = self.folder if primary() else None
+
+    def _in_updates(self, steps: int | None, default: int) -> int:
+        wanted = default if steps is None else steps // self.algo.steps_per_update
+        return max(1, round(wanted / self.log_every)) * self.log_every  # boundaries fall between rows
+
+    def open(self, held: contextlib.ExitStack) -> History:
+        """Take the folder, locked while `held`, and what is in it to go on from."""
+        self.done, self.carry = 0, None
+        if self.folder is not None:
+            on_primary(functools.partial(self._take, self.folder, held))
+            self._restore(self.folder)
+        steps = self.algo.steps_per_update
+        self.history = History(self.writer, self.run.loggers, self.settings, self.num_seeds, self.log_every, steps)
+        self.carry: Any = self.program.start() if self.carry is None else self.carry
+        self.saved = self.done if self.done else None
+        return self.history
+
+    def _take(self, folder: RunFolder, held: contextlib.ExitStack) -> None:
+        held.enter_context(folder.locked())
+        folder.create(self.settings, resume=self.run.resume, overwrite=self.run.overwrite)
+
+    def _restore(self, folder: RunFolder) -> None:
+        """The newest whole checkpoint, where there is one to go on from, and the logs as they were then."""
+        out, writer = self.run.out, self.writer
+        there = of_all(max(checkpoint.steps(folder.checkpoints), default=0) if self.run.resume else 0)
+        if len(set(there)) > 1:
+            raise RunFolderError(f"{out}: the processes see different checkpoints; the folder must be one for all.")
+        if there[0]:
+            self.done, self.carry = checkpoint.restore(folder.checkpoints, self.program.shapes(), self.identity)
+            kept = folder.read_config()
+            if self.done > self.updates:
+                at = self.done * self.algo.steps_per_update
+                raise ValueError(f"total_steps={self.total_steps}: {out} is at step {at} already.")
+            if writer is not None and kept.get("total_steps") != self.total_steps:  # the run is made longer
+                write_json(folder.config, {**kept, "total_steps": self.total_steps, **(self.run.extra or {})})
+        elif writer is not None:  # what is resumed before its first checkpoint may have been another run
+            write_json(folder.config, self.settings)
         if writer is not None:
-            ended = {"diverged": result.diverged, "interrupted": result.interrupted}
-            steps = done * algo.steps_per_update
-            write_json(
-                writer.summary, {"updates": done, "steps": steps, **display.times(), **history.summary(), **ended}
-            )
+            writer.truncate(self.done)
+
+    def step(self, most: int, stop: bool, pace: Pace, display: Display) -> dict[int, str]:
+        """Make the updates to the next boundary, at most so many; what is to `stop` ends with a row. The seeds that
+        diverged are returned. Raises DivergenceError where none is left.
+        """
+        gaps = (self.eval_gap, self.save_gap, self.log_every) if stop else (self.eval_gap, self.save_gap)
+        first = self.done
+        boundary = min(self.updates, *((first // gap + 1) * gap for gap in gaps))
+        count = min(boundary - first, most)
+        with pace.watch(count, first):
+            self.carry, rows = self.program.call(self.carry, first, count)
+            rows = {name: np.asarray(x)[:count] for name, x in rows.items()}
+        self.done += count
+        problems, last = self.program.diverged(self.carry), self.done == self.updates
+        self.history.add(first, self.program.without_diverged(self.carry, first, rows), last=last)
+        if problems and (self.num_seeds is None or len(problems) == self.num_seeds):
+            display.message("; ".join(f"seed {seed}: {what}" for seed, what in problems.items()))
+            saved = self.saved
+            kept = f" The last good checkpoint is at update {saved}." if saved else " No checkpoint had been made."
+            raise DivergenceError(next(iter(problems.values())) + "." + kept)
+        if (self.done % self.eval_gap == 0 or last) and self.evaluation.every is not None:
+            self.history.evaluated(self.done, self.evaluator(self.carry[0], self.done))
+        if self.done % self.save_gap == 0 or last:
+            self.save()
+        return problems
+
+    def save(self) -> None:
+        """A checkpoint of what is done, where there is a folder and none yet."""
+        if self.folder is not None and self.done and self.saved != self.done:
+            checkpoint.save(self.folder.checkpoints, self.done, self.carry, self.identity, self.run.keep)
+            self.saved = self.done
+
+    def close(self, display: Display) -> FitResult:
+        """The result, whose summary is written."""
+        history, diverged = self.history, self.program.diverged(self.carry)
+        interrupted = self.done < self.updates
+        result = FitResult(self.carry[0], history.metrics(), history.evaluations, diverged, interrupted)
+        if self.writer is not None:
+            of_run = {"updates": self.done, "steps": self.done * self.algo.steps_per_update}
+            ended = {"diverged": diverged, "interrupted": interrupted}
+            write_json(self.writer.summary, {**of_run, **display.times(), **history.summary(), **ended})
         return result
 
 
@@ -226,14 +259,14 @@ def load(
     return done, carry[0]
 
 
-def _recipe(program: Program, eval_env: Any, eval_env_params: Any, run: dict[str, Any]) -> dict[str, Any]:
+def _recipe(program: Program, evaluation: EvalOptions, run: dict[str, Any]) -> dict[str, Any]:
     """`recipe`, of which the command line builds the run again, or `no_recipe`, why it cannot."""
     from jaxrl.host.run.recipe import NoRecipeError, recipe_of
 
     try:
-        if eval_env not in (None, program.algo.venv.env):
+        if evaluation.env not in (None, program.algo.venv.env):
             raise NoRecipeError("it was evaluated on another environment.")
-        if eval_env_params is not None and eval_env_params is not program.env_params:
+        if evaluation.env_params is not None and evaluation.env_params is not program.env_params:
             raise NoRecipeError("it was evaluated on other params than it was trained on.")
         return {"recipe": recipe_of(program.algo, program.hyper, program.env_params, run)}
     except NoRecipeError as error:
@@ -257,22 +290,15 @@ class Evaluator:
     """Full episodes of the current policies."""
 
     def __init__(
-        self,
-        algo: Algorithm,
-        num_seeds: int | None,
-        episodes: int,
-        env: Environment | None,
-        env_params: Any,
-        max_steps: int | None,
-        greedy: bool | None,
-        mesh: Mesh | None = None,
-    ):
-        env = algo.venv.env if env is None else env
-        env_params = env.default_params if env_params is None else env_params
+        self, algo: Algorithm, num_seeds: int | None, how: EvalOptions | None = None, mesh: Mesh | None = None
+    ) -> None:
+        how = EvalOptions() if how is None else how
+        env = algo.venv.env if how.env is None else how.env
+        env_params = env.default_params if how.env_params is None else how.env_params
 
         def one(state, key):
             policy = algo.policy(state)
-            return evaluate(algo, policy, env, env_params, key, episodes, max_steps, greedy).returns
+            return evaluate(algo, policy, env, env_params, key, how.episodes, how.max_steps, how.greedy).returns
 
         self.num_seeds, self.mesh = num_seeds, mesh
         returns = one if num_seeds is None else independent(one, mesh, (0, 0), 0)

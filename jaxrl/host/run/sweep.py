@@ -7,13 +7,14 @@ checkpoints and resume are those of a run. What would not fit into memory is spl
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import numpy as np
@@ -21,10 +22,11 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, complete, names_of, num_updates, with_fields
-from jaxrl.environment import Environment, strongly_typed
+from jaxrl.environment import strongly_typed
 from jaxrl.host.run import checkpoint
 from jaxrl.host.run.fit import DivergenceError, Evaluator, fit
-from jaxrl.host.run.memory import bytes_a_run, footprint, logged, runs_at_once
+from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, collected
+from jaxrl.host.run.ram import bytes_a_run, footprint, logged, runs_at_once
 from jaxrl.host.run.run_folder import RunFolder, description, tree_values, write_json
 from jaxrl.host.run.sharding import check_divides
 from jaxrl.host.run.training_program import Program
@@ -68,18 +70,13 @@ def sweep(
     hyper: Any = None,
     env_params: Any = None,
     num_seeds: int = 1,
-    eval_episodes: int = 128,
-    eval_env: Environment | None = None,
-    eval_max_steps: int | None = None,
-    eval_greedy: bool | None = None,
-    out: str | Path | None = None,
     at_once: int | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: bool = True,
-    extra: dict[str, Any] | None = None,
     memory: int | None = None,
+    run: RunOptions | None = None,
+    evaluation: EvalOptions | None = None,
+    progress: bool = True,
     mesh: Mesh | None = None,
+    **keywords: Unpack[Keywords],
 ) -> np.ndarray:
     """Train `num_seeds` runs of every point; the mean returns of their final policies, (points, seeds).
 
@@ -87,116 +84,158 @@ def sweep(
 
     Args:
         points: see `grid` and `random_points`; all name the same fields, the others are those of `hyper`.
-        eval_episodes, eval_max_steps, eval_greedy: as in `fit`.
-        out: a folder with one run folder for each program, `runs-<first>-<last>`; None writes nothing.
         at_once: runs in one program; default: as many as fit the memory, which a device out of memory halves.
-        memory: bytes that this process (on a CPU) or a device may have; default what is free. See `memory`.
+        memory: bytes that this process (on a CPU) or a device may have; default what is free. See `ram`.
+        run, evaluation, keywords: as of `fit`. `out` is a folder with one run folder for each program,
+            `runs-<first>-<last>`; with `resume`, finished programs in it are read, and an unfinished one goes on.
+            Policies are evaluated at the end, on `env_params` unless `eval_env_params` says otherwise.
         mesh: of devices, whose axis `seeds` the runs are spread over; see `sharding.make_mesh`.
-        resume: finished programs in `out` are read, not run again; an unfinished one goes on.
 
     Raises ValueError for a field that `Hyper` lacks, points of different fields, no points, a single run that exceeds
-    the memory, or to resume another sweep; RunFolderError where another process writes `out`.
+    the memory, or to resume another sweep; TypeError for a keyword that is none; RunFolderError where another process
+    writes `out`.
     """
+    run, evaluation = collected(sweep, run, evaluation, keywords)
     if num_seeds < 1 or (at_once is not None and at_once < 1):
         raise ValueError(f"num_seeds={num_seeds}, at_once={at_once}: they must be at least 1.")
+    hyper = complete(algo, hyper)
+    _check_points(algo, hyper, points)
+    if mesh is not None:
+        check_divides(mesh, "seeds", len(points) * num_seeds, "points x seeds")
+        check_divides(mesh, "seeds", at_once or mesh.shape["seeds"], "at_once")
+    evaluation = dataclasses.replace(
+        evaluation,
+        every=total_steps if evaluation.every is None else evaluation.every,
+        env_params=env_params if evaluation.env_params is None else evaluation.env_params,
+    )
+    jobs = _Jobs(algo, key, total_steps, points, num_seeds, hyper, env_params, run, evaluation, progress, mesh)
+    with contextlib.nullcontext() if run.out is None else RunFolder(run.out).locked():
+        jobs.plan(at_once, memory)
+        returns: list[float] = []
+        while len(returns) < len(jobs.runs):
+            returns += jobs.train(len(returns))
+    return np.array(returns).reshape(len(points), num_seeds)
+
+
+def _check_points(algo: Algorithm, hyper: Any, points: Sequence[Point]) -> None:
     if not points:
         raise ValueError("A sweep needs at least one point.")
-    hyper = complete(algo, hyper)
     fields = names_of(hyper)
     for name in {name: None for point in points for name in point if name not in fields}:
         raise ValueError(f"{algo.name} has no setting {name!r}; its Hyper has {', '.join(fields)}.")
     for point in points:
         if point.keys() != points[0].keys():
             raise ValueError(f"Points name different settings: {', '.join(points[0])} and {', '.join(point)}.")
-    runs = [(point, seed) for point in points for seed in range(num_seeds)]
-    keys = jax.random.split(key, num_seeds)
-    parts = 1 if mesh is None else mesh.shape["seeds"]
-    if mesh is not None:
-        check_divides(mesh, "seeds", len(runs), "points x seeds")
-        check_divides(mesh, "seeds", at_once or parts, "at_once")
 
-    def hyper_of(chunk: list[tuple[Point, int]]) -> Any:
-        varied = {name: np.array([point[name] for point, _ in chunk]) for name in points[0]}
-        return with_fields(hyper, varied)
 
-    def needs(count: int) -> int:
-        program = Program(algo, jax.random.split(key, count), count, hyper_of(runs[:count]), env_params, mesh)
-        how = eval_episodes, eval_env, env_params, eval_max_steps, eval_greedy, mesh
-        return footprint(program, Evaluator(algo, count, *how)) + logged(program, num_updates(algo, total_steps))
+@dataclasses.dataclass
+class _Jobs:
+    """The programs of a sweep, each of some of its runs: `plan` says of which, `train` trains one.
 
-    plan = None if out is None else Path(out) / "plan.json"
-    settings = {
-        "total_steps": total_steps,
-        "runs": {str(i): {**point, "seed": seed} for i, (point, seed) in enumerate(runs)},
-        "description": {**description(algo, None), "hyper": tree_values(strongly_typed(hyper))},
-        **({} if extra is None else {"extra": extra}),
-    }
-    with contextlib.nullcontext() if out is None else RunFolder(out).locked():
-        if plan is not None and resume and plan.exists():
-            kept = json.loads(plan.read_text())
-            programs = [tuple(bounds) for bounds in kept.pop("programs")]
-            if differs := checkpoint.difference(_unmoved(kept), _unmoved(settings)):
+    `plan.json` keeps the plan, so that a sweep that is resumed has the same programs.
+    """
+
+    algo: Algorithm
+    key: Array
+    total_steps: int
+    points: Sequence[Point]
+    num_seeds: int
+    hyper: Any
+    env_params: Any
+    run: RunOptions
+    evaluation: EvalOptions
+    progress: bool
+    mesh: Mesh | None
+
+    def __post_init__(self) -> None:
+        self.runs = [(point, seed) for point in self.points for seed in range(self.num_seeds)]
+        self.keys = jax.random.split(self.key, self.num_seeds)
+        self.parts = 1 if self.mesh is None else self.mesh.shape["seeds"]
+        self.file = None if self.run.out is None else Path(self.run.out) / "plan.json"
+        self.settings = {
+            "total_steps": self.total_steps,
+            "runs": {str(i): {**point, "seed": seed} for i, (point, seed) in enumerate(self.runs)},
+            "description": {**description(self.algo, None), "hyper": tree_values(strongly_typed(self.hyper))},
+            **({} if self.run.extra is None else {"extra": self.run.extra}),
+        }
+
+    def plan(self, at_once: int | None, memory: int | None) -> None:
+        """Which runs are trained by one program: those of the sweep that is resumed, or as many as fit."""
+        if self.file is not None and self.run.resume and self.file.exists():
+            kept = json.loads(self.file.read_text())
+            self.programs = [tuple(bounds) for bounds in kept.pop("programs")]
+            if differs := checkpoint.difference(_unmoved(kept), _unmoved(self.settings)):
                 raise ValueError(
-                    f"{out} holds another sweep: {differs}. Go on with the same settings, or name another folder."
+                    f"{self.run.out} holds another sweep: {differs}. Go on with the same settings, or name another "
+                    "folder."
                 )
-        else:
-            size = at_once or runs_at_once(len(runs), bytes_a_run(algo, hyper, env_params), needs, memory, parts)
-            programs = _programs(0, len(runs), size)
-        returns: list[float] = []
-        while len(returns) < len(runs):
-            if plan is not None:
-                write_json(plan, {"programs": programs, **settings})
-            first, end = next(bounds for bounds in programs if bounds[0] == len(returns))
-            chunk = runs[first:end]
-            folder = None if out is None else RunFolder(Path(out) / f"runs-{first:04d}-{end - 1:04d}")
-            if resume and folder is not None and folder.summary.exists():
-                finished = json.loads(folder.summary.read_text())
-                if not finished["interrupted"]:
-                    returns += _with_diverged(finished["evaluation"], finished["diverged"])
-                    continue
-            try:
-                result = fit(
-                    algo,
-                    keys[np.array([seed for _, seed in chunk])],
-                    total_steps,
-                    hyper=hyper_of(chunk),
-                    env_params=env_params,
-                    num_seeds=len(chunk),
-                    eval_every=total_steps,
-                    eval_episodes=eval_episodes,
-                    eval_env=eval_env,
-                    eval_env_params=env_params,
-                    eval_max_steps=eval_max_steps,
-                    eval_greedy=eval_greedy,
-                    out=None if folder is None else folder.path,
-                    resume=resume,
-                    overwrite=overwrite,
-                    progress=progress,
-                    extra=extra,
-                    mesh=mesh,
-                )
-            except DivergenceError as error:
-                if folder is not None:  # so that resuming does not try again
-                    diverged = {str(i): str(error) for i in range(len(chunk))}
-                    summary = {"interrupted": False, "evaluation": [0.0] * len(chunk), "diverged": diverged}
-                    write_json(folder.summary, summary)
-                returns += [math.nan] * len(chunk)
-                continue
-            except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error) or len(chunk) == parts:
-                    raise
-                size = max(len(chunk) // 2 // parts, 1) * parts
-                programs = [*(bounds for bounds in programs if bounds[1] <= first), *_programs(first, len(runs), size)]
-                if folder is not None:
-                    folder.clear()
-                    with contextlib.suppress(OSError):  # not made yet, or with files of others
-                        folder.path.rmdir()
-                print(f"{len(chunk)} runs exceed the device's memory; going on with {size} at once.", file=sys.stderr)
-                continue
-            if result.interrupted:
-                raise KeyboardInterrupt
-            returns += _with_diverged(result.evaluations[-1]["return"], result.diverged)
-    return np.array(returns).reshape(len(points), num_seeds)
+            return
+        estimate = bytes_a_run(self.algo, self.hyper, self.env_params)
+        size = at_once or runs_at_once(len(self.runs), estimate, self._needs, memory, self.parts)
+        self.programs = _programs(0, len(self.runs), size)
+
+    def _hyper_of(self, chunk: list[tuple[Point, int]]) -> Any:
+        varied = {name: np.array([point[name] for point, _ in chunk]) for name in self.points[0]}
+        return with_fields(self.hyper, varied)
+
+    def _needs(self, count: int) -> int:
+        """Bytes of a program of so many runs."""
+        hyper, keys = self._hyper_of(self.runs[:count]), jax.random.split(self.key, count)
+        program = Program(self.algo, keys, count, hyper, self.env_params, self.mesh)
+        updates = num_updates(self.algo, self.total_steps)
+        of_log = logged(program, updates, self.run.log_every)
+        return footprint(program, Evaluator(self.algo, count, self.evaluation, self.mesh)) + of_log
+
+    def train(self, first: int) -> list[float]:
+        """The returns of the program whose first run this is; none where it exceeded the memory and was halved."""
+        if self.file is not None:
+            write_json(self.file, {"programs": self.programs, **self.settings})
+        _, end = next(bounds for bounds in self.programs if bounds[0] == first)
+        chunk = self.runs[first:end]
+        folder = None if self.run.out is None else RunFolder(Path(self.run.out) / f"runs-{first:04d}-{end - 1:04d}")
+        if self.run.resume and folder is not None and folder.summary.exists():
+            finished = json.loads(folder.summary.read_text())
+            if not finished["interrupted"]:
+                return _with_diverged(finished["evaluation"], finished["diverged"])
+        try:
+            result = fit(
+                self.algo,
+                self.keys[np.array([seed for _, seed in chunk])],
+                self.total_steps,
+                hyper=self._hyper_of(chunk),
+                env_params=self.env_params,
+                num_seeds=len(chunk),
+                run=self.run,
+                out=None if folder is None else folder.path,
+                evaluation=self.evaluation,
+                progress=self.progress,
+                mesh=self.mesh,
+            )
+        except DivergenceError as error:
+            if folder is not None:  # so that resuming does not try again
+                diverged = {str(i): str(error) for i in range(len(chunk))}
+                summary = {"interrupted": False, "evaluation": [0.0] * len(chunk), "diverged": diverged}
+                write_json(folder.summary, summary)
+            return [math.nan] * len(chunk)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error) or len(chunk) == self.parts:
+                raise
+            self._halve(first, len(chunk), folder)
+            return []
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return _with_diverged(result.evaluations[-1]["return"], result.diverged)
+
+    def _halve(self, first: int, size: int, folder: RunFolder | None) -> None:
+        """Plan programs of half the size from this run on, and remove what one of this size wrote."""
+        half = max(size // 2 // self.parts, 1) * self.parts
+        rest = _programs(first, len(self.runs), half)
+        self.programs = [*(bounds for bounds in self.programs if bounds[1] <= first), *rest]
+        if folder is not None:
+            folder.clear()
+            with contextlib.suppress(OSError):  # not made yet, or with files of others
+                folder.path.rmdir()
+        print(f"{size} runs exceed the device's memory; going on with {half} at once.", file=sys.stderr)
 
 
 def _unmoved(settings: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,10 @@ import pytest
 import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.host.plotting import heat_map
-from jaxrl.host.run import memory
+from jaxrl.host.run import ram
 from jaxrl.host.run import sweep as sweeping
 from jaxrl.host.run.fit import Evaluator, fit
+from jaxrl.host.run.options import EvalOptions
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 from jaxrl.host.run.sweep import grid, random_points, sweep, table
 from jaxrl.host.run.training_program import Program
@@ -76,9 +77,9 @@ def test_each_run_is_the_one_that_fit_makes_alone(algo, done):
 @pytest.mark.light
 def test_in_parts_where_memory_is_short(algo, done, monkeypatch, tmp_path):
     varied = ppo.Hyper(learning_rate=np.array([1e-3, 1e-3, 0.1, 0.1]))
-    evaluator = Evaluator(algo, 4, 4, None, None, 20, None)
-    each = memory.footprint(Program(algo, KEY, 4, varied, None), evaluator) / 4
-    monkeypatch.setattr(memory, "free_memory", lambda: int(2.9 * each / memory.SHARE))
+    evaluator = Evaluator(algo, 4, EvalOptions(episodes=4, max_steps=20))
+    each = ram.footprint(Program(algo, KEY, 4, varied, None), evaluator) / 4
+    monkeypatch.setattr(ram, "free_memory", lambda: int(2.9 * each / ram.SHARE))
     monkeypatch.setattr(sweeping, "bytes_a_run", lambda *_: 2**40)  # so small a run is let pass without compiling
     sweep(algo, KEY, 64, grid(RATES), out=tmp_path, **SETTINGS)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["plan.json", "runs-0000-0001", "runs-0002-0003"]
@@ -86,7 +87,7 @@ def test_in_parts_where_memory_is_short(algo, done, monkeypatch, tmp_path):
     losses = np.concatenate([[json.loads(line)["loss"] for line in text.splitlines()] for text in rows], 1)
     whole = [json.loads(x)["loss"] for x in (done[1] / "runs-0000-0003" / "metrics.jsonl").read_text().splitlines()]
     np.testing.assert_allclose(losses, whole, rtol=2e-4)
-    monkeypatch.setattr(memory, "free_memory", lambda: int(each / 2))
+    monkeypatch.setattr(ram, "free_memory", lambda: int(each / 2))
     with pytest.raises(ValueError, match="One run needs about .* GiB .* can be planned with"):
         sweep(algo, KEY, 64, grid(RATES), **SETTINGS)
 

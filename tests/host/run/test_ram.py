@@ -6,8 +6,8 @@ import pytest
 import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.host import cli
-from jaxrl.host.run import memory
-from jaxrl.host.run.memory import SHARE, bytes_in, footprint, runs_at_once
+from jaxrl.host.run import ram
+from jaxrl.host.run.ram import SHARE, bytes_in, footprint, runs_at_once
 from jaxrl.host.run.training_program import Program
 
 
@@ -23,13 +23,13 @@ def linear(count):
 
 
 def test_programs_fill_the_memory_and_are_about_equal(monkeypatch, capsys):
-    monkeypatch.setattr(memory, "free_memory", lambda: int((1000 + 100 * 40) / SHARE) + 1)
+    monkeypatch.setattr(ram, "free_memory", lambda: int((1000 + 100 * 40) / SHARE) + 1)
     assert runs_at_once(100, 120, linear) == 34  # three programs, where 40 would fit
     assert "100 runs in 3 programs of 34" in capsys.readouterr().err
     assert runs_at_once(100, 120, linear, parts=8) == 40  # multiples of 8: 40, 40, 20 would be of 3 programs
     assert runs_at_once(30, 120, linear) == 30
     assert runs_at_once(5, 30, lambda count: pytest.fail("it fits in any case"), parts=5) == 5
-    monkeypatch.setattr(memory, "free_memory", lambda: 1050)
+    monkeypatch.setattr(ram, "free_memory", lambda: 1050)
     with pytest.raises(ValueError, match="One run needs about .* GiB"):
         runs_at_once(100, 120, linear)
     with pytest.raises(ValueError, match="4 runs, one a device, need about"):
@@ -37,8 +37,8 @@ def test_programs_fill_the_memory_and_are_about_equal(monkeypatch, capsys):
 
 
 def test_stated_memory_is_the_whole_process(monkeypatch):
-    monkeypatch.setattr(memory, "resident", lambda: 3000)
-    assert memory.left_of(10_000) == 7000
+    monkeypatch.setattr(ram, "resident", lambda: 3000)
+    assert ram.left_of(10_000) == 7000
 
 
 @pytest.mark.slow
@@ -48,16 +48,16 @@ def test_memory_grows_linearly_with_the_runs():
     algo = ppo.make(jaxrl.make("CartPole-v1")[0], config)
     program = Program(algo, jax.random.key(0), 5, None, None)
     metrics = jax.eval_shape(algo.update, jax.eval_shape(algo.init, jax.random.key(0)))[1]
-    assert memory.logged(program, 2500) == 2 * 8 * 1250 * len(metrics) * 5
-    assert memory.logged(program, 7) == 2 * 8 * 7 * len(metrics) * 5
+    assert ram.logged(program, 2500) == 2 * 8 * 1250 * len(metrics) * 5
+    assert ram.logged(program, 7) == 2 * 8 * 7 * len(metrics) * 5
     low, high, far = (footprint(Program(algo, jax.random.key(0), n, None, None)) for n in (16, 32, 128))
     predicted = low + (high - low) / 16 * (128 - 16)
     assert high > low and abs(predicted - far) < 0.15 * far
 
 
 def test_train_refuses_more_seeds_than_fit(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(memory, "footprint", lambda program: 10**6 * program.num_seeds)
-    monkeypatch.setattr(memory, "resident", lambda: 0)
+    monkeypatch.setattr(ram, "footprint", lambda program: 10**6 * program.num_seeds)
+    monkeypatch.setattr(ram, "resident", lambda: 0)
     words = f"train reinforce CartPole-v1 --seeds 100 --memory 50MB --out {tmp_path / 'run'}"
     assert cli.main(words.split()) == 1
     said = capsys.readouterr().err

@@ -92,14 +92,14 @@ def footprint(program: Any, evaluator: Any = None) -> int:
     return (max(needs) + state) * (devices if jax.local_devices()[0].platform == "cpu" else 1)
 
 
-def logged(program: Any, updates: int) -> int:
+def logged(program: Any, updates: int, log_every: int | None = None) -> int:
     """Bytes of what a run of so many updates logs, which is held until its end, and once more when it is handed over.
 
-    In the host's memory: on an accelerator nothing.
+    `log_every` is that of `fit`. In the host's memory: on an accelerator nothing.
     """
     if jax.local_devices()[0].platform != "cpu":
         return 0
-    rows = updates // max(1, updates // 1000)  # as `fit` averages them by default
+    rows = updates // (log_every or max(1, updates // 1000))  # as `fit` averages them by default
     metrics = jax.eval_shape(program.algo.update, jax.eval_shape(program.algo.init, jax.random.key(0)))[1]
     return 2 * 8 * rows * len(metrics) * (program.num_seeds or 1)
 

@@ -1,0 +1,123 @@
+"""What `fit` and `sweep` take beside what is trained, as two records: what is kept of a run, and how it is evaluated.
+
+Users type their fields as keywords: `fit(algo, key, steps, out="runs/x", eval_every=1000)`. `collected` makes the
+records of them, for both functions, and says which keyword was meant where one is unknown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypedDict
+
+from jaxrl.environment import Environment
+from jaxrl.host.run.run_folder import check_loggers
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """What is kept of a run, and where. Each field is a keyword of `fit` and `sweep`, of the same name."""
+
+    out: str | Path | None = None
+    """The run folder (docs/run_folder.md), of a sweep a folder of them; None writes nothing."""
+    resume: bool = False
+    """Go on from the newest whole checkpoint in `out`, or start if there is none. A larger `total_steps` makes the run
+    longer: its state is that of a run asked for so many from the start. Of a sweep, programs that are finished are
+    read, not run again."""
+    overwrite: bool = False
+    """Replace a run in `out`: the files that jaxrl wrote there, no others."""
+    checkpoint_every: int | None = None
+    """Steps between checkpoints; None for a tenth of the run."""
+    keep: int = 3
+    """How many checkpoints stay."""
+    log_every: int | None = None
+    """Updates averaged into one logged row; None makes about a thousand rows."""
+    loggers: tuple[str, ...] = ()
+    """"tensorboard", "wandb", beside the JSONL and CSV that are always written."""
+    extra: dict[str, Any] | None = None
+    """JSON values to keep in config.json, of a sweep in plan.json, too."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalOptions:
+    """How policies are evaluated. Each field is a keyword of `fit` and `sweep`, with `eval_` before its name."""
+
+    every: int | None = None
+    """Steps between evaluations (and one at the end); None for none, of a sweep for one at the end."""
+    episodes: int = 128
+    """Full episodes of an evaluation."""
+    env: Environment | None = None
+    """The task of the episodes; None for the one that is trained on."""
+    env_params: Any = None
+    """None for those of the training if they are the task's, not a distribution's, else for the task's own."""
+    max_steps: int | None = None
+    """Cap on the length of the episodes, beside the task's own time limit."""
+    greedy: bool | None = None
+    """Greedy or sampled actions; None as the algorithm is deployed."""
+
+
+class Keywords(TypedDict, total=False):
+    """The fields of both records, as they are typed in a call."""
+
+    out: str | Path | None
+    resume: bool
+    overwrite: bool
+    checkpoint_every: int | None
+    keep: int
+    log_every: int | None
+    loggers: tuple[str, ...]
+    extra: dict[str, Any] | None
+    eval_every: int | None
+    eval_episodes: int
+    eval_env: Environment | None
+    eval_env_params: Any
+    eval_max_steps: int | None
+    eval_greedy: bool | None
+
+
+def collected(
+    of: Callable[..., Any], run: RunOptions | None, evaluation: EvalOptions | None, keywords: Mapping[str, Any]
+) -> tuple[RunOptions, EvalOptions]:
+    """The two records of a call of the function `of`: those that it was given (None: the defaults), with the fields
+    that its keywords name.
+
+    Raises TypeError for a keyword that is none, and says which is nearest.
+    """
+    known = list(Keywords.__annotations__)
+    for name in keywords:
+        if name not in known:
+            own = [p.name for p in inspect.signature(of).parameters.values() if p.kind is p.KEYWORD_ONLY]
+            near = difflib.get_close_matches(name, [*own, *known], n=1, cutoff=0.5)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{of.__name__} has no keyword {name!r}.{hint} It takes {', '.join([*own, *known])}.")
+    of_evaluation = {name: value for name, value in keywords.items() if name.startswith("eval_")}
+    of_run = {name: value for name, value in keywords.items() if name not in of_evaluation}
+    fields = {name.removeprefix("eval_"): value for name, value in of_evaluation.items()}
+    return (
+        dataclasses.replace(run or RunOptions(), **of_run),
+        dataclasses.replace(evaluation or EvalOptions(), **fields),
+    )
+
+
+def counts(num_seeds: int | None, run: RunOptions, evaluation: EvalOptions) -> dict[str, int | None]:
+    """What must be at least 1 or None, by its keyword."""
+    return {
+        "num_seeds": num_seeds,
+        "eval_every": evaluation.every,
+        "eval_episodes": evaluation.episodes,
+        "eval_max_steps": evaluation.max_steps,
+        "checkpoint_every": run.checkpoint_every,
+        "keep": run.keep,
+        "log_every": run.log_every,
+    }
+
+
+def check(num_seeds: int | None, run: RunOptions, evaluation: EvalOptions) -> None:
+    """Raise ValueError for a count below 1 and for an unknown logger."""
+    for name, value in counts(num_seeds, run, evaluation).items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value}: it must be at least 1.")
+    check_loggers(run.loggers)

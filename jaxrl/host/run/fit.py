@@ -228,7 +228,7 @@ def load(
 
 def _recipe(program: Program, eval_env: Any, eval_env_params: Any, run: dict[str, Any]) -> dict[str, Any]:
     """`recipe`, of which the command line builds the run again, or `no_recipe`, why it cannot."""
-    from jaxrl.host.run.recipe import NoRecipeError, recipe_of
+    from jaxrl.host.run.recipe_of import NoRecipeError, recipe_of
 
     try:
         if eval_env not in (None, program.algo.venv.env):

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from jaxrl.data.learns import DATA, MODELS, AlgorithmEntry, Learns
+
 EXTRAS = {"playground": "mujoco_playground"}
 """Modules without which ids of an extra (`pip install "jaxrl[playground]"`) are listed but cannot be made."""
 
@@ -65,7 +67,7 @@ def first_of_each_class() -> dict[str, str]:
     return {str(entry.target): id for id, entry in reversed(environments().items()) if is_available(id)}
 
 
-def _algorithms() -> dict[str, tuple[str, tuple[str, ...]]]:
+def _algorithms() -> dict[str, AlgorithmEntry]:
     return importlib.import_module("jaxrl.algos.ids").ALGORITHMS
 
 
@@ -136,8 +138,7 @@ def get_algo(name: str) -> ModuleType:
     name = MOVED.get(name, name)
     if name not in _algorithms() and is_own(name):
         return _own_algorithm(name)
-    module, _ = _lookup(name, _algorithms(), "algorithm")
-    return importlib.import_module(f"jaxrl.algos.{module}")
+    return importlib.import_module(f"jaxrl.algos.{_lookup(name, _algorithms(), 'algorithm').module}")
 
 
 def get_curriculum(name: str) -> tuple[ModuleType, str]:
@@ -148,13 +149,29 @@ def get_curriculum(name: str) -> tuple[ModuleType, str]:
 
 def algo_actions(name: str) -> tuple[str, ...]:
     """The kinds of action space in which a general algorithm acts; none for one that is for tables or arms."""
-    return _lookup(name, _algorithms(), "algorithm")[1]
+    return _lookup(name, _algorithms(), "algorithm").actions
+
+
+def algo_learns(name: str) -> Learns:
+    """What an algorithm learns from: as declared beside its name, or by `LEARNS` of a module of yours (without it: from
+    its own steps). Raises ValueError for an unknown name, and for a declaration of another kind.
+    """
+    name = MOVED.get(name, name)
+    if name in _algorithms() or not is_own(name):
+        return _lookup(name, _algorithms(), "algorithm").learns
+    learns = getattr(_own_algorithm(name), "LEARNS", Learns())
+    if not isinstance(learns, Learns):
+        raise ValueError(f"{name}: LEARNS={learns!r}; it is a jaxrl.data.learns.Learns, as Learns(data='transitions').")
+    for field, allowed in (("data", DATA), ("model", MODELS)):
+        if (value := getattr(learns, field)) not in allowed:
+            raise ValueError(f"{name}: LEARNS has {field}={value!r}; it is one of {', '.join(map(repr, allowed))}.")
+    return learns
 
 
 def algos_for(action_space: Any) -> list[str]:
     """Names of the general algorithms that act in spaces of this kind, sorted."""
     kinds = {cls.__name__ for cls in type(action_space).__mro__}
-    return sorted(name for name, (_, spaces) in _algorithms().items() if kinds & set(spaces))
+    return sorted(name for name, entry in _algorithms().items() if kinds & set(entry.actions))
 
 
 # ---- what is yours

@@ -1,6 +1,7 @@
 """Ids, hints and lazy imports."""
 
 import dataclasses
+import inspect
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 import jaxrl
 from jaxrl import registry
+from jaxrl.data.learns import Learns
 from jaxrl.envs.classic.cartpole import CartPole
 
 
@@ -106,3 +108,55 @@ def test_no_two_ids_differ_by_case_alone():
     """Files are named by ids, and some file systems take such names for one."""
     ids = jaxrl.list_envs()
     assert len({id.lower() for id in ids}) == len(ids) > 0
+
+
+@pytest.mark.parametrize("name", registry.list_algos())
+def test_what_an_algorithm_declares_is_in_its_file(name):
+    """So that what the command line gives it for that is taken."""
+    module, learns = registry.get_algo(name), registry.algo_learns(name)
+    arguments = inspect.signature(module.make).parameters
+    config = module.Config()
+    assert learns.acts or learns.data
+    assert not learns.data or "replay" in arguments
+    assert bool(learns.model) == ("model" in arguments)
+    assert (learns.model == "model_of") == hasattr(module, "model_of")
+    assert (learns.data == "windows") == hasattr(module, "window")
+    assert not learns.data or learns.priorities == hasattr(config, "prioritised")
+    assert learns.goals == hasattr(config, "outcome")
+
+
+OWN = """
+from jaxrl.algos.actor_critic.bc import Config, Hyper, make
+from jaxrl.data.learns import Learns
+
+LEARNS = {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ('"transitions"', "LEARNS='transitions'; it is a jaxrl.data.learns.Learns"),
+        ('Learns(data="steps")', "LEARNS has data='steps'; it is one of '', 'transitions', 'windows'"),
+        ('Learns(model="mine")', "LEARNS has model='mine'; it is one of '', 'predictor', 'model_of'"),
+    ],
+)
+def test_what_an_algorithm_of_yours_declares(tmp_path, monkeypatch, said, problem):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name, text in (("declares_well", 'Learns(data="transitions")'), ("declares_badly", said)):
+        (tmp_path / f"{name}.py").write_text(OWN.format(text))
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert registry.algo_learns(str(tmp_path / "declares_well.py")) == registry.algo_learns("bc")
+    with pytest.raises(ValueError, match=problem):
+        registry.algo_learns(str(tmp_path / "declares_badly.py"))
+    for name in ("declares_well", "declares_badly"):
+        sys.modules.pop(name, None)
+
+
+def test_an_algorithm_that_declares_nothing_learns_from_its_own_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "declares_nothing.py").write_text(OWN.partition("LEARNS")[0])
+    assert registry.algo_learns(str(tmp_path / "declares_nothing.py")) == Learns()
+    sys.modules.pop("declares_nothing")
+    with pytest.raises(ValueError, match="Did you mean 'mopo'"):
+        registry.algo_learns("mopoo")

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxrl import registry, spaces
+from jaxrl.data.learns import Learns
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host.cli.flags import comments_of
 
@@ -220,14 +221,16 @@ def algorithms_page() -> str:
         "",
         "Written by `python -m tools.tables`; change the registry or a docstring, not this page. `jaxrl train`",
         "runs those with action spaces on any environment that has one; the others are for tables, arms or tasks of",
-        "their own. What goes around one of them: [curricula](curricula.md). Each one's settings and papers:",
-        "[settings](settings.md).",
+        "their own. What `jaxrl train` learns from is the column's word: steps that the algorithm takes itself, or a",
+        "`--dataset` (demonstrations: in Python alone). What goes around one of them: [curricula](curricula.md). Each",
+        "one's settings and papers: [settings](settings.md).",
     ]
     for folder, title in KINDS.items():
         rows = [(name, module) for name, module in modules.items() if _folder(module) == folder]
-        lines += ["", f"## {title}", "", "| name | | actions | page |", "|---|---|---|---|"]
+        lines += ["", f"## {title}", "", "| name | | actions | learns from | page |", "|---|---|---|---|---|"]
         for name, module in rows:
-            lines.append(_algorithm_row(name, module, ", ".join(registry.algo_actions(name))))
+            cells = ", ".join(registry.algo_actions(name)) or "-", learns_from(registry.algo_learns(name))
+            lines.append(_algorithm_row(name, module, *cells))
     package = importlib.import_module("jaxrl.algos.population")
     lines += ["", "## Around another algorithm", "", "| module | | actions | page |", "|---|---|---|---|"]
     for found in pkgutil.iter_modules(package.__path__, "jaxrl.algos.population."):
@@ -366,10 +369,20 @@ def papers(doc: str | None) -> list[str]:
     return list(dict.fromkeys(titled or _NAMED.findall(text)))
 
 
-def _algorithm_row(name: str, module: ModuleType, actions: str) -> str:
+def learns_from(learns: Learns) -> str:
+    """What an algorithm learns from, in the words of the table."""
+    words = {"transitions": "a dataset", "windows": "windows of a dataset"}
+    if learns.data == "demonstrations":
+        return "demonstrations beside other steps"
+    data = [words[learns.data] + (" and a model of it" if learns.model else "")] if learns.data else []
+    return " or ".join([*(["acting"] if learns.acts else []), *data])
+
+
+def _algorithm_row(name: str, module: ModuleType, *cells: str) -> str:
     page = algorithm_page(module.__name__.removeprefix("jaxrl.algos."))
     link = f"[{Path(page).stem}]({page})"
-    return f"| [`{name}`](../../{_file(module.__name__)}) | {_doc(module)} | {actions or '-'} | {link} |"
+    about = f"[`{name}`](../../{_file(module.__name__)})", _doc(module)
+    return f"| {' | '.join((*about, *cells, link))} |"
 
 
 def _doc(module: ModuleType) -> str:

@@ -30,7 +30,8 @@ from jaxrl.host.data import dataset_files, model_files
 from jaxrl.host.render import playback
 from jaxrl.host.run import sweep as sweeping
 from jaxrl.host.run.fit import fit
-from jaxrl.host.run.recipe import NoRecipeError, build, load_run, read_recipe, recipe_of
+from jaxrl.host.run.recipe import build, load_run, read_recipe
+from jaxrl.host.run.recipe_of import NoRecipeError, recipe_of
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.wrappers import FlattenObservation
 

@@ -261,7 +261,7 @@ def load(
 
 def _recipe(program: Program, evaluation: EvalOptions, run: dict[str, Any]) -> dict[str, Any]:
     """`recipe`, of which the command line builds the run again, or `no_recipe`, why it cannot."""
-    from jaxrl.host.run.recipe import NoRecipeError, recipe_of
+    from jaxrl.host.run.recipe_of import NoRecipeError, recipe_of
 
     try:
         if evaluation.env not in (None, program.algo.venv.env):

@@ -15,7 +15,7 @@ from jaxrl.algos import mopo, morel
 from jaxrl.data import dynamics
 from jaxrl.data.datasets import Dataset
 from jaxrl.host.data import dataset_files, model_files
-from jaxrl.host.run import recipe
+from jaxrl.host.run import recipe_inputs
 
 KEY = jax.random.key(0)
 PENDULUM, PARAMS = jaxrl.make("Pendulum-v1")
@@ -112,14 +112,14 @@ def test_ends_are_the_tasks_own():
     upright, fallen = [0.0, 0, 0.1, 0], [0.0, 0, 0.3, 0]
     obs = np.array([upright, fallen, upright], np.float32)
     env, params = jaxrl.make("CartPoleContinuous-v0")
-    ends = recipe.ends_of(env, params, data(obs, [False, True, False]))
+    ends = recipe_inputs.ends_of(env, params, data(obs, [False, True, False]))
     assert ends is not None and ends(*map(jnp.asarray, (obs, obs[:, :1], obs))).tolist() == [False, True, False]
     with pytest.raises(ValueError, match="disagree about 1 ends, of 0 in the dataset and 1 by its observations"):
-        recipe.ends_of(env, params, data(obs))
+        recipe_inputs.ends_of(env, params, data(obs))
     still = np.zeros((3, 3), np.float32)
-    assert recipe.ends_of(PENDULUM, PARAMS, data(still)) is None
+    assert recipe_inputs.ends_of(PENDULUM, PARAMS, data(still)) is None
     with pytest.raises(ValueError, match=r"ends in 1 of the dataset's 3 steps.*Pendulum-v1 does not say which obs"):
-        recipe.ends_of(PENDULUM, PARAMS, data(still, [False, True, False]))
+        recipe_inputs.ends_of(PENDULUM, PARAMS, data(still, [False, True, False]))
 
 
 def test_each_algorithm_says_what_uncertainty_is():

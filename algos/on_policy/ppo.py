@@ -183,7 +183,7 @@ def loss(
 
 
 @dataclasses.dataclass(frozen=True)
-class _PPO:
+class PPO:
     """The static half; its methods are the Algorithm's functions."""
 
     slots: ClassVar = ("reward_scaler.returns",)
@@ -199,16 +199,22 @@ class _PPO:
         obs = normalize.normalize(normalizer, obs)
         return policy_of(self.network, weights, obs, self.observation_space, self.action_space)
 
-    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PPOState:
+    def begin(self, hyper_class: type, key: Array, hyper: Any, env_params: Any) -> dict[str, Any]:
+        """The fields of a `PPOState` before the first step."""
+
         def weights(key, obs):
             return self.network.init(key, on_policy.first_of(obs))
 
-        begun = on_policy.begin(Hyper, self.venv, self.optimizer, weights, key, hyper, env_params)
-        return PPOState(
+        begun = on_policy.begin(hyper_class, self.venv, self.optimizer, weights, key, hyper, env_params)
+        first, config = on_policy.first_of(begun["obs"]), self.config
+        return {
             **begun,
-            normalizer=normalize.init(on_policy.first_of(begun["obs"])) if self.config.normalize_obs else None,
-            reward_scaler=normalize.RewardScaler.init(self.config.num_envs) if self.config.normalize_reward else None,
-        )
+            "normalizer": normalize.init(first) if config.normalize_obs else None,
+            "reward_scaler": normalize.RewardScaler.init(config.num_envs) if config.normalize_reward else None,
+        }
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PPOState:
+        return PPOState(**self.begin(Hyper, key, hyper, env_params))
 
     def restart(self, state: PPOState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PPOState:
         """A new episode in the slots of `mask`; what was earned in the one that is cut is no part of its return."""
@@ -321,7 +327,7 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     parts = on_policy.actor_critic("ppo", venv, config, network)
-    ppo = _PPO(config, venv, *parts, optimizer_of(optimizer or config.optimizer, eps=config.adam_eps), loss)
+    ppo = PPO(config, venv, *parts, optimizer_of(optimizer or config.optimizer, eps=config.adam_eps), loss)
     return algorithm_of("ppo", ppo, Hyper, config.num_envs * config.num_steps)
 
 

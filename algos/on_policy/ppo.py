@@ -152,6 +152,31 @@ def value_loss(
     return 0.5 * mean(error, mask)
 
 
+def objective(
+    log_prob: Float[Array, " B"],
+    value: Float[Array, " B"],
+    entropy: Float[Array, " B"],
+    batch: Any,
+    hyper: Any,
+    config: Any,
+    policy_loss: Callable[..., Array] = policy_loss,
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """What a minibatch minimises (Schulman et al. 2017, eq. 9, negated), of what the weights say of it; and a report.
+
+    `batch`, `hyper` and `config` are those above or another algorithm's with the fields that are read here.
+    """
+    advantage = normalized(batch.advantage, batch.mask) if config.normalize_advantage else batch.advantage
+    actor = policy_loss(log_prob, batch.log_prob, advantage, hyper.clip_eps, batch.mask)
+    critic = value_loss(value, batch.value, batch.target, hyper.clip_eps if config.clip_value else None, batch.mask)
+    bonus = mean(entropy, batch.mask)
+    total = actor + hyper.vf_coef * critic - hyper.ent_coef * bonus
+    log_ratio = log_prob - batch.log_prob
+    # E[(r - 1) - log r] >= 0 estimates KL(old || new) with less variance than E[-log r] (Schulman 2020).
+    approx_kl = mean(jnp.expm1(log_ratio) - log_ratio, batch.mask)
+    report = {"loss": total, "policy_loss": actor, "value_loss": critic, "entropy": bonus, "approx_kl": approx_kl}
+    return total, report
+
+
 def loss(
     weights: Any,
     batch: Batch,
@@ -162,24 +187,10 @@ def loss(
     space: Space,
     policy_loss: Callable[..., Array] = policy_loss,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The whole objective of one minibatch (Schulman et al. 2017, eq. 9, negated) and what to report of it.
-
-    `hyper` and `config` are those above or another algorithm's with the fields that are read here. Another
-    `policy_loss` takes the arguments of the one above.
-    """
+    """The objective of one minibatch at these weights. Another `policy_loss` takes the arguments of the one above."""
     pi = policy_of(network, weights, batch.obs, observation_space, space)
     value: Any = network.apply(weights, batch.obs, method="critic")
-    log_prob = pi.log_prob(batch.action)
-    advantage = normalized(batch.advantage, batch.mask) if config.normalize_advantage else batch.advantage
-    actor = policy_loss(log_prob, batch.log_prob, advantage, hyper.clip_eps, batch.mask)
-    critic = value_loss(value, batch.value, batch.target, hyper.clip_eps if config.clip_value else None, batch.mask)
-    entropy = mean(pi.entropy(), batch.mask)
-    total = actor + hyper.vf_coef * critic - hyper.ent_coef * entropy
-    log_ratio = log_prob - batch.log_prob
-    # E[(r - 1) - log r] >= 0 estimates KL(old || new) with less variance than E[-log r] (Schulman 2020).
-    approx_kl = mean(jnp.expm1(log_ratio) - log_ratio, batch.mask)
-    report = {"loss": total, "policy_loss": actor, "value_loss": critic, "entropy": entropy, "approx_kl": approx_kl}
-    return total, report
+    return objective(pi.log_prob(batch.action), value, pi.entropy(), batch, hyper, config, policy_loss)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,6 +43,7 @@ CONTRACTS: dict[str, str] = {
     "jaxrl/meta/agent.py": "An agent that learns by an update rule, whatever the rule is.",
     "jaxrl/meta/rule.py": "The protocol of update rules.",
     "jaxrl/meta/stored.py": "Reads and writes a rule's weights.",
+    "jaxrl/on_policy.py": "How a learner of rollouts begins, and its epochs of minibatches.",
     "jaxrl/online.py": "Makes an algorithm of a learner of single steps; says what is called when.",
     "jaxrl/registry.py": "Names and what they stand for.",
     "jaxrl/replay/prioritised.py": "A memory that draws by priorities.",

@@ -16,14 +16,15 @@ orthogonal weights. Results: `docs/results.md`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxrl import on_policy
 from jaxrl.algorithm import (
     Algorithm,
     algorithm_of,
@@ -32,15 +33,16 @@ from jaxrl.algorithm import (
     check_minibatches,
     shared,
     spaces_of,
-    starting_values,
 )
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import shuffled
+from jaxrl.nn import nets
 from jaxrl.nn.action_values import best_action, best_value, check_shape, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, orthogonal
-from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
+from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
+from jaxrl.on_policy import epochs, flattened
 from jaxrl.returns import lambda_returns
-from jaxrl.rollout import Ends, minibatches, rollout, successor_values
+from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -105,15 +107,8 @@ class Policy(NamedTuple):
 
 
 @pytree
-class PQNState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
-    weights: Any
-    optimizer: OptimizerState
+class PQNState(on_policy.State):
+    """Nothing beyond what every learner of rollouts has."""
 
 
 class Rollout(NamedTuple):
@@ -169,21 +164,10 @@ class _PQN:
         return self.network.apply(weights, visible(obs))
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PQNState:
-        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
-        key, weights_key, reset_key = jax.random.split(key, 3)
-        obs, env_state = self.venv.reset(reset_key, env_params)
-        weights = self.network.init(weights_key, visible(obs))
-        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
-        return PQNState(
-            key=key,
-            hyper=hyper,
-            env_params=env_params,
-            env_state=env_state,
-            obs=obs,
-            step=jnp.int32(0),
-            weights=weights,
-            optimizer=self.optimizer.init(weights, hyper.learning_rate),
-        )
+        def weights(key, obs):
+            return self.network.init(key, visible(obs))
+
+        return PQNState(**on_policy.begin(Hyper, self.venv, self.optimizer, weights, key, hyper, env_params))
 
     def collect(self, state: PQNState) -> tuple[PQNState, Rollout]:
         epsilon = epsilon_at(state.step, state.hyper)
@@ -210,37 +194,25 @@ class _PQN:
         )
 
     def learn(self, state: PQNState, rollout: Rollout) -> tuple[PQNState, dict[str, Array]]:
+        """Lambda-returns, then epochs of regression on minibatches (Gallici et al. 2024, algorithm 1)."""
         config, hyper = self.config, state.hyper
         key, shuffle_key = jax.random.split(state.key)
         reward, ends = hyper.reward_scale * rollout.reward, (rollout.terminated, rollout.truncated)
         target = lambda_returns(reward, rollout.next_value, *ends, hyper.gamma, hyper.q_lambda)
+        batch = flattened(Batch(rollout.obs, rollout.action, target))
         steps = config.num_steps * config.num_envs
-        batch = Batch(rollout.obs, rollout.action, target)
-        batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
-        flat, unravel = ravel_pytree(state.weights)
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient = jax.grad(loss, has_aux=True)
-
-        def minibatch(carry, batch):
-            flat, optimizer = carry
-            grads, report = gradient(unravel(flat), batch, self.network)
-            flat, optimizer, report["grad_norm"] = self.optimizer.descend(
-                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
-            )
-            return (flat, optimizer), report
-
-        def epoch(carry, order):
-            return jax.lax.scan(minibatch, carry, minibatches(batch, order, config.num_minibatches))
-
+        gradient_step = functools.partial(self.gradient_step, hyper, learning_rate)
         orders = shuffled(shuffle_key, (config.num_epochs, steps))
-        (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)
-        metrics = {
-            **rollout.ends.metrics(),
-            **jax.tree.map(jnp.mean, reports),
-            "epsilon": epsilon_at(state.step, hyper),
-            "learning_rate": learning_rate,
-        }
-        return state.replace(key=key, weights=unravel(flat), optimizer=optimizer), metrics
+        net = nets.net(state.weights, state.optimizer, self.optimizer)
+        net, report = epochs(gradient_step, net, batch, orders, config.num_minibatches)
+        shown = {"epsilon": epsilon_at(state.step, hyper), "learning_rate": learning_rate}
+        state = state.replace(key=key, weights=net.weights, optimizer=net.state)
+        return state, {**rollout.ends.metrics(), **report, **shown}
+
+    def gradient_step(self, hyper: Hyper, learning_rate: Array, net: nets.Net, batch: Batch) -> tuple[nets.Net, dict]:
+        """One step of regression on a minibatch."""
+        return net.descend(lambda weights: loss(weights, batch, self.network), learning_rate, hyper.max_grad_norm)
 
     def policy(self, state: PQNState) -> Policy:
         return Policy(state.weights, epsilon_at(state.step, state.hyper))

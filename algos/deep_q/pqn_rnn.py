@@ -17,14 +17,15 @@ collected; the last step of a rollout is learned from too; the network does not 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
+from jaxrl import on_policy
 from jaxrl.algorithm import (
     Algorithm,
     algorithm_of,
@@ -34,36 +35,32 @@ from jaxrl.algorithm import (
     restarted,
     shared,
     spaces_of,
-    starting_values,
 )
+from jaxrl.algos.deep_q import pqn
+from jaxrl.algos.deep_q.pqn import Policy, td_loss
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import shuffled
+from jaxrl.nn import nets
 from jaxrl.nn.action_values import best_action, best_value, check_shape, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
-from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
+from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
+from jaxrl.nn.recurrence import Carry, Past, burnt_in, first_past, one_step, past_of
+from jaxrl.on_policy import epochs
 from jaxrl.returns import lambda_returns
-from jaxrl.rollout import Ends, rollout, spread, successor_values
+from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(pqn.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 32  # environments stepped together
-    num_steps: int = 64  # steps of each in a rollout
-    num_epochs: int = 4  # passes over a rollout
     num_minibatches: int = 16  # gradient steps a pass; divides num_envs
-    conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
     hidden: tuple[int, ...] = (64, 64)  # widths before the recurrent layer
-    activation: str = "relu"
-    layer_norm: bool = True  # before every activation
     rnn: str = "gru"  # or "lstm"
     rnn_size: int = 64
     burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
     forward_mode: bool = False  # derivatives forwards too (`jax.jvp`), at the speed of a plain scan
 
     def __post_init__(self) -> None:
@@ -76,18 +73,8 @@ class Config:
 
 
 @pytree
-class Hyper:
+class Hyper(pqn.Hyper):
     """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps."""
-
-    learning_rate: jax.Array = 1e-3
-    anneal_steps: jax.Array = 0  # steps over which the learning rate goes to zero; 0: constant
-    gamma: jax.Array = 0.99  # discount
-    q_lambda: jax.Array = 0.95  # 0: one-step targets, 1: returns up to the end of the rollout
-    epsilon_start: jax.Array = 1.0  # probability of a random action, at first
-    epsilon_end: jax.Array = 0.05  # and after exploration_steps, linear between
-    exploration_steps: jax.Array = 50_000
-    reward_scale: jax.Array = 1.0  # rewards are multiplied by it
-    max_grad_norm: jax.Array = 10.0
 
 
 class QNetwork(nn.Module):
@@ -116,38 +103,8 @@ class QNetwork(nn.Module):
         return hidden, Dense(self.num_actions, kernel_init=orthogonal())(x)
 
 
-class Carry(NamedTuple):
-    """What is carried from step to step. After an episode: `carry._replace(start=done)`."""
-
-    start: Any  # (*batch,): the next observation is the first of an episode, so forget `hidden` before it
-    hidden: Any
-
-
-class Past(NamedTuple):
-    """From where a rollout is replayed: the carry before the last `burn_in` steps, and these, (burn_in, N, ...)."""
-
-    hidden: Any
-    obs: Any
-    start: Array
-
-
-class Policy(NamedTuple):
-    """What is deployed."""
-
-    weights: Any
-    epsilon: Array  # of random actions where not greedy
-
-
 @pytree
-class PQNRNNState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
-    weights: Any
-    optimizer: OptimizerState
+class PQNRNNState(on_policy.State):
     carry: Carry
     past: Past
 
@@ -177,26 +134,13 @@ class Batch(NamedTuple):
     past: Past  # its hidden has a leading axis of length 1
 
 
-def burnt_in(weights: Any, past: Past, network: nn.Module) -> Any:
-    """The carries before a rollout, as stored or, after the steps of `past`, of the present weights; no gradient."""
-    if not past.start.shape[0]:
-        return past.hidden
-    hidden: Any = network.apply(weights, past.hidden, past.obs, past.start)
-    return jax.lax.stop_gradient(hidden[0])
-
-
 def loss(weights: Any, batch: Batch, network: nn.Module) -> tuple[Float[Array, ""], dict[str, Array]]:
     """The objective of one minibatch (Gallici et al. 2024, algorithm 1) and what to report of it."""
-    past = batch.past._replace(hidden=jax.tree.map(lambda h: h[0], batch.past.hidden))
+    past = batch.past._replace(hidden=on_policy.first_of(batch.past.hidden))
     after: Any = network.apply(weights, burnt_in(weights, past, network), batch.obs, batch.start)
     q, action = after[1].reshape(-1, after[1].shape[-1]), batch.action.reshape(-1)
-    total = 0.5 * jnp.mean((value_of(q, action) - batch.target.reshape(-1)) ** 2)
+    total = td_loss(q, action, batch.target.reshape(-1))
     return total, {"loss": total, "q_value": jnp.mean(value_of(q, action))}
-
-
-def one_step(tree: Any) -> Any:
-    """A sequence of length 1."""
-    return jax.tree.map(lambda x: x[None], tree)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,27 +164,14 @@ class _PQNRNN:
         return q[0], Carry(jnp.zeros_like(carry.start), hidden)
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PQNRNNState:
-        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
-        key, weights_key, reset_key = jax.random.split(key, 3)
-        obs, env_state = self.venv.reset(reset_key, env_params)
         carry = self.initial_carry((self.config.num_envs,))
-        sequence = one_step((visible(obs), carry.start))
-        weights = self.network.init(weights_key, carry.hidden, *sequence)
-        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
-        # The first rollout starts with episodes, before which nothing is remembered: its past does not matter.
-        past = jax.tree.map(lambda x: x.repeat(self.config.burn_in, 0), sequence)
-        return PQNRNNState(
-            key=key,
-            hyper=hyper,
-            env_params=env_params,
-            env_state=env_state,
-            obs=obs,
-            step=jnp.int32(0),
-            weights=weights,
-            optimizer=self.optimizer.init(weights, hyper.learning_rate),
-            carry=carry,
-            past=Past(carry.hidden, *past),
-        )
+
+        def weights(key, obs):
+            return self.network.init(key, carry.hidden, *one_step((visible(obs), carry.start)))
+
+        begun = on_policy.begin(Hyper, self.venv, self.optimizer, weights, key, hyper, env_params)
+        past = first_past(carry.hidden, visible(begun["obs"]), carry.start, self.config.burn_in)
+        return PQNRNNState(**begun, carry=carry, past=past)
 
     def restart(self, state: PQNRNNState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PQNRNNState:
         """A new episode in the slots of `mask`, before which nothing is remembered."""
@@ -270,12 +201,8 @@ class _PQNRNN:
         next_value = successor_values(
             value_after, value, (new_state.obs, last), (steps.next_obs, after), steps.truncated
         )
-        kept = self.config.num_steps - self.config.burn_in
-        hidden = jax.tree.map(
-            lambda first, h: jnp.concatenate([first[None], h])[kept], state.carry.hidden, after.hidden
-        )
         obs = visible(steps.obs)
-        past = Past(hidden, *jax.tree.map(lambda x: x[kept:], (obs, start)))
+        past = past_of(state.carry.hidden, after.hidden, obs, start, self.config.burn_in)
         return new_state.replace(carry=carry, past=past), Rollout(
             obs=obs,
             action=action,
@@ -290,6 +217,7 @@ class _PQNRNN:
         )
 
     def learn(self, state: PQNRNNState, rollout: Rollout) -> tuple[PQNRNNState, dict[str, Array]]:
+        """Lambda-returns, then epochs of regression on minibatches of whole sequences."""
         config, hyper = self.config, state.hyper
         key, shuffle_key = jax.random.split(state.key)
         reward, ends = hyper.reward_scale * rollout.reward, (rollout.terminated, rollout.truncated)
@@ -297,32 +225,18 @@ class _PQNRNN:
         past = rollout.past._replace(hidden=one_step(rollout.past.hidden))
         batch = Batch(rollout.obs, rollout.action, target, rollout.start, past)
         steps = config.num_steps * config.num_envs
-        flat, unravel = ravel_pytree(state.weights)
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient = jax.grad(loss, has_aux=True)
-
-        def minibatch(carry, batch):
-            flat, optimizer = carry
-            grads, report = gradient(unravel(flat), batch, self.network)
-            flat, optimizer, report["grad_norm"] = self.optimizer.descend(
-                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
-            )
-            return (flat, optimizer), report
-
-        def epoch(carry, order):
-            orders = order.reshape(config.num_minibatches, -1)
-            minibatches = jax.tree.map(lambda x: jnp.moveaxis(x[:, orders], 1, 0), batch)
-            return jax.lax.scan(minibatch, carry, spread(minibatches, 2))
-
+        gradient_step = functools.partial(self.gradient_step, hyper, learning_rate)
         orders = shuffled(shuffle_key, (config.num_epochs, config.num_envs))
-        (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)
-        metrics = {
-            **rollout.ends.metrics(),
-            **jax.tree.map(jnp.mean, reports),
-            "epsilon": epsilon_at(state.step, hyper),
-            "learning_rate": learning_rate,
-        }
-        return state.replace(key=key, weights=unravel(flat), optimizer=optimizer), metrics
+        net = nets.net(state.weights, state.optimizer, self.optimizer)
+        net, report = epochs(gradient_step, net, batch, orders, config.num_minibatches, sequences=True)
+        shown = {"epsilon": epsilon_at(state.step, hyper), "learning_rate": learning_rate}
+        state = state.replace(key=key, weights=net.weights, optimizer=net.state)
+        return state, {**rollout.ends.metrics(), **report, **shown}
+
+    def gradient_step(self, hyper: Hyper, learning_rate: Array, net: nets.Net, batch: Batch) -> tuple[nets.Net, dict]:
+        """One step of regression on a minibatch."""
+        return net.descend(lambda weights: loss(weights, batch, self.network), learning_rate, hyper.max_grad_norm)
 
     def policy(self, state: PQNRNNState) -> Policy:
         return Policy(state.weights, epsilon_at(state.step, state.hyper))

@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from jaxrl import on_policy
 from jaxrl.algorithm import (
     Algorithm,
     algorithm_of,
@@ -42,15 +42,16 @@ from jaxrl.algorithm import (
     environment_of,
     shared,
     spaces_of,
-    starting_values,
 )
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import shuffled
+from jaxrl.nn import nets
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.networks import ActorCritic
-from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
+from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
+from jaxrl.on_policy import epochs, flattened
 from jaxrl.returns import lambda_returns
-from jaxrl.rollout import Ends, ends_of, minibatches, step_keys, successor_values, ticked
+from jaxrl.rollout import Ends, ends_of, step_keys, successor_values, ticked
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
@@ -107,15 +108,8 @@ class Policy(NamedTuple):
 
 
 @pytree
-class AlphaZeroState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
-    weights: Any
-    optimizer: OptimizerState
+class AlphaZeroState(on_policy.State):
+    """Nothing beyond what every learner of rollouts has."""
 
 
 class Plan(NamedTuple):
@@ -305,21 +299,10 @@ class _AlphaZero:
     deployed = "search"
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> AlphaZeroState:
-        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
-        key, weights_key, reset_key = jax.random.split(key, 3)
-        obs, env_state = self.venv.reset(reset_key, env_params)
-        weights = self.network.init(weights_key, jax.tree.map(lambda x: x[0], obs))
-        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
-        return AlphaZeroState(
-            key=key,
-            hyper=hyper,
-            env_params=env_params,
-            env_state=env_state,
-            obs=obs,
-            step=jnp.int32(0),
-            weights=weights,
-            optimizer=self.optimizer.init(weights, hyper.learning_rate),
-        )
+        def weights(key, obs):
+            return self.network.init(key, on_policy.first_of(obs))
+
+        return AlphaZeroState(**on_policy.begin(Hyper, self.venv, self.optimizer, weights, key, hyper, env_params))
 
     def collect(self, state: AlphaZeroState) -> tuple[AlphaZeroState, Rollout]:
         config, venv, policy = self.config, self.venv, self.policy(state)
@@ -356,40 +339,31 @@ class _AlphaZero:
         )
 
     def learn(self, state: AlphaZeroState, rollout: Rollout) -> tuple[AlphaZeroState, dict[str, Array]]:
-        config, hyper = self.config, state.hyper
+        """Lambda-returns of the search's values, then epochs of gradient steps on minibatches."""
+        config, hyper, searched = self.config, state.hyper, rollout.plan.weights
         key, shuffle_key = jax.random.split(state.key)
         target = lambda_returns(
             rollout.reward, rollout.next_value, rollout.terminated, rollout.truncated, hyper.gamma, hyper.td_lambda
         )
+        batch = flattened(Batch(rollout.obs, searched, target))
         steps = config.num_steps * config.num_envs
-        batch = Batch(rollout.obs, rollout.plan.weights, target)
-        batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
-        flat, unravel = ravel_pytree(state.weights)
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient = jax.grad(loss, has_aux=True)
-
-        def minibatch(carry, batch):
-            flat, optimizer = carry
-            grads, report = gradient(unravel(flat), batch, hyper, self.network, self.observation_space)
-            flat, optimizer, report["grad_norm"] = self.optimizer.descend(
-                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
-            )
-            return (flat, optimizer), report
-
-        def epoch(carry, order):
-            return jax.lax.scan(minibatch, carry, minibatches(batch, order, config.num_minibatches))
-
+        gradient_step = functools.partial(self.gradient_step, hyper, learning_rate)
         orders = shuffled(shuffle_key, (config.num_epochs, steps))
-        (flat, optimizer), reports = jax.lax.scan(epoch, (flat, state.optimizer), orders)
-        weights = rollout.plan.weights
-        metrics = {
-            **rollout.ends.metrics(),
-            **jax.tree.map(jnp.mean, reports),
+        net = nets.net(state.weights, state.optimizer, self.optimizer)
+        net, report = epochs(gradient_step, net, batch, orders, config.num_minibatches)
+        shown = {
             "search_value": jnp.mean(rollout.plan.value),
-            "search_entropy": -jnp.mean(jnp.sum(weights * jnp.log(jnp.maximum(weights, 1e-30)), -1)),
+            "search_entropy": -jnp.mean(jnp.sum(searched * jnp.log(jnp.maximum(searched, 1e-30)), -1)),
             "learning_rate": learning_rate,
         }
-        return state.replace(key=key, weights=unravel(flat), optimizer=optimizer), metrics
+        state = state.replace(key=key, weights=net.weights, optimizer=net.state)
+        return state, {**rollout.ends.metrics(), **report, **shown}
+
+    def gradient_step(self, hyper: Hyper, learning_rate: Array, net: nets.Net, batch: Batch) -> tuple[nets.Net, dict]:
+        """The policy towards the search's and the value towards its target, on a minibatch."""
+        parts = hyper, self.network, self.observation_space
+        return net.descend(lambda weights: loss(weights, batch, *parts), learning_rate, hyper.max_grad_norm)
 
     def policy(self, state: AlphaZeroState) -> Policy:
         return Policy(state.weights, state.hyper)

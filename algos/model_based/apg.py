@@ -30,6 +30,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
+from jaxrl import on_policy
 from jaxrl.algorithm import (
     Algorithm,
     algorithm_of,
@@ -38,13 +39,14 @@ from jaxrl.algorithm import (
     check_minibatches,
     shared,
     spaces_of,
-    starting_values,
 )
 from jaxrl.environment import Environment, pytree
 from jaxrl.math import shuffled
+from jaxrl.nn import nets
 from jaxrl.nn.distributions import Normal, num_outputs
 from jaxrl.nn.networks import ActorCritic
-from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of, polyak
+from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
+from jaxrl.on_policy import epochs, flattened
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import Ends, Steps, rollout
 from jaxrl.spaces import Box, Space
@@ -90,17 +92,9 @@ class Policy(NamedTuple):
 
 
 @pytree
-class APGState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
-    weights: Any
+class APGState(on_policy.State):
     target_weights: Any  # of which only the critic is used; None without Config.critic
-    optimizer: OptimizerState  # of the policy
-    critic_optimizer: Any  # the same for the critic; None without
+    critic_optimizer: Any  # of the critic, as `optimizer` is of the policy; None without Config.critic
 
 
 class Rollout(NamedTuple):
@@ -165,23 +159,17 @@ class _APG:
         return self.network.apply(weights, obs, method="critic")
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> APGState:
-        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
-        key, weights_key, reset_key = jax.random.split(key, 3)
-        obs, env_state = self.venv.reset(reset_key, env_params)
         method = "__call__" if self.config.critic else "actor"  # weights that nothing would train are not made
-        weights = self.network.init(weights_key, jax.tree.map(lambda x: x[0], obs), method=method)
-        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+
+        def init(key, obs):
+            return self.network.init(key, on_policy.first_of(obs), method=method)
+
+        begun = on_policy.begin(Hyper, self.venv, self.optimizer, init, key, hyper, env_params)
+        weights, rate = begun["weights"], begun["hyper"].critic_learning_rate
         return APGState(
-            key=key,
-            hyper=hyper,
-            env_params=env_params,
-            env_state=env_state,
-            obs=obs,
-            step=jnp.int32(0),
-            weights=weights,
+            **begun,
             target_weights=weights if self.config.critic else None,
-            optimizer=self.optimizer.init(weights, hyper.learning_rate),
-            critic_optimizer=self.optimizer.init(weights, hyper.critic_learning_rate) if self.config.critic else None,
+            critic_optimizer=self.optimizer.init(weights, rate) if self.config.critic else None,
         )
 
     def roll(self, weights: Any, state: APGState) -> tuple[APGState, Steps]:
@@ -244,25 +232,21 @@ class _APG:
         target = lambda_returns(
             steps.reward, next_value, steps.terminated, steps.truncated, hyper.gamma, hyper.gae_lambda
         )
-        size = config.num_steps * config.num_envs
-        batch = jax.tree.map(lambda x: x.reshape(size, *x.shape[2:]), (steps.obs, target))
+        batch = flattened((steps.obs, target))
         learning_rate = annealed(hyper.critic_learning_rate, begin, hyper.anneal_steps)
-        flat, unravel = ravel_pytree(state.weights)
 
-        def gradient_step(carry, rows):
-            flat, optimizer = carry
-            obs, target = jax.tree.map(lambda x: x[rows], batch)
-            loss, grads = jax.value_and_grad(lambda w: value_loss(self.value(w, obs), target))(unravel(flat))
-            flat, optimizer, _ = self.optimizer.descend(flat, optimizer, grads, learning_rate, hyper.max_grad_norm)
-            return (flat, optimizer), loss
+        def gradient_step(net, batch):
+            obs, target = batch
+            return net.descend(
+                lambda weights: (value_loss(self.value(weights, obs), target), {}), learning_rate, hyper.max_grad_norm
+            )
 
-        order = shuffled(shuffle_key, (config.num_epochs, size))
-        order = order.reshape(config.num_epochs * config.num_minibatches, -1)
-        (flat, optimizer), losses = jax.lax.scan(gradient_step, (flat, state.critic_optimizer), order)
-        weights, tau = unravel(flat), hyper.tau
-        target_weights = polyak(state.target_weights, weights, tau)
-        state = state.replace(key=key, weights=weights, target_weights=target_weights, critic_optimizer=optimizer)
-        return state, jnp.mean(losses)
+        orders = shuffled(shuffle_key, (config.num_epochs, config.num_steps * config.num_envs))
+        net = nets.net(state.weights, state.critic_optimizer, self.optimizer, state.target_weights)
+        net, report = epochs(gradient_step, net, batch, orders, config.num_minibatches)
+        net = net.track(hyper.tau)
+        state = state.replace(key=key, weights=net.weights, target_weights=net.target, critic_optimizer=net.state)
+        return state, report["loss"]
 
     def policy(self, state: APGState) -> Policy:
         return Policy(state.weights)

@@ -22,26 +22,19 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import (
-    Algorithm,
-    algorithm_of,
-    as_vector_env,
-    check_at_least_one,
-    shared,
-    spaces_of,
-    starting_values,
-)
-from jaxrl.environment import Environment, pytree, split_observation
-from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl import on_policy
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, check_at_least_one, shared
+from jaxrl.environment import Environment, pytree
+from jaxrl.nn import nets
+from jaxrl.nn.distributions import Distribution
 from jaxrl.nn.losses import normalized
-from jaxrl.nn.networks import ActorCritic
-from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
+from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
+from jaxrl.on_policy import explained_variance, policy_of
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, rollout, successor_values
-from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
+from jaxrl.spaces import Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
 
@@ -75,15 +68,8 @@ class Hyper:
 
 
 @pytree
-class A2CState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
-    weights: Any
-    optimizer: OptimizerState
+class A2CState(on_policy.State):
+    """Nothing beyond what every learner of rollouts has."""
 
 
 class Rollout(NamedTuple):
@@ -124,9 +110,8 @@ def loss(
     policy_loss: Callable[..., Array] = policy_loss,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """The whole objective of one rollout and what to report of it."""
-    outputs: Any = network.apply(weights, batch.obs, method="actor")
+    pi = policy_of(network, weights, batch.obs, observation_space, space)
     value: Any = network.apply(weights, batch.obs, method="critic")
-    pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
     advantage = normalized(batch.advantage) if config.normalize_advantage else batch.advantage
     actor = policy_loss(pi.log_prob(batch.action), advantage)
     critic = 0.5 * jnp.mean((value - batch.target) ** 2)
@@ -148,26 +133,13 @@ class _A2C:
     loss: Callable[..., Any] | None = None  # in place of `loss`
 
     def distribution(self, weights: Any, obs: Any) -> Distribution:
-        outputs: Any = self.network.apply(weights, obs, method="actor")
-        return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
+        return policy_of(self.network, weights, obs, self.observation_space, self.action_space)
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> A2CState:
-        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
-        key, weights_key, reset_key = jax.random.split(key, 3)
-        obs, env_state = self.venv.reset(reset_key, env_params)
-        first = jax.tree.map(lambda x: x[0], obs)
-        weights = self.network.init(weights_key, first)
-        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
-        return A2CState(
-            key=key,
-            hyper=hyper,
-            env_params=env_params,
-            env_state=env_state,
-            obs=obs,
-            step=jnp.int32(0),
-            weights=weights,
-            optimizer=self.optimizer.init(weights, hyper.learning_rate),
-        )
+        def weights(key, obs):
+            return self.network.init(key, on_policy.first_of(obs))
+
+        return A2CState(**on_policy.begin(Hyper, self.venv, self.optimizer, weights, key, hyper, env_params))
 
     def collect(self, state: A2CState) -> tuple[A2CState, Rollout]:
         def act(key, obs, carry):
@@ -192,35 +164,23 @@ class _A2C:
         )
 
     def learn(self, state: A2CState, rollout: Rollout) -> tuple[A2CState, dict[str, Array]]:
+        """Advantages, then one gradient step on the whole rollout (Mnih et al. 2016, algorithm S3)."""
         config, hyper = self.config, state.hyper
-        advantage = gae(
-            rollout.reward,
-            rollout.value,
-            rollout.next_value,
-            rollout.terminated,
-            rollout.truncated,
-            hyper.gamma,
-            hyper.gae_lambda,
-        )
+        ends = rollout.terminated, rollout.truncated
+        advantage = gae(rollout.reward, rollout.value, rollout.next_value, *ends, hyper.gamma, hyper.gae_lambda)
         target = advantage + rollout.value
-        steps = config.num_steps * config.num_envs
-        batch = Batch(rollout.obs, rollout.action, advantage, target)
-        batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
-        flat, unravel = ravel_pytree(state.weights)
-        learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        grads, report = jax.grad(self.loss or loss, has_aux=True)(
-            state.weights, batch, hyper, config, self.network, self.observation_space, self.action_space
+        batch = on_policy.flattened(Batch(rollout.obs, rollout.action, advantage, target))
+        learning_rate = annealed(
+            hyper.learning_rate, state.step - config.num_steps * config.num_envs, hyper.anneal_steps
         )
-        flat, optimizer, report["grad_norm"] = self.optimizer.descend(
-            flat, state.optimizer, grads, learning_rate, hyper.max_grad_norm
+        parts = hyper, config, self.network, self.observation_space, self.action_space
+        net = nets.net(state.weights, state.optimizer, self.optimizer)
+        net, report = net.descend(
+            lambda weights: (self.loss or loss)(weights, batch, *parts), learning_rate, hyper.max_grad_norm
         )
-        metrics = {
-            **rollout.ends.metrics(),
-            **report,
-            "explained_variance": 1 - jnp.var(target - rollout.value) / jnp.maximum(jnp.var(target), 1e-8),
-            "learning_rate": learning_rate,
-        }
-        return state.replace(weights=unravel(flat), optimizer=optimizer), metrics
+        shown = {"explained_variance": explained_variance(target, rollout.value), "learning_rate": learning_rate}
+        state = state.replace(weights=net.weights, optimizer=net.state)
+        return state, {**rollout.ends.metrics(), **report, **shown}
 
     def policy(self, state: A2CState) -> Any:
         return state.weights
@@ -243,22 +203,8 @@ def a2c_parts(
 ) -> _A2C:
     """The learner of `make`, with the same arguments, for algorithms that differentiate through its parts."""
     venv = as_vector_env(env, config.num_envs)
-    observation_space, action_space = spaces_of("a2c", venv, Discrete, MultiDiscrete, Box)
-    outputs = num_outputs(action_space)
-    continuous = isinstance(action_space, Box)
-    if network is None:
-        network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation)
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    a2c = _A2C(config, venv, network, observation_space, action_space, chosen, loss)
-    state = jax.eval_shape(a2c.init, jax.random.key(0))
-    head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
-    head_shape = (head[0] if continuous else head).shape
-    if head_shape[-1] != outputs or value.shape != (config.num_envs,):
-        raise ValueError(
-            f"network gives outputs {head_shape} and values {value.shape} for {config.num_envs} observations; "
-            f"{action_space} needs {(config.num_envs, outputs)} and {(config.num_envs,)}."
-        )
-    return a2c
+    parts = on_policy.actor_critic("a2c", venv, config, network)
+    return _A2C(config, venv, *parts, optimizer_of(optimizer or config.optimizer, eps=config.adam_eps), loss)
 
 
 @shared

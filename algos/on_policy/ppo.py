@@ -20,9 +20,9 @@ from typing import Any, ClassVar, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
+from jaxrl import on_policy
 from jaxrl.algorithm import (
     Algorithm,
     algorithm_of,
@@ -31,19 +31,17 @@ from jaxrl.algorithm import (
     check_minibatches,
     restarted,
     shared,
-    spaces_of,
-    starting_values,
 )
-from jaxrl.environment import Environment, pytree, split_observation, visible
+from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import shuffled
-from jaxrl.nn import normalize
-from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn import nets, normalize
+from jaxrl.nn.distributions import Distribution
 from jaxrl.nn.losses import mean, normalized
-from jaxrl.nn.networks import ActorCritic
-from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
+from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
+from jaxrl.on_policy import epochs, explained_variance, policy_of
 from jaxrl.returns import gae
-from jaxrl.rollout import Ends, minibatches, rollout, successor_values
-from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
+from jaxrl.rollout import Ends, rollout, successor_values
+from jaxrl.spaces import Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
 
@@ -94,16 +92,8 @@ class Policy(NamedTuple):
 
 
 @pytree
-class PPOState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
-    weights: Any
-    optimizer: OptimizerState
-    normalizer: Any
+class PPOState(on_policy.State):
+    normalizer: Any  # running statistics of observations
     reward_scaler: Any
 
 
@@ -162,6 +152,31 @@ def value_loss(
     return 0.5 * mean(error, mask)
 
 
+def objective(
+    log_prob: Float[Array, " B"],
+    value: Float[Array, " B"],
+    entropy: Float[Array, " B"],
+    batch: Any,
+    hyper: Any,
+    config: Any,
+    policy_loss: Callable[..., Array] = policy_loss,
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """What a minibatch minimises (Schulman et al. 2017, eq. 9, negated), of what the weights say of it; and a report.
+
+    `batch`, `hyper` and `config` are those above or another algorithm's with the fields that are read here.
+    """
+    advantage = normalized(batch.advantage, batch.mask) if config.normalize_advantage else batch.advantage
+    actor = policy_loss(log_prob, batch.log_prob, advantage, hyper.clip_eps, batch.mask)
+    critic = value_loss(value, batch.value, batch.target, hyper.clip_eps if config.clip_value else None, batch.mask)
+    bonus = mean(entropy, batch.mask)
+    total = actor + hyper.vf_coef * critic - hyper.ent_coef * bonus
+    log_ratio = log_prob - batch.log_prob
+    # E[(r - 1) - log r] >= 0 estimates KL(old || new) with less variance than E[-log r] (Schulman 2020).
+    approx_kl = mean(jnp.expm1(log_ratio) - log_ratio, batch.mask)
+    report = {"loss": total, "policy_loss": actor, "value_loss": critic, "entropy": bonus, "approx_kl": approx_kl}
+    return total, report
+
+
 def loss(
     weights: Any,
     batch: Batch,
@@ -172,29 +187,14 @@ def loss(
     space: Space,
     policy_loss: Callable[..., Array] = policy_loss,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The whole objective of one minibatch (Schulman et al. 2017, eq. 9, negated) and what to report of it.
-
-    `hyper` and `config` are those above or another algorithm's with the fields that are read here. Another
-    `policy_loss` takes the arguments of the one above.
-    """
-    outputs: Any = network.apply(weights, batch.obs, method="actor")
+    """The objective of one minibatch at these weights. Another `policy_loss` takes the arguments of the one above."""
+    pi = policy_of(network, weights, batch.obs, observation_space, space)
     value: Any = network.apply(weights, batch.obs, method="critic")
-    pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
-    log_prob = pi.log_prob(batch.action)
-    advantage = normalized(batch.advantage, batch.mask) if config.normalize_advantage else batch.advantage
-    actor = policy_loss(log_prob, batch.log_prob, advantage, hyper.clip_eps, batch.mask)
-    critic = value_loss(value, batch.value, batch.target, hyper.clip_eps if config.clip_value else None, batch.mask)
-    entropy = mean(pi.entropy(), batch.mask)
-    total = actor + hyper.vf_coef * critic - hyper.ent_coef * entropy
-    log_ratio = log_prob - batch.log_prob
-    # E[(r - 1) - log r] >= 0 estimates KL(old || new) with less variance than E[-log r] (Schulman 2020).
-    approx_kl = mean(jnp.expm1(log_ratio) - log_ratio, batch.mask)
-    report = {"loss": total, "policy_loss": actor, "value_loss": critic, "entropy": entropy, "approx_kl": approx_kl}
-    return total, report
+    return objective(pi.log_prob(batch.action), value, pi.entropy(), batch, hyper, config, policy_loss)
 
 
 @dataclasses.dataclass(frozen=True)
-class _PPO:
+class PPO:
     """The static half; its methods are the Algorithm's functions."""
 
     slots: ClassVar = ("reward_scaler.returns",)
@@ -207,28 +207,25 @@ class _PPO:
     loss: Callable[..., Any] | None = None  # in place of `loss`
 
     def distribution(self, weights: Any, obs: Any, normalizer: Any) -> Distribution:
-        outputs: Any = self.network.apply(weights, normalize.normalize(normalizer, obs), method="actor")
-        return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
+        obs = normalize.normalize(normalizer, obs)
+        return policy_of(self.network, weights, obs, self.observation_space, self.action_space)
+
+    def begin(self, hyper_class: type, key: Array, hyper: Any, env_params: Any) -> dict[str, Any]:
+        """The fields of a `PPOState` before the first step."""
+
+        def weights(key, obs):
+            return self.network.init(key, on_policy.first_of(obs))
+
+        begun = on_policy.begin(hyper_class, self.venv, self.optimizer, weights, key, hyper, env_params)
+        first, config = on_policy.first_of(begun["obs"]), self.config
+        return {
+            **begun,
+            "normalizer": normalize.init(first) if config.normalize_obs else None,
+            "reward_scaler": normalize.RewardScaler.init(config.num_envs) if config.normalize_reward else None,
+        }
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PPOState:
-        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
-        key, weights_key, reset_key = jax.random.split(key, 3)
-        obs, env_state = self.venv.reset(reset_key, env_params)
-        first = jax.tree.map(lambda x: x[0], obs)
-        weights = self.network.init(weights_key, first)
-        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
-        return PPOState(
-            key=key,
-            hyper=hyper,
-            env_params=env_params,
-            env_state=env_state,
-            obs=obs,
-            step=jnp.int32(0),
-            weights=weights,
-            optimizer=self.optimizer.init(weights, hyper.learning_rate),
-            normalizer=normalize.init(first) if self.config.normalize_obs else None,
-            reward_scaler=normalize.RewardScaler.init(self.config.num_envs) if self.config.normalize_reward else None,
-        )
+        return PPOState(**self.begin(Hyper, key, hyper, env_params))
 
     def restart(self, state: PPOState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PPOState:
         """A new episode in the slots of `mask`; what was earned in the one that is cut is no part of its return."""
@@ -263,70 +260,50 @@ class _PPO:
         )
 
     def learn(self, state: PPOState, rollout: Rollout) -> tuple[PPOState, dict[str, Array]]:
+        """Advantages, then epochs of gradient steps on minibatches (Schulman et al. 2017, algorithm 1)."""
         config, hyper = self.config, state.hyper
         key, shuffle_key = jax.random.split(state.key)
-        done = rollout.terminated | rollout.truncated
+        ends = rollout.terminated, rollout.truncated
         reward, scaler = rollout.reward, state.reward_scaler
         if scaler is not None:
-            scaler = normalize.RewardScaler.update(scaler, reward, done, hyper.gamma)
-            reward = normalize.RewardScaler.scale(scaler, reward)
-        advantage = gae(
-            reward,
-            rollout.value,
-            rollout.next_value,
-            rollout.terminated,
-            rollout.truncated,
-            hyper.gamma,
-            hyper.gae_lambda,
-        )
+            scaler = scaler.update(reward, rollout.terminated | rollout.truncated, hyper.gamma)
+            reward = scaler.scale(reward)
+        advantage = gae(reward, rollout.value, rollout.next_value, *ends, hyper.gamma, hyper.gae_lambda)
         target = advantage + rollout.value
         mask = rollout.learn_mask
         mask = None if mask is None else jnp.broadcast_to(mask, reward.shape)
         obs = normalize.normalize(state.normalizer, rollout.obs)
         batch = Batch(obs, rollout.action, rollout.log_prob, rollout.value, advantage, target, mask)
         steps = config.num_steps * config.num_envs
-        batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
-        flat, unravel = ravel_pytree(state.weights)
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient = jax.grad(self.loss or loss, has_aux=True)
-
-        def minibatch(carry, batch):
-            flat, optimizer, stopped = carry
-            grads, report = gradient(
-                unravel(flat), batch, hyper, config, self.network, self.observation_space, self.action_space
-            )
-            *new, report["grad_norm"] = self.optimizer.descend(
-                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
-            )
-            skip = jnp.bool_(False)
-            if config.stop_on_kl:
-                stopped = stopped | (report["approx_kl"] > hyper.target_kl)
-                skip = stopped
-            if batch.mask is not None:
-                skip = skip | ~batch.mask.any()
-            if config.stop_on_kl or batch.mask is not None:
-                new = jax.tree.map(functools.partial(jnp.where, skip), [flat, optimizer], new)
-            return (*new, stopped), report
-
-        def epoch(carry, order):
-            return jax.lax.scan(minibatch, carry, minibatches(batch, order, config.num_minibatches))
-
+        gradient_step = functools.partial(self.gradient_step, hyper, learning_rate)
         orders = shuffled(shuffle_key, (config.num_epochs, steps))
-        carry: Any = (flat, state.optimizer, jnp.bool_(False))
-        carry, reports = jax.lax.scan(epoch, carry, orders)
-        metrics = {
-            **rollout.ends.metrics(),
-            **jax.tree.map(jnp.mean, reports),
-            "explained_variance": 1 - jnp.var(target - rollout.value) / jnp.maximum(jnp.var(target), 1e-8),
-            "learning_rate": learning_rate,
-        }
+        start = nets.net(state.weights, state.optimizer, self.optimizer), jnp.bool_(False)
+        (net, _), report = epochs(gradient_step, start, on_policy.flattened(batch), orders, config.num_minibatches)
         normalizer = state.normalizer
         if normalizer is not None:
             normalizer = normalize.update(normalizer, rollout.obs, axes=(0, 1))
         state = state.replace(
-            key=key, weights=unravel(carry[0]), optimizer=carry[1], normalizer=normalizer, reward_scaler=scaler
+            key=key, weights=net.weights, optimizer=net.state, normalizer=normalizer, reward_scaler=scaler
         )
-        return state, metrics
+        shown = {"explained_variance": explained_variance(target, rollout.value), "learning_rate": learning_rate}
+        return state, {**rollout.ends.metrics(), **report, **shown}
+
+    def gradient_step(self, hyper: Hyper, learning_rate: Array, carry: Any, batch: Batch) -> tuple[Any, dict]:
+        """One step on a minibatch: none from where `stop_on_kl` stops them on, nor where the mask leaves nothing."""
+        net, stopped = carry
+        parts = hyper, self.config, self.network, self.observation_space, self.action_space
+        objective = self.loss or loss
+        new, report = net.descend(lambda w: objective(w, batch, *parts), learning_rate, hyper.max_grad_norm)
+        skip = jnp.bool_(False)
+        if self.config.stop_on_kl:
+            stopped = stopped | (report["approx_kl"] > hyper.target_kl)
+            skip = stopped
+        if batch.mask is not None:
+            skip = skip | ~batch.mask.any()
+        if self.config.stop_on_kl or batch.mask is not None:
+            new = jax.tree.map(functools.partial(jnp.where, skip), net, new)
+        return (new, stopped), report
 
     def policy(self, state: PPOState) -> Policy:
         return Policy(state.weights, normalize.visible(state.normalizer))
@@ -360,21 +337,8 @@ def make(
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
-    observation_space, action_space = spaces_of("ppo", venv, Discrete, MultiDiscrete, Box)
-    outputs = num_outputs(action_space)
-    continuous = isinstance(action_space, Box)
-    if network is None:
-        network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation, config.conv)
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    ppo = _PPO(config, venv, network, observation_space, action_space, chosen, loss)
-    state = jax.eval_shape(ppo.init, jax.random.key(0))
-    head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
-    head_shape = (head[0] if continuous else head).shape
-    if head_shape[-1] != outputs or value.shape != (config.num_envs,):
-        raise ValueError(
-            f"network gives outputs {head_shape} and values {value.shape} for {config.num_envs} observations; "
-            f"{action_space} needs {(config.num_envs, outputs)} and {(config.num_envs,)}."
-        )
+    parts = on_policy.actor_critic("ppo", venv, config, network)
+    ppo = PPO(config, venv, *parts, optimizer_of(optimizer or config.optimizer, eps=config.adam_eps), loss)
     return algorithm_of("ppo", ppo, Hyper, config.num_envs * config.num_steps)
 
 

@@ -1,7 +1,7 @@
 """Proximal policy optimisation with recurrent networks, for tasks whose observation does not tell the state.
 
-Schulman et al. (2017), "Proximal policy optimization algorithms" (arXiv:1707.06347): losses and details are those of
-`ppo.py`, whose functions this file uses. What recurrence changes:
+Schulman et al. (2017), "Proximal policy optimization algorithms" (arXiv:1707.06347): objective and details are those
+of `ppo.py`, whose functions this file uses. What recurrence changes:
 
 - Actor and critic each have a GRU or LSTM of their own, so that the critic's may see what is privileged and only the
   actor's is deployed; or, `shared`, one with two heads.
@@ -18,15 +18,16 @@ time limits are not deaths. Results: `docs/results.md`, `experiments/memory/`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
+from jaxrl import on_policy
 from jaxrl.algorithm import (
     Algorithm,
     algorithm_of,
@@ -36,17 +37,19 @@ from jaxrl.algorithm import (
     restarted,
     shared,
     spaces_of,
-    starting_values,
 )
-from jaxrl.algos.on_policy.ppo import policy_loss, value_loss
+from jaxrl.algos.on_policy import ppo
+from jaxrl.algos.on_policy.ppo import policy_loss
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import shuffled
+from jaxrl.nn import nets
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
-from jaxrl.nn.losses import mean, normalized
 from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
-from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
+from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
+from jaxrl.nn.recurrence import Carry, Past, burnt_in, first_past, one_step, past_of
+from jaxrl.on_policy import epochs, explained_variance
 from jaxrl.returns import gae
-from jaxrl.rollout import Ends, rollout, spread, successor_values
+from jaxrl.rollout import Ends, rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
@@ -181,32 +184,9 @@ class RecurrentActorCritic(nn.Module):
         return Hidden(actor, critic), outputs, value
 
 
-class Carry(NamedTuple):
-    """What is carried from step to step. After an episode: `carry._replace(start=done)`."""
-
-    start: Any  # (*batch,): the next observation is the first of an episode, so forget `hidden` before it
-    hidden: Any  # the actor's; while training `Hidden`
-
-
-class Past(NamedTuple):
-    """From where a rollout is replayed: the carry before the last `burn_in` steps, and these, (burn_in, N, ...)."""
-
-    hidden: Hidden
-    obs: Any
-    start: Array
-
-
 @pytree
-class PPORNNState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
-    weights: Any
-    optimizer: OptimizerState
-    carry: Carry
+class PPORNNState(on_policy.State):
+    carry: Carry  # its `hidden` is a `Hidden`
     past: Past
 
 
@@ -241,15 +221,6 @@ class Batch(NamedTuple):
     mask: Array | None = None  # learn from these; None: all
 
 
-def burnt_in(weights: Any, past: Past, network: nn.Module) -> Hidden:
-    """The carries before a rollout, as stored or, after the steps of `past`, of the present weights; no gradient."""
-    if not past.start.shape[0]:
-        return past.hidden
-
-    hidden: Any = network.apply(weights, past.hidden, past.obs, past.start)
-    return jax.lax.stop_gradient(hidden[0])
-
-
 def loss(
     weights: Any,
     batch: Batch,
@@ -260,30 +231,16 @@ def loss(
     space: Space,
     policy_loss: Callable[..., Array] = policy_loss,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The whole objective of one minibatch (Schulman et al. 2017, eq. 9, negated) and what to report of it."""
-    past = batch.past._replace(hidden=jax.tree.map(lambda h: h[0], batch.past.hidden))
+    """PPO's objective of the sequences of a minibatch, replayed from where they began, and what to report of it."""
+    past = batch.past._replace(hidden=on_policy.first_of(batch.past.hidden))
     hidden = burnt_in(weights, past, network)
     after: Any = network.apply(weights, hidden, batch.obs, batch.start)
     _, outputs, value = after
     pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
-    new_log_prob, entropies = pi.log_prob(batch.action), pi.entropy()
-    steps = new_log_prob, value, entropies, batch.log_prob, batch.value, batch.advantage, batch.target
-    log_prob, value, entropies, old_log_prob, old_value, advantage, target = (x.reshape(-1) for x in steps)
-    mask = None if batch.mask is None else batch.mask.reshape(-1)
-    advantage = normalized(advantage, mask) if config.normalize_advantage else advantage
-    actor = policy_loss(log_prob, old_log_prob, advantage, hyper.clip_eps, mask)
-    critic = value_loss(value, old_value, target, hyper.clip_eps if config.clip_value else None, mask)
-    entropy = mean(entropies, mask)
-    total = actor + hyper.vf_coef * critic - hyper.ent_coef * entropy
-    log_ratio = log_prob - old_log_prob
-    approx_kl = mean(jnp.expm1(log_ratio) - log_ratio, mask)
-    report = {"loss": total, "policy_loss": actor, "value_loss": critic, "entropy": entropy, "approx_kl": approx_kl}
-    return total, report
-
-
-def one_step(tree: Any) -> Any:
-    """A sequence of length 1."""
-    return jax.tree.map(lambda x: x[None], tree)
+    now = pi.log_prob(batch.action), value, pi.entropy()
+    then = {name: getattr(batch, name) for name in ("log_prob", "value", "advantage", "target", "mask")}
+    now, then = jax.tree.map(lambda x: x.reshape(-1), (now, then))
+    return ppo.objective(*now, batch._replace(**then), hyper, config, policy_loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -310,28 +267,15 @@ class _PPORNN:
         return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PPORNNState:
-        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
-        key, weights_key, reset_key = jax.random.split(key, 3)
-        obs, env_state = self.venv.reset(reset_key, env_params)
         start, hidden = self.initial_carry((self.config.num_envs,))
         hidden = Hidden(hidden, () if getattr(self.network, "shared", False) else hidden)
-        sequence = one_step((obs, start))
-        weights = self.network.init(weights_key, hidden, *sequence)
-        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
-        # The first rollout starts with episodes, before which nothing is remembered: its past does not matter.
-        past = jax.tree.map(lambda x: x.repeat(self.config.burn_in, 0), sequence)
-        return PPORNNState(
-            key=key,
-            hyper=hyper,
-            env_params=env_params,
-            env_state=env_state,
-            obs=obs,
-            step=jnp.int32(0),
-            weights=weights,
-            optimizer=self.optimizer.init(weights, hyper.learning_rate),
-            carry=Carry(start, hidden),
-            past=Past(hidden, *past),
-        )
+
+        def weights(key, obs):
+            return self.network.init(key, hidden, *one_step((obs, start)))
+
+        begun = on_policy.begin(Hyper, self.venv, self.optimizer, weights, key, hyper, env_params)
+        past = first_past(hidden, begun["obs"], start, self.config.burn_in)
+        return PPORNNState(**begun, carry=Carry(start, hidden), past=past)
 
     def restart(self, state: PPORNNState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PPORNNState:
         """A new episode in the slots of `mask`, before which nothing is remembered."""
@@ -361,11 +305,7 @@ class _PPORNN:
         next_value = successor_values(
             value_after, value, (new_state.obs, last), (steps.next_obs, successor), steps.truncated
         )
-        kept = self.config.num_steps - self.config.burn_in
-        hidden = jax.tree.map(
-            lambda first, h: jnp.concatenate([first[None], h])[kept], state.carry.hidden, after.hidden
-        )
-        past = Past(hidden, *jax.tree.map(lambda x: x[kept:], (steps.obs, start)))
+        past = past_of(state.carry.hidden, after.hidden, steps.obs, start, self.config.burn_in)
         return new_state.replace(carry=carry, past=past), Rollout(
             obs=steps.obs,
             start=start,
@@ -381,17 +321,11 @@ class _PPORNN:
         )
 
     def learn(self, state: PPORNNState, rollout: Rollout) -> tuple[PPORNNState, dict[str, Array]]:
+        """Advantages, then epochs of gradient steps on minibatches of whole sequences."""
         config, hyper = self.config, state.hyper
         key, shuffle_key = jax.random.split(state.key)
-        advantage = gae(
-            rollout.reward,
-            rollout.value,
-            rollout.next_value,
-            rollout.terminated,
-            rollout.truncated,
-            hyper.gamma,
-            hyper.gae_lambda,
-        )
+        ends = rollout.terminated, rollout.truncated
+        advantage = gae(rollout.reward, rollout.value, rollout.next_value, *ends, hyper.gamma, hyper.gae_lambda)
         target = advantage + rollout.value
         past = rollout.past._replace(hidden=one_step(rollout.past.hidden))
         mask = rollout.learn_mask
@@ -399,40 +333,24 @@ class _PPORNN:
         batch = Batch(
             rollout.obs, rollout.start, past, rollout.action, rollout.log_prob, rollout.value, advantage, target, mask
         )
-        flat, unravel = ravel_pytree(state.weights)
         steps = config.num_steps * config.num_envs
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient = jax.grad(self.loss or loss, has_aux=True)
-
-        def minibatch(carry, batch):
-            flat, optimizer = carry
-            grads, report = gradient(
-                unravel(flat), batch, hyper, config, self.network, self.observation_space, self.action_space
-            )
-            *new, report["grad_norm"] = self.optimizer.descend(
-                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
-            )
-            if batch.mask is not None:
-                some = batch.mask.any()
-                new = jax.tree.map(lambda new, old: jnp.where(some, new, old), new, [flat, optimizer])
-            return (new[0], new[1]), report
-
-        def epoch(carry, order):
-            orders = order.reshape(config.num_minibatches, -1)
-            minibatches = jax.tree.map(lambda x: jnp.moveaxis(x[:, orders], 1, 0), batch)
-            return jax.lax.scan(minibatch, carry, spread(minibatches, 2))
-
+        gradient_step = functools.partial(self.gradient_step, hyper, learning_rate)
         orders = shuffled(shuffle_key, (config.num_epochs, config.num_envs))
-        start: Any = (flat, state.optimizer)
-        end: Any
-        end, reports = jax.lax.scan(epoch, start, orders)
-        metrics = {
-            **rollout.ends.metrics(),
-            **jax.tree.map(jnp.mean, reports),
-            "explained_variance": 1 - jnp.var(target - rollout.value) / jnp.maximum(jnp.var(target), 1e-8),
-            "learning_rate": learning_rate,
-        }
-        return state.replace(key=key, weights=unravel(end[0]), optimizer=end[1]), metrics
+        net = nets.net(state.weights, state.optimizer, self.optimizer)
+        net, report = epochs(gradient_step, net, batch, orders, config.num_minibatches, sequences=True)
+        shown = {"explained_variance": explained_variance(target, rollout.value), "learning_rate": learning_rate}
+        state = state.replace(key=key, weights=net.weights, optimizer=net.state)
+        return state, {**rollout.ends.metrics(), **report, **shown}
+
+    def gradient_step(self, hyper: Hyper, learning_rate: Array, net: nets.Net, batch: Batch) -> tuple[nets.Net, dict]:
+        """One step on a minibatch; none where the mask leaves nothing."""
+        parts = hyper, self.config, self.network, self.observation_space, self.action_space
+        objective = self.loss or loss
+        new, report = net.descend(lambda w: objective(w, batch, *parts), learning_rate, hyper.max_grad_norm)
+        if batch.mask is not None:
+            new = jax.tree.map(functools.partial(jnp.where, batch.mask.any()), new, net)
+        return new, report
 
     def policy(self, state: PPORNNState) -> Any:
         return state.weights

@@ -36,43 +36,34 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Integer
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, shared, spaces_of, starting_values
-from jaxrl.algos.on_policy.ppo import Batch, Policy, loss
-from jaxrl.environment import Environment, pytree, split_observation, visible
+from jaxrl import on_policy
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, restarted, shared
+from jaxrl.algos.on_policy import ppo
+from jaxrl.environment import Environment, pytree
 from jaxrl.math import shuffled
-from jaxrl.nn import normalize
-from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn import nets, normalize
 from jaxrl.nn.losses import mean
-from jaxrl.nn.networks import ActorCritic
-from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
+from jaxrl.nn.optim import OptimizerLike, OptimizerState, annealed, optimizer_of
+from jaxrl.on_policy import epochs, flattened, policy_of
 from jaxrl.returns import gae
-from jaxrl.rollout import Ends, minibatches, rollout, successor_values
-from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
+from jaxrl.rollout import Ends, rollout, successor_values
+from jaxrl.spaces import Discrete, Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(ppo.Config):
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 4  # environments stepped together
     num_steps: int = 512  # steps of each in a batch
-    buffer_batches: int = 2  # batches learnt from, the newest included
     num_epochs: int = 16  # passes over the buffer
     num_minibatches: int = 16  # gradient steps a pass; divides the buffer
+    stop_on_kl: bool = True  # no more gradient steps on a buffer once approx_kl exceeds hyper.target_kl
+    buffer_batches: int = 2  # batches learnt from, the newest included
     props_num_steps: int = 4  # steps of each environment between updates of the behaviour policy; divides num_steps
     props_num_epochs: int = 16  # passes over the buffer of such an update; 0: act with the policy itself
     props_num_minibatches: int = 4  # gradient steps a pass; divides the buffer
     fit_steps: int = 0  # gradient steps of the fit for sampling_error; 0: only where it can be counted
-    hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
-    activation: str = "tanh"
-    normalize_obs: bool = False
-    normalize_reward: bool = False  # by the standard deviation of the discounted return
-    normalize_advantage: bool = True  # per minibatch
-    clip_value: bool = True
-    stop_on_kl: bool = True  # no more gradient steps on a buffer once approx_kl exceeds hyper.target_kl
-    optimizer: str = "adam"  # a name of optim.OPTIMIZERS
-    adam_eps: float = 1e-5  # added to the denominator of Adam and its kin
 
     def __post_init__(self) -> None:
         least = {"props_num_epochs": 0, "fit_steps": 0}
@@ -92,17 +83,10 @@ class Config:
 
 
 @pytree
-class Hyper:
+class Hyper(ppo.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
     learning_rate: jax.Array = 1e-3
-    anneal_steps: jax.Array = 0  # environment steps over which the learning rate goes to zero; 0: constant
-    gamma: jax.Array = 0.99  # discount
-    gae_lambda: jax.Array = 0.95
-    clip_eps: jax.Array = 0.2
-    ent_coef: jax.Array = 0.01
-    vf_coef: jax.Array = 0.5
-    max_grad_norm: jax.Array = 0.5
     target_kl: jax.Array = 0.03  # read with Config.stop_on_kl
     props_learning_rate: jax.Array = 1e-3  # of the behaviour policy
     props_clip_eps: jax.Array = 0.3  # no gradient where its probability is this share below the policy's
@@ -123,20 +107,10 @@ class Transition(NamedTuple):
 
 
 @pytree
-class PROPSState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
-    weights: Any
-    optimizer: OptimizerState
+class PROPSState(ppo.PPOState):
     behaviour_optimizer: OptimizerState  # goes on from one behaviour policy to the next
     buffer: Any  # Transition (b T, N, ...) of the last b batches, the newest at the end
     num_batches: jax.Array  # how many of them there are so far
-    normalizer: Any
-    reward_scaler: Any
 
 
 class Rollout(NamedTuple):
@@ -209,15 +183,14 @@ def fitted_sampling_error(
 
 def behaviour_loss(
     weights: Any, batch: BehaviourBatch, hyper: Hyper, network: nn.Module, observation_space: Space, space: Space
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """`(objective of the behaviour policy, approx_kl to the policy)` of one minibatch."""
-    outputs: Any = network.apply(weights, batch.obs, method="actor")
-    pi: Any = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """The behaviour policy's objective of one minibatch, and `approx_kl` to the policy."""
+    pi: Any = policy_of(network, weights, batch.obs, observation_space, space)
     log_prob, target_log_prob = pi.log_prob(batch.action), batch.target.log_prob(batch.action)
     sampling = sampling_loss(log_prob, target_log_prob, hyper.props_clip_eps, batch.mask)
     log_ratio = log_prob - target_log_prob
     approx_kl = mean(jnp.expm1(log_ratio) - log_ratio, batch.mask)
-    return sampling + hyper.props_kl_coef * mean(batch.target.kl(pi), batch.mask), approx_kl
+    return sampling + hyper.props_kl_coef * mean(batch.target.kl(pi), batch.mask), {"approx_kl": approx_kl}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,91 +200,27 @@ class _PROPS:
     slots: ClassVar = ("reward_scaler.returns", "buffer", "num_batches")
     config: Config
     venv: VectorEnv
-    network: nn.Module
-    observation_space: Space
-    action_space: Space
-    optimizer: Optimizer
+    ppo: ppo.PPO  # which learns from the buffer
 
-    def distribution(self, weights: Any, obs: Any, normalizer: Any) -> Distribution:
-        outputs: Any = self.network.apply(weights, normalize.normalize(normalizer, obs), method="actor")
-        return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
+    @property
+    def optimizer(self) -> Any:
+        return self.ppo.optimizer
+
+    @property
+    def parts(self) -> tuple[nn.Module, Space, Space]:
+        return self.ppo.network, self.ppo.observation_space, self.ppo.action_space
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PROPSState:
-        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
-        key, weights_key, reset_key = jax.random.split(key, 3)
-        obs, env_state = self.venv.reset(reset_key, env_params)
-        first = jax.tree.map(lambda x: x[0], obs)
-        weights = self.network.init(weights_key, first)
-        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
+        begun = self.ppo.begin(Hyper, key, hyper, env_params)
         state = PROPSState(
-            key=key,
-            hyper=hyper,
-            env_params=env_params,
-            env_state=env_state,
-            obs=obs,
-            step=jnp.int32(0),
-            weights=weights,
-            optimizer=self.optimizer.init(weights, hyper.learning_rate),
-            behaviour_optimizer=self.optimizer.init(weights, hyper.props_learning_rate),
+            **begun,
+            behaviour_optimizer=self.optimizer.init(begun["weights"], begun["hyper"].props_learning_rate),
             buffer=None,
             num_batches=jnp.int32(0),
-            normalizer=normalize.init(first) if self.config.normalize_obs else None,
-            reward_scaler=normalize.RewardScaler.init(self.config.num_envs) if self.config.normalize_reward else None,
         )
         rows = self.config.buffer_batches * self.config.num_steps
         shapes = jax.eval_shape(lambda state: self.advance(state, state.weights, rows)[1].transition, state)
         return state.replace(buffer=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
-
-    def advance(self, state: PROPSState, weights: Any, num_steps: int) -> tuple[PROPSState, Rollout]:
-        """`num_steps` steps of the policy with `weights`."""
-
-        def act(key, obs, carry):
-            action = self.distribution(weights, obs, state.normalizer).sample(key)
-            return environment_action(self.action_space, action), action, carry
-
-        state, _, steps = rollout(self.venv, state, num_steps, act)
-        transition = Transition(
-            steps.obs, steps.output, steps.reward, steps.terminated, steps.truncated, steps.next_obs
-        )
-        zero = jnp.zeros((), jnp.result_type(float))
-        return state, Rollout(transition, steps.ends, zero, jnp.int32(0))
-
-    def behave(
-        self, state: PROPSState, buffer: Transition, rows: Bool[Array, " T"]
-    ) -> tuple[PROPSState, Any, Float[Array, ""], Integer[Array, ""]]:
-        """`(state, weights, approx_kl, gradient steps)` of the behaviour policy for a buffer that holds `rows`."""
-        config = self.config
-        key, order_key = jax.random.split(state.key)
-        target = self.distribution(state.weights, buffer.obs, state.normalizer)
-        mask = jnp.broadcast_to(rows[:, None], buffer.reward.shape)
-        batch = BehaviourBatch(normalize.normalize(state.normalizer, buffer.obs), buffer.action, target, mask)
-        # Reverse-mode differentiation cannot pass a loop of unknown length; it need not, as actions are data.
-        batch, weights, hyper, optimizer = jax.lax.stop_gradient(
-            (_flat(batch), state.weights, state.hyper, state.behaviour_optimizer)
-        )
-        flat, unravel = ravel_pytree(weights)
-        orders = shuffled(order_key, (config.props_num_epochs, mask.size))
-        orders = orders.reshape(config.props_num_epochs * config.props_num_minibatches, -1)
-        gradient = jax.grad(behaviour_loss, has_aux=True)
-
-        def minibatch(carry):
-            k, steps, flat, optimizer, last_kl, _ = carry
-            batch_k = jax.tree.map(lambda x: x[orders[k]], batch)
-            grads, approx_kl = gradient(
-                unravel(flat), batch_k, hyper, self.network, self.observation_space, self.action_space
-            )
-            *new, _ = self.optimizer.descend(flat, optimizer, grads, hyper.props_learning_rate, hyper.max_grad_norm)
-            stopped = approx_kl > hyper.props_target_kl
-            some = batch_k.mask.any()
-            skip = stopped | ~some
-            flat, optimizer = jax.tree.map(functools.partial(jnp.where, skip), [flat, optimizer], new)
-            return k + 1, steps + ~skip, flat, optimizer, jnp.where(some, approx_kl, last_kl), stopped
-
-        start = (jnp.int32(0), jnp.int32(0), flat, optimizer, jnp.zeros((), flat.dtype), ~rows.any())
-        _, steps, flat, optimizer, approx_kl, _ = jax.lax.while_loop(
-            lambda carry: ~carry[-1] & (carry[0] < len(orders)), minibatch, start
-        )
-        return state.replace(key=key, behaviour_optimizer=optimizer), unravel(flat), approx_kl, steps
 
     def restart(self, state: PROPSState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PROPSState:
         """A new episode in the slots of `mask`: in the buffer the one that is cut is a truncated one, and what was
@@ -326,7 +235,22 @@ class _PROPS:
             return state
         return state.replace(reward_scaler=state.reward_scaler.restarted(mask))
 
+    def advance(self, state: PROPSState, weights: Any, num_steps: int) -> tuple[PROPSState, Rollout]:
+        """`num_steps` steps of the policy with `weights`."""
+
+        def act(key, obs, carry):
+            action = self.ppo.distribution(weights, obs, state.normalizer).sample(key)
+            return environment_action(self.ppo.action_space, action), action, carry
+
+        state, _, steps = rollout(self.venv, state, num_steps, act)
+        transition = Transition(
+            steps.obs, steps.output, steps.reward, steps.terminated, steps.truncated, steps.next_obs
+        )
+        zero = jnp.zeros((), jnp.result_type(float))
+        return state, Rollout(transition, steps.ends, zero, jnp.int32(0))
+
     def collect(self, state: PROPSState) -> tuple[PROPSState, Rollout]:
+        """Every `props_num_steps` steps a new behaviour policy (Corrado and Hanna 2023, algorithm 1)."""
         config = self.config
         if not config.props_num_epochs:
             new_state, steps = self.advance(state, state.weights, config.num_steps)
@@ -352,110 +276,122 @@ class _PROPS:
         transition, ends = jax.tree.map(lambda x: x.reshape(config.num_steps, *x.shape[2:]), parts[:2])
         return new_state, Rollout(transition, ends, *parts[2:])
 
+    def behave(
+        self, state: PROPSState, buffer: Transition, rows: Bool[Array, " T"]
+    ) -> tuple[PROPSState, Any, Float[Array, ""], Integer[Array, ""]]:
+        """`(state, weights, approx_kl, gradient steps)` of the behaviour policy for a buffer that holds `rows`.
+
+        It starts at the policy and stops where its KL to it exceeds the limit (Corrado and Hanna 2023, algorithm 2).
+        """
+        config = self.config
+        key, order_key = jax.random.split(state.key)
+        target = self.ppo.distribution(state.weights, buffer.obs, state.normalizer)
+        mask = jnp.broadcast_to(rows[:, None], buffer.reward.shape)
+        batch = BehaviourBatch(normalize.normalize(state.normalizer, buffer.obs), buffer.action, target, mask)
+        # Reverse-mode differentiation cannot pass a loop of unknown length; it need not, as actions are data.
+        batch, weights, hyper, optimizer = jax.lax.stop_gradient(
+            (flattened(batch), state.weights, state.hyper, state.behaviour_optimizer)
+        )
+        orders = shuffled(order_key, (config.props_num_epochs, mask.size))
+        orders = orders.reshape(config.props_num_epochs * config.props_num_minibatches, -1)
+
+        def gradient_step(carry):
+            k, steps, net, last_kl, _ = carry
+            batch_k = jax.tree.map(lambda x: x[orders[k]], batch)
+            new, report = net.descend(
+                lambda weights: behaviour_loss(weights, batch_k, hyper, *self.parts),
+                hyper.props_learning_rate,
+                hyper.max_grad_norm,
+            )
+            stopped = report["approx_kl"] > hyper.props_target_kl
+            some = batch_k.mask.any()
+            skip = stopped | ~some
+            net = jax.tree.map(functools.partial(jnp.where, skip), net, new)
+            return k + 1, steps + ~skip, net, jnp.where(some, report["approx_kl"], last_kl), stopped
+
+        net = nets.net(weights, optimizer, self.optimizer)
+        start = (jnp.int32(0), jnp.int32(0), net, jnp.zeros((), net.flat.dtype), ~rows.any())
+        _, steps, net, approx_kl, _ = jax.lax.while_loop(
+            lambda carry: ~carry[-1] & (carry[0] < len(orders)), gradient_step, start
+        )
+        return state.replace(key=key, behaviour_optimizer=net.state), net.weights, approx_kl, steps
+
     def learn(self, state: PROPSState, rollout: Rollout) -> tuple[PROPSState, dict[str, Array]]:
+        """PPO's epochs on the whole buffer, all of it as seen by the present weights."""
         config, hyper = self.config, state.hyper
         key, shuffle_key = jax.random.split(state.key)
         new = rollout.transition
-        new_done = new.terminated | new.truncated
         buffer: Transition = jax.tree.map(lambda x, y: jnp.concatenate([x[config.num_steps :], y]), state.buffer, new)
         num_batches = jnp.minimum(state.num_batches + 1, config.buffer_batches)
-        row = jnp.arange(len(buffer.reward))
-        mask = jnp.broadcast_to((row >= len(row) - num_batches * config.num_steps)[:, None], buffer.reward.shape)
-        reward, scaler = buffer.reward, state.reward_scaler
+        scaler = state.reward_scaler
         if scaler is not None:
-            scaler = normalize.RewardScaler.update(scaler, new.reward, new_done, hyper.gamma)
-            reward = normalize.RewardScaler.scale(scaler, reward)
-
-        def critic(obs):
-            return self.network.apply(state.weights, normalize.normalize(state.normalizer, obs), method="critic")
-
-        value: Any = critic(buffer.obs)
-        next_value = successor_values(critic, value, state.obs, buffer.next_obs, buffer.truncated)
-        advantage = gae(reward, value, next_value, buffer.terminated, buffer.truncated, hyper.gamma, hyper.gae_lambda)
-        log_prob = self.distribution(state.weights, buffer.obs, state.normalizer).log_prob(buffer.action)
-        obs = normalize.normalize(state.normalizer, buffer.obs)
-        batch = _flat(Batch(obs, buffer.action, log_prob, value, advantage, advantage + value, mask))
-        flat, unravel = ravel_pytree(state.weights)
+            scaler = scaler.update(new.reward, new.terminated | new.truncated, hyper.gamma)
+        batch = flattened(self.targets(state, buffer, num_batches, scaler))
         learning_rate = annealed(
             hyper.learning_rate, state.step - config.num_steps * config.num_envs, hyper.anneal_steps
         )
-        gradient = jax.grad(loss, has_aux=True)
-
-        def minibatch(carry, batch):
-            flat, optimizer, stopped = carry
-            grads, report = gradient(
-                unravel(flat), batch, hyper, config, self.network, self.observation_space, self.action_space
-            )
-            *new, report["grad_norm"] = self.optimizer.descend(
-                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
-            )
-            if config.stop_on_kl:
-                stopped = stopped | (report["approx_kl"] > hyper.target_kl)
-            skip = stopped | ~batch.mask.any()
-            new = jax.tree.map(functools.partial(jnp.where, skip), [flat, optimizer], new)
-            return (*new, stopped), report
-
-        def epoch(carry, order):
-            return jax.lax.scan(minibatch, carry, minibatches(batch, order, config.num_minibatches))
-
-        orders = shuffled(shuffle_key, (config.num_epochs, mask.size))
-        carry: Any = (flat, state.optimizer, jnp.bool_(False))
-        carry, reports = jax.lax.scan(epoch, carry, orders)
+        gradient_step = functools.partial(self.ppo.gradient_step, hyper, learning_rate)
+        orders = shuffled(shuffle_key, (config.num_epochs, batch.mask.size))
+        start = nets.net(state.weights, state.optimizer, self.optimizer), jnp.bool_(False)
+        (net, _), report = epochs(gradient_step, start, batch, orders, config.num_minibatches)
         metrics = {
             **rollout.ends.metrics(),
-            **jax.tree.map(jnp.mean, reports),
-            **self.sampling_error(state, flat, unravel, batch, mask.reshape(-1)),
+            **report,
+            **self.sampling_error(state, batch),
             "behaviour_kl": jnp.mean(rollout.behaviour_kl),
-            "behaviour_steps": jnp.mean(rollout.behaviour_steps, dtype=flat.dtype),
+            "behaviour_steps": jnp.mean(rollout.behaviour_steps, dtype=net.flat.dtype),
             "learning_rate": learning_rate,
         }
         normalizer = state.normalizer
         if normalizer is not None:
             normalizer = normalize.update(normalizer, new.obs, axes=(0, 1))
-        state = state.replace(
-            key=key,
-            weights=unravel(carry[0]),
-            optimizer=carry[1],
-            buffer=buffer,
-            num_batches=num_batches,
-            normalizer=normalizer,
-            reward_scaler=scaler,
-        )
-        return state, metrics
+        state = state.replace(key=key, weights=net.weights, optimizer=net.state, buffer=buffer, num_batches=num_batches)
+        return state.replace(normalizer=normalizer, reward_scaler=scaler), metrics
 
-    def sampling_error(
-        self, state: PROPSState, flat: Array, unravel: Callable, batch: Batch, mask: Array
-    ) -> dict[str, Array]:
-        """The metric of that name, of what `mask` keeps of the buffer; empty where it is not to be computed."""
-        if isinstance(self.observation_space, Discrete) and isinstance(self.action_space, Discrete):
-            states = jnp.arange(self.observation_space.n)
-            logits: Any = self.network.apply(state.weights, states, method="actor")
-            error = counted_sampling_error(jax.nn.log_softmax(logits), batch.obs, batch.action, mask)
-        elif self.config.fit_steps:
+    def targets(self, state: PROPSState, buffer: Transition, num_batches: Array, scaler: Any) -> ppo.Batch:
+        """Probabilities, values and advantages of the buffer (b T, N), of which the last `num_batches` are there."""
+        reward = buffer.reward if scaler is None else scaler.scale(buffer.reward)
+        row = jnp.arange(len(reward))
+        held = row >= len(row) - num_batches * self.config.num_steps
 
-            def log_likelihood(flat):
-                # The observations are normalised already.
-                return mean(self.distribution(unravel(flat), batch.obs, None).log_prob(batch.action), mask)
+        def critic(obs):
+            obs = normalize.normalize(state.normalizer, obs)
+            return self.ppo.network.apply(state.weights, obs, method="critic")
 
-            error = fitted_sampling_error(log_likelihood, flat, self.config.fit_steps, state.hyper.fit_learning_rate)
-        else:
+        value: Any = critic(buffer.obs)
+        next_value = successor_values(critic, value, state.obs, buffer.next_obs, buffer.truncated)
+        discounts = state.hyper.gamma, state.hyper.gae_lambda
+        advantage = gae(reward, value, next_value, buffer.terminated, buffer.truncated, *discounts)
+        log_prob = self.ppo.distribution(state.weights, buffer.obs, state.normalizer).log_prob(buffer.action)
+        obs, mask = normalize.normalize(state.normalizer, buffer.obs), jnp.broadcast_to(held[:, None], reward.shape)
+        return ppo.Batch(obs, buffer.action, log_prob, value, advantage, advantage + value, mask)
+
+    def sampling_error(self, state: PROPSState, batch: ppo.Batch) -> dict[str, Array]:
+        """The metric of that name, of what the mask keeps of the buffer; empty where it is not to be computed."""
+        network, observation_space, action_space = self.parts
+        mask: Any = batch.mask
+        if isinstance(observation_space, Discrete) and isinstance(action_space, Discrete):
+            logits: Any = network.apply(state.weights, jnp.arange(observation_space.n), method="actor")
+            return {"sampling_error": counted_sampling_error(jax.nn.log_softmax(logits), batch.obs, batch.action, mask)}
+        if not self.config.fit_steps:
             return {}
+        flat, unravel = ravel_pytree(state.weights)
+
+        def log_likelihood(flat):
+            # The observations are normalised already.
+            return mean(policy_of(network, unravel(flat), batch.obs, *self.parts[1:]).log_prob(batch.action), mask)
+
+        error = fitted_sampling_error(log_likelihood, flat, self.config.fit_steps, state.hyper.fit_learning_rate)
         return {"sampling_error": error}
 
-    def policy(self, state: PROPSState) -> Policy:
-        return Policy(state.weights, normalize.visible(state.normalizer))
+    def policy(self, state: PROPSState) -> ppo.Policy:
+        return self.ppo.policy(state)
 
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
         return ()
 
-    def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
-        pi = self.distribution(policy.weights, visible(obs), policy.normalizer)
-        return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry
-
-
-def _flat(batch: Any) -> Any:
-    """(T, N, ...) -> (T N, ...)."""
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
+    def act(self, policy: ppo.Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
+        return self.ppo.act(policy, key, obs, carry, greedy)
 
 
 @shared
@@ -476,22 +412,9 @@ def make(
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
-    observation_space, action_space = spaces_of("props", venv, Discrete, MultiDiscrete, Box)
-    outputs = num_outputs(action_space)
-    continuous = isinstance(action_space, Box)
-    if network is None:
-        network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation)
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    props = _PROPS(config, venv, network, observation_space, action_space, chosen)
-    state = jax.eval_shape(props.init, jax.random.key(0))
-    head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
-    head_shape = (head[0] if continuous else head).shape
-    if head_shape[-1] != outputs or value.shape != (config.num_envs,):
-        raise ValueError(
-            f"network gives outputs {head_shape} and values {value.shape} for {config.num_envs} observations; "
-            f"{action_space} needs {(config.num_envs, outputs)} and {(config.num_envs,)}."
-        )
-    return algorithm_of("props", props, Hyper, config.num_envs * config.num_steps)
+    parts = on_policy.actor_critic("props", venv, config, network)
+    student = ppo.PPO(config, venv, *parts, optimizer_of(optimizer or config.optimizer, eps=config.adam_eps))
+    return algorithm_of("props", _PROPS(config, venv, student), Hyper, config.num_envs * config.num_steps)
 
 
 if __name__ == "__main__":

@@ -19,31 +19,25 @@ the rollout. It differs from `a2c.py` by the return and the mask. Results: `docs
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import (
-    Algorithm,
-    algorithm_of,
-    as_vector_env,
-    check_at_least_one,
-    shared,
-    spaces_of,
-    starting_values,
-)
-from jaxrl.environment import Environment, pytree, split_observation
-from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl import on_policy
+from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, check_at_least_one, shared
+from jaxrl.environment import Environment, pytree
+from jaxrl.nn import nets
+from jaxrl.nn.distributions import Distribution
 from jaxrl.nn.losses import mean, normalized
-from jaxrl.nn.networks import ActorCritic
-from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
+from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
+from jaxrl.on_policy import policy_of
 from jaxrl.returns import discounted_returns
 from jaxrl.rollout import Ends, rollout, successor_values
-from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
+from jaxrl.spaces import Space, environment_action
 from jaxrl.vectorize import VectorEnv
 
 
@@ -76,15 +70,8 @@ class Hyper:
 
 
 @pytree
-class ReinforceState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
-    weights: Any
-    optimizer: OptimizerState
+class ReinforceState(on_policy.State):
+    """Nothing beyond what every learner of rollouts has."""
 
 
 class Rollout(NamedTuple):
@@ -121,9 +108,8 @@ def loss(
     weights: Any, batch: Batch, hyper: Hyper, config: Config, network: nn.Module, observation_space: Space, space: Space
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """The whole objective of one rollout and what to report of it."""
-    outputs: Any = network.apply(weights, batch.obs, method="actor")
+    pi = policy_of(network, weights, batch.obs, observation_space, space)
     value: Any = network.apply(weights, batch.obs, method="critic")
-    pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
     advantage = normalized(batch.advantage, batch.mask) if config.normalize_advantage else batch.advantage
     actor = policy_loss(pi.log_prob(batch.action), advantage, batch.mask)
     critic = 0.5 * mean((value - batch.target) ** 2, batch.mask)
@@ -145,26 +131,13 @@ class _Reinforce:
     optimizer: Optimizer
 
     def distribution(self, weights: Any, obs: Any) -> Distribution:
-        outputs: Any = self.network.apply(weights, obs, method="actor")
-        return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
+        return policy_of(self.network, weights, obs, self.observation_space, self.action_space)
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> ReinforceState:
-        hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
-        key, weights_key, reset_key = jax.random.split(key, 3)
-        obs, env_state = self.venv.reset(reset_key, env_params)
-        first = jax.tree.map(lambda x: x[0], obs)
-        weights = self.network.init(weights_key, first)
-        weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), weights)
-        return ReinforceState(
-            key=key,
-            hyper=hyper,
-            env_params=env_params,
-            env_state=env_state,
-            obs=obs,
-            step=jnp.int32(0),
-            weights=weights,
-            optimizer=self.optimizer.init(weights, hyper.learning_rate),
-        )
+        def weights(key, obs):
+            return self.network.init(key, on_policy.first_of(obs))
+
+        return ReinforceState(**on_policy.begin(Hyper, self.venv, self.optimizer, weights, key, hyper, env_params))
 
     def collect(self, state: ReinforceState) -> tuple[ReinforceState, Rollout]:
         def act(key, obs, carry):
@@ -189,34 +162,25 @@ class _Reinforce:
         )
 
     def learn(self, state: ReinforceState, rollout: Rollout) -> tuple[ReinforceState, dict[str, Array]]:
+        """Returns of whole episodes, then one gradient step on the rollout."""
         config, hyper = self.config, state.hyper
         done = rollout.terminated | rollout.truncated
         # The rest of an episode that was cut, as the baseline expects it.
         rest = hyper.gamma * jnp.where(rollout.truncated & ~rollout.terminated, rollout.next_value, 0)
         target = discounted_returns(rollout.reward + rest, done, hyper.gamma)
-        advantage = target - rollout.value
         # Where a later step of the rollout, or this one, ends the episode.
         whole = jnp.flip(jnp.cumsum(jnp.flip(done, 0), 0), 0) > 0
-        steps = config.num_steps * config.num_envs
-        batch = Batch(rollout.obs, rollout.action, advantage, target, whole)
-        batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
-        flat, unravel = ravel_pytree(state.weights)
-        learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        grads, report = jax.grad(loss, has_aux=True)(
-            state.weights, batch, hyper, config, self.network, self.observation_space, self.action_space
+        batch = on_policy.flattened(Batch(rollout.obs, rollout.action, target - rollout.value, target, whole))
+        learning_rate = annealed(
+            hyper.learning_rate, state.step - config.num_steps * config.num_envs, hyper.anneal_steps
         )
-        *new, report["grad_norm"] = self.optimizer.descend(
-            flat, state.optimizer, grads, learning_rate, hyper.max_grad_norm
-        )
+        parts = hyper, config, self.network, self.observation_space, self.action_space
+        old = nets.net(state.weights, state.optimizer, self.optimizer)
+        new, report = old.descend(lambda weights: loss(weights, batch, *parts), learning_rate, hyper.max_grad_norm)
         # Without a whole episode there is nothing to learn from, nor for the optimiser's momentum to go on with.
-        some = whole.any()
-        flat, optimizer = jax.tree.map(lambda new, old: jnp.where(some, new, old), new, [flat, state.optimizer])
-        metrics = {
-            **rollout.ends.metrics(),
-            **report,
-            "learning_rate": learning_rate,
-        }
-        return state.replace(weights=unravel(flat), optimizer=optimizer), metrics
+        net = jax.tree.map(functools.partial(jnp.where, whole.any()), new, old)
+        state = state.replace(weights=net.weights, optimizer=net.state)
+        return state, {**rollout.ends.metrics(), **report, "learning_rate": learning_rate}
 
     def policy(self, state: ReinforceState) -> Any:
         return state.weights
@@ -247,21 +211,8 @@ def make(
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
-    observation_space, action_space = spaces_of("reinforce", venv, Discrete, MultiDiscrete, Box)
-    outputs = num_outputs(action_space)
-    continuous = isinstance(action_space, Box)
-    if network is None:
-        network = ActorCritic(observation_space, outputs, continuous, config.hidden, config.activation)
-    chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    reinforce = _Reinforce(config, venv, network, observation_space, action_space, chosen)
-    state = jax.eval_shape(reinforce.init, jax.random.key(0))
-    head, value = jax.eval_shape(lambda s: network.apply(s.weights, s.obs), state)
-    head_shape = (head[0] if continuous else head).shape
-    if head_shape[-1] != outputs or value.shape != (config.num_envs,):
-        raise ValueError(
-            f"network gives outputs {head_shape} and values {value.shape} for {config.num_envs} observations; "
-            f"{action_space} needs {(config.num_envs, outputs)} and {(config.num_envs,)}."
-        )
+    parts = on_policy.actor_critic("reinforce", venv, config, network)
+    reinforce = _Reinforce(config, venv, *parts, optimizer_of(optimizer or config.optimizer, eps=config.adam_eps))
     return algorithm_of("reinforce", reinforce, Hyper, config.num_envs * config.num_steps)
 
 

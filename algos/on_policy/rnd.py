@@ -27,9 +27,9 @@ from typing import Any, ClassVar, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Key
 
+from jaxrl import on_policy
 from jaxrl.algorithm import (
     Algorithm,
     algorithm_of,
@@ -41,13 +41,14 @@ from jaxrl.algorithm import (
     spaces_of,
     starting_values,
 )
-from jaxrl.environment import Environment, pytree, split_observation, visible
+from jaxrl.environment import Environment, pytree, visible
 from jaxrl.math import shuffled
-from jaxrl.nn import normalize
-from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn import nets, normalize
+from jaxrl.nn.distributions import Distribution, num_outputs
 from jaxrl.nn.losses import normalized
 from jaxrl.nn.networks import MLP, SQRT2, ActorCritic, encode
-from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
+from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
+from jaxrl.on_policy import flattened, policy_of
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, minibatches, rollout, successor_values
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space, environment_action
@@ -124,15 +125,9 @@ class Policy(NamedTuple):
 
 
 @pytree
-class RNDState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
-    weights: Any  # {"network": actor and critics, "predictor": ...}
-    optimizer: OptimizerState
+class RNDState(on_policy.State):
+    """`weights` are `{"network": actor and critics, "predictor": ...}`."""
+
     target: Any  # the random network's weights, never trained
     normalizer: Any  # of what actor and critics see
     bonus_normalizer: Any  # of what the random network and the predictor see
@@ -206,11 +201,10 @@ def loss(
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """PPO's objective, a squared error for each critic and the predictor's on the samples that `learns` (B,) marks."""
     apply = functools.partial(network.apply, weights["network"], batch.obs)
-    outputs: Any = apply(method="actor")
+    pi = policy_of(network, weights["network"], batch.obs, observation_space, space)
     value: Any = apply(method="critic")
     int_value: Any = apply(method="int_critic")
     prediction: Any = predictor.apply(weights["predictor"], batch.inputs)
-    pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
     log_prob = pi.log_prob(batch.action)
     actor = clipped_loss(log_prob, batch.log_prob, normalized(batch.advantage), hyper.clip_eps)
     critic = 0.5 * jnp.mean((value - batch.value_target) ** 2)
@@ -256,14 +250,14 @@ class _RND:
         return encode(self.observation_space, obs, privileged=True)
 
     def distribution(self, weights: Any, obs: Any, normalizer: Any) -> Distribution:
-        outputs: Any = self.network.apply(weights, normalize.normalize(normalizer, obs), method="actor")
-        return of_space(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
+        obs = normalize.normalize(normalizer, obs)
+        return policy_of(self.network, weights, obs, self.observation_space, self.action_space)
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> RNDState:
         hyper, env_params = starting_values(Hyper, self.venv, hyper, env_params)
         key, network_key, predictor_key, target_key, reset_key = jax.random.split(key, 5)
         obs, env_state = self.venv.reset(reset_key, env_params)
-        first = jax.tree.map(lambda x: x[0], obs)
+        first = on_policy.first_of(obs)
         encoded = self.encoded(first)
         weights = {
             "network": self.network.init(network_key, first),
@@ -330,34 +324,20 @@ class _RND:
         )
 
     def learn(self, state: RNDState, rollout: Rollout) -> tuple[RNDState, dict[str, Array]]:
+        """Bonuses, an advantage for each of the two streams, then epochs of gradient steps on minibatches."""
         config, hyper = self.config, state.hyper
         key, shuffle_key, noise_key, subset_key = jax.random.split(state.key, 4)
-        seen = self.encoded(rollout.next_obs)
-        bonus_normalizer = normalize.update(state.bonus_normalizer, seen, axes=(0, 1))
-        inputs = normalize.normalize(bonus_normalizer, seen, clip=5.0)
-        features: Any = self.random_network.apply(state.target, inputs)
-        prediction: Any = self.predictor.apply(state.weights["predictor"], inputs)
-        bonus = prediction_error(prediction, features)
+        bonus_normalizer, inputs, features, bonus = self.bonuses(state, rollout.next_obs)
         if config.bonus == "rdd":
             features = draw_targets(noise_key, features, hyper.noise_scale)
-        terminated, truncated = rollout.terminated, rollout.truncated
-        done = terminated | truncated
-        advantage = gae(
-            rollout.reward, rollout.value, rollout.next_value, terminated, truncated, hyper.gamma, hyper.gae_lambda
-        )
+        ends = rollout.terminated, rollout.truncated
+        advantage = gae(rollout.reward, rollout.value, rollout.next_value, *ends, hyper.gamma, hyper.gae_lambda)
         if not config.episodic_bonus:
-            terminated = truncated = jnp.zeros_like(done)
-        scaler = normalize.RewardScaler.update(state.bonus_scaler, bonus, terminated | truncated, hyper.int_gamma)
-        int_reward = normalize.RewardScaler.scale(scaler, bonus, clip=jnp.inf)
-        int_advantage = gae(
-            int_reward,
-            rollout.int_value,
-            rollout.next_int_value,
-            terminated,
-            truncated,
-            hyper.int_gamma,
-            hyper.gae_lambda,
-        )
+            ends = (jnp.zeros_like(rollout.truncated),) * 2
+        scaler = state.bonus_scaler.update(bonus, ends[0] | ends[1], hyper.int_gamma)
+        int_reward = scaler.scale(bonus, clip=jnp.inf)
+        int_values = rollout.int_value, rollout.next_int_value
+        int_advantage = gae(int_reward, *int_values, *ends, hyper.int_gamma, hyper.gae_lambda)
         batch = Batch(
             obs=normalize.normalize(state.normalizer, rollout.obs),
             action=rollout.action,
@@ -368,59 +348,56 @@ class _RND:
             inputs=inputs,
             features=features,
         )
-        steps = config.num_steps * config.num_envs
-        batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
-        flat, unravel = ravel_pytree(state.weights)
-        learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient = jax.grad(loss, has_aux=True)
-
-        def minibatch(carry, inputs):
-            flat, optimizer = carry
-            batch, learns = inputs
-            grads, report = gradient(
-                unravel(flat),
-                batch,
-                learns,
-                hyper,
-                self.network,
-                self.predictor,
-                self.observation_space,
-                self.action_space,
-            )
-            *new, report["grad_norm"] = self.optimizer.descend(
-                flat, optimizer, grads, learning_rate, hyper.max_grad_norm
-            )
-            return tuple(new), report
-
-        def epoch(carry, inputs):
-            order, learns = inputs
-            inputs = minibatches(batch, order, config.num_minibatches), learns.reshape(config.num_minibatches, -1)
-            return jax.lax.scan(minibatch, carry, inputs)
-
-        shape = (config.num_epochs, steps)
-        learns = jax.random.uniform(subset_key, shape) < hyper.predictor_fraction
-        orders = shuffled(shuffle_key, shape)
-        carry: Any = (flat, state.optimizer)
-        carry, reports = jax.lax.scan(epoch, carry, (orders, learns))
-        metrics = {
-            **rollout.ends.metrics(),
-            **jax.tree.map(jnp.mean, reports),
-            "bonus": jnp.mean(bonus),
-            "int_reward": jnp.mean(int_reward),
-            "learning_rate": learning_rate,
-        }
+        shape = config.num_epochs, config.num_steps * config.num_envs
+        net, reports = self.descend(
+            state,
+            flattened(batch),
+            shuffled(shuffle_key, shape),
+            jax.random.uniform(subset_key, shape) < hyper.predictor_fraction,
+        )
+        shown = {"bonus": jnp.mean(bonus), "int_reward": jnp.mean(int_reward)}
         normalizer = state.normalizer
         if normalizer is not None:
             normalizer = normalize.update(normalizer, rollout.obs, axes=(0, 1))
         state = state.replace(
             key=key,
-            weights=unravel(carry[0]),
-            optimizer=carry[1],
+            weights=net.weights,
+            optimizer=net.state,
             normalizer=normalizer,
             bonus_normalizer=bonus_normalizer,
             bonus_scaler=scaler,
         )
-        return state, metrics
+        return state, {**rollout.ends.metrics(), **reports, **shown}
+
+    def bonuses(self, state: RNDState, next_obs: Any) -> tuple[normalize.Statistics, Array, Array, Array]:
+        """`(statistics, what the two networks see of the successors, the random one's features, bonuses)`."""
+        seen = self.encoded(next_obs)
+        stats = normalize.update(state.bonus_normalizer, seen, axes=(0, 1))
+        inputs = normalize.normalize(stats, seen, clip=5.0)
+        features: Any = self.random_network.apply(state.target, inputs)
+        prediction: Any = self.predictor.apply(state.weights["predictor"], inputs)
+        return stats, inputs, features, prediction_error(prediction, features)
+
+    def descend(
+        self, state: RNDState, batch: Batch, orders: Array, learns: Bool[Array, "epochs B"]
+    ) -> tuple[nets.Net, dict[str, Array]]:
+        """Epochs of gradient steps; `learns` says of which places in a pass the predictor learns, whoever is there."""
+        config, hyper = self.config, state.hyper
+        steps = config.num_steps * config.num_envs
+        learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
+        parts = hyper, self.network, self.predictor, self.observation_space, self.action_space
+
+        def gradient_step(net, inputs):
+            return net.descend(lambda weights: loss(weights, *inputs, *parts), learning_rate, hyper.max_grad_norm)
+
+        def epoch(net, inputs):
+            order, learns = inputs
+            inputs = minibatches(batch, order, config.num_minibatches), learns.reshape(config.num_minibatches, -1)
+            return jax.lax.scan(gradient_step, net, inputs)
+
+        net = nets.net(state.weights, state.optimizer, self.optimizer)
+        net, reports = jax.lax.scan(epoch, net, (orders, learns))
+        return net, {**jax.tree.map(jnp.mean, reports), "learning_rate": learning_rate}
 
     def policy(self, state: RNDState) -> Policy:
         return Policy(state.weights["network"], normalize.visible(state.normalizer))

@@ -11,6 +11,7 @@ import pytest
 from jaxrl import make
 from jaxrl.algos import ppo, props
 from jaxrl.environment import strongly_typed
+from jaxrl.nn.distributions import of_space
 from jaxrl.nn.networks import ActorCritic
 from jaxrl.spaces import Discrete
 from jaxrl.testing.assertions import assert_no_key_reuse
@@ -68,7 +69,7 @@ def behaviour(**hyper):
     weights = network.init(jax.random.key(0), jnp.int32(0))
     obs = jnp.zeros(8, jnp.int32)
     action = jnp.array([0, 0, 0, 0, 0, 1, 1, 2])
-    target = props.of_space(Discrete(3), network.apply(weights, obs, method="actor"))
+    target = of_space(Discrete(3), network.apply(weights, obs, method="actor"))
     batch = props.BehaviourBatch(obs, action, target, jnp.arange(8) < 7)  # the buffer does not have action 2
     hyper = strongly_typed(props.Hyper(**hyper))
 

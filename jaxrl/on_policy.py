@@ -1,0 +1,133 @@
+"""What learners of whole rollouts share: how their state begins, the policy of a network, epochs of minibatches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from jaxrl.algorithm import spaces_of, starting_values
+from jaxrl.environment import pytree, split_observation
+from jaxrl.nn.distributions import Distribution, num_outputs, of_space
+from jaxrl.nn.networks import ActorCritic
+from jaxrl.nn.optim import Optimizer, OptimizerState
+from jaxrl.rollout import minibatches, spread
+from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
+from jaxrl.vectorize import VectorEnv
+
+
+@pytree
+class State:
+    """The state of a learner of rollouts; an algorithm's file adds the fields of its own."""
+
+    key: jax.Array
+    hyper: Any
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done
+    weights: Any
+    optimizer: OptimizerState
+
+
+def begin(
+    hyper_class: type,
+    venv: VectorEnv,
+    optimizer: Optimizer,
+    init: Callable[[Key[Array, ""], Any], PyTree],
+    key: Key[Array, ""],
+    hyper: Any = None,
+    env_params: Any = None,
+) -> dict[str, Any]:
+    """The fields of `State` before the first step, of the first weights `init(key, obs)`; obs is (N, ...)."""
+    hyper, env_params = starting_values(hyper_class, venv, hyper, env_params)
+    key, weights_key, reset_key = jax.random.split(key, 3)
+    obs, env_state = venv.reset(reset_key, env_params)
+    weights = jax.tree.map(lambda x: x.astype(jnp.result_type(float)), init(weights_key, obs))
+    return dict(
+        key=key,
+        hyper=hyper,
+        env_params=env_params,
+        env_state=env_state,
+        obs=obs,
+        step=jnp.int32(0),
+        weights=weights,
+        optimizer=optimizer.init(weights, hyper.learning_rate),
+    )
+
+
+def first_of(tree: PyTree) -> PyTree:
+    """What is of the first environment, or row, without the leading axis."""
+    return jax.tree.map(lambda x: x[0], tree)
+
+
+def policy_of(
+    network: nn.Module, weights: Any, obs: Any, observation_space: Space, action_space: Space
+) -> Distribution:
+    """The distribution of actions that the network's `actor` gives for observations (...), masked ones left out."""
+    outputs: Any = network.apply(weights, obs, method="actor")
+    return of_space(action_space, outputs, split_observation(obs, observation_space)[2])
+
+
+def actor_critic(name: str, venv: VectorEnv, config: Any, network: nn.Module | None) -> tuple[nn.Module, Space, Space]:
+    """`(network, observation space, action space)` of algorithm `name`: the network given, or the default one.
+
+    That has the `hidden`, `activation` and, where there is one, `conv` of `config`. Raises ValueError for an action
+    space it cannot handle, several agents, or a network whose outputs do not fit.
+    """
+    observation_space, action_space = spaces_of(name, venv, Discrete, MultiDiscrete, Box)
+    outputs, continuous = num_outputs(action_space), isinstance(action_space, Box)
+    if network is None:
+        body = config.hidden, config.activation, getattr(config, "conv", ())
+        network = ActorCritic(observation_space, outputs, continuous, *body)
+
+    def applied(reset_key: Array, weights_key: Array) -> Any:
+        obs, _ = venv.reset(reset_key, venv.default_params)
+        return network.apply(network.init(weights_key, first_of(obs)), obs)
+
+    head, value = jax.eval_shape(applied, jax.random.key(0), jax.random.key(1))
+    shape, N = (head[0] if continuous else head).shape, venv.num_envs
+    if shape[-1] != outputs or value.shape != (N,):
+        raise ValueError(
+            f"network gives outputs {shape} and values {value.shape} for {N} observations; "
+            f"{action_space} needs {(N, outputs)} and {(N,)}."
+        )
+    return network, observation_space, action_space
+
+
+def flattened(batch: PyTree) -> PyTree:
+    """Leaves (T, N, ...) of a rollout as (T N, ...)."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
+
+
+def epochs(
+    gradient_step: Callable[[Any, Any], tuple[Any, dict[str, Array]]],
+    carry: Any,
+    batch: PyTree,
+    orders: Int[Array, "epochs B"],
+    num_minibatches: int,
+    sequences: bool = False,
+) -> tuple[Any, dict[str, Float[Array, ""]]]:
+    """`(carry, mean reports)` after passes over the rows of `batch` (B, ...), each pass in its order of `orders`.
+
+    `gradient_step` is `(carry, minibatch) -> (carry, report)`, called `num_minibatches` times a pass. With `sequences`
+    leaves are (T, B, ...) and a minibatch holds whole columns.
+    """
+
+    def parts(order: Array) -> PyTree:
+        if not sequences:
+            return minibatches(batch, order, num_minibatches)
+        order = order.reshape(num_minibatches, -1)
+        return spread(jax.tree.map(lambda x: jnp.moveaxis(x[:, order], 1, 0), batch), 2)
+
+    carry, reports = jax.lax.scan(lambda carry, order: jax.lax.scan(gradient_step, carry, parts(order)), carry, orders)
+    return carry, jax.tree.map(jnp.mean, reports)
+
+
+def explained_variance(target: Float[Array, "T N"], value: Float[Array, "T N"]) -> Float[Array, ""]:
+    """The share of the targets' variance that the values foresaw."""
+    return 1 - jnp.var(target - value) / jnp.maximum(jnp.var(target), 1e-8)

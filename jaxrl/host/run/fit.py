@@ -272,7 +272,9 @@ class Evaluator:
 
         def one(state, key):
             policy = algo.policy(state)
-            return evaluate(algo, policy, env, env_params, key, episodes, max_steps, greedy).returns
+            return evaluate(
+                algo, policy, key, env, env_params, num_episodes=episodes, max_steps=max_steps, greedy=greedy
+            ).returns
 
         self.num_seeds, self.mesh = num_seeds, mesh
         returns = one if num_seeds is None else independent(one, mesh, (0, 0), 0)

@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm, complete, names_of, num_updates, with_fields
+from jaxrl.algorithm import Algorithm, check_key, names_of, num_updates, with_fields
 from jaxrl.environment import Environment, strongly_typed
 from jaxrl.host.run import checkpoint
 from jaxrl.host.run.fit import DivergenceError, Evaluator, fit
@@ -29,6 +29,7 @@ from jaxrl.host.run.run_folder import RunFolder, description, tree_values, write
 from jaxrl.host.run.sharding import check_divides
 from jaxrl.host.run.training_program import Program
 from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.nesting import complete_hyper
 
 Point = dict[str, int | float]
 """Names of `Hyper` fields, dotted where one is inside another as `curriculum.replay_prob`, and values in one run."""
@@ -101,7 +102,7 @@ def sweep(
         raise ValueError(f"num_seeds={num_seeds}, at_once={at_once}: they must be at least 1.")
     if not points:
         raise ValueError("A sweep needs at least one point.")
-    hyper = complete(algo, hyper)
+    hyper = complete_hyper(algo, hyper)
     fields = names_of(hyper)
     for name in {name: None for point in points for name in point if name not in fields}:
         raise ValueError(f"{algo.name} has no setting {name!r}; its Hyper has {', '.join(fields)}.")
@@ -109,6 +110,7 @@ def sweep(
         if point.keys() != points[0].keys():
             raise ValueError(f"Points name different settings: {', '.join(points[0])} and {', '.join(point)}.")
     runs = [(point, seed) for point in points for seed in range(num_seeds)]
+    check_key(key)
     keys = jax.random.split(key, num_seeds)
     parts = 1 if mesh is None else mesh.shape["seeds"]
     if mesh is not None:

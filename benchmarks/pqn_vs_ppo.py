@@ -36,7 +36,7 @@ def own_side(name: str, seed: int, target: float, chunk: int) -> dict[str, Any]:
 
     def train_and_evaluate(state, key):
         state, _ = jax.lax.scan(lambda state, _: algo.update(state), state, length=updates)
-        return state, evaluate(algo, algo.policy(state), env, params, key, 32, greedy=True).returns.mean()
+        return state, evaluate(algo, algo.policy(state), key, env, params, num_episodes=32, greedy=True).returns.mean()
 
     init_key, key = jax.random.split(jax.random.key(seed))
     state = jax.jit(lambda key: algo.init(key, module.Hyper(**settings.hyper), params))(init_key)

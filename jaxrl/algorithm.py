@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,9 @@ from jaxtyping import Array, Bool
 from jaxrl import registry
 from jaxrl.environment import (
     Environment,
-    Replaceable,
+    check_is_params,
     check_params,
     is_concrete,
-    pytree,
     require_int32,
     strongly_typed,
 )
@@ -62,7 +61,7 @@ class Algorithm(NamedTuple):
     deployed: str = "sampled"  # how the policy acts where nobody says otherwise: "sampled", "greedy" or by "search"
     search: Callable[..., Any] | None = None  # (policy, key, env_state, obs, env_params, greedy) -> plan, its `action`
     slots: tuple[str, ...] = SLOTS  # dotted fields of the state that belong to environments, not to what is learned
-    around: tuple[Any, ...] = ()  # static settings of what was put around it, as a curriculum's
+    around: tuple[Any, ...] = ()  # names and static settings of what was put around it, as a curriculum (`nesting`)
 
     @property
     def update(self) -> Callable[[Any], tuple[Any, dict[str, Array]]]:
@@ -152,113 +151,6 @@ def restarted(venv: VectorEnv, state: Any, key: Array, env_params: Any, mask: Bo
     return state.replace(obs=obs, env_state=env_state, env_params=env_params)
 
 
-class Around(Replaceable):
-    """A state of what stands around an algorithm: it has that one's state as its field `inner`.
-
-    Public fields that it does not have itself are those of `inner`, to read and to `replace`. Subclasses are pytrees.
-    """
-
-    inner: Any
-    SETTINGS: ClassVar[tuple[str, str] | None] = None  # the own ones: their name in `hyper`, their path in the state
-
-    @property
-    def hyper(self) -> Any:
-        """The inner state's, with the own settings as one more field."""
-        name, path = self.SETTINGS or ("", "")
-        own = field(self, path) if path else None
-        return self.inner.hyper if own is None else joined(self.inner.hyper, name, own)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in PUBLIC and not hasattr(type(self), name):  # else a property of this class failed
-            return getattr(self.inner, name)
-        raise AttributeError(f"{type(self).__name__} has no field {name!r}.")
-
-    def replace(self, **changes: Any) -> Self:
-        """A copy with fields of this state, or public ones of the inner state, changed."""
-        if "hyper" in changes and self.SETTINGS is not None:
-            name, path = self.SETTINGS
-            hyper, own_settings = parted(changes.pop("hyper"), name)
-            changed = self.replace(**changes) if changes else self
-            changed = changed.replace(inner=changed.inner.replace(hyper=hyper))
-            return changed if own_settings is None else with_field(changed, path, own_settings)
-        own = {field.name for field in dataclasses.fields(self)}  # pyright: ignore[reportArgumentType]
-        of_inner = {name: changes.pop(name) for name in PUBLIC if name in changes and name not in own}
-        if of_inner:
-            changes["inner"] = changes.get("inner", self.inner).replace(**of_inner)
-        return super().replace(**changes)
-
-
-def around(inner: Algorithm, name: str, settings: tuple[Any, ...], **functions: Any) -> Algorithm:
-    """The Algorithm that stands around `inner`: `functions` are its own, as `init`, whose states are `Around`.
-
-    The policy, `restart` and what belongs to slots are `inner`'s unless given. `settings` are static and tell runs
-    apart, as `config` does, which remains `inner`'s.
-    """
-
-    def restart(state: Any, key: Array, env_params: Any, mask: Array) -> Any:
-        return state.replace(inner=inner.restart(state.inner, key, env_params, mask))
-
-    given = {
-        "policy": lambda state: inner.policy(state.inner),
-        "restart": restart,
-        "slots": tuple(f"inner.{path}" for path in inner.slots),
-        **functions,
-    }
-    return inner._replace(name=f"{inner.name}+{name}", around=(*inner.around, name, *settings), **given)
-
-
-# ---- settings of what stands around an algorithm: one more field of its Hyper
-
-
-@functools.cache
-def _with_one_more(hyper: type, name: str) -> type:
-    body = {"__annotations__": {name: Any}, name: None, "__module__": hyper.__module__, "__doc__": hyper.__doc__}
-    return pytree(type("Hyper", (hyper,), {**body, "__qualname__": hyper.__qualname__, "_own": name}))
-
-
-def with_own(hyper: Callable[..., Any], name: str, own: Any) -> Callable[..., Any]:
-    """`Algorithm.hyper` of what stands around one with `hyper`: it has the settings `own`, too, as the field `name`."""
-    return functools.partial(_with_one_more(type(hyper()), name), **{**getattr(hyper, "keywords", {}), name: own})
-
-
-def joined(hyper: Any, name: str, own: Any) -> Any:
-    """The settings `hyper` with one more field."""
-    values = {field.name: getattr(hyper, field.name) for field in dataclasses.fields(hyper)}
-    return _with_one_more(type(hyper), name)(**values, **{name: own})
-
-
-def parted(hyper: Any, name: str, default: Any = None) -> tuple[Any, Any]:
-    """`(the inner algorithm's, the field name)`. Settings without the field are the inner algorithm's alone, and the
-    other is `default`, whose dtypes it has.
-
-    Raises TypeError for a field of another class than the default.
-    """
-    if getattr(hyper, "_own", None) != name:
-        return hyper, default
-    own, inner = getattr(hyper, name), type(hyper).__bases__[0]
-    if default is not None:
-        own = of_class_of(name, own, default)
-    return inner(**{field.name: getattr(hyper, field.name) for field in dataclasses.fields(inner)}), own
-
-
-def of_class_of(name: str, own: Any, default: Any) -> Any:
-    """The settings `own`, field `name` of others, in the dtypes of the default. Raises TypeError for another class."""
-    if type(own) is not type(default):
-        found, wanted = (f"{type(x).__module__}.{type(x).__qualname__}" for x in (own, default))
-        raise TypeError(f"hyper.{name} is a {found}, not a {wanted}.")
-    return jax.tree.map(lambda x, like: jnp.asarray(x, jnp.result_type(like)), own, default)
-
-
-def complete(algo: Algorithm, hyper: Any) -> Any:
-    """All settings of `algo`: those of `hyper`, if any, and the default ones of what stands around its algorithm."""
-    defaults = algo.hyper()
-    if hyper is None:
-        return defaults
-    if not issubclass(type(defaults), type(hyper)):
-        return hyper  # another algorithm's, which `init` will refuse
-    return algo.hyper(**{field.name: getattr(hyper, field.name) for field in dataclasses.fields(hyper)})
-
-
 # ---- fields of states and settings by their dotted names
 
 
@@ -300,9 +192,18 @@ def train(
     Returns the final state and the metrics, each with a leading axis of updates. With `remat` a reverse derivative
     keeps the states between updates only and computes the updates again: its memory grows by a state an update.
     """
+    check_key(key)
     state = algo.init(key, hyper, env_params)
     update = jax.checkpoint(algo.update) if remat else algo.update
     return jax.lax.scan(lambda state, _: update(state), state, length=num_updates(algo, total_steps))
+
+
+def check_key(key: Any) -> None:
+    """Raise TypeError for what is no random key, and say what to pass."""
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
+        seed = key if isinstance(key, int) else 0
+        raise TypeError(f"key is {key!r:.60}, not a random key: pass jax.random.key({seed}).")
 
 
 def environment_of(env: Any) -> Environment:
@@ -365,7 +266,9 @@ def spaces_of(name: str, env: Environment | VectorEnv, *kinds: type[Space]) -> t
 def starting_values(algo_hyper: type, venv: VectorEnv, hyper: Any, env_params: Any) -> tuple[Any, Any]:
     """`hyper` and `env_params` as strongly typed arrays, defaults where None. Raises ValueError for unusable ones."""
     hyper = starting_hyper(algo_hyper, hyper)
-    env_params = strongly_typed(venv.default_params if env_params is None else env_params)
+    env_params = venv.default_params if env_params is None else env_params
+    check_is_params(venv.env, env_params)
+    env_params = strongly_typed(env_params)
     if is_concrete(env_params):
         check_params(venv.env, env_params)
     return hyper, env_params

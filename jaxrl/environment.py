@@ -289,8 +289,18 @@ class Environment:
         return TimeStep(self.observe(observe_key, state, params), state, reward, terminated, truncated, info)
 
 
+def check_is_params(env: Environment, params: Any) -> None:
+    """Raise TypeError for what is no environment's params at all, as a dict, and say what to pass."""
+    if not hasattr(params, "max_steps"):
+        raise TypeError(
+            f"env_params is {params!r:.60}, not the params of {env.id}: change leaves of `env.default_params`, "
+            "as in env.default_params.replace(max_steps=100)."
+        )
+
+
 def check_params(env: Environment, params: Any) -> None:
     """Raise ValueError for concrete params that no episode can have: what the task refuses, or no step at all."""
+    check_is_params(env, params)
     # What is computed from concrete params is concrete too, also in a trace of something else (an agent's reset).
     with jax.ensure_compile_time_eval():
         env.validate(params)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm, deployment
+from jaxrl.algorithm import Algorithm, check_key, deployment
 from jaxrl.environment import NO_LIMIT, Environment, is_concrete, strongly_typed
 from jaxrl.math import fast_key
 
@@ -50,9 +50,10 @@ def actor(algo: Algorithm, env: Environment, greedy: bool | None = None) -> Call
 def evaluate(
     algo: Algorithm,
     policy: Any,
-    env: Environment,
-    env_params: Any,
     key: Array,
+    env: Environment | None = None,
+    env_params: Any = None,
+    *,
     num_episodes: int = 128,
     max_steps: int | None = None,
     greedy: bool | None = None,
@@ -60,6 +61,8 @@ def evaluate(
     """`num_episodes` episodes of `policy`, one a slot, so that short ones do not count for more. Pure: jit and vmap it.
 
     Args:
+        env: default: the environment that `algo` was made for.
+        env_params: default: those of `env`.
         max_steps: cap on the length, for tasks without a time limit or policies that never end. Default: the task's
             own.
         greedy: whether the policy acts by its mode or by its samples. Default: as the algorithm is deployed, which is
@@ -68,6 +71,9 @@ def evaluate(
     Raises ValueError when neither the task nor the caller limits the length, a number is below 1, or a search is to act
     in another environment than the one it steps.
     """
+    check_key(key)
+    env = algo.venv.env if env is None else env
+    env_params = env.default_params if env_params is None else env_params
     for name, value in (("num_episodes", num_episodes), ("max_steps", max_steps)):
         if value is not None and value < 1:
             raise ValueError(f"{name}={value}: it must be at least 1.")

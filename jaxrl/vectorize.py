@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 from jaxrl.environment import Environment, TimeStep, pytree
 from jaxrl.math import fast_key, fence, on_cpu
 
-RESETS = ("auto", "dense", "sparse", "pool")
+RESETS = ("auto", "dense", "sparse")
 
 
 @pytree
@@ -28,7 +28,6 @@ class VectorState:
     env: Any  # environment states, leading axis N
     params: Any  # levels drawn by level_fn, leading axis N; None without level_fn
     episode_return: jax.Array  # (N,) or (N, M): undiscounted, so far
-    pool: Any  # precomputed (obs, state, level) of the `pool` strategy, else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +40,6 @@ class VectorEnv:
     level_fn: Callable[[Array, Any], Any] | None = None
     batched_params: bool = False
     chunk: int = 1
-    pool_size: int = 0
 
     @property
     def default_params(self) -> Any:
@@ -55,12 +53,11 @@ class VectorEnv:
         """Start every slot: `(obs, vstate)`, leaves with leading axis N."""
         if self.batched_params:
             check_batched(params, self.num_envs)
-        slot_key, pool_key = jax.random.split(fast_key(key))
+        slot_key = jax.random.split(fast_key(key))[0]
         obs, state, level = self._starts(slot_key, params, self.num_envs)
         agents = (self.env.num_agents,) if self.env.num_agents > 1 else ()
         episode_return = jnp.zeros((self.num_envs, *agents))
-        pool = self._starts(pool_key, params, self.pool_size) if self.reset_strategy == "pool" else None
-        return obs, VectorState(state, level, episode_return, pool)
+        return obs, VectorState(state, level, episode_return)
 
     def step(self, key: Array, vstate: VectorState, action: Any, params: Any) -> TimeStep:
         """Step every slot and restart the finished ones. `obs` and `state` are after the restart.
@@ -87,7 +84,7 @@ class VectorEnv:
         noiseless = self.env.hints.deterministic or self.env.hints.noiseless
         carried_obs = None if noiseless else ts.obs
         current = (carried_obs, ts.state, vstate.params)
-        (obs, state, level), pool = self._restart(reset_key, finished, current, params, vstate.pool)
+        obs, state, level = self._restart(reset_key, finished, current, params)
         if noiseless:
             slot_params = slot_params if self.level_fn is None else level
             obs = jax.vmap(self.env.observe, (None, 0, axis))(key, state, slot_params)
@@ -98,7 +95,7 @@ class VectorEnv:
             "episode_length": ts.state.time,
         }
         so_far = rows_where(finished, jnp.zeros_like(episode_return), episode_return)
-        return TimeStep(obs, VectorState(state, level, so_far, pool), ts.reward, ts.terminated, ts.truncated, info)
+        return TimeStep(obs, VectorState(state, level, so_far), ts.reward, ts.terminated, ts.truncated, info)
 
     def restart(self, key: Array, vstate: VectorState, params: Any, mask: Bool[Array, " N"]) -> tuple[Any, VectorState]:
         """Start a new episode now in the slots where `mask`, on `params` (their own row, or a level drawn from it).
@@ -133,27 +130,13 @@ class VectorEnv:
         keys = fence(jax.random.split(key, n))  # see step
         return jax.vmap(start, (0, 0 if self.batched_params else None))(keys, params)
 
-    def _restart(self, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any, pool: Any):
-        """`current`, an (obs or None, state, level or None), with fresh starts where `finished`; and the pool."""
+    def _restart(self, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any) -> Any:
+        """`current`, an (obs or None, state, level or None), with fresh starts where `finished`."""
         args = key, finished, current, params
         if self.reset_strategy == "auto":
             constant = functools.partial(_dense_restart, self, stop=True)  # as the loop of `sparse` has it
-            return on_cpu(functools.partial(_sparse_restart, self), constant, *args), pool
-        if self.reset_strategy == "dense":
-            return _dense_restart(self, *args), pool
-        if self.reset_strategy == "sparse":
-            return _sparse_restart(self, *args), pool
-        return self._pool_restart(key, finished, current, params, pool)
-
-    def _pool_restart(self, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any, pool: Any):
-        """Gather a start for each slot from the pool, after `chunk` of its entries were replaced by fresh ones."""
-        which_key, where_key, new_key = jax.random.split(key, 3)
-        first = jax.random.randint(where_key, (), 0, self.pool_size)
-        rows = (first + jnp.arange(self.chunk)) % self.pool_size
-        fresh = self._starts(new_key, params, self.chunk)
-        pool = jax.tree.map(lambda old, new: old.at[rows].set(new), pool, fresh)
-        which = jax.random.randint(which_key, (self.num_envs,), 0, self.pool_size)
-        return rows_where(finished, _like(current, jax.tree.map(lambda x: x[which], pool)), current), pool
+            return on_cpu(functools.partial(_sparse_restart, self), constant, *args)
+        return (_dense_restart if self.reset_strategy == "dense" else _sparse_restart)(self, *args)
 
 
 def vectorize(
@@ -164,7 +147,6 @@ def vectorize(
     level_fn: Callable[[Array, Any], Any] | None = None,
     batched_params: bool = False,
     chunk: int | None = None,
-    pool_size: int | None = None,
 ) -> VectorEnv:
     """`num_envs` copies of `env` stepped together, restarting what finishes.
 
@@ -172,9 +154,7 @@ def vectorize(
         reset: `dense` computes a start for every slot at every step and selects; `sparse` computes starts only for
             finished slots, `chunk` at a time until none is left (same distribution; on CPUs cheaper by far, elsewhere a
             loop that the machine waits for); `auto` is `sparse` in programs compiled for CPUs, else `dense` without its
-            derivative, which `sparse` has not either; `pool` gathers from `pool_size` precomputed starts of which
-            `chunk` are refreshed a step: an approximation (episodes share starts). Default: what the environment
-            declares, mostly `auto`.
+            derivative, which `sparse` has not either. Default: what the environment declares, mostly `auto`.
         level_fn: `level_fn(key, params) -> level` draws a slot's own params at each of its resets.
         batched_params: `params` have a leading axis N, a row a slot (a level each).
 
@@ -185,15 +165,10 @@ def vectorize(
         raise ValueError(f"num_envs={num_envs}: it must be at least 1.")
     if reset not in RESETS:
         raise ValueError(f"reset={reset!r}: choose one of {', '.join(RESETS)}.")
-    if reset == "pool" and batched_params:
-        raise ValueError(
-            "reset='pool' shares starts between slots, batched_params gives each its own level: use 'sparse'."
-        )
-    chunk = chunk if chunk is not None else (1 if reset == "pool" else math.ceil(num_envs * env.hints.reset_share))
-    pool_size = pool_size if pool_size is not None else (max(1024, 2 * num_envs) if reset == "pool" else 0)
-    if not 1 <= chunk <= (pool_size if reset == "pool" else num_envs):
-        raise ValueError(f"chunk={chunk}: it must be from 1 to {pool_size if reset == 'pool' else num_envs}.")
-    return VectorEnv(env, num_envs, reset, level_fn, batched_params, chunk, pool_size)
+    chunk = math.ceil(num_envs * env.hints.reset_share) if chunk is None else chunk
+    if not 1 <= chunk <= num_envs:
+        raise ValueError(f"chunk={chunk}: it must be from 1 to {num_envs}.")
+    return VectorEnv(env, num_envs, reset, level_fn, batched_params, chunk)
 
 
 def check_batched(params: Any, num_envs: int) -> None:

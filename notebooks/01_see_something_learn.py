@@ -28,7 +28,7 @@ algo = ppo.make(env, ppo.Config(num_envs=8, num_steps=64))
 hyper = ppo.Hyper(learning_rate=1e-3, anneal_steps=TOTAL_STEPS)
 untrained = algo.init(jax.random.key(0), hyper, params)
 
-film(algo, algo.policy(untrained), env, params, jax.random.key(1))
+film(algo, algo.policy(untrained), jax.random.key(1))
 
 # %% [markdown]
 # `fit` trains and shows how it goes; `on_progress` is called after each compiled piece of the run.
@@ -48,13 +48,13 @@ print("episodes' mean return of each seed at the end:", returns[-1].round(1))
 # %%
 policy = jax.tree.map(lambda x: x[0], algo.policy(result.state))
 
-film(algo, policy, env, params, jax.random.key(1))
+film(algo, policy, jax.random.key(1))
 
 # %% [markdown]
 # How good is it really? Full episodes of the finished policy, one a slot:
 
 # %%
-scores = jaxrl.evaluate(algo, policy, env, params, jax.random.key(2), num_episodes=128)
+scores = jaxrl.evaluate(algo, policy, jax.random.key(2), num_episodes=128)
 print(f"mean {scores.returns.mean():.1f} of at most 500, worst {scores.returns.min():.0f}")
 
 # %% [markdown]

@@ -147,7 +147,7 @@ axes.legend(frameon=False)
 outlets = params.outlet * jnp.linspace(0.5, 1.5, 9)
 scores = jax.vmap(
     lambda outlet: jaxrl.evaluate(
-        algo, policy, env, params.replace(outlet=outlet), jax.random.key(4), 64
+        algo, policy, jax.random.key(4), env, params.replace(outlet=outlet), num_episodes=64
     ).returns.mean()
 )(outlets)
 for outlet, score in zip(outlets, scores, strict=True):

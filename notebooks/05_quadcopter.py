@@ -42,7 +42,7 @@ policy = algo.policy(result.state)
 # Hovering, from a random start, in the task as it is:
 
 # %%
-film(algo, policy, env, params, jax.random.key(1), max_steps=250)
+film(algo, policy, jax.random.key(1), env, params, max_steps=250)
 
 # %% [markdown]
 # ## A path that it never saw

@@ -60,7 +60,8 @@ def train(algo):
         policy = algo.policy(state)
 
         def solved(level, key):
-            return jaxrl.evaluate(algo, policy, env, level, key, 1, 100, greedy=False).returns[0] > 0
+            stats = jaxrl.evaluate(algo, policy, key, env, level, num_episodes=1, max_steps=100, greedy=False)
+            return stats.returns[0] > 0
 
         return state, metrics, jax.vmap(solved)(unseen, jax.random.split(key, 128))
 

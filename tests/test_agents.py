@@ -90,8 +90,8 @@ def test_ppo_with_shared_weights():
     state, metrics = jax.lax.scan(lambda state, _: algo.update(state), state, None, 30)
     assert int(state.step) == 30 * 32 * 16 and metrics["episodes"][0] % 2 == 0
     policy, key, params = algo.policy(state), jax.random.key(1), env.default_params
-    each = evaluate(algo, policy, env, params, key, num_episodes=16, greedy=True)
-    team = evaluate(algo, policy, venv.env, params, key, num_episodes=16, greedy=True)
+    each = evaluate(algo, policy, key, env, params, num_episodes=16, greedy=True)
+    team = evaluate(algo, policy, key, venv.env, params, num_episodes=16, greedy=True)
     assert each.returns.shape == (16, 2) and np.mean(each.returns / each.lengths[:, None]) > 0.9
     np.testing.assert_allclose(team.returns, each.returns.mean(1), rtol=1e-5)
 

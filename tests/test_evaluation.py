@@ -89,7 +89,9 @@ def tasks():
 )
 def test_equals_a_python_loop(tasks, algo, task, cap, greedy):
     env, params = tasks[task]
-    run = jax.jit(lambda key: evaluate(algo, POLICY, env, params, key, EPISODES, cap, greedy))
+    run = jax.jit(
+        lambda key: evaluate(algo, POLICY, key, env, params, num_episodes=EPISODES, max_steps=cap, greedy=greedy)
+    )
     stats = run(jax.random.key(3))
     returns, lengths, finished = by_hand(algo, POLICY, env, params, jax.random.key(3), cap or 40, greedy)
     np.testing.assert_allclose(stats.returns, returns, rtol=1e-6)
@@ -107,11 +109,11 @@ def test_the_cap_leaves_episodes_unfinished_and_the_time_limit_does_not(tasks):
     def idle(policy, key, obs, carry=(), greedy=False):
         return jnp.ones(obs.shape[:-1], jnp.int32), carry
 
-    capped = evaluate(fake(idle), None, env, params, jax.random.key(0), 3, 7)
+    capped = evaluate(fake(idle), None, jax.random.key(0), env, params, num_episodes=3, max_steps=7)
     np.testing.assert_array_equal(capped.returns, [-7.0] * 3)
     np.testing.assert_array_equal(capped.lengths, [7] * 3)
     assert not capped.finished.any()
-    whole = evaluate(fake(idle), None, env, params, jax.random.key(0), 3)
+    whole = evaluate(fake(idle), None, jax.random.key(0), env, params, num_episodes=3)
     np.testing.assert_array_equal(whole.lengths, [30] * 3)
     assert whole.finished.all()
 
@@ -123,7 +125,7 @@ def test_many_policies_at_once(tasks):
     policies, keys = jnp.stack([POLICY, -POLICY]), jax.random.split(jax.random.key(1), 2)
 
     def one(policy, key):
-        return evaluate(LEAN, policy, env, params, key, EPISODES)
+        return evaluate(LEAN, policy, key, env, params, num_episodes=EPISODES)
 
     together = jax.jit(jax.vmap(one))(policies, keys)
     single = jax.jit(one)
@@ -137,14 +139,14 @@ def test_a_task_without_a_limit_needs_a_cap(tasks):
     env, params = tasks["deterministic"]
     endless = params.replace(max_steps=jnp.int32(NO_LIMIT))
     with pytest.raises(ValueError, match=r"CartPole-v1 has no time limit: give evaluate a max_steps"):
-        evaluate(LEAN, POLICY, env, endless, jax.random.key(0), 2)
-    assert (evaluate(LEAN, POLICY, env, endless, jax.random.key(0), 2, 5).lengths <= 5).all()
+        evaluate(LEAN, POLICY, jax.random.key(0), env, endless, num_episodes=2)
+    assert (evaluate(LEAN, POLICY, jax.random.key(0), env, endless, num_episodes=2, max_steps=5).lengths <= 5).all()
 
 
 @pytest.mark.parametrize(("episodes", "cap"), [(0, None), (-1, None), (2, 0)])
 def test_impossible_numbers(tasks, episodes, cap):
     with pytest.raises(ValueError, match=r"(num_episodes|max_steps)=(0|-1): it must be at least 1"):
-        evaluate(LEAN, POLICY, *tasks["deterministic"], jax.random.key(0), episodes, cap)
+        evaluate(LEAN, POLICY, jax.random.key(0), *tasks["deterministic"], num_episodes=episodes, max_steps=cap)
 
 
 # ---- statistics
@@ -191,7 +193,9 @@ def test_policies_act_as_their_algorithm_is_deployed(tasks):
     env, params = jaxrl.make("CartPole-v1")
 
     def returns(algo, greedy=None):
-        return evaluate(algo, POLICY, env, params, jax.random.key(3), EPISODES, 60, greedy).returns
+        return evaluate(
+            algo, POLICY, jax.random.key(3), env, params, num_episodes=EPISODES, max_steps=60, greedy=greedy
+        ).returns
 
     sampled, mode = returns(LEAN, False), returns(LEAN, True)
     assert (sampled < mode).any()
@@ -211,7 +215,7 @@ def test_policies_act_as_their_algorithm_is_deployed(tasks):
     np.testing.assert_array_equal(returns(searching, False), sampled)
     other = StickyActions(env)
     with pytest.raises(ValueError, match="searches in CartPole-v1 and cannot in CartPole-v1: with greedy="):
-        evaluate(searching, POLICY, other, other.default_params, jax.random.key(3), EPISODES, 60)
+        evaluate(searching, POLICY, jax.random.key(3), other, other.default_params, num_episodes=EPISODES, max_steps=60)
 
 
 def test_each_kind_of_algorithm_says_how_it_is_deployed():

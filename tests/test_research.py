@@ -28,7 +28,7 @@ def test_seeds_by_learning_rates_by_pole_lengths_in_one_program():
         train_key, test_key = jax.random.split(key)
         level = params.replace(length=length)
         state, _ = train(algo, train_key, 2 * algo.steps_per_update, ppo.Hyper(learning_rate=learning_rate), level)
-        episodes = evaluate(algo, algo.policy(state), env, level, test_key, num_episodes=8, max_steps=100)
+        episodes = evaluate(algo, algo.policy(state), test_key, env, level, num_episodes=8, max_steps=100)
         return episodes.returns.mean()
 
     over_lengths = jax.vmap(run, (None, None, 0))

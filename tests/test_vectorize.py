@@ -15,7 +15,7 @@ from jaxrl.environment import strongly_typed
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.assertions import assert_no_key_reuse
 
-STRATEGIES = ("dense", "sparse", "pool")
+STRATEGIES = ("dense", "sparse")
 LONG = 300
 
 
@@ -178,8 +178,7 @@ def test_starts_and_lengths_have_the_distribution_of_plain_resets(reset):
     lengths = np.asarray(ts.info["episode_length"])[finished]
     np.testing.assert_array_equal(lengths, np.asarray(ts.info["episode_return"])[finished])
     assert stats.ks_2samp(lengths, reference_lengths()).pvalue > 1e-3
-    if reset != "pool":
-        assert len(np.unique(starts, axis=0)) == len(starts), "two episodes began alike"
+    assert len(np.unique(starts, axis=0)) == len(starts), "two episodes began alike"
 
 
 @cache
@@ -273,7 +272,7 @@ def spread_gain(key, params):
     return params.replace(gain=params.gain * jax.random.uniform(key))
 
 
-@pytest.mark.parametrize(("reset", "batched"), [("dense", False), ("sparse", False), ("pool", False), ("sparse", True)])
+@pytest.mark.parametrize(("reset", "batched"), [("dense", False), ("sparse", False), ("sparse", True)])
 def test_level_fn_draws_a_level_for_every_episode(reset, batched):
     venv = vectorize(Drift(), 6, reset, level_fn=spread_gain, batched_params=batched)
     params = venv.default_params
@@ -285,8 +284,7 @@ def test_level_fn_draws_a_level_for_every_episode(reset, batched):
     changed = gain[1:] != gain[:-1]
     np.testing.assert_array_equal(changed, ts.truncated)
     assert np.all((gain > 0) & (gain < np.asarray(widest)))
-    if reset != "pool":
-        assert len(np.unique(gain)) == 6 + int(ts.truncated.sum())
+    assert len(np.unique(gain)) == 6 + int(ts.truncated.sum())
     # The step runs on the slot's level, not on the distribution's params.
     x = before(first, ts).x
     moved = x + gain[:-1] * jnp.tanh(action - jnp.sin(x))
@@ -351,7 +349,7 @@ def test_state_keeps_its_structure_and_dtypes(reset):
 @pytest.mark.slow
 @pytest.mark.parametrize("reset", STRATEGIES)
 def test_vmap_over_seeds_equals_a_loop(reset):
-    venv = vectorize(Drift(), 4, reset, **({"pool_size": 8} if reset == "pool" else {}))
+    venv = vectorize(Drift(), 4, reset)
     run = rollout(venv, 10)
     keys = jax.random.split(jax.random.key(11), 2)
     together = jax.jit(jax.vmap(run, (0, None)))(keys, venv.default_params)
@@ -392,7 +390,7 @@ def central_difference(f, x, eps=1e-5):
 @pytest.mark.parametrize("reset", STRATEGIES)
 def test_gradients_through_steps_and_resets_match_finite_differences(reset):
     with jax.enable_x64(True):
-        venv = vectorize(Drift(), 2, reset, **({"pool_size": 4} if reset == "pool" else {}))
+        venv = vectorize(Drift(), 2, reset)
         params = strongly_typed(DriftParams(max_steps=3))
         actions = jnp.linspace(-1, 1, 10).reshape(5, 2)
         rewards = total_reward(venv, 5)
@@ -461,19 +459,6 @@ def test_derivatives_of_all_orders_pass_sparse_resets():
         assert second != 0
 
 
-@pytest.mark.slow
-def test_pool_is_refreshed_by_chunk_entries_a_step():
-    venv = vectorize(Drift(), 4, "pool", pool_size=32, chunk=4)
-    params = venv.default_params.replace(max_steps=jnp.int32(1))
-    first, last, _, ts = rollout(venv, 64)(jax.random.key(14), params)
-    pools = np.concatenate([first[1].pool[1].x[None], ts.state.pool[1].x])
-    np.testing.assert_array_equal((pools[1:] != pools[:-1]).sum(1), 4)
-    assert np.all(pools[0] != pools[-1]), "an entry of the first pool outlived 64 x 4 refreshments of 32"
-    # Every start is an entry of the pool of its moment.
-    assert np.all((ts.state.env.x[:, :, None] == pools[1:, None, :]).any(-1))
-    assert len(np.unique(ts.state.env.x)) > 100
-
-
 @pytest.mark.parametrize("reset", STRATEGIES)
 def test_no_key_is_used_twice(reset):
     def everything(env, settings, key):
@@ -528,11 +513,9 @@ def test_equal_arguments_make_equal_and_hashable_values():
     ("arguments", "message"),
     [
         ({"num_envs": 0}, r"num_envs=0.*at least 1"),
-        ({"reset": "lazy"}, r"reset='lazy'.*auto, dense, sparse, pool"),
-        ({"reset": "pool", "batched_params": True}, r"use 'sparse'"),
+        ({"reset": "lazy"}, r"reset='lazy'.*auto, dense, sparse"),
         ({"chunk": 0}, r"chunk=0.*1 to 4"),
         ({"chunk": 5}, r"chunk=5.*1 to 4"),
-        ({"reset": "pool", "pool_size": 8, "chunk": 9}, r"chunk=9.*1 to 8"),
     ],
 )
 def test_impossible_combinations_are_refused_when_built(arguments, message):

@@ -35,10 +35,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm, Around, around, check_at_least_one, parted, with_own
+from jaxrl.algorithm import Algorithm, check_at_least_one
 from jaxrl.curriculum.task import Task
 from jaxrl.curriculum.teaching import dimensions_of
 from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
+from jaxrl.nesting import OuterState, around, split_hyper, with_settings
 from jaxrl.rollout import Ends
 from jaxrl.vectorize import vectorize
 
@@ -76,7 +77,7 @@ class Adversary:
 
 
 @pytree
-class AdversarialState(Around):
+class AdversarialState(OuterState):
     """A student's state and its adversary."""
 
     key: jax.Array
@@ -212,7 +213,7 @@ def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = No
     _check(defaults)
 
     def init(key, hyper=None, env_params=None):
-        hyper, own = parted(hyper, "adversary", defaults)
+        hyper, own = split_hyper(hyper, "adversary", defaults)
         _check(own)
         key, student_key, x_key, restart_key = jax.random.split(key, 4)
         params = strongly_typed(venv.default_params if env_params is None else env_params)
@@ -250,7 +251,7 @@ def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = No
         inner, metrics = student.learn(state.inner, rollout.student)
         return state.replace(inner=inner), {**metrics, "adversary_return": rollout.adversary_return}
 
-    hyper_of_both = with_own(student.hyper, "adversary", defaults)
+    hyper_of_both = with_settings(student.hyper, "adversary", defaults)
     return around(
         student, "adversary", (config, level_fn), hyper=hyper_of_both, init=init, collect=collect, learn=learn
     )

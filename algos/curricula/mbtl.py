@@ -23,7 +23,7 @@ longest of the grid and not one spacing, with which the second source would be t
 be estimated from the sources trained so far (least squares through the origin), which their acquisition cannot. Use:
 
     levels = level_batch(params, lambda params, x: params.replace(mass_cart=x), contexts)
-    transfer = jax.jit(lambda key: transfer_matrix(algo, levels, key, 100_000))(key)  # (K, K), raw returns
+    transfer = jax.jit(lambda key: transfer_matrix(algo, key, levels, 100_000))(key)  # (K, K), raw returns
     found = select(normalised(transfer, 0.0, 500.0), Config(num_sources=15))  # found.source, found.performance
 
 or without the matrix, the policies trained inside the loop: `select_by(lambda i: row of V, K)`; or step by step, with
@@ -246,8 +246,8 @@ def level_batch(params: Any, level_fn: Callable[[Any, Array], Any], contexts: Fl
 def performances(
     algo: Algorithm,
     policy: Any,
-    levels: Any,
     key: Array,
+    levels: Any,
     num_episodes: int = 16,
     max_steps: int | None = None,
     greedy: bool = False,
@@ -256,15 +256,17 @@ def performances(
     keys = jax.random.split(key, jax.tree.leaves(levels)[0].shape[0])
 
     def on(level, key):
-        return evaluate(algo, policy, algo.venv.env, level, key, num_episodes, max_steps, greedy).returns.mean()
+        return evaluate(
+            algo, policy, key, algo.venv.env, level, num_episodes=num_episodes, max_steps=max_steps, greedy=greedy
+        ).returns.mean()
 
     return jax.vmap(on)(levels, keys)
 
 
 def transfer_matrix(
     algo: Algorithm,
-    levels: Any,
     key: Array,
+    levels: Any,
     total_steps: int,
     hyper: Any = None,
     num_episodes: int = 16,
@@ -280,7 +282,7 @@ def transfer_matrix(
     if is_concrete(levels):
         algo.venv.env.validate(levels)
     policies = jax.vmap(lambda key, level: algo.policy(train(algo, key, total_steps, hyper, level)[0]))(keys, levels)
-    return jax.vmap(lambda p: performances(algo, p, levels, evaluation_key, num_episodes, max_steps, greedy))(policies)
+    return jax.vmap(lambda p: performances(algo, p, evaluation_key, levels, num_episodes, max_steps, greedy))(policies)
 
 
 def normalised(transfer: Float[Array, "*n K"], low: float, high: float) -> Float[Array, "*n K"]:

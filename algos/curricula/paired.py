@@ -42,12 +42,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import PUBLIC, Algorithm, Around, around, check_at_least_one, complete, joined, parted, with_own
+from jaxrl.algorithm import PUBLIC, Algorithm, check_at_least_one
 from jaxrl.curriculum.attachment import outcomes
 from jaxrl.curriculum.protocol import Outcomes, check_levels, new_levels
 from jaxrl.curriculum.scores import algorithmic_regret
 from jaxrl.curriculum.task import Task, with_params_of
 from jaxrl.environment import pytree, strongly_typed
+from jaxrl.nesting import OuterState, around, complete_hyper, join_hyper, split_hyper, with_settings
 from jaxrl.rollout import Ends, in_all
 from jaxrl.spaces import environment_action
 from jaxrl.vectorize import vectorize
@@ -76,7 +77,7 @@ class Config:
 
 
 @pytree
-class PAIREDState(Around):
+class PAIREDState(OuterState):
     """The public fields are the protagonist's, but for `step` and `weights`, which are of all."""
 
     key: jax.Array
@@ -93,7 +94,7 @@ class PAIREDState(Around):
 
     @property
     def hyper(self) -> Any:
-        return joined(self.student(0).hyper, "designer", self.designer.hyper)
+        return join_hyper(self.student(0).hyper, "designer", self.designer.hyper)
 
     @property
     def step(self) -> Any:
@@ -111,7 +112,7 @@ class PAIREDState(Around):
             designer = state.designer.replace(weights=weights["designer"])
             state = state.replace(inner=state.inner.replace(weights=weights["students"]), designer=designer)
         if "hyper" in changes:  # init gives all the same
-            first, designers = parted(changes.pop("hyper"), "designer", state.designer.hyper)
+            first, designers = split_hyper(changes.pop("hyper"), "designer", state.designer.hyper)
             axis = state.inner.step.ndim - 1
             hyper = jax.tree.map(
                 lambda x, new: jnp.broadcast_to(jnp.expand_dims(new, axis), x.shape), state.inner.hyper, first
@@ -205,11 +206,11 @@ def make(
     """
     venv, design, many = student.venv, designer.venv, config.num_students
     _check(student, designer)
-    defaults = strongly_typed(complete(designer, designer_hyper))
+    defaults = strongly_typed(complete_hyper(designer, designer_hyper))
 
     def init(key: Array, hyper: Any = None, env_params: Any = None) -> PAIREDState:
         key, student_key, designer_key = jax.random.split(key, 3)
-        hyper, of_designer = parted(hyper, "designer", defaults)
+        hyper, of_designer = split_hyper(hyper, "designer", defaults)
         begun = designer.init(designer_key, of_designer, env_params)
         students = jax.vmap(lambda key: student.init(key, hyper))(jax.random.split(student_key, many))
         state = PAIREDState(key, students, begun)
@@ -264,7 +265,7 @@ def make(
         "paired",
         (config, level_fn, designer.name, designer.config, *designer.around),
         steps_per_update=many * student.steps_per_update,
-        hyper=with_own(student.hyper, "designer", defaults),
+        hyper=with_settings(student.hyper, "designer", defaults),
         init=init,
         collect=collect,
         learn=learn,

@@ -36,11 +36,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrl.algorithm import Algorithm, Around, around, check_at_least_one
+from jaxrl.algorithm import Algorithm, check_at_least_one
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, digest, new_levels
 from jaxrl.curriculum.task import Task
 from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
 from jaxrl.exact.mdp import draw
+from jaxrl.nesting import OuterState, around
 from jaxrl.wrappers import FromStates, StartParams
 
 
@@ -185,7 +186,7 @@ def params_of(starts: FromStates, env_params: Any, table: Snapshots, limit: int 
 
 
 @pytree
-class StagedState(Around):
+class StagedState(OuterState):
     """The student's state."""
 
     inner: Any

@@ -78,8 +78,8 @@ class Played(NamedTuple):
 def play(
     algo: Algorithm,
     policy: Any,
-    params: Any,
     key: Array,
+    params: Any,
     num_trials: int,
     episodes: int,
     max_steps: int,

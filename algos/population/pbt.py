@@ -27,8 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, Num
 
-from jaxrl.algorithm import Algorithm, Around, around, complete, field, names_of, shared, with_fields
+from jaxrl.algorithm import Algorithm, field, names_of, shared, with_fields
 from jaxrl.environment import pytree, strongly_typed
+from jaxrl.nesting import OuterState, around, complete_hyper
 from jaxrl.rollout import Ends, in_all
 
 
@@ -62,7 +63,7 @@ class Config:
 
 
 @pytree(static=("batched_params",))
-class PBTState(Around):
+class PBTState(OuterState):
     """The population. Public fields are the members' with a leading axis P, but for those that here are of P * N slots.
 
     `step` counts the steps of all together.
@@ -187,7 +188,7 @@ class _PBT:
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PBTState:
         config = self.config
         key, member_key, *setting_keys = jax.random.split(key, 2 + len(config.explored))
-        hyper = strongly_typed(complete(self.student, hyper))
+        hyper = strongly_typed(complete_hyper(self.student, hyper))
         drawn = {
             name: _as(log_uniform(k, low, high, config.population), field(hyper, name).dtype)
             for k, (name, low, high) in zip(setting_keys, config.explored, strict=True)

@@ -117,7 +117,7 @@ def score(learner, key, transitions):
     algo, hyper = LEARNERS[learner]
     key, eval_key = jax.random.split(key)
     state, _ = algo.learn(algo.init(key, hyper, PARAMS).replace(replay=transitions))
-    return evaluate(algo, algo.policy(state), ENV, PARAMS, eval_key, 32, greedy=True).returns.mean()
+    return evaluate(algo, algo.policy(state), eval_key, ENV, PARAMS, num_episodes=32, greedy=True).returns.mean()
 
 
 def main() -> None:

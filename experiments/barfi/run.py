@@ -148,7 +148,9 @@ def trained(env, config, hint, updates, methods, learning_rate):
     def run(auxiliary, key):
         hyper = start.replace(auxiliary_weight=auxiliary)
         state, metrics = jaxrl.train(algo, key, updates * algo.steps_per_update, hyper, params)
-        stats = jaxrl.evaluation.evaluate(algo, algo.policy(state), task, params, jax.random.key(7), 32, greedy=True)
+        stats = jaxrl.evaluation.evaluate(
+            algo, algo.policy(state), jax.random.key(7), task, params, num_episodes=32, greedy=True
+        )
         return stats.returns.mean(), metrics
 
     keys = jax.random.split(jax.random.key(0), SEEDS)

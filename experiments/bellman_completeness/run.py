@@ -37,7 +37,9 @@ def measure(arm, best: float, seeds: int) -> dict:
         found = {}
         for suffix, (algo, policy, known) in arm(train_key).items():
             env = algo.venv.env
-            returns = evaluate(algo, policy, env, env.default_params, eval_key, EPISODES, greedy=True).returns
+            returns = evaluate(
+                algo, policy, eval_key, env, env.default_params, num_episodes=EPISODES, greedy=True
+            ).returns
             shares = {"success": (returns > best).mean(), "reached": (returns > 0).mean()}
             found[suffix] = shares | {"return": returns.mean()} | known
         return found

@@ -55,7 +55,9 @@ def proximal(env, params, keys, steps):
         level_key, _, key, test_key = jax.random.split(key, 4)
         lock = env.generate(level_key, params)
         state, metrics = jaxrl.train(algo, key, steps, hyper, lock)
-        test = evaluate(algo, algo.policy(state), env, lock, test_key, TEST, env.horizon, greedy=False)
+        test = evaluate(
+            algo, algo.policy(state), test_key, env, lock, num_episodes=TEST, max_steps=env.horizon, greedy=False
+        )
         return jnp.mean(test.returns), metrics["episode_return"]
 
     return jax.jit(lambda keys: jax.lax.map(run, keys))(keys)

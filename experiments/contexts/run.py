@@ -52,7 +52,9 @@ def tests(algo, policy, contexts, levels, key):
     """Mean returns of a policy on each level, in the rewards of the task."""
 
     def on(level, key):
-        return evaluate(algo, policy, contexts.plain, level, key, contexts.task.episodes, greedy=True).returns.mean()
+        return evaluate(
+            algo, policy, key, contexts.plain, level, num_episodes=contexts.task.episodes, greedy=True
+        ).returns.mean()
 
     return jax.vmap(on)(levels, jax.random.split(key, len(jax.tree.leaves(levels)[0])))
 

@@ -154,7 +154,9 @@ def continual(key, arm, data, actors, rows):
         weights = descended(key, weights, loss, CLONING_STEPS)
 
         def returns(goal):
-            return evaluate(ALGO, template._replace(weights=weights), ENV, params_of(goal), eval_key, 16, greedy=True)
+            return evaluate(
+                ALGO, template._replace(weights=weights), eval_key, ENV, params_of(goal), num_episodes=16, greedy=True
+            )
 
         return weights, jax.lax.map(lambda goal: returns(goal).returns.mean(), GOALS)
 

@@ -64,7 +64,7 @@ def scores(found, agent: str, seeds: int, steps: int) -> np.ndarray:
         state = jax.lax.fori_loop(0, steps // EACH, lambda _, state: algo.update(state)[0], state)
         # The data is no part of what is evaluated.
         return evaluate(
-            algo, algo.policy(state), found.env, found.params, eval_key, EPISODES, greedy=True
+            algo, algo.policy(state), eval_key, found.env, found.params, num_episodes=EPISODES, greedy=True
         ).returns.mean()
 
     of_kinds = jax.vmap(run, (None, 0))  # all kinds draw the same rows and begin with the same weights

@@ -45,7 +45,7 @@ def trained(algo, on, hyper, data, key, steps):
     init_key, eval_key = jax.random.split(key)
     state = algo.init(init_key, hyper, on.params).replace(replay=data)
     state, metrics = jax.lax.scan(lambda s, _: algo.update(s), state, length=steps // algo.config.num_updates)
-    stats = evaluate(algo, algo.policy(state), on.env, on.params, eval_key, 16, greedy=True)
+    stats = evaluate(algo, algo.policy(state), eval_key, on.env, on.params, num_episodes=16, greedy=True)
     finite = jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(state.weights)]).all()
     values = metrics.get("q_value", metrics.get("other_q_value", jnp.zeros(1)))
     return stats.returns.mean(), jnp.abs(values).max(), finite

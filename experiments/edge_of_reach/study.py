@@ -64,7 +64,9 @@ def measure(arm, k, seeds, steps, episodes=32):
 
     def run(state, key):
         state, metrics = jax.lax.scan(lambda s, _: algo.update(s), state, length=steps // UPDATE)
-        returns = evaluate(algo, algo.policy(state), env, params, key, episodes, HORIZON, greedy=True).returns.mean()
+        returns = evaluate(
+            algo, algo.policy(state), key, env, params, num_episodes=episodes, max_steps=HORIZON, greedy=True
+        ).returns.mean()
         return metrics["q_value"], metrics["alpha"], by_step(state, key), returns
 
     keys = jax.random.split(jax.random.key(1), seeds)

@@ -39,7 +39,7 @@ def measure(critic, noise, seeds, steps):
         train_key, key = jax.random.split(key)
         params = noisy.default_params.replace(eta=eta)
         state, _ = jaxrl.train(algo, train_key, steps, hyper, params)
-        return evaluate(algo, algo.policy(state), env, clean, key, 64, greedy=True).returns.mean()
+        return evaluate(algo, algo.policy(state), key, env, clean, num_episodes=64, greedy=True).returns.mean()
 
     grid = jax.jit(jax.vmap(jax.vmap(run, (None, 0)), (0, None)))
     return np.asarray(grid(jnp.array(noise, float), jax.random.split(jax.random.key(0), seeds)))

@@ -47,7 +47,7 @@ def solved(algo, policy, key, levels, episodes):
     env = ENV.as_levels()
 
     def one(level, key):
-        return (evaluate(algo, policy, env, level, key, episodes).returns > 0).mean()
+        return (evaluate(algo, policy, key, env, level, num_episodes=episodes).returns > 0).mean()
 
     return jax.vmap(one)(levels, jax.random.split(key, jax.tree.leaves(levels)[0].shape[0]))
 
@@ -64,7 +64,7 @@ def judge(algo, policy, key, unseen):
     others = []
     for k, name in zip(keys[3:], OTHERS, strict=True):
         task, params = jaxrl.make(name)
-        others.append((evaluate(algo, policy, task, params, k, 100).returns > 0).mean())
+        others.append((evaluate(algo, policy, k, task, params, num_episodes=100).returns > 0).mean())
     return {**found, "others": jnp.stack(others)}
 
 

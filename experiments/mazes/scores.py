@@ -51,7 +51,7 @@ def stages(seeds):
         policy = algo.policy(state)
 
         def episodes(level, key):
-            return evaluate(algo, policy, task, level, key, EPISODES + LOOK).returns
+            return evaluate(algo, policy, key, task, level, num_episodes=EPISODES + LOOK).returns
 
         returns = jax.vmap(episodes)(levels, jax.random.split(key, len(scores[0])))
         success = (returns[:, EPISODES:] > 0).mean(1)

@@ -31,13 +31,13 @@ def programs(task):
     common = {"num_episodes": EPISODES, "greedy": True}
 
     def matrix(key):
-        return mbtl.transfer_matrix(one, levels, key, task.steps, hyper.replace(anneal_steps=task.steps), **common)
+        return mbtl.transfer_matrix(one, key, levels, task.steps, hyper.replace(anneal_steps=task.steps), **common)
 
     def multi_task(key):
         train_key, key = jax.random.split(key)
         steps = MULTI_TASK * task.steps
         state, _ = jaxrl.train(every, train_key, steps, hyper.replace(anneal_steps=steps), params)
-        return mbtl.performances(every, every.policy(state), levels, key, **common)
+        return mbtl.performances(every, every.policy(state), key, levels, **common)
 
     return jax.jit(matrix), jax.jit(jax.vmap(multi_task))
 

@@ -64,7 +64,7 @@ def measure(name: str, seeds: int, steps: int) -> dict:
     def run(key):
         train_key, eval_key = jax.random.split(key)
         state, metrics = jaxrl.train(algo, train_key, steps, module.Hyper(**hyper), params)
-        stats = evaluate(algo, algo.policy(state), env, params, eval_key, 1024, max_steps=32, greedy=True)
+        stats = evaluate(algo, algo.policy(state), eval_key, env, params, num_episodes=1024, max_steps=32, greedy=True)
         solved = metrics["episode_return"] > 0.9
         return stats.returns.mean(), jnp.where(solved.any(), jnp.argmax(solved) + 1, 0)
 

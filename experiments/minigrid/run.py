@@ -83,7 +83,7 @@ def measure(id: str, seeds: int, bonus: float) -> Iterator[tuple[dict, np.ndarra
         return ppo_rnn.make(trained, stage.config), params
 
     def returns_of(algo, state, key, episodes):
-        return evaluate(algo, algo.policy(state), env, params, key, episodes).returns
+        return evaluate(algo, algo.policy(state), key, env, params, num_episodes=episodes).returns
 
     def run(key):
         train_key, eval_key, last_key = jax.random.split(key, 3)

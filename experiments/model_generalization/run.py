@@ -57,7 +57,9 @@ def measure(arm: str, seeds: int, name: str, size: dict, steps: int, cap: int, n
 
         def point(state, _):
             state, metrics = jax.lax.scan(lambda s, _: algo.update(s), state, length=steps // 8 // POINTS)
-            stats = evaluate(algo, algo.policy(state), env, params, eval_key, 64, cap, greedy=True)
+            stats = evaluate(
+                algo, algo.policy(state), eval_key, env, params, num_episodes=64, max_steps=cap, greedy=True
+            )
             return state, (stats.returns.mean(), metrics.get("model_loss", metrics["loss"])[-1])
 
         return jax.lax.scan(point, algo.init(key, hyper, params), length=POINTS)[1]

@@ -105,7 +105,7 @@ def measure(env_id: str, name: str, dataset: Any, seeds: int, settings: list[dic
         key, hyper = arguments
         train_key, eval_key = jax.random.split(key)
         state, _ = jaxrl.train(algo, train_key, data.gradient_steps, hyper, params)
-        return evaluate(algo, algo.policy(state), env, params, eval_key, EPISODES, greedy=True).returns
+        return evaluate(algo, algo.policy(state), eval_key, env, params, num_episodes=EPISODES, greedy=True).returns
 
     keys = jax.random.wrap_key_data(
         np.tile(jax.random.key_data(jax.random.split(jax.random.key(0), seeds)), (len(hypers), 1))

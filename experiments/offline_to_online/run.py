@@ -48,7 +48,9 @@ def measure(arm, env, params, dataset, seeds, scale):
         offline_key, key, eval_key = jax.random.split(key, 3)
 
         def score(state, episodes=EPISODES):
-            return evaluate(algo, algo.policy(state), env, params, eval_key, episodes, greedy=True).returns.mean()
+            return evaluate(
+                algo, algo.policy(state), eval_key, env, params, num_episodes=episodes, greedy=True
+            ).returns.mean()
 
         if arm.offline is None:  # as it is published: from new weights, at random before it learns
             state = algo.init(key, arm.online.settings(learning_starts=200), params)

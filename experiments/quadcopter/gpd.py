@@ -58,7 +58,7 @@ def measure(id, settings, total_steps, seeds):
     def run(key):
         train_key, eval_key = jax.random.split(key)
         state, _ = jaxrl.train(algo, train_key, total_steps, hyper, params)
-        return evaluate(algo, algo.policy(state), env, params, eval_key, 1, greedy=True).returns[0]
+        return evaluate(algo, algo.policy(state), eval_key, env, params, num_episodes=1, greedy=True).returns[0]
 
     begin = time.process_time()
     program = jax.jit(run).lower(jax.random.key(0)).compile()

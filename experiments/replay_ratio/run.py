@@ -49,7 +49,7 @@ def measure(variant: str, layer_norm: bool, seeds: int, total_steps: int) -> dic
     def run(key):
         train_key, eval_key = jax.random.split(key)
         state, metrics = jaxrl.train(algo, train_key, total_steps, hyper, params)
-        returns = evaluate(algo, algo.policy(state), env, params, eval_key, 64, greedy=True).returns.mean()
+        returns = evaluate(algo, algo.policy(state), eval_key, env, params, num_episodes=64, greedy=True).returns.mean()
         share = metrics["active_units"]
         switched = (metrics["replay_ratio"] > ADAPTIVE.low).argmax() if variant == "adaptive" else 0
         fifth = total_steps // 5

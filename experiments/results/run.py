@@ -41,7 +41,7 @@ def measure(pair: str, seeds: int) -> tuple[dict, np.ndarray]:
     def run(key):
         train_key, eval_key = jax.random.split(key)
         state, metrics = jaxrl.train(algo, train_key, settings.total_steps, hyper, params)
-        stats = evaluate(algo, algo.policy(state), env, params, eval_key, EPISODES, greedy=row.greedy)
+        stats = evaluate(algo, algo.policy(state), eval_key, env, params, num_episodes=EPISODES, greedy=row.greedy)
         part = jnp.arange(len(metrics["loss"])) * POINTS // len(metrics["loss"])
         episodes = metrics["episodes"]
         total = jnp.where(episodes > 0, metrics["episode_return"] * episodes, 0)

@@ -72,7 +72,7 @@ def bandits(args: argparse.Namespace) -> dict:
         trials = TrialParams(params, jnp.int32(1))
         train = jax.jit(lambda key, a=algo, h=hyper, p=trials: jaxrl.train(a, key, args.steps, h, p))
         judge = jax.jit(
-            lambda policy, key, a=algo, p=trials: rl2.play(a, policy, p, key, args.tasks, 1, args.rounds).regret
+            lambda policy, key, a=algo, p=trials: rl2.play(a, policy, key, p, args.tasks, 1, args.rounds).regret
         )
         learned, seconds = [], []
         for seed in range(args.seeds):

@@ -111,7 +111,7 @@ def learnt(name: str, args: argparse.Namespace, train, test) -> dict:
     def judge(policy, key):
         def one(key, ruleset):
             params = params_of(jax.tree.map(lambda x: x[None], ruleset))
-            return rl2.play(algo, policy, params, key, args.plays, args.trials, args.trials * args.trial_steps)
+            return rl2.play(algo, policy, key, params, args.plays, args.trials, args.trials * args.trial_steps)
 
         return jax.vmap(one)(jax.random.split(key, len(test.goal)), test)
 

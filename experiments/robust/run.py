@@ -85,7 +85,9 @@ def pendulums(seeds):
 
             def mean(point, policy=policy, key=test_key, algo=algo):
                 level = boxes(params, point)
-                return evaluate(algo, policy, env, level, key, 32, 200, greedy=True).returns.mean()
+                return evaluate(
+                    algo, policy, key, env, level, num_episodes=32, max_steps=200, greedy=True
+                ).returns.mean()
 
             worst = adversarial_params.worst_params(search_key, algo, policy, env, params, boxes, search)
             return jax.vmap(mean)(grid), mean(jnp.array([1 / 3, 0.5])), worst.x, worst.episode_return

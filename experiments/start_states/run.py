@@ -73,7 +73,7 @@ def snapshots(seeds):
         )
 
         def score(state, key, algo=algo, env=env, params=params):
-            return evaluate(algo, algo.policy(state), env, params, key, 16, greedy=True).returns.mean()
+            return evaluate(algo, algo.policy(state), key, env, params, num_episodes=16, greedy=True).returns.mean()
 
         at_teacher = float(score(teacher, jax.random.key(102), guide))
         rows[id] = {"student": name, "snapshots": int((table.weights > 0).sum()), "teacher": at_teacher, "arms": {}}
@@ -126,7 +126,7 @@ def reverse(seeds, steps=1_000_000):
 
         def score(state, key, algo=algo):
             far, uniform = (
-                evaluate(algo, algo.policy(state), starts, p, key, 64).returns.mean()
+                evaluate(algo, algo.policy(state), key, starts, p, num_episodes=64).returns.mean()
                 for p in (starts.default_params, anywhere)
             )
             return jnp.stack([far, uniform])

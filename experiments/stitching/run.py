@@ -59,7 +59,7 @@ def measure(run: str, seeds: int) -> dict:
 
     def success(algo, policy, key):
         """By the most likely action."""
-        found = [evaluate(algo, policy, env, p, key, EPISODES, greedy=True) for p in tasks]
+        found = [evaluate(algo, policy, key, env, p, num_episodes=EPISODES, greedy=True) for p in tasks]
         return [x.returns.mean() for x in found]
 
     sizes = dict(outcome="goal", num_updates=100, batch_size=128)

@@ -57,7 +57,7 @@ def row(module, env_id, steps, config, hyper, seeds, scale):
     def run(key):
         train_key, key = jax.random.split(key)
         state, metrics = jaxrl.train(algo, train_key, total // POINTS * POINTS, module.Hyper(**hyper))
-        returns = evaluate(algo, algo.policy(state), env, params, key, EPISODES, greedy=True).returns
+        returns = evaluate(algo, algo.policy(state), key, env, params, num_episodes=EPISODES, greedy=True).returns
         return returns.mean(), metrics["episode_return"]
 
     final, curve = jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), seeds))

@@ -110,7 +110,7 @@ def learning_curves(task: str, arm: str, keys) -> tuple[np.ndarray, np.ndarray]:
             if synthetic:
                 memory, loss = refreshed(model_key, state.replay, model)
                 state = state.replace(replay=memory)
-            returns = evaluate(algo, policy, env, params, eval_key, EPISODES, greedy=True).returns.mean()
+            returns = evaluate(algo, policy, eval_key, env, params, num_episodes=EPISODES, greedy=True).returns.mean()
             return state, (returns, loss)
 
         first = algo.init(init_key, hyper, params)

@@ -155,7 +155,7 @@ def curves(name, space, seeds):
         keys = jax.random.split(key, TASKS)
 
         def mean_return(task, key):
-            return evaluate(algo, policy, env, task, key, space.episodes, greedy=True).returns.mean()
+            return evaluate(algo, policy, key, env, task, num_episodes=space.episodes, greedy=True).returns.mean()
 
         return state, jax.vmap(mean_return)(tasks, keys)
 

@@ -47,7 +47,9 @@ def program_of(learner, on, seeds, steps):
         init_key, eval_key = jax.random.split(key)
         state = algo.init(init_key, hyper, on.params).replace(replay=data)
         state, _ = jax.lax.scan(lambda s, _: (algo.update(s)[0], None), state, length=steps // config.num_updates)
-        return evaluate(algo, algo.policy(state), on.env, on.params, eval_key, 8, greedy=True).returns.mean()
+        return evaluate(
+            algo, algo.policy(state), eval_key, on.env, on.params, num_episodes=8, greedy=True
+        ).returns.mean()
 
     keys = jax.random.split(jax.random.key(1), seeds)
     run = jax.jit(jax.vmap(run, (0, None)))

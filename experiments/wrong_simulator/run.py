@@ -61,7 +61,9 @@ def measure(task: Task, algo, hyper, trained_in, seeds: int) -> dict[str, Any]:
         policy = algo.policy(state)
 
         def score(params):
-            return evaluate(algo, policy, task.env, params, test_key, task.episodes, greedy=True).returns.mean()
+            return evaluate(
+                algo, policy, test_key, task.env, params, num_episodes=task.episodes, greedy=True
+            ).returns.mean()
 
         trust = metrics["trust"][-1000:].mean() if "trust" in metrics else jnp.nan
         both = jax.tree.map(lambda *x: jnp.stack(x), task.real, trained_in)

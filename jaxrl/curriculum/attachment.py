@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm, Around, around, parted, with_own
+from jaxrl.algorithm import Algorithm
 from jaxrl.curriculum import looking
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels, new_levels
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
+from jaxrl.nesting import OuterState, around, split_hyper, with_settings
 from jaxrl.rollout import Ends, ticked
 from jaxrl.vectorize import rows_where
 
@@ -78,7 +79,7 @@ def added(before: Outcomes, now: Outcomes) -> Outcomes:
 
 
 @pytree
-class AttachedState(Around):
+class AttachedState(OuterState):
     """A student's state, its curriculum's, and the levels that are being played. `inner.step` counts the steps learned
     from, by which the student anneals; `step` all."""
 
@@ -137,7 +138,7 @@ def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.
         )
     score, N, hyper_of_both = curriculum.score, venv.num_envs, student.hyper
     if curriculum.hyper is not None:
-        hyper_of_both = with_own(student.hyper, "curriculum", curriculum.hyper)
+        hyper_of_both = with_settings(student.hyper, "curriculum", curriculum.hyper)
     everywhere = jnp.ones(N, bool)
 
     def sample(key, cstate, wanted):
@@ -146,7 +147,7 @@ def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.
 
     def init(key, hyper=None, env_params=None):
         key, curriculum_key, student_key, check_key = jax.random.split(key, 4)
-        hyper, own = parted(hyper, "curriculum", curriculum.hyper)
+        hyper, own = split_hyper(hyper, "curriculum", curriculum.hyper)
         cstate = curriculum.init(curriculum_key, own, venv.env.default_params if env_params is None else env_params)
         # The student begins on the default params, as collect draws the levels on which it acts first.
         inner = student.init(student_key, hyper)

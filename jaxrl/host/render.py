@@ -39,15 +39,26 @@ class Film:
 
 
 def film(
-    algo: Any, policy: Any, env: Any, params: Any, key: Any, max_steps: int = 500, greedy: bool | None = None
+    algo: Any,
+    policy: Any,
+    key: Any,
+    env: Any = None,
+    env_params: Any = None,
+    *,
+    max_steps: int = 500,
+    greedy: bool | None = None,
 ) -> Film:
     """One episode of `policy`, of at most `max_steps`, at the speed of the task's own clock.
 
     Args:
+        env: default: the environment that `algo` was made for.
+        env_params: default: those of `env`.
         greedy: whether it acts by its mode or by its samples; None: as the algorithm is deployed.
     """
+    env = algo.venv.env if env is None else env
+    params = env.default_params if env_params is None else env_params
     steps = int(np.minimum(params.max_steps, max_steps))
-    return film_of(env, play(algo, policy, env, params, key, steps, greedy).states, params)
+    return film_of(env, play(algo, policy, key, env, params, steps, greedy).states, params)
 
 
 def film_of(env: Any, states: Any, params: Any) -> Film:

@@ -23,13 +23,14 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm, check_at_least_one, of_class_of, shared, starting_hyper
+from jaxrl.algorithm import Algorithm, check_at_least_one, shared, starting_hyper
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.evaluation import evaluate
 from jaxrl.math import rarely
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, Body, Rollout, agent, agent_parts
 from jaxrl.meta.rule import UpdateRule, fresh_weights
+from jaxrl.nesting import cast_settings
 from jaxrl.nn.distributions import Categorical
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 from jaxrl.returns import gae
@@ -137,7 +138,7 @@ def starting_with(algo_hyper: type, curriculum: Curriculum, hyper: Any) -> Any:
             raise TypeError(f"hyper.curriculum is a {found}, and {curriculum.name} is a curriculum without settings.")
         return hyper
     own = curriculum.hyper if hyper.curriculum is None else hyper.curriculum
-    return hyper.replace(curriculum=of_class_of("curriculum", own, curriculum.hyper))
+    return hyper.replace(curriculum=cast_settings("curriculum", own, curriculum.hyper))
 
 
 def told(cstate: Any, hyper: Any) -> Any:
@@ -165,7 +166,9 @@ def final_return(algo: Algorithm, state: Any, key: Array) -> Array:
     """The mean undiscounted return of an agent's policy, sampled, over one episode in each of its environments."""
     episodes = algo.config.num_envs
     return jnp.mean(
-        evaluate(algo, algo.policy(state), algo.venv.env, state.env_params, key, episodes, greedy=False).returns
+        evaluate(
+            algo, algo.policy(state), key, algo.venv.env, state.env_params, num_episodes=episodes, greedy=False
+        ).returns
     )
 
 

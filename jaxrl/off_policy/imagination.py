@@ -179,7 +179,7 @@ def algorithm(
     if replay is None:
         given = {"optimizer": optimizer, "critic": critic, "num_critics": num_critics}
         return learner.algorithm(name, venv, config, hyper, rule, actor, **given)
-    params, ring = venv.default_params, uniform(config.buffer_size)
+    params, ring = venv.env.default_params, uniform(config.buffer_size)
     observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)
     data = steps.as_replay(name, replay, space, lambda: ring)
     if data.add is not None:

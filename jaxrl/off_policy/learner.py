@@ -325,7 +325,7 @@ def algorithm(
 
     Raises ValueError for networks whose outputs do not fit and TypeError for a `replay` that is none.
     """
-    params = venv.default_params
+    params = venv.env.default_params
     observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)
     drawn = steps.as_replay(name, replay, space, lambda: uniform(config.buffer_size))
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)

@@ -456,7 +456,7 @@ def algorithm(
         replay: a dataset, which takes the place of its own replay buffer.
         optimizer: what follows the gradient, in place of `config.optimizer`.
     """
-    params = venv.default_params
+    params = venv.env.default_params
     observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)
     if isinstance(replay, Dataset) and config.prioritised:
         replay = prioritised_dataset(replay, space)

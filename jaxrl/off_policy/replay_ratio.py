@@ -20,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, Around, around, names_of, parted, shared, with_own
+from jaxrl.algorithm import Algorithm, names_of, shared
 from jaxrl.environment import is_concrete, pytree, strongly_typed
+from jaxrl.nesting import OuterState, around, split_hyper, with_settings
 
 
 @pytree
@@ -46,7 +47,7 @@ class Monitor:
 
 
 @pytree
-class AdaptiveState(Around):
+class AdaptiveState(OuterState):
     """The adapted algorithm's state and the monitor."""
 
     inner: Any
@@ -105,7 +106,7 @@ def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
     defaults = strongly_typed(Ratio())
 
     def init(key, hyper=None, env_params=None):
-        hyper, ratio = parted(hyper, "ratio", defaults)
+        hyper, ratio = split_hyper(hyper, "ratio", defaults)
         needed = ratio.high * algo.steps_per_update
         if is_concrete(needed) and np.any(algo.config.num_updates < np.asarray(needed)):
             raise ValueError(
@@ -131,4 +132,5 @@ def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
         return with_ratio(state.replace(inner=inner, monitor=monitor)), metrics
 
     functions = dict(init=init, collect=collect, learn=learn)
-    return around(algo, "adaptive_replay_ratio", (unit,), hyper=with_own(algo.hyper, "ratio", defaults), **functions)
+    hyper = with_settings(algo.hyper, "ratio", defaults)
+    return around(algo, "adaptive_replay_ratio", (unit,), hyper=hyper, **functions)

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm, complete, train
+from jaxrl.algorithm import Algorithm, train
+from jaxrl.nesting import complete_hyper
 from jaxrl.rollout import Ends
 from jaxrl.testing.assertions import (
     all_in,
@@ -54,7 +55,7 @@ def check_algorithm(
     _check_parts(algo, state, lambda: init(key))
     floats = jax.tree.map(is_float, _fields(state)["hyper"])
     assert any(jax.tree.leaves(floats)), "no setting is a float leaf"
-    concrete = complete(algo, hyper)
+    concrete = complete_hyper(algo, hyper)
     axes = jax.tree.map(lambda is_float: 0 if is_float else None, floats)
     grid = jax.tree.map(lambda x, is_float: jnp.stack([x, x]) if is_float else x, concrete, floats)
     one_update = algo.steps_per_update

@@ -86,5 +86,5 @@ def agents_as_slots(venv: VectorEnv) -> AgentVectorEnv:
         raise ValueError(f"agents_as_slots: {venv.env.id} has one agent; train on it as it is.")
     if venv.batched_params:
         raise ValueError("agents_as_slots: batched_params has a row an environment, not one an agent; use level_fn.")
-    rest = venv.reset_strategy, venv.level_fn, False, venv.chunk, venv.pool_size
+    rest = venv.reset_strategy, venv.level_fn, False, venv.chunk
     return AgentVectorEnv(Team(venv.env), venv.num_envs * agents, *rest, inner=venv)

@@ -30,7 +30,7 @@ def main() -> int:
     cap = episode_cap(found.params, found.max_steps)
 
     def judged(policy: Any, key: Any) -> Any:
-        return evaluate(found.algo, policy, found.env, found.params, key, EPISODES, cap)
+        return evaluate(found.algo, policy, key, found.env, found.params, num_episodes=EPISODES, max_steps=cap)
 
     # One stream to choose the seed by, and another to say what it gets.
     choose, say = (jax.random.key(i) for i in (1, 2))

@@ -419,7 +419,7 @@ def swing():
     env, params = jaxrl.make("Pendulum-v1")
     algo = ppo.make(env, ppo.Config(num_envs=1, num_steps=1, num_minibatches=1, hidden=()))
     policy = algo.policy(algo.init(jax.random.key(0)))
-    played = episodes.play(algo, policy, env, params, jax.random.key(1), 30, False)
+    played = episodes.play(algo, policy, jax.random.key(1), env, params, 30, False)
     return env, params, played, episodes.episode_of(env, params, played, {"seed": 0, "act": "sampled"})
 
 

@@ -97,7 +97,7 @@ def test_a_policy_still_gets_what_it_got(name):
     episodes = 64
     stats = jax.jit(
         lambda policy, key: evaluate(
-            found.algo, policy, found.env, found.params, key, episodes, found.about["max_steps"]
+            found.algo, policy, key, found.env, found.params, num_episodes=episodes, max_steps=found.about["max_steps"]
         )
     )(found.policy, jax.random.key(7))
     error = found.about["standard_error"] * (1 + (found.about["episodes"] / episodes) ** 0.5)

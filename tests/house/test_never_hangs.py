@@ -54,7 +54,7 @@ env, params = jaxrl.make("MiniGrid-MemoryS11-v0", encoding="one_hot")
 config = ppo_rnn.Config(num_envs=256, num_minibatches=8, activation="relu", hidden=(32,), rnn_size=32)
 algo = ppo_rnn.make(env, config)
 policy = jax.eval_shape(lambda key: algo.policy(algo.init(key)), jax.random.key(0))
-jax.jit(lambda policy, key: evaluate(algo, policy, env, params, key, 256)).lower(policy, jax.random.key(0)).compile()
+jax.jit(lambda policy, key: evaluate(algo, policy, key, num_episodes=256)).lower(policy, jax.random.key(0)).compile()
 print("done")
 """
 

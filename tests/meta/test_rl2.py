@@ -121,7 +121,7 @@ def test_it_learns_to_remember_the_door():
     hyper = rl2.Hyper(learning_rate=5e-3, gamma=0.95, ent_coef=0.01)
     state, _ = jax.jit(lambda key: jaxrl.train(algo, key, 60_000, hyper))(KEY)
     params = algo.venv.default_params
-    played = jax.jit(lambda policy: rl2.play(algo, policy, params, KEY, 256, 4, 8, greedy=True))(algo.policy(state))
+    played = jax.jit(lambda policy: rl2.play(algo, policy, KEY, params, 256, 4, 8, greedy=True))(algo.policy(state))
     returns = np.asarray(played.returns).mean(0)
     assert played.finished.all()
     assert -0.2 < returns[0] < 0.75  # a guess: 1, or -1 and then 1

@@ -35,7 +35,9 @@ def evaluate_command(args: list[str]) -> int:
     cap = flags.max_steps or episode_cap(params, own_cap)
 
     def returns(policy, key):
-        return evaluate(algo, policy, task, params, key, flags.episodes, cap, greedy_of(flags.act))
+        return evaluate(
+            algo, policy, key, task, params, num_episodes=flags.episodes, max_steps=cap, greedy=greedy_of(flags.act)
+        )
 
     keys = jax.random.split(jax.random.key(flags.seed), seeds)
     stats = jax.jit(jax.vmap(returns))(policies, keys)

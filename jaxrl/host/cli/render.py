@@ -45,4 +45,5 @@ def render_run(
 
     algo, policy, env, params = policy_of(folder, seed, dataset)
     out.parent.mkdir(parents=True, exist_ok=True)
-    return film(algo, policy, env, params, jax.random.key(seed), max_steps or 500, greedy).save(out)
+    shown = film(algo, policy, jax.random.key(seed), env, params, max_steps=max_steps or 500, greedy=greedy)
+    return shown.save(out)

@@ -181,7 +181,7 @@ def trained(
     def to_point(state, count):
         state = jax.lax.fori_loop(0, count, lambda _, state: algo.update(state)[0], state)
         policy = algo.policy(state)
-        stats = evaluate(algo, policy, algo.venv.env, env_params, eval_key, eval_episodes)
+        stats = evaluate(algo, policy, eval_key, algo.venv.env, env_params, num_episodes=eval_episodes)
         return state, Training(policy, stats.returns.mean())
 
     state = algo.init(init_key, hyper, env_params)

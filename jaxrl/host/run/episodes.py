@@ -40,7 +40,7 @@ class Played(NamedTuple):
     truncated: bool
 
 
-def play(algo: Any, policy: Any, env: Any, params: Any, key: Any, steps: int, greedy: bool | None) -> Played:
+def play(algo: Any, policy: Any, key: Any, env: Any, params: Any, steps: int, greedy: bool | None) -> Played:
     """One episode of at most so many steps, from the first state to the one in which it ended."""
     from jaxrl.evaluation import actor
 
@@ -206,7 +206,7 @@ def record(run: str | Path, seed: int = 0, max_steps: int | None = None, greedy:
     algo, policy, env, params = policy_of(Path(run), seed)
     require_shows(env, params)
     steps = int(np.minimum(params.max_steps, max_steps or 1000))
-    played = play(algo, policy, env, params, jax.random.key(seed), steps, greedy)
+    played = play(algo, policy, jax.random.key(seed), env, params, steps, greedy)
     told = {"seed": seed, "act": deployment(algo, greedy)}
     if not str(run).startswith(PREFIX):
         told["update"] = checkpoint.steps(RunFolder(run).checkpoints)[-1]

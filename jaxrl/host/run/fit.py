@@ -298,7 +298,16 @@ class Evaluator:
 
         def one(state, key):
             policy = algo.policy(state)
-            return evaluate(algo, policy, env, env_params, key, how.episodes, how.max_steps, how.greedy).returns
+            return evaluate(
+                algo,
+                policy,
+                key,
+                env,
+                env_params,
+                num_episodes=how.episodes,
+                max_steps=how.max_steps,
+                greedy=how.greedy,
+            ).returns
 
         self.num_seeds, self.mesh = num_seeds, mesh
         returns = one if num_seeds is None else independent(one, mesh, (0, 0), 0)

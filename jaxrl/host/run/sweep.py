@@ -21,7 +21,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm, complete, names_of, num_updates, with_fields
+from jaxrl.algorithm import Algorithm, check_key, names_of, num_updates, with_fields
 from jaxrl.environment import strongly_typed
 from jaxrl.host.run import checkpoint
 from jaxrl.host.run.fit import DivergenceError, Evaluator, fit
@@ -31,6 +31,7 @@ from jaxrl.host.run.run_folder import RunFolder, description, tree_values, write
 from jaxrl.host.run.sharding import check_divides
 from jaxrl.host.run.training_program import Program
 from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.nesting import complete_hyper
 
 Point = dict[str, int | float]
 """Names of `Hyper` fields, dotted where one is inside another as `curriculum.replay_prob`, and values in one run."""
@@ -98,7 +99,8 @@ def sweep(
     run, evaluation = collected(sweep, run, evaluation, keywords)
     if num_seeds < 1 or (at_once is not None and at_once < 1):
         raise ValueError(f"num_seeds={num_seeds}, at_once={at_once}: they must be at least 1.")
-    hyper = complete(algo, hyper)
+    check_key(key)
+    hyper = complete_hyper(algo, hyper)
     _check_points(algo, hyper, points)
     if mesh is not None:
         check_divides(mesh, "seeds", len(points) * num_seeds, "points x seeds")

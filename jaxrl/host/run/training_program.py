@@ -12,10 +12,11 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from jaxrl.algorithm import Algorithm, check_hyper, complete
+from jaxrl.algorithm import Algorithm, check_hyper, check_key
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.host.run import sharding
 from jaxrl.host.run.run_folder import description, tree_values
+from jaxrl.nesting import complete_hyper
 
 MAX_UPDATES_PER_CALL = 512
 
@@ -43,7 +44,8 @@ class Program:
         self.algo, self.num_seeds, self.env_params, self.mesh = algo, num_seeds, env_params, mesh
         if mesh is not None:
             sharding.check(mesh, algo, num_seeds)
-        hyper = complete(algo, hyper)
+        check_key(key)
+        hyper = complete_hyper(algo, hyper)
         check_hyper(hyper)  # `init` sees it traced
         self.hyper = strongly_typed(hyper)
         self.keys = key if num_seeds is None or key.ndim else jax.random.split(key, num_seeds)

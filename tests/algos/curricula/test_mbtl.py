@@ -244,7 +244,7 @@ def cartpole(num_envs=4):
 @pytest.mark.light
 def test_a_transfer_matrix_is_made_of_single_trainings():
     algo, levels = cartpole()
-    matrix = jax.jit(lambda key: mbtl.transfer_matrix(algo, levels, key, 256, num_episodes=3))
+    matrix = jax.jit(lambda key: mbtl.transfer_matrix(algo, key, levels, 256, num_episodes=3))
     transfer = matrix(KEY)
     assert transfer.shape == (3, 3)
     train_key, evaluation_key = jax.random.split(KEY)
@@ -254,7 +254,7 @@ def test_a_transfer_matrix_is_made_of_single_trainings():
     @jax.jit
     def one(key, level):
         state, _ = jaxrl.train(algo, key, 256, None, level)
-        return mbtl.performances(algo, algo.policy(state), levels, evaluation_key, 3)
+        return mbtl.performances(algo, algo.policy(state), evaluation_key, levels, 3)
 
     row = one(keys[1], level)
     np.testing.assert_allclose(transfer[1], row, rtol=1e-5)
@@ -268,7 +268,7 @@ def test_selection_that_trains_its_policies():
 
     def row(i):
         state, _ = jaxrl.train(algo, jax.random.fold_in(KEY, i), 128, None, jax.tree.map(lambda x: x[i], levels))
-        return mbtl.performances(algo, algo.policy(state), levels, jax.random.key(1), 2) / 500
+        return mbtl.performances(algo, algo.policy(state), jax.random.key(1), levels, 2) / 500
 
     config = mbtl.Config(num_sources=2, num_variances=3, num_lengths=3)
     found = jax.jit(lambda: mbtl.select_by(row, 3, config))()
@@ -286,7 +286,7 @@ def test_policies_are_best_near_where_they_were_trained():
     algo = ppo.make(env, ppo.Config(num_envs=8, hidden=(32,)))
     levels = mbtl.level_batch(params, lambda params, x: params.replace(length=x), jnp.array([0.5, 1.0, 5.0]))
     hyper = ppo.Hyper(learning_rate=1e-3, anneal_steps=60_000)
-    transfer = jax.jit(lambda key: mbtl.transfer_matrix(algo, levels, key, 60_000, hyper, greedy=True))(KEY)
+    transfer = jax.jit(lambda key: mbtl.transfer_matrix(algo, key, levels, 60_000, hyper, greedy=True))(KEY)
     assert mbtl.independent(transfer) > 300
 
 
@@ -315,4 +315,4 @@ def test_bad_input():
         mbtl.level_batch(params, lambda params, x: {"length": x}, jnp.ones(3))
     algo, levels = cartpole()
     with pytest.raises(ValueError, match="length"):
-        mbtl.transfer_matrix(algo, levels.replace(length=-levels.length), KEY, 100)
+        mbtl.transfer_matrix(algo, KEY, levels.replace(length=-levels.length), 100)

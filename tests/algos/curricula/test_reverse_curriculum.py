@@ -213,7 +213,7 @@ def test_a_student_reaches_the_goal_from_the_other_end():
     alone, metrics = jax.jit(lambda key: jaxrl.train(plain, key, steps, hyper))(KEY)
 
     def success(algo, state):
-        stats = jaxrl.evaluation.evaluate(algo, algo.policy(state), ENV, ENV.default_params, KEY, 64)
+        stats = jaxrl.evaluation.evaluate(algo, algo.policy(state), KEY, ENV, ENV.default_params, num_episodes=64)
         return stats.returns.mean()
 
     assert success(algo, state) > 0.9

@@ -206,7 +206,7 @@ def test_learns_cartpole(search):
     env, params = make("CartPole-v1")
     algo = alphazero.make(env, alphazero.Config(search=search))
     state, _ = jax.jit(lambda key: train(algo, key, 60_000))(jax.random.key(0))
-    stats = evaluate(algo, algo.policy(state), env, params, jax.random.key(1), 64, greedy=True)
+    stats = evaluate(algo, algo.policy(state), jax.random.key(1), env, params, num_episodes=64, greedy=True)
     assert stats.returns.mean() > 475
 
 

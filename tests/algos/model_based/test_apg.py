@@ -196,7 +196,7 @@ def test_learns_the_pendulum():
     @jax.jit
     def run(key):
         state, _ = train(algo, key, 300_000)
-        return evaluate(algo, algo.policy(state), env, params, key, 64, greedy=True).returns.mean()
+        return evaluate(algo, algo.policy(state), key, env, params, num_episodes=64, greedy=True).returns.mean()
 
     assert run(jax.random.key(0)) > -200
 

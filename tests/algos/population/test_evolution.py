@@ -208,7 +208,7 @@ def test_learns_cartpole(strategy):
     algo = evolution.make(env, evolution.Config(strategy=strategy))
     hyper = evolution.Hyper(sigma=0.3, learning_rate=0.1)
     state, _ = jax.jit(lambda key: train(algo, key, 60 * algo.steps_per_update, hyper))(jax.random.key(0))
-    stats = evaluate(algo, algo.policy(state), env, params, jax.random.key(1), 64, greedy=True)
+    stats = evaluate(algo, algo.policy(state), jax.random.key(1), env, params, num_episodes=64, greedy=True)
     assert stats.returns.mean() > 475
 
 

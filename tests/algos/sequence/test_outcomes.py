@@ -219,7 +219,7 @@ def test_does_what_it_is_asked_for(module, outcome, box):
     def returns(target):
         policy = algo.policy(state.replace(hyper=hyper.replace(target_return=target)))
         played = algo.venv.env
-        return evaluate(algo, policy, played, played.default_params, KEY, 16).returns
+        return evaluate(algo, policy, KEY, played, played.default_params, num_episodes=16).returns
 
     if outcome == "return":
         np.testing.assert_array_equal(jax.jit(jax.vmap(returns))(jnp.array([8.0, -8.0])).mean(1), [8, -8])

@@ -172,7 +172,7 @@ def test_ppo_with_shared_weights():
 
     @jax.jit
     def returns_of(policy):
-        return evaluate(algo, policy, env, env.default_params, jax.random.key(1), 4, greedy=True).returns
+        return evaluate(algo, policy, jax.random.key(1), env, env.default_params, num_episodes=4, greedy=True).returns
 
     untrained, trained = returns_of(algo.policy(algo.init(jax.random.key(0)))), returns_of(algo.policy(state))
     assert trained.shape == (4, 4)

@@ -21,8 +21,9 @@ from jaxrl.algos import ppo
 from jaxrl.algos.curricula import plr
 from jaxrl.host.run import checkpoint, progress, training_program
 from jaxrl.host.run.checkpoint import CheckpointError
-from jaxrl.host.run.fit import DivergenceError, fit, load
+from jaxrl.host.run.fit import DivergenceError, fit
 from jaxrl.host.run.history import History
+from jaxrl.host.run.load import load
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows
 
 CONFIG = ppo.Config(num_envs=2, num_steps=8, hidden=(8,), num_epochs=1, num_minibatches=1)
@@ -128,9 +129,10 @@ def test_what_is_on_disk(whole):
 
 
 def test_load_gives_the_final_state(algo, whole):
-    done, state = load(algo, whole[1])
-    assert done == UPDATES
-    assert_identical(state, whole[0].state)
+    run = load(whole[1], algo)
+    assert run.updates == UPDATES and run.num_seeds is None and run.env == algo.venv.env
+    assert_identical(run.state, whole[0].state)
+    assert_identical(run.policy, algo.policy(whole[0].state))
 
 
 @pytest.mark.slow
@@ -193,7 +195,7 @@ def test_ctrl_c_saves_and_exits_cleanly(algo, whole, tmp_path, one_by_one):
     done = int(result.state.step) // 16
     assert 5 <= done <= 6 and checkpoint.steps(tmp_path / "checkpoints")[-1] == done
     assert json.loads((tmp_path / "summary.json").read_text())["interrupted"] is True
-    assert_identical(load(algo, tmp_path)[1], result.state)
+    assert_identical(load(tmp_path, algo).state, result.state)
     assert_same_run(fit(algo, KEY, STEPS, out=tmp_path, **RUN, resume=True), whole[0])
     assert logs(tmp_path) == logs(whole[1])
 
@@ -325,7 +327,7 @@ def killed_and_resumed(tmp_path, kills, seed):
         done = [int(line) for line in process.stdout]
     assert process.returncode == 0 and done[-1] == 120 and len(done) < 120 and all(0 < n < 120 for n in reached)
     assert logs(tmp_path / "killed") == logs(tmp_path / "whole")
-    assert_identical(load(algo, tmp_path / "killed", num_seeds=2)[1], whole.state)
+    assert_identical(load(tmp_path / "killed", algo, seed=None).state, whole.state)
     assert [row["update"] for row in read_rows(tmp_path / "killed" / "metrics.jsonl")] == list(range(1, 121))
 
 
@@ -388,10 +390,10 @@ def test_robust_plr_runs_and_resumes_unchanged(tmp_path, one_by_one):
     assert logs(tmp_path / "a") == logs(tmp_path / "b")
     assert "levels_replayed" in reference.metrics
     with pytest.raises(CheckpointError, match=r"algorithm is 'ppo\+plr' there, 'ppo' here"):
-        load(student, tmp_path / "a")
+        load(tmp_path / "a", student)
     other = curriculum.attach(student, plr.make(level, plr.Config(buffer_size=4, robust=False)))
     with pytest.raises(CheckpointError, match="around is .*robust=True.* there, .*robust=False.* here"):
-        load(other, tmp_path / "a")
+        load(tmp_path / "a", other)
 
 
 # ---- divergence
@@ -439,8 +441,8 @@ def test_a_single_run_stops_and_says_where_and_what_is_kept(algo, tmp_path, monk
     expected = r"NaN or infinity in update 5, first in \['params'\]\['critic_mlp'\].*checkpoint is at update 4"
     with pytest.raises(DivergenceError, match=expected):
         fit(broken_at(algo, 5), KEY, STEPS, out=tmp_path, **RUN)
-    done, state = load(algo, tmp_path)
-    assert done == 4 and all(np.isfinite(x).all() for x in jax.tree.leaves(state.weights))
+    run = load(tmp_path, algo)
+    assert run.updates == 4 and all(np.isfinite(x).all() for x in jax.tree.leaves(run.state.weights))
     with pytest.raises(DivergenceError, match="update 0, .*No checkpoint had been made"):
         fit(algo, KEY, STEPS, hyper=ppo.Hyper(learning_rate=float("nan")), progress=False)
 
@@ -627,8 +629,11 @@ def test_a_foreign_checkpoint_is_refused_and_kept(algo, whole, never_compiles):
 
 
 def test_load_without_a_checkpoint(algo, tmp_path):
+    with pytest.raises(RunFolderError, match=r"holds no run \(it has no config.json\)"):
+        load(tmp_path, algo)
+    (tmp_path / "config.json").write_text('{"num_seeds": null}')
     with pytest.raises(CheckpointError, match="No usable checkpoint in .*Train first"):
-        load(algo, tmp_path)
+        load(tmp_path, algo)
 
 
 @pytest.mark.slow

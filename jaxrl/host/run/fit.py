@@ -247,18 +247,6 @@ class _Session:
         return result
 
 
-def load(
-    algo: Algorithm, folder: str | Path, *, hyper: Any = None, env_params: Any = None, num_seeds: int | None = None
-) -> tuple[int, Any]:
-    """`(updates done, state)` of the newest whole checkpoint in a run folder, for what `fit` was given.
-
-    Raises CheckpointError when there is none, or it is of another run.
-    """
-    program = Program(algo, jax.random.key(0), num_seeds, hyper, env_params)
-    done, carry = checkpoint.restore(RunFolder(folder).checkpoints, program.shapes(), program.identity())
-    return done, carry[0]
-
-
 def _recipe(program: Program, evaluation: EvalOptions, run: dict[str, Any]) -> dict[str, Any]:
     """`recipe`, of which the command line builds the run again, or `no_recipe`, why it cannot."""
     from jaxrl.host.run.recipe_of import NoRecipeError, recipe_of

@@ -13,6 +13,7 @@ from jaxrl.algos import a2c, ppo, ppo_rnn
 from jaxrl.environment import NO_LIMIT, strongly_typed
 from jaxrl.evaluation import evaluate
 from jaxrl.host.run.run_folder import description
+from jaxrl.nn.networks import ActorCritic
 from jaxrl.spaces import Box, Discrete
 
 
@@ -159,7 +160,7 @@ def score_function():
     config = ppo.Config(num_envs=8, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,), clip_value=False)
     algo = ppo.make(Cue(), config)
     start = strongly_typed(ppo.Hyper(clip_eps=1e6, max_grad_norm=1e6, learning_rate=3e-2))
-    network = ppo.ActorCritic(Box(0.0, 1.0, (2,)), 2, False, config.hidden, config.activation)
+    network = ActorCritic(Box(0.0, 1.0, (2,)), 2, False, config.hidden, config.activation)
 
     def trained(learning_rate):
         state = algo.init(jax.random.key(4), start.replace(learning_rate=learning_rate))

@@ -239,8 +239,8 @@ def loss(
     pi = of_space(space, outputs, split_observation(batch.obs, observation_space)[2])
     now = pi.log_prob(batch.action), value, pi.entropy()
     then = {name: getattr(batch, name) for name in ("log_prob", "value", "advantage", "target", "mask")}
-    now, then = jax.tree.map(lambda x: x.reshape(-1), (now, then))
-    return ppo.objective(*now, batch._replace(**then), hyper, config, policy_loss)
+    (log_prob, value, entropy), then = jax.tree.map(lambda x: x.reshape(-1), (now, then))
+    return ppo.objective(log_prob, value, entropy, batch._replace(**then), hyper, config, policy_loss)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -333,7 +333,7 @@ class _RND:
         ends = rollout.terminated, rollout.truncated
         advantage = gae(rollout.reward, rollout.value, rollout.next_value, *ends, hyper.gamma, hyper.gae_lambda)
         if not config.episodic_bonus:
-            ends = (jnp.zeros_like(rollout.truncated),) * 2
+            ends = jnp.zeros_like(rollout.truncated), jnp.zeros_like(rollout.truncated)
         scaler = state.bonus_scaler.update(bonus, ends[0] | ends[1], hyper.int_gamma)
         int_reward = scaler.scale(bonus, clip=jnp.inf)
         int_values = rollout.int_value, rollout.next_int_value
@@ -388,7 +388,8 @@ class _RND:
         parts = hyper, self.network, self.predictor, self.observation_space, self.action_space
 
         def gradient_step(net, inputs):
-            return net.descend(lambda weights: loss(weights, *inputs, *parts), learning_rate, hyper.max_grad_norm)
+            batch, learns = inputs
+            return net.descend(lambda w: loss(w, batch, learns, *parts), learning_rate, hyper.max_grad_norm)
 
         def epoch(net, inputs):
             order, learns = inputs

@@ -14,6 +14,7 @@ from jaxrl import Environment, Transition, make, pytree, train, vectorize
 from jaxrl.algos import ppo
 from jaxrl.environment import NO_LIMIT, Hints, strongly_typed
 from jaxrl.nn.distributions import num_outputs
+from jaxrl.nn.networks import ActorCritic
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from jaxrl.testing.assertions import assert_no_key_reuse
 
@@ -293,7 +294,7 @@ def test_masked_actions_are_never_taken(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_critic_alone_sees_the_privileged_observation(kind):
     algo, first, _, last, _ = matched(kind)
-    network = ppo.ActorCritic(
+    network = ActorCritic(
         Match(kind).observation_space(None),
         num_outputs(ACTIONS[kind]),
         kind == "Box",
@@ -451,7 +452,7 @@ def test_rollout_holds_what_it_says():
 
 def network(config=TINY):
     space = make("CartPole-v1")[0].observation_space(make("CartPole-v1")[1])
-    return ppo.ActorCritic(space, 2, False, config.hidden, config.activation)
+    return ActorCritic(space, 2, False, config.hidden, config.activation)
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
 import jax

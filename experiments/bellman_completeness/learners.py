@@ -46,11 +46,11 @@ def arms(env, dataset, best, optimum):
     def add(name, algo, updates, hyper):
         found[name] = functools.partial(fitted, algo, UPDATES[updates], hyper)
 
-    add("RvS", rvs.make(env, RVS, one), "rvs", rvs.Hyper(**by_return))
+    add("RvS", rvs.make(env, RVS, replay=one), "rvs", rvs.Hyper(**by_return))
     config = decision_transformer.Config(
         max_steps=maze.HORIZON, num_updates=100, batch_size=32, context=5, width=32, layers=1
     )
-    algo = decision_transformer.make(env, config, datasets.windows(dataset, space, config.context))
+    algo = decision_transformer.make(env, config, replay=datasets.windows(dataset, space, config.context))
     add("DT", algo, "dt", decision_transformer.Hyper(**by_return))
     best_tenth = datasets.stored(dataset, space, datasets.best_weights(dataset, 0.1))
     add("10 % BC", bc.make(env, bc.Config(**sizes), replay=best_tenth), "rvs", bc.Hyper(learning_rate=1e-3))
@@ -60,7 +60,7 @@ def arms(env, dataset, best, optimum):
     ensemble, _ = dynamics.fit(jax.random.key(1), dataset, mbrcsl.MODEL)
     model = dynamics.predictor(ensemble)
     config = combo.Config(num_actions=4, **sizes, **rolled)
-    add("COMBO", combo.make(env, config, stored, model), "combo", combo.Hyper(**values))
+    add("COMBO", combo.make(env, config, replay=stored, model=model), "combo", combo.Hyper(**values))
     config = mopo.Config(**sizes, **rolled)
-    add("MOPO", mopo.make(env, config, stored, model), "mopo", mopo.Hyper(penalty=5.0, **values))
+    add("MOPO", mopo.make(env, config, replay=stored, model=model), "mopo", mopo.Hyper(penalty=5.0, **values))
     return found

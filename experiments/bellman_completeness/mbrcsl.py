@@ -76,7 +76,7 @@ def arm(env, dataset, best, kind, configs, updates):
         memory, count, total = kept(steps, best)
         found = {}
         for suffix, config in configs.items():
-            algo = rvs.make(env, config, IMAGINED)
+            algo = rvs.make(env, config, replay=IMAGINED)
             hyper = rvs.Hyper(learning_rate=1e-3, return_scale=maze.HORIZON, target_return=total.max())
             state = algo.init(key, hyper, env.default_params).replace(replay=(memory, count))
             state, _ = jax.lax.scan(lambda s, _, a=algo: a.update(s), state, length=updates // config.num_updates)

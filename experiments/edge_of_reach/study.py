@@ -44,7 +44,7 @@ def measure(arm, k, seeds, steps, episodes=32):
     module, config, hyper = ARMS[arm]
     env, params, memory, model = task()
     config = module.Config(**SIZES, **config, horizon=k, num_rollouts=IMAGINED // k)
-    algo, hyper = module.make(env, config, memory, model), module.Hyper(**HYPER, **hyper)
+    algo, hyper = module.make(env, config, replay=memory, model=model), module.Hyper(**HYPER, **hyper)
     critic = Critic(env.observation_space(params), config.hidden, config.activation)
     # One after another: a vmap of it compiles slowly.
     init = jax.jit(lambda key: algo.init(key, hyper, params))

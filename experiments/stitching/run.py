@@ -65,11 +65,11 @@ def measure(run: str, seeds: int) -> dict:
     sizes = dict(outcome="goal", num_updates=100, batch_size=128)
     rvs_config = rvs.Config(**sizes, hidden=(width, width))
     if name in ("rvs", "chance"):
-        algo, hyper = rvs.make(env, rvs_config, windows(dataset, space, 1, None, hindsight)), rvs.Hyper()
+        algo, hyper = rvs.make(env, rvs_config, replay=windows(dataset, space, 1, None, hindsight)), rvs.Hyper()
     elif name == "dt":
         sizes |= dict(batch_size=32, context=CONTEXT, width=32, layers=2)
         memory = windows(dataset, space, CONTEXT, None, hindsight)
-        algo = decision_transformer.make(env, decision_transformer.Config(**sizes), memory)
+        algo = decision_transformer.make(env, decision_transformer.Config(**sizes), replay=memory)
         hyper = decision_transformer.Hyper(learning_rate=1e-3)
     elif not on_grid:
         # TD learning needs goals that it cannot reach, too: any of the dataset's.

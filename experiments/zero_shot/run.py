@@ -86,7 +86,7 @@ def measure(arm: str, seeds: int, steps: int, known: int) -> tuple[dict, dict]:
     config = fb.Config(
         num_updates=UPDATES, batch_size=64, size=36, num_forward=1, hidden=(64,), conservative=kind, num_labelled=4000
     )
-    algo = fb.make(env, config, memory)
+    algo = fb.make(env, config, replay=memory)
     hyper = fb.Hyper(gamma=GAMMA, learning_rate=2e-3, tau=0.05, conservative_weight=weight)
     table, cells = jnp.asarray(next_state), jnp.arange(SIZE * SIZE)
 

@@ -328,7 +328,7 @@ def test_every_algorithm_with_optimisers_by_name_has_adams_eps():
 FROM_DATA = {  # made with a memory alone, which nothing is drawn from here
     "h2o": dict(real=Replay(lambda item: (), None, len)),
     "recoil": dict(replay=demonstrated(uniform(8), uniform(8))),
-    "uni_o4": dict(memory=Replay(lambda item: (), None, len), model=len),
+    "uni_o4": dict(replay=Replay(lambda item: (), None, len), model=len),
 }
 
 

@@ -84,7 +84,7 @@ def one_step_memory(n=500):
 
 MEMORY = one_step_memory()
 CONFIG = uni_o4.Config(**SIZES)
-ALGO = uni_o4.make(ENV, CONFIG, MEMORY, one_step)
+ALGO = uni_o4.make(ENV, CONFIG, replay=MEMORY, model=one_step)
 update = jax.jit(ALGO.update)
 
 
@@ -173,7 +173,7 @@ def test_a_model_that_overflows_says_nothing():
     def overflowing(key, obs, action):
         return one_step(key, obs, action)._replace(next_obs=obs + jnp.inf, terminated=jnp.zeros(len(obs), bool))
 
-    algo = uni_o4.make(ENV, CONFIG, MEMORY, overflowing)
+    algo = uni_o4.make(ENV, CONFIG, replay=MEMORY, model=overflowing)
     state = algo.init(KEY, HYPER.replace(cloning_steps=0), PARAMS)
     assert jax.jit(algo.update)(state)[0].score.tolist() == [-np.inf] * 2
 
@@ -187,11 +187,11 @@ def test_seeds_together_run_one_phase():
 
 def test_errors_name_what_is_wrong():
     with pytest.raises(ValueError, match="learns from a dataset"):
-        uni_o4.make(ENV, CONFIG, None, one_step)
+        uni_o4.make(ENV, CONFIG, model=one_step)
     with pytest.raises(ValueError, match="learns from a dataset"):
-        uni_o4.make(ENV, CONFIG, uniform(8), one_step)
+        uni_o4.make(ENV, CONFIG, replay=uniform(8), model=one_step)
     with pytest.raises(ValueError, match="judges its policies in a model"):
-        uni_o4.make(ENV, CONFIG, MEMORY)
+        uni_o4.make(ENV, CONFIG, replay=MEMORY)
     with pytest.raises(ValueError, match="num_policies=0"):
         uni_o4.Config(num_policies=0)
 

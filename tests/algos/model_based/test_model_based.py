@@ -68,7 +68,7 @@ def pendulum_data(n=20):
 @pytest.fixture(scope="module")
 def imagined():
     memory = datasets.stored(pendulum_data(), PENDULUM.action_space(PARAMS))
-    algo = mopo.make(PENDULUM, mopo.Config(**{**SIZES, "horizon": 3}), memory, TRUE)
+    algo = mopo.make(PENDULUM, mopo.Config(**{**SIZES, "horizon": 3}), replay=memory, model=TRUE)
     state = algo.init(KEY)
     return algo, state, jax.jit(algo.init.__self__.imagine)(KEY, state)
 
@@ -104,7 +104,7 @@ def test_rollouts_go_on_from_the_data_where_the_task_ends():
         return Prediction(obs + 100, jnp.zeros(len(obs)), jnp.arange(len(obs)) % 2 == 0, jnp.ones(len(obs)))
 
     memory = datasets.stored(pendulum_data(), PENDULUM.action_space(PARAMS))
-    algo = mopo.make(PENDULUM, mopo.Config(**SIZES), memory, model)
+    algo = mopo.make(PENDULUM, mopo.Config(**SIZES), replay=memory, model=model)
     found = algo.init.__self__.imagine(KEY, algo.init(KEY))
     close(found.reward, -jnp.ones((2, 16)))  # the penalty
     assert np.all(found.obs[1, ::2] < 50) and np.all(found.obs[1, 1::2] > 50)
@@ -113,11 +113,11 @@ def test_rollouts_go_on_from_the_data_where_the_task_ends():
 def test_errors_name_what_is_wrong():
     memory = datasets.stored(pendulum_data(), PENDULUM.action_space(PARAMS))
     with pytest.raises(ValueError, match="a memory without a model"):
-        mopo.make(PENDULUM, mopo.Config(**SIZES), memory)
+        mopo.make(PENDULUM, mopo.Config(**SIZES), replay=memory)
     with pytest.raises(ValueError, match="a model without a memory"):
         ravl.make(PENDULUM, ravl.Config(**SIZES), model=TRUE)
     with pytest.raises(ValueError, match="takes steps in"):
-        mopo.make(PENDULUM, mopo.Config(**SIZES), jaxrl.replay.ring.uniform(8), TRUE)
+        mopo.make(PENDULUM, mopo.Config(**SIZES), replay=jaxrl.replay.ring.uniform(8), model=TRUE)
     with pytest.raises(ValueError, match="real_ratio=1.5"):
         mopo.Config(real_ratio=1.5)
     with pytest.raises(ValueError, match="buffer_size=10"):
@@ -157,7 +157,7 @@ MEMORY = one_step_memory()
 
 def learner(name):
     module = MODULES[name]
-    algo = module.make(ENV, module.Config(**{**SIZES, **SMALL.get(name, {})}), MEMORY, one_step)
+    algo = module.make(ENV, module.Config(**{**SIZES, **SMALL.get(name, {})}), replay=MEMORY, model=one_step)
     own = dict(learning_rate=1e-2, tau=0.05, alpha=0.01, alpha_learning_rate=0.0, **HYPER[name])
     return algo, module.Hyper(**own)
 

@@ -197,7 +197,7 @@ def learner(module, outcome, box):
     hindsight = Hindsight(achieved) if outcome == "goal" else None
     memory = datasets.windows(walks(box=box, goals=outcome == "goal"), space, length, hindsight=hindsight)
     settings = RVS if module is rvs else DT
-    return env, module.make(env, module.Config(outcome=outcome, **settings), memory)
+    return env, module.make(env, module.Config(outcome=outcome, **settings), replay=memory)
 
 
 @pytest.mark.parametrize(

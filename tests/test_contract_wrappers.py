@@ -255,7 +255,7 @@ def test_a_member_that_copies_keeps_its_replay_episodes_and_levels():
     assert metrics["copied"] == 0
     after, metrics = learn(state.replace(score=jnp.arange(4.0)), rollout)
     assert metrics["copied"] == 1
-    for name in ("batch", "seen", "wanted"):
+    for name in ("batch", "outcomes", "wanted"):
         jax.tree.map(np.testing.assert_array_equal, getattr(after.inner, name), getattr(without.inner, name))
     for name in ("replay", "obs", "env_params"):
         found, own = (getattr(x.inner.inner, name) for x in (after, without))

@@ -1,19 +1,25 @@
-"""Adversarially compounding complexity by editing levels: prioritised level replay whose levels also mutate.
+"""ACCEL, compounding complexity by editing levels: robust PLR (`plr.py`) that also mutates what it replays.
 
 Parker-Holder et al. (2022), "Evolving curricula with regret-based environment design" (arXiv:2203.01302), algorithm 1.
-To the loop of robust PLR (`plr.py`, whose functions this file uses) it adds that each replay is followed by
+This file uses the functions `choose`, `updated`, `report` and `check_hyper` of `plr.py`. The order is
 
-    mutation       children of the levels replayed just now, `num_edits` edits each, are rolled out without learning
-                   and enter the buffer where they score better than what is least useful there
+    sample   after a batch that was replayed: its levels are the parents, and each child is a parent after `num_edits`
+             edits by `mutate_fn`; the student does not learn from children
+             else, as PLR: levels replayed from the buffer, from which the student learns, or new levels of `level_fn`,
+             from which it does not
+    score    by `score` of the student's rollout on the level (`jaxrl.curriculum.scores`)
+    update   as PLR: a replayed level gets its new score; a new level or a child enters the buffer if it scores higher
+             than the least useful level there
 
-so that simple levels, of which the level function should draw the simplest (mazes without walls), grow at the frontier
-of what the student can do. Parents are all replayed levels (`parents="batch"`) or the `num_parents` of lowest (`easy`)
-or highest score (`hard`) among them, as often as it takes. In parallel (minimax's ACCEL-par), a third of each batch is
-new, a third mutated and a third replayed; only the latter is learned from.
+`level_fn` should draw the simplest levels (mazes without walls); edits of them grow at the frontier of what the student
+can do. Parents are all levels replayed last (`parents="batch"`), or the `num_parents` of lowest (`easy`) or highest
+score (`hard`) among them, each used as often as it takes to fill the batch. With `parallel` (ACCEL-par of minimax), a
+third of each batch is new, a third is mutated and a third is replayed, and only the latter is learned from.
 
-Deviations are those of `plr.py`, and that easy and hard go by the scores in the buffer, so that a parent without a
-finished episode has its score of before. Each slot's `extras` are its generation: mutations since a level of the level
-function. Use:
+The buffer's `extras` are each level's generation: how many mutations separate it from a level of `level_fn`.
+
+Deviations: those of `plr.py`. `easy` and `hard` go by the scores in the buffer, so a parent without a finished episode
+has the score that it had before. Usage:
 
     env = make("Maze-v0")[0].as_levels()
     student = ppo_rnn.make(vectorize(env, 32, batched_params=True), ppo_rnn.Config(num_envs=32))
@@ -30,12 +36,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from jaxrl.algorithm import Algorithm
 from jaxrl.algos.curricula import plr
-from jaxrl.curriculum.level_buffer import LevelBuffer, buffer_init
+from jaxrl.curriculum import level_buffer
+from jaxrl.curriculum.level_buffer import LevelBuffer
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels
 from jaxrl.curriculum.scores import max_mc
-from jaxrl.curriculum.task import Task
 from jaxrl.curriculum.teaching import drawing
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.vectorize import rows_where
@@ -45,9 +50,9 @@ from jaxrl.vectorize import rows_where
 class Config(plr.Config):
     """Static settings."""
 
-    num_edits: int = 20  # of each child; 20 in minimax, 5 in JaxUED
-    parents: str = "batch"  # or "easy" or "hard"
-    num_parents: int = 4  # of easy and hard
+    num_edits: int = 20  # edits that make a child of its parent; 20 in minimax, 5 in JaxUED
+    parents: str = "batch"  # all levels replayed last; or "easy" or "hard", those of lowest or highest score
+    num_parents: int = 4  # how many these are; not read with "batch"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,10 +68,10 @@ class Config(plr.Config):
 class Hyper:
     """Dynamic settings, those of minimax for mazes."""
 
-    replay_prob: jax.Array = 0.8  # of the batches that are no mutations; not read in parallel
+    replay_prob: jax.Array = 0.8  # probability that a batch not of children is replayed; not read with Config.parallel
     min_fill: jax.Array = 0.5  # share of the buffer that must be filled before any replay
-    temperature: jax.Array = 0.3  # of the prioritisation
-    staleness: jax.Array = 0.5  # weight of the levels' age
+    temperature: jax.Array = 0.3  # of the prioritisation: the lower, the more the best scores are replayed
+    staleness: jax.Array = 0.5  # weight of the levels' age in the probability of replay
 
 
 @pytree
@@ -74,15 +79,18 @@ class ACCELState:
     buffer: LevelBuffer
     params: Any  # of the level distribution
     hyper: Hyper
-    drawn: jax.Array  # (C,) int32, how often the last batch has each slot's level; if any, the next is of its children
+    drawn: jax.Array  # (C,) int32, how often the last batch replayed each level; the next batch is of their children
 
 
 def parents_of(buffer: LevelBuffer, drawn: Int[Array, " C"], n: int, config: Config) -> Int[Array, " n"]:
-    """The slots of the parents of n children: of the levels replayed last, `drawn` times each, those that
-    `config.parents` says, in turn."""
+    """The buffer's slots of the parents of n children.
+
+    They are the levels that were replayed last, `drawn` times each, or those among them that `config.parents` names,
+    one after another and again from the first until there are n.
+    """
     times = jnp.where(jnp.isfinite(buffer.score), drawn, 0)
     rank = {"batch": jnp.zeros_like(buffer.rank), "easy": -buffer.rank, "hard": buffer.rank}[config.parents]
-    order = jnp.lexsort((rank, times == 0))  # the replayed first
+    order = jnp.lexsort((rank, times == 0))  # replayed levels first, by rank
     if config.parents != "batch":
         few = jnp.arange(times.shape[0]) < config.num_parents
         times = times.at[order].set(jnp.where(few, jnp.minimum(times[order], 1), 0))
@@ -97,11 +105,14 @@ def make(
     hyper: Hyper | None = None,
     score: Callable[..., Array] = max_mc,
 ) -> Curriculum:
-    """ACCEL over the levels that `level_fn(key, params)` draws and their edits, `mutate_fn(key, level)` each, by
-    a score of `jaxrl.curriculum`.
+    """ACCEL over the levels that `level_fn(key, params)` draws and their mutations.
 
-    Raises ValueError for settings that cannot be and without a `mutate_fn`, and in `init` for one that makes something
-    else than levels.
+    Args:
+        mutate_fn: `(key, level) -> level`, one edit.
+        score: `(rollout, batch, outcomes, hyper) -> (N,)`, one of `jaxrl.curriculum.scores` or your own.
+
+    Raises ValueError for settings out of range and without a `mutate_fn`, and in `init` for a `mutate_fn` whose result
+    is no level.
     """
     level_fn = drawing(level_fn)
     if not callable(mutate_fn):
@@ -117,7 +128,7 @@ def make(
         params = strongly_typed(params)
         level = jax.eval_shape(level_fn, key, params)
         check_levels("accel: mutate_fn", jax.eval_shape(mutate_fn, key, level), level, "the level function's")
-        buffer = buffer_init(level, config.buffer_size, jax.ShapeDtypeStruct((), jnp.int32))
+        buffer = level_buffer.init(level, config.buffer_size, jax.ShapeDtypeStruct((), jnp.int32))
         return ACCELState(buffer, params, hyper, jnp.zeros(config.buffer_size, jnp.int32))
 
     def edited(key: Array, level: Any) -> Any:
@@ -136,7 +147,8 @@ def make(
             parents = jnp.full(n, -1).at[part : 2 * part].set(batch.slot[2 * part :])
         else:
             parents = jnp.where(replayed, parents_of(state.buffer, state.drawn, n, config), -1)
-        # Others are edited in vain, but as the levels they are: an edit of an empty slot might never find an end.
+        # All rows are edited, and the result is kept for children only. The other rows edit their own level, because
+        # `mutate_fn` of the zeros in an empty slot might never terminate.
         is_child = parents >= 0
         levels = rows_where(is_child, jax.tree.map(lambda x: x[parents], buffer.levels), batch.params)
         children = jax.vmap(edited)(jax.random.split(edit_key, n), levels)
@@ -150,7 +162,7 @@ def make(
         return batch, state.replace(buffer=buffer, drawn=drawn)
 
     def update(key: Array, state: ACCELState, batch: LevelBatch, outcomes: Outcomes) -> ACCELState:
-        return state.replace(buffer=plr.learned(state.buffer, batch, outcomes, state.hyper, config, batch.note))
+        return state.replace(buffer=plr.updated(state.buffer, batch, outcomes, state.hyper, config, batch.note))
 
     def metrics(state: ACCELState) -> dict[str, Array]:
         filled = jnp.isfinite(state.buffer.score)
@@ -159,10 +171,3 @@ def make(
 
     settings = (level_fn, mutate_fn, config)
     return Curriculum(init, sample, update, "accel", settings, defaults, score, metrics, whole_batches=True)
-
-
-def for_task(task: Task, config: Config, hyper: Hyper, score: Callable[..., Array] = max_mc) -> Algorithm:
-    """`--curriculum accel`: the edits are the environment's own."""
-    return task.attach(
-        make(task.level_fn, None if task.env.levels is None else task.env.levels.mutate, config, hyper, score)
-    )

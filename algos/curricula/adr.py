@@ -1,23 +1,23 @@
 """Automatic domain randomisation: ranges of parameters that widen as the student succeeds.
 
 OpenAI et al. (2019), "Solving Rubik's cube with a robot hand" (arXiv:1910.07113), section 5.2 and algorithm 1. A level
-is made of a point x of the unit box, and the levels of now are those of a smaller box [low, high] in it, which begins
-as a point:
+is made of a point x of the unit box. Levels are drawn from a smaller box [low, high] inside it, which begins as one
+point and has two boundaries in each coordinate:
 
-    with probability boundary_prob   one coordinate of x, drawn uniformly, is put on one of its two boundaries, the
-                                     other coordinates are uniform in the box; the return that follows is this
-                                     boundary's
-    otherwise                        x is uniform in the box
+    sample   with probability boundary_prob: one coordinate of x, drawn uniformly, is put on one of its two boundaries,
+             and the other coordinates are uniform in [low, high]; the return on this level is stored for the boundary
+             else: x is uniform in [low, high]
+    update   a boundary with `num_returns` returns moves out by `step` if their mean is at least `widen_at`, moves in by
+             `step` if it is at most `narrow_at`, and forgets the returns
 
-Whenever a boundary has `num_returns` returns, it moves out by `step` if their mean is at least `widen_at`, in by `step`
-if it is at most `narrow_at`, and forgets them. The metric of the paper is the boundaries' entropy, `entropy(state)`.
+The paper's measure of progress is `entropy(state)`.
 
-Deviations: levels are drawn by the batch, so that a boundary may have somewhat more than `num_returns` returns when it
-moves; returns of a batch count for the boundary on which the level was drawn, even if it has moved since. Use:
+Deviations: levels are drawn in batches, so a boundary may have somewhat more than `num_returns` returns when it moves.
+A return counts for the boundary that its level was drawn on, even if the boundary has moved since. Usage:
 
-    level_fn = jaxrl.curriculum.teaching.ranges(env_params, {"length": (0.2, 3.0)})
+    level_at = jaxrl.curriculum.teaching.ranges(env_params, {"length": (0.2, 3.0)})
     student = ppo.make(vectorize(env, 32, batched_params=True), ppo.Config(num_envs=32))
-    algo = jaxrl.curriculum.attach(student, adr.make(level_fn, adr.Config(), adr.Hyper(widen_at=400.0)))
+    algo = jaxrl.curriculum.attach(student, adr.make(level_at, adr.Config(), adr.Hyper(widen_at=400.0)))
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
-from jaxrl.curriculum.teaching import dimensions_of, levels_at
+from jaxrl.curriculum.teaching import dimensions_of, new_levels_at
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 
 
@@ -40,38 +40,39 @@ from jaxrl.environment import is_concrete, pytree, strongly_typed
 class Config:
     """Static settings."""
 
-    dimensions: int | None = None  # D, of the box; None: what the level function says
+    dimensions: int | None = None  # D of the box; None: what `level_at` says, as `Ranges` do
 
 
 @pytree
 class Hyper:
     """Dynamic settings. Those of Cube are 240 returns, a boundary every second time and steps of 0.02 of a range."""
 
-    widen_at: jax.Array  # mean return from which a boundary moves out
-    start: jax.Array = 0.5  # where the box begins, of the unit box; a number or (D,)
-    narrow_at: jax.Array = -jnp.inf  # and to which it moves in
-    step: jax.Array = 0.05  # by which a boundary moves, of the unit box
-    num_returns: jax.Array = 240.0  # returns at a boundary before it is judged
+    widen_at: jax.Array  # a boundary moves out if its mean return is at least this
+    start: jax.Array = 0.5  # the point of the unit box from which [low, high] grows; a number or (D,)
+    narrow_at: jax.Array = -jnp.inf  # a boundary moves in if its mean return is at most this
+    step: jax.Array = 0.05  # how far a boundary moves, in the unit box
+    num_returns: jax.Array = 240.0  # returns that a boundary needs before it moves
     boundary_prob: jax.Array = 0.5  # probability that a level is put on a boundary
 
 
 @pytree
 class ADRState:
-    low: jax.Array  # (D,) the box of now
+    low: jax.Array  # (D,) the box from which levels are drawn now
     high: jax.Array  # (D,)
-    total: jax.Array  # (2, D) of returns at low and high boundaries since they moved
-    count: jax.Array  # (2, D)
+    total: jax.Array  # (2, D) sums of the returns at the low and at the high boundaries since each moved
+    count: jax.Array  # (2, D) how many returns these are
     params: Any  # of the level distribution
     hyper: Hyper
 
 
 def entropy(state: ADRState) -> Float[Array, ""]:
-    """Of the uniform distribution over the box, a dimension, in nats; 0 for the whole box (eq. 1 of the paper)."""
+    """Entropy of a uniform point in [low, high], per dimension, in nats (eq. 1 of the paper); 0 for the unit box."""
     return jnp.mean(jnp.log(state.high - state.low))
 
 
 def moved(state: ADRState) -> ADRState:
-    """Boundaries with enough returns take a step, within the unit box and on their side of the start."""
+    """Every boundary that has enough returns moves or stays, and forgets them. It stays in the unit box and on its side
+    of the start."""
     hyper = state.hyper
     mean = state.total / jnp.maximum(state.count, 1)
     enough = state.count >= hyper.num_returns
@@ -85,13 +86,13 @@ def moved(state: ADRState) -> ADRState:
     )
 
 
-def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
-    """ADR over the levels `level_fn(params, x)`, x (D,) in the unit box.
+def make(level_at: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
+    """ADR over the levels `level_at(params, x)`, x (D,) in the unit box.
 
-    Raises ValueError for settings that cannot be.
+    Raises ValueError for settings out of range.
     """
     defaults = strongly_typed(hyper)
-    D = dimensions_of(level_fn, config.dimensions)
+    D = dimensions_of(level_at, config.dimensions)
     _check(defaults, D)
 
     def init(key: Array, hyper: Hyper, params: Any) -> ADRState:
@@ -105,12 +106,12 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         inside_key, which_key, rare_key = jax.random.split(key, 3)
         x = jax.random.uniform(inside_key, (n, D), minval=state.low, maxval=state.high)
         boundary = jax.random.randint(which_key, (n,), 0, 2 * D)  # d: low of coordinate d, D + d: high
-        on = jax.random.bernoulli(rare_key, state.hyper.boundary_prob, (n,))
+        on_boundary = jax.random.bernoulli(rare_key, state.hyper.boundary_prob, (n,))
         value = jnp.concatenate([state.low, state.high])[boundary]
-        chosen = (jnp.arange(D) == (boundary % D)[:, None]) & on[:, None]
+        chosen = (jnp.arange(D) == (boundary % D)[:, None]) & on_boundary[:, None]
         x = jnp.where(chosen, value[:, None], x)
-        batch = levels_at(level_fn, state.params, x)._replace(note=jnp.where(on, boundary, 2 * D))  # past the end: none
-        return batch, state
+        note = jnp.where(on_boundary, boundary, 2 * D)  # 2 D is past the end: no boundary
+        return new_levels_at(level_at, state.params, x)._replace(note=note), state
 
     def update(key: Array, state: ADRState, batch: LevelBatch, outcomes: Outcomes) -> ADRState:
         finished = outcomes.episodes > 0
@@ -123,7 +124,7 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         return moved(state.replace(total=total, count=add(state.count, finished.astype(total.dtype))))
 
     return Curriculum(
-        init, sample, update, "adr", (level_fn, config), defaults, metrics=lambda state: {"entropy": entropy(state)}
+        init, sample, update, "adr", (level_at, config), defaults, metrics=lambda state: {"entropy": entropy(state)}
     )
 
 

@@ -1,20 +1,27 @@
 """Adversarial parameters: the worst dynamics in a box, by the gradient through the dynamics; a policy trained on them.
 
-Where the dynamics are differentiable, so is a policy's return in their parameters, as in its weights (`../apg.py`).
-With x in the unit box, `level_fn(params, x)` the dynamics there and J(x) the mean return of the policy's episodes,
+This is no `Curriculum` but an Algorithm around a student, as its points move by gradients of the student's return.
 
-    worst_params    x <- clip(x - rate sign(grad J)), with a falling rate, from corners of the box, where the worst
-                    often is and no slope may lead, and from uniform x; the least J, judged on other episodes
-    make            the same one step an update for a population of x, between the updates of any student, whose
-                    episodes are played on one of them or, with probability `uniform_share`, on a uniform x
+Where the dynamics are differentiable, a policy's return has a gradient with respect to their parameters, as it has with
+respect to the policy's weights (`algos/model_based/apg.py`). Let x be a point of the unit box, `level_at(params, x)`
+the dynamics there, and J(x) the mean return of the policy's episodes on them.
 
-The latter is the alternation of robust adversarial RL (Pinto et al. 2017, arXiv:1703.02702), whose adversary there is a
-policy that pushes at every step, trained without gradients of the dynamics; here it is parameters that hold for an
-episode. With `uniform_share` 1 it is domain randomisation. J has several minima as a rule, so each x is compared with a
-uniform one, on the same starts, and gives way to it where that is worse.
+    worst_params    gradient descent x <- clip(x - rate sign(grad J)) with a falling rate, from several starts: corners
+                    of the box, where the worst often is though no slope leads there, and uniform x; the x of least J is
+                    taken, and its return is estimated on other episodes
+    make            trains a student against a population of points. Each update
+                    1. each x moves one step, x <- clip(x - rate sign(grad J)) for the student's policy of now (`moved`)
+                    2. each x is replaced by a uniform one where that returned less on the same episodes
+                    3. the student plays episodes, each on one of the points or, with probability `uniform_share`, on a
+                       uniform x, and learns
 
-A jump of the dynamics or the reward (a termination, a contact) has no derivative; what depends on it alone is not
-found. Paper: Pinto et al. (2017), "Robust adversarial reinforcement learning" (arXiv:1703.02702). Use:
+`make` alternates as robust adversarial RL does (Pinto et al. 2017, "Robust adversarial reinforcement learning",
+arXiv:1703.02702). There the adversary is a policy that pushes at every step and is trained without gradients of the
+dynamics; here it is parameters that hold for an episode. With `uniform_share` 1 it is domain randomisation. Step 2 is
+there because J has several minima as a rule.
+
+A jump of the dynamics or the reward (a termination, a contact) has no derivative, so a minimum that depends on a jump
+alone is not found. Usage:
 
     boxes = jaxrl.curriculum.teaching.ranges(env_params, {"mass": (0.5, 2.0), "length": (0.5, 1.5)})
     student = ppo.make(vectorize(env, 32, level_fn=adversarial_params.Drawn(boxes)), ppo.Config(num_envs=32))
@@ -36,24 +43,22 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, check_at_least_one
-from jaxrl.curriculum.task import Task
 from jaxrl.curriculum.teaching import dimensions_of
 from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
 from jaxrl.nesting import OuterState, around, split_hyper, with_settings
 from jaxrl.rollout import Ends
-from jaxrl.vectorize import vectorize
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Static settings."""
 
-    dimensions: int | None = None  # D, of the box; None: what the level function says
-    num_adversaries: int = 8  # points x; of `worst_params`, from which it searches
-    num_episodes: int = 4  # that estimate J(x)
-    num_steps: int = 200  # of each
-    num_moves: int = 30  # of `worst_params`
-    greedy: bool = True  # the policy acts by its mode there
+    dimensions: int | None = None  # D of the box; None: what `level_at` says, as `Ranges` do
+    num_adversaries: int = 8  # points x of the adversary; of `worst_params`, starts of the search
+    num_episodes: int = 4  # episodes that estimate J(x)
+    num_steps: int = 200  # steps of each, after which it is cut
+    num_moves: int = 30  # gradient steps of `worst_params`
+    greedy: bool = True  # the policy acts by its mode in these episodes
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_adversaries", "num_episodes", "num_steps", "num_moves")
@@ -63,39 +68,44 @@ class Config:
 class Hyper:
     """Dynamic settings of the adversary."""
 
-    rate: jax.Array = 0.05  # how far each coordinate moves, of its range
-    uniform_share: jax.Array = 0.5  # of the episodes, on a uniform x
+    rate: jax.Array = 0.05  # how far each coordinate of x moves in an update, in the unit box
+    uniform_share: jax.Array = 0.5  # share of the student's episodes that are on a uniform x
 
 
 @pytree
 class Adversary:
-    """What episodes are played on: the `env_params` of the student, from which `Drawn` draws."""
+    """The adversary's points: the student's `env_params`, from which `Drawn` draws a level for each episode."""
 
-    params: Any  # of the environment, of which x changes some
+    params: Any  # of the environment, some of which x changes
     x: jax.Array  # (P, D)
     hyper: Hyper
 
 
 @pytree
 class AdversarialState(OuterState):
-    """A student's state and its adversary."""
+    """The student's state, whose `env_params` are the adversary."""
 
     key: jax.Array
-    inner: Any
+    inner: Any  # the student's
+
+    # `hyper` is the student's with one more field, `adversary`, that holds the settings of the adversary.
     SETTINGS = ("adversary", "inner.env_params.hyper")
 
     @property
     def adversary(self) -> Adversary:
-        """What episodes are played on."""
+        """The adversary's points and settings."""
         return self.inner.env_params
 
 
 class Rollout(NamedTuple):
+    """A student's rollout, and how its policy did against the adversary."""
+
     student: Any
-    adversary_return: Array  # mean, at the adversary's points before it moved
+    adversary_return: Array  # mean return at the adversary's points before they moved
 
     @property
     def ends(self) -> Ends:
+        """Where episodes of the student's rollout ended."""
         return self.student.ends
 
 
@@ -103,15 +113,19 @@ class Worst(NamedTuple):
     """What `worst_params` found."""
 
     x: Float[Array, " D"]
-    params: Any
-    episode_return: Float[Array, ""]  # there, on episodes of which the search knew nothing
+    params: Any  # at x
+    episode_return: Float[Array, ""]  # mean return there, on episodes that the search did not use
 
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """The `level_fn` of a student's environments: one of the adversary's points, or a uniform one. Hashable."""
+    """The `level_fn(key, params)` of the student's environments: the level at one of the adversary's points or, with
+    probability `uniform_share`, at a uniform point. Hashable.
 
-    level_fn: Callable[[Any, Array], Any]
+    Of `params` that are no `Adversary`, as when environments are built, it makes the level itself.
+    """
+
+    level_at: Callable[[Any, Array], Any]
 
     def __call__(self, key: Array, params: Any) -> Any:
         if not isinstance(params, Adversary):
@@ -120,14 +134,14 @@ class Drawn:
         P, D = params.x.shape
         x = params.x[jax.random.randint(which_key, (), 0, P)]
         uniform = jax.random.bernoulli(share_key, params.hyper.uniform_share)
-        return self.level_fn(params.params, jnp.where(uniform, jax.random.uniform(uniform_key, (D,)), x))
+        return self.level_at(params.params, jnp.where(uniform, jax.random.uniform(uniform_key, (D,)), x))
 
 
 def mean_return(
     key: Array, algo: Algorithm, policy: Any, env: Environment, params: Any, config: Config = Config()
 ) -> Float[Array, ""]:
-    """The mean return of `config.num_episodes` episodes, cut after `config.num_steps` steps; differentiable in
-    `params`."""
+    """J: the mean return of `config.num_episodes` episodes, each cut after `config.num_steps` steps. It has a gradient
+    with respect to `params`."""
     E = config.num_episodes
     reset_key, run_key = jax.random.split(key)
     obs, state = jax.vmap(env.reset, (0, None))(jax.random.split(reset_key, E), params)
@@ -144,48 +158,48 @@ def mean_return(
 
 
 def descended(x: Float[Array, " D"], gradient: Float[Array, " D"], rate: Array | float) -> Float[Array, " D"]:
-    """x after a step of `rate` down the gradient's signs, inside the box: slopes may differ by magnitudes."""
+    """clip(x - rate sign(gradient)), inside the unit box. Only the sign counts: slopes may differ by magnitudes."""
     return jnp.clip(x - rate * jnp.sign(jnp.where(jnp.isfinite(gradient), gradient, 0)), 0, 1)
 
 
 def starts(key: Array, n: int, D: int) -> Float[Array, "n D"]:
-    """Up to half of them are corners of the unit box, none twice; the others are uniform."""
+    """n points from which a search starts: up to half of them are corners of the unit box, all different; the others
+    are uniform."""
     corner_key, uniform_key = jax.random.split(key)
     few = min(n // 2, 2 ** min(D, 16))
     which = jax.random.permutation(corner_key, 2 ** min(D, 16))[:few]
-    bits = (which[:, None] >> (jnp.arange(D) % 16)) & 1  # beyond 16 dimensions coordinates are alike
+    bits = (which[:, None] >> (jnp.arange(D) % 16)) & 1  # beyond 16 dimensions, coordinates repeat
     return jnp.concatenate([bits.astype(float), jax.random.uniform(uniform_key, (n - few, D))])
 
 
-@functools.partial(jax.jit, static_argnames=("algo", "env", "level_fn", "config"))
+@functools.partial(jax.jit, static_argnames=("algo", "env", "level_at", "config"))
 def worst_params(
     key: Array,
     algo: Algorithm,
     policy: Any,
     env: Environment,
     params: Any,
-    level_fn: Callable[[Any, Array], Any],
+    level_at: Callable[[Any, Array], Any],
     config: Config = Config(),
     rate: float | Float[Array, ""] = 0.1,
 ) -> Worst:
-    """The params in `level_fn`'s box on which the policy returns least, and what. The search has the same episodes for
-    every x."""
-    D = dimensions_of(level_fn, config.dimensions)
+    """The params in the box of `level_at` on which the policy returns least. Every x is judged on the same episodes."""
+    D = dimensions_of(level_at, config.dimensions)
     start_key, key, judge_key = jax.random.split(key, 3)
 
     def value_of(x, key):
-        return mean_return(key, algo, policy, env, level_fn(params, x), config)
+        return mean_return(key, algo, policy, env, level_at(params, x), config)
 
     value_and_slope = jax.value_and_grad(lambda x: value_of(x, key))
 
-    def search(x):
-        def move(carry, rate):
-            x, best, least = carry
-            value, slope = value_and_slope(x)
-            better = value < least
-            best, least = jnp.where(better, x, best), jnp.where(better, value, least)
-            return (descended(x, slope, rate), best, least), None
+    def move(carry, rate):
+        x, best, least = carry
+        value, slope = value_and_slope(x)
+        worse = value < least
+        best, least = jnp.where(worse, x, best), jnp.where(worse, value, least)
+        return (descended(x, slope, rate), best, least), None
 
+    def search(x):
         rates = rate * jnp.linspace(1, 0, config.num_moves, endpoint=False)
         (x, best, least), _ = jax.lax.scan(move, (x, x, jnp.asarray(jnp.inf)), rates)
         value, _ = value_and_slope(x)
@@ -193,67 +207,84 @@ def worst_params(
 
     x, least = jax.vmap(search)(starts(start_key, config.num_adversaries, D))
     x = x[jnp.argmin(least)]
-    return Worst(x, level_fn(params, x), value_of(x, judge_key))
+    return Worst(x, level_at(params, x), value_of(x, judge_key))
 
 
-def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = None) -> Algorithm:
-    """`student` against an adversary who moves its parameters. An Algorithm again, with a `Hyper` as `hyper.adversary`.
+@dataclasses.dataclass(frozen=True)
+class _Adversarial:
+    """The static half; its methods are the Algorithm's functions."""
 
-    Raises ValueError unless the student's environments draw their levels by `Drawn`, and for settings that cannot be.
-    """
-    venv = student.venv
-    if not isinstance(venv.level_fn, Drawn):
-        raise ValueError(
-            f"adversarial_params: the student needs vectorize(env, {venv.num_envs}, level_fn=Drawn(level_fn)), so that "
-            "episodes are played on the adversary's params."
-        )
-    level_fn = venv.level_fn.level_fn
-    D = dimensions_of(level_fn, config.dimensions)
-    defaults = strongly_typed(Hyper() if hyper is None else hyper)
-    _check(defaults)
+    student: Algorithm
+    level_at: Callable[[Any, Array], Any]
+    dimensions: int
+    config: Config
+    hyper: Hyper  # default settings
 
-    def init(key, hyper=None, env_params=None):
-        hyper, own = split_hyper(hyper, "adversary", defaults)
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> AdversarialState:
+        venv = self.student.venv
+        hyper, own = split_hyper(hyper, "adversary", self.hyper)
         _check(own)
         key, student_key, x_key, restart_key = jax.random.split(key, 4)
         params = strongly_typed(venv.default_params if env_params is None else env_params)
-        adversary = Adversary(params, jax.random.uniform(x_key, (config.num_adversaries, D)), own)
-        inner = student.init(student_key, hyper, params)
-        inner = student.restart(inner, restart_key, adversary, jnp.ones(venv.num_envs, bool))
+        x = jax.random.uniform(x_key, (self.config.num_adversaries, self.dimensions))
+        inner = self.student.init(student_key, hyper, params)
+        inner = self.student.restart(inner, restart_key, Adversary(params, x, own), jnp.ones(venv.num_envs, bool))
         return AdversarialState(key, inner)
 
-    def moved(key, policy, adversary):
-        """The adversary after a step, and the mean return at its points before."""
+    def collect(self, state: AdversarialState) -> tuple[AdversarialState, Rollout]:
+        """The adversary moves against the policy of now; then the student plays."""
+        key, move_key = jax.random.split(state.key)
+        adversary, returns = self.moved(move_key, self.student.policy(state.inner), state.adversary)
+        inner, rollout = self.student.collect(state.inner.replace(env_params=adversary))
+        return state.replace(key=key, inner=inner), Rollout(rollout, returns)
+
+    def moved(self, key: Array, policy: Any, adversary: Adversary) -> tuple[Adversary, Float[Array, ""]]:
+        """The adversary after a step of each point, and the mean return at its points before."""
         return_key, x_key = jax.random.split(key)
+        P = self.config.num_adversaries
 
-        def pair(x, key):
-            """Returns at x and another point on the same episodes, and the slopes there."""
-
-            def value(x):
-                return mean_return(key, student, policy, venv.env, level_fn(adversary.params, x), config)
-
-            return jax.vmap(jax.value_and_grad(value))(x)
+        def value(x, key):
+            level = self.level_at(adversary.params, x)
+            return mean_return(key, self.student, policy, self.student.venv.env, level, self.config)
 
         other = jax.random.uniform(x_key, adversary.x.shape)
-        keys = jax.random.split(return_key, config.num_adversaries)
-        returns, slopes = jax.vmap(pair)(jnp.stack([adversary.x, other], 1), keys)
+        # Each point is compared with another one on the same episodes, which one key draws.
+        pairs, keys = jnp.stack([adversary.x, other], 1), jax.random.split(return_key, P)
+        returns, slopes = jax.vmap(jax.vmap(jax.value_and_grad(value), (0, None)))(pairs, keys)
         x = jax.vmap(descended, (0, 0, None))(adversary.x, slopes[:, 0], adversary.hyper.rate)
         x = jnp.where(returns[:, 1:] < returns[:, :1], other, x)
         return adversary.replace(x=x), returns[:, 0].mean()
 
-    def collect(state):
-        key, move_key = jax.random.split(state.key)
-        adversary, returns = moved(move_key, student.policy(state.inner), state.adversary)
-        inner, rollout = student.collect(state.inner.replace(env_params=adversary))
-        return state.replace(key=key, inner=inner), Rollout(rollout, returns)
-
-    def learn(state, rollout):
-        inner, metrics = student.learn(state.inner, rollout.student)
+    def learn(self, state: AdversarialState, rollout: Rollout) -> tuple[AdversarialState, dict[str, Array]]:
+        inner, metrics = self.student.learn(state.inner, rollout.student)
         return state.replace(inner=inner), {**metrics, "adversary_return": rollout.adversary_return}
 
-    hyper_of_both = with_settings(student.hyper, "adversary", defaults)
+
+def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = None) -> Algorithm:
+    """`student` against an adversary that moves the parameters of its episodes. An Algorithm again, whose settings have
+    one more field, `adversary`, a `Hyper`.
+
+    Raises ValueError unless the student's environments draw their levels by `Drawn`, and for settings out of range.
+    """
+    venv = student.venv
+    if not isinstance(venv.level_fn, Drawn):
+        raise ValueError(
+            f"adversarial_params: the student needs vectorize(env, {venv.num_envs}, level_fn=Drawn(level_at)), so that "
+            "episodes are played on the adversary's params."
+        )
+    level_at = venv.level_fn.level_at
+    D = dimensions_of(level_at, config.dimensions)
+    defaults = strongly_typed(Hyper() if hyper is None else hyper)
+    _check(defaults)
+    made = _Adversarial(student, level_at, D, config, defaults)
     return around(
-        student, "adversary", (config, level_fn), hyper=hyper_of_both, init=init, collect=collect, learn=learn
+        student,
+        "adversary",
+        (config, level_at),
+        hyper=with_settings(student.hyper, "adversary", defaults),
+        init=made.init,
+        collect=made.collect,
+        learn=made.learn,
     )
 
 
@@ -265,9 +296,3 @@ def _check(hyper: Hyper) -> None:
     share = np.asarray(hyper.uniform_share)
     if not np.all((share >= 0) & (share <= 1)):
         raise ValueError(f"uniform_share={share}: it must be in [0, 1].")
-
-
-def for_task(task: Task, config: Config, hyper: Hyper) -> Algorithm:
-    """`--curriculum adversarial_params`: its box is the one of the ranges."""
-    venv = vectorize(task.env, task.config.num_envs, level_fn=Drawn(task.points))
-    return make(task.learner(venv, task.config), config, hyper)

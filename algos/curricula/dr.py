@@ -1,9 +1,13 @@
-"""Domain randomisation as a curriculum: other levels in each rollout, all learned from. What a curriculum must beat.
+"""Domain randomisation as a curriculum: new levels in each rollout, all learned from. What a curriculum must beat.
 
 Tobin et al. (2017), "Domain randomization for transferring deep neural networks from simulation to the real world"
-(arXiv:1703.06907). A level is kept for a rollout, as by `plr` and `accel`, which differ in the choice of levels only.
-For a new level in each episode, as minimax and JaxUED have it, no curriculum is needed:
-`vectorize(env, n, level_fn=level_fn)`. Use:
+(arXiv:1703.06907).
+
+    sample   new levels of `level_fn`; the student learns from all
+    update   nothing
+
+A level is kept for a rollout, as by `plr` and `accel`, so that only the choice of levels differs from theirs. For a new
+level in each episode, as in minimax and JaxUED, no curriculum is needed: `vectorize(env, n, level_fn=level_fn)`. Usage:
 
     student = ppo.make(vectorize(env, 32, batched_params=True), ppo.Config(num_envs=32))
     algo = jaxrl.curriculum.attach(student, dr.make(level_fn))
@@ -23,9 +27,9 @@ from jaxrl.environment import strongly_typed
 
 
 def make(level_fn: Callable[[Array, Any], Any], score: Callable[..., Array] | None = None) -> Curriculum:
-    """The levels that `level_fn(key, params)` draws. The state is `params`, the level distribution's.
+    """Domain randomisation over the levels that `level_fn(key, params)` draws.
 
-    A `score` of them is reported and nothing else.
+    The curriculum's state is `params` of the level distribution. A `score` is only reported in the log.
     """
     level_fn = drawing(level_fn)
 

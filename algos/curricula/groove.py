@@ -1,19 +1,21 @@
-"""GROOVE: which levels, and how long a life on each, teach an update rule most.
+"""GROOVE: a curriculum for update rules, of the levels on which a rule teaches an agent less than A2C does.
 
 Jackson et al. (2023), "Discovering General Reinforcement Learning Algorithms with Adversarial Environment Design",
-NeurIPS, arXiv:2310.02782. A level's worth is its algorithmic regret: what an agent that A2C taught on it, from nothing
-and for as long, got more than the one that the rule taught. Levels, with their lifetimes, are kept in a buffer; when a
-life is over its level gets that score, and
+NeurIPS, arXiv:2310.02782. The student is a learner of update rules (`jaxrl.meta.lifetimes`), whose agents live one life
+each on a level. A level says how long the life on it is.
 
-    with probability replay_prob      the highest-scoring level that no agent is on
-    else                              a new one
+    sample   for an agent whose life begins: with probability replay_prob the level of highest score in the buffer that
+             no agent is on, else a new level of `level_fn`
+    score    the student's, when a life is over: the algorithmic regret of the level, which is how much more an agent
+             returns that A2C taught on it, from scratch and for as long, than the one that the rule taught
+    update   a replayed level gets its new score; a new level enters the buffer if it scores higher than the lowest
+             score there of a level that no agent is on
 
-is the next agent's. Use:
+Deviations from the authors' code: new levels enter the buffer only once they have been scored (there, slots that are
+filled beforehand and were never evaluated count as levels of score 0); the agent that A2C teaches is trained only where
+a life is over. Usage:
 
     meta = lifetimes.learner(lpg.rule(), env, groove.make(generate), antagonist=policy_gradients.a2c_rule())
-
-Deviations from GROOVE's code: new levels enter the buffer when they have been scored, and not before (there, pre-filled
-slots that were never evaluated count as ones of score 0); the antagonist lives only where a life is over.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+import numpy as np
+from jaxtyping import Array, Bool, Int
 
-from jaxrl.curriculum.level_buffer import LevelBuffer, buffer_init, buffer_insert, buffer_update
+from jaxrl.algorithm import check_at_least_one
+from jaxrl.curriculum import level_buffer
+from jaxrl.curriculum.level_buffer import LevelBuffer
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
 from jaxrl.curriculum.teaching import drawing
-from jaxrl.environment import pytree, strongly_typed
+from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.vectorize import rows_where
 
 
@@ -40,71 +45,83 @@ class Config:
     buffer_size: int = 4000  # levels kept
 
     def __post_init__(self) -> None:
-        if self.buffer_size < 1:
-            raise ValueError(f"buffer_size={self.buffer_size}: it must be at least 1.")
+        check_at_least_one(self, "buffer_size")
 
 
 @pytree
 class Hyper:
     """Dynamic settings."""
 
-    replay_prob: jax.Array = 0.5
+    replay_prob: jax.Array = 0.5  # probability that an agent's next level is one of the buffer
 
 
 @pytree
 class GrooveState:
     buffer: LevelBuffer
-    active: jax.Array  # (buffer_size,) bool, an agent is on it
+    active: jax.Array  # (buffer_size,) bool: an agent is on the level
     params: Any  # of the level distribution
     hyper: Hyper
 
 
-def make(level_fn: Callable[[Array, Any], Any], config: Config = Config()) -> Curriculum:
-    """Levels that `level_fn(key, params)` draws, replayed by their algorithmic regret."""
-    level_fn = drawing(level_fn)
+def best_free(buffer: LevelBuffer, active: Bool[Array, " C"], asking: Bool[Array, " n"]) -> Int[Array, " n"]:
+    """The buffer's slots of the levels that no agent is on, the highest score first, one for each row that is asking;
+    -1 for rows that are not, and where no level is left."""
+    free = jnp.isfinite(buffer.score) & ~active
+    ranked = jnp.argsort(jnp.where(free, -buffer.score, jnp.inf))
+    turn = jnp.cumsum(asking) - 1
+    return jnp.where(asking & (turn < jnp.sum(free)), ranked[jnp.clip(turn, 0, len(active) - 1)], -1)
 
-    def init(key: Array, hyper: Any, params: Any) -> GrooveState:
+
+def make(level_fn: Callable[[Array, Any], Any], config: Config = Config(), hyper: Hyper | None = None) -> Curriculum:
+    """GROOVE's curriculum over the levels that `level_fn(key, params)` draws.
+
+    Raises ValueError for settings out of range.
+    """
+    level_fn = drawing(level_fn)
+    defaults = strongly_typed(Hyper() if hyper is None else hyper)
+    _check(defaults)
+    C = config.buffer_size
+
+    def init(key: Array, hyper: Hyper, params: Any) -> GrooveState:
+        _check(hyper)
         params = strongly_typed(params)
-        example = jax.eval_shape(level_fn, key, params)
-        buffer = buffer_init(example, config.buffer_size)
-        return GrooveState(buffer, jnp.zeros(config.buffer_size, bool), params, strongly_typed(hyper))
+        buffer = level_buffer.init(jax.eval_shape(level_fn, key, params), C)
+        return GrooveState(buffer, jnp.zeros(C, bool), params, strongly_typed(hyper))
 
     def sample(key: Array, state: GrooveState, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, GrooveState]:
         n = len(wanted)
         level_key, choice_key = jax.random.split(key)
         new = jax.vmap(level_fn, (0, None))(jax.random.split(level_key, n), state.params)
-        # The best that nobody is on, best first, each to one of those that want and may replay.
-        free = jnp.isfinite(state.buffer.score) & ~state.active
-        ranked = jnp.argsort(jnp.where(free, -state.buffer.score, jnp.inf))
-        may = wanted & jax.random.bernoulli(choice_key, state.hyper.replay_prob, (n,))
-        turn = jnp.cumsum(may) - 1
-        drawn = may & (turn < jnp.sum(free))
-        slot = jnp.where(drawn, ranked[jnp.clip(turn, 0, config.buffer_size - 1)], -1)
-        batch = new_levels(new)
-        held = jax.tree.map(lambda x: x[slot], state.buffer.levels)
-        batch = batch._replace(
-            params=rows_where(drawn, held, new),
+        replay = wanted & jax.random.bernoulli(choice_key, state.hyper.replay_prob, (n,))
+        slot = best_free(state.buffer, state.active, replay)
+        replayed = slot >= 0
+        batch = new_levels(new)._replace(
+            params=rows_where(replayed, jax.tree.map(lambda x: x[slot], state.buffer.levels), new),
             slot=slot,
-            max_return=jnp.where(drawn, state.buffer.max_return[slot], -jnp.inf),
+            max_return=jnp.where(replayed, state.buffer.max_return[slot], -jnp.inf),
         )
-        active = state.active.at[jnp.where(drawn, slot, config.buffer_size)].set(True, mode="drop")
+        active = state.active.at[jnp.where(replayed, slot, C)].set(True, mode="drop")
         return batch, state.replace(active=active)
 
     def update(key: Array, state: GrooveState, batch: LevelBatch, outcomes: Outcomes) -> GrooveState:
         over = outcomes.episodes > 0
-        left = jnp.where(over & (batch.slot >= 0), batch.slot, config.buffer_size)
-        active = state.active.at[left].set(False, mode="drop")
         slot = jnp.where(over, batch.slot, -1)
-        buffer = buffer_update(state.buffer, slot, outcomes.score, outcomes.max_return)
-        score = jnp.where(over & (batch.slot < 0), outcomes.score, -jnp.inf)
-        # The least useful goes first: what has the lowest score; what an agent is on stays.
+        active = state.active.at[jnp.where(slot >= 0, slot, C)].set(False, mode="drop")
+        buffer = level_buffer.update(state.buffer, slot, outcomes.score, outcomes.max_return)
+        score_of_new = jnp.where(over & (batch.slot < 0), outcomes.score, -jnp.inf)
+        # The level of lowest score makes room first; one that an agent is on stays.
         usefulness = jnp.where(active, jnp.inf, buffer.score)
-        buffer = buffer_insert(buffer, batch.params, score, outcomes.max_return, usefulness)
+        buffer = level_buffer.insert(buffer, batch.params, score_of_new, outcomes.max_return, usefulness)
         return state.replace(buffer=buffer, active=active)
 
-    def report(state: GrooveState) -> dict[str, Array]:
+    def metrics(state: GrooveState) -> dict[str, Array]:
         filled = jnp.isfinite(state.buffer.score)
         mean = jnp.where(filled, state.buffer.score, 0).sum() / jnp.maximum(filled.sum(), 1)
         return {"filled": filled.mean(), "regret": mean}
 
-    return Curriculum(init, sample, update, "groove", (level_fn, config), Hyper(), metrics=report)
+    return Curriculum(init, sample, update, "groove", (level_fn, config), defaults, metrics=metrics)
+
+
+def _check(hyper: Hyper) -> None:
+    if is_concrete(hyper) and not np.all((np.asarray(hyper.replay_prob) >= 0) & (np.asarray(hyper.replay_prob) <= 1)):
+        raise ValueError(f"replay_prob={hyper.replay_prob}: it must be in [0, 1].")

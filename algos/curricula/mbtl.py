@@ -1,34 +1,35 @@
-"""Model-based transfer learning: which of many contexts to train a policy on, one after another.
+"""Model-based transfer learning: on which contexts to train policies. No `Curriculum`, but functions around `train`.
 
 Cho, Jayawardana, Li and Wu (2024), "Model-based transfer learning for contextual reinforcement learning" (NeurIPS,
-arXiv:2408.04498). A task has K contexts x (masses, lengths, inductances); a policy trained on one of them is deployed,
-as it is, on all. V(i, j) is the performance of the policy of context i on context j, normalised to about [0, 1]. Before
-it is trained, that is predicted as
+arXiv:2408.04498). A task has K contexts x_i (masses, lengths, inductances). Policies are trained one after another,
+each to the end on one context, its source, and are deployed as they are on all contexts, the targets. V(i, j) is the
+performance on context j of the policy trained on context i, normalised to about [0, 1]. After k sources:
 
-    V(i, j) = J(i) - slope |x_i - x_j|      J: a Gaussian process over the trained sources' V(i, i)
+    predict   V(i, j) = J(i) - slope |x_i - x_j|, J a Gaussian process given the V(i, i) of the sources trained so far
+    propose   the source argmax_i  mean_j max(0, mu(i) + sqrt(log(k + 1)) sigma(i) - slope |x_i - x_j| - max_l V(l, j)),
+              mu and sigma the mean and standard deviation of J; it promises most above the best sources so far; the
+              first source is the middle of the range
+    update    train a policy on it, measure V(i, j) on all targets, and condition the process on V(i, i)
 
-and the next source, after k of them, is the one that promises most above the best of those that there are:
+A target is served by the best source for it, so the performance after k sources is mean_j max_l V(l, j).
 
-    argmax_i  mean_j max(0, mu(i) + sqrt(log(k + 1)) sigma(i) - slope |x_i - x_j| - max_l V(l, j))
+The process is the authors': zero mean, a constant times a squared-exponential kernel, a given observation noise, and
+the constant and length scale of largest marginal likelihood, here on a grid and not by gradients. It is conditioned on
+one observation at a time, for all points of the grid at once (`observe`). That is exact and needs no factorisation, as
+the likelihood is the product of the predictive densities; it costs O(grid K^2) for each source.
 
-The first is the middle of the range. A target is then served by the best source for it, so that the performance after k
-sources is mean_j max_l V(l, j). The process is the authors': zero mean, a constant times a squared-exponential kernel,
-a given observation noise, the constant and the length scale those of largest marginal likelihood, here on a grid and
-not by gradients. It is updated one observation at a time, for all points of the grid at once (`observe`): exact, the
-likelihood being the product of the predictive densities, without any factorisation, O(grid K^2) a source.
-
-Deviations from the authors' code: what the process sees of a source is V(i, i), not the best that any source trained
-so far does there; performances are not cut off at 0; the first observation, which tells no length scale, leaves the
-longest of the grid and not one spacing, with which the second source would be the first one's neighbour. The slope may
-be estimated from the sources trained so far (least squares through the origin), which their acquisition cannot. Use:
+Deviations from the authors' code: the process is conditioned on V(i, i) of a source, not on the best that any source
+so far does there. Performances are not cut off at 0. One observation says nothing of the length scale; of equally
+likely ones the longest is taken, and not one spacing, with which the second source would be a neighbour of the first.
+The slope may be estimated from the sources trained so far (least squares through the origin). Usage:
 
     levels = level_batch(params, lambda params, x: params.replace(mass_cart=x), contexts)
     transfer = jax.jit(lambda key: transfer_matrix(algo, key, levels, 100_000))(key)  # (K, K), raw returns
     found = select(normalised(transfer, 0.0, 500.0), Config(num_sources=15))  # found.source, found.performance
 
-or without the matrix, the policies trained inside the loop: `select_by(lambda i: row of V, K)`; or step by step, with
+or without the matrix, with policies trained inside the loop: `select_by(lambda i: row i of V, K)`; or step by step with
 `init`, `propose` and `update`. The file ends with what MBTL is compared with: `greedy_oracle`, `equidistant`,
-`performance` of any order of sources. Results: `experiments/mbtl`.
+`random_order`, and the `performance` of any order of sources. Results: `experiments/mbtl`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Integer
 
-from jaxrl.algorithm import Algorithm, train
+from jaxrl.algorithm import Algorithm, check_at_least_one, train
 from jaxrl.curriculum.protocol import check_levels
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.evaluation import evaluate
@@ -53,23 +54,21 @@ class Config:
     """Static settings."""
 
     num_sources: int = 15  # policies to train
-    estimate_slope: bool = False  # from the sources so far, in place of hyper.slope
+    estimate_slope: bool = False  # the slope is estimated from the sources so far, and hyper.slope is not read
     num_variances: int = 25  # grid points of the kernel's variance, in [1e-3, 1e3]
-    num_lengths: int = 25  # of its length scale, in [1e-2, 1e2] spacings of contexts
+    num_lengths: int = 25  # grid points of the kernel's length scale, in [1e-2, 1e2] spacings of contexts
 
     def __post_init__(self) -> None:
-        for name in ("num_sources", "num_variances", "num_lengths"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1.")
+        check_at_least_one(self, "num_sources", "num_variances", "num_lengths")
 
 
 @pytree
 class Hyper:
     """Dynamic settings, those of the authors for control tasks."""
 
-    slope: jax.Array = 0.005  # normalised performance lost a spacing of contexts
+    slope: jax.Array = 0.005  # normalised performance lost per spacing of contexts
     noise: jax.Array = 0.1  # standard deviation of an observed performance
-    exploration: jax.Array = 1.0  # factor of sqrt(log(k + 1)); 0: by the mean alone
+    exploration: jax.Array = 1.0  # factor of sqrt(log(k + 1)); with 0 sources are proposed by the mean alone
 
 
 # ---- the Gaussian process
@@ -77,7 +76,7 @@ class Hyper:
 
 @pytree
 class Process:
-    """Gaussian processes at K points, one for each of G kernels, given what was observed so far."""
+    """Gaussian processes at K points, one for each of G kernels, conditioned on the observations so far."""
 
     mean: jax.Array  # (G, K)
     covariance: jax.Array  # (G, K, K)
@@ -109,7 +108,7 @@ def observe(
 def observations(
     process: Process, where: Int[Array, " n"], y: Float[Array, " n"], noise: Float[Array, ""] | float
 ) -> Process:
-    """The processes after all of these, in whatever order."""
+    """The processes after observing each y at its point. The order does not matter."""
     return jax.lax.scan(lambda p, seen: (observe(p, *seen, noise), None), process, (where, y))[0]
 
 
@@ -127,13 +126,13 @@ def likeliest(process: Process) -> tuple[Float[Array, " K"], Float[Array, " K"]]
 class MBTLState:
     process: Process
     covered: jax.Array  # (K,) best performance of any source on each target; -inf before the first
-    trained: jax.Array  # (K,) bool
-    moments: jax.Array  # (2,) sums over sources and targets of distance * gap and distance^2
+    trained: jax.Array  # (K,) bool: the context was a source
+    moments: jax.Array  # (2,) sums over sources and targets of distance * gap and of distance^2, for the slope
     hyper: Hyper
 
 
 def init(num_contexts: int, config: Config = Config(), hyper: Hyper | None = None) -> MBTLState:
-    """Nothing trained yet. Raises ValueError for settings that cannot be."""
+    """The state before the first source. Raises ValueError for settings out of range."""
     settings = strongly_typed(Hyper() if hyper is None else hyper)
     if config.num_sources > num_contexts:
         raise ValueError(f"num_sources={config.num_sources}: there are {num_contexts} contexts to train on.")
@@ -142,7 +141,8 @@ def init(num_contexts: int, config: Config = Config(), hyper: Hyper | None = Non
             value = np.asarray(getattr(settings, name))
             if not np.all(good(value, 0)):
                 raise ValueError(f"{name}={value}: it must be {allowed}.")
-    # Longest first: of equal likelihoods, as all lengths have after one observation, the first is taken.
+    # The longest length comes first: `likeliest` takes the first of equal likelihoods, and after one observation all
+    # lengths are equally likely.
     length, variance = jnp.meshgrid(
         jnp.logspace(2, -2, config.num_lengths), jnp.logspace(-3, 3, config.num_variances), indexing="ij"
     )
@@ -156,7 +156,7 @@ def init(num_contexts: int, config: Config = Config(), hyper: Hyper | None = Non
 
 
 def distances(num_contexts: int) -> Float[Array, "K K"]:
-    """|x_i - x_j| in spacings."""
+    """|x_i - x_j| in spacings of contexts."""
     x = jnp.arange(num_contexts, dtype=float)
     return jnp.abs(x[:, None] - x)
 
@@ -164,13 +164,13 @@ def distances(num_contexts: int) -> Float[Array, "K K"]:
 def acquisition(
     optimistic: Float[Array, " K"], slope: Float[Array, ""] | float, covered: Float[Array, " K"]
 ) -> Float[Array, " K"]:
-    """How much a source of this performance is predicted to add, on average over all targets."""
+    """How much each source is predicted to add to the performance, if it reaches `optimistic` on its own context."""
     predicted = optimistic[:, None] - slope * distances(len(covered))
     return jnp.maximum(predicted - covered, 0).mean(1)
 
 
 def slope_of(state: MBTLState, config: Config) -> Float[Array, ""]:
-    """What a spacing costs: given, or the least-squares slope of the gaps seen so far, which is at least 0."""
+    """Performance lost per spacing: as given, or the least-squares slope of the gaps seen so far, at least 0."""
     if not config.estimate_slope:
         return state.hyper.slope
     product, square = state.moments
@@ -178,7 +178,7 @@ def slope_of(state: MBTLState, config: Config) -> Float[Array, ""]:
 
 
 def propose(state: MBTLState, config: Config = Config()) -> Int[Array, ""]:
-    """The context to train on next: the first of those that promise most, never one that was trained."""
+    """The context to train on next: the first of largest acquisition among those that were not yet trained on."""
     K, k = len(state.trained), state.trained.sum()
     mean, deviation = likeliest(state.process)
     optimistic = mean + state.hyper.exploration * jnp.sqrt(jnp.log(k + 1.0)) * deviation
@@ -187,7 +187,7 @@ def propose(state: MBTLState, config: Config = Config()) -> Int[Array, ""]:
 
 
 def update(state: MBTLState, source: Integer[Array, ""] | int, row: Float[Array, " K"]) -> MBTLState:
-    """After training on context `source` gave a policy of normalised performances `row` on all contexts."""
+    """The state after training a policy on context `source`; `row` are its normalised performances on all contexts."""
     away = distances(len(row))[source]
     return state.replace(
         process=observe(state.process, source, row[source], state.hyper.noise),
@@ -198,16 +198,20 @@ def update(state: MBTLState, source: Integer[Array, ""] | int, row: Float[Array,
 
 
 class Selection(NamedTuple):
-    source: Int[Array, " n"]  # in the order of training
-    performance: Float[Array, " n"]  # after each: mean over the targets of the best source
-    slope: Float[Array, " n"]  # with which each was chosen
+    """The sources in the order of training."""
+
+    source: Int[Array, " n"]
+    performance: Float[Array, " n"]  # after each source: mean over the targets of the best source so far
+    slope: Float[Array, " n"]  # with which each source was chosen
 
 
 def select_by(
     row_fn: Callable[[Array], Array], num_contexts: int, config: Config = Config(), hyper: Hyper | None = None
 ) -> Selection:
-    """MBTL where `row_fn(i)` gives the normalised performances (K,) of a policy trained on context i. It is called once
-    a source, inside a scan, so it may train that policy."""
+    """MBTL where `row_fn(i)` gives the normalised performances (K,) of a policy trained on context i.
+
+    It is called once for each source, inside a scan, so it may train that policy.
+    """
 
     def step(state, _):
         source, slope = propose(state, config), slope_of(state, config)
@@ -234,12 +238,12 @@ def select(
 # ---- transfer matrices
 
 
-def level_batch(params: Any, level_fn: Callable[[Any, Array], Any], contexts: Float[Array, " K"]) -> Any:
-    """The levels `level_fn(params, context)`, leading axis K. Raises ValueError where these are no env params."""
+def level_batch(params: Any, level_at: Callable[[Any, Array], Any], contexts: Float[Array, " K"]) -> Any:
+    """The levels `level_at(params, context)`, leading axis K. Raises ValueError where these are no env params."""
     params = strongly_typed(params)
-    levels = strongly_typed(jax.vmap(lambda x: level_fn(params, x))(contexts))
+    levels = strongly_typed(jax.vmap(lambda x: level_at(params, x))(contexts))
     one = jax.eval_shape(lambda: jax.tree.map(lambda x: x[0], levels))
-    check_levels("mbtl: level_fn", one, params, "the environment's params")
+    check_levels("mbtl: level_at", one, params, "the environment's params")
     return levels
 
 
@@ -275,7 +279,7 @@ def transfer_matrix(
 ) -> Float[Array, "K K"]:
     """Mean returns of K policies, each trained on one level, on all K levels. Pure; jit it, or vmap it over keys.
 
-    All are trained as one vmapped program. All policies meet the same random numbers on a target.
+    All policies are trained as one vmapped program. On a target all of them meet the same random numbers.
     """
     train_key, evaluation_key = jax.random.split(key)
     keys = jax.random.split(train_key, jax.tree.leaves(levels)[0].shape[0])
@@ -286,7 +290,7 @@ def transfer_matrix(
 
 
 def normalised(transfer: Float[Array, "*n K"], low: float, high: float) -> Float[Array, "*n K"]:
-    """Returns as shares of the way from `low` to `high`. Raises ValueError unless high > low."""
+    """Returns on a scale on which `low` is 0 and `high` is 1. Raises ValueError unless high > low."""
     if not high > low:
         raise ValueError(f"low={low}, high={high}: high must be above low.")
     return (transfer - low) / (high - low)
@@ -296,22 +300,22 @@ def normalised(transfer: Float[Array, "*n K"], low: float, high: float) -> Float
 
 
 def performance(transfer: Float[Array, "K K"], sources: Integer[Array, " n"]) -> Float[Array, " n"]:
-    """After each of these sources: mean over the targets of the best so far."""
+    """Performance after each of these sources: mean over the targets of the best source so far."""
     return jax.lax.cummax(transfer[sources], 0).mean(1)
 
 
 def independent(transfer: Float[Array, "K K"]) -> Float[Array, ""]:
-    """A policy of its own for every context: K trainings."""
+    """Performance of K policies, one trained on each context and deployed there only."""
     return jnp.diagonal(transfer).mean()
 
 
 def oracle(transfer: Float[Array, "K K"]) -> Float[Array, ""]:
-    """The best of all K policies for every context, which no choice of sources exceeds."""
+    """Performance of the best of all K policies on each context, which no choice of sources exceeds."""
     return transfer.max(0).mean()
 
 
 def greedy_oracle(transfer: Float[Array, "K K"], num_sources: int) -> Int[Array, " n"]:
-    """The sources of one who knows the matrix and takes, each time, the one that adds most."""
+    """The sources that a greedy choice takes that knows the matrix: each time the one that adds most."""
 
     def step(carry, _):
         covered, trained = carry
@@ -323,8 +327,8 @@ def greedy_oracle(transfer: Float[Array, "K K"], num_sources: int) -> Int[Array,
 
 
 def equidistant(num_contexts: int, num_sources: int) -> Int[Array, " n"]:
-    """The middles of `num_sources` equal parts of the contexts, which are the best set for this number of them where
-    all perform alike and lose alike."""
+    """The middles of `num_sources` equal parts of the contexts. That is the best set of so many sources where all reach
+    the same performance and lose the same per spacing."""
     middles = (jnp.arange(num_sources) + 0.5) * num_contexts / num_sources - 0.5
     return jnp.floor(middles + 0.5).astype(jnp.int32)
 
@@ -335,6 +339,6 @@ def random_order(key: Array, num_contexts: int, num_sources: int) -> Int[Array, 
 
 
 def sources_needed(curve: Float[Array, " n"], level: Float[Array, ""] | float) -> Float[Array, ""]:
-    """How many sources reach `level` in performance; infinitely many where these do not."""
+    """How many of the sources it takes to reach the performance `level`; infinity where they do not."""
     reached = curve >= level
     return jnp.where(reached.any(), jnp.argmax(reached) + 1.0, jnp.inf)

@@ -1,13 +1,17 @@
 """The oracle teacher: a window of tasks that an expert moves from easy to hard ones.
 
-The expert baseline of Portelas et al. (2019, arXiv:1910.07224) and its code. Tasks are uniform in a window of the unit
-box, `window` wide in every coordinate, that begins at the end of the box from which `step` leads away. Whenever
-`num_returns` episodes have finished, the window moves by `step` if their mean return is above `threshold`, no farther
-than the end of the box. The paper's walkers: returns above 230 over 50 episodes; stumps higher by 0.1 of 3 and closer
-by 0.2 of 6, which is a step of (1/30, -1/30).
+The expert baseline of Portelas et al. (2019, arXiv:1910.07224) and its code. The window is a part of the unit box,
+`window` wide in every coordinate. It begins at the end of the box that `step` points away from.
 
-Deviation: tasks come back by the batch, so that there may be somewhat more than `num_returns` of them when the window
-moves. Use: as alp_gmm.
+    sample   x is uniform in the window
+    update   whenever `num_returns` episodes have finished, the window moves by `step` if their mean return is above
+             `threshold`, no farther than the end of the box; their returns are forgotten
+
+The paper's walkers: a mean return above 230 over 50 episodes; stumps higher by 0.1 of 3 and closer by 0.2 of 6, which
+is a step of (1/30, -1/30).
+
+Deviation: tasks come back in batches, so there may be somewhat more than `num_returns` of them when the window moves.
+Usage: as `alp_gmm`.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
-from jaxrl.curriculum.teaching import dimensions_of, levels_at
+from jaxrl.curriculum.teaching import dimensions_of, new_levels_at
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 
 
@@ -30,35 +34,35 @@ from jaxrl.environment import is_concrete, pytree, strongly_typed
 class Config:
     """Static settings."""
 
-    dimensions: int | None = None  # D, of the box; None: what the level function says
+    dimensions: int | None = None  # D of the box; None: what `level_at` says, as `Ranges` do
 
 
 @pytree
 class Hyper:
     """Dynamic settings: what the expert knows."""
 
-    threshold: jax.Array  # mean return above which the window moves
-    step: jax.Array = 1 / 30  # of the unit box, a number or (D,); negative where low values are hard, 0: it stays low
-    window: jax.Array = 1 / 6  # its width, of the unit box
-    num_returns: jax.Array = 50.0  # returns before it may move
+    threshold: jax.Array  # the window moves if the mean return is above this
+    step: jax.Array = 1 / 30  # how far, in the unit box; a number or (D,), negative where low values are hard
+    window: jax.Array = 1 / 6  # width of the window, in the unit box
+    num_returns: jax.Array = 50.0  # returns that are needed before the window may move
 
 
 @pytree
 class State:
     low: jax.Array  # (D,) where the window begins
-    total: jax.Array  # of returns since it was last looked at
-    count: jax.Array
+    total: jax.Array  # sum of the returns since the last time that there were enough of them
+    count: jax.Array  # how many returns these are
     params: Any  # of the level distribution
     hyper: Hyper
 
 
-def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
-    """A moving window over the levels `level_fn(params, x)`, x (D,) in the unit box.
+def make(level_at: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
+    """A moving window over the levels `level_at(params, x)`, x (D,) in the unit box.
 
-    Raises ValueError for settings that cannot be.
+    Raises ValueError for settings out of range.
     """
     defaults = strongly_typed(hyper.replace(step=jnp.asarray(hyper.step)))
-    D = dimensions_of(level_fn, config.dimensions)
+    D = dimensions_of(level_at, config.dimensions)
     _check(defaults, D)
 
     def init(key: Array, hyper: Hyper, params: Any) -> State:
@@ -69,7 +73,7 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
     def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
         n = len(wanted)
         x = state.low + state.hyper.window * jax.random.uniform(key, (n, D))
-        return levels_at(level_fn, state.params, x), state
+        return new_levels_at(level_at, state.params, x), state
 
     def update(key: Array, state: State, batch: LevelBatch, outcomes: Outcomes) -> State:
         hyper, finished = state.hyper, outcomes.episodes > 0
@@ -85,7 +89,7 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         sample,
         update,
         "oracle_teacher",
-        (level_fn, config),
+        (level_at, config),
         defaults,
         metrics=lambda state: {"window": state.low.mean()},
     )

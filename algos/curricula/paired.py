@@ -3,27 +3,29 @@
 Dennis et al. (2020), "Emergent Complexity and Zero-shot Transfer via Unsupervised Environment Design"
 (arXiv:2012.02096), in the parallel form of minimax (Jiang et al. 2023, arXiv:2311.12716):
 
-    each update   the designer builds N levels, one an episode of its own environment
-                  protagonist and antagonist, two students of one kind, each play all N, in as many episodes as fit
-                  the designer is rewarded, with the last step of each level, by the regret
-                      max over the antagonist's episodes of the return - mean over the protagonist's, at least 0
-                  all three learn
+    collect   the designer builds N levels, each in one episode of its own environment
+              protagonist and antagonist, two students of one kind, each play all N levels, in as many episodes as fit
+    learn     the reward of the designer's last step on each level becomes the regret
+                  highest return of the antagonist's episodes - mean return of the protagonist's, at least 0
+              all three learn from their rollouts
 
-so the designer looks for levels that can be solved, but not yet by the protagonist, which is what is deployed. Who
-finished no episode on a level returned 0 there. `Config.reward` has the variants: `mean` takes the mean of the
-antagonist, too; `population` the highest return of any of `num_students` minus the mean over all of them, which then
-are equals; `minimax` is the adversary without an antagonist, rewarded by minus the mean return of a single student.
+So the designer looks for levels that can be solved, but not yet by the protagonist. The protagonist is deployed. A
+student that finished no episode on a level counts as if it had returned 0 there. `Config.reward` has variants: `mean`
+takes the mean return of the antagonist, too; `population` takes the highest return of any of `num_students` minus the
+mean over all of them, all students being equals; `minimax` has no antagonist and takes minus the mean return of a
+single student.
 
-`state.step` and `steps_per_update` count the steps of all students, twice those of one (as minimax and JaxUED count),
-while `anneal_steps` of the students' hyper counts those of one. The designer's own steps are the metric
-`designer_steps`. Metrics without a prefix are the protagonist's, `level_*` means over levels.
+This is no `Curriculum` but an Algorithm around a student and a designer, as the designer learns, too. `state.step` and
+`steps_per_update` count the steps of all students, twice those of one (as minimax and JaxUED count), while
+`anneal_steps` of the students' settings counts the steps of one. The designer's steps are the metric `designer_steps`.
+Metrics without a prefix are the protagonist's; `level_*` are means over levels.
 
-The designer's environment must have `deterministic` transitions and episodes as long as its rollouts: its last states,
-which a vectorised environment resets at once, are found by doing its actions again. Any student fits,
-and any designer whose rollouts have `action`, `reward` and `terminated`, as those of ppo and ppo_rnn.
+The designer's environment must be `deterministic`, with episodes as long as the designer's rollouts. A vectorised
+environment resets at the end of an episode, so its last states are found by repeating the actions (`last_states`). Any
+student fits, and any designer whose rollouts have `action`, `reward` and `terminated`, as those of ppo and ppo_rnn.
 
-Deviations: levels of which neither student finished an episode reward nothing. JaxUED's regret may be negative, and its
-designer bootstraps from the value after the last step. Students of a kind run as one, vmapped. Use:
+Deviations: a level on which neither student finished an episode rewards nothing. The regret of JaxUED may be negative,
+and its designer bootstraps from the value after the last step. Students are one program, vmapped. Usage:
 
     mazes, editor = make("Maze-v0")[0].as_levels(), make("MazeEditor-v0")[0]
     student = ppo_rnn.make(vectorize(mazes, 32, batched_params=True), ppo_rnn.Config(num_envs=32, num_steps=256))
@@ -43,15 +45,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import PUBLIC, Algorithm, check_at_least_one
-from jaxrl.curriculum.attachment import outcomes
+from jaxrl.curriculum.attachment import outcomes_of
 from jaxrl.curriculum.protocol import Outcomes, check_levels, new_levels
 from jaxrl.curriculum.scores import algorithmic_regret
-from jaxrl.curriculum.task import Task, with_params_of
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.nesting import OuterState, around, complete_hyper, join_hyper, split_hyper, with_settings
 from jaxrl.rollout import Ends, in_all
 from jaxrl.spaces import environment_action
-from jaxrl.vectorize import vectorize
 
 REWARDS = ("regret", "mean", "population", "minimax")
 
@@ -60,8 +60,8 @@ REWARDS = ("regret", "mean", "population", "minimax")
 class Config:
     """Static settings."""
 
-    reward: str = "regret"  # of the designer; or "mean", "population", "minimax"
-    num_students: int = 2  # the protagonist first
+    reward: str = "regret"  # of the designer for a level; or "mean", "population", "minimax"
+    num_students: int = 2  # the first one is the protagonist
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_students")
@@ -78,14 +78,19 @@ class Config:
 
 @pytree
 class PAIREDState(OuterState):
-    """The public fields are the protagonist's, but for `step` and `weights`, which are of all."""
+    """The states of M students and of the designer of their levels.
+
+    Public fields of an algorithm's state, as `obs`, are the protagonist's, except `step`, which counts the steps of all
+    students, and `weights`, which are those of all students and of the designer.
+    """
 
     key: jax.Array
-    inner: Any  # states of the students, leading axis M; the protagonist first
+    inner: Any  # the students', leading axis M; the first is the protagonist
     designer: Any
 
     def student(self, which: int) -> Any:
-        """The state of one student: 0 the protagonist, 1 the antagonist. Also of many runs, whose axes come before."""
+        """The state of one student: 0 is the protagonist, 1 the antagonist. Of several runs, whose axes come before the
+        axis of students, one of each."""
         axis = self.inner.step.ndim - 1
         return jax.tree.map(lambda x: jax.lax.index_in_dim(x, which, axis, keepdims=False), self.inner)
 
@@ -94,6 +99,7 @@ class PAIREDState(OuterState):
 
     @property
     def hyper(self) -> Any:
+        """The students' settings with one more field, `designer`, that holds the designer's."""
         return join_hyper(self.student(0).hyper, "designer", self.designer.hyper)
 
     @property
@@ -105,13 +111,14 @@ class PAIREDState(OuterState):
         return {"students": self.inner.weights, "designer": self.designer.weights}
 
     def replace(self, **changes: Any) -> PAIREDState:
-        """A copy with fields changed, as they are read: those of a student are the protagonist's."""
+        """A copy with fields changed. A public field of a student changes the protagonist's; `hyper` and `step`, which
+        all students share, change for all."""
         own = {name: changes.pop(name) for name in ("key", "inner", "designer") if name in changes}
         state = super().replace(**own)
         if weights := changes.pop("weights", None):
             designer = state.designer.replace(weights=weights["designer"])
             state = state.replace(inner=state.inner.replace(weights=weights["students"]), designer=designer)
-        if "hyper" in changes:  # init gives all the same
+        if "hyper" in changes:
             first, designers = split_hyper(changes.pop("hyper"), "designer", state.designer.hyper)
             axis = state.inner.step.ndim - 1
             hyper = jax.tree.map(
@@ -130,39 +137,41 @@ class PAIREDState(OuterState):
 
 
 class PAIREDRollout(NamedTuple):
-    students: Any  # rollouts, (M, T, N)
-    designer: Any  # (T', N), still without what the students' returns make of it
+    """The rollouts of all students and of the designer, before the designer is rewarded."""
+
+    students: Any  # (M, T, N)
+    designer: Any  # (T', N), T' steps that build a level
     levels: Any  # leading axis N
-    ends: Ends  # the protagonist's
+    ends: Ends  # where the protagonist's episodes ended, (T, N)
 
 
 # ---- the designer's reward
 
 
 def mean_regret(agent: Outcomes, antagonist: Outcomes) -> Float[Array, " N"]:
-    """The mean return of the antagonist minus the agent's, at least 0; who finished no episode returned 0."""
+    """The mean return of the antagonist minus that of the agent, at least 0; 0 for a student without an episode."""
     return jnp.maximum(antagonist.episode_return - agent.episode_return, 0)
 
 
-def population_regret(seen: Outcomes) -> Float[Array, " N"]:
-    """The highest return of any student minus the mean over all, at least 0, of leaves (M, N)."""
-    best = jnp.where(seen.episodes > 0, seen.max_return, 0).max(0)
-    return jnp.maximum(best - seen.episode_return.mean(0), 0)
+def population_regret(outcomes: Outcomes) -> Float[Array, " N"]:
+    """The highest return of any student minus the mean return of all, at least 0. Outcomes are (M, N)."""
+    best = jnp.where(outcomes.episodes > 0, outcomes.max_return, 0).max(0)
+    return jnp.maximum(best - outcomes.episode_return.mean(0), 0)
 
 
-def designer_reward(seen: Outcomes, reward: str) -> Float[Array, " N"]:
-    """What each level earns its designer, of the students' outcomes (M, N); 0 where nobody finished an episode."""
+def designer_reward(outcomes: Outcomes, reward: str) -> Float[Array, " N"]:
+    """What the designer earns with each level, by the students' outcomes (M, N); 0 where none finished an episode."""
     if reward == "population":
-        return population_regret(seen)
+        return population_regret(outcomes)
     if reward == "minimax":
-        return -seen.episode_return[0]
-    pair = (jax.tree.map(lambda x, i=i: x[i], seen) for i in range(2))
-    regret = (algorithmic_regret if reward == "regret" else mean_regret)(*pair)
+        return -outcomes.episode_return[0]
+    protagonist, antagonist = (jax.tree.map(lambda x, i=i: x[i], outcomes) for i in range(2))
+    regret = (algorithmic_regret if reward == "regret" else mean_regret)(protagonist, antagonist)
     return jnp.where(jnp.isfinite(regret), regret, 0)
 
 
 def rewarded(rollout: Any, reward: Float[Array, " N"]) -> Any:
-    """The designer's rollout, each of whose last steps earned this, too; nothing comes after it."""
+    """The designer's rollout with `reward` added to the last step of each level, which becomes a terminal one."""
     done, returns, lengths = rollout.ends
     return rollout._replace(
         reward=rollout.reward.at[-1].add(reward),
@@ -175,7 +184,8 @@ def rewarded(rollout: Any, reward: Float[Array, " N"]) -> Any:
 
 
 def last_states(env: Any, state: Any, action: Array, params: Any) -> tuple[Any, Bool[Array, "T N"]]:
-    """`(states, ends)` of N episodes: the states after their actions (T, N, ...), without any reset."""
+    """`(states, done)`: the states of N environments after T actions each (T, N, ...), without any reset, and which of
+    these steps ended an episode."""
 
     def step(state, action):
         # The key does not matter, as the environment is deterministic.
@@ -185,10 +195,83 @@ def last_states(env: Any, state: Any, action: Array, params: Any) -> tuple[Any, 
     return jax.lax.scan(step, state, action)
 
 
+@dataclasses.dataclass(frozen=True)
+class _PAIRED:
+    """The static half; its methods are the Algorithm's functions."""
+
+    student: Algorithm
+    designer: Algorithm
+    level_of_state: Callable[[Any], Any]
+    config: Config
+    designer_hyper: Any  # default settings of the designer
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PAIREDState:
+        key, student_key, designer_key = jax.random.split(key, 3)
+        hyper, of_designer = split_hyper(hyper, "designer", self.designer_hyper)
+        designer = self.designer.init(designer_key, of_designer, env_params)
+        keys = jax.random.split(student_key, self.config.num_students)
+        students = jax.vmap(lambda key: self.student.init(key, hyper))(keys)
+        state = PAIREDState(key, students, designer)
+        levels, venv = jax.eval_shape(self.levels, designer.env_state.env), self.student.venv
+        check_levels("paired", levels, state.env_params, f"{venv.num_envs} params of {venv.env.id}")
+        return state
+
+    def levels(self, designed: Any) -> Any:
+        """The levels of N states of the designer's environment, with the dtypes of params."""
+        return strongly_typed(jax.vmap(self.level_of_state)(designed))
+
+    def collect(self, state: PAIREDState) -> tuple[PAIREDState, PAIREDRollout]:
+        """The designer builds levels; then every student plays all of them."""
+        key, restart_key = jax.random.split(state.key)
+        design, before = self.designer.venv.env, state.designer
+        designer, designer_rollout = self.designer.collect(before)
+        action = environment_action(design.action_space(before.env_params), designer_rollout.action)
+        finished, _ = last_states(design, before.env_state.env, action, before.env_params)
+        levels = self.levels(finished)
+
+        def play(key, inner):
+            everywhere = jnp.ones(self.student.venv.num_envs, bool)
+            return self.student.collect(self.student.restart(inner, key, levels, everywhere))
+
+        keys = jax.random.split(restart_key, self.config.num_students)
+        students, rollouts = jax.vmap(play)(keys, state.inner)
+        ends = jax.tree.map(lambda x: x[0], rollouts.ends)
+        return PAIREDState(key, students, designer), PAIREDRollout(rollouts, designer_rollout, levels, ends)
+
+    def learn(self, state: PAIREDState, rollout: PAIREDRollout) -> tuple[PAIREDState, dict[str, Array]]:
+        """The designer is rewarded by the students' outcomes; then all learn."""
+        batch = new_levels(rollout.levels)
+        outcomes = jax.vmap(lambda rollout: outcomes_of(rollout, batch, None, None))(rollout.students)
+        reward = designer_reward(outcomes, self.config.reward)
+        students, metrics = jax.vmap(self.student.learn)(state.inner, rollout.students)
+        designer, of_designer = self.designer.learn(state.designer, rewarded(rollout.designer, reward))
+        best = jnp.where(outcomes.episodes > 0, outcomes.max_return, 0).max(0)  # of all students
+        metrics = {
+            **{name: x[0] for name, x in metrics.items()},
+            "level_success": outcomes.success[0].mean(),
+            "level_return": outcomes.episode_return[0].mean(),
+            "level_best_return": best.mean(),
+            "designer_reward": reward.mean(),
+            "designer_loss": of_designer["loss"],
+            "designer_steps": jnp.int32(self.designer.steps_per_update),
+        }
+        return PAIREDState(state.key, students, designer), metrics
+
+    def policy(self, state: PAIREDState) -> Any:
+        """The protagonist's."""
+        return self.student.policy(state.student(0))
+
+    def restart(self, state: PAIREDState, key: Array, levels: Any, mask: Bool[Array, " N"]) -> PAIREDState:
+        """Episodes of all students begin on `levels` in the slots of `mask`."""
+        keys = jax.random.split(key, self.config.num_students)
+        students = jax.vmap(self.student.restart, (0, 0, None, None))(state.inner, keys, levels, mask)
+        return state.replace(inner=students)
+
+
 def make(
     student: Algorithm,
     designer: Algorithm,
-    level_fn: Callable[[Any], Any],
+    level_of_state: Callable[[Any], Any],
     config: Config = Config(),
     designer_hyper: Any = None,
 ) -> Algorithm:
@@ -197,101 +280,34 @@ def make(
     Args:
         student: on environments with batched params.
         designer: on an environment that builds a level in each episode, with as many slots as the student.
-        level_fn: the level of a state after the last step, as `editor.level`.
+        level_of_state: the level that a state of that environment after the last step stands for, as `editor.level`.
         designer_hyper: dynamic settings of the designer, unless `init` is given others as `hyper.designer`.
 
     `env_params` given to `init` are those of the designer's environment.
 
     Raises ValueError for environments that do not fit each other or are not as said above.
     """
-    venv, design, many = student.venv, designer.venv, config.num_students
     _check(student, designer)
     defaults = strongly_typed(complete_hyper(designer, designer_hyper))
-
-    def init(key: Array, hyper: Any = None, env_params: Any = None) -> PAIREDState:
-        key, student_key, designer_key = jax.random.split(key, 3)
-        hyper, of_designer = split_hyper(hyper, "designer", defaults)
-        begun = designer.init(designer_key, of_designer, env_params)
-        students = jax.vmap(lambda key: student.init(key, hyper))(jax.random.split(student_key, many))
-        state = PAIREDState(key, students, begun)
-        levels = jax.eval_shape(lambda state: strongly_typed(jax.vmap(level_fn)(state)), begun.env_state.env)
-        check_levels("paired", levels, state.env_params, f"{venv.num_envs} params of {venv.env.id}")
-        return state
-
-    def collect(state: PAIREDState) -> tuple[PAIREDState, PAIREDRollout]:
-        key, restart_key = jax.random.split(state.key)
-        before = state.designer
-        built, made = designer.collect(before)
-        action = environment_action(design.env.action_space(before.env_params), made.action)
-        finished, _ = last_states(design.env, before.env_state.env, action, before.env_params)
-        levels = strongly_typed(jax.vmap(level_fn)(finished))
-
-        def play(key, state):
-            return student.collect(student.restart(state, key, levels, jnp.ones(venv.num_envs, bool)))
-
-        students, rollouts = jax.vmap(play)(jax.random.split(restart_key, many), state.inner)
-        ends = jax.tree.map(lambda x: x[0], rollouts.ends)
-        return PAIREDState(key, students, built), PAIREDRollout(rollouts, made, levels, ends)
-
-    def learn(state: PAIREDState, rollout: PAIREDRollout) -> tuple[PAIREDState, dict[str, Array]]:
-        def returns(rollout):
-            return outcomes(rollout, new_levels(levels), lambda rollout, batch, seen, hyper: seen.score, None)
-
-        levels = rollout.levels
-        seen = jax.vmap(returns)(rollout.students)
-        reward = designer_reward(seen, config.reward)
-        students, metrics = jax.vmap(student.learn)(state.inner, rollout.students)
-        built, of_designer = designer.learn(state.designer, rewarded(rollout.designer, reward))
-        metrics = {
-            **{name: x[0] for name, x in metrics.items()},
-            "level_success": seen.success[0].mean(),
-            "level_return": seen.episode_return[0].mean(),
-            "level_best_return": jnp.where(seen.episodes > 0, seen.max_return, 0).max(0).mean(),  # of all students
-            "designer_reward": reward.mean(),
-            "designer_loss": of_designer["loss"],
-            "designer_steps": jnp.int32(designer.steps_per_update),
-        }
-        return PAIREDState(state.key, students, built), metrics
-
-    def restart(state: PAIREDState, key: Array, levels: Any, mask: Array) -> PAIREDState:
-        """Of all students."""
-        keys = jax.random.split(key, many)
-        begun = jax.vmap(student.restart, (0, 0, None, None))(state.inner, keys, levels, mask)
-        return state.replace(inner=begun)
-
+    made = _PAIRED(student, designer, level_of_state, config, defaults)
     slots = [f"inner.{path}" for path in student.slots] + [f"designer.{path}" for path in designer.slots]
     return around(
         student,
         "paired",
-        (config, level_fn, designer.name, designer.config, *designer.around),
-        steps_per_update=many * student.steps_per_update,
+        (config, level_of_state, designer.name, designer.config, *designer.around),
+        steps_per_update=config.num_students * student.steps_per_update,
         hyper=with_settings(student.hyper, "designer", defaults),
-        init=init,
-        collect=collect,
-        learn=learn,
-        policy=lambda state: student.policy(state.student(0)),
-        restart=restart,
+        init=made.init,
+        collect=made.collect,
+        learn=made.learn,
+        policy=made.policy,
+        restart=made.restart,
         slots=tuple(slots),
     )
 
 
-def for_task(task: Task, config: Config) -> Algorithm:
-    """`--curriculum paired`: levels are built in the environment's own `editor()`, by a designer of the student's kind.
-
-    Raises ValueError for an environment without one, and for ranges, which no designer reads.
-    """
-    kit = task.env.levels
-    if task.box is not None or kit is None or kit.editor is None:
-        raise ValueError(f"paired: {task.env.id} has no `editor` in which a designer builds levels; mazes have.")
-    editor, level_fn = kit.editor()
-    designer = task.learner(editor, dataclasses.replace(task.config, num_steps=editor.num_steps))
-    venv = vectorize(task.levels, task.config.num_envs, batched_params=True)
-    algo = make(task.learner(venv, task.config), designer, level_fn, config)
-    return with_params_of(algo, lambda params: editor.default_params)
-
-
 def _check(student: Algorithm, designer: Algorithm) -> None:
-    """Raise ValueError unless the designer can build the student's levels."""
+    """Raise ValueError unless the designer can build the student's levels. It plays one episode, to see its length."""
     venv, design = student.venv, designer.venv
     if not venv.batched_params or venv.level_fn is not None:
         raise ValueError(
@@ -314,7 +330,7 @@ def _check(student: Algorithm, designer: Algorithm) -> None:
         action = jax.vmap(env.action_space(params).sample)(jax.random.split(action_key, num_steps))
         return last_states(env, state, jax.tree.map(lambda x: x[:, None], action), params)[1][:, 0]
 
-    with jax.ensure_compile_time_eval():  # `make` may be traced
+    with jax.ensure_compile_time_eval():  # as `make` may be called inside a transformation
         ends = np.flatnonzero(episode(jax.random.key(0)))
     if ends.tolist() != [num_steps - 1]:
         length = f"end after {ends[0] + 1}" if len(ends) else f"do not end within {num_steps}"

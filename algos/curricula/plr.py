@@ -4,18 +4,20 @@ Jiang, Grefenstette and Rocktaeschel (2021a), "Prioritized level replay" (arXiv:
 (2021b), "Replay-guided adversarial environment design" (arXiv:2110.02439), which looks at new levels without learning
 from them; parallel: Jiang et al. (2023), "minimax" (arXiv:2311.12716).
 
-    with probability replay_prob, once      levels from the buffer, by score and staleness; learn; new scores
-    the buffer is min_fill full
-    else                                    new levels of the level function; learn unless robust; those that score
-                                            better than the least useful ones enter the buffer
+    sample   with probability replay_prob, once the buffer is min_fill full: levels of the buffer, drawn by score and
+             staleness; the student learns from them
+             else: new levels from `level_fn`; the student learns from them unless `robust`
+    score    by `score` of the student's rollout on the level (`jaxrl.curriculum.scores`)
+    update   a replayed level gets its new score; a new level enters the buffer if it scores higher than the least
+             useful level there
 
-A level is kept for the whole rollout, for as many episodes as there are, and until one has ended. In parallel, one half
-of each batch is new and the other half replayed, and only the latter is learned from. Replay-or-new is a mask and not a
-branch, so that it costs the same under `vmap`.
+A level is kept for the whole rollout, for as many episodes as there are, and until one has ended. With `parallel`, one
+half of each batch is new and the other half is replayed, and only the latter is learned from. Whether a level is
+replayed or new is a mask and not a branch, so it costs the same under `vmap`.
 
-Deviations from minimax and JaxUED: new levels enter the buffer at once (`buffer_insert`), not one after another, and a
-level that is several times in a batch gets the mean of its scores, not the last. A replayed level of which no episode
-finished keeps its score, as in minimax. Use:
+Deviations from minimax and JaxUED: the new levels of a batch enter the buffer together (`level_buffer.insert`), not one
+after another, and a level that is several times in a batch gets the mean of its scores, not the last. A replayed level
+on which no episode finished keeps its score, as in minimax. Usage:
 
     student = ppo.make(vectorize(env, 32, batched_params=True), ppo.Config(num_envs=32))
     algo = jaxrl.curriculum.attach(student, plr.make(level_fn))
@@ -32,15 +34,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from jaxrl.curriculum.level_buffer import (
-    LevelBuffer,
-    buffer_draw,
-    buffer_holds,
-    buffer_init,
-    buffer_insert,
-    buffer_update,
-    buffer_weights,
-)
+from jaxrl.curriculum import level_buffer
+from jaxrl.curriculum.level_buffer import LevelBuffer
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
 from jaxrl.curriculum.scores import max_mc
 from jaxrl.curriculum.teaching import drawing
@@ -68,10 +63,10 @@ class Config:
 class Hyper:
     """Dynamic settings, the ones of Jiang et al. (2021b) for mazes."""
 
-    replay_prob: jax.Array = 0.5  # not read in parallel
+    replay_prob: jax.Array = 0.5  # probability that a batch is replayed; not read with Config.parallel
     min_fill: jax.Array = 0.5  # share of the buffer that must be filled before any replay
-    temperature: jax.Array = 0.3  # of the prioritisation
-    staleness: jax.Array = 0.3  # weight of the levels' age
+    temperature: jax.Array = 0.3  # of the prioritisation: the lower, the more the best scores are replayed
+    staleness: jax.Array = 0.3  # weight of the levels' age in the probability of replay
 
 
 @pytree
@@ -91,9 +86,11 @@ def choose(
     num_replay: int,
     may_replay: Bool[Array, ""] | bool = True,
 ) -> tuple[LevelBatch, LevelBuffer]:
-    """The batch `new`, whose last `num_replay` levels are, if it is a time for that, replaced by ones of the buffer.
+    """`(batch, buffer)`: the levels `new`, of which the last `num_replay` are replaced if this batch is replayed.
 
-    Of these, the ones that are `wanted` are acted on now.
+    It is replayed if `may_replay`, the buffer is filled enough and, unless parallel, with probability `replay_prob`.
+    Replayed levels are drawn from the buffer, whose clock and ages count the levels that are `wanted`, as the others
+    are not played.
     """
     batch = new_levels(new)
     n = batch.slot.shape[0]
@@ -103,8 +100,9 @@ def choose(
     replay = ready if config.parallel else ready & jax.random.bernoulli(choice_key, hyper.replay_prob)
     of_replay = jnp.arange(n) >= n - num_replay
     drawn = wanted & of_replay & replay
-    weighing = hyper.temperature, hyper.staleness, config.prioritization
-    slots, buffer = buffer_draw(slot_key, buffer, drawn, *weighing)
+    slots, buffer = level_buffer.draw(
+        slot_key, buffer, drawn, hyper.temperature, hyper.staleness, config.prioritization
+    )
     slots = jnp.where(of_replay & replay, slots, -1)
     batch = batch._replace(
         params=rows_where(slots >= 0, jax.tree.map(lambda x: x[slots], buffer.levels), new),
@@ -115,22 +113,24 @@ def choose(
     return batch, buffer.replace(clock=buffer.clock + jnp.sum(wanted & ~drawn))
 
 
-def learned(
+def updated(
     buffer: LevelBuffer, batch: LevelBatch, outcomes: Outcomes, hyper: Any, config: Config, extras: Any = ()
 ) -> LevelBuffer:
-    """The buffer after a rollout: new scores of replayed levels, then what is worth it of the others.
+    """The buffer after a rollout: replayed levels get their new scores, then new levels enter where they score higher
+    than the least useful ones.
 
-    A replayed level whose slot went to another one meanwhile is one of the others.
+    A replayed level counts as new if its slot of the buffer was given to another level in the meantime.
     """
-    slot = jnp.where(buffer_holds(buffer, batch.slot, batch.params), batch.slot, -1)
-    buffer = buffer_update(buffer, slot, outcomes.score, outcomes.max_return)
+    slot = jnp.where(level_buffer.holds(buffer, batch.slot, batch.params), batch.slot, -1)
+    buffer = level_buffer.update(buffer, slot, outcomes.score, outcomes.max_return)
     score = jnp.where(slot < 0, outcomes.score, -jnp.inf)
-    usefulness = buffer_weights(buffer, hyper.temperature, hyper.staleness, config.prioritization)
-    return buffer_insert(buffer, batch.params, score, outcomes.max_return, usefulness, extras)
+    usefulness = level_buffer.weights(buffer, hyper.temperature, hyper.staleness, config.prioritization)
+    return level_buffer.insert(buffer, batch.params, score, outcomes.max_return, usefulness, extras)
 
 
 def report(state: Any) -> dict[str, Array]:
-    """What the buffer holds: its filled share, the mean score and how many levels ago one was drawn or made."""
+    """For the log: the filled share of the buffer, the mean score in it, and the mean age of its levels, counted in
+    levels handed out since."""
     buffer = state.buffer
     filled = jnp.isfinite(buffer.score)
 
@@ -147,9 +147,12 @@ def make(
     hyper: Hyper | None = None,
     score: Callable[..., Array] = max_mc,
 ) -> Curriculum:
-    """PLR over the levels that `level_fn(key, params)` draws, by a score of `jaxrl.curriculum`.
+    """PLR over the levels that `level_fn(key, params)` draws.
 
-    Raises ValueError for settings that cannot be.
+    Args:
+        score: `(rollout, batch, outcomes, hyper) -> (N,)`, one of `jaxrl.curriculum.scores` or your own.
+
+    Raises ValueError for settings out of range.
     """
     level_fn = drawing(level_fn)
     defaults = strongly_typed(Hyper() if hyper is None else hyper)
@@ -158,7 +161,7 @@ def make(
     def init(key: Array, hyper: Hyper, params: Any) -> PLRState:
         check_hyper(hyper)
         params = strongly_typed(params)
-        return PLRState(buffer_init(jax.eval_shape(level_fn, key, params), config.buffer_size), params, hyper)
+        return PLRState(level_buffer.init(jax.eval_shape(level_fn, key, params), config.buffer_size), params, hyper)
 
     def sample(key: Array, state: PLRState, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, PLRState]:
         n = len(wanted)
@@ -171,13 +174,13 @@ def make(
         return batch, state.replace(buffer=buffer)
 
     def update(key: Array, state: PLRState, batch: LevelBatch, outcomes: Outcomes) -> PLRState:
-        return state.replace(buffer=learned(state.buffer, batch, outcomes, state.hyper, config))
+        return state.replace(buffer=updated(state.buffer, batch, outcomes, state.hyper, config))
 
     return Curriculum(init, sample, update, "plr", (level_fn, config), defaults, score, report)
 
 
 def check_hyper(hyper: Any) -> None:
-    """Raise ValueError for a share that is none, or a temperature of 0."""
+    """Raise ValueError for a probability or share outside [0, 1], or a temperature that is not above 0."""
     if not is_concrete(hyper):
         return
     for name in ("replay_prob", "min_fill", "staleness"):

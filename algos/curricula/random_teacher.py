@@ -1,6 +1,7 @@
-"""The random teacher: tasks uniform in the box, whatever came of them. Domain randomisation as a `Curriculum`.
+"""The random teacher: tasks uniform in the box, whatever the student returns on them.
 
-The baseline of Portelas et al. (2019, arXiv:1910.07224). Use: as alp_gmm.
+The baseline of Portelas et al. (2019, arXiv:1910.07224): domain randomisation, made like a teacher. Usage: as
+`alp_gmm`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import jax
 from jaxtyping import Array, Bool
 
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
-from jaxrl.curriculum.teaching import dimensions_of, levels_at
+from jaxrl.curriculum.teaching import dimensions_of, new_levels_at
 from jaxrl.environment import pytree, strongly_typed
 
 
@@ -21,7 +22,7 @@ from jaxrl.environment import pytree, strongly_typed
 class Config:
     """Static settings."""
 
-    dimensions: int | None = None  # D, of the box; None: what the level function says
+    dimensions: int | None = None  # D of the box; None: what `level_at` says, as `Ranges` do
 
 
 @pytree
@@ -29,18 +30,18 @@ class State:
     params: Any  # of the level distribution
 
 
-def make(level_fn: Callable[[Any, Array], Any], config: Config = Config()) -> Curriculum:
-    """Uniform over the levels `level_fn(params, x)`, x (D,) in the unit box."""
-    D = dimensions_of(level_fn, config.dimensions)
+def make(level_at: Callable[[Any, Array], Any], config: Config = Config()) -> Curriculum:
+    """The random teacher over the levels `level_at(params, x)`, x (D,) in the unit box."""
+    D = dimensions_of(level_at, config.dimensions)
 
     def init(key: Array, hyper: None, params: Any) -> State:
         return State(strongly_typed(params))
 
     def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
         n = len(wanted)
-        return levels_at(level_fn, state.params, jax.random.uniform(key, (n, D))), state
+        return new_levels_at(level_at, state.params, jax.random.uniform(key, (n, D))), state
 
     def update(key: Array, state: State, batch: LevelBatch, outcomes: Outcomes) -> State:
         return state
 
-    return Curriculum(init, sample, update, "random_teacher", (level_fn, config))
+    return Curriculum(init, sample, update, "random_teacher", (level_at, config))

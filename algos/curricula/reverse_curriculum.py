@@ -1,19 +1,23 @@
 """Reverse curricula: starts grow from the goal, by short random walks, as the student learns to reach it.
 
 Florensa, Held, Wulfmeier, Zhang and Abbeel (2017), "Reverse curriculum generation for reinforcement learning"
-(arXiv:1707.05300), algorithms 1 and 2. For tasks with a sparse reward, of which one state at the goal is known:
+(arXiv:1707.05300), algorithms 1 and 2. For tasks with a sparse reward, of which a state at the goal is known. A level
+is a start: a state in which episodes begin, as params of a `FromStates` environment. The good starts are at first the
+states at the goal.
 
-    new starts     the states on random walks of up to `walk_steps` steps from good starts
-    batch          new starts, and `old_share` of starts that were good once
-    good starts    of the batch: those from which low <= share of successful episodes <= high
+    sample   with probability `old_share`: a start that was good once
+             else: a new start, which is the end of a random walk of up to `walk_steps` steps from a good start
+             each start is played in `repeats` slots; a share `own_share` of the slots starts as the environment does
+             instead, and counts for no start
+    score    the share of a start's episodes that succeed
+    update   the good starts become those of the batch whose score is in [low, high]; if there are none, those mastered
+             (above `high`), so that the frontier moves on; if there are none of these either, they stay as they were
 
-at first the goal's. A level is a start, as `FromStates` params. Success is a positive return.
+Success is a positive return, unless `attach` is given another threshold.
 
-Deviations: actions of the walk are uniform in the action space, which need not be continuous; walks begin in good
-starts and not also in states of other walks; a walk that ends an episode stays in the state before. Where no start of
-a batch is good, the good ones are those mastered (above `high`), so that the frontier moves on; where there are none
-of these either, they stay as they were. A share `own_share` of the slots starts as the environment does, and counts
-for no start. Use:
+Deviations: actions of the walk are uniform in the action space, which need not be continuous. Walks begin in good
+starts and not also in states of other walks. A walk that would end an episode stays in the state before. `own_share`
+and what is done without a good start are this file's. Usage:
 
     starts = FromStates(env)
     student = ppo.make(vectorize(starts, 64, batched_params=True), ppo.Config(num_envs=64))
@@ -32,9 +36,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrl.algorithm import Algorithm, check_at_least_one
+from jaxrl.algorithm import check_at_least_one
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, digest, new_levels
-from jaxrl.curriculum.task import Task
 from jaxrl.environment import NO_LIMIT, Environment, is_concrete, pytree, strongly_typed
 from jaxrl.vectorize import rows_where
 from jaxrl.wrappers import FromStates, StartParams
@@ -44,9 +47,9 @@ from jaxrl.wrappers import FromStates, StartParams
 class Config:
     """Static settings."""
 
-    capacity: int = 256  # good starts kept of a batch
-    history: int = 2048  # once good starts kept
-    walk_steps: int = 50  # of a random walk, at most
+    capacity: int = 256  # good starts of a batch that are kept
+    history: int = 2048  # starts that were good once that are kept
+    walk_steps: int = 50  # longest random walk
     repeats: int = 4  # slots that share a start, for a better estimate of its success
 
     def __post_init__(self) -> None:
@@ -57,35 +60,36 @@ class Config:
 class Hyper:
     """Dynamic settings."""
 
-    low: jax.Array = 0.1  # share of successful episodes from which a start is good
-    high: jax.Array = 0.9  # and up to which
-    old_share: jax.Array = 1 / 3  # of the starts that were good once
-    own_share: jax.Array = 0.0  # of the slots that start as the environment does
-    limit: jax.Array = NO_LIMIT  # steps of an episode from a start, if fewer than the environment's
+    low: jax.Array = 0.1  # a start is good from this share of successful episodes
+    high: jax.Array = 0.9  # to this one
+    old_share: jax.Array = 1 / 3  # probability that a start is one that was good once
+    own_share: jax.Array = 0.0  # probability that a slot starts as the environment does
+    limit: jax.Array = NO_LIMIT  # steps after which an episode from a start is truncated
 
 
 @pytree
 class Starts:
-    """States, the first or, in a ring, the last ones added."""
+    """The latest C states that were added to it, in a ring."""
 
     states: Any  # leading axis C
-    count: jax.Array  # int32, ever added
+    count: jax.Array  # int32, states ever added
 
     @property
     def size(self) -> Int[Array, ""]:
+        """How many states it holds."""
         return jnp.minimum(self.count, len(jax.tree.leaves(self.states)[0]))
 
 
 @pytree
 class State:
-    good: Starts
-    old: Starts  # a ring
-    params: StartParams
+    good: Starts  # of the last batch that had some
+    old: Starts  # of all batches
+    params: StartParams  # of the level distribution
     hyper: Hyper
 
 
 def walked(key: Array, env: Environment, states: Any, params: Any, walk_steps: int) -> Any:
-    """Where random walks from `states` (leading axis n), of 1 to `walk_steps` steps each, lead in `env`."""
+    """The ends of random walks of 1 to `walk_steps` steps, one from each of `states` (leading axis n)."""
     n = len(jax.tree.leaves(states)[0])
     length_key, walk_key = jax.random.split(key)
     length = jax.random.randint(length_key, (n,), 1, walk_steps + 1)
@@ -97,7 +101,7 @@ def walked(key: Array, env: Environment, states: Any, params: Any, walk_steps: i
         action = jax.vmap(space.sample)(jax.random.split(action_key, n))
         ts = jax.vmap(env.step, (0, 0, 0, None))(jax.random.split(env_key, n), states, action, params)
         on = (i < length) & ~(ts.terminated | ts.truncated)
-        # The clock does not count: else long walks from walks would come to the time limit.
+        # The clock stands still. Otherwise starts, each at the end of many walks, would come close to the time limit.
         after = ts.state.replace(time=states.time)
         return rows_where(on, after, states), None
 
@@ -108,19 +112,20 @@ def walked(key: Array, env: Environment, states: Any, params: Any, walk_steps: i
 def kept(
     success: Float[Array, " n"], known: Bool[Array, " n"], low: Array | float, high: Array | float
 ) -> Bool[Array, " n"]:
-    """Which starts of a batch are good; those mastered where none is; none where there are none of these either."""
+    """Which starts of a batch are the next good ones: those with low <= success <= high, or if there are none, those
+    above high. A start that is not `known`, as no episode finished, is no good one."""
     good = known & (success >= low) & (success <= high)
     return jnp.where(good.any(), good, known & (success > high))
 
 
 def _rows(key: Array, starts: Starts, n: int) -> Any:
-    """n of them, uniformly."""
+    """n of the starts, drawn uniformly."""
     i = jax.random.randint(key, (n,), 0, jnp.maximum(starts.size, 1))
     return jax.tree.map(lambda x: x[i], starts.states)
 
 
 def _added(starts: Starts, states: Any, mask: Bool[Array, " n"]) -> Starts:
-    """With those where `mask`, in place of the oldest where it is full."""
+    """The starts with the states of `mask` added, in place of the oldest where there is no room."""
     C = len(jax.tree.leaves(starts.states)[0])
     rank, more = jnp.cumsum(mask) - 1, mask.sum(dtype=jnp.int32)
     written = mask & (rank >= more - C)
@@ -132,8 +137,8 @@ def _added(starts: Starts, states: Any, mask: Bool[Array, " n"]) -> Starts:
 def make(env: Environment, goal_states: Any, config: Config = Config(), hyper: Hyper | None = None) -> Curriculum:
     """A reverse curriculum of starts of `env`, from the `goal_states` (leading axis G).
 
-    Raises ValueError for an environment that cannot start anywhere, states that are none of its, and settings that
-    cannot be.
+    Raises ValueError for an environment that is not `FromStates`, for states that are not of the environment, and for
+    settings out of range.
     """
     if not isinstance(env, FromStates):
         raise ValueError(f"reverse_curriculum: {env.id} must be wrapped, FromStates(env), to start anywhere.")
@@ -180,9 +185,9 @@ def make(env: Environment, goal_states: Any, config: Config = Config(), hyper: H
         success = jnp.sum(outcomes.success.reshape(-1, R) * episodes, 1) / jnp.maximum(known, 1)
         good = kept(success, known > 0, state.hyper.low, state.hyper.high)
         states = jax.tree.map(lambda x: x[::R, 0], batch.params.states)
-        anew = _added(state.good.replace(count=jnp.int32(0)), states, good)
-        anew = jax.tree.map(lambda x, y: jnp.where(good.any(), x, y), anew, state.good)
-        return state.replace(good=anew, old=_added(state.old, states, good))
+        next_good = _added(state.good.replace(count=jnp.int32(0)), states, good)
+        next_good = jax.tree.map(lambda x, y: jnp.where(good.any(), x, y), next_good, state.good)
+        return state.replace(good=next_good, old=_added(state.old, states, good))
 
     def metrics(state: State) -> dict[str, Array]:
         return {"good_starts": state.good.count, "old_starts": state.old.count}
@@ -205,9 +210,3 @@ def _check(hyper: Hyper) -> None:
             raise ValueError(f"{name}={share}: it must be in [0, 1].")
     if np.any(np.asarray(hyper.limit) < 1):
         raise ValueError(f"limit={hyper.limit}: it must be at least 1.")
-
-
-def for_task(task: Task, config: Config, hyper: Hyper) -> Algorithm:
-    """`--curriculum reverse_curriculum`: the states at the goal are what `--curriculum.goals` gives."""
-    starts, goal_states = FromStates(task.env), task.given("goals")(task.env, task.params)
-    return task.attach(make(starts, goal_states, config, hyper), starts, lambda p: starts.starting(p, goal_states))

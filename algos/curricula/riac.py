@@ -2,32 +2,34 @@
 
 Baranes and Oudeyer (2009), "R-IAC: Robust intrinsically motivated exploration and active learning", IEEE Transactions
 on Autonomous Mental Development 1(3), as adapted by Portelas et al. (2019, arXiv:1910.07224) and its code. A task is a
-point x of the unit box, its reward r the return mapped to [0, 1]. The regions are boxes, the nodes of a binary tree; a
-node holds the last `region_size + 1` pairs (x, r) that fell into it.
+point x of the unit box, and its reward r is the return mapped to [0, 1]. Regions are boxes, the nodes of a binary tree.
+A region holds the last `region_size + 1` pairs (x, r) whose x fell into it, and its absolute learning progress
 
-    ALP(pairs) = |mean r of the older half - of the newer half|, of the last `region_size` ones; 0 for fewer than 3
-    a leaf with more than `region_size` pairs splits: of `attempts` random pairs of a coordinate and a place in the
-    region that leave at least `region_size / 20` pairs on each side, the one with the highest
-        n_1 n_2 |ALP_1 - ALP_2|
-    among those that leave each side at least `min_width` wide. Where there is none it forgets its oldest quarter.
+    ALP = |mean r of the older half of its last `region_size` pairs - mean r of the newer half|, 0 for fewer than 3
 
-    x ~ uniform in a region           with probability 0.7, a region (any node, not only leaves) in proportion to its
-                                      ALP; where all are zero, each as likely
-    x ~ uniform                       with probability `random_share` = 0.2
-    x ~ N(worst task, mutation^2)     else; of a region in proportion to ALP, the task with the lowest reward, clipped
-                                      to the region
+    sample   a region is drawn, any node and not only leaves, in proportion to ALP, or uniformly if all of these are 0
+             with probability 1 - random_share - mutation_share: x is uniform in the region
+             with probability random_share: x is uniform in the unit box
+             with probability mutation_share: x is drawn from N(x_w, mutation^2) and clipped to the region, x_w the task
+             of lowest reward in it
+    update   for one task after another (`with_task`): the pair (x, r) is added to every region around x; a leaf with
+             more than `region_size` pairs is cut in two. Of `attempts` random cuts, each across a random coordinate at
+             a random place, that leave at least `region_size / 20` pairs and a width of `min_width` on both sides, the
+             one of highest n_1 n_2 |ALP_1 - ALP_2| is taken, n the number of pairs on a side. If there is none, the
+             leaf forgets its oldest quarter
+             at the end of a batch: ALP of the regions that got pairs is computed anew
 
-Deviations: n_1 and n_2 are numbers of pairs, as in the 2009 paper (in the code both are 2, by mistake); a new region
-starts with its own ALP (in the code with that of the last attempt). Attempts that leave too few pairs on a side are
-drawn anew at most three times as often as there are attempts. There is room for `max_regions`; a leaf that finds none
-left forgets its oldest quarter. Tasks are given and come back by the batch; tasks whose episode did not finish do not
-count. The mutation is of the unit box, the code's of the task space. Results: experiments/teachers. Use: as alp_gmm.
+Deviations: n_1 and n_2 are numbers of pairs, as in the 2009 paper (in the code both are 2, by mistake). A new region
+starts with its own ALP (in the code with that of the last attempt). Cuts that leave too few pairs on a side are drawn
+again, but at most three times as often as there are attempts. There is room for `max_regions`; a leaf that finds none
+left forgets its oldest quarter. Tasks are handed out and come back in batches; tasks whose episode did not finish do
+not count. The mutation's deviation is in the unit box, that of the authors' code in the task space. Results:
+experiments/teachers. Usage: as `alp_gmm`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -37,7 +39,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
-from jaxrl.curriculum.teaching import check_returns, dimensions_of, levels_at, unit
+from jaxrl.curriculum.teaching import check_returns, dimensions_of, new_levels_at, unit
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.math import nth, rarely
 
@@ -46,7 +48,7 @@ from jaxrl.math import nth, rarely
 class Config:
     """Static settings, those of the paper's code."""
 
-    dimensions: int | None = None  # D, of the box; None: what the level function says
+    dimensions: int | None = None  # D of the box; None: what `level_at` says, as `Ranges` do
     region_size: int = 200  # pairs that a leaf holds before it splits
     attempts: int = 50  # random cuts of which the best splits a region
     max_regions: int = 512  # nodes of the tree
@@ -60,6 +62,7 @@ class Config:
 
     @property
     def smallest(self) -> float:
+        """Fewest pairs on each side of a cut."""
         return self.region_size / 20
 
 
@@ -67,26 +70,26 @@ class Config:
 class Hyper:
     """Dynamic settings; the returns of the paper's walkers are from -150 to 350."""
 
-    return_low: jax.Array  # a return that maps to reward 0
-    return_high: jax.Array  # and to 1
-    random_share: jax.Array = 0.2  # of uniform tasks
-    mutation_share: jax.Array = 0.1  # of tasks near the worst of a region
-    mutation: jax.Array = 0.1  # standard deviation
+    return_low: jax.Array  # return that maps to reward 0
+    return_high: jax.Array  # return that maps to reward 1
+    random_share: jax.Array = 0.2  # probability of a uniform task
+    mutation_share: jax.Array = 0.1  # probability of a task near the worst of a region
+    mutation: jax.Array = 0.1  # standard deviation of such a task around the worst, in the unit box
     min_width: jax.Array = 1 / 15  # of a region, in the unit box
 
 
 @pytree
 class Tree:
-    """The regions, R of them, of which the first `size` exist; node 0 is the whole box."""
+    """R regions, of which the first `size` exist. Region 0 is the unit box."""
 
     low: jax.Array  # (R, D)
     high: jax.Array  # (R, D)
     alp: jax.Array  # (R,)
-    leaf: jax.Array  # (R,) bool
-    x: jax.Array  # (R, W, D) of the pairs, a ring of W = region_size + 1
-    reward: jax.Array  # (R, W) likewise
-    oldest: jax.Array  # (R,) int32, where each ring begins
-    held: jax.Array  # (R,) int32, pairs in it
+    leaf: jax.Array  # (R,) bool: not cut so far
+    x: jax.Array  # (R, W, D) tasks of the pairs, a ring of W = region_size + 1 places for each region
+    reward: jax.Array  # (R, W) rewards of the pairs, likewise
+    oldest: jax.Array  # (R,) int32, place of the oldest pair in the ring
+    held: jax.Array  # (R,) int32, number of pairs in the ring
     size: jax.Array  # int32
 
 
@@ -100,7 +103,8 @@ class State:
 def progress(
     reward: Float[Array, "*batch W"], rank: Int[Array, "*batch W"], count: Int[Array, "*batch"], window: int
 ) -> Float[Array, "*batch"]:
-    """ALP of `count` rewards, those with a rank below it, 0 for the oldest; others do not count."""
+    """ALP of the last `window` of `count` rewards. `rank` is each one's place in time, 0 for the oldest; a reward of
+    rank `count` or above is none of them."""
     recent = jnp.minimum(count, window)
     half = recent // 2
     begin, middle, end = (c[..., None] for c in (count - recent, count - half, count))
@@ -110,15 +114,15 @@ def progress(
 
 
 class Split(NamedTuple):
-    """The two halves of a region, below and above the cut, if it can be cut."""
+    """The two halves of a region, below and above a cut."""
 
-    valid: Array
+    valid: Array  # bool: there is a cut that leaves enough on both sides
     low: Array  # (2, D)
     high: Array  # (2, D)
     alp: Array  # (2,)
-    x: Array  # (2, W, D) the pairs of each, the oldest first
-    reward: Array  # (2, W)
-    held: Array  # (2,) how many they are
+    x: Array  # (2, W, D) tasks of the pairs of each half, the oldest first
+    reward: Array  # (2, W) rewards of the pairs, likewise
+    held: Array  # (2,) number of pairs
 
 
 def best_split(
@@ -130,7 +134,7 @@ def best_split(
     config: Config,
     min_width: Array | float,
 ) -> Split:
-    """The best of `attempts` random cuts of the region from `low` to `high` with these pairs, the oldest first."""
+    """The best of `attempts` random cuts of the region [low, high] that holds these W pairs, the oldest first."""
     dim_key, place_key = jax.random.split(key)
     draws, (W, D) = 4 * config.attempts, x.shape
     dim = jax.random.randint(dim_key, (draws,), 0, D)
@@ -158,17 +162,18 @@ def best_split(
 
 
 def no_split(W: int, D: int) -> Split:
+    """A `Split` that is not valid."""
     box, held = jnp.zeros((2, D)), jnp.zeros(2, jnp.int32)
     return Split(jnp.bool_(False), box, box, box[:, 0], jnp.zeros((2, W, D)), jnp.zeros((2, W)), held)
 
 
 def in_order(ring: Float[Array, "W *d"], oldest: Array) -> Float[Array, "W *d"]:
-    """A region's entries, the oldest first."""
+    """The entries of a region's ring, the oldest first."""
     return ring[(oldest + jnp.arange(len(ring))) % len(ring)]
 
 
 def add(tree: Tree, x: Float[Array, " D"], reward: Array, finished: Array) -> tuple[Tree, Array]:
-    """`(tree, node)` with the pair in every region that x is in; `node` is the leaf that must split, else -1."""
+    """`(tree, node)`: the tree with a pair added to every region around x, and the leaf that must be cut, or -1."""
     R, W = tree.reward.shape
     inside = finished & (jnp.arange(R) < tree.size) & jnp.all((tree.low <= x) & (x <= tree.high), 1)
     full = inside & (tree.held == W)
@@ -179,18 +184,18 @@ def add(tree: Tree, x: Float[Array, " D"], reward: Array, finished: Array) -> tu
         oldest=jnp.where(full, (tree.oldest + 1) % W, tree.oldest),
         held=jnp.where(inside & ~full, tree.held + 1, tree.held),
     )
-    over = inside & tree.leaf & (tree.held == W)
-    return tree, jnp.where(jnp.any(over), jnp.argmax(over), -1)
+    too_many = inside & tree.leaf & (tree.held == W)
+    return tree, jnp.where(jnp.any(too_many), jnp.argmax(too_many), -1)
 
 
 def visited(tree: Tree, x: Float[Array, "n D"], finished: Bool[Array, " n"]) -> Bool[Array, " R"]:
-    """The regions in which any of the finished tasks is."""
+    """Which regions any of the finished tasks fell into."""
     inside = jnp.all((tree.low[:, None] <= x) & (x <= tree.high[:, None]), 2) & finished
     return jnp.any(inside, 1) & (jnp.arange(len(inside)) < tree.size)
 
 
 def refresh(tree: Tree, stale: Bool[Array, " R"], at_once: int = 32) -> Tree:
-    """The ALP of the stale regions computed anew, some at once: a task is in few of them."""
+    """The tree with ALP of the stale regions computed anew, `at_once` of them at a time, as a batch falls into few."""
     R, W = tree.reward.shape
 
     def some(carry):
@@ -204,7 +209,8 @@ def refresh(tree: Tree, stale: Bool[Array, " R"], at_once: int = 32) -> Tree:
 
 
 def divide(tree: Tree, node: Array, split: Split) -> Tree:
-    """Node cut in two where the split is valid and there is room, else without its oldest quarter; -1: as it was."""
+    """The tree with leaf `node` cut in two. If the split is not valid or no room is left, the leaf forgets its oldest
+    quarter instead. Node -1 changes nothing."""
     R, W = tree.reward.shape
     cut = (node >= 0) & split.valid & (tree.size + 2 <= R)
     children = jnp.where(cut, tree.size + jnp.arange(2), R)  # past the end: dropped
@@ -227,14 +233,55 @@ def divide(tree: Tree, node: Array, split: Split) -> Tree:
     )
 
 
-def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
-    """RIAC over the levels `level_fn(params, x)`, x (D,) in the unit box.
+def with_task(
+    key: Array,
+    tree: Tree,
+    x: Float[Array, " D"],
+    reward: Float[Array, ""],
+    finished: Bool[Array, ""],
+    config: Config,
+    min_width: Array | float,
+) -> Tree:
+    """The tree after one task: its pair is added to every region around it, and a leaf with too many pairs is cut."""
+    tree, node = add(tree, x, reward, finished)
+    xs, rewards = (in_order(ring[node], tree.oldest[node]) for ring in (tree.x, tree.reward))
+    low, high = tree.low[node], tree.high[node]
 
-    Raises ValueError for settings that cannot be.
+    def cut():
+        return best_split(key, xs, rewards, low, high, config, min_width)
+
+    return divide(tree, node, rarely(node >= 0, cut, no_split(*xs.shape)))
+
+
+def points(key: Array, tree: Tree, hyper: Hyper, n: int) -> Float[Array, "n D"]:
+    """The next n tasks."""
+    R, W, D = tree.x.shape
+    mode_key, region_key, x_key, noise_key = jax.random.split(key, 4)
+    weight = jnp.where(jnp.any(tree.alp > 0), tree.alp, jnp.arange(R) < tree.size)
+    region = jax.random.categorical(region_key, jnp.where(weight > 0, jnp.log(weight), -jnp.inf), shape=(n,))
+    mode = jax.random.uniform(mode_key, (n, 1))
+    uniform = jax.random.uniform(x_key, (n, D))
+    low, high = tree.low[region], tree.high[region]
+
+    reward = jax.vmap(in_order)(tree.reward[region], tree.oldest[region])
+    reward = jnp.where(jnp.arange(W) < tree.held[region][:, None], reward, jnp.inf)
+    worst = (tree.oldest[region] + jnp.argmin(reward, 1)) % W  # the oldest one of several
+    worst = tree.x[region, worst]
+    mutated = jnp.clip(worst + hyper.mutation * jax.random.normal(noise_key, (n, D)), low + 1e-5, high - 1e-5)
+
+    mutates = (mode < hyper.mutation_share) & (tree.held[region] > 0)[:, None]
+    anywhere = mode < hyper.mutation_share + hyper.random_share
+    return jnp.where(mutates, mutated, jnp.where(anywhere, uniform, low + uniform * (high - low)))
+
+
+def make(level_at: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
+    """RIAC over the levels `level_at(params, x)`, x (D,) in the unit box.
+
+    Raises ValueError for settings out of range.
     """
     defaults = strongly_typed(hyper)
     _check(defaults)
-    D = dimensions_of(level_fn, config.dimensions)
+    D = dimensions_of(level_at, config.dimensions)
     R, W = config.max_regions, config.region_size + 1
 
     def init(key: Array, hyper: Hyper, params: Any) -> State:
@@ -254,45 +301,22 @@ def make(level_fn: Callable[[Any, Array], Any], config: Config, hyper: Hyper) ->
         return State(tree, strongly_typed(params), hyper)
 
     def sample(key: Array, state: State, wanted: Bool[Array, " n"]) -> tuple[LevelBatch, State]:
-        n = len(wanted)
-        tree, hyper = state.tree, state.hyper
-        mode_key, region_key, x_key, noise_key = jax.random.split(key, 4)
-        weight = jnp.where(jnp.any(tree.alp > 0), tree.alp, jnp.arange(R) < tree.size)
-        region = jax.random.categorical(region_key, jnp.where(weight > 0, jnp.log(weight), -jnp.inf), shape=(n,))
-        mode = jax.random.uniform(mode_key, (n, 1))
-        share = jax.random.uniform(x_key, (n, D))
-        low, high = tree.low[region], tree.high[region]
-
-        reward = jax.vmap(in_order)(tree.reward[region], tree.oldest[region])
-        reward = jnp.where(jnp.arange(W) < tree.held[region][:, None], reward, jnp.inf)
-        worst = (tree.oldest[region] + jnp.argmin(reward, 1)) % W  # of several, the oldest
-        worst = tree.x[region, worst]
-        mutated = jnp.clip(worst + hyper.mutation * jax.random.normal(noise_key, (n, D)), low + 1e-5, high - 1e-5)
-
-        mutates = (mode < hyper.mutation_share) & (tree.held[region] > 0)[:, None]
-        random = mode < hyper.mutation_share + hyper.random_share
-        x = jnp.where(mutates, mutated, jnp.where(random, share, low + share * (high - low)))
-        return levels_at(level_fn, state.params, x), state
+        x = points(key, state.tree, state.hyper, len(wanted))
+        return new_levels_at(level_at, state.params, x), state
 
     def update(key: Array, state: State, batch: LevelBatch, outcomes: Outcomes) -> State:
-        hyper = state.hyper
+        hyper, x, finished = state.hyper, batch.note, outcomes.episodes > 0
         reward = unit(outcomes.episode_return, hyper.return_low, hyper.return_high)
 
-        def one(tree, inputs):
-            key, x, reward, finished = inputs
-            tree, node = add(tree, x, reward, finished)
-            held = [in_order(ring[node], tree.oldest[node]) for ring in (tree.x, tree.reward)]
-            box = tree.low[node], tree.high[node]
-            cut = functools.partial(best_split, key, *held, *box, config, hyper.min_width)
-            split = rarely(node >= 0, cut, no_split(W, D))
-            return divide(tree, node, split), None
+        def step(tree, task):
+            key, x, reward, finished = task
+            return with_task(key, tree, x, reward, finished, config, hyper.min_width), None
 
-        episodes = (jax.random.split(key, len(reward)), batch.note, reward, outcomes.episodes > 0)
-        tree, _ = jax.lax.scan(one, state.tree, episodes)
-        return state.replace(tree=refresh(tree, visited(tree, batch.note, outcomes.episodes > 0)))
+        tree, _ = jax.lax.scan(step, state.tree, (jax.random.split(key, len(reward)), x, reward, finished))
+        return state.replace(tree=refresh(tree, visited(tree, x, finished)))
 
     return Curriculum(
-        init, sample, update, "riac", (level_fn, config), defaults, metrics=lambda state: {"regions": state.tree.size}
+        init, sample, update, "riac", (level_at, config), defaults, metrics=lambda state: {"regions": state.tree.size}
     )
 
 

@@ -3,22 +3,23 @@
 Rutherford et al. (2024), "No Regrets: Investigating and Improving Regret Approximations for Curriculum Discovery"
 (arXiv:2408.15099), in the form of the authors' code (github.com/amacrutherford/sampling-for-learnability):
 
-    every refresh_every updates   the student's policy acts, without learning, num_steps steps on each of num_levels
-                                  new levels; the buffer_size of them with the highest learnability p (1 - p), p the
-                                  share of finished episodes that succeed, become the buffer
-    each rollout                  a share replay_share of its levels is drawn from the buffer, each equally likely and
-                                  with replacement, the others are new; all are learned from
+    refresh   every refresh_every updates: the student's policy acts, without learning, num_steps steps on each of
+              num_levels new levels; the score of a level is its learnability p (1 - p), p the share of its finished
+              episodes that succeed; the buffer_size levels of highest score become the buffer
+    sample    for each rollout: a share replay_share of its levels is drawn from the buffer, uniformly with replacement,
+              the others are new; the student learns from all
+    update    nothing: levels are scored in a refresh only, and the next one replaces the whole buffer
 
-So there are no scores between refreshes, and nothing of a level outlives the next one.
+`state.step` and `steps_per_update` count the steps learned from, as the authors' logs do. The steps of a refresh come
+on top. They are the metric `refresh_steps`: num_levels * num_steps in an update that begins with one, else 0. With the
+authors' settings for MiniGrid, the defaults here (256 environments x 256 steps, a refresh every 100 updates), that is
+7.6 times the steps learned from; with those for Kinetix (12,288 levels x 512 steps every 128 updates of 2048 x 512) it
+is a twentieth.
 
-`state.step` and `steps_per_update` count the steps learned from, as the authors' logs do. What the looks cost besides
-is in the metric `refresh_steps`: num_levels * num_steps in the update that begins with one, else 0. With the authors'
-settings for MiniGrid, the defaults here (256 environments x 256 steps, a look every 100 updates), that is 7.6 times the
-steps learned from; with Kinetix's (12,288 levels x 512 steps every 128 updates of 2048 x 512) it is a twentieth.
-
-Deviations: all finished episodes count, not ten at most; a level without any never enters the buffer (the authors' mean
-over none is NaN, which sorts last, where the best levels are taken from; but their 2,000 steps always finish some); p
-and 1 - p are equally good to the last bit. Under `vmap` all runs look when one of them is due, that is, together. Use:
+Deviations: all finished episodes count, the authors take ten at most. A level without a finished episode never enters
+the buffer (the authors' mean over none is NaN, which sorts last, where the best levels are taken from; but their 2,000
+steps always finish some). p and 1 - p have the same score to the last bit. Under `vmap` all runs refresh together.
+Usage:
 
     env = make("Maze-v0")[0].as_levels()
     student = ppo_rnn.make(vectorize(env, 256, batched_params=True), ppo_rnn.Config(num_envs=256, num_steps=256))
@@ -37,7 +38,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import check_at_least_one
-from jaxrl.curriculum.level_buffer import buffer_init
+from jaxrl.curriculum import level_buffer
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Look, Outcomes, new_levels
 from jaxrl.curriculum.scores import l1_value_loss, learnability, max_mc, positive_value_loss
 from jaxrl.curriculum.teaching import drawing
@@ -51,10 +52,10 @@ class Config:
     """Static settings, the ones of the authors for MiniGrid's mazes."""
 
     buffer_size: int = 1000  # levels kept
-    num_levels: int = 25_000  # levels looked at for each buffer
+    num_levels: int = 25_000  # new levels in a refresh, of which the best become the buffer
     num_steps: int = 2000  # steps on each of them; with fewer than two episodes no level is learnable
-    chunk: int = 5000  # levels looked at together; divides num_levels
-    refresh_every: int = 100  # updates from one look to the next
+    chunk: int = 5000  # of these levels are played at once; divides num_levels
+    refresh_every: int = 100  # updates from one refresh to the next
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "buffer_size", "num_levels", "num_steps", "chunk", "refresh_every")
@@ -74,8 +75,8 @@ class Hyper:
 @pytree
 class SFLState:
     levels: Any  # the buffer, leading axis C, the most learnable first
-    score: jax.Array  # (C,), -inf where a place is empty
-    rollouts: jax.Array  # int32, batches of levels drawn
+    score: jax.Array  # (C,), -inf where a slot of the buffer is empty
+    rollouts: jax.Array  # int32, how many there were
     params: Any  # of the level distribution
     hyper: Hyper
 
@@ -87,7 +88,7 @@ def best(levels: Any, score: Float[Array, " N"], k: int) -> tuple[Any, Float[Arr
 
 
 def choose(key: Array, state: SFLState, new: Any) -> LevelBatch:
-    """The batch `new`, of which the first share is replaced by levels of the buffer, unless that is empty."""
+    """The levels `new`, of which the first `replay_share` are replaced by levels of the buffer, unless it is empty."""
     n = jax.tree.leaves(new)[0].shape[0]
     filled = jnp.isfinite(state.score).sum()  # these come first
     slot = jax.random.randint(key, (n,), 0, jnp.maximum(filled, 1))
@@ -105,9 +106,10 @@ def make(
     """SFL over the levels that `level_fn(key, params)` draws.
 
     Args:
-        score: of a look, `(seen, batch, outcomes, hyper) -> (N,)`, as `learnability` or what `oracle_regret` makes.
+        score: `(rollout, batch, outcomes, hyper) -> (N,)` of a rollout that has `ends` only: `learnability` or what
+            `oracle_regret` makes, or your own.
 
-    Raises ValueError for settings that cannot be.
+    Raises ValueError for settings out of range, and for a score that needs the student's values.
     """
     level_fn = drawing(level_fn)
     defaults = strongly_typed(Hyper() if hyper is None else hyper)
@@ -121,19 +123,19 @@ def make(
     def init(key: Array, hyper: Hyper, params: Any) -> SFLState:
         _check(hyper)
         params = strongly_typed(params)
-        buffer = buffer_init(jax.eval_shape(level_fn, key, params), config.buffer_size)
+        buffer = level_buffer.init(jax.eval_shape(level_fn, key, params), config.buffer_size)
         return SFLState(buffer.levels, buffer.score, jnp.int32(0), params, hyper)
 
     def refresh(key: Array, state: SFLState, look: Look) -> SFLState:
-        """A new buffer where it is due, of the best of new levels as the student sees them now."""
+        """Every `refresh_every` rollouts a new buffer: the best of `num_levels` new levels, by how the student does."""
 
-        def looked_at(key):
+        def scored(key):
             level_key, look_key = jax.random.split(key)
             levels = draw(level_key, state.params, config.chunk)
             return levels, look(look_key, levels, config.num_steps).score
 
         def refreshed():
-            levels, scores = jax.lax.map(looked_at, jax.random.split(key, config.num_levels // config.chunk))
+            levels, scores = jax.lax.map(scored, jax.random.split(key, config.num_levels // config.chunk))
             levels = jax.tree.map(lambda x: x.reshape(config.num_levels, *x.shape[2:]), levels)
             return best(levels, scores.reshape(-1), config.buffer_size)
 
@@ -150,11 +152,11 @@ def make(
 
     def metrics(state: SFLState) -> dict[str, Array]:
         known = jnp.isfinite(state.score)
-        looked = (state.rollouts - 1) % config.refresh_every == 0
+        refreshed = (state.rollouts - 1) % config.refresh_every == 0
         return {
             "buffer_filled": known.mean(),
             "buffer_score": jnp.where(known, state.score, 0).sum() / jnp.maximum(known.sum(), 1),
-            "refresh_steps": jnp.where(looked, jnp.int32(config.num_levels * config.num_steps), 0),
+            "refresh_steps": jnp.where(refreshed, jnp.int32(config.num_levels * config.num_steps), 0),
         }
 
     return Curriculum(init, sample, update, "sfl", (level_fn, config), defaults, score, metrics, refresh)

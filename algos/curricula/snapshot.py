@@ -1,22 +1,27 @@
-"""SnapshotRL: early episodes start in states that a teacher has been in.
+"""SnapshotRL: early episodes start in states that a trained policy, the teacher, has been in.
 
 Zhao, Qian, Wang, Shan and Qin (2024), "Snapshot reinforcement learning: leveraging prior trajectories for efficiency"
-(arXiv:2403.00673), with its baseline S3RL:
+(arXiv:2403.00673), with its baseline S3RL. Before training (`take`):
 
-    snapshots    states of the teacher's best episodes, one every `every` steps
-    clusters     of the snapshots by their value to the teacher, 1-D k-means
-    start        a cluster uniformly, then a snapshot of it uniformly
-    limit        such an episode is truncated after `limit` steps (and bootstrapped, as every truncation)
+    1. the teacher plays `num_episodes` episodes, of which the `keep` of highest return count
+    2. a snapshot is a state of these episodes, one every `every` steps
+    3. snapshots are clustered by their value to the teacher, by 1-D k-means
 
-for the first part of the training; then the environment is as it was. Here states are data, so a snapshot is a row of
-a table in `FromStates` params, the two draws are its weights, and no environment or learner knows of it.
+In the first part of the training an episode starts in a snapshot: a cluster is drawn uniformly, then a snapshot of it
+uniformly. Such an episode is truncated after `limit` steps (and bootstrapped, as every truncation). After that part
+episodes start as the environment does.
 
-`staged` does this for any student, off-policy ones too, drawing a start at each reset. `make` is the same as a
-`Curriculum`, in which each slot keeps one start for a rollout.
+States are data here. A snapshot is a row of the table in the params of a `FromStates` environment, and the two draws
+are the weights of its rows, so no environment and no learner knows of snapshots. There are two ways to train on them:
+
+    staged    any student, off-policy ones too: each reset draws a start; an Algorithm around the student
+    make      a `Curriculum`, in which each slot keeps one start for a rollout:
+                  sample   starts by their weights, for the first `hyper.batches` rollouts
+                  update   nothing
 
 Deviations: without a `value` function, the value of a snapshot is the teacher's discounted return from there on (the
-paper takes the teacher's critic); clusters are optimal, by dynamic programming, and not those of Lloyd's iterations;
-the replay is kept, as is the paper's default. Use:
+paper takes the teacher's critic). Clusters are optimal, by dynamic programming, and not those of Lloyd's iterations.
+The replay buffer is kept when the first part ends, as is the paper's default. Usage:
 
     starts = FromStates(env)
     table = snapshot.take(key, teacher, policy, env, env_params, snapshot.Config(max_steps=200))
@@ -38,7 +43,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.algorithm import Algorithm, check_at_least_one
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, digest, new_levels
-from jaxrl.curriculum.task import Task
 from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
 from jaxrl.exact.mdp import draw
 from jaxrl.nesting import OuterState, around
@@ -49,10 +53,10 @@ from jaxrl.wrappers import FromStates, StartParams
 class Config:
     """Static settings of `take`."""
 
-    num_episodes: int = 10  # of the teacher
-    keep: int = 10  # of them, those of highest return
-    every: int = 10  # steps between snapshots
-    max_steps: int = 1000  # of an episode
+    num_episodes: int = 10  # episodes of the teacher
+    keep: int = 10  # how many of them count, those of highest return
+    every: int = 10  # steps from one snapshot to the next
+    max_steps: int = 1000  # of an episode, after which it is cut
     clusters: int = 6  # of the snapshots, by value
     greedy: bool = True  # the teacher acts by its mode
 
@@ -71,32 +75,34 @@ class Config:
 class Hyper:
     """Dynamic settings of the curriculum."""
 
-    batches: jax.Array = 50.0  # rollouts that start in snapshots
-    limit: jax.Array = 100.0  # steps of an episode that does
+    batches: jax.Array = 50.0  # rollouts, from the first, whose episodes start in snapshots
+    limit: jax.Array = 100.0  # steps after which such an episode is truncated
 
 
 class Snapshots(NamedTuple):
-    """K states and how often each is drawn; those with weight 0 are fillers."""
+    """K states and the probability of each to be drawn. States of probability 0 are no snapshots and only fill up."""
 
     states: Any  # leading axis K
-    value: Float[Array, " K"]
-    cluster: Int[Array, " K"]
-    weights: Float[Array, " K"]  # sum to 1
+    value: Float[Array, " K"]  # to the teacher
+    cluster: Int[Array, " K"]  # number of the cluster, ascending in value
+    weights: Float[Array, " K"]  # probabilities, sum 1
 
 
 @pytree
 class State:
     table: Snapshots
-    params: StartParams
-    batches: jax.Array  # drawn, int32
+    params: StartParams  # of the level distribution
+    batches: jax.Array  # int32, how many were drawn
     hyper: Hyper
 
 
 def clusters(values: Float[Array, " K"], valid: Bool[Array, " K"], k: int) -> Int[Array, " K"]:
-    """Labels 0 .. k-1, ascending in value, of the k-means clustering of least squared error; the invalid have any.
+    """Labels 0 .. k-1, ascending in value, of the k-means clustering with the least squared error.
 
-    In one dimension clusters are intervals, and the best last one is found for every end (Wang and Song 2011). Some
-    stay empty where there are fewer values than k.
+    Values that are not valid do not count, and their labels mean nothing.
+
+    In one dimension clusters are intervals of the sorted values. Dynamic programming over k clusters finds for every
+    end the best begin of the last interval (Wang and Song 2011). With fewer values than k some clusters stay empty.
     """
     n = len(values)
     scale = jnp.maximum(jnp.max(jnp.where(valid, jnp.abs(values), 0)), 1e-30)
@@ -109,7 +115,7 @@ def clusters(values: Float[Array, " K"], valid: Bool[Array, " K"], k: int) -> In
         return jnp.concatenate([jnp.zeros(1), jnp.cumsum(y)])
 
     w, s, square = (b[None, :] - b[:, None] for b in (before(weight), before(x), before(x * x)))
-    cost = square - s * s / jnp.maximum(w, 1)  # of one cluster, from row to column
+    cost = square - s * s / jnp.maximum(w, 1)  # squared error of one cluster, [from, to)
     cost = jnp.where(jnp.tri(n + 1, dtype=bool).T, jnp.maximum(cost, 0), jnp.inf)
 
     def add(best, _):
@@ -128,7 +134,7 @@ def clusters(values: Float[Array, " K"], valid: Bool[Array, " K"], k: int) -> In
 
 
 def uniform_in_clusters(cluster: Int[Array, " K"], valid: Bool[Array, " K"], k: int) -> Float[Array, " K"]:
-    """The probability of each when first a cluster that is not empty and then one of its members is drawn."""
+    """The probability of each valid row when a cluster that is not empty is drawn first, and then a row of it."""
     size = jnp.zeros(k).at[cluster].add(valid)
     return jnp.where(valid, 1 / (jnp.maximum(size[cluster], 1) * jnp.sum(size > 0)), 0)
 
@@ -146,7 +152,8 @@ def take(
     """Snapshots of a teacher's episodes. Pure: jit it.
 
     Args:
-        value: of observations with a leading axis K to the teacher, (K,). Default: the return from there on.
+        value: the value to the teacher of K observations (leading axis K), (K,). None: the discounted return from
+            there on in the episode.
         gamma: discount of that return.
     """
     E, T = config.num_episodes, -(-config.max_steps // config.every)
@@ -164,40 +171,41 @@ def take(
         return (now := reward + gamma * later), now
 
     def stretch(carried, keys):
+        """`every` steps, and the state at their begin."""
         after, reward = jax.lax.scan(step, carried, keys)
         return after, (carried[0], carried[1], carried[3], reward)
 
     start = obs, state, teacher.initial_carry((E,)), jnp.ones(E, bool)
     _, (obs, states, on, reward) = jax.lax.scan(stretch, start, jax.random.split(run_key, (T, config.every)))
     reward = reward.reshape(T * config.every, E)
-    _, following = jax.lax.scan(discounted, jnp.zeros(E), reward, reverse=True)
-    returns = reward.sum(0)
-    kept = jnp.zeros(E, bool).at[jax.lax.top_k(returns, config.keep)[1]].set(True)
+    _, return_from_here = jax.lax.scan(discounted, jnp.zeros(E), reward, reverse=True)
+    kept = jnp.zeros(E, bool).at[jax.lax.top_k(reward.sum(0), config.keep)[1]].set(True)
     valid = (on & kept).reshape(-1)
     obs, states = jax.tree.map(lambda x: x.reshape(T * E, *x.shape[2:]), (obs, states))
-    values = following[:: config.every].reshape(-1) if value is None else value(obs)
+    values = return_from_here[:: config.every].reshape(-1) if value is None else value(obs)
     cluster = clusters(values, valid, config.clusters)
     return Snapshots(states, values, cluster, uniform_in_clusters(cluster, valid, config.clusters))
 
 
 def params_of(starts: FromStates, env_params: Any, table: Snapshots, limit: int = 100) -> StartParams:
-    """`FromStates` params with which each reset draws a snapshot."""
+    """Params of the `FromStates` environment with which each reset starts in a snapshot."""
     return starts.starting(env_params, table.states, table.weights, limit=limit)
 
 
 @pytree
 class StagedState(OuterState):
-    """The student's state."""
+    """The state of a student under `staged`."""
 
-    inner: Any
+    inner: Any  # the student's
 
 
 @functools.cache
 def staged(student: Algorithm, snapshot_steps: int) -> Algorithm:
-    """`student`, whose resets before environment step `snapshot_steps` go by its params' `share`, then by 0.
+    """`student`, whose episodes start in snapshots before environment step `snapshot_steps`. An Algorithm again.
 
-    An Algorithm again. Episodes under way at the change end as they would, but for the limit. Raises ValueError for an
-    environment that is not `FromStates`, and in `init` for params that start nothing from a state.
+    Until then a reset starts in a snapshot with the probability `share` of its params, afterwards never. An episode
+    that is under way at the change goes on, without the limit. Raises ValueError for an environment that is not
+    `FromStates`, and in `init` for params of `share` 0.
     """
     if not isinstance(student.venv.env, FromStates):
         raise ValueError(f"snapshot: {student.venv.env.id} must be wrapped, FromStates(env), for starts in snapshots.")
@@ -224,7 +232,7 @@ def staged(student: Algorithm, snapshot_steps: int) -> Algorithm:
 
 
 def make(table: Snapshots, hyper: Hyper | None = None) -> Curriculum:
-    """Snapshots as a curriculum, for environments `FromStates`. Raises ValueError for settings that cannot be."""
+    """Snapshots as a `Curriculum`, for `FromStates` environments. Raises ValueError for settings out of range."""
     defaults = strongly_typed(Hyper() if hyper is None else hyper)
     _check(defaults)
 
@@ -255,10 +263,3 @@ def make(table: Snapshots, hyper: Hyper | None = None) -> Curriculum:
 def _check(hyper: Hyper) -> None:
     if is_concrete(hyper) and (np.any(np.asarray(hyper.batches) < 0) or np.any(np.asarray(hyper.limit) < 1)):
         raise ValueError(f"batches={hyper.batches} must not be below 0, limit={hyper.limit} must be at least 1.")
-
-
-def for_task(task: Task, config: Config, hyper: Hyper) -> Algorithm:
-    """`--curriculum snapshot`: of the policy in the run folder `--curriculum.teacher`."""
-    starts, (teacher, policy) = FromStates(task.env), task.given("teacher")
-    table = take(jax.random.key(0), teacher, policy, task.env, task.params, config)
-    return task.attach(make(table, hyper), starts, lambda params: params_of(starts, params, table))

@@ -43,7 +43,7 @@ def stages(seeds):
     def look(state, key):
         def batch(state, _):
             state, rollout = algo.collect(state)
-            seen = [curriculum.outcomes(rollout.student, rollout.batch, score, hyper) for score in SCORES.values()]
+            seen = [curriculum.outcomes_of(rollout.student, rollout.batch, score, hyper) for score in SCORES.values()]
             return state, (rollout.batch.params, [s.score for s in seen])
 
         _, (levels, scores) = jax.lax.scan(batch, state, length=BATCHES)

@@ -17,10 +17,11 @@ from picture import report
 
 import jaxrl
 from jaxrl.algos import ppo
-from jaxrl.algos.curricula import adversarial_params, iwocs
+from jaxrl.algos.curricula import adversarial_params
 from jaxrl.curriculum.teaching import ranges
 from jaxrl.envs.tabular.grids.windy_walk import WindyWalk
 from jaxrl.evaluation import evaluate
+from jaxrl.exact import iwocs
 from jaxrl.exact.mdp import tabulate
 from jaxrl.exact.solvers import value_iteration
 from jaxrl.host.run.run_folder import environment_of_run

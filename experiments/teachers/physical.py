@@ -40,7 +40,7 @@ class Space(NamedTuple):
 
     env: Any
     params: Any
-    level_fn: Any  # (params, x) -> params
+    level_at: Any  # (params, x) -> params
     dimensions: int
     step: tuple[float, ...] | float  # where harder tasks are, for the oracle
     low: float  # returns from here
@@ -128,13 +128,13 @@ SPACES = {
 
 def teacher(name, space):
     if name == "random":
-        return random_teacher.make(space.level_fn, random_teacher.Config(space.dimensions))
+        return random_teacher.make(space.level_at, random_teacher.Config(space.dimensions))
     if name == "oracle":
         hyper = oracle_teacher.Hyper(threshold=space.mastery if space.passed is None else space.passed, step=space.step)
-        return oracle_teacher.make(space.level_fn, oracle_teacher.Config(space.dimensions), hyper)
+        return oracle_teacher.make(space.level_at, oracle_teacher.Config(space.dimensions), hyper)
     module: Any = {"riac": riac, "covar_gmm": covar_gmm, "alp_gmm": alp_gmm}[name]
     hyper = module.Hyper(return_low=space.low, return_high=space.high)
-    return module.make(space.level_fn, module.Config(space.dimensions), hyper)
+    return module.make(space.level_at, module.Config(space.dimensions), hyper)
 
 
 def curves(name, space, seeds):
@@ -145,7 +145,7 @@ def curves(name, space, seeds):
     steps = space.updates * algo.steps_per_update
     hyper = strongly_typed(space.hyper.replace(anneal_steps=steps))
     where = jax.random.uniform(jax.random.key(7), (TASKS, space.dimensions))
-    tasks = jax.vmap(space.level_fn, (None, 0))(params, where)
+    tasks = jax.vmap(space.level_at, (None, 0))(params, where)
     if space.max_steps:
         tasks = tasks.replace(max_steps=jnp.full(TASKS, space.max_steps))
 

@@ -32,17 +32,17 @@ TEACHERS = ("random", "oracle", "riac", "covar_gmm", "alp_gmm")
 def teacher(name, D):
     """Settings of the authors' code; the oracle's expert moves along the diagonal once a window is mastered."""
 
-    def level_fn(params, x):
+    def level_at(params, x):
         return x
 
     if name == "oracle":
         hyper = oracle_teacher.Hyper(threshold=MASTERY / 100, step=(0.1, 0.1, *[0.0] * (D - 2)))
-        return oracle_teacher.make(level_fn, oracle_teacher.Config(D), hyper)
+        return oracle_teacher.make(level_at, oracle_teacher.Config(D), hyper)
     if name == "random":
-        return random_teacher.make(level_fn, random_teacher.Config(D))
+        return random_teacher.make(level_at, random_teacher.Config(D))
     module = {"riac": riac, "covar_gmm": covar_gmm, "alp_gmm": alp_gmm}[name]
     config = module.Config(D, **({"max_regions": 1024} if name == "riac" else {}))
-    return module.make(level_fn, config, module.Hyper(return_low=0.0, return_high=1.0))
+    return module.make(level_at, config, module.Hyper(return_low=0.0, return_high=1.0))
 
 
 def curves(name, useless, seeds):

@@ -1,20 +1,13 @@
 """Curricula: what decides on which levels a student trains (`docs/curricula.md`).
 
-`protocol` is the interface, `attachment` puts a curriculum around a student, `level_buffer` and `scores` are what level
-replay is made of, `teaching` what teachers of continuous parameters share.
+`protocol` is the interface and `attachment` puts a curriculum around a student. `level_buffer` and `scores` are what
+level replay is made of, `teaching` is what teachers of continuous parameters share. The curricula themselves stand in
+`jaxrl/algos/curricula`, one file each.
 """
 
-from jaxrl.curriculum.attachment import AttachedRollout, AttachedState, attach, outcomes
-from jaxrl.curriculum.level_buffer import (
-    LevelBuffer,
-    buffer_draw,
-    buffer_find,
-    buffer_holds,
-    buffer_init,
-    buffer_insert,
-    buffer_update,
-    buffer_weights,
-)
+from jaxrl.curriculum import level_buffer
+from jaxrl.curriculum.attachment import AttachedRollout, AttachedState, attach, outcomes_of
+from jaxrl.curriculum.level_buffer import LevelBuffer
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels, new_levels
 from jaxrl.curriculum.scores import (
     algorithmic_regret,
@@ -35,20 +28,14 @@ __all__ = [
     "Outcomes",
     "algorithmic_regret",
     "attach",
-    "buffer_draw",
-    "buffer_find",
-    "buffer_holds",
-    "buffer_init",
-    "buffer_insert",
-    "buffer_update",
-    "buffer_weights",
     "check_levels",
     "episodic_mean",
     "l1_value_loss",
     "learnability",
+    "level_buffer",
     "max_mc",
     "new_levels",
     "oracle_regret",
-    "outcomes",
+    "outcomes_of",
     "positive_value_loss",
 ]

@@ -1,26 +1,29 @@
-"""A curriculum put around a student: an Algorithm again."""
+"""A student under a curriculum: an Algorithm that trains on the levels which the curriculum chooses."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import Algorithm
-from jaxrl.curriculum import looking
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels, new_levels
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
 from jaxrl.nesting import OuterState, around, split_hyper, with_settings
-from jaxrl.rollout import Ends, ticked
-from jaxrl.vectorize import rows_where
+from jaxrl.rollout import Ends, rollout, ticked
+from jaxrl.vectorize import rows_where, vectorize
+
+# ---- what episodes showed of levels
 
 
-def outcomes(
+def outcomes_of(
     rollout: Any,
     batch: LevelBatch,
     score: Callable[..., Array] | None,
@@ -28,10 +31,16 @@ def outcomes(
     success_above: float = 0.0,
     before: Outcomes | None = None,
 ) -> Outcomes:
-    """What a rollout (T, N), after the rollouts `before` on the same levels, showed of the level in each slot.
+    """What a rollout (T, N) showed of the level in each of N slots.
 
-    Episodes of a return above `success_above` succeed; without a `score`, all are -inf. A score is told of all
-    episodes and sees the steps of this rollout; where none ended in it, the score `before` stays.
+    Args:
+        score: of levels, as `Curriculum.score`; None: all scores are -inf.
+        hyper: the student's settings, which `score` reads.
+        success_above: an episode succeeds if its return is higher.
+        before: the outcomes of earlier rollouts on the same levels, which are counted in.
+
+    `score` is given the outcomes of all these episodes but the steps of this rollout only. In a slot where no episode
+    ended in this rollout the score of `before` stays.
     """
     done, returns, lengths = rollout.ends
     episodes = done.sum(0, dtype=jnp.int32)
@@ -40,7 +49,7 @@ def outcomes(
         return jnp.where(done, x, 0).sum(0) / jnp.maximum(episodes, 1)
 
     best = jnp.max(jnp.where(done, returns, -jnp.inf), axis=0)
-    seen = Outcomes(
+    outcomes = Outcomes(
         episode_return=mean(returns),
         episode_length=mean(lengths),
         success=mean(returns > success_above),
@@ -48,23 +57,23 @@ def outcomes(
         max_return=jnp.maximum(batch.max_return, best),
         episodes=episodes,
     )
-    now = episodes > 0
+    ended_now = episodes > 0
     if before is not None:
-        seen = added(before, seen)
+        outcomes = merged(before, outcomes)
     if score is None:
-        return seen
-    return seen._replace(score=jnp.where(now, score(rollout, batch, seen, hyper), seen.score))
+        return outcomes
+    return outcomes._replace(score=jnp.where(ended_now, score(rollout, batch, outcomes, hyper), outcomes.score))
 
 
-def nothing_seen(n: int) -> Outcomes:
-    """The outcomes of levels of which no episode ended."""
+def no_outcomes(n: int) -> Outcomes:
+    """The outcomes of n levels on which no episode has ended."""
     zero = jnp.zeros(n)
     worst = zero - jnp.inf
     return Outcomes(zero, zero, zero, score=worst, max_return=worst, episodes=jnp.zeros(n, jnp.int32))
 
 
-def added(before: Outcomes, now: Outcomes) -> Outcomes:
-    """The outcomes of two rollouts on the same levels, of which the later has no score yet."""
+def merged(before: Outcomes, now: Outcomes) -> Outcomes:
+    """The outcomes of all episodes of two rollouts on the same levels. The score is that of `before`."""
     episodes = before.episodes + now.episodes
 
     def mean(x, y):
@@ -78,19 +87,55 @@ def added(before: Outcomes, now: Outcomes) -> Outcomes:
     )
 
 
+class LookRollout(NamedTuple):
+    """What a look at N levels leaves of its T steps: where episodes ended."""
+
+    ends: Ends  # (T, N)
+
+
+def look(student: Algorithm, state: Any, key: Array, levels: Any, num_steps: int) -> LookRollout:
+    """`num_steps` steps of the student's policy on each of N levels, without learning from them.
+
+    An episode that ends is followed by another one on the same level. `state` is the student's and stays as it is.
+    """
+    n = jax.tree.leaves(levels)[0].shape[0]
+    venv, policy = vectorize(student.venv.env, n, batched_params=True), student.policy(state)
+    reset_key, run_key = jax.random.split(key)
+    obs, env_state = venv.reset(reset_key, levels)
+
+    def act(key, obs, carry):
+        action, carry = student.act(policy, key, obs, carry)
+        return action, (), carry
+
+    fresh = student.initial_carry((n,))
+
+    def ended(carry, done):
+        return rows_where(done, fresh, carry)
+
+    visitor = state.replace(key=run_key, obs=obs, env_state=env_state, env_params=levels)
+    steps = rollout(venv, visitor, num_steps, act, fresh, ended)[2]
+    return LookRollout(steps.ends)
+
+
+# ---- the algorithm
+
+
 @pytree
 class AttachedState(OuterState):
-    """A student's state, its curriculum's, and the levels that are being played. `inner.step` counts the steps learned
-    from, by which the student anneals; `step` all."""
+    """The student's state, the curriculum's state, and the level that each of N slots plays.
+
+    `step` counts all environment steps, `inner.step` those that the student learned from and by which it anneals.
+    """
 
     key: jax.Array
     step: jax.Array
-    inner: Any
-    curriculum: Any  # with its settings as `hyper`, if it has any; then these are `hyper.curriculum`, too
+    inner: Any  # the student's
+    curriculum: Any  # the curriculum's; if it has dynamic settings, they are its field `hyper`
     batch: LevelBatch  # leading axis N
-    seen: Outcomes  # so far, of levels that stay
-    wanted: jax.Array  # (N,) bool: the slot's level is done with
+    outcomes: Outcomes  # of the episodes so far on levels that are not yet done with
+    wanted: jax.Array  # (N,) bool: the slot gets another level before the next rollout
 
+    # `hyper` is the student's with one more field, `curriculum`, that holds the settings of the curriculum.
     SETTINGS = ("curriculum", "curriculum.hyper")
 
 
@@ -102,29 +147,159 @@ class AttachedRollout(NamedTuple):
 
     @property
     def ends(self) -> Ends:
-        """The student's."""
+        """Where episodes of the student's rollout ended."""
         return self.student.ends
 
 
+@dataclasses.dataclass(frozen=True)
+class _Attached:
+    """The static half; its methods are the Algorithm's functions."""
+
+    student: Algorithm
+    curriculum: Curriculum
+    success_above: float
+
+    def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> AttachedState:
+        venv, N = self.student.venv, self.student.venv.num_envs
+        key, curriculum_key, student_key, check_key = jax.random.split(key, 4)
+        hyper, own = split_hyper(hyper, "curriculum", self.curriculum.hyper)
+        env_params = venv.env.default_params if env_params is None else env_params
+        cstate = self.curriculum.init(curriculum_key, own, env_params)
+        # The student starts on the default params: `collect` draws levels before the student acts for the first time.
+        inner = self.student.init(student_key, hyper)
+        everywhere = jnp.ones(N, bool)
+        shapes = jax.eval_shape(self.sample, key, cstate, everywhere)[0]
+        check_levels("attach", shapes.params, inner.env_params, f"{N} params of {venv.env.id}")
+        if is_concrete((key, cstate)):
+            venv.env.validate(jax.jit(self.sample)(check_key, cstate, everywhere)[0].params)
+        batch = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return AttachedState(key, inner.step, inner, cstate, batch, no_outcomes(N), everywhere)
+
+    def sample(self, key: Array, cstate: Any, wanted: Bool[Array, " N"]) -> tuple[LevelBatch, Any]:
+        """The curriculum's levels, with the dtypes of params."""
+        batch, cstate = self.curriculum.sample(key, cstate, wanted)
+        return batch._replace(params=strongly_typed(batch.params)), cstate
+
+    def look(self, student_state: Any, key: Array, levels: Any, num_steps: int) -> Outcomes:
+        """How the student does on levels that it does not learn from, as `Look` of the protocol."""
+        steps: Any = look(self.student, student_state, key, levels, num_steps)
+        return outcomes_of(steps, new_levels(levels), self.curriculum.score, student_state.hyper, self.success_above)
+
+    def collect(self, state: AttachedState) -> tuple[AttachedState, AttachedRollout]:
+        """The curriculum chooses levels for the slots that want one; then the student acts."""
+        key, sample_key, restart_key = jax.random.split(state.key, 3)
+        wanted, cstate = state.wanted, state.curriculum
+        if self.curriculum.refresh is not None:
+            key, refresh_key = jax.random.split(key)
+            cstate = self.curriculum.refresh(refresh_key, cstate, functools.partial(self.look, state.inner))
+
+        def chosen():
+            batch, after = self.sample(sample_key, cstate, wanted)
+            return rows_where(wanted, batch, state.batch), after
+
+        batch, after = rarely(wanted.any(), chosen, (state.batch, cstate))
+        inner = self.student.restart(state.inner, restart_key, batch.params, wanted)
+        inner, student_rollout = self.student.collect(inner)
+        step = ticked(state.step, self.student.steps_per_update)
+        state = state.replace(key=key, step=step, inner=inner, curriculum=after, batch=batch)
+        return state, AttachedRollout(student_rollout, batch)
+
+    def learn(self, state: AttachedState, rollout: AttachedRollout) -> tuple[AttachedState, dict[str, Array]]:
+        """The student learns; then the curriculum is told the outcomes of the levels that are done with."""
+        curriculum, N = self.curriculum, self.student.venv.num_envs
+        key, update_key = jax.random.split(state.key)
+        batch = rollout.batch
+        inner, metrics = self.student_learn(state.inner, rollout.student, batch.learn_mask)
+        outcomes = outcomes_of(
+            rollout.student, batch, curriculum.score, state.inner.hyper, self.success_above, state.outcomes
+        )
+        done = outcomes.episodes > 0
+        done = jnp.full(N, done.all()) if curriculum.whole_batches else done
+        none = no_outcomes(N)
+        finished = rows_where(done, outcomes, none)
+        cstate = curriculum.update(update_key, state.curriculum, batch, finished)
+        metrics = {
+            **metrics,
+            "level_score": mean_where(finished.score, jnp.isfinite(finished.score)),
+            "level_success": mean_where(finished.success, done),
+            "levels_finished": done.mean(),
+            "levels_replayed": (batch.slot >= 0).mean(),
+            **self.described(batch),
+            **curriculum.metrics(cstate),
+        }
+        state = state.replace(
+            key=key, inner=inner, curriculum=cstate, outcomes=rows_where(done, none, outcomes), wanted=done
+        )
+        return state, metrics
+
+    def student_learn(self, inner: Any, rollout: Any, learn_mask: Bool[Array, " N"]) -> tuple[Any, dict[str, Array]]:
+        """The student's `learn`, held back in slots where `learn_mask` is False, which do not count as steps."""
+        student, N = self.student, self.student.venv.num_envs
+        if self.curriculum.score is None:
+            return student.learn(inner, rollout)
+        missing = {"value", "next_value", "learn_mask"} - set(rollout._fields)
+        if missing:
+            raise ValueError(
+                f"attach: rollouts of {student.name} have no {', '.join(sorted(missing))}, by which levels are scored "
+                "and learning is held back; those of ppo and ppo_rnn have. Curricula without a score, as dr and "
+                "teachers, need neither."
+            )
+        rollout = rollout._replace(learn_mask=learn_mask)
+        inner, metrics = jax.lax.cond(learn_mask.any(), student.learn, self.learn_nothing, inner, rollout)
+        held_back = student.steps_per_update // N * jnp.sum(~learn_mask, dtype=inner.step.dtype)
+        at_end = inner.step == np.iinfo(np.int32).max  # the step counter stays at its largest value
+        metrics = {**metrics, "learned": learn_mask.any().astype(jnp.int32)}
+        return inner.replace(step=jnp.where(at_end, inner.step, inner.step - held_back)), metrics
+
+    def learn_nothing(self, inner: Any, rollout: Any) -> tuple[Any, dict[str, Array]]:
+        """What stands in for the student's `learn` where it learns from no slot: losses are NaN."""
+        metrics = jax.eval_shape(self.student.learn, inner, rollout)[1]
+
+        def nothing(x):
+            return jnp.full(x.shape, jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else 0, x.dtype)
+
+        return inner, {**jax.tree.map(nothing, metrics), **rollout.ends.metrics()}
+
+    def described(self, batch: LevelBatch) -> dict[str, Array]:
+        """What the environment tells of levels, as the number of a maze's walls: means over those of this rollout."""
+        told = jax.vmap(self.student.venv.env.describe)(batch.params)
+        return {f"level/{name}": x.mean() for name, x in told.items()}
+
+    def restart(self, state: AttachedState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> AttachedState:
+        """Episodes begin on `env_params` in the slots of `mask`, of which the curriculum is told nothing; the next
+        rollout is on a level that it chooses."""
+        inner = self.student.restart(state.inner, key, env_params, mask)
+        outcomes = rows_where(mask, no_outcomes(self.student.venv.num_envs), state.outcomes)
+        return state.replace(inner=inner, outcomes=outcomes, wanted=state.wanted | mask)
+
+
+def mean_where(x: Float[Array, " N"], valid: Bool[Array, " N"]) -> Float[Array, ""]:
+    """The mean of the valid entries; NaN where there is none."""
+    return jnp.where(valid.any(), jnp.where(valid, x, 0).sum() / jnp.maximum(valid.sum(), 1), jnp.nan)
+
+
 def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.0) -> Algorithm:
-    """`student`, on the levels that `curriculum` chooses. An Algorithm again.
+    """`student` on the levels that `curriculum` chooses. An Algorithm again.
 
-    A slot has its level until the first rollout in which an episode ends on it; then the next rollout starts there with
-    another one. So rollouts may be shorter than episodes. The metric `levels_finished` is the share of the slots that
-    were done with their level; means over levels, as `level_score`, are over those, NaN where there was none.
+    A slot keeps its level until the first rollout in which an episode ends on it; the next rollout starts there with
+    another level. So rollouts may be shorter than episodes. The metric `levels_finished` is the share of slots that
+    were done with their level. Means over levels, as `level_score`, are over these slots, NaN where there was none.
 
-    `env_params` given to `init` are the level distribution's; `hyper` are the student's settings and, as `curriculum`,
-    those of the curriculum, which has its own where the student's alone are given. A rollout with nothing to learn from
-    costs no gradients (under `vmap` it does), and leaves the student as it was, also in the steps by which it anneals;
-    its losses are then NaN and the metric `learned` is 0.
+    `env_params` given to `init` are those of the level distribution. `hyper` are the student's settings with one more
+    field, `curriculum`, for the settings of the curriculum; given the student's settings alone, the curriculum takes
+    its defaults.
 
-    A curriculum with a score of levels takes students whose rollouts have `value`, `next_value` and `learn_mask`, as
-    ppo's. Of an episode longer than a rollout the scores that go by steps (`max_mc`, the value losses) see those in the
-    last one; `learnability` and `oracle_regret` go by whole episodes. A curriculum without a score, as domain
-    randomisation and teachers, learns from all levels, and students without values (sac, td3, dqn) may have it, too.
+    In a rollout where the curriculum lets the student learn from no slot, no gradients are computed (under `vmap` they
+    are), and the student stays as it was, including the steps by which it anneals. Its losses are then NaN and the
+    metric `learned` is 0.
+
+    A curriculum with a score takes students whose rollouts have `value`, `next_value` and `learn_mask`, as those of
+    ppo. If an episode is longer than a rollout, the scores that go by steps (`max_mc` and the value losses) see its
+    steps in the last rollout; `learnability` and `oracle_regret` go by whole episodes. A curriculum without a score, as
+    domain randomisation and the teachers, learns from all levels, so students without values (sac, td3, dqn) will do.
 
     Args:
-        success_above: an episode of higher return succeeds.
+        success_above: an episode succeeds if its return is higher.
 
     Raises ValueError unless the student's environments were vectorised with `batched_params=True`; in `init` for levels
     that are no params of the environments or, outside of transformations, that they refuse; in `learn` for rollouts
@@ -136,125 +311,21 @@ def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.
             "attach: the curriculum chooses each slot's level, so the student needs "
             f"vectorize(env, {venv.num_envs}, batched_params=True) and no level_fn."
         )
-    score, N, hyper_of_both = curriculum.score, venv.num_envs, student.hyper
+    hyper = student.hyper
     if curriculum.hyper is not None:
-        hyper_of_both = with_settings(student.hyper, "curriculum", curriculum.hyper)
-    everywhere = jnp.ones(N, bool)
-
-    def sample(key, cstate, wanted):
-        batch, cstate = curriculum.sample(key, cstate, wanted)
-        return batch._replace(params=strongly_typed(batch.params)), cstate
-
-    def init(key, hyper=None, env_params=None):
-        key, curriculum_key, student_key, check_key = jax.random.split(key, 4)
-        hyper, own = split_hyper(hyper, "curriculum", curriculum.hyper)
-        cstate = curriculum.init(curriculum_key, own, venv.env.default_params if env_params is None else env_params)
-        # The student begins on the default params, as collect draws the levels on which it acts first.
-        inner = student.init(student_key, hyper)
-        shapes = jax.eval_shape(sample, key, cstate, everywhere)[0]
-        check_levels("attach", shapes.params, inner.env_params, f"{N} params of {venv.env.id}")
-        if is_concrete((key, cstate)):
-            venv.env.validate(jax.jit(sample)(check_key, cstate, everywhere)[0].params)
-        batch = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        return AttachedState(key, inner.step, inner, cstate, batch, nothing_seen(N), everywhere)
-
-    def look_of(state):
-        """How the student of `state` does on levels that it does not learn from."""
-
-        def look(key, levels, num_steps):
-            rollout: Any = looking.look(student, state.inner, key, levels, num_steps)
-            return outcomes(rollout, new_levels(levels), score, state.inner.hyper, success_above)
-
-        return look
-
-    def collect(state):
-        key, sample_key, restart_key = jax.random.split(state.key, 3)
-        wanted, before = state.wanted, state.curriculum
-        if curriculum.refresh is not None:
-            key, refresh_key = jax.random.split(key)
-            before = curriculum.refresh(refresh_key, before, look_of(state))
-
-        def chosen():
-            batch, cstate = sample(sample_key, before, wanted)
-            return rows_where(wanted, batch, state.batch), cstate
-
-        batch, cstate = rarely(wanted.any(), chosen, (state.batch, before))
-        inner, rollout = student.collect(student.restart(state.inner, restart_key, batch.params, wanted))
-        step = ticked(state.step, student.steps_per_update)
-        state = state.replace(key=key, step=step, inner=inner, curriculum=cstate, batch=batch)
-        return state, AttachedRollout(rollout, batch)
-
-    def only_looked(state, rollout):
-        """In place of the student's `learn`."""
-        metrics = jax.eval_shape(student.learn, state, rollout)[1]
-
-        def nothing(x):
-            return jnp.full(x.shape, jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else 0, x.dtype)
-
-        return state, {**jax.tree.map(nothing, metrics), **rollout.ends.metrics()}
-
-    def learn_from(state, rollout, learn_mask):
-        if score is None:
-            return student.learn(state, rollout)
-        missing = {"value", "next_value", "learn_mask"} - set(rollout._fields)
-        if missing:
-            raise ValueError(
-                f"attach: rollouts of {student.name} have no {', '.join(sorted(missing))}, by which levels are scored "
-                "and learning is held back; those of ppo and ppo_rnn have. Curricula without a score, as dr and "
-                "teachers, need neither."
-            )
-        rollout = rollout._replace(learn_mask=learn_mask)
-        inner, metrics = jax.lax.cond(learn_mask.any(), student.learn, only_looked, state, rollout)
-        held_back = student.steps_per_update // N * jnp.sum(~learn_mask, dtype=inner.step.dtype)
-        at_end = inner.step == np.iinfo(np.int32).max  # where the counter stays
-        metrics = {**metrics, "learned": learn_mask.any().astype(jnp.int32)}
-        return inner.replace(step=jnp.where(at_end, inner.step, inner.step - held_back)), metrics
-
-    def described(batch):
-        """What the environment tells of levels, as a maze's walls: means over those of this rollout."""
-        return {f"level/{name}": x.mean() for name, x in jax.vmap(venv.env.describe)(batch.params).items()}
-
-    def learn(state, rollout):
-        key, update_key = jax.random.split(state.key)
-        batch = rollout.batch
-        inner, metrics = learn_from(state.inner, rollout.student, batch.learn_mask)
-        seen = outcomes(rollout.student, batch, score, state.inner.hyper, success_above, state.seen)
-        done = seen.episodes > 0
-        done = jnp.full(N, done.all()) if curriculum.whole_batches else done
-        nothing = nothing_seen(N)
-        finished = rows_where(done, seen, nothing)
-        cstate = curriculum.update(update_key, state.curriculum, batch, finished)
-
-        def mean(x, valid):
-            return jnp.where(valid.any(), jnp.where(valid, x, 0).sum() / jnp.maximum(valid.sum(), 1), jnp.nan)
-
-        metrics = {
-            **metrics,
-            "level_score": mean(finished.score, jnp.isfinite(finished.score)),
-            "level_success": mean(finished.success, done),
-            "levels_finished": done.mean(),
-            "levels_replayed": (batch.slot >= 0).mean(),
-            **described(batch),
-            **curriculum.metrics(cstate),
-        }
-        rest = {"seen": rows_where(done, nothing, seen), "wanted": done}
-        return state.replace(key=key, inner=inner, curriculum=cstate, **rest), metrics
-
-    def restart(state, key, env_params, mask):
-        """The curriculum is told nothing of what is played there now: the next rollout is on a level of its choice."""
-        inner = student.restart(state.inner, key, env_params, mask)
-        seen = rows_where(mask, nothing_seen(N), state.seen)
-        return state.replace(inner=inner, seen=seen, wanted=state.wanted | mask)
-
+        hyper = with_settings(student.hyper, "curriculum", curriculum.hyper)
+    attached = _Attached(student, curriculum, success_above)
     return around(
         student,
         curriculum.name,
-        (curriculum.settings, score, success_above),
-        hyper=hyper_of_both,
-        init=init,
-        collect=collect,
-        learn=learn,
-        restart=restart,
-        # Who copies another's curriculum plays its own levels to their end: a curriculum knows levels by what they are.
-        slots=(*(f"inner.{path}" for path in student.slots), "batch", "seen", "wanted"),
+        (curriculum.settings, curriculum.score, success_above),
+        hyper=hyper,
+        init=attached.init,
+        collect=attached.collect,
+        learn=attached.learn,
+        restart=attached.restart,
+        # A population may copy the rest of one member's state to another. These fields stay, as the slots go on with
+        # the levels that they play. The copied curriculum may be told of such a level all the same: it does not trust
+        # the place in its buffer that a level came from, but compares the level with what stands there.
+        slots=(*(f"inner.{path}" for path in student.slots), "batch", "outcomes", "wanted"),
     )

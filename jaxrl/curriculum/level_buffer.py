@@ -1,4 +1,16 @@
-"""The level buffer of replay methods: levels with scores, ages and hashes, drawn by rank or in proportion."""
+"""A buffer of levels for level replay, and pure functions of it: `from jaxrl.curriculum import level_buffer`.
+
+    buffer = level_buffer.init(level, 4000)                             # empty
+    slots, buffer = level_buffer.draw(key, buffer, wanted, 0.3, 0.3)    # replay: by score and by age
+    levels = jax.tree.map(lambda x: x[slots], buffer.levels)
+    buffer = level_buffer.update(buffer, slots, score, max_return)      # new scores of levels that it holds
+    usefulness = level_buffer.weights(buffer, 0.3, 0.3)                 # probability of a draw, of each slot
+    buffer = level_buffer.insert(buffer, new, score, max_return, usefulness)
+
+The probabilities are those of prioritised level replay (Jiang et al. 2021a, arXiv:2010.03934). minimax (Jiang et al.
+2023, arXiv:2311.12716) and JaxUED (Coward et al. 2024, arXiv:2403.13091) insert one level after another with a sort of
+the whole buffer for each; here a batch enters at once. Shapes: C slots of the buffer, n levels of a batch.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +27,24 @@ from jaxrl.environment import pytree
 
 @pytree
 class LevelBuffer:
-    """A fixed number of levels with what replay needs to know of each. Empty slots have score -inf.
+    """C slots, each with a level and what replay must know of it. An empty slot has score -inf.
 
-    Rank and hash follow from score and level. They are kept since sorting 100,000 scores and looking through as many
-    levels would cost more than all the rest.
+    Rank and hash follow from score and level. They are stored because computing them anew, by a sort of 100,000 scores
+    and a pass over as many levels, would cost more than everything else in an update.
     """
 
     levels: Any  # leading axis C
-    score: jax.Array  # (C,)
-    max_return: jax.Array  # (C,)
-    sampled_at: jax.Array  # (C,) int32, the clock when last drawn or made
-    rank: jax.Array  # (C,) int32, 1 is the highest score; of equal ones the first slot's is better
-    hash: jax.Array  # (C,) uint32
-    extras: Any  # leading axis C: whatever else is to be known of each
-    clock: jax.Array  # int32, levels handed out
+    score: jax.Array  # (C,) of the level for training, higher is more useful; -inf where the slot is empty
+    max_return: jax.Array  # (C,) best return ever seen on the level
+    sampled_at: jax.Array  # (C,) int32, the clock when the level was last drawn or made
+    rank: jax.Array  # (C,) int32, 1 is the highest score; of equal scores the first slot ranks higher
+    hash: jax.Array  # (C,) uint32, of the level's bits
+    extras: Any  # leading axis C: whatever else a curriculum stores of each level
+    clock: jax.Array  # int32, how many levels were handed out so far
 
 
-def buffer_init(example: PyTree, capacity: int, extras: PyTree = ()) -> LevelBuffer:
-    """An empty buffer for levels, and extras, like these examples (arrays or their shapes).
+def init(example: PyTree, capacity: int, extras: PyTree = ()) -> LevelBuffer:
+    """An empty buffer of `capacity` slots. `example` is one level and `extras` its extras, as arrays or shapes.
 
     Raises ValueError for a capacity below 1 and for a buffer that the memory cannot hold.
     """
@@ -52,7 +64,7 @@ def buffer_init(example: PyTree, capacity: int, extras: PyTree = ()) -> LevelBuf
 
 
 def _memory() -> int | None:
-    """Bytes of the device, of the host where it has none of its own; None where nobody tells."""
+    """Bytes of memory of the device, or of the host where the device shares its memory; None where it is unknown."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return stats["bytes_limit"]
@@ -61,24 +73,24 @@ def _memory() -> int | None:
     return None
 
 
-def buffer_weights(
+def weights(
     buffer: LevelBuffer,
     temperature: Float[Array, ""] | float,
     staleness: Float[Array, ""] | float,
     prioritization: str = "rank",
 ) -> Float[Array, " C"]:
-    """Replay probabilities: (1 - staleness) h^(1/temperature) + staleness age, each normalised.
+    """The probability with which each slot is drawn: (1 - staleness) h^(1/temperature) + staleness age.
 
-    Jiang et al. (2021a), P_replay. `rank`: h = 1 / rank; `proportional`: h = score, a negative one (as `max_mc` may
-    give) counting as zero. What is zero everywhere counts as equal. Zero for empty slots; the weights sum to one unless
-    all are empty.
+    This is P_replay of Jiang et al. (2021a). Both terms are normalised to sum 1 over the filled slots. With
+    `prioritization` "rank", h = 1 / rank; with "proportional", h = max(score, 0), as a score may be negative. A term
+    that is zero in all filled slots is replaced by equal shares. Empty slots get 0.
     """
     by_score = _normalized(_worth(buffer, temperature, prioritization), buffer)
     return (1 - staleness) * by_score + staleness * _normalized(_age(buffer, buffer.clock), buffer)
 
 
 def _worth(buffer: LevelBuffer, temperature: Array | float, prioritization: str) -> Float[Array, " C"]:
-    """h^(1/temperature)."""
+    """h^(1/temperature) of `weights`, not yet normalised."""
     if prioritization == "rank":
         h = 1 / buffer.rank.astype(buffer.score.dtype)
     elif prioritization == "proportional":
@@ -94,14 +106,14 @@ def _age(buffer: LevelBuffer, clock: Int[Array, ""]) -> Float[Array, " C"]:
 
 
 def _normalized(weights: Float[Array, " C"], buffer: LevelBuffer) -> Float[Array, " C"]:
-    """To sum 1 over what is filled; all equal where none has weight."""
+    """Weights scaled to sum 1 over the filled slots; equal shares where no filled slot has weight."""
     filled = jnp.isfinite(buffer.score)
     weights = jnp.where(filled, weights, 0)
     weights = jnp.where(weights.sum() > 0, weights, filled)
     return weights / jnp.maximum(weights.sum(), 1e-30)
 
 
-def buffer_draw(
+def draw(
     key: Array,
     buffer: LevelBuffer,
     drawn: Bool[Array, " n"],
@@ -109,18 +121,20 @@ def buffer_draw(
     staleness: Float[Array, ""] | float,
     prioritization: str = "rank",
 ) -> tuple[Int[Array, " n"], LevelBuffer]:
-    """`(slots, buffer)`: one after another, each by `buffer_weights` as they are then, the same one perhaps again.
+    """`(slots, buffer)`: n slots drawn one after another with replacement, each with the probabilities `weights`.
 
-    With each the clock ticks, and the age of the level that was drawn is 0. So the best level of a buffer makes up the
-    share of a batch that its weight says, while the oldest is drawn for its age but once. Rows that are not `drawn`
-    leave the buffer as it was.
+    Each draw advances the clock by 1 and sets the age of its level to 0, so the probabilities change from draw to draw.
+    A level of high score may therefore fill much of a batch, while an old one is drawn for its age only once. A row
+    where `drawn` is False leaves the buffer unchanged, and its slot means nothing.
     """
     n, C = drawn.shape[0], buffer.score.shape[0]
     which_key, place_key = jax.random.split(key)
-    aged = jax.random.bernoulli(which_key, staleness, (n,))  # P_replay is a mixture of two distributions
+    # P_replay is a mixture of two distributions: each row draws from the one by age or from the one by score.
+    aged = jax.random.bernoulli(which_key, staleness, (n,))
     place = jax.random.uniform(place_key, (n,), buffer.score.dtype)
     by_score = _quantiles(_normalized(_worth(buffer, temperature, prioritization), buffer), place)
-    # Summed once: after k draws the ages below slot i sum to ages[i] + k filled[i], less what the drawn ones lost.
+    # A cumulative sum for each draw would cost n C. One is enough: after k draws the ages up to slot i sum to
+    # ages[i] + k ones[i], less the ages that the levels drawn so far have lost.
     filled = jnp.isfinite(buffer.score)
     ages, ones = (jnp.cumsum(jnp.where(filled, x, 0)) for x in (_age(buffer, buffer.clock), jnp.ones(C)))
 
@@ -143,7 +157,7 @@ def buffer_draw(
         oldest, _ = jax.lax.fori_loop(0, C.bit_length(), halve, (jnp.int32(0), jnp.int32(C - 1)))
         slot = jnp.where(aged, oldest, best)
         k = k + drawn
-        # Its age is 0 now: it has lost what it had, and every later draw counts from here.
+        # The level's age becomes 0, so its sum loses the whole age, counted from here on.
         age = buffer.clock - buffer.sampled_at[slot] + k
         again = slots == slot
         lost = jnp.where(drawn & again, 0, lost).at[i].set(jnp.where(drawn, age, 0).astype(lost.dtype))
@@ -157,32 +171,33 @@ def buffer_draw(
 
 
 def _quantiles(weights: Float[Array, " C"], place: Float[Array, " n"]) -> Int[Array, " n"]:
-    """The slots at these places in [0, 1) of the distribution; those without weight are never found."""
+    """Inverse of the cumulative distribution of `weights` at n places in [0, 1). A slot of weight 0 is never found."""
     below = jnp.cumsum(weights)
     last = jnp.max(jnp.where(weights > 0, jnp.arange(weights.shape[0]), 0))
     return jnp.minimum(jnp.searchsorted(below, place * below[-1], side="right"), last).astype(jnp.int32)
 
 
-def buffer_find(buffer: LevelBuffer, levels: PyTree) -> Int[Array, " n"]:
-    """The slots of levels that the buffer holds, bit for bit; -1 for others.
+def find(buffer: LevelBuffer, levels: PyTree) -> Int[Array, " n"]:
+    """The slot of each level that the buffer holds, bit for bit; -1 for a level that it does not hold.
 
-    The hash names a slot, its level decides. So an equal level in a second slot of the same hash is not seen.
+    Only the last slot with the level's hash is compared with it. So a level is missed if another one with the same
+    hash stands in a later slot, which is rare enough.
     """
     words = _words(levels)
     slots = jnp.arange(buffer.hash.shape[0])
     slot = jnp.max(jnp.where(buffer.hash == _hash(words)[:, None], slots, -1), 1)
-    return jnp.where(buffer_holds(buffer, slot, levels), slot, -1)
+    return jnp.where(holds(buffer, slot, levels), slot, -1)
 
 
-def buffer_holds(buffer: LevelBuffer, slot: Int[Array, " n"], levels: PyTree) -> Bool[Array, " n"]:
-    """Whether these slots hold these levels, bit for bit; slot -1 holds none."""
+def holds(buffer: LevelBuffer, slot: Int[Array, " n"], levels: PyTree) -> Bool[Array, " n"]:
+    """Whether each slot holds the level of its row, bit for bit; slot -1 holds none."""
     held = jax.tree.map(lambda x: x[slot], buffer.levels)
     equal = jnp.all(_words(held) == _words(levels), 1)
     return (slot >= 0) & equal & jnp.isfinite(buffer.score[slot])
 
 
 def _words(levels: PyTree) -> UInt32[Array, "n words"]:
-    """Levels as bits."""
+    """The bits of each level, in 32-bit words."""
 
     def leaf(x):
         x = x.astype(jnp.uint8) if x.dtype == bool else x
@@ -193,7 +208,8 @@ def _words(levels: PyTree) -> UInt32[Array, "n words"]:
 
 
 def _hash(words: UInt32[Array, "n words"]) -> UInt32[Array, " n"]:
-    """The sum of each word mixed with its place; the mixing is Wellons' lowbias32."""
+    """A hash of each row: each word is mixed with a constant of its place, and the results are added. The mixing
+    function is Wellons' lowbias32."""
     x = words ^ np.random.default_rng(0).integers(2**32, size=words.shape[1], dtype=np.uint32)
     x = (x ^ x >> 16) * np.uint32(0x7FEB352D)
     x = (x ^ x >> 15) * np.uint32(0x846CA68B)
@@ -201,20 +217,22 @@ def _hash(words: UInt32[Array, "n words"]) -> UInt32[Array, " n"]:
 
 
 def _first_equal(words: UInt32[Array, "n words"]) -> Int[Array, " n"]:
-    """The first row that equals each."""
+    """For each row the index of the first row that equals it."""
     hashes = _hash(words)
     first = jnp.argmax(hashes[:, None] == hashes, 1)
     return jnp.where(jnp.all(words[first] == words, 1), first, jnp.arange(first.shape[0]))
 
 
 def _above(score: Array, slot: Array, other: Array, other_slot: Array) -> Array:
-    """Whether a slot is ranked above another."""
+    """Whether one slot, with its score, ranks above another."""
     return (score > other) | ((score == other) & (slot < other_slot))
 
 
 def _scored(buffer: LevelBuffer, rows: Int[Array, " n"], score: Float[Array, " n"]) -> LevelBuffer:
-    """The buffer with new scores in distinct slots; rows past the end are dropped. The ranks of all others move by how
-    many of these overtook them."""
+    """The buffer with new scores in the slots `rows`, which are distinct; a row C or above is dropped.
+
+    The rank of every other slot moves by the number of these slots that overtook it, less those that it overtook.
+    """
     C = buffer.score.shape[0]
     slots = jnp.arange(C)
     score = jnp.where(rows < C, score, -jnp.inf)
@@ -226,13 +244,13 @@ def _scored(buffer: LevelBuffer, rows: Int[Array, " n"], score: Float[Array, " n
     return buffer.replace(score=scores, rank=(buffer.rank + moved).at[rows].set(own, mode="drop"))
 
 
-def buffer_update(
+def update(
     buffer: LevelBuffer, slot: Int[Array, " n"], score: Float[Array, " n"], max_return: Float[Array, " n"]
 ) -> LevelBuffer:
-    """What a rollout showed of levels that the buffer holds; slot -1 is none of them.
+    """New scores and best returns of levels that the buffer holds. A row with slot -1 is ignored.
 
-    Where the score is not finite (nothing was learned of it), all stays as it was. A slot that is named several times
-    gets the mean of its scores and the best of its returns. Ages count from the draw and so stay, too.
+    So is a row whose score is not finite, as no episode ended on its level. A slot that is named several times gets the
+    mean of its scores and the highest of its returns. Ages do not change: they count from the draw.
     """
     n, C = slot.shape[0], buffer.score.shape[0]
     kept = (slot >= 0) & jnp.isfinite(score)
@@ -244,7 +262,7 @@ def buffer_update(
     return _scored(buffer, rows, score).replace(max_return=buffer.max_return.at[rows].max(max_return, mode="drop"))
 
 
-def buffer_insert(
+def insert(
     buffer: LevelBuffer,
     levels: PyTree,
     score: Float[Array, " n"],
@@ -252,11 +270,12 @@ def buffer_insert(
     usefulness: Float[Array, " C"],
     extras: PyTree = (),
 ) -> LevelBuffer:
-    """Put new levels in place of the least useful ones: first into empty slots, then where the new score is higher.
+    """Put n new levels into empty slots first, then in place of the least useful levels of a lower score.
 
-    The best new level meets the least useful slot, the second best the second least, and so on. Levels with score -inf
-    (nothing was learned of them) stay out. A level that the buffer holds already only updates its slot, whose age is 0
-    as it has just been made again, and equal levels of a batch enter once, with the best of their scores and returns.
+    The new level of highest score competes with the slot of lowest `usefulness`, the second highest with the second
+    lowest, and so on. A level with score -inf, on which no episode ended, does not enter. A level that the buffer holds
+    already updates its slot and sets its age to 0, as it has just been made again. Equal levels of a batch enter once,
+    with the highest of their scores and returns.
     """
     C = buffer.score.shape[0]
     score = jnp.where(jnp.isfinite(score), score, -jnp.inf)
@@ -265,8 +284,8 @@ def buffer_insert(
     first = _first_equal(_words(levels))
     max_return = jnp.full_like(max_return, -jnp.inf).at[first].max(max_return)
     score = jnp.where(first == jnp.arange(first.shape[0]), score, -jnp.inf)
-    held = buffer_find(buffer, levels)
-    buffer = buffer_update(buffer, held, score, max_return)
+    held = find(buffer, levels)
+    buffer = update(buffer, held, score, max_return)
     made_again = jnp.where((held >= 0) & jnp.isfinite(score), held, C)
     score = jnp.where(held < 0, score, -jnp.inf)
     n = min(score.shape[0], C)

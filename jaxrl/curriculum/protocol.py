@@ -1,11 +1,8 @@
-"""Curricula: what decides on which levels a student trains. A level is env params, so any environment can have one.
+"""The curriculum protocol: what decides on which levels a student trains.
 
-A `Curriculum` is three pure functions; `attach` puts one around any student whose environments take batched params and
-gives an `Algorithm` again: train, fit, resume and sweeps work unchanged.
-
-The buffer and the scores are those of prioritised level replay (Jiang et al. 2021a, arXiv:2010.03934; 2021b,
-arXiv:2110.02439) as minimax (Jiang et al. 2023, arXiv:2311.12716) and JaxUED (Coward et al. 2024, arXiv:2403.13091)
-have them. Both insert one level after another with a sort of the whole buffer for each; here a batch enters at once.
+A level is env params, so any environment can have a curriculum. A `Curriculum` is three pure functions. `attach` puts
+one around any student whose environments take batched params, and returns an `Algorithm` again: train, fit, resume and
+sweeps work unchanged.
 """
 
 from __future__ import annotations
@@ -23,62 +20,67 @@ from jaxrl.environment import is_concrete
 
 
 class LevelBatch(NamedTuple):
-    """The levels of n slots, leading axis n."""
+    """A level for each of n slots of the student's environments."""
 
-    params: Any  # levels: env params with leading axis n
-    slot: Int[Array, " n"]  # where in the buffer it comes from, -1 for a new one
-    learn_mask: Bool[Array, " n"]  # learn from it; robust PLR only looks at new levels
-    parent: Int[Array, " n"]  # the slot a mutated level was made from, else -1
-    max_return: Float[Array, " n"]  # best return ever seen on it, -inf for a new one
-    note: Any = ()  # leading axis n: what the curriculum wants back with the outcomes
+    params: Any  # the levels: env params with leading axis n
+    slot: Int[Array, " n"]  # where in the curriculum's buffer the level stands, -1 for a new level
+    learn_mask: Bool[Array, " n"]  # whether the student learns from it; robust PLR does not learn from new levels
+    parent: Int[Array, " n"]  # the buffer's slot of the level that a mutated one was made from, else -1
+    max_return: Float[Array, " n"]  # best return ever seen on the level, -inf for a new one
+    note: Any = ()  # leading axis n: what the curriculum wants to get back with the outcomes
 
 
 class Outcomes(NamedTuple):
-    """What a level's episodes showed, (n,) each; without a finished one means are 0, score and max_return -inf."""
+    """What the episodes on each of n levels showed, (n,) each.
 
-    episode_return: Array  # mean over finished episodes
+    Where no episode has finished, the three means are 0, `score` is -inf, and so is `max_return` of a new level.
+    """
+
+    episode_return: Array  # mean over the finished episodes
     episode_length: Array  # likewise
-    success: Array  # share of finished episodes that succeed
-    score: Array  # of the level for training, higher is more useful
-    max_return: Array  # best return ever seen, now included
+    success: Array  # share of the finished episodes that succeed
+    score: Array  # of the level for training, higher is more useful; -inf without a score
+    max_return: Array  # best return ever seen on the level, these episodes included
     episodes: Array  # finished episodes, int32
 
 
 Look = Callable[[Array, Any, int], Outcomes]
-"""`look(key, levels, num_steps)`: what the student, as it is now, does in so many steps on levels with leading axis n.
-It does not learn from them."""
+"""`look(key, levels, num_steps) -> outcomes`: how the student, as it is now, does in so many steps on each of n levels
+(leading axis n). It does not learn from them."""
 
 
 class Curriculum(NamedTuple):
-    """`params` are the level distribution's, handed to the level function. `hyper` are a curriculum's dynamic settings,
-    which its state keeps as `hyper`; they reach `init` as the student's do, through `Algorithm.init`.
+    """Three pure functions over a state of the curriculum's own, `cstate`, and what is known of them.
 
-    A slot keeps its level until an episode has ended on it. So `sample` makes levels for n slots, of which those in
-    `wanted` get theirs, and to `update` a level comes once, in the rollout where it is done with; `episodes` is 0 in
-    the other rows.
+    `params` given to `init` are those of the level distribution. `hyper` are the dynamic settings of the curriculum;
+    its state keeps them as the field `hyper`, where they can be read and replaced.
+
+    A slot keeps its level until an episode has ended on it. So `sample` makes levels for all n slots, but only those in
+    `wanted` take theirs. `update` is told of each level once, after the rollout in which it was done with: rows of
+    other levels have `episodes` 0 and must be left out.
     """
 
     init: Callable[[Array, Any, Any], Any]  # (key, hyper, params) -> cstate
     sample: Callable[[Array, Any, Array], tuple[LevelBatch, Any]]  # (key, cstate, wanted (n,)) -> (batch, cstate)
     update: Callable[[Array, Any, LevelBatch, Outcomes], Any]  # (key, cstate, batch, outcomes) -> cstate
     name: str = "curriculum"
-    settings: Any = ()  # static ones, which tell runs apart
-    hyper: Any = None  # the dynamic ones that `init` gets unless others are given; None: it has none
-    score: Callable[..., Array] | None = None  # of levels, (rollout, batch, seen, hyper) -> (n,), see `max_mc`
+    settings: Any = ()  # static settings; runs that differ in them are different runs
+    hyper: Any = None  # default dynamic settings; None: the curriculum has none
+    score: Callable[..., Array] | None = None  # of levels, see `scores`; None: the curriculum reads no score
     metrics: Callable[[Any], dict[str, Array]] = lambda cstate: {}  # cstate -> scalars for the log, after `update`
     refresh: Callable[[Array, Any, Look], Any] | None = None  # (key, cstate, look) -> cstate, before each rollout
-    whole_batches: bool = False  # all slots get new levels at once, when all are done with theirs
+    whole_batches: bool = False  # True: no slot gets a new level before all are done with theirs
 
 
 def new_levels(params: PyTree) -> LevelBatch:
-    """A batch of levels of which nothing is known, to be learned from."""
+    """A batch of new levels (leading axis n) of which nothing is known yet, all to be learned from."""
     n = jax.tree.leaves(params)[0].shape[0]
     nowhere = jnp.full(n, -1)
     return LevelBatch(params, nowhere, jnp.ones(n, bool), nowhere, jnp.full(n, -jnp.inf))
 
 
 def digest(tree: PyTree) -> str:
-    """A few letters that tell values of a pytree apart from others, for `settings`; empty while they are traced."""
+    """A hash of a pytree's values, 16 letters, to stand for them in `settings`; empty while they are traced."""
     if not is_concrete(tree):
         return ""
     leaves = [(str(path), np.asarray(x).tobytes()) for path, x in jax.tree_util.tree_leaves_with_path(tree)]
@@ -86,8 +88,10 @@ def digest(tree: PyTree) -> str:
 
 
 def check_levels(maker: str, levels: PyTree, expected: PyTree, of: str) -> None:
-    """Raise ValueError unless `levels`, from `maker`, have the structure, shapes and dtypes of `expected`, which is
-    `of`. Arrays or their shapes."""
+    """Raise ValueError unless `levels` have the structure, shapes and dtypes of `expected`. Both are arrays or shapes.
+
+    The message says that `maker` made the levels, and what `of` says the expected ones are.
+    """
     found, wanted = (
         {jax.tree_util.keystr(path): x for path, x in jax.tree_util.tree_leaves_with_path(tree)}
         for tree in (levels, expected)

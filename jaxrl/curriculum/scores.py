@@ -1,4 +1,15 @@
-"""What a level is worth: scores of a rollout that level replay ranks by."""
+"""Scores: what a level is worth for training, from a student's rollout on it. Level replay draws by them.
+
+A score is a function `(rollout, batch, outcomes, hyper) -> (N,)`:
+
+    rollout     the student's, (T, N), with `reward`, `value`, `next_value`, `terminated`, `truncated` and `ends`
+    batch       the levels of the N slots, a `LevelBatch`
+    outcomes    what their episodes showed, `Outcomes`, whose own score is not yet computed
+    hyper       the student's settings, of which the value losses read `gamma` and `gae_lambda`
+
+A higher score is a level more useful for training. A level on which no episode ended scores -inf, and so never enters
+a buffer.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +23,11 @@ from jaxtyping import Array, Bool, Float
 from jaxrl.curriculum.protocol import LevelBatch, Outcomes
 from jaxrl.returns import gae
 
-# ---- scores: (rollout (T, N), batch, seen, hyper) -> (N,), the level's worth for training
-# `seen` are the outcomes without the score, `hyper` the student's settings. Levels without a finished episode score
-# -inf, and so never enter a buffer.
-
 
 def episodic_mean(x: Float[Array, "T N"], done: Bool[Array, "T N"]) -> Float[Array, " N"]:
-    """The mean over the steps of each finished episode, then over those; -inf where none finished.
+    """The mean of x over the steps of each finished episode, then over these episodes; -inf where none finished.
 
-    So steps count for less in a long episode than in a short one, and those after the last end not at all.
+    So a step of a long episode counts less than one of a short episode, and steps after the last end do not count.
     """
 
     def step(carry, inputs):
@@ -36,21 +43,21 @@ def episodic_mean(x: Float[Array, "T N"], done: Bool[Array, "T N"]) -> Float[Arr
     return jnp.where(episodes > 0, total / jnp.maximum(episodes, 1), -jnp.inf)
 
 
-def max_mc(rollout: Any, batch: LevelBatch, seen: Outcomes, hyper: Any) -> Float[Array, " N"]:
+def max_mc(rollout: Any, batch: LevelBatch, outcomes: Outcomes, hyper: Any) -> Float[Array, " N"]:
     """The best return ever seen on the level minus the value estimate (Jiang et al. 2021b, "MaxMC"), as episodic mean.
 
-    May be negative: use it with rank prioritisation. Values must be in units of the return, as they are unless the
-    student normalises rewards.
+    It may be negative, so use it with rank prioritisation. Values must be in units of the return: the student must not
+    normalise rewards.
     """
-    return episodic_mean(seen.max_return - rollout.value, rollout.ends.done)
+    return episodic_mean(outcomes.max_return - rollout.value, rollout.ends.done)
 
 
-def positive_value_loss(rollout: Any, batch: LevelBatch, seen: Outcomes, hyper: Any) -> Float[Array, " N"]:
+def positive_value_loss(rollout: Any, batch: LevelBatch, outcomes: Outcomes, hyper: Any) -> Float[Array, " N"]:
     """The positive part of the advantage estimate (Jiang et al. 2021b, "PVL"), as episodic mean."""
     return episodic_mean(jnp.maximum(_advantage(rollout, hyper), 0), rollout.ends.done)
 
 
-def l1_value_loss(rollout: Any, batch: LevelBatch, seen: Outcomes, hyper: Any) -> Float[Array, " N"]:
+def l1_value_loss(rollout: Any, batch: LevelBatch, outcomes: Outcomes, hyper: Any) -> Float[Array, " N"]:
     """The size of the advantage estimate (Jiang et al. 2021a, "L1 value loss"), as episodic mean."""
     return episodic_mean(jnp.abs(_advantage(rollout, hyper)), rollout.ends.done)
 
@@ -60,31 +67,32 @@ def _advantage(rollout: Any, hyper: Any) -> Float[Array, "T N"]:
     return gae(rollout.reward, rollout.value, rollout.next_value, *ends, hyper.gamma, hyper.gae_lambda)
 
 
-def learnability(rollout: Any, batch: LevelBatch, seen: Outcomes, hyper: Any) -> Float[Array, " N"]:
+def learnability(rollout: Any, batch: LevelBatch, outcomes: Outcomes, hyper: Any) -> Float[Array, " N"]:
     """p (1 - p) with p the share of finished episodes that succeed (Rutherford et al. 2024, arXiv:2408.15099).
 
-    Of whole numbers, so that p and 1 - p are equally good to the last bit and no rounding decides between them.
+    It is computed from whole numbers of successes and failures. So p and 1 - p have the same score to the last bit, and
+    rounding does not rank one level above the other.
     """
-    wins = jnp.round(seen.success * seen.episodes)
-    score = wins * (seen.episodes - wins) / jnp.square(jnp.maximum(seen.episodes, 1))
-    return jnp.where(seen.episodes > 0, score, -jnp.inf)
+    wins = jnp.round(outcomes.success * outcomes.episodes)
+    score = wins * (outcomes.episodes - wins) / jnp.square(jnp.maximum(outcomes.episodes, 1))
+    return jnp.where(outcomes.episodes > 0, score, -jnp.inf)
 
 
 def oracle_regret(optimal_value: Callable[[Any], Array]) -> Callable[..., Array]:
     """The score `optimal_value(level)`, the best undiscounted return, minus the mean return: the exact regret."""
 
-    def score(rollout: Any, batch: LevelBatch, seen: Outcomes, hyper: Any) -> Float[Array, " N"]:
-        regret = jax.vmap(optimal_value)(batch.params) - seen.episode_return
-        return jnp.where(seen.episodes > 0, regret, -jnp.inf)
+    def score(rollout: Any, batch: LevelBatch, outcomes: Outcomes, hyper: Any) -> Float[Array, " N"]:
+        regret = jax.vmap(optimal_value)(batch.params) - outcomes.episode_return
+        return jnp.where(outcomes.episodes > 0, regret, -jnp.inf)
 
     return score
 
 
 def algorithmic_regret(agent: Outcomes, antagonist: Outcomes) -> Float[Array, " N"]:
-    """The best return of the antagonist minus the agent's mean return, at least 0, of rollouts on the same new levels.
+    """The best return of the antagonist minus the mean return of the agent, at least 0, on the same new levels.
 
-    Dennis et al. (2020), PAIRED, as minimax's `relative_regret`: who finished no episode returned 0, so returns should
-    not be below 0; -inf where neither finished one.
+    It is the regret of Dennis et al. (2020, PAIRED), as `relative_regret` of minimax computes it: a student that
+    finished no episode returned 0, so returns should not be below 0. The score is -inf where neither finished one.
     """
     best = jnp.where(antagonist.episodes > 0, antagonist.max_return, 0)
     regret = jnp.maximum(best - agent.episode_return, 0)

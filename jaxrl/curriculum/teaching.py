@@ -1,8 +1,12 @@
-"""What teachers of continuous parameters share: levels from named ranges, what they remember, what they hand out.
+"""What teachers of continuous parameters share: levels from named ranges, and the tasks that a teacher remembers.
 
-A teacher chooses points x (D,) of the unit box; a level function `level_fn(params, x)` makes env params of them. What
-draws levels without a teacher, `dr`, `plr`, `accel`, `sfl` and `vectorize`, takes a `level_fn(key, params)`; of ranges
-it is `Ranges.draw`, which the four take for the ranges themselves (`drawing`).
+A teacher chooses points x (D,) of the unit box. Two kinds of functions make levels, which are env params:
+
+    level_at(params, x) -> level      the level at a point; what a teacher is made with, as `Ranges` are
+    level_fn(key, params) -> level    a random level; what `dr`, `plr`, `accel`, `sfl`, `groove` and `vectorize` take
+
+`Ranges.draw` is a `level_fn`: the level at a uniform point. Where a curriculum takes a `level_fn`, it also takes
+`Ranges` and uses their `draw` (`drawing`).
 """
 
 from __future__ import annotations
@@ -25,18 +29,22 @@ from jaxrl.environment import is_concrete, pytree
 
 @dataclasses.dataclass(frozen=True)
 class Ranges:
-    """A level function: params with some leaves put where x says, each coordinate in its own range. Hashable."""
+    """A `level_at(params, x)`: params in which the named leaves go from `low` to `high` as x goes from 0 to 1.
 
-    names: tuple[str, ...]
-    low: tuple[tuple[float, ...], ...]  # a number an entry of each leaf
+    Hashable. Made by `ranges`.
+    """
+
+    names: tuple[str, ...]  # of leaves of the params
+    low: tuple[tuple[float, ...], ...]  # of each leaf, a number for each of its entries
     high: tuple[tuple[float, ...], ...]
 
     @property
     def dimensions(self) -> int:
+        """D, the number of entries of all named leaves together."""
         return sum(map(len, self.low))
 
     def __call__(self, params: Any, x: Float[Array, " D"]) -> Any:
-        """`params` as a level. Raises ValueError for params without one of the names or x of another length."""
+        """The level at x. Raises ValueError for params without one of the names and for x of another length."""
         if x.shape != (self.dimensions,):
             raise ValueError(f"x has shape {x.shape}; {', '.join(self.names)} need ({self.dimensions},).")
         paths, leaves, structure = _named_leaves(params)
@@ -50,23 +58,23 @@ class Ranges:
         return jax.tree.unflatten(structure, leaves)
 
     def draw(self, key: Array, params: Any) -> Any:
-        """`params` as a level at a uniform x."""
+        """The level at a uniform x: a `level_fn(key, params)`."""
         return self(params, jax.random.uniform(key, (self.dimensions,)))
 
 
 def drawing(level_fn: Callable[..., Any]) -> Callable[[Array, Any], Any]:
-    """`level_fn(key, params)`, also of `Ranges`: uniform in them."""
+    """The function itself, or `Ranges.draw` of `Ranges`."""
     return level_fn.draw if isinstance(level_fn, Ranges) else level_fn
 
 
 def ranges(params: PyTree, bounds: Mapping[str, tuple[Any, Any]]) -> Ranges:
-    """The level function of leaves of `params` by name, each with its (lowest, highest) value.
+    """The `Ranges` of leaves of `params` by their dotted names, each with its (lowest, highest) value.
 
         ranges(params, {"length": (0.2, 3.0), "machine.r_s": (0.01, 0.1)})
 
-    A leaf with several entries takes as many coordinates; its bounds are numbers or arrays of its shape. Raises
+    A leaf with several entries has as many coordinates; its bounds are numbers or arrays of its shape. Raises
     ValueError for a name that is no leaf (naming the nearest), a leaf that is not of floating point, an empty range,
-    and where nothing is left to vary.
+    and no range at all.
     """
     paths, leaves, _ = _named_leaves(params)
     continuous = [p for p, leaf in zip(paths, leaves, strict=True) if _is_float(leaf)]
@@ -110,67 +118,72 @@ def _find(name: str, paths: list[str], leaves: list[Any]) -> int:
     return paths.index(name)
 
 
-def dimensions_of(level_fn: Callable[..., Any], dimensions: int | None) -> int:
-    """D of a teacher. Raises ValueError when it is not given, below 1, or not that of `level_fn`."""
-    known = getattr(level_fn, "dimensions", None)
+def dimensions_of(level_at: Callable[..., Any], dimensions: int | None) -> int:
+    """D of a teacher: as given, or as `level_at` says itself if it has an attribute `dimensions`, as `Ranges` have.
+
+    Raises ValueError when nobody says it, when it is below 1, and when the two differ.
+    """
+    known = getattr(level_at, "dimensions", None)
     if dimensions is None and known is None:
-        raise ValueError("dimensions=None: say how long the x of this level function is; that of `ranges` knows it.")
+        raise ValueError("dimensions=None: say how long the x of level_at is; what `ranges` makes says it itself.")
     D = known if dimensions is None else dimensions
     if D is None or D < 1:
         raise ValueError(f"dimensions={dimensions}: a box has at least 1.")
     if known not in (None, D):
-        raise ValueError(f"dimensions={dimensions}: the level function varies {known} parameters.")
+        raise ValueError(f"dimensions={dimensions}: level_at varies {known} parameters.")
     return D
 
 
-def levels_at(level_fn: Callable[..., Any], params: Any, x: Float[Array, "n D"]) -> LevelBatch:
-    """New levels at the points x, which come back with the outcomes as `note`."""
-    return new_levels(jax.vmap(level_fn, (None, 0))(params, x))._replace(note=x)
+def new_levels_at(level_at: Callable[..., Any], params: Any, x: Float[Array, "n D"]) -> LevelBatch:
+    """New levels at n points x. The points are the batch's `note`, so `update` gets them back with the outcomes."""
+    return new_levels(jax.vmap(level_at, (None, 0))(params, x))._replace(note=x)
 
 
-# ---- what a teacher remembers
+# ---- the tasks that a teacher remembers
 
 
 @pytree
-class Memory:
-    """The latest rows that were added."""
+class History:
+    """The latest rows that were added to it, in a ring. A row is what a teacher remembers of one task."""
 
-    rows: jax.Array  # (capacity, width), a ring
+    rows: jax.Array  # (capacity, width)
     count: jax.Array  # int32, rows ever added
 
     @property
     def filled(self) -> Bool[Array, " capacity"]:
+        """Which places hold a row."""
         return jnp.arange(len(self.rows)) < self.count
 
 
-def memory(capacity: int, width: int) -> Memory:
-    return Memory(jnp.zeros((capacity, width)), jnp.int32(0))
+def no_history(capacity: int, width: int) -> History:
+    """A history without rows, with room for `capacity` of them, of `width` numbers each."""
+    return History(jnp.zeros((capacity, width)), jnp.int32(0))
 
 
-def remember(memory: Memory, rows: Float[Array, "n width"], valid: Bool[Array, " n"]) -> Memory:
-    """Add the valid rows, in their order."""
-    capacity = len(memory.rows)
+def remember(history: History, rows: Float[Array, "n width"], valid: Bool[Array, " n"]) -> History:
+    """The history with the valid rows added in their order. Where it is full, the oldest rows make room."""
+    capacity = len(history.rows)
     rank, added = jnp.cumsum(valid) - 1, valid.sum(dtype=jnp.int32)
     kept = valid & (rank >= added - capacity)
-    where = jnp.where(kept, (memory.count + rank) % capacity, capacity)  # past the end: dropped
-    return Memory(memory.rows.at[where].set(rows, mode="drop"), memory.count + added)
+    where = jnp.where(kept, (history.count + rank) % capacity, capacity)  # past the end: dropped
+    return History(history.rows.at[where].set(rows, mode="drop"), history.count + added)
 
 
-def latest(memory: Memory, n: int) -> Float[Array, "n width"]:
-    """The last n rows, the oldest first. Meaningless before there are so many."""
-    return memory.rows[(memory.count - n + jnp.arange(n)) % len(memory.rows)]
+def latest(history: History, n: int) -> Float[Array, "n width"]:
+    """The last n rows, the oldest first. Meaningless before n rows were added."""
+    return history.rows[(history.count - n + jnp.arange(n)) % len(history.rows)]
 
 
 # ---- returns
 
 
 def unit(value: Float[Array, "..."], low: Array | float, high: Array | float) -> Float[Array, "..."]:
-    """Mapped to [0, 1] from [low, high], clipped."""
+    """`value` on a scale on which `low` is 0 and `high` is 1, clipped to [0, 1]."""
     return jnp.clip((value - low) / (high - low), 0, 1)
 
 
 def check_returns(hyper: Any) -> None:
-    """Raise ValueError for bounds of the return or a share that cannot be."""
+    """Raise ValueError unless `return_low` < `return_high` and `random_share` is in [0, 1]."""
     if not is_concrete(hyper):
         return
     low, high, share = (np.asarray(v) for v in (hyper.return_low, hyper.return_high, hyper.random_share))

@@ -35,9 +35,9 @@ def held(levels, score, max_return, sampled_at, clock=10):
     )
 
 
-WEIGHTS = jax.jit(curriculum.buffer_weights, static_argnums=3)
-INSERT = jax.jit(curriculum.buffer_insert)
-UPDATE = jax.jit(curriculum.buffer_update)
+WEIGHTS = jax.jit(level_buffer.weights, static_argnums=3)
+INSERT = jax.jit(level_buffer.insert)
+UPDATE = jax.jit(level_buffer.update)
 
 
 def ranks(score):
@@ -77,7 +77,7 @@ def test_proportional_weights_know_no_negative_score():
 def test_staleness_is_monotone_and_an_empty_buffer_weighs_nothing():
     weights = np.asarray(WEIGHTS(BUFFER, 0.5, 1.0))
     assert weights[2] > weights[3] > weights[0] > weights[1] == weights[4] == 0
-    empty = curriculum.buffer_init({"mass": jnp.zeros(())}, 3)
+    empty = level_buffer.init({"mass": jnp.zeros(())}, 3)
     assert not WEIGHTS(empty, 0.5, 0.3).any()
 
 
@@ -113,7 +113,7 @@ def test_draws_follow_each_other_with_replacement():
     rng = np.random.default_rng(0)
     score, at = rng.permutation(C).astype(float), rng.integers(0, 40, C)
     buffer = held({"x": jnp.zeros(C)}, score, score, at, clock=40)
-    draw = jax.vmap(lambda key: curriculum.buffer_draw(key, buffer, jnp.ones(n, bool), temperature, staleness))
+    draw = jax.vmap(lambda key: level_buffer.draw(key, buffer, jnp.ones(n, bool), temperature, staleness))
     slots, after = jax.jit(draw)(jax.random.split(jax.random.key(0), 400))
     wanted = np.concatenate([one_after_another(rng, score, at, 40, n, temperature, staleness) for _ in range(400)])
     share, expected = (np.bincount(C - 1 - score[x].astype(int), minlength=C) / x.size for x in (slots.ravel(), wanted))
@@ -126,14 +126,14 @@ def test_draws_follow_each_other_with_replacement():
 
 def test_draws_of_rows_that_are_not_wanted_leave_no_trace():
     buffer = held({"x": jnp.zeros(3)}, [3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [9, 8, 7])
-    slots, after = curriculum.buffer_draw(jax.random.key(0), buffer, jnp.asarray([False, True, False]), 1.0, 0.5)
+    slots, after = level_buffer.draw(jax.random.key(0), buffer, jnp.asarray([False, True, False]), 1.0, 0.5)
     changed = np.flatnonzero(np.asarray(after.sampled_at) != np.asarray(buffer.sampled_at))
     np.testing.assert_array_equal(changed, [slots[1]])
     assert after.clock == 11
 
 
 def test_draws_never_find_an_empty_slot():
-    slots, _ = curriculum.buffer_draw(jax.random.key(1), BUFFER, jnp.ones(500, bool), 1.0, 0.5)
+    slots, _ = level_buffer.draw(jax.random.key(1), BUFFER, jnp.ones(500, bool), 1.0, 0.5)
     assert set(slots.tolist()) == {0, 1, 2, 3}
 
 
@@ -197,7 +197,7 @@ def test_update_keeps_the_best_return_and_what_nothing_was_learned_of():
 
 
 def by_hand(buffer, levels, score, max_return, usefulness, extras):
-    """`buffer_insert` one level after another: [level, score, max_return, sampled_at, extra] a slot."""
+    """`level_buffer.insert` one level after another: [level, score, max_return, sampled_at, extra] a slot."""
     clock, copies, new = int(buffer.clock), {}, []
     slots = [list(row) for row in zip(*buffer[:-1], strict=True)]
     for level, s, best, extra in zip(levels.tolist(), score, max_return, extras, strict=True):
@@ -230,7 +230,7 @@ def test_insertion_against_brute_force():
     example = jax.ShapeDtypeStruct((), jnp.int32)
     for _ in range(8):
         C, n = int(rng.choice([1, 8])), 5
-        buffer = curriculum.buffer_init(example, C, example)
+        buffer = level_buffer.init(example, C, example)
         for clock in range(1, 12):
             buffer = buffer.replace(clock=jnp.int32(clock))
             levels = rng.integers(0, 12, n).astype(np.int32)
@@ -274,7 +274,7 @@ def test_levels_are_found_by_their_bits():
     old, new = levels(30), levels(4)
     buffer = held(old, [0.0] * 28 + [-np.inf] * 2, np.zeros(30), np.zeros(30, int))
     mixed = jax.tree.map(lambda x, y: jnp.concatenate([x[jnp.asarray([7, 0, 29])], y]), old, new)
-    find = jax.jit(curriculum.buffer_find)
+    find = jax.jit(level_buffer.find)
     np.testing.assert_array_equal(find(buffer, mixed), [7, 0, -1, -1, -1, -1, -1])
     changed = {**mixed, "walls": mixed["walls"].at[0, 2, 2].set(~mixed["walls"][0, 2, 2])}
     np.testing.assert_array_equal(find(buffer, changed), [-1, 0, -1, -1, -1, -1, -1])
@@ -285,14 +285,14 @@ def test_levels_are_found_by_their_bits():
 def test_a_buffer_larger_than_memory_is_refused_before_it_is_made():
     level = {"image": jax.ShapeDtypeStruct((100, 100), jnp.float32), "mass": jax.ShapeDtypeStruct((), jnp.int32)}
     with pytest.raises(ValueError, match=r"capacity=10000000000: levels of 40004 bytes are 3725\d\d.\d GiB, .*at most"):
-        curriculum.buffer_init(level, 10**10)
+        level_buffer.init(level, 10**10)
     if hasattr(os, "sysconf"):
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         with pytest.raises(ValueError, match=f"at most {pages // 40004} fit"):
-            jax.eval_shape(lambda: curriculum.buffer_init(level, pages // 40004 + 1))
-        jax.eval_shape(lambda: curriculum.buffer_init(level, pages // 40004))
+            jax.eval_shape(lambda: level_buffer.init(level, pages // 40004 + 1))
+        jax.eval_shape(lambda: level_buffer.init(level, pages // 40004))
     with pytest.raises(ValueError, match="capacity=0"):
-        curriculum.buffer_init(level, 0)
+        level_buffer.init(level, 0)
 
 
 # ---- scores
@@ -317,7 +317,7 @@ LEVELS = new_levels({"best": jnp.asarray([3.0, 3.0, 3.0])})
 
 def scored(score, max_return=(-np.inf, -np.inf, -np.inf)):
     batch = LEVELS._replace(max_return=jnp.asarray(max_return))
-    return jax.jit(lambda *args: curriculum.outcomes(*args, score, HYPER))(ROLLOUT, batch)
+    return jax.jit(lambda *args: curriculum.outcomes_of(*args, score, HYPER))(ROLLOUT, batch)
 
 
 def test_outcomes_by_hand():
@@ -327,7 +327,7 @@ def test_outcomes_by_hand():
     np.testing.assert_allclose(seen.episode_length, [1.5, 0, 4])
     np.testing.assert_allclose(seen.success, [0.5, 0, 1])
     np.testing.assert_allclose(seen.max_return, [2, 4, 1])
-    above = curriculum.outcomes(ROLLOUT, LEVELS, None, HYPER, success_above=1.5)
+    above = curriculum.outcomes_of(ROLLOUT, LEVELS, None, HYPER, success_above=1.5)
     np.testing.assert_allclose(above.success, [0.5, 0, 0])
     assert (above.score == -np.inf).all()
 
@@ -356,7 +356,7 @@ def test_a_score_is_told_of_the_episodes_of_all_rollouts_on_its_level():
     )  # fmt: skip
 
     def after(score):
-        return curriculum.outcomes(ROLLOUT, LEVELS, score, HYPER, 0.0, before)
+        return curriculum.outcomes_of(ROLLOUT, LEVELS, score, HYPER, 0.0, before)
 
     learnable = after(curriculum.learnability)
     np.testing.assert_array_equal(learnable.episodes, [4, 1, 1])
@@ -552,7 +552,7 @@ def told(whole_batches):
     """A curriculum that always has the same levels; its state is them and what `update` was told last."""
 
     def init(key, hyper, params):
-        return {"levels": with_lengths(params), "told": curriculum.attachment.nothing_seen(4)}
+        return {"levels": with_lengths(params), "told": curriculum.attachment.no_outcomes(4)}
 
     def sample(key, state, wanted):
         return new_levels(state["levels"]), state

@@ -33,19 +33,19 @@ class Whole:
 
 
 def test_named_leaves_go_where_x_says():
-    level_fn = ranges(Params(), {"machine.r_s": (0.2, 0.4), "inertia": (0.0, [1.0, 2.0, 4.0])})
-    assert level_fn.dimensions == 4
-    level = jax.jit(level_fn)(Params(), jnp.array([0.5, 0.0, 0.5, 1.0]))
+    level_at = ranges(Params(), {"machine.r_s": (0.2, 0.4), "inertia": (0.0, [1.0, 2.0, 4.0])})
+    assert level_at.dimensions == 4
+    level = jax.jit(level_at)(Params(), jnp.array([0.5, 0.0, 0.5, 1.0]))
     np.testing.assert_allclose(level.machine.r_s, 0.3)
     np.testing.assert_allclose(level.inertia, [0, 1, 4])
     assert level.max_steps == 10
-    assert hash(level_fn) == hash(ranges(Params(), {"machine.r_s": (0.2, 0.4), "inertia": (0.0, [1.0, 2.0, 4.0])}))
+    assert hash(level_at) == hash(ranges(Params(), {"machine.r_s": (0.2, 0.4), "inertia": (0.0, [1.0, 2.0, 4.0])}))
 
 
 def test_an_environments_params_keep_their_types():
     env, params = jaxrl.make("CartPole-v1")
-    level_fn = ranges(params, {"length": (0.2, 3.0), "mass_pole": (0.05, 1.0)})
-    level = level_fn(params, jnp.array([0.0, 1.0]))
+    level_at = ranges(params, {"length": (0.2, 3.0), "mass_pole": (0.05, 1.0)})
+    level = level_at(params, jnp.array([0.0, 1.0]))
     types = [[jnp.result_type(leaf) for leaf in jax.tree.leaves(tree)] for tree in (level, params)]
     assert types[0] == types[1]
     np.testing.assert_allclose([level.length, level.mass_pole, level.gravity], [0.2, 1.0, params.gravity], rtol=1e-6)
@@ -71,19 +71,19 @@ def test_refuses_ranges(params, bounds, says):
 
 
 def test_a_level_function_refuses_what_does_not_fit():
-    level_fn = ranges(Params(), {"machine.r_s": (0.2, 0.4)})
+    level_at = ranges(Params(), {"machine.r_s": (0.2, 0.4)})
     with pytest.raises(ValueError, match=r"x has shape \(2,\); machine.r_s need \(1,\)"):
-        level_fn(Params(), jnp.zeros(2))
+        level_at(Params(), jnp.zeros(2))
     with pytest.raises(ValueError, match="no leaf 'machine.r_s'"):
-        level_fn(Machine(), jnp.zeros(1))
+        level_at(Machine(), jnp.zeros(1))
 
 
 def test_dimensions():
-    level_fn = ranges(Params(), {"inertia": (0.0, 1.0)})
-    assert dimensions_of(level_fn, None) == dimensions_of(level_fn, 3) == 3
+    level_at = ranges(Params(), {"inertia": (0.0, 1.0)})
+    assert dimensions_of(level_at, None) == dimensions_of(level_at, 3) == 3
     assert dimensions_of(lambda params, x: x, 2) == 2
-    with pytest.raises(ValueError, match="dimensions=2: the level function varies 3"):
-        dimensions_of(level_fn, 2)
+    with pytest.raises(ValueError, match="dimensions=2: level_at varies 3"):
+        dimensions_of(level_at, 2)
     with pytest.raises(ValueError, match="dimensions=None: say how long"):
         dimensions_of(lambda params, x: x, None)
     with pytest.raises(ValueError, match="dimensions=0"):

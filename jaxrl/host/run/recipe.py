@@ -10,7 +10,6 @@ what `fit` was given.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,8 +54,10 @@ def build(recipe: dict[str, Any], trained: bool = False) -> Built:
         )
     config = module.Config(**hashable(recipe["config"]))
     if "curriculum" in recipe:
+        from jaxrl.host.cli.curricula import under_curriculum
+
         hyper = placed(module.Hyper(), recipe["hyper"], "hyper.")
-        algo = _under_curriculum(recipe["curriculum"], module, config, env, params)
+        algo = under_curriculum(recipe["curriculum"], module.make, config, env, params)
         return Built(algo, hyper, env, params)
     fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
     given = recipe_inputs.arguments(recipe, module, config, env, params, trained)
@@ -108,56 +109,6 @@ def _slots(env: Environment, num_envs: int) -> VectorEnv:
         file=sys.stderr,
     )
     return agents_as_slots(vectorize(env, count))
-
-
-def _under_curriculum(recipe: dict[str, Any], module: Any, config: Any, env: Any, params: Any) -> Any:
-    """The algorithm of `module` as a curriculum's student."""
-    import jax.numpy as jnp
-
-    from jaxrl import curriculum
-    from jaxrl.curriculum.task import Task
-    from jaxrl.curriculum.teaching import ranges
-
-    name, choice = recipe["name"], recipe["choice"]
-    method, chooses = registry.get_curriculum(name)
-    if env.num_agents > 1 or not hasattr(config, "num_envs"):
-        raise ValueError("--curriculum: a student plays one agent in each of config.num_envs environments.")
-    box = ranges(params, dict(map(_range, choice["ranges"]))) if choice["ranges"] else None
-    if box is not None:
-        for corner in (0.0, 1.0):
-            env.validate(box(params, jnp.full(box.dimensions, corner)))
-
-    def given(flag):
-        if choice.get(flag) is None:
-            raise ValueError(f"{name} needs --curriculum.{flag}.")
-        return registry.own_function(choice[flag]) if flag == "goals" else _policy(Path(choice[flag]))
-
-    task = Task(env, params, config, module.make, box, choice["success_above"], given)
-    settings = [method.Config(**hashable(recipe["config"]))] if "config" in recipe else []
-    settings += [method.Hyper(**recipe["hyper"])] if "hyper" in recipe else []
-    built = getattr(method, "for_task", method.make)
-    score = {"score": getattr(curriculum, choice["score"])} if choice["score"] else {}
-    if score and "score" not in inspect.signature(built).parameters:
-        raise ValueError(f"--curriculum.score {choice['score']}: {name} reads no score.")
-    if built is not method.make:
-        return built(task, *settings, **score)
-    return task.attach(built(task.points if chooses == "points" else task.level_fn, *settings, **score))
-
-
-def _policy(folder: Path) -> tuple[Any, Any]:
-    """`(algorithm, policy)` of the first seed of a run."""
-    algo, state, *_ = load_run(read_recipe(folder), folder)
-    return algo, algo.policy(jax.tree.map(lambda x: x[0], state))
-
-
-def _range(word: str) -> tuple[str, tuple[float, float]]:
-    """`name=low:high`."""
-    name, _, bounds = word.partition("=")
-    try:
-        low, high = map(float, bounds.split(":"))
-    except ValueError:
-        raise ValueError(f"--curriculum.ranges {word}: it is written NAME=LOW:HIGH, as in length=0.2:3.0") from None
-    return name, (low, high)
 
 
 class Loaded(NamedTuple):

@@ -102,7 +102,7 @@ def test_parents_of_the_lowest_or_highest_score(parents):
 
 def test_parents_are_what_was_replayed_as_often_as_it_was():
     score = jnp.asarray([3.0, 1.0, 2.0, -jnp.inf, 5.0])
-    buffer = curriculum.buffer_init({"x": jnp.zeros(())}, 5).replace(score=score, rank=jnp.asarray([2, 4, 3, 5, 1]))
+    buffer = level_buffer.init({"x": jnp.zeros(())}, 5).replace(score=score, rank=jnp.asarray([2, 4, 3, 5, 1]))
     drawn = jnp.asarray([2, 1, 0, 1, 1])  # slot 3 was not scored
     assert accel.parents_of(buffer, drawn, 4, accel.Config()).tolist() == [0, 0, 1, 4]
     assert accel.parents_of(buffer, drawn, 6, accel.Config()).tolist() == [0, 0, 1, 4, 0, 0]

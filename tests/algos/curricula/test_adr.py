@@ -14,13 +14,13 @@ from jaxrl.curriculum.protocol import Outcomes
 HYPER = adr.Hyper(widen_at=10.0, narrow_at=2.0, step=0.1, num_returns=3.0)
 
 
-def level_fn(params, x):
+def level_at(params, x):
     return params.replace(length=params.length * (0.5 + x[0]), mass_pole=params.mass_pole * (0.5 + x[1]))
 
 
 @pytest.fixture(scope="module")
 def cur():
-    return adr.make(level_fn, adr.Config(dimensions=2), HYPER)
+    return adr.make(level_at, adr.Config(dimensions=2), HYPER)
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +112,9 @@ def test_the_box_widens_under_a_student_that_succeeds(cur):
 )
 def test_refuses(hyper, says):
     with pytest.raises(ValueError, match=says):
-        adr.make(level_fn, adr.Config(dimensions=2), hyper)
+        adr.make(level_at, adr.Config(dimensions=2), hyper)
 
 
 def test_refuses_a_box_without_dimensions():
     with pytest.raises(ValueError, match="dimensions=0"):
-        adr.make(level_fn, adr.Config(dimensions=0), HYPER)
+        adr.make(level_at, adr.Config(dimensions=0), HYPER)

@@ -213,7 +213,7 @@ def test_keys_are_used_once():
 
 
 def test_impossible_settings():
-    with pytest.raises(ValueError, match=r"vectorize\(env, 4, level_fn=Drawn\(level_fn\)\)"):
+    with pytest.raises(ValueError, match=r"vectorize\(env, 4, level_fn=Drawn\(level_at\)\)"):
         adversarial.make(ppo.make(ENV, ppo.Config(**SMALL)))
     with pytest.raises(ValueError, match="num_moves=0"):
         adversarial.Config(num_moves=0)
@@ -223,5 +223,5 @@ def test_impossible_settings():
     ):
         with pytest.raises(ValueError, match=words):
             adversarial.make(STUDENT, CONFIG, adversarial.Hyper(**change))
-    with pytest.raises(ValueError, match="dimensions=3: the level function varies 2"):
+    with pytest.raises(ValueError, match="dimensions=3: level_at varies 2"):
         adversarial.make(STUDENT, adversarial.Config(dimensions=3))

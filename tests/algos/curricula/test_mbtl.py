@@ -311,7 +311,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="transfer has 2 entries that are not finite"):
         mbtl.select(jnp.zeros((4, 4)).at[1, 1:3].set(jnp.nan), COARSE)
     _, params = jaxrl.make("CartPole-v1")
-    with pytest.raises(ValueError, match="mbtl: level_fn"):
+    with pytest.raises(ValueError, match="mbtl: level_at"):
         mbtl.level_batch(params, lambda params, x: {"length": x}, jnp.ones(3))
     algo, levels = cartpole()
     with pytest.raises(ValueError, match="length"):

@@ -167,12 +167,12 @@ def test_what_did_not_finish_does_not_count():
 # ---- the teacher
 
 
-def level_fn(params, x):
+def level_at(params, x):
     return x
 
 
 CUR = self_paced.make(
-    level_fn,
+    level_at,
     self_paced.Config(2, num_contexts=50),
     self_paced.Hyper(threshold=0.5, start_mean=0.2, target_mean=0.8, target_std=0.1, max_kl=0.2),
 )
@@ -281,11 +281,11 @@ def test_a_student_learns_under_it():
 )
 def test_impossible_settings(hyper, words):
     with pytest.raises(ValueError, match=words):
-        self_paced.make(level_fn, self_paced.Config(2), self_paced.Hyper(**{"threshold": 0.0, **hyper}))
+        self_paced.make(level_at, self_paced.Config(2), self_paced.Hyper(**{"threshold": 0.0, **hyper}))
 
 
 def test_impossible_shapes():
     with pytest.raises(ValueError, match="num_contexts=0"):
         self_paced.Config(2, num_contexts=0)
     with pytest.raises(ValueError, match="dimensions=None"):
-        self_paced.make(level_fn, self_paced.Config(), self_paced.Hyper(0.0))
+        self_paced.make(level_at, self_paced.Config(), self_paced.Hyper(0.0))

@@ -11,7 +11,7 @@ import jaxrl
 from jaxrl import Environment, Transition, curriculum, pytree
 from jaxrl.algos import ppo, ppo_rnn
 from jaxrl.algos.curricula import sfl
-from jaxrl.curriculum.looking import look
+from jaxrl.curriculum.attachment import look
 from jaxrl.spaces import Box, Discrete
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.assertions import assert_no_key_reuse

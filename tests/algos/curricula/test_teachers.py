@@ -24,7 +24,7 @@ TEACHERS = {  # two dimensions, so small that a fit and a split come soon
 }
 
 
-def level_fn(params, x):
+def level_at(params, x):
     return x
 
 
@@ -55,7 +55,7 @@ def run(cur, key, steps=30):
 @pytest.mark.parametrize("name", TEACHERS)
 def test_a_batch_of_runs_is_the_single_runs(name):
     module, *settings = TEACHERS[name]
-    cur = module.make(level_fn, *settings)
+    cur = module.make(level_at, *settings)
     keys = jax.random.split(KEY, 3)
     states, x = jax.jit(jax.vmap(lambda key: run(cur, key)))(keys)
     assert ((np.asarray(x) >= 0) & (np.asarray(x) <= 1)).all()
@@ -70,7 +70,7 @@ def test_a_batch_of_runs_is_the_single_runs(name):
 @pytest.mark.parametrize("name", TEACHERS)
 def test_keys_and_compilations(name):
     module, *settings = TEACHERS[name]
-    cur = module.make(level_fn, *settings)
+    cur = module.make(level_at, *settings)
     state = jax.jit(cur.init)(KEY, cur.hyper, ())
     # A key of its own: the checker remembers which were used.
     assert_no_key_reuse(lambda key, state: step(cur, key, state), jax.random.key(1), state)
@@ -84,7 +84,7 @@ def test_keys_and_compilations(name):
 @pytest.mark.parametrize("name", TEACHERS)
 def test_unfinished_episodes_do_not_count(name):
     module, *settings = TEACHERS[name]
-    cur = module.make(level_fn, *settings)
+    cur = module.make(level_at, *settings)
     start = cur.init(KEY, cur.hyper, ())
     batch, _ = cur.sample(KEY, start, jnp.ones(25, bool))
     after = cur.update(KEY, start, batch, seen(jnp.ones(25), jnp.zeros(25, jnp.int32)))
@@ -102,7 +102,7 @@ def test_dimensions_come_from_the_level_function(name):
     batch, _ = cur.sample(KEY, cur.init(KEY, cur.hyper, params), jnp.ones(64, bool))
     assert batch.note.shape == (64, 2)
     np.testing.assert_allclose(batch.params.length, 0.2 + 2.8 * batch.note[:, 0], rtol=1e-5)
-    with pytest.raises(ValueError, match="dimensions=3: the level function varies 2"):
+    with pytest.raises(ValueError, match="dimensions=3: level_at varies 2"):
         module.make(lengths, module.Config(dimensions=3), *hyper)
 
 
@@ -123,7 +123,7 @@ def test_learning_progress_by_hand():
 
 @pytest.mark.slow
 def test_learning_progress_is_that_of_one_task_after_another():
-    cur = alp_gmm.make(level_fn, alp_gmm.Config(2, fit_rate=20, largest=2, history=100), alp_gmm.Hyper(0.0, 1.0))
+    cur = alp_gmm.make(level_at, alp_gmm.Config(2, fit_rate=20, largest=2, history=100), alp_gmm.Hyper(0.0, 1.0))
     x = np.asarray(jax.random.uniform(KEY, (48, 2)))
     reward = np.asarray(jax.random.uniform(jax.random.key(1), (48,)))
     expected = []
@@ -134,17 +134,17 @@ def test_learning_progress_is_that_of_one_task_after_another():
     batch, _ = cur.sample(KEY, state, jnp.ones(8, bool))
     for i in range(0, 48, 8):
         state = update(KEY, state, batch._replace(note=jnp.asarray(x[i : i + 8])), seen(reward[i : i + 8]))
-    np.testing.assert_allclose(state.memory.rows[:48, :2], x)
-    np.testing.assert_allclose(state.memory.rows[:48, 3], expected, atol=1e-6)
+    np.testing.assert_allclose(state.history.rows[:48, :2], x)
+    np.testing.assert_allclose(state.history.rows[:48, 3], expected, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_rewards_are_returns_in_their_bounds():
-    cur = alp_gmm.make(level_fn, TEACHERS["alp_gmm"][1], alp_gmm.Hyper(return_low=-150.0, return_high=350.0))
+    cur = alp_gmm.make(level_at, TEACHERS["alp_gmm"][1], alp_gmm.Hyper(return_low=-150.0, return_high=350.0))
     state = cur.init(KEY, cur.hyper, ())
     batch, _ = cur.sample(KEY, state, jnp.ones(4, bool))
     state = cur.update(KEY, state, batch, seen([-200.0, -150.0, 100.0, 400.0]))
-    np.testing.assert_allclose(state.memory.rows[:4, 2], [0, 0, 0.5, 1])
+    np.testing.assert_allclose(state.history.rows[:4, 2], [0, 0, 0.5, 1])
 
 
 def two_places(utility, d):
@@ -155,14 +155,14 @@ def two_places(utility, d):
 
 @pytest.mark.slow
 def test_alp_gmm_samples_where_progress_is():
-    cur = alp_gmm.make(level_fn, *TEACHERS["alp_gmm"][1:])
+    cur = alp_gmm.make(level_at, *TEACHERS["alp_gmm"][1:])
     state = cur.init(KEY, cur.hyper, ())
     state = state.replace(mixture=two_places(jnp.array([[0.1], [0.3], [9.0]]), 3))
     x = np.asarray(cur.sample(KEY, state, jnp.ones(8000, bool))[0].note)
     np.testing.assert_allclose(x.mean(0), 0.5, atol=0.02)  # nothing but random tasks before the first fit
     np.testing.assert_allclose(x.std(0), 12**-0.5, atol=0.01)
     x = np.asarray(
-        cur.sample(KEY, state.replace(memory=state.memory.replace(count=jnp.int32(20))), jnp.ones(8000, bool))[0].note
+        cur.sample(KEY, state.replace(history=state.history.replace(count=jnp.int32(20))), jnp.ones(8000, bool))[0].note
     )
     at_first, at_second = (np.abs(x - c).max(1) < 0.05 for c in (0.2, 0.8))
     np.testing.assert_allclose(at_first.mean(), 0.2 * 0.1**2 + 0.8 / 4, atol=0.02)
@@ -172,7 +172,7 @@ def test_alp_gmm_samples_where_progress_is():
 @pytest.mark.slow
 @pytest.mark.light
 def test_fits_fall_due_every_fit_rate_episodes():
-    cur = alp_gmm.make(level_fn, *TEACHERS["alp_gmm"][1:])
+    cur = alp_gmm.make(level_at, *TEACHERS["alp_gmm"][1:])
     state, fitted = cur.init(KEY, cur.hyper, ()), []
     advance = jax.jit(lambda key, state: step(cur, key, state, 8)[0])
     for i in range(6):
@@ -187,19 +187,19 @@ def test_fits_fall_due_every_fit_rate_episodes():
 @pytest.mark.slow
 @pytest.mark.light
 def test_covar_gmm_samples_where_rewards_grow():
-    cur = covar_gmm.make(level_fn, *TEACHERS["covar_gmm"][1:])
+    cur = covar_gmm.make(level_at, *TEACHERS["covar_gmm"][1:])
     state = cur.init(KEY, cur.hyper, ())
     mixture = two_places(jnp.full((3, 2), 0.5), 4)
     covariance = mixture.covariance.at[:, 2, 3].set(jnp.array([-5e-5, 5e-5, 5e-5]))
     mixture = mixture.replace(covariance=covariance.at[:, 3, 2].set(covariance[:, 2, 3]))
-    state = state.replace(mixture=mixture, memory=state.memory.replace(count=jnp.int32(20)))
+    state = state.replace(mixture=mixture, history=state.history.replace(count=jnp.int32(20)))
     x = np.asarray(cur.sample(KEY, state, jnp.ones(4000, bool))[0].note)
     np.testing.assert_allclose((np.abs(x - 0.8).max(1) < 0.05).mean(), 0.2 * 0.1**2 + 0.8, atol=0.02)
 
 
 @pytest.mark.slow
 def test_covar_gmm_fits_tasks_times_and_rewards():
-    cur = covar_gmm.make(level_fn, covar_gmm.Config(1, fit_rate=40, smallest=1, largest=1), covar_gmm.Hyper(0.0, 1.0))
+    cur = covar_gmm.make(level_at, covar_gmm.Config(1, fit_rate=40, smallest=1, largest=1), covar_gmm.Hyper(0.0, 1.0))
     state, x = cur.init(KEY, cur.hyper, ()), np.asarray(jax.random.uniform(KEY, (40, 1)))
     reward = np.linspace(0, 1, 40) ** 2
     batch, _ = cur.sample(KEY, state, jnp.ones(20, bool))
@@ -256,7 +256,7 @@ def test_the_split_with_the_most_different_progress_wins():
 
 @pytest.mark.slow
 def test_a_leaf_that_cannot_split_forgets_its_oldest_quarter():
-    cur = riac.make(level_fn, riac.Config(1, region_size=20), riac.Hyper(0.0, 1.0))
+    cur = riac.make(level_at, riac.Config(1, region_size=20), riac.Hyper(0.0, 1.0))
     state = cur.init(KEY, cur.hyper, ())
     batch, _ = cur.sample(KEY, state, jnp.ones(21, bool))
     x = jnp.linspace(0.0, 0.05, 21)[:, None]  # any cut between them leaves less than 1/15 on one side
@@ -270,7 +270,7 @@ def test_a_leaf_that_cannot_split_forgets_its_oldest_quarter():
 @pytest.mark.slow
 def test_the_tree_is_a_partition_and_each_region_knows_its_own():
     config = riac.Config(2, region_size=20, attempts=10, max_regions=31)
-    cur = riac.make(level_fn, config, riac.Hyper(0.0, 1.0))
+    cur = riac.make(level_at, config, riac.Hyper(0.0, 1.0))
     x = np.asarray(jax.random.uniform(KEY, (400, 2)))
     reward = np.arange(400) / 400  # tells when
     state, update = cur.init(KEY, cur.hyper, ()), jax.jit(cur.update)
@@ -296,7 +296,7 @@ def test_the_tree_is_a_partition_and_each_region_knows_its_own():
 
 @pytest.mark.slow
 def test_riac_samples_regions_by_progress_and_mutates_their_worst_task():
-    cur = riac.make(level_fn, TEACHERS["riac"][1], riac.Hyper(0.0, 1.0, mutation=0.01))
+    cur = riac.make(level_at, TEACHERS["riac"][1], riac.Hyper(0.0, 1.0, mutation=0.01))
     state = cur.init(KEY, cur.hyper, ())
     tree = state.tree.replace(
         low=state.tree.low.at[1, 0].set(0.5).at[2, 1].set(0.9),
@@ -322,7 +322,7 @@ def test_riac_samples_regions_by_progress_and_mutates_their_worst_task():
 
 def test_the_oracles_window():
     hyper = oracle_teacher.Hyper(threshold=5.0, step=(0.5, -0.3), window=0.25, num_returns=4.0)
-    cur = oracle_teacher.make(level_fn, oracle_teacher.Config(2), hyper)
+    cur = oracle_teacher.make(level_at, oracle_teacher.Config(2), hyper)
     state = cur.init(KEY, cur.hyper, ())
     np.testing.assert_allclose(state.low, [0, 0.75])
     batch, _ = cur.sample(KEY, state, jnp.ones(2000, bool))
@@ -345,7 +345,7 @@ def test_the_oracles_window():
 
 
 def test_random_tasks_fill_the_box():
-    cur = random_teacher.make(level_fn, random_teacher.Config(2))
+    cur = random_teacher.make(level_at, random_teacher.Config(2))
     batch, _ = cur.sample(KEY, cur.init(KEY, cur.hyper, ()), jnp.ones(4000, bool))
     counts = np.histogram2d(*np.asarray(batch.note).T, bins=4, range=[[0, 1]] * 2)[0]
     np.testing.assert_allclose(counts, 250, atol=70)
@@ -366,7 +366,7 @@ def test_a_student_under_a_teacher():
     state, update = jax.jit(algo.init)(KEY), jax.jit(algo.update)
     for _ in range(12):
         state, _ = update(state)
-    assert 40 <= state.curriculum.memory.count <= 96 and state.curriculum.mixture.weight.any()
+    assert 40 <= state.curriculum.history.count <= 96 and state.curriculum.mixture.weight.any()
     length = np.asarray(state.env_params.length)
     assert (length >= 0.2).all() and (length <= 3.0).all() and len(np.unique(length)) == 8
     assert update._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
@@ -391,7 +391,7 @@ def test_a_student_under_a_teacher():
 def test_refuses_hyper(module, hyper, says):
     with pytest.raises(ValueError, match=says):
         needed = {"threshold": 0.0} if module is oracle_teacher else {"return_low": 0.0, "return_high": 1.0}
-        module.make(level_fn, module.Config(2), module.Hyper(**{**needed, **hyper}))
+        module.make(level_at, module.Config(2), module.Hyper(**{**needed, **hyper}))
 
 
 @pytest.mark.parametrize(
@@ -411,4 +411,4 @@ def test_refuses_config(config, settings, says):
 
 def test_refuses_a_level_function_that_does_not_say_its_dimensions():
     with pytest.raises(ValueError, match="dimensions=None"):
-        alp_gmm.make(level_fn, alp_gmm.Config(), alp_gmm.Hyper(0.0, 1.0))
+        alp_gmm.make(level_at, alp_gmm.Config(), alp_gmm.Hyper(0.0, 1.0))

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algos.curricula import iwocs
 from jaxrl.envs.tabular.grids.windy_walk import WindyWalk
+from jaxrl.exact import iwocs
 from jaxrl.exact.mdp import MDP, DenseMDP, tabulate
 from jaxrl.exact.solvers import robust_value_iteration, value_iteration
 

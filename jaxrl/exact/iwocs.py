@@ -1,27 +1,29 @@
-"""IWOCS: a robust policy from a sequence of ordinary MDPs, each the worst one for the policy before.
+"""IWOCS: robust policies of finite MDPs by a sequence of ordinary MDPs, each the worst one for the policy before.
 
 Zouitine, Geist and Rachelson (2024), "Solving robust MDPs as a sequence of static RL problems" (arXiv:2410.06212),
-incremental worst-case search, exact and for finite MDPs. The model T is one of a given set and does not change within
-an episode (static). From some T_0:
+incremental worst-case search, here exact. The model T is one of a given set and does not change within an episode
+(static). From some T_0:
 
     Q_i = optimal action values of T_i;  Q = min over j <= i of Q_j;  pi_i greedy on Q
-    T_(i+1) = the model in which pi_i is worth least from the start
+    T_(i+1) = the model in which pi_i has the least value from the start
     stop if | V of pi_i in T_(i+1) - max_a Q(start, a) | <= tol
 
-Q only falls, and no policy keeps more in all models than max_a Q(start, a); where it stops, pi_i keeps what Q promises
-in every model, so it is a best one. It also stops, `converged` being false, at a model that was solved before, as from
-there on nothing would change: each Q_j belongs to another policy, and their least may promise what none of them keeps.
+max_a Q(start, a) only falls, and no policy has a higher value than it in all models. Where the search stops, pi_i has
+this value in every model, so no policy is more robust. The search also stops, with `converged` False, at a model that
+was solved before, as nothing would change from there on. This can happen because each Q_j belongs to another policy:
+the minimum over them may be a value that no policy has.
 
-`rectangular_values` is value iteration against an adversary who chooses a model anew at each step (Iyengar 2005), a
-lower bound on what its policy keeps. Deviations: starts are a distribution, `mdp.initial`; of the policies met, the one
-that keeps most is returned. Use:
+`rectangular_values` is value iteration against an adversary who chooses a model anew at each step (Iyengar 2005). It is
+a lower bound on the value of its policy in all models.
+
+Deviations: starts are a distribution, `mdp.initial`. Of all policies on the way the most robust is returned. Usage:
 
     alpha = jnp.linspace(0, 0.5, 25)
     mdps = jax.vmap(lambda a: tabulate(env, params.replace(alpha=a)))(alpha)
     found = iwocs.solve(mdps, gamma=0.99)
     alpha[found.worst], found.kept.max()
 
-The results: `experiments/robust/`.
+Results: `experiments/robust/`.
 """
 
 from __future__ import annotations
@@ -41,31 +43,31 @@ from jaxrl.exact.solvers import Solution, bellman, evaluate_policy, value_iterat
 class Result(NamedTuple):
     """What the search found; entries of (M,) from `iterations` on are fillers."""
 
-    policy: Int[Array, " S"]  # that keeps most
-    q: Float[Array, "S A"]  # the least of the models solved
-    worst: Int[Array, ""]  # the model in which the policy is worth least
-    iterations: Int[Array, ""]  # models solved
-    models: Int[Array, " M"]  # in which order; filled with -1
-    promised: Float[Array, " M"]  # value of the start by Q, after each
-    kept: Float[Array, " M"]  # value of the start by the worst model for each policy
-    converged: Array  # bool: what was promised last is kept
+    policy: Int[Array, " S"]  # the most robust one on the way
+    q: Float[Array, "S A"]  # minimum over the action values of the models solved
+    worst: Int[Array, ""]  # the model in which `policy` has the least value
+    iterations: Int[Array, ""]  # number of models solved
+    models: Int[Array, " M"]  # which ones, in order; then -1
+    promised: Float[Array, " M"]  # value of the start by Q, after each model
+    kept: Float[Array, " M"]  # value of the start by each policy in its worst model
+    converged: Array  # bool: the last policy keeps what Q promises
 
 
 def values_of(mdps: MDP | DenseMDP, policy: Int[Array, " S"], gamma: float | Array) -> Float[Array, " T"]:
-    """What a policy is worth from the start in each of the models; -inf where that is no number, as it never ends."""
+    """The value of a policy from the start in each of the models; -inf where its episodes never end."""
 
-    def values_where_it_comes(mdp):
+    def values_of_one(mdp):
         dense = mdp.dense()
         states = jnp.arange(len(policy))
         leads_to = dense.transition[states, policy] > 0
-        came = jax.lax.fori_loop(
-            0, len(policy), lambda _, came: came | jnp.any(came[:, None] & leads_to, 0), dense.initial > 0
+        reached = jax.lax.fori_loop(
+            0, len(policy), lambda _, reached: reached | jnp.any(reached[:, None] & leads_to, 0), dense.initial > 0
         )
-        # Elsewhere it may run for ever, which has no value but does not matter.
-        transition = jnp.where(came[:, None, None], dense.transition, 0)
+        # In states that it never reaches its episodes might go on for ever, so they are left out.
+        transition = jnp.where(reached[:, None, None], dense.transition, 0)
         return evaluate_policy(dense.replace(transition=transition), policy, gamma)
 
-    values = jax.vmap(values_where_it_comes)(mdps)
+    values = jax.vmap(values_of_one)(mdps)
     values = jnp.sum(values * mdps.initial, -1)
     return jnp.where(jnp.isfinite(values), values, -jnp.inf)
 

@@ -21,7 +21,7 @@ import picture
 from jaxrl.data.datasets import Episodes
 from jaxrl.evaluation import evaluate
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 
 HERE = Path(__file__).parent
 TRAJECTORIES, EPISODES = 400, 100
@@ -54,8 +54,7 @@ def measure(arm, best: float, seeds: int) -> dict:
 def line(name: str, row: dict, columns: tuple[str, ...], digits: str = ".2f") -> str:
     cells = [name]
     for column in columns:
-        low, high = bootstrap_interval(row[column])
-        cells.append(f"{iqm(row[column]):{digits}} ({low:{digits}} to {high:{digits}})")
+        cells.append(told(row[column], digits))
     return "| " + " | ".join([*cells, f"{row['seconds']:.0f}"]) + " |"
 
 

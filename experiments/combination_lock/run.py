@@ -20,7 +20,7 @@ from jaxrl.algos import ppo
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import curves_by_task
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 
 HERE = Path(__file__).parent
 OFFLINE, ITERATIONS, EPISODES, TEST = 1000, 80, 20, 100  # episodes of data; iterations, and episodes of each
@@ -76,10 +76,9 @@ def main() -> None:
     rows = {arm: tuple(np.asarray(x, float).round(4) for x in row) for arm, row in rows.items()}
     print("| learner | return, IQM | 95 % interval | steps to a return of 0.5, median |\n" + "|---" * 4 + "|")
     for arm, (final, curve) in rows.items():
-        low, high = bootstrap_interval(final)
         at = [np.argmax(c > 0.5) * EPISODES * env.horizon if np.any(c > 0.5) else np.inf for c in curve]
         reached = f"{np.median(at):,.0f}" if np.isfinite(np.median(at)) else "not reached"
-        print(f"| {arm} | {iqm(final):.3f} | {low:.3f} to {high:.3f} | {reached} |")
+        print(f"| {arm} | {told(final, '.3f', cells=True)} | {reached} |")
     results = {key: where[key] for key in ("started", "device", "processors", "versions")}
     results |= {"steps": steps, "seconds": round(time.perf_counter() - begin, 1)}
     results |= {"return of the data": np.asarray(data, float).round(3).tolist()}

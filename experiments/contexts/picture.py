@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from jaxrl.host.plotting import COLORS
-from jaxrl.host.statistics import bootstrap_interval
+from jaxrl.host.statistics import bootstrap_interval, told
 
 NAMES = {
     "default": "PPO, default context",
@@ -31,8 +31,7 @@ def table(report):
         task, method = pair.split("/")
         cells = []
         for x in scores(row):
-            low, high = bootstrap_interval(x, np.mean)
-            cells.append(f"{x.mean():.0f} ({low:.0f} to {high:.0f})")
+            cells.append(told(x, ".0f", np.mean))
         print(f"| {TITLES[task]} | {NAMES[method]} | {' | '.join(cells)} | {row['cpu_seconds']['run']:.0f} |")
 
 

@@ -25,7 +25,7 @@ from jaxrl.evaluation import evaluate
 from jaxrl.host.data.dataset_recipes import Actor, recorded
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 from jaxrl.nn.networks import MLP
 from jaxrl.nn.optim import optimizer_of
 
@@ -187,8 +187,7 @@ def main() -> None:
         cells = [arm]
         for name, x in (("performance", last.mean(1)), ("backward transfer", (last - then)[:, :-1].mean(1))):
             results[f"{name}, {arm}"] = x.round(2).tolist()
-            low, high = bootstrap_interval(x)
-            cells += [f"{iqm(x):.1f}", f"{low:.1f} to {high:.1f}"]
+            cells.append(told(x, ".1f", cells=True))
         print("| " + " | ".join(cells) + " |")
     results["minutes"] = round((time.perf_counter() - begin) / 60, 1)
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.host.plotting import COLORS
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 
 FAMILY = {"BC": "cloning", "BVE": "behaviour's values", "MCE": "behaviour's values"}
 FAMILY |= dict.fromkeys(("DQN", "QR-DQN", "REM"), "DQN family") | dict.fromkeys(("BCQ", "CQL", "CRR"), "conservative")
@@ -45,9 +45,8 @@ def tables(results: dict[str, Any]) -> str:
     ]
     for agent in agents:
         tq, saco, scores = columns(results, agent)
-        low, high = bootstrap_interval(scores)
         by = [correlation(x, scores) for x in (tq, saco, tq + saco)]
-        cells = FAMILY[agent], f"{iqm(scores):.2f}", f"{low:.2f} to {high:.2f}", *by
+        cells = FAMILY[agent], told(scores, cells=True), *by
         lines.append(f"| {agent} | " + " | ".join(cells) + " |")
     lines += ["", "| agent | " + " | ".join(results["kinds"]) + " |", "|---" * (1 + len(results["kinds"])) + "|"]
     for agent in agents:

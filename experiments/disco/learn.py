@@ -22,7 +22,7 @@ import jaxrl
 from jaxrl.algos import a2c
 from jaxrl.algos.meta import disco, disco_rule
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
@@ -104,8 +104,7 @@ def main() -> None:
             best = rates[int(np.argmax(tuned[:, -1].reshape(len(rates), -1).mean(1)))]
             returns = of(hyper, list(SEEDS), [best] * len(SEEDS))
             tasks[task][name] = {"learning_rate": best, "returns": returns.tolist(), "tuning": tuned[:, -1].tolist()}
-            low, high = bootstrap_interval(returns[:, -1], iqm)
-            print(f"| {task} | {name} | {best:g} | {iqm(returns[:, -1]):.2f} | {low:.2f} to {high:.2f} |", flush=True)
+            print(f"| {task} | {name} | {best:g} | {told(returns[:, -1], cells=True)} |", flush=True)
             kept.write_text(json.dumps(results, indent=1) + "\n")
     draw(results)
 

@@ -22,7 +22,7 @@ import jaxrl
 from jaxrl.algos import a2c, ppo
 from jaxrl.algos.meta import disco, disco_rule
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
@@ -98,16 +98,14 @@ def main() -> None:
             chosen = hyper(learning_rate=learning_rate)
             runs = [curve(algo, chosen, weights, params, steps, seed) for seed in range(args.seeds)]
             last = np.array([returns[-1] for _, returns, _ in runs])
-            low, high = bootstrap_interval(last, iqm)
             found[name] = {
                 "learning_rate": learning_rate,
                 "steps": runs[0][0],
                 "returns": [returns for _, returns, _ in runs],
                 "seconds": [seconds for *_, seconds in runs],
             }
-            mean = f"{iqm(last):.2f} | {low:.2f} to {high:.2f}"
             cost = np.mean([s for *_, s in runs])
-            print(f"| {task} | {name} | {learning_rate:g} | {mean} | {cost:.0f} |", flush=True)
+            print(f"| {task} | {name} | {learning_rate:g} | {told(last, cells=True)} | {cost:.0f} |", flush=True)
             where = {"updates": UPDATES[task], "date": time.strftime("%Y-%m-%d"), "where": environment_of_run()}
             results = json.loads(kept.read_text()) if kept.exists() else {}
             kept.write_text(json.dumps(results | {task: {**where, "methods": found}}, indent=1) + "\n")

@@ -5,12 +5,11 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import iqm, told
 
 
 def cell(scores):
-    low, high = bootstrap_interval(scores)
-    return f"{iqm(scores):.1f} ({low:.1f} to {high:.1f})"
+    return told(scores, ".1f")
 
 
 def report(results, here):

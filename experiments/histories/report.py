@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from jaxrl.host.plotting import COLORS
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import iqm, told
 
 
 def data_table(results: dict[str, Any]) -> str:
@@ -27,8 +27,7 @@ def rows_of(name: str, row: dict[str, Any]) -> list[str]:
     size = size.replace("longer", f"{row['steps']:,} steps")
     lines = []
     for arm, found in row["arms"].items():
-        low, high = bootstrap_interval(found["success"])
-        cells = [f"{iqm(found['success']):.2f}", f"{low:.2f} to {high:.2f}", f"{max(found['curve']['success'][0]):.2f}"]
+        cells = [told(found["success"], cells=True), f"{max(found['curve']['success'][0]):.2f}"]
         bisim = iqm(found["bisimulation"])
         cells += [f"{bisim:.3f}" if bisim < 1 else f"{bisim:.1f}", f"{iqm(found['share']):.2f}"]
         cells.append(f"{iqm(found['merging']):.2f}" if arm != "present look" else "")
@@ -47,8 +46,7 @@ def gains(results: dict[str, Any]) -> str:
     for name, row in results["runs"].items():
         for arm in list(row["arms"])[2:]:
             gain = np.subtract(row["arms"][arm]["success"], row["arms"]["history"]["success"])
-            low, high = bootstrap_interval(gain)
-            lines.append(f"{name}, {arm} less history: {iqm(gain):+.2f} ({low:+.2f} to {high:+.2f})")
+            lines.append(f"{name}, {arm} less history: {told(gain, '+.2f')}")
     return "\n".join(lines)
 
 

@@ -19,7 +19,7 @@ import jaxrl
 from jaxrl.algos import c51, dqn
 from jaxrl.evaluation import evaluate
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import bootstrap_interval, iqm, told
 
 HERE = Path(__file__).parent
 CRITICS = ("mse", "two_hot", "c51", "hl_gauss")
@@ -78,7 +78,7 @@ def main():
         levels = measure(critic, args.noise, args.seeds, args.steps)
         results["returns"][critic] = levels.round(1).tolist()
         results["seconds"][critic] = round(time.perf_counter() - begin, 1)
-        cells = ["{:.0f} ({:.0f} to {:.0f})".format(iqm(r), *bootstrap_interval(r)) for r in levels]
+        cells = [told(r, ".0f") for r in levels]
         rows.append(f"| {critic} | " + " | ".join(cells) + " |")
         print(rows[-1], flush=True)
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")

@@ -24,7 +24,7 @@ from jaxrl.algos.meta import lpg
 from jaxrl.algos.rule_learners import gradients
 from jaxrl.envs.grid.grid_world.grid_world import optimal_value
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval
+from jaxrl.host.statistics import told
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
 from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner, lived, policy_gradient
 
@@ -102,8 +102,7 @@ def draw(found: dict) -> None:
     for name, rows in found["rules"].items():
         for length, row in rows.items():
             apart = np.array(row["returns"]) - np.array(found["rules"]["a2c"][length]["returns"])
-            low, high = bootstrap_interval(apart, np.mean)
-            mean = f"{np.mean(row['returns']):.3f} | {apart.mean():+.3f} ({low:+.3f} to {high:+.3f})"
+            mean = f"{np.mean(row['returns']):.3f} | {told(apart, '+.3f', np.mean)}"
             print(f"| {name} | {length} | {mean} |")
 
 
@@ -193,8 +192,7 @@ def faults(args: argparse.Namespace) -> None:
     for name, rows in found["variants"].items():
         returns = np.array([row["returns"] for row in rows])
         apart = returns.mean(0) - intact
-        low, high = bootstrap_interval(apart, np.mean)
-        print(f"| {name} | {returns.mean(1).round(3)} | {apart.mean():+.3f} ({low:+.3f} to {high:+.3f}) |")
+        print(f"| {name} | {returns.mean(1).round(3)} | {told(apart, '+.3f', np.mean)} |")
 
 
 def main() -> None:

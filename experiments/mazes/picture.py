@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from jaxrl.host.plotting import COLORS
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 
 FILE = Path(__file__).with_name("results.json")
 TITLES = {
@@ -33,8 +33,7 @@ PALETTE = (*COLORS, "#b7791f", "#5f6b7a", "#8c564b", "#111111")
 
 def shown(x):
     """IQM over seeds and its 95 % interval."""
-    x = np.asarray(x, float)
-    return "{:.2f} ({:.2f} to {:.2f})".format(iqm(x), *bootstrap_interval(x))
+    return told(x)
 
 
 def judged(seeds, at):

@@ -25,7 +25,7 @@ from jaxrl.algos import ppo_rnn
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import curves_by_task
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 from jaxrl.registry import tuned
 from jaxrl.wrappers import VisitBonus
 
@@ -129,9 +129,8 @@ def measure(id: str, seeds: int, bonus: float) -> Iterator[tuple[dict, np.ndarra
 def row(id: str, result: dict) -> str:
     success, returns = np.array(result["success"]), np.array(result["returns"])
     steps = np.median([n or np.inf for n in result["steps_to_90_percent"]]) / 1e6
-    low, high = bootstrap_interval(success)
     cells = [id, f"{result['total_steps'] / 1e6:.2f}M", len(success), f"{success.mean():.3f}"]
-    cells += [f"{iqm(success):.3f} ({low:.3f} to {high:.3f})", f"{success.min():.3f}", f"{returns.mean():.3f}"]
+    cells += [told(success, ".3f"), f"{success.min():.3f}", f"{returns.mean():.3f}"]
     cells += [
         f"{steps:.2f}M" if np.isfinite(steps) else "-",
         f"{result['seconds_a_seed']:.0f}",

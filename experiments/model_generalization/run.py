@@ -21,7 +21,7 @@ from jaxrl.algos import dqn
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import curves_by_task
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 
 HERE = Path(__file__).parent
 FILE = HERE / "results.json"
@@ -98,8 +98,7 @@ def main() -> None:
                     FILE.write_text(json.dumps(results) + "\n")
             cells = []
             for returns in np.array(arms[arm]["returns"]).T[[POINTS // 2 - 1, -1]]:
-                low, high = bootstrap_interval(returns)
-                cells.append(f"{iqm(returns):.2f} | {low:.2f} to {high:.2f}")
+                cells.append(told(returns, cells=True))
             print(f"| {task} | {arm} | {' | '.join(cells)} |", flush=True)
     if not (args.task or args.arm) and args.seeds == 10:
         curves = {

@@ -27,7 +27,7 @@ from jaxrl.host.cli.train import TrainFlags
 from jaxrl.host.run.fit import fit
 from jaxrl.host.run.recipe import build
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 
 HERE = Path(__file__).parent
 RUNS = {  # algorithm and task: steps a seed
@@ -115,8 +115,7 @@ def main() -> None:
     for name, row in report["results"].items():
         cells = []
         for kind in ("float32", "bfloat16"):
-            low, high = bootstrap_interval(row[kind])
-            cells.append(f"{iqm(row[kind]):.1f} ({low:.1f} to {high:.1f})")
+            cells.append(told(row[kind], ".1f"))
         print(f"| {name} | {row['steps']:,} | {' | '.join(cells)} |")
 
 

@@ -23,7 +23,7 @@ from jaxrl.evaluation import evaluate
 from jaxrl.host.data import dataset_recipes
 from jaxrl.host.plotting import curves_by_task
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm, tuned_online
+from jaxrl.host.statistics import told, tuned_online
 
 HERE = Path(__file__).parent
 EPISODES = 64
@@ -144,9 +144,8 @@ def report(results: dict[str, Any]) -> None:
         print("|" + "---|" * (4 + len(AFTER) + len(extra)))
         for name, x in scores.items():
             seeds = x[0].mean(-1)
-            low, high = bootstrap_interval(seeds)
             returns = np.mean(found["learners"][name]["returns"][0])
-            cells = [name, f"{iqm(seeds):.2f}", f"{low:.2f} to {high:.2f}", f"{returns:,.0f}"]
+            cells = [name, told(seeds, cells=True), f"{returns:,.0f}"]
             cells += [f"{tuned[name][n - 1]:.2f}" for n in AFTER]
             print(
                 "| " + " | ".join([*cells, *([f"{published[name.split()[0]] / 100:.2f}"] if published else [])]) + " |"

@@ -18,7 +18,7 @@ from jaxrl.algos import td3
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 from jaxrl.off_policy import replay_ratio
 
 HERE = Path(__file__).parent
@@ -83,13 +83,11 @@ def main() -> None:
             name = "LayerNorm" if layer_norm else "plain"
             results["variants"][f"{variant}, {name}"] = row
             (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-            low, high = bootstrap_interval(row["returns"])
             early, late = np.mean(row["active_units_early"]), np.mean(row["active_units_late"])
             cells = [
                 variant,
                 name,
-                f"{iqm(row['returns']):.1f}",
-                f"{low:.1f} to {high:.1f}",
+                told(row["returns"], ".1f", cells=True),
                 f"{early:.3f}, {late:.3f}",
             ]
             cells += [f"{np.mean(row['gradient_steps']):,.0f}", row["run_seconds_a_seed"]]

@@ -23,7 +23,7 @@ from jaxrl.data.datasets import Hindsight, stored, windows
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 
 HERE = Path(__file__).parent
 EPISODES, RECORDED, CLUSTERS, GAMMA, POINT_GAMMA, CONTEXT = 200, 2000, 40, 0.95, 0.99, 5
@@ -116,8 +116,7 @@ def main() -> None:
     for learner in [args.only] if args.only else LEARNERS[args.maze]:
         row = results["runs"][learner] = measure(f"{args.maze}/{learner}", args.seeds)
         out.write_text(json.dumps(results, indent=1) + "\n")
-        low_high = [(iqm(row[k]), *bootstrap_interval(row[k])) for k in ("held_out", "seen")]
-        cells = [f"{middle:.2f} | {low:.2f} to {high:.2f}" for middle, low, high in low_high]
+        cells = [told(row[k], cells=True) for k in ("held_out", "seen")]
         print("| " + " | ".join([*learner.split("/"), *cells, str(row["seconds"])]) + " |", flush=True)
     scores = {f"{name}, {k}": row[k] for name, row in results["runs"].items() for k in ("held_out", "seen")}
     scores = {name.replace("_", " ").replace("/-", "").replace("/", " "): x for name, x in scores.items()}

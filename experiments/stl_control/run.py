@@ -22,7 +22,7 @@ from systems import SYSTEMS, T
 from jaxrl.exact.planning import CEMConfig, cem
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import iqm, told
 
 HERE = Path(__file__).parent
 TESTS, CEM_TESTS = 64, 2  # episodes a seed
@@ -88,10 +88,9 @@ def table(systems: dict) -> None:
     print("|" + "---|" * 6)
     for name, rows in systems.items():
         for arm, row in rows.items():
-            low, high = bootstrap_interval(row["satisfied"])
             early = ", ".join(f"{iqm(share):.2f}" for share in row.get("early", ()))
             took = f"{row['ms']:.3f}" if "ms" in row else ""
-            print(f"| {name} | {arm} | {iqm(row['satisfied']):.2f} | {low:.2f} to {high:.2f} | {early} | {took} |")
+            print(f"| {name} | {arm} | {told(row['satisfied'], cells=True)} | {early} | {took} |")
 
 
 def main() -> None:

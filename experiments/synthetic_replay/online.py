@@ -24,7 +24,7 @@ from jaxrl.environment import pytree
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import curves_by_task
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import iqm, told
 from jaxrl.replay.ring import Replay, take, uniform
 
 HERE = Path(__file__).parent
@@ -137,8 +137,7 @@ def report(results: dict[str, Any]) -> None:
         for arm, (_, returns) in panels[task].items():
             cells = [task, arm]
             for x in (returns[:, len(at) * 2 // 5 - 1], returns.mean(1), returns[:, -1]):
-                low, high = bootstrap_interval(x)
-                cells.append(f"{iqm(x):.4g} ({low:.4g} to {high:.4g})")
+                cells.append(told(x, ".4g"))
             print("| " + " | ".join([*cells, f"{rows[arm]['seconds a seed']:.0f}"]) + " |")
     curves_by_task(panels, HERE / "online.png", "return of the greedy policy")
 

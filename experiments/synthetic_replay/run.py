@@ -22,7 +22,7 @@ from jaxrl.evaluation import evaluate
 from jaxrl.host.data.dataset_recipes import Actor, recorded
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 
 HERE = Path(__file__).parent
 EPISODES, FEW, LENGTH = 100, 5, 200
@@ -118,8 +118,7 @@ def main() -> None:
         found = np.asarray(run(jnp.tile(keys, len(arms)), rows), float).reshape(len(arms), seeds)
         for arm, returns in zip(arms, found, strict=True):
             results[f"{learner}, {arm}"] = returns.round(2).tolist()
-            low, high = bootstrap_interval(returns)
-            print(f"| {learner} | {arm} | {iqm(returns):.0f} | {low:.0f} to {high:.0f} |", flush=True)
+            print(f"| {learner} | {arm} | {told(returns, '.0f', cells=True)} |", flush=True)
     results["minutes"] = round((time.perf_counter() - begin) / 60, 1)
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     shown = {f"{learner}, {arm}": results[f"{learner}, {arm}"] for learner in LEARNERS for arm in arms}

@@ -28,7 +28,7 @@ from jaxrl.envs.motor import levels
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import COLORS
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import bootstrap_interval, iqm, told
 
 FILE = Path(__file__).with_name("physical.json")
 TASKS = 50
@@ -220,7 +220,7 @@ def main() -> None:
         cells = [*reversed(pair.split("/"))]
         mastered = np.array(r["mastered"])
         for share in (mastered.mean(1), mastered[:, -1]):
-            cells.append("{:.2f} ({:.2f} to {:.2f})".format(iqm(share), *bootstrap_interval(share)))
+            cells.append(told(share))
         print(f"| {' | '.join(cells)} | {np.mean(r['returns']):.1f} | {r['cpu_seconds']['run']:.0f} |")
     picture(report, FILE.with_suffix(".png"))
 

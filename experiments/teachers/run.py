@@ -20,7 +20,7 @@ from jaxrl.algos.curricula import alp_gmm, covar_gmm, oracle_teacher, random_tea
 from jaxrl.curriculum.protocol import Outcomes
 from jaxrl.envs.tabular.hyper_cubes import MASTERY, HyperCubes
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 
 FILE = Path(__file__).with_name("results.json")
 CUBES = HyperCubes(cells=10, dimensions=2)
@@ -95,7 +95,7 @@ def main() -> None:
         cells = [*reversed(pair.split("/"))]
         for n in SHOWN:
             at = np.array(r["curves"])[:, n * POINTS // EPISODES - 1]
-            cells.append("{:.3f} ({:.3f} to {:.3f})".format(iqm(at), *bootstrap_interval(at)))
+            cells.append(told(at, ".3f"))
         speed = len(r["curves"]) * EPISODES / r["cpu_seconds"]["run"]
         print("| " + " | ".join(cells) + f" | {speed:,.0f} |")
     picture(report, EPISODES, FILE.with_suffix(".png"))

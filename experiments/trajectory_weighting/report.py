@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.stats import spearmanr
 
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import iqm, told
 
 
 def report(results, here):
@@ -20,8 +20,7 @@ def report(results, here):
         cells = []
         for sampling in samplings:
             scores = rows[task, share, learner, sampling]["scores"]
-            low, high = bootstrap_interval(scores)
-            cells.append(f"{iqm(scores):.1f} ({low:.1f} to {high:.1f})")
+            cells.append(told(scores, ".1f"))
         variance = rows[task, share, learner, samplings[0]]["variance"]
         print(f"| {task} | {share:.0%} | {variance:.4f} | {learner} | " + " | ".join(cells) + " |")
     learners = list(dict.fromkeys(case[2] for case in cases))

@@ -23,7 +23,7 @@ from jaxrl.data import datasets
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import COLORS
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import iqm, told
 
 HERE = Path(__file__).parent
 STEPS = 4000  # gradient steps of each learner
@@ -80,8 +80,7 @@ def table(tasks: dict[str, Any]) -> str:
     lines = ["| what is wrong | learner | real return, IQM | 95 % interval | where it was trained |", "|---" * 5 + "|"]
     for name, found in tasks.items():
         for arm, row in found["arms"].items():
-            low, high = bootstrap_interval(row["real"])
-            cells = f"{iqm(row['real']):.1f}", f"{low:.1f} to {high:.1f}", f"{iqm(row['where trained']):.1f}"
+            cells = told(row["real"], ".1f", cells=True), f"{iqm(row['where trained']):.1f}"
             lines.append(f"| {name} | {arm} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -20,7 +20,7 @@ from jaxrl.data.transitions import Transition
 from jaxrl.exact.mdp import tabulate
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
-from jaxrl.host.statistics import bootstrap_interval, iqm
+from jaxrl.host.statistics import told
 from jaxrl.replay.ring import Replay, take
 
 HERE = Path(__file__).parent
@@ -132,9 +132,8 @@ def main() -> None:
         rows[f"{kind}, one task"] = alone
         for name in (*ARMS, "one task"):
             row = rows[f"{kind}, {name}"]
-            low, high = bootstrap_interval(row["scores"])
             q = f"{np.mean(row['q_value']):.1f}" if "q_value" in row else ""
-            cells = f"{row['pairs']:.0%}", name, f"{iqm(row['scores']):.3f}", f"{low:.3f} to {high:.3f}", q
+            cells = f"{row['pairs']:.0%}", name, told(row["scores"], ".3f", cells=True), q
             print(f"| {kind} | " + " | ".join(cells) + " |", flush=True)
         (HERE / "results.json").write_text(json.dumps({"where": keep, "rows": rows}, indent=1) + "\n")
     bars({n: r["scores"] for n, r in rows.items()}, HERE / "results.png", "share of the best return, mean of 16 goals")

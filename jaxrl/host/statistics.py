@@ -50,6 +50,28 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
+def told(
+    scores: Any,
+    digits: str = ".2f",
+    statistic: Callable[[np.ndarray], float] = iqm,
+    cells: bool = False,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> str:
+    """The statistic of scores and its `bootstrap_interval` in words: "1.25 (1.00 to 1.50)".
+
+    Args:
+        scores: (runs,) or (runs, tasks).
+        digits: how each number is written, as after the colon of an f-string.
+        cells: as two cells of a markdown table: "1.25 | 1.00 to 1.50".
+    """
+    scores = np.asarray(scores, float)
+    low, high = bootstrap_interval(scores, statistic, confidence, resamples, seed)
+    x, interval = f"{statistic(scores):{digits}}", f"{low:{digits}} to {high:{digits}}"
+    return f"{x} | {interval}" if cells else f"{x} ({interval})"
+
+
 def probability_of_improvement(
     x: Any, y: Any, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, tuple[float, float]]:

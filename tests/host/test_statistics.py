@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxrl.host.statistics import tuned_online
+from jaxrl.host.statistics import bootstrap_interval, told, tuned_online
 
 
 def test_tuning_by_a_bandit_that_sees_no_noise():
@@ -35,3 +35,14 @@ def test_tuning_by_a_bandit_that_sees_single_episodes():
 def test_tuning_refuses_what_is_no_table(scores, settings):
     with pytest.raises(ValueError, match="tuned_online"):
         tuned_online(scores, **settings)
+
+
+def test_what_is_told_of_scores():
+    """The statistic and its interval, as a phrase and as two cells of a table."""
+    scores = np.array([1.0, 2.0, 3.0, 10.0])
+    low, high = bootstrap_interval(scores)
+    assert told(scores) == f"2.50 ({low:.2f} to {high:.2f})"
+    assert told(list(scores), "+.1f", cells=True) == f"+2.5 | {low:+.1f} to {high:+.1f}"
+    low, high = bootstrap_interval(scores, np.mean, 0.5, 200, seed=3)
+    assert told(scores, ".0f", np.mean, confidence=0.5, resamples=200, seed=3) == f"4 ({low:.0f} to {high:.0f})"
+    assert told(np.full((3, 2), 7.0)) == "7.00 (7.00 to 7.00)"

@@ -1,7 +1,9 @@
 """What every learner computes in three updates, against stored numbers: a change of structure changes none of them.
 
-`tools/fingerprints.py` says how. Some 190 learners are traced and compiled, three seconds of a core each: in parts, so
-that workers share them. A change that is meant to change numbers writes the file anew, for the cases that it changes:
+`tools/fingerprints.py` says how. Price: some 190 learners are traced and compiled, ten minutes of a core in all, in six
+parts, so that workers share them; half of that where the programs are known from before.
+
+A change that is meant to change numbers writes the file anew, for the cases that it changes:
 
     python tools/fingerprints.py write tests/golden/fingerprints.json --only "iql*"
 """

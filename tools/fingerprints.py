@@ -69,21 +69,23 @@ UPDATES = 3
 # ---- what may have moved: the only part that knows where things are
 
 
+PACKAGES = tuple(f"jaxrl.{name}" for name in ("algos", "meta", "curriculum", "data", "replay", "off_policy"))
+"""Where something is looked for that is not where it was."""
+
+
 def found(name: str, *modules: str) -> Any:
-    """What is called `name` in the first of these modules that has it; a name with a dot is a module's own."""
-    for module in modules:
+    """What is called `name` in the first of these modules that has it, or in any other one."""
+    for path in modules:
         try:
-            return getattr(importlib.import_module(module), name)
+            return getattr(importlib.import_module(path), name)
         except (ImportError, AttributeError):
             continue
-    for package in ("jaxrl.data", "jaxrl.replay", "jaxrl.algos", "jaxrl.curriculum", "jaxrl.meta"):
+    for package in PACKAGES:
         for path in _modules(package):
             try:
-                module = importlib.import_module(path)
-            except ImportError:
+                return getattr(importlib.import_module(path), name)
+            except (ImportError, AttributeError):
                 continue
-            if hasattr(module, name):
-                return getattr(module, name)
     raise ImportError(f"no module has {name!r}")
 
 
@@ -97,6 +99,7 @@ def _modules(package: str) -> list[str]:
 
 
 CALLED = {
+    "rule of disco": ("disco_rule", "disco"),
     "td3 with optimism": ("mex", "td3"),
     "training": ("training", "gradients"),
     "evolving": ("evolving", "strategies"),
@@ -105,23 +108,16 @@ CALLED = {
 
 
 def module(name: str) -> Any:
-    """An algorithm's module by its name, also of those that are not in the registry, as `maml`, or in a study."""
+    """An algorithm's module by its name, also of those that are not in the registry, as `maml`."""
     if name in registry.list_algos():
         return jaxrl.get_algo(name)
     if name in registry.list_curricula():
         return registry.get_curriculum(name)[0]
-    packages = ("jaxrl.algos", "jaxrl.meta", "jaxrl.curriculum", "jaxrl.data")
-    known = [path for package in packages for path in _modules(package)]
+    known = [path for package in PACKAGES for path in _modules(package)]
     for word in CALLED.get(name, (name,)):
         for path in known:
             if path.rpartition(".")[2] == word:
                 return importlib.import_module(path)
-    for path in sorted(Path("experiments").glob(f"*/{name}.py")):
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is not None and spec.loader is not None:
-            sys.modules[name] = study = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(study)
-            return study
     raise ImportError(f"no module is called {name!r}")
 
 
@@ -815,23 +811,13 @@ def _meta() -> Iterator[tuple[str, Made]]:
 
     def disco() -> Case:
         source, algo = make("disco", walk("Discrete"), config)
-        shapes = source.shapes(source.RuleConfig(6, 6, 4))
+        of_rule = module("rule of disco")
+        shapes = of_rule.shapes(of_rule.RuleConfig(6, 6, 4))
         rng = np.random.default_rng(0)
         rule = {name: rng.normal(size=shape) * 0.3 for name, shape in sorted(shapes.items())}
         return Case(algo, source.Hyper(rule=rule))
 
     yield "disco", disco
-
-    def disco_training() -> Case:
-        source, agent = module("disco_training"), module("disco")
-        tiny = dict(
-            num_envs=2, num_steps=2, batch_size=2, buffer_size=4, hidden=(4, 4), model_size=3, model_hidden=(3,)
-        )
-        tiny |= dict(num_bins=5, max_value=2.0, predictions=4, features=4, memory=3)
-        task = walk("Discrete")
-        return Case(source.make(task, source.Config(num_agents=2), agent.Config(**tiny)), acts=False, updates=2)
-
-    yield "meta:disco_training", disco_training
 
     def agent() -> Case:
         source = module("lpg")
@@ -858,7 +844,7 @@ def _meta() -> Iterator[tuple[str, Made]]:
     yield "meta:pbt", pbt
 
     def replay_ratio() -> Case:
-        adapt = found("adapt", "jaxrl.replay.replay_ratio")
+        adapt = module("replay_ratio").adapt
         source, student = make("td3", walk("Box"), {**SMALL, "num_envs": 2, "num_steps": 1, "num_updates": 4})
         return Case(adapt(student), settings(source.Hyper, **RATES))
 

@@ -302,7 +302,7 @@ def _check_rollout(env: Environment, params: Any, key: Array, states: Any, num_s
 
         # Keys in a state are of the kind that a vectorised environment hands out.
         begun = jax.tree.map(lambda x: fast_key(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x, states)
-        first = VectorState(begun, None, jnp.zeros((3, *agents)), None)
+        first = VectorState(begun, None, jnp.zeros((3, *agents)))
         _, (action, time, ts) = jax.lax.scan(body, first, jax.random.split(key, num_steps))
         observes, acts = env.observation_space(params), env.action_space(params)
         inside = {

@@ -50,7 +50,7 @@ def our_side(pair: str):
     _, id, settings, limit, reset = PAIRS[pair]
     env, params = jaxrl.make(id, **settings)
     params = params if limit is None else params.replace(max_steps=jnp.int32(limit))
-    draw = (env.generate if hasattr(env, "generate") else shuffled_rewards) if reset else None
+    draw = (env.levels.generate if env.levels else shuffled_rewards) if reset else None
 
     def side(_: str, n: int, vmapped: bool):
         venv = jaxrl.vectorize(env, n, reset, level_fn=draw)

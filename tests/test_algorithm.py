@@ -1,5 +1,7 @@
 """What all algorithms share: the pure training loop, its starting values, and how often off-policy ones learn."""
 
+import subprocess
+import sys
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl import Algorithm, make, pytree, train, vectorize
-from jaxrl.algorithm import as_vector_env, num_updates, spaces_of, starting_values
+from jaxrl.algorithm import as_vector_env, check_key, num_updates, spaces_of, starting_values
 from jaxrl.algos import dqn, ppo
 from jaxrl.algos.tabular import q_learning
 from jaxrl.host.run.training_program import Program
@@ -118,6 +120,33 @@ def test_starting_values_fill_in_defaults_and_strengthen():
 class RuleHyper:
     rate: jax.Array = 0.5
     rule: Any = None
+
+
+@pytest.mark.parametrize("wrong", [{"length": 1.0}, 3, (make("CartPole-v1")[1],)])
+def test_what_is_no_params_is_refused_in_one_sentence(wrong):
+    env, _ = make("CartPole-v1")
+    message = r"env_params is .*, not the params of CartPole-v1: .* env\.default_params\.replace\(max_steps=100\)\.$"
+    with pytest.raises(TypeError, match=message):
+        train(ppo.make(env), jax.random.key(0), 64, None, wrong)
+    with pytest.raises(TypeError, match=message):
+        env.reset(jax.random.key(0), wrong)
+
+
+@pytest.mark.parametrize("wrong", [7, None, make("CartPole-v1")[0], np.zeros(2, np.float32)])
+def test_what_is_no_key_is_refused_in_one_sentence(wrong):
+    number = wrong if isinstance(wrong, int) else 0
+    with pytest.raises(TypeError, match=rf"^key is .*, not a random key: pass jax\.random\.key\({number}\)\.$"):
+        check_key(wrong)
+    check_key(jax.random.key(0))
+    check_key(jax.random.PRNGKey(0))  # raw keys, as other libraries hold them
+
+
+def test_train_says_what_a_number_in_place_of_a_key_should_be():
+    """Where no run-time type checker is installed, as on a user's machine."""
+    code = "import jaxrl\nfrom jaxrl.algos import ppo\nenv, params = jaxrl.make('CartPole-v1')\n"
+    code += "jaxrl.train(ppo.make(env), 3, 64)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stderr.splitlines()[-1] == "TypeError: key is 3, not a random key: pass jax.random.key(3)."
 
 
 def test_a_rule_beside_the_numbers_is_passed_differentiated_and_vmapped():

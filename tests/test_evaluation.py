@@ -143,6 +143,16 @@ def test_a_task_without_a_limit_needs_a_cap(tasks):
     assert (evaluate(LEAN, POLICY, jax.random.key(0), env, endless, num_episodes=2, max_steps=5).lengths <= 5).all()
 
 
+def test_the_environment_is_the_algorithm_s_unless_another_is_given():
+    env, params = jaxrl.make("CartPole-v1")
+    algo, key = ppo.make(env, ppo.Config(num_envs=2, num_steps=4, num_minibatches=1, hidden=(8,))), jax.random.key(0)
+    policy = algo.policy(algo.init(key))
+    own = jax.jit(lambda: evaluate(algo, policy, key, num_episodes=4, max_steps=30))()
+    said = jax.jit(lambda: evaluate(algo, policy, key, env, params, num_episodes=4, max_steps=30))()
+    jax.tree.map(np.testing.assert_array_equal, own, said)
+    assert evaluate(algo, policy, key, env_params=params.replace(max_steps=2), num_episodes=4).lengths.max() == 2
+
+
 @pytest.mark.parametrize(("episodes", "cap"), [(0, None), (-1, None), (2, 0)])
 def test_impossible_numbers(tasks, episodes, cap):
     with pytest.raises(ValueError, match=r"(num_episodes|max_steps)=(0|-1): it must be at least 1"):

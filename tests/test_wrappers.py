@@ -9,7 +9,7 @@ import pytest
 
 from jaxrl import Environment, Transition, curriculum, make, pytree, vectorize
 from jaxrl.algos import ppo
-from jaxrl.algos.curricula import dr
+from jaxrl.algos.curricula import dr, plr
 from jaxrl.environment import Hints, strongly_typed
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from jaxrl.wrappers import (
@@ -21,6 +21,7 @@ from jaxrl.wrappers import (
     PreviousActionReward,
     RescaleAction,
     StickyActions,
+    Trials,
     VisitBonus,
     Wrapper,
     flatten,
@@ -386,11 +387,26 @@ def test_a_wrapper_hands_on_whatever_an_environment_has():
 def test_ends_are_read_through_wrappers_that_leave_observations_alone():
     env, params = make("CartPole-v1")
     over, inside = jnp.array([3.0, 0, 0, 0]), jnp.zeros(4)
-    for wrapped in (Wrapper(env), StickyActions(env), FromStates(env)):
+    bonus = VisitBonus(env, "time", 600)
+    for wrapped in (Wrapper(env), StickyActions(env), FromStates(env), bonus, Wrapper(StickyActions(bonus))):
         for obs, ends in ((over, True), (inside, False)):
             assert bool(wrapped.terminal(obs, wrapped.default_params)) == ends
-    with pytest.raises(NotImplementedError, match="FrameStack changes the observations of CartPole-v1"):
-        FrameStack(env, 2).terminal(over, params)
+    car, car_params = make("MountainCarContinuous-v0")
+    for wrapped in (ClipAction(car), RescaleAction(car)):
+        for x, ends in ((0.5, True), (-0.5, False)):
+            assert bool(wrapped.terminal(jnp.array([x, 0.01]), car_params)) == ends
+
+    class Halved(Wrapper):
+        """Observations of the same space that are other ones."""
+
+        def observe(self, key, state, params):
+            return self.env.observe(key, state, params) / 2
+
+    others = FrameStack(env, 2), PreviousActionReward(env), ActionHistory(env), FlattenObservation(env), Trials(env)
+    for wrapped in (*others, Halved(env), StickyActions(Halved(env))):
+        name = "Halved" if isinstance(wrapped, StickyActions) else type(wrapped).__name__
+        with pytest.raises(NotImplementedError, match=f"{name} changes the observations of CartPole-v1"):
+            wrapped.terminal(over, wrapped.default_params)
 
 
 def test_a_wrapped_maze_has_levels():
@@ -409,10 +425,12 @@ def test_a_wrapped_maze_has_levels():
     assert FromStates(env).levels is None, "its params are states to begin in"
 
 
-def test_a_curriculum_trains_on_a_wrapped_maze():
-    kit = PreviousActionReward(make("Maze-v0")[0]).levels
+@pytest.mark.parametrize("method", [dr, plr])
+def test_a_curriculum_trains_on_a_wrapped_maze(method):
+    env, params = make("Maze-v0")
+    kit = PreviousActionReward(env).levels
     venv = vectorize(kit.env, 4, batched_params=True)
     student = ppo.make(venv, ppo.Config(num_envs=4, num_steps=4, num_minibatches=1, hidden=(8,)))
-    algo = curriculum.attach(student, dr.make(kit.generate))
-    state = jax.eval_shape(lambda key: algo.update(algo.init(key))[0], KEY)
+    algo = curriculum.attach(student, method.make(kit.generate))
+    state = jax.eval_shape(lambda key: algo.update(algo.init(key, None, params))[0], KEY)
     assert state.obs["previous_action"].shape[0] == 4

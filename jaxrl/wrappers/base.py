@@ -77,9 +77,11 @@ class Wrapper(Environment):
 
     def terminal(self, obs: Any, params: Any) -> Bool[Array, ""]:
         """The wrapped one's. Raises NotImplementedError where observations are others than those it reads."""
-        if type(self).observation_space is not Wrapper.observation_space:
+        cls = type(self)
+        same = cls.observation_space is Wrapper.observation_space
+        if not same or cls.observe not in (Wrapper.observe, Remembering.observe):
             raise NotImplementedError(
-                f"{type(self).__name__} changes the observations of {self.id}: ends cannot be read from them."
+                f"{cls.__name__} changes the observations of {self.id}: ends cannot be read from them."
             )
         return self.env.terminal(obs, params)
 

@@ -60,18 +60,18 @@ def load(
     num_seeds = _config_of(path)["num_seeds"]
     if seed is not None and not 0 <= seed < (num_seeds or 1):
         raise ValueError(f"seed={seed}: {path} has seeds 0 to {(num_seeds or 1) - 1}.")
-    if algo is None:
-        moved = {name: None if file is None else Path(file) for name, file in (("dataset", dataset), ("model", model))}
-        algo, hyper, env, env_params = build(_recipe(path, moved), trained=dataset is None)
+    if algo is not None:
+        found, env = algo, algo.venv.env
     else:
-        env = algo.venv.env
-    program = Program(algo, jax.random.key(0), num_seeds, hyper, env_params)
+        moved = {name: None if file is None else Path(file) for name, file in (("dataset", dataset), ("model", model))}
+        found, hyper, env, env_params = build(_recipe(path, moved), trained=dataset is None)
+    program = Program(found, jax.random.key(0), num_seeds, hyper, env_params)
     updates, (state, _) = checkpoint.restore(RunFolder(path).checkpoints, program.shapes(), program.identity())
     if num_seeds is not None and seed is not None:
         state = jax.tree.map(lambda x: x[seed], state)
-    policy = jax.vmap(algo.policy)(state) if num_seeds is not None and seed is None else algo.policy(state)
+    policy = jax.vmap(found.policy)(state) if num_seeds is not None and seed is None else found.policy(state)
     params = env.default_params if env_params is None else env_params
-    return Run(algo, state, policy, env, params, updates, num_seeds)
+    return Run(found, state, policy, env, params, updates, num_seeds)
 
 
 def _recipe(path: Path, moved: dict[str, Path | None]) -> dict[str, Any]:

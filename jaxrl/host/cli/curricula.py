@@ -80,6 +80,7 @@ class Request:
     make_student: Callable[[Any, Any], Algorithm]  # (environment, config) -> student
     name: str  # of the curriculum
     flags: dict[str, Any]  # `CurriculumFlags`, as a recipe keeps them
+    policy_of: Callable[[Path], tuple[Algorithm, Any]]  # a run folder's algorithm and the policy of its first seed
 
     @property
     def box(self) -> Ranges | None:
@@ -129,19 +130,25 @@ class Request:
 
 
 def under_curriculum(
-    recipe: dict[str, Any], make_student: Callable[[Any, Any], Algorithm], config: Any, env: Environment, params: Any
+    recipe: dict[str, Any],
+    make_student: Callable[[Any, Any], Algorithm],
+    config: Any,
+    env: Environment,
+    params: Any,
+    policy_of: Callable[[Path], tuple[Algorithm, Any]],
 ) -> Algorithm:
     """The algorithm that the part `curriculum` of a recipe describes.
 
-    Raises ValueError for a student or an environment that does not go with the curriculum, and for wrong words.
+    `policy_of` reads a run folder, as a teacher's. Raises ValueError for a student or an environment that does not go
+    with the curriculum, and for wrong words.
     """
-    from jaxrl.host.run.recipe import hashable
+    from jaxrl.host.run.recipe_inputs import hashable
 
     name, flags = recipe["name"], recipe["choice"]
     module, chooses = registry.get_curriculum(name)
     if env.num_agents > 1 or not hasattr(config, "num_envs"):
         raise ValueError("--curriculum: a student plays one agent in each of config.num_envs environments.")
-    request = Request(env, params, config, make_student, name, flags)
+    request = Request(env, params, config, make_student, name, flags, policy_of)
     if (box := request.box) is not None:
         for corner in (0.0, 1.0):
             env.validate(box(params, jnp.full(box.dimensions, corner)))
@@ -194,11 +201,8 @@ def _reverse_curriculum(request: Request, reverse: ModuleType, config: Any, hype
 
 def _snapshot(request: Request, snapshot: ModuleType, config: Any, hyper: Any) -> Algorithm:
     """The teacher is the policy of the first seed in the run folder `--curriculum.teacher`."""
-    from jaxrl.host.run.recipe import load_run, read_recipe
-
-    starts, folder = FromStates(request.env), Path(request.given("teacher"))
-    teacher, state, _, _ = load_run(read_recipe(folder), folder)
-    policy = teacher.policy(jax.tree.map(lambda x: x[0], state))
+    starts = FromStates(request.env)
+    teacher, policy = request.policy_of(Path(request.given("teacher")))
     table = snapshot.take(jax.random.key(0), teacher, policy, request.env, request.params, config)
     algo = request.attach(snapshot.make(table, hyper), starts)
     return _with_params_of(algo, lambda params: snapshot.params_of(starts, params, table))

@@ -309,7 +309,7 @@ def _has_plot(env_id: str, settings: tuple) -> bool:
 
 def _continuous(run: Run) -> bool:
     """Whether it is of a task with continuous actions and something to plot, whose policy can be had again."""
-    from jaxrl.host.run.recipe import hashable
+    from jaxrl.host.run.recipe_inputs import hashable
 
     recipe = run.config.get("recipe")
     if recipe is None or not (run.files.checkpoints.is_dir() and any(run.files.checkpoints.iterdir())):

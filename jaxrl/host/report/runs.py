@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.host.run.recipe import hashable
+from jaxrl.host.run.recipe_inputs import hashable
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows, tree_values
 
 REQUIRED = ("algorithm", "env", "config", "hyper", "total_steps", "versions")

@@ -22,6 +22,7 @@ from jaxrl import registry
 from jaxrl.algorithm import Algorithm, names_of
 from jaxrl.environment import Environment, check_params, require_int32, strongly_typed
 from jaxrl.host.run import checkpoint, recipe_inputs
+from jaxrl.host.run.recipe_inputs import hashable
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 from jaxrl.host.run.training_program import Program
 from jaxrl.vectorize import VectorEnv, vectorize
@@ -57,7 +58,7 @@ def build(recipe: dict[str, Any], trained: bool = False) -> Built:
         from jaxrl.host.cli.curricula import under_curriculum
 
         hyper = placed(module.Hyper(), recipe["hyper"], "hyper.")
-        algo = under_curriculum(recipe["curriculum"], module.make, config, env, params)
+        algo = under_curriculum(recipe["curriculum"], module.make, config, env, params, _policy_of)
         return Built(algo, hyper, env, params)
     fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
     given = recipe_inputs.arguments(recipe, module, config, env, params, trained)
@@ -65,15 +66,6 @@ def build(recipe: dict[str, Any], trained: bool = False) -> Built:
     if fold and jax.tree.leaves(algo.initial_carry()):
         raise ValueError(f"{env.id} has several agents; {algo.name} remembers, and learns from one agent only.")
     return Built(algo, placed(algo.hyper(), recipe["hyper"], "hyper."), algo.venv.env, params)
-
-
-def hashable(values: dict[str, Any]) -> dict[str, Any]:
-    """Static settings as they were before JSON made lists of their tuples."""
-
-    def whole(value: Any) -> Any:
-        return tuple(map(whole, value)) if isinstance(value, list) else value
-
-    return {name: whole(value) for name, value in values.items()}
 
 
 def placed(tree: Any, values: Mapping[str, Any], within: str = "") -> Any:
@@ -131,6 +123,12 @@ def load_run(recipe: dict[str, Any], folder: Path) -> Loaded:
     _, (state, _) = checkpoint.restore(RunFolder(folder).checkpoints, program.shapes(), program.identity())
     state = jax.tree.map(lambda x: x[None], state) if seeds is None else state
     return Loaded(algo, state, task, params)
+
+
+def _policy_of(folder: Path) -> tuple[Algorithm, Any]:
+    """The algorithm of a run and the policy of its first seed."""
+    algo, state, _, _ = load_run(read_recipe(folder), folder)
+    return algo, algo.policy(jax.tree.map(lambda x: x[0], state))
 
 
 def read_recipe(folder: Path, **moved: Path | None) -> dict[str, Any]:

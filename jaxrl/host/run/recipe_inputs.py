@@ -189,3 +189,12 @@ def weights_of(dataset: Any, episodes: str) -> Any:
     except ValueError as error:
         raise ValueError(f"--episodes {episodes}: the share must be above 0 and at most 1.") from error
     raise ValueError(f"--episodes {episodes}: it is all, return, advantage or best:SHARE, as in best:0.1.")
+
+
+def hashable(values: dict[str, Any]) -> dict[str, Any]:
+    """Static settings as they were before JSON made lists of their tuples."""
+
+    def whole(value: Any) -> Any:
+        return tuple(map(whole, value)) if isinstance(value, list) else value
+
+    return {name: whole(value) for name, value in values.items()}

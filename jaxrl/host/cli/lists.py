@@ -63,10 +63,10 @@ def unnamed() -> list[ModuleType]:
     named = {registry.get_algo(name) for name in registry.list_algos()}
     named |= {registry.get_curriculum(name)[0] for name in registry.list_curricula()}
     found = []
-    for package in map(importlib.import_module, ("jaxrl.algos", "jaxrl.algos.curricula")):
+    for package in map(importlib.import_module, ("jaxrl.algos.population", "jaxrl.algos.curricula")):
         names = [m.name for m in pkgutil.iter_modules(package.__path__, f"{package.__name__}.") if not m.ispkg]
         found += [module for module in map(importlib.import_module, names) if module not in named]
-    return [module for module in found if not module.__name__.endswith(".ids")]
+    return found
 
 
 def _about(module: ModuleType) -> str:

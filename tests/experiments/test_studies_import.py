@@ -25,7 +25,6 @@ PEERS = {
 """Files that import at their top a library that is no dependency of jaxrl: excused where it is not installed."""
 
 PRIVATE = {
-    "experiments/wrong_simulator/h2o.py": {"cql._CQL"},  # until H2O is a learner in algos/ with a rule of its own
 }
 """What uses private names today. Nothing is to be added; an entry goes with the use of the name."""
 

@@ -18,12 +18,12 @@ Episodes longer than T count as ended there, without a bootstrap. Results: `expe
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.algorithm import (
@@ -36,6 +36,7 @@ from jaxrl.algorithm import (
     starting_values,
 )
 from jaxrl.environment import Environment, pytree
+from jaxrl.nn import nets
 from jaxrl.nn.networks import MLP, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
 from jaxrl.rollout import Ends, ends_of, step_keys, ticked
@@ -210,44 +211,44 @@ class _SQIRL:
         return state.replace(key=key, obs=obs, env_state=env_state, step=ticked(state.step, T * N)), rollout
 
     def learn(self, state: SQIRLState, rollout: Rollout) -> tuple[SQIRLState, dict[str, Array]]:
-        config, hyper, T = self.config, state.hyper, self.config.horizon
+        """Regression on the steps of all phases from time t on; the network is that of time t and later."""
+        config, T = self.config, self.config.horizon
         key, sample_key = jax.random.split(state.key)
         t = jnp.minimum(state.phase, T - 1)
         replay = jax.tree.map(lambda rows, new: rows.at[t].set(new), state.replay, rollout.step)
         # Only steps from t on: those of earlier phases began at earlier times.
         usable = replay.usable & (jnp.arange(T)[:, None] >= t)
         upto = jnp.cumsum(usable.reshape(-1))
-        flat_replay = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), replay)
-        flat, unravel = ravel_pytree(jax.tree.map(lambda x: x[-1], state.weights))
-
-        def loss(weights, batch, target):
-            q: Any = self.network.apply(weights, batch.obs)
-            taken = jnp.sum(jnp.where(jnp.arange(self.num_actions) == batch.action[:, None, None], q, 0), -1)
-            return jnp.mean((taken - target) ** 2)
-
-        def gradient_step(carry, uniform):
-            flat, optimizer = carry
-            index = jnp.searchsorted(upto, jnp.floor(uniform * upto[-1]).astype(upto.dtype), side="right")
-            batch = jax.tree.map(lambda x: x[jnp.minimum(index, len(upto) - 1)], flat_replay)
-            next_q: Any = self.network.apply(unravel(flat), batch.next_obs)
-            target = targets(batch.value, batch.reward, batch.terminated, next_q, hyper.gamma)
-            value, grads = jax.value_and_grad(loss)(unravel(flat), batch, target)
-            new, optimizer, _ = self.optimizer.descend(flat, optimizer, grads, hyper.learning_rate, hyper.max_grad_norm)
-            # Where every episode has ended before t there is nothing to learn from.
-            return (jnp.where(upto[-1] > 0, new, flat), optimizer), value
-
+        steps = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), replay)
+        gradient_step = functools.partial(self.gradient_step, state.hyper, steps, upto)
         uniform = jax.random.uniform(sample_key, (config.num_gradient_steps, config.batch_size))
-        (flat, optimizer), losses = jax.lax.scan(gradient_step, (flat, state.optimizer), uniform)
+        net = nets.net(jax.tree.map(lambda x: x[-1], state.weights), state.optimizer, self.optimizer)
+        net, losses = jax.lax.scan(gradient_step, net, uniform)
         later = jnp.arange(T) >= t
         weights = jax.tree.map(
-            lambda old, new: jnp.where(later.reshape(T, *(1,) * new.ndim), new, old), state.weights, unravel(flat)
+            lambda old, new: jnp.where(later.reshape(T, *(1,) * new.ndim), new, old), state.weights, net.weights
         )
-        metrics = {
-            **rollout.ends.metrics(),
-            "loss": jnp.mean(losses),
-        }
         phase = jnp.minimum(state.phase + 1, T)
-        return state.replace(key=key, phase=phase, weights=weights, optimizer=optimizer, replay=replay), metrics
+        state = state.replace(key=key, phase=phase, weights=weights, optimizer=net.state, replay=replay)
+        return state, {**rollout.ends.metrics(), "loss": jnp.mean(losses)}
+
+    def gradient_step(
+        self, hyper: Hyper, steps: Step, upto: Array, net: nets.Net, uniform: Array
+    ) -> tuple[nets.Net, Array]:
+        """One step of regression on steps drawn uniformly from the usable ones, whose running count is `upto`."""
+        index = jnp.searchsorted(upto, jnp.floor(uniform * upto[-1]).astype(upto.dtype), side="right")
+        batch = jax.tree.map(lambda x: x[jnp.minimum(index, len(upto) - 1)], steps)
+        next_q: Any = self.network.apply(net.weights, batch.next_obs)
+        target = targets(batch.value, batch.reward, batch.terminated, next_q, hyper.gamma)
+
+        def loss(weights):
+            q: Any = self.network.apply(weights, batch.obs)
+            taken = jnp.sum(jnp.where(jnp.arange(self.num_actions) == batch.action[:, None, None], q, 0), -1)
+            return jnp.mean((taken - target) ** 2), {}
+
+        new, report = net.descend(loss, hyper.learning_rate, hyper.max_grad_norm)
+        # Where every episode has ended before t there is nothing to learn from.
+        return new.replace(flat=jnp.where(upto[-1] > 0, new.flat, net.flat)), report["loss"]
 
     def policy(self, state: SQIRLState) -> Policy:
         return Policy(state.weights, state.phase)

@@ -28,6 +28,7 @@ from jaxrl.data.dynamics import Ends
 from jaxrl.environment import Environment, check_params, require_int32, strongly_typed
 from jaxrl.host.data import dataset_files, model_files
 from jaxrl.host.run import checkpoint
+from jaxrl.host.run.curricula import under_curriculum
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, tree_values
 from jaxrl.host.run.training_program import Program
 from jaxrl.nn import normalize
@@ -56,10 +57,9 @@ def build(recipe: dict[str, Any], trained: bool = False) -> tuple[Any, Any, Any,
         )
     config = module.Config(**hashable(recipe["config"]))
     if "curriculum" in recipe:
-        from jaxrl.host.cli.curricula import under_curriculum
-
-        hyper = placed(module.Hyper(), recipe["hyper"], "hyper.")
-        return under_curriculum(recipe["curriculum"], module.make, config, env, params), hyper, env, params
+        hyper, part = placed(module.Hyper(), recipe["hyper"], "hyper."), recipe["curriculum"]
+        part = {**part, "config": hashable(part["config"])} if "config" in part else part
+        return under_curriculum(part, module.make, config, env, params, _policy), hyper, env, params
     fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
     given = _learns_from(recipe, module, config, env, params, trained)
     algo = module.make(_slots(env, config.num_envs) if fold else env, config, **given)
@@ -305,6 +305,12 @@ def read_recipe(folder: Path, **moved: Path | None) -> dict[str, Any]:
                 raise FileNotFoundError(f"--{part} {path}: nothing is there.")
             recipe[part]["path"] = str(path.absolute())
     return recipe
+
+
+def _policy(folder: Path) -> tuple[Any, Any]:
+    """`(algorithm, policy)` of the first seed of a run."""
+    algo, state, _, _ = load_run(read_recipe(folder), folder)
+    return algo, algo.policy(jax.tree.map(lambda x: x[0], state))
 
 
 # ---- from functions to a recipe

@@ -654,7 +654,7 @@ def test_algos():
     algos, curricula, python = (part.splitlines() for part in good("algos").split("\n\n"))
     assert [line.split()[0] for line in algos] == jaxrl.list_algos()
     assert [line.split()[0] for line in curricula[1:]] == registry.list_curricula()
-    assert {line.split()[0] for line in python[1:]} == {"pbt", "iwocs", "mbtl"}
+    assert {line.split()[0] for line in python[1:]} == {"pbt", "groove", "mbtl"}
     assert all(len(line.split()) > 2 for line in (*algos, *curricula, *python))
 
 

@@ -31,7 +31,7 @@ def algos(args: list[str]) -> int:
     print("\n--curriculum, around one that learns on batched params:")
     for name in registry.list_curricula():
         print(f"{name:18} {_about(registry.get_curriculum(name)[0])}")
-    print("\nFrom Python, with `make` or `solve` of their files:")
+    print("\nFrom Python, with `make` or `select` of their files:")
     for module in unnamed():
         print(f"{module.__name__.rpartition('.')[2]:14} {_about(module)}")
     return 0
@@ -63,10 +63,10 @@ def unnamed() -> list[ModuleType]:
     named = {registry.get_algo(name) for name in registry.list_algos()}
     named |= {registry.get_curriculum(name)[0] for name in registry.list_curricula()}
     found = []
-    for package in map(importlib.import_module, ("jaxrl.algos", "jaxrl.algos.curricula")):
+    for package in map(importlib.import_module, ("jaxrl.algos.population", "jaxrl.algos.curricula")):
         names = [m.name for m in pkgutil.iter_modules(package.__path__, f"{package.__name__}.") if not m.ispkg]
         found += [module for module in map(importlib.import_module, names) if module not in named]
-    return [module for module in found if not module.__name__.endswith(".ids")]
+    return found
 
 
 def _about(module: ModuleType) -> str:

@@ -26,6 +26,11 @@ from typing import NamedTuple
 CONTRACTS: dict[str, str] = {
     "envs/*": "Environments, which algorithms are trained on.",
     "jaxrl/algorithm.py": "The protocol that `make` of every algorithm returns, and what checks and caches it.",
+    "jaxrl/curriculum/attachment.py": "Puts a curriculum around a student; what episodes showed of levels.",
+    "jaxrl/curriculum/level_buffer.py": "Levels with scores and ages: drawn, scored anew, put in place of the worst.",
+    "jaxrl/curriculum/protocol.py": "The protocol of curricula.",
+    "jaxrl/curriculum/scores.py": "What a level is worth, from a student's rollout on it.",
+    "jaxrl/curriculum/teaching.py": "Levels from named ranges, and the tasks that a teacher remembers.",
     "jaxrl/data/datasets.py": "Stored experience, and drawing from it.",
     "jaxrl/data/dynamics.py": "An ensemble of models of a dataset's transitions.",
     "jaxrl/data/transitions.py": "What a replay buffer and a dataset hold of a step.",

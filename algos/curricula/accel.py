@@ -14,7 +14,8 @@ This file uses the functions `choose`, `updated`, `report` and `check_hyper` of 
 `level_fn` should draw the simplest levels (mazes without walls); edits of them grow at the frontier of what the student
 can do. Parents are all levels replayed last (`parents="batch"`), or the `num_parents` of lowest (`easy`) or highest
 score (`hard`) among them, each used as often as it takes to fill the batch. With `parallel` (ACCEL-par of minimax), a
-third of each batch is new, a third is mutated and a third is replayed, and only the latter is learned from.
+third of each batch is new, a third is mutated and a third is replayed, and only the latter is learned from. With
+`robust=False` the student learns from all levels.
 
 The buffer's `extras` are each level's generation: how many mutations separate it from a level of `level_fn`.
 

@@ -1,4 +1,4 @@
-"""Level functions from named ranges, the teachers' memory, and computing only when any of a batch needs it."""
+"""Level functions from named ranges, the teachers' history, and computing only when any of a batch needs it."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.curriculum.teaching import dimensions_of, latest, memory, ranges, remember, unit
+from jaxrl.curriculum.teaching import dimensions_of, latest, no_history, ranges, remember, unit
 from jaxrl.environment import pytree
 from jaxrl.math import rarely
 
@@ -91,8 +91,8 @@ def test_dimensions():
 
 
 @pytest.mark.slow
-def test_memory_keeps_the_latest_valid_rows():
-    kept, held = memory(4, 1), []
+def test_a_history_keeps_the_latest_valid_rows():
+    kept, held = no_history(4, 1), []
     rng = np.random.default_rng(0)
     for i in range(8):
         rows = jnp.arange(6.0)[:, None] + 10 * i

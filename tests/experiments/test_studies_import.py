@@ -24,8 +24,7 @@ PEERS = {
 }
 """Files that import at their top a library that is no dependency of jaxrl: excused where it is not installed."""
 
-PRIVATE = {
-}
+PRIVATE = {}
 """What uses private names today. Nothing is to be added; an entry goes with the use of the name."""
 
 IMPORT_ALL = """

@@ -31,7 +31,7 @@ def algos(args: list[str]) -> int:
     print("\n--curriculum, around one that learns on batched params:")
     for name in registry.list_curricula():
         print(f"{name:18} {_about(registry.get_curriculum(name)[0])}")
-    print("\nFrom Python, with `make` or `solve` of their files:")
+    print("\nFrom Python, with `make` or `select` of their files:")
     for module in unnamed():
         print(f"{module.__name__.rpartition('.')[2]:14} {_about(module)}")
     return 0

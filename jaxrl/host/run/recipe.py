@@ -22,6 +22,7 @@ from jaxrl import registry
 from jaxrl.algorithm import Algorithm, names_of
 from jaxrl.environment import Environment, check_params, require_int32, strongly_typed
 from jaxrl.host.run import checkpoint, recipe_inputs
+from jaxrl.host.run.curricula import under_curriculum
 from jaxrl.host.run.recipe_inputs import hashable
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 from jaxrl.host.run.training_program import Program
@@ -55,10 +56,9 @@ def build(recipe: dict[str, Any], trained: bool = False) -> Built:
         )
     config = module.Config(**hashable(recipe["config"]))
     if "curriculum" in recipe:
-        from jaxrl.host.cli.curricula import under_curriculum
-
-        hyper = placed(module.Hyper(), recipe["hyper"], "hyper.")
-        algo = under_curriculum(recipe["curriculum"], module.make, config, env, params, _policy_of)
+        hyper, part = placed(module.Hyper(), recipe["hyper"], "hyper."), recipe["curriculum"]
+        part = {**part, "config": hashable(part["config"])} if "config" in part else part
+        algo = under_curriculum(part, module.make, config, env, params, _policy_of)
         return Built(algo, hyper, env, params)
     fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
     given = recipe_inputs.arguments(recipe, module, config, env, params, trained)

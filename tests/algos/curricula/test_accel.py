@@ -9,6 +9,7 @@ import jaxrl
 from jaxrl import curriculum
 from jaxrl.algos import ppo, ppo_rnn
 from jaxrl.algos.curricula import accel, plr
+from jaxrl.curriculum import level_buffer
 from jaxrl.curriculum.protocol import Outcomes
 
 PARAMS = {"low": jnp.zeros(())}

@@ -531,7 +531,7 @@ def test_what_does_not_fit_is_one_sentence(monkeypatch):
 
 @pytest.fixture
 def table():
-    path = Path(__file__).parents[2] / "experiments" / "benchmarks" / "accelerator_targets.py"
+    path = Path(__file__).parents[2] / "benchmarks" / "accelerator_targets.py"
     spec = importlib.util.spec_from_file_location("accelerator_targets", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -94,7 +94,7 @@ def test_a_link_to_a_name_leads_to_its_line():
 
 def test_names_of_functions_lead_to_their_lines():
     for name, page, file, begins in [
-        ("`td3.td_target`", "docs/algos/td3.md", "../source/algos/actor_critic/td3.py", "def td_target("),
+        ("`td3.smoothed`", "docs/algos/td3.md", "../source/algos/actor_critic/td3.py", "def smoothed("),
         ("`jaxrl.rollout.Ends(a)`", "docs/core.md", "source/jaxrl/rollout.py", "class Ends("),
     ]:
         place = re.fullmatch(r"\[(.+)\]\((.+)\.md#__codelineno-0-(\d+)\)", hook.rewritten(name, page))

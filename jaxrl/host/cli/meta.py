@@ -171,7 +171,7 @@ def agents_of(name: str, provenance: Any) -> Any:
 
     recipe: Any = provenance.get("recipe") if isinstance(provenance, dict) else None
     by: Any = recipe.get("algo") if isinstance(recipe, dict) else None
-    by = registry.MOVED.get(by, by)
+    by = registry.MOVED.get(by, by) if isinstance(by, str) else None
     if by not in BY.values():
         return AgentConfig()
     try:

@@ -190,9 +190,9 @@ def test_the_learner_finds_the_successor_measure_and_the_way_to_every_goal():
     other = fb.make(
         env,
         config,
-        datasets.stored(dataset.replace(reward=(to == 1).astype(np.float32)), env.action_space(params)),
-        Table(),
-        Corners(),
+        replay=datasets.stored(dataset.replace(reward=(to == 1).astype(np.float32)), env.action_space(params)),
+        forward=Table(),
+        backward=Corners(),
     )
     action, _ = algo.act(other.policy(state), KEY, jnp.arange(S), greedy=True)
     close(action, [1, 0, 1, 1, 1])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algos import awac, bc, cql, dvl, edac, famo2o, iql, rebrac, recoil, ro2o, td3_bc
+from jaxrl.algos import awac, bc, cql, dvl, edac, famo2o, iql, mopo, morel, ravl, rebrac, recoil, ro2o, td3_bc
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.transitions import Stored
@@ -103,9 +103,13 @@ RULES = {
     "cql": (cql._CQL(cql.Config(), Table(), zero(TanhGaussian, standard)), cql.Hyper(min_q_weight=0.0)),
     "edac": (edac._EDAC(edac.Config(num_critics=2, diverse=False), Table(), SOFT_ACTOR), edac.Hyper()),
     "ro2o": (ro2o._RO2O(ro2o.Config(num_critics=2), Table(), SOFT_ACTOR), ro2o.Hyper(ood=0.0)),
+    "mopo": (mopo._MOPO(mopo.Config(num_critics=2), Table(), SOFT_ACTOR), mopo.Hyper()),
+    "morel": (morel._MOReL(morel.Config(num_critics=2), Table(), SOFT_ACTOR), morel.Hyper()),
+    "ravl": (ravl._RAVL(ravl.Config(num_critics=2, diverse=False), Table(), SOFT_ACTOR), ravl.Hyper()),
 }
 PLAIN, SOFT = [1.5, 2.0, 2.5], [1.25, 2.0, 3.0]
 WANTED = {"td3_bc": PLAIN, "awac": PLAIN, "cql": PLAIN, "rebrac": [1.4, 2.0, 2.3], "edac": SOFT, "ro2o": SOFT}
+WANTED |= {"mopo": SOFT, "morel": SOFT, "ravl": SOFT}
 
 
 @pytest.mark.parametrize("name", WANTED)

@@ -10,6 +10,7 @@ from jaxrl.algos import ppo, uni_o4
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset
 from jaxrl.nn.distributions import Normal
+from jaxrl.nn.nets import critic_values
 from jaxrl.off_policy.imagination import Prediction
 from jaxrl.replay.ring import uniform
 from jaxrl.testing.assertions import assert_no_key_reuse
@@ -130,8 +131,8 @@ def test_a_score_is_the_critics_word_on_what_the_policy_does(trained):
     obs = MEMORY.sample(jax.random.split(KEY)[0], (), CONFIG.num_rollouts).obs
     for i in range(2):
         actor = jax.tree.map(lambda x, i=i: x[i], state.weights["actor"])
-        action = learner.mode(uni_o4.Policy(actor, jnp.zeros(())), obs)
-        close(found[i], learner.act_values(state.weights["critic"], obs, action).min(0).mean())
+        action = learner.actor.mode(actor, obs)
+        close(found[i], critic_values(learner.rule.critic, state.weights["critic"], obs, action).min(0).mean())
 
 
 def test_only_what_is_judged_better_takes_a_references_place(trained):
@@ -160,7 +161,7 @@ def test_ppo_goes_on_from_the_best_policy_and_its_value(trained):
     action, _ = online.act(online.policy(first), KEY, obs, greedy=True)
     close(action, offline)
     value = uni_o4.network_of(ENV, CONFIG).apply(first.weights, obs, method="critic")
-    close(value, ALGO.init.__self__.values(state.weights["value"], obs))
+    close(value, ALGO.init.__self__.rule.value.apply(state.weights["value"], obs))
     with pytest.raises(ValueError, match="see uni_o4.network_of"):
         uni_o4.start(ppo.make(ENV), state, KEY)
     with pytest.raises(ValueError, match="PPO must not normalise"):

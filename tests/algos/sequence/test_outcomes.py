@@ -285,7 +285,8 @@ def test_windows_of_training_are_contexts_of_acting():
         at = np.maximum(rows, 0)
         seen = jax.tree.map(lambda x, at=at: x[at], obs)
         window = datasets.Windows(seen, acted[at], jnp.zeros(3), jnp.asarray(at), jnp.asarray(rows >= 0))
-        output = algo.init.__self__.output(state.weights["actor"], window, jnp.float32(1))
+        rule = algo.init.__self__.rule
+        output = rule.network.apply(state.weights["actor"], *rule.inputs(window, jnp.float32(1)))
         np.testing.assert_allclose(output[-1], acted[t], rtol=1e-4, atol=1e-5)
 
 

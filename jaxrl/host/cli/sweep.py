@@ -73,7 +73,7 @@ def sweep_command(args: list[str]) -> int:
     name, total = folder_name(recipe), recipe["total_steps"]
     out = run.out or Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     algo, hyper, task, params = build(recipe)
-    own = getattr(algo.hyper(), "_own", "")  # the field of its settings, where something stands around the algorithm
+    own = getattr(algo.hyper(), "_outer", "")  # the field that holds the settings of a curriculum
     varied = {f"{own}.{name}" if whose else name: options for (whose, name), options in varied.items()}
     points = random_points(varied, run.random, run.seed) if run.random else grid(varied)
     try:

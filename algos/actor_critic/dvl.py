@@ -180,7 +180,7 @@ def make(
     """f-DVL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
             the box.
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.

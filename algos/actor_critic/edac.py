@@ -14,7 +14,7 @@ The published settings: N = 10 and diversity 1 on most of MuJoCo's tasks (50 and
 critics. The temperature follows the target entropy -A.
 
 Online, SAC-N with LayerNorm, many gradient steps a step and targets of the smaller of two critics drawn anew each time
-(`num_target_critics`, REDQ's) is RLPD's learner, with a dataset as half of its memory (`datasets.mixed`; Ball et al.
+(`num_target_critics`, REDQ's) is RLPD's learner, with a dataset as half of its batches (`datasets.mixed`; Ball et al.
 2023, "Efficient online reinforcement learning with offline data"), and that of WSRL, which goes on from trained weights
 (`fine_tune`). Deviations from the authors' code: actions are in units of the
 box; orthogonal initialisation with a small last layer of the actor.
@@ -160,7 +160,7 @@ def make(
     """EDAC for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.
         critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`.

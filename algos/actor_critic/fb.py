@@ -19,7 +19,7 @@ Jeen, Bewley and Cullen (2024), "Zero-shot reinforcement learning from low quali
 too high for actions that the data lacks. `conservative="value"` (VC-FB) adds conservative_weight times the mean of
 logsumexp_a' F(s, a', z) . z - F(s, a, z) . z, a being the data's action; `"measure"` (MC-FB) the same of F . B(s'_j).
 
-Which task is deployed: that of the memory's own rewards, z of `num_labelled` of its steps. The same state is deployed
+Which task is deployed: that of the replay's own rewards, z of `num_labelled` of its steps. The same state is deployed
 for other rewards by the learner of a dataset that has them (`dataset.replace(reward=...)`), or with another `task` in
 the policy.
 
@@ -293,7 +293,7 @@ def make(
     """FB for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
         forward: a flax module from an observation without its privileged part and z (..., d) to F of every action,
             (..., A, d); there will be `config.num_forward` of them.
         backward: a flax module from such an observation to B (..., d).

@@ -225,8 +225,8 @@ def make(
     """H2O that acts in `env`, the simulator. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        real: a dataset of the real system, or what `data.stored` makes of one; there is no other.
-        replay: simulated steps, as a dataset or what `data.stored` makes of one, and then it does not act; None: it
+        real: a dataset of the real system, or what `datasets.stored` makes of one; there is no other.
+        replay: simulated steps, as a dataset or what `datasets.stored` makes of one, and then it does not act; None: it
             acts and fills a replay buffer of its own.
         actor: a flax module from an observation to `(mean, log_std)` of actions before tanh, (..., A) each.
         critic: a flax module from an observation and an action to values (...); there will be `num_critics`.
@@ -242,7 +242,7 @@ def make(
         raise ValueError(f"h2o: observations are {obs_space}; its discriminators read a one-dimensional Box.")
     real = stored(real, space) if isinstance(real, Dataset) else real
     if not isinstance(real, Replay) or real.add is not None:
-        raise ValueError(f"h2o: real={real!r}; it is a dataset of the real system, or what data.stored makes of one.")
+        raise ValueError(f"h2o: real={real!r}; a dataset of the real system, or what datasets.stored makes of it.")
     critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
     acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
     rule = _H2O(config, real, MLP(config.hidden, 1, config.activation), critic, acting)

@@ -144,7 +144,7 @@ def make(
     """ReBRAC for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to actions (..., A) in [-1, 1].
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;

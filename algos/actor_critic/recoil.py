@@ -98,7 +98,7 @@ def demonstrated(expert: Replay, other: Replay) -> Replay:
     """A replay that draws as many steps of the one as of the other, as a `Pair`.
 
     Args:
-        expert: demonstrations, `data.stored(dataset, env.action_space(params))`.
+        expert: demonstrations, `datasets.stored(dataset, env.action_space(params))`.
         other: any other data, stored too, and then the learner does not act; or a replay buffer,
             `ring.uniform(capacity)`, into which go the steps that it takes itself.
     """

@@ -10,10 +10,10 @@ same losses offline and online. With n states s^ = s + d, d uniform in [-eps, ep
     actor   + smooth_actor mean_B max_i KL(pi(s) || pi(s^_i)) + KL(pi(s^_i) || pi(s))
 
 The authors' settings for MuJoCo are the defaults, of observations normalised by the dataset. They go on without the
-dataset, with a memory that the trained policy has first filled (`fine_tune.start(..., warm_up=2_500)`). Deviations from
-their code: `uncertainty` is a constant, where theirs falls from 1 to 0.1 over 1.8 million steps; critics learn first,
-then actor and temperature; no behaviour cloning and no lower bound for the actor, which they have for AntMaze; actions
-are in units of the box; orthogonal initialisation with a small last layer of the actor.
+dataset, with a replay buffer that the trained policy has first filled (`fine_tune.start(..., warm_up=2_500)`).
+Deviations from their code: `uncertainty` is a constant, where theirs falls from 1 to 0.1 over 1.8 million steps;
+critics learn first, then actor and temperature; no behaviour cloning and no lower bound for the actor, which they have
+for AntMaze; actions are in units of the box; orthogonal initialisation with a small last layer of the actor.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def make(
     """RO2O for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.
         critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`.

@@ -361,7 +361,7 @@ def make(
     """Uni-O4's offline half for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `data.stored` makes of one.
+        replay: a dataset, or what `datasets.stored` makes of one.
         model: what policies are judged in, as `dynamics.predictor(ensemble)`; see `imagination.Model`.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
             the box; there will be `num_policies` of them.
@@ -373,7 +373,7 @@ def make(
     networks whose outputs do not fit.
     """
     if replay is None or (isinstance(replay, Replay) and replay.add is not None):
-        raise ValueError("uni_o4 learns from a dataset, data.stored; online it is ppo, see uni_o4.start.")
+        raise ValueError("uni_o4 learns from a dataset, datasets.stored; online it is ppo, see uni_o4.start.")
     if model is None:
         raise ValueError("uni_o4 judges its policies in a model; give one, as dynamics.predictor(ensemble).")
     venv = as_vector_env(env, config.num_envs)

@@ -215,7 +215,7 @@ def make(
     """DQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
         network: a flax module from an observation (a dict keeps its `action_mask`) to values of the n actions (..., n),
             or to their outputs (..., n, num_outputs) if the critic has several.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;

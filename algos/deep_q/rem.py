@@ -116,7 +116,7 @@ def make(
     """REM on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `data.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
         network: a flax module from an observation (a dict keeps its `action_mask`) to values (..., n, num_outputs).
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.

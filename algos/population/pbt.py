@@ -8,7 +8,7 @@ it, or, with probability `resample`, drawn anew from their range.
 An `Algorithm` around any other; the population is a `vmap` axis of one program. A member's score is the running mean of
 its training returns; one whose weights are no numbers any more copies another at once. Deviations: members copy in step
 with each other, not asynchronously; what they copy does not include what the student's `slots` name, its environments,
-what it remembers of an episode and a replay memory, so a copy goes on in its own episodes and learns from its own past
+what it remembers of an episode and a replay buffer, so a copy goes on in its own episodes and learns from its own past
 (under a curriculum it copies what that knows of levels and plays its own to their end); settings stay within their
 range. Use:
 

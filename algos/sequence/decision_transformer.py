@@ -226,7 +226,7 @@ def make(
     Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        memory: a dataset of `env` unwrapped, `data.windows(dataset, env.action_space(params), config.context)`,
+        replay: a dataset of `env` unwrapped, `datasets.windows(dataset, env.action_space(params), config.context)`,
             with its `hindsight` where the outcome is a goal; None: it acts, but does not learn.
         optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
             see `optim.optimizer_of`.

@@ -146,7 +146,7 @@ def make(
     """RvS for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, `data.windows(dataset, env.action_space(params), 1)`, with its `hindsight` where the
+        replay: a dataset, `datasets.windows(dataset, env.action_space(params), 1)`, with its `hindsight` where the
             outcome is a goal; None: it acts, but does not learn.
         actor: a flax module from an observation without its privileged part and, where it is a return, the outcome
             (...), to actions (..., A) in [-1, 1] or logits (..., n).

@@ -382,7 +382,7 @@ def stored(
     gamma: float = 0.99,
     hindsight: Hindsight | None = None,
 ) -> Replay:
-    """A memory that holds the dataset's transitions and takes in nothing.
+    """A replay that holds the dataset's transitions and takes in nothing.
 
     `sample(key, (), n)` draws `Stored` steps with replacement: an episode by its weight times its length, then one of
     its steps. With `hindsight` their observations have its goals, reaching which is worth 1 and ends the task; what
@@ -429,7 +429,7 @@ def _any_of(key: Key[Array, ""], state: Any, n: int) -> Any:
 
 
 carried = Replay(lambda item=None: (), None, _any_of)
-"""A memory of the steps that are its state, drawn alike.
+"""A replay of the steps that are its state, drawn alike.
 
     state = algo.init(key, hyper, params).replace(replay=datasets.transitions(dataset, space))
 
@@ -440,11 +440,11 @@ that `Config.normalize_obs` must be False.
 
 
 def prioritised(dataset: Dataset, space: Space, gamma: float = 0.99) -> Replay:
-    """A memory of a dataset's `Stored` steps, drawn by priorities that its learner gives; at first all are alike.
+    """A replay of a dataset's `Stored` steps, drawn by priorities that its learner gives; at first all are alike.
 
     `sample(key, state, n, beta) -> (batch, indices, weights)` and `update(state, indices, priorities, alpha, given)`
     are those of `prioritised_sequence` (Schaul et al. 2016), for learners whose Config has `prioritised`. Each seed has
-    priorities of its own, the sum tree that is the memory's state; the steps are constants of the program. A step that
+    priorities of its own, the sum tree that is the replay's state; the steps are constants of the program. A step that
     was never drawn keeps the first priority, 1, where Schaul et al. give it the largest: with errors far above 1 some
     are hardly ever drawn.
     """
@@ -523,19 +523,19 @@ def windows(
 
 
 @functools.cache
-def mixed(memory: Replay, own: Replay, share: float = 0.5) -> Replay:
-    """A memory of which `share` of each batch are a dataset's steps (`stored`) and the others the learner's own.
+def mixed(stored: Replay, own: Replay, share: float = 0.5) -> Replay:
+    """A replay of which `share` of each batch are a dataset's steps (`stored`) and the others the learner's own.
 
     It takes in what `own` does (`ring.uniform`). Both kinds come in turns, so that parts of a sample are as mixed as
     the whole; of n steps the dataset has floor(n share). All are `Stored`: of the learner's own the next action is the
     step's and the return is not known, -inf. Equal arguments give the same functions.
 
-    Raises ValueError for a memory that is no dataset, one of its own that takes nothing in, and a share outside (0, 1).
+    Raises ValueError for a replay that is no dataset, a buffer that takes nothing in, and a share outside (0, 1).
     """
-    if memory.add is not None or own.add is None:
-        raise ValueError("mixed: the first memory must be a dataset's, which takes nothing in, and the second not.")
-    if memory.update is not None or own.update is not None:
-        raise ValueError("mixed: a memory with priorities is not mixed with another.")
+    if stored.add is not None or own.add is None:
+        raise ValueError("mixed: the first replay must be a dataset's, which takes nothing in, and the second not.")
+    if stored.update is not None or own.update is not None:
+        raise ValueError("mixed: a replay with priorities is not mixed with another.")
     if not 0 < share < 1:
         raise ValueError(f"share={share}: it must be between 0 and 1.")
 
@@ -544,8 +544,8 @@ def mixed(memory: Replay, own: Replay, share: float = 0.5) -> Replay:
         upto = np.floor(np.arange(n + 1) * share + 1e-9).astype(np.int32)  # how many of the dataset before each
         of_dataset = np.diff(upto) > 0
         number = np.where(of_dataset, upto[:-1], upto[-1] + np.arange(n) - upto[:-1])
-        old, new = memory.sample(stored_key, (), int(upto[-1])), own.sample(own_key, state, n - int(upto[-1]))
+        old, new = stored.sample(stored_key, (), int(upto[-1])), own.sample(own_key, state, n - int(upto[-1]))
         new = Stored(**new._asdict(), next_action=new.action, return_to_go=jnp.full_like(new.reward, -jnp.inf))
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y.astype(x.dtype)])[number], old, new)
 
-    return Replay(own.init, own.add, sample, normalizer=memory.normalizer)
+    return Replay(own.init, own.add, sample, normalizer=stored.normalizer)

@@ -1,4 +1,4 @@
-"""From a dataset into the environment: what was learned goes on, with a memory that may be warmed up first.
+"""From a dataset into the environment: what was learned goes on, with a replay buffer that may be warmed up first.
 
     offline = cql.make(env, config, replay=datasets.stored(dataset, env.action_space(params)))
     trained, _ = jaxrl.train(offline, key, gradient_steps, hyper, params)
@@ -8,8 +8,8 @@
     state, metrics = jax.lax.scan(lambda state, _: online.update(state), state, length=20_000)
 
 Zhou et al. (2024), "Efficient online reinforcement learning fine-tuning need not retain offline data" (WSRL): values of
-a dataset are wrong where the policy goes, and the first steps on a memory of its own spoil it, unless the dataset stays
-in the memory, or the frozen policy has first filled it with some thousand steps.
+a dataset are wrong where the policy goes, and the first steps on a replay buffer of its own spoil it, unless the dataset stays
+in the replay buffer, or the frozen policy has first filled it with some thousand steps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def start(
     `hyper.learning_starts` is 0. With `optimizer` the optimiser's moments go on, too, else they begin anew. With
     `Config.normalize_obs` the statistics of the dataset's observations stay.
 
-    Raises ValueError for an algorithm that takes nothing into its memory, one whose networks `trained` does not have or
+    Raises ValueError for an algorithm that takes nothing into its replay buffer, one whose networks `trained` does not have or
     has in other shapes, another `normalize_obs`, and a warm-up that is no multiple of `algo.steps_per_update`.
     """
     steps = algo.steps_per_update

@@ -183,7 +183,7 @@ def algorithm(
     observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)
     data = steps.as_replay(name, replay, space, lambda: ring)
     if data.add is not None:
-        raise ValueError(f"{name}: this replay takes steps in; rollouts begin from a dataset, `data.stored`.")
+        raise ValueError(f"{name}: this replay takes steps in; rollouts begin from a dataset, `datasets.stored`.")
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     shell = venv, observation_space, space, rule, actor, mixed(data, ring, config), chosen
     static = ModelLearner(name, config, hyper, *shell, data=data, model=model, ring=ring, pessimistic=pessimistic)

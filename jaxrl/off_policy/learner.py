@@ -190,7 +190,7 @@ class Learner:
         if known is None and self.replay.add is None:
             raise ValueError(
                 f"{self.name}: normalize_obs=True, and this replay does not know the statistics of its observations: "
-                "give it a `normalizer`, as `data.stored` does, or say normalize_obs=False."
+                "give it a `normalizer`, as `datasets.stored` does, or say normalize_obs=False."
             )
         return jax.tree.map(jnp.asarray, (known or normalize.init)(obs))
 

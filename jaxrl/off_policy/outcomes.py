@@ -2,7 +2,7 @@
 
 The return that is asked for is `Hyper.target_return`, a leaf of the policy, so evaluation at several is a `vmap`; as
 long as it is infinite it is the best episode's of the data. A goal is the entry "goal" of the observation. They need a
-dataset, `data.windows`: made without one, a learner acts by weights that it is given, and refuses to learn.
+dataset, `datasets.windows`: made without one, a learner acts by weights that it is given, and refuses to learn.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class OutcomeLearner(Learner):
     def collect(self, state: State) -> tuple[State, None]:
         if self.replay is NO_DATASET:
             raise ValueError(
-                f"{self.name} learns from a dataset alone: make(env, config, replay=data.windows(dataset, "
+                f"{self.name} learns from a dataset alone: make(env, config, replay=datasets.windows(dataset, "
                 "action_space, length)). Without one it only acts."
             )
         return state, None

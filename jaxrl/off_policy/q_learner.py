@@ -191,8 +191,8 @@ def check_dataset(name: str, config: Any, replay: Replay) -> None:
         raise ValueError(f"n_step={config.n_step}: {name} learns from a dataset by single steps; it must be 1.")
     if config.prioritised != (replay.update is not None):
         raise ValueError(
-            f"prioritised={config.prioritised}: {name} draws from `data.prioritised` with priorities and from "
-            "`data.stored` without."
+            f"prioritised={config.prioritised}: {name} draws from `datasets.prioritised` with priorities and from "
+            "`datasets.stored` without."
         )
 
 

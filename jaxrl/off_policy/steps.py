@@ -56,7 +56,7 @@ def as_replay(name: str, replay: Any, space: Space, default: Callable[[], Replay
     if not isinstance(replay, Replay):
         raise TypeError(
             f"{name}: replay is a {type(replay).__name__}; it must be a Dataset, a Replay such as "
-            "`data.stored(dataset, env.action_space(params))`, or None: then it acts and fills a buffer of its own."
+            "`datasets.stored(dataset, env.action_space(params))`, or None: then it acts and fills a buffer of its own."
         )
     return replay
 
@@ -107,12 +107,12 @@ def learn(
     if rollout is None:
         return _learn_from_dataset(state, replay, config, carry, gradient_step)
     key, sample_key, step_key = jax.random.split(state.key, 3)
-    memory = replay.add(state.replay, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout.transition))
+    filled = replay.add(state.replay, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout.transition))
     hyper, steps = state.hyper, config.num_envs * config.num_steps
     due = gradient_steps_due(state.step, steps, hyper.replay_ratio, config.num_updates)
     due = jnp.where(state.step > hyper.learning_starts, due, 0)
     # Drawn outside the branch: what goes into a branch may be copied, and the replay buffer is large.
-    batches = replay.sample(fast_key(sample_key), memory, config.num_updates * config.batch_size)
+    batches = replay.sample(fast_key(sample_key), filled, config.num_updates * config.batch_size)
     batches = jax.tree.map(lambda x: x.reshape(config.num_updates, config.batch_size, *x.shape[1:]), batches)
     batches = spread(batches, 1)
     keys = jax.random.split(fast_key(step_key), config.num_updates)
@@ -121,7 +121,7 @@ def learn(
         due, config.num_updates, carry, lambda: (keys, batches), lambda carry, inputs: gradient_step(carry, *inputs)
     )
     metrics = {**rollout.ends.metrics(), **jax.tree.map(jnp.nanmean, reports), "gradient_steps": due}
-    return state.replace(key=key, replay=memory), carry, metrics
+    return state.replace(key=key, replay=filled), carry, metrics
 
 
 def _learn_from_dataset(

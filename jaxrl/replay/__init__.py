@@ -1,7 +1,6 @@
-"""Replay memories as pure functions over a pytree state: `init`, `add`, `sample` and, with priorities, `update`.
+"""Replay buffers as pure functions over a pytree state: `init`, `add`, `sample` and, with priorities, `update`.
 
-`ring` is the plain one, `prioritised` and `sequence` stand on it; `off_policy` is the loop of gradient steps on what a
-memory holds, `replay_ratio` an algorithm with another number of them.
+`ring` is the plain one; `prioritised` and `sequence` stand on it.
 """
 
 from jaxrl.replay.prioritised import PrioritisedRing, prioritised

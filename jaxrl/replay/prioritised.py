@@ -90,7 +90,7 @@ def draw(
     # Only an empty tree leads past the end.
     indices = jnp.minimum(node, size - 1)
     mass = take(tree[0], indices)
-    smallest = jnp.min(mass)  # zero of an empty memory alone
+    smallest = jnp.min(mass)  # zero of an empty buffer alone
     return indices, jnp.where(smallest > 0, (mass / jnp.where(smallest > 0, smallest, 1)) ** -beta, 0)
 
 

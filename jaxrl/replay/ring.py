@@ -1,9 +1,9 @@
-"""Replay memories as pure functions over a pytree state: `init`, `add`, `sample` and, with priorities, `update`.
+"""Replay buffers as pure functions over a pytree state: `init`, `add`, `sample` and, with priorities, `update`.
 
-A memory is a ring: when it is full the oldest items are overwritten. `add` scatters only the new rows, so that in a
+A buffer is a ring: when it is full the oldest items are overwritten. `add` scatters only the new rows, so that in a
 scan, or with a donated state, its cost does not depend on the capacity (a slice written in place is no faster, and
 needs alignment). Equal arguments return the same functions, so that they share a jit cache. Sampling from an empty
-memory returns zeros.
+buffer returns zeros.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jaxrl.environment import pytree
 
 @pytree
 class Ring:
-    """The items of a memory and where the next one goes."""
+    """The items of a buffer and where the next one goes."""
 
     items: Any  # like one item, leaves (capacity, ...)
     position: jax.Array  # () int32, row of the next item
@@ -29,7 +29,7 @@ class Ring:
 
 
 class Replay(NamedTuple):
-    """A replay memory. See `uniform`, `prioritised`, `sequence` and `prioritised_sequence` for the signatures."""
+    """A replay buffer, or a dataset in its place. See `uniform`, `prioritised`, `sequence` and `prioritised_sequence` for the signatures."""
 
     init: Callable[..., Any]
     add: Any  # a function, or None: a stored dataset, which takes nothing in

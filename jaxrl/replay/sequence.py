@@ -69,11 +69,11 @@ def prioritised_sequence(capacity: int, num_envs: int, length: int) -> Replay:
 
     Raises ValueError as `sequence` does, and when a rollout leaves no room for the length - 1 steps before it.
     """
-    memory, flat = sequence(capacity, num_envs, length), prioritised(capacity)
+    windows, flat = sequence(capacity, num_envs, length), prioritised(capacity)
     lag = (length - 1) * num_envs  # items before a sequence that starts at the oldest one is whole
 
     def add(state: PrioritisedRing, rollout: PyTree) -> PrioritisedRing:
-        ring = memory.add(state.ring, rollout)
+        ring = windows.add(state.ring, rollout)
         steps, width = jax.tree.leaves(rollout)[0].shape[:2]
         count = steps * width
         if count + lag > capacity:

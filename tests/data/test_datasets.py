@@ -228,7 +228,7 @@ def test_steps_are_drawn_by_their_priorities():
     assert np.all(np.abs(np.bincount(indices, minlength=size) - n * p) <= 5 * np.sqrt(n * p))
     np.testing.assert_array_equal(batch.reward, indices)
     np.testing.assert_allclose(weights, (p[indices] / p.min()) ** -0.4, rtol=1e-5)
-    with pytest.raises(ValueError, match="mixed: a memory with priorities"):
+    with pytest.raises(ValueError, match="mixed: a replay with priorities"):
         datasets.mixed(memory, uniform(8))
     with pytest.raises(ValueError, match="bc: a replay with priorities"):
         bc.make(jaxrl.make("Pendulum-v1")[0], bc.Config(hidden=(4,)), replay=memory)
@@ -254,7 +254,7 @@ def test_a_mixed_memory_needs_a_dataset_and_a_ring():
     memory, own = datasets.stored(made(2), BOX), uniform(8)
     assert datasets.mixed(memory, own) is datasets.mixed(memory, own)
     for pair in ((own, own), (memory, memory), (own, memory)):
-        with pytest.raises(ValueError, match="the first memory must be a dataset's"):
+        with pytest.raises(ValueError, match="the first replay must be a dataset's"):
             datasets.mixed(*pair)
     for share in (0.0, 1.0, float("nan")):
         with pytest.raises(ValueError, match="between 0 and 1"):

@@ -304,7 +304,7 @@ def test_priorities_are_of_the_steps_that_were_learned(memory):
     leaves = np.asarray(state.replay[0])[:, :size]
     drawn = (leaves != 1).sum(1)
     assert np.all((drawn > 3) & (drawn <= 8)) and np.any((leaves != 1)[0] != (leaves != 1)[1])
-    with pytest.raises(ValueError, match="prioritised=True: cql_discrete draws from `data.prioritised`"):
+    with pytest.raises(ValueError, match="prioritised=True: cql_discrete draws from `datasets.prioritised`"):
         cql_discrete.make(ENV, config, replay=memory)
     with pytest.raises(ValueError, match="prioritised=False: cql_discrete draws from"):
         cql_discrete.make(ENV, cql_discrete.Config(**SIZES), replay=datasets.prioritised(data, SPACE))

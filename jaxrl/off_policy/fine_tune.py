@@ -8,8 +8,8 @@
     state, metrics = jax.lax.scan(lambda state, _: online.update(state), state, length=20_000)
 
 Zhou et al. (2024), "Efficient online reinforcement learning fine-tuning need not retain offline data" (WSRL): values of
-a dataset are wrong where the policy goes, and the first steps on a replay buffer of its own spoil it, unless the dataset stays
-in the replay buffer, or the frozen policy has first filled it with some thousand steps.
+a dataset are wrong where the policy goes, and the first steps on a replay buffer of its own spoil it, unless the
+dataset stays in the batches, or the frozen policy has first filled the buffer with some thousand steps.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def start(
     `hyper.learning_starts` is 0. With `optimizer` the optimiser's moments go on, too, else they begin anew. With
     `Config.normalize_obs` the statistics of the dataset's observations stay.
 
-    Raises ValueError for an algorithm that takes nothing into its replay buffer, one whose networks `trained` does not have or
-    has in other shapes, another `normalize_obs`, and a warm-up that is no multiple of `algo.steps_per_update`.
+    Raises ValueError for an algorithm that stores nothing, one whose networks `trained` does not have or has in other
+    shapes, another `normalize_obs`, and a warm-up that is no multiple of `algo.steps_per_update`.
     """
     steps = algo.steps_per_update
     if warm_up < 0 or warm_up % steps:

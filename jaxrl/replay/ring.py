@@ -29,7 +29,7 @@ class Ring:
 
 
 class Replay(NamedTuple):
-    """A replay buffer, or a dataset in its place. See `uniform`, `prioritised`, `sequence` and `prioritised_sequence` for the signatures."""
+    """A replay buffer, or a dataset in its place. See `uniform`, `prioritised` and `sequence` for the signatures."""
 
     init: Callable[..., Any]
     add: Any  # a function, or None: a stored dataset, which takes nothing in

@@ -1,6 +1,6 @@
 """What the tasks on MuJoCo models share: the model of a file, its numbers as leaves, two engines, a picture.
 
-`engine="planar"` writes the model's equations out (`planar.py`); `engine="mjx"` is MuJoCo's own for accelerators, for
+`engine="planar"` writes the model's equations out (`planar/`); `engine="mjx"` is MuJoCo's own for accelerators, for
 which the same leaves are put into its model. Both start each step from `qpos` and `qvel` alone, `qacc` being a first
 guess.
 """

@@ -72,7 +72,7 @@ def test_steps(id):
 
 def cart_pole() -> Any:
     """The swing-up's model, with a converged solver."""
-    model = mujoco.MjModel.from_xml_path(str(Path(planar.__file__).parent / "mjcf" / "cartpole_swingup.xml"))
+    model = mujoco.MjModel.from_xml_path(str(Path(planar.__file__).parents[1] / "mjcf" / "cartpole_swingup.xml"))
     model.opt.tolerance, model.opt.iterations = 0.0, 100
     return model
 
@@ -177,7 +177,7 @@ def test_without_friction():
 def test_leaves_are_the_models():
     """Changed numbers give what MuJoCo gives after the same writes into its model; and they have gradients."""
     env: Any = jaxrl.make("InvertedPendulum-v5")[0]
-    model = mujoco.MjModel.from_xml_path(str(Path(planar.__file__).parent / "mjcf" / env.file))
+    model = mujoco.MjModel.from_xml_path(str(Path(planar.__file__).parents[1] / "mjcf" / env.file))
     factors = {"body_mass": 1.7, "body_inertia": 0.6, "gravity": 0.4, "actuator_gear": 0.5, "dof_damping": 3.0}
     for name, factor in factors.items():
         field = model.opt.gravity if name == "gravity" else getattr(model, name)

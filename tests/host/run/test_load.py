@@ -18,7 +18,7 @@ KEY = jax.random.key(0)
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A run of two seeds on a short pole: `(folder, algorithm, what fit returned)`."""
-    folder = tmp_path_factory.mktemp("runs") / "x"
+    folder = tmp_path_factory.mktemp("load") / "runs" / "x"  # no other test has runs beside it
     env, params = jaxrl.make("CartPole-v1")
     algo = ppo.make(env, ppo.Config(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,)))
     short, hyper = params.replace(length=0.3), ppo.Hyper(gamma=0.9)

@@ -30,7 +30,7 @@ def test_slope_and_factors():
     """The hopper on a hill, heavier and on less grip: 4 steps, with its foot on the ground, to 1e-9."""
     with jax.enable_x64(True):
         env: Any = jaxrl.make("Hopper-v5")[0]
-        model = mujoco.MjModel.from_xml_path(str(Path(planar.__file__).parent / "mjcf" / env.file))
+        model = mujoco.MjModel.from_xml_path(str(Path(planar.__file__).parents[1] / "mjcf" / env.file))
         angle = 0.15
         model.opt.gravity[:] = -9.81 * np.sin(angle), 0.0, -9.81 * np.cos(angle)
         for field in (model.body_mass, model.body_inertia):

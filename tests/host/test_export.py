@@ -35,6 +35,21 @@ def test_the_header_says_what_each_number_is():
     assert "cos(theta)" not in export.to_c(deployed.function, *deployed.examples, names={"obs": ("cos(theta)",)})
 
 
+def test_units_are_those_of_the_params_that_are_given():
+    """A drone of 7,500 rpm and a drive of 20 A are told as such, and without their params nothing is guessed."""
+    for id, change, told in (
+        ("Quadcopter-Hover-v0", lambda p: p.replace(model=p.model.replace(max_rpm=7500.0)), "1 is 7500 rpm"),
+        ("Cont-CC-PMSM-v0", lambda p: p.replace(limits=p.limits.replace(i=20.0)), "1 is 20 A"),
+    ):
+        env, params = jaxrl.make(id)
+        algo = ppo.make(env, ppo.Config(num_envs=1, num_steps=1, num_minibatches=1, hidden=()))
+        policy = algo.policy(jax.eval_shape(algo.init, jax.random.key(0)))
+        with pytest.raises(ValueError, match="params=None: what the numbers of .* stand for depends on its parameters"):
+            export.greedy(algo, policy)
+        names = export.greedy(algo, policy, change(params)).names
+        assert any(told in name for group in names.values() for name in group), names
+
+
 # ---- targets: a function from lists of arrays (BATCH, ...) to such lists
 
 

@@ -36,9 +36,17 @@ def greedy(algo: Algorithm, policy: PyTree, params: Any = None) -> Deployed:
 
     `obs` is one observation (of several agents: of one), without batch axes and without its privileged part; `policy`
     is `algo.policy(state)` of one seed. The examples are an observation of zeros and the carry before an episode. The
-    names say what scaled numbers stand for in an environment of these `params`, by default the default ones.
+    names say what scaled numbers stand for in an environment of these `params`: those that the policy was trained with.
+
+    Raises ValueError without `params` where what numbers stand for depends on them (`env.measures`): the default
+    vehicle's units would be wrong for a policy of another one.
     """
     env = algo.venv.env
+    if params is None and any(env.measures(env.default_params).values()):
+        raise ValueError(
+            f"params=None: what the numbers of {env.id} stand for depends on its parameters; pass params= those that the "
+            "policy was trained with (of a run: jaxrl.load(folder).env_params), env.default_params if it was those."
+        )
     obs = jax.eval_shape(env.reset, jax.random.key(0), env.default_params)[0]
     whole = _zeros(env.observation_space(env.default_params), obs)
 
@@ -75,7 +83,7 @@ def export(
 ) -> Path:
     """Write the greedy policy to `path` in one of `FORMATS`; returns the path. `params` are as `greedy` takes them.
 
-    Raises ValueError for an unknown format, ImportError without the packages of ONNX or StableHLO,
+    Raises ValueError for an unknown format and for `params` that are missing, ImportError without the packages of ONNX or StableHLO,
     NotImplementedError for a network with a primitive that the format has not.
     """
     if format not in FORMATS:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import UInt8
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Color = tuple[int, int, int]
 Point = tuple[float, float]
@@ -24,6 +30,27 @@ COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
 """Of curves, one after another."""
 
 SUPERSAMPLING = 3
+
+
+def new_figure(**settings: Any) -> Figure:
+    """A matplotlib figure that nobody has to close, of the `settings` of `matplotlib.figure.Figure`.
+
+    A notebook shows it where it is a cell's last line. IPython does so with other figures only after an import of pyplot.
+    """
+    return _shown_figure()(**settings)
+
+
+@functools.cache
+def _shown_figure() -> type[Figure]:
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            held = io.BytesIO()
+            self.savefig(held, format="png", dpi=90)
+            return held.getvalue()
+
+    return ShownFigure
 
 
 class Canvas:

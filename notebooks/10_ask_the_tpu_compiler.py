@@ -11,12 +11,23 @@ TARGET = "tpu-v5e"
 # %%
 import importlib.metadata
 import importlib.util
+import os
+import re
 import subprocess
 import sys
+import tempfile
 
-if importlib.util.find_spec("libtpu") is None:  # the compiler, 200 MB, as this jax wants it; no TPU is needed
-    jax_with_it = f"jax[tpu]=={importlib.metadata.version('jax')}"
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", jax_with_it], check=True)
+# The compiler, 200 MB, as this jax wants it; no TPU is needed. It goes to a folder of its own that only the processes below
+# look into: beside jax itself it would have every later program of this machine look for a TPU.
+beside = {**os.environ, "JAX_PLATFORMS": "cpu"}
+if importlib.util.find_spec("libtpu") is None:
+    wanted = [line for line in importlib.metadata.requires("jax") if re.match(r"libtpu\b", line)]
+    libtpu = wanted[0].partition(";")[0].strip()
+    folder = os.path.join(tempfile.gettempdir(), f"jaxrl-{re.sub(r'[^0-9a-z.]+', '-', libtpu)}")
+    if not os.path.isdir(os.path.join(folder, "libtpu")):
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, libtpu]
+        subprocess.run(command, check=True)
+    beside["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 # %%
@@ -24,7 +35,7 @@ def ask(*words):
     """What `jaxrl compile` prints."""
     command = [sys.executable, "-m", "jaxrl", "compile", *map(str, words)]
     print("$ jaxrl compile", *words)
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=beside)
     print(done.stdout or done.stderr)
 
 
@@ -50,12 +61,7 @@ report = compile_for(jax.jit(venv.step), (key, state, action, params), "{TARGET}
 print(f"a step of {NUM_ENVS:,} drones: {{report.estimated_seconds * 1e6:.0f}} us estimated,",
       f"{{report.memory.needed / 2**20:.0f}} MiB, loops of unknown length: {{len(report.unknown_loops)}}")
 '''
-done = subprocess.run(
-    [sys.executable, "-c", program],
-    capture_output=True,
-    text=True,
-    env={**__import__("os").environ, "JAX_PLATFORMS": "cpu"},
-)
+done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=beside)
 print(done.stdout or done.stderr)
 
 # %% [markdown]

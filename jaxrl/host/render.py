@@ -32,6 +32,10 @@ class Film:
         """Write it, as `save` does."""
         return save(path, self.frames, self.fps, self.hold)
 
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.frames[0].shape[1::-1])) if self.frames else "no"
+        return f"Film({len(self.frames)} frames of {size} pixels, {self.fps:g} a second)"
+
     def _repr_html_(self) -> str:
         held = io.BytesIO()
         _save_gif(held, checked_frames(self.frames), self.fps, self.hold)

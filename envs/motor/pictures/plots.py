@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.canvas import COLORS
+from jaxrl.canvas import COLORS, new_figure
 
 from ..converters import LOWER, UPPER, Multi
 from .report import check_names, clock, panels
@@ -154,10 +154,8 @@ def _terminals(names: tuple[str, ...]) -> list[str]:
 
 
 def _figure(rows: int, height: float, heights: Iterable[float] | None = None) -> tuple[Any, Any]:
-    """A Figure of its own, which nobody has to close, and its axes from top to bottom."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, height), layout="constrained")
+    """A figure and its axes from top to bottom."""
+    figure = new_figure(figsize=(7, height), layout="constrained")
     settings = {"height_ratios": list(heights)} if heights else {}
     grid = figure.subplots(rows, 1, sharex=True, squeeze=False, gridspec_kw=settings)[:, 0]
     for axes in grid:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.canvas import COLORS
+from jaxrl.canvas import COLORS, new_figure
 
 
 class LiveCurve:
@@ -36,9 +36,7 @@ class LiveCurve:
         self.draw()
 
     def figure(self) -> Any:
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(6, 3.2), layout="constrained")
+        figure = new_figure(figsize=(6, 3.2), layout="constrained")
         axes = figure.subplots()
         steps = np.array(self.steps)
         values = np.stack(self.values, 1) if self.values else np.zeros((1, 0))  # (seeds, calls)
@@ -67,20 +65,6 @@ class LiveCurve:
         if get_ipython() is None:
             return
         if self._handle is None:
-            self._handle = display(_Picture(self), display_id=True)
+            self._handle = display(self.figure(), display_id=True)
         else:
-            self._handle.update(_Picture(self))
-
-
-class _Picture:
-    """The PNG of a curve, which a notebook shows whatever its matplotlib is set to."""
-
-    def __init__(self, curve: LiveCurve):
-        self.curve = curve
-
-    def _repr_png_(self) -> bytes:
-        import io
-
-        held = io.BytesIO()
-        self.curve.figure().savefig(held, format="png", dpi=90)
-        return held.getvalue()
+            self._handle.update(self.figure())

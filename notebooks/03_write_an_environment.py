@@ -139,6 +139,7 @@ axes.plot(held.lower, label="lower tank, constant power", linestyle="--")
 axes.plot(learned.target, color="black", linewidth=0.8, label="target")
 axes.set(xlabel="s", ylabel="level [m]")
 axes.legend(frameon=False)
+axes.grid(alpha=0.25)
 
 # %% [markdown]
 # And because a parameter is a leaf, how robust the policy is to a clogged outlet is one more `vmap`:

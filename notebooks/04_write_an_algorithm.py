@@ -189,6 +189,7 @@ for color, (name, returns) in zip(("C0", "C1"), found.items(), strict=True):
     axes.plot(steps[known], np.nanmean(returns[:, known], 0), color=color, label=name)
 axes.set(xlabel="environment steps", ylabel="return of episodes", title=f"CartPole-v1, {SEEDS} seeds")
 axes.legend(frameon=False)
+axes.grid(alpha=0.25)
 
 # %% [markdown]
 # As a file, `mine.py`, with `Config`, `Hyper` and `make`, it is trained from a shell: `jaxrl train mine.py CartPole-v1`.

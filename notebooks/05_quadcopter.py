@@ -102,6 +102,7 @@ axes.set(xlabel="x [m]", ylabel="y [m]", zlabel="z [m]", zlim=(-1, 1))
 axes.legend(frameon=False, loc="upper left")
 ax.set(xlabel="time [s]", ylabel="distance from the reference [cm]", ylim=(0, None))
 ax.legend(frameon=False)
+ax.grid(alpha=0.25)
 
 # %%
 film_of(tracker, jax.tree.map(lambda x: x[:550], learned), eight)

@@ -5,13 +5,12 @@
 # itself learned, by gradients through the lives of many agents. One ships with the library.
 
 # %% tags=["parameters"]
-UPDATES = 100  # of an agent's life
-LEVELS = 32
+UPDATES = 50  # of an agent's life
+LEVELS = 64  # to choose rates on, and as many others to judge on
+RATES = ((40.0, 120.0, 400.0), (1.2, 4.0, 12.0))  # of the actor, of the critic
 META_UPDATES = 40
 
 # %%
-import dataclasses
-
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,7 +23,8 @@ from jaxrl.meta import AgentConfig, AgentHyper, agent
 from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner
 
 env, distribution = jaxrl.make("GridWorld-small-v0", observation="index")
-levels = jax.vmap(env.generate, (0, None))(jax.random.split(jax.random.key(7), LEVELS), distribution)
+drawn = jax.vmap(env.generate, (0, None))(jax.random.split(jax.random.key(7), 2 * LEVELS), distribution)
+to_choose, to_judge = (jax.tree.map(lambda x: x[half], drawn) for half in (slice(LEVELS), slice(LEVELS, None)))
 
 # %% [markdown]
 # An agent by a learned rule, in two lines, on a level of your own:
@@ -36,29 +36,51 @@ algo = learned.agent(env)
 print({k: v for k, v in learned.provenance.items() if isinstance(v, str | int | float)})
 
 # %% [markdown]
-# On levels that the rule never saw, beside A2C with the same networks: an agent a level, all at once.
+# Is it better than A2C with the same networks? Both have two learning rates, so each gets the best of nine pairs, chosen on some
+# levels and judged on others. The rule saw neither. Each agent starts its life anew on a level of its own, all at once.
 
 
 # %%
-def lives(algo):
+def lives(algo, levels, rates):
     """Returns of the episodes that ended in each update, (levels, updates)."""
+    hyper = algo.hyper().replace(learning_rate=rates[0], critic_learning_rate=rates[1], lifetime=UPDATES)
 
     def one(level, key):
-        hyper = AgentHyper(learning_rate=40.0, critic_learning_rate=4.0, lifetime=UPDATES)
-        hyper = dataclasses.replace(hyper, rule=algo.hyper().rule)
         return jaxrl.train(algo, key, UPDATES * algo.steps_per_update, hyper, level)[1]["episode_return"]
 
-    return np.asarray(jax.jit(jax.vmap(one))(levels, jax.random.split(jax.random.key(8), LEVELS)))
+    return jax.vmap(one)(levels, jax.random.split(jax.random.key(8), LEVELS))
 
 
-returns = {"LPG, learned": lives(algo), "A2C": lives(agent(policy_gradients.a2c_rule(), env))}
+pairs = jax.numpy.array([(actor, critic) for actor in RATES[0] for critic in RATES[1]])
+returns = {}
+for name, rule in {"A2C": agent(policy_gradients.a2c_rule(), env), "LPG, learned": algo}.items():
+    some = jax.jit(lambda levels, rates, rule=rule: lives(rule, levels, rates))
+    tried = [float(np.nanmean(some(to_choose, rates)[:, -5:])) for rates in pairs]
+    best = pairs[int(np.argmax(tried))]
+    returns[name] = np.asarray(some(to_judge, best))
+    print(f"{name:12}: rates {best[0]:g} and {best[1]:g}; on the other levels {np.nanmean(returns[name][:, -5:]):.3f}")
+
+# %% [markdown]
+# The difference, level by level, with a bootstrap interval:
 
 # %%
+final = {name: np.nanmean(curves[:, -5:], 1) for name, curves in returns.items()}
+difference = final["LPG, learned"] - final["A2C"]
+redrawn = np.random.default_rng(0).choice(difference, (10_000, LEVELS))
+low, high = np.nanquantile(np.nanmean(redrawn, 1), (0.025, 0.975))
+above = "no clear difference" if low < 0 < high else "LPG is above" if low > 0 else "A2C is above"
+print(f"LPG minus A2C: {np.nanmean(difference):+.3f} ({low:+.3f} to {high:+.3f}): {above}")
+
 figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
 for name, curves in returns.items():
-    axes.plot(np.nanmean(curves, 0), label=f"{name}: {np.nanmean(curves[:, -5:]):.2f} at the end")
+    axes.plot(np.nanmean(curves, 0), label=name)
 axes.set(xlabel="updates of an agent's life", ylabel="return of episodes", title=f"{LEVELS} levels of GridWorld-small")
 axes.legend(frameon=False)
+axes.grid(alpha=0.25)
+
+# %% [markdown]
+# A tuned A2C leaves little to win on these levels, so a rule that was trained for half an hour does not stand out. What learned
+# rules are worth on other tasks and after longer training: [the page](https://github.com/jaxrl/jaxrl/blob/main/docs/meta.md).
 
 # %% [markdown]
 # ## How the rule was trained

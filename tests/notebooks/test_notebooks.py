@@ -23,7 +23,7 @@ SMALL = {
     "05": {"TOTAL_STEPS": 2048},
     "06": {"TOTAL_STEPS": 4096, "STEPS": 20},
     "07": {"UPDATES": 2, "PIECES": 2, "SEEDS": 1, "LEVELS": 500},
-    "08": {"UPDATES": 2, "LEVELS": 2, "META_UPDATES": 1},
+    "08": {"UPDATES": 2, "LEVELS": 2, "RATES": ((40.0,), (4.0,)), "META_UPDATES": 1},
     "09": {"TOTAL_STEPS": 16384},
     "10": {"NUM_ENVS": 64},
 }

@@ -215,6 +215,8 @@ PARTS = {
     "jaxrl.curriculum": "Curriculum",
     "jaxrl.nn": "Networks",
     "jaxrl.replay": "Replay",
+    "jaxrl.data": "Data",
+    "jaxrl.off_policy": "Off-policy learners",
     "jaxrl.exact": "Exact",
     "jaxrl.meta": "Meta-learning",
     "jaxrl.host": "Host",

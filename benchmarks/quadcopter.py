@@ -70,15 +70,12 @@ def bare(name: str, n: int, steps: int) -> tuple[Callable, tuple, float, int]:
     if name == "l2f 13":
         drone = drone._replace(rpm=command)
     if name.startswith("crazyflow"):
-        # As its simulator has it: a disturbance for every drone, and the command is clipped at each step.
+        # As its simulator has it: a disturbance for every drone.
         around = dynamics.Surroundings(*(tuple(jnp.zeros(n) for _ in range(3)) for _ in range(2)))
 
     def run(model, drone, command, around):
         def body(drone, _):
-            bounded = command
-            if name.startswith("crazyflow"):
-                bounded = tuple(jnp.clip(c, model.min_rpm, model.max_rpm) for c in command)
-            return dynamics.step(model, drone, bounded, dt, physics, around), None
+            return dynamics.step(model, drone, command, dt, physics, around), None
 
         return jax.lax.scan(body, drone, None, length=steps)[0]
 

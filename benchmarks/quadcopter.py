@@ -2,8 +2,7 @@
 
 Bare dynamics: a scan of `dynamics.step` over many drones from random states under constant commands, nothing else, one
 call timed. Derivatives: evaluations of the equations of motion. `l2f 13` is the definition of learning-to-fly's own
-benchmark (zero action, 13 numbers, no motors, RK4 at 100 Hz; ours also renormalises the quaternion). `... kernel`: all
-steps in one kernel (`kernel.coast`; on a GPU).
+benchmark (zero action, 13 numbers, no motors, RK4 at 100 Hz; ours also renormalises the quaternion).
 
 Whole environment: `Quadcopter-Hover-v0` as it is registered (motor lag, disturbances, noise, 146 numbers observed,
 reward, auto-reset) under random actions drawn in the program. `stored`: the program's output is observation, reward and
@@ -34,7 +33,6 @@ from typing import Any
 from common import alternate, batched_action, print_table, run_driver, save
 
 PHYSICS = ("l2f 13", "l2f", "gpd", "crazyflow euler", "crazyflow rk4")
-KERNELS = tuple(f"{name} kernel" for name in PHYSICS[:4])
 DRONES = {"cpu": (1, 16, 256, 2048, 8192, 65536), "cuda": (1, 256, 8192, 65536, 1 << 20, 1 << 22)}
 ENVS = {"cpu": (2048, 8192), "cuda": (8192, 65536, 1 << 19)}
 
@@ -45,9 +43,8 @@ def bare(name: str, n: int, steps: int) -> tuple[Callable, tuple, float, int]:
     import jax.numpy as jnp
 
     from jaxrl.environment import strongly_typed
-    from jaxrl.envs.quadcopter import dynamics, kernel, models
+    from jaxrl.envs.quadcopter import dynamics, models
 
-    name, in_kernel = name.removesuffix(" kernel"), name.endswith(" kernel")
     crazyflow = dynamics.CRAZYFLOW_0_4
     model, physics, dt, derivatives = {
         "l2f 13": (models.CRAZYFLIE, dynamics.L2F.replace(motors="instant"), 0.01, 4),
@@ -73,18 +70,12 @@ def bare(name: str, n: int, steps: int) -> tuple[Callable, tuple, float, int]:
     if name == "l2f 13":
         drone = drone._replace(rpm=command)
     if name.startswith("crazyflow"):
-        # As its simulator has it: a disturbance for every drone, and the command is clipped at each step.
+        # As its simulator has it: a disturbance for every drone.
         around = dynamics.Surroundings(*(tuple(jnp.zeros(n) for _ in range(3)) for _ in range(2)))
 
     def run(model, drone, command, around):
-        if in_kernel:
-            return kernel.coast(model, drone, command, dt, steps, physics, around)
-
         def body(drone, _):
-            bounded = command
-            if name.startswith("crazyflow"):
-                bounded = tuple(jnp.clip(c, model.min_rpm, model.max_rpm) for c in command)
-            return dynamics.step(model, drone, bounded, dt, physics, around), None
+            return dynamics.step(model, drone, command, dt, physics, around), None
 
         return jax.lax.scan(body, drone, None, length=steps)[0]
 
@@ -311,7 +302,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--platform", default="cpu", choices=list(DRONES))
     parser.add_argument("--parts", nargs="+", default=["bare", "full", "crazyflow", "gpd"])
-    parser.add_argument("--physics", nargs="+", choices=PHYSICS + KERNELS)
+    parser.add_argument("--physics", nargs="+", choices=PHYSICS)
     parser.add_argument("--drones", nargs="+", type=int, help="of the bare dynamics")
     parser.add_argument("--envs", nargs="+", type=int, help="of the whole environment")
     parser.add_argument(
@@ -332,7 +323,7 @@ def main() -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-args.cores :])
     os.environ.setdefault("JAX_PLATFORMS", args.platform)
     os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
-    args.physics = args.physics or (PHYSICS if args.platform == "cpu" else PHYSICS + KERNELS)
+    args.physics = args.physics or PHYSICS
     args.drones = args.drones or DRONES[args.platform]
     args.envs = args.envs or ENVS[args.platform]
     if args.alone:

@@ -239,11 +239,14 @@ def as_vector_env(env: Environment | VectorEnv, num_envs: int) -> VectorEnv:
     return vectorize(env, num_envs)
 
 
-def spaces_of(name: str, env: Environment | VectorEnv, *kinds: type[Space]) -> tuple[Space, Any]:
+def spaces_of(
+    name: str, env: Environment | VectorEnv, *kinds: type[Space], between_ends: bool = False
+) -> tuple[Space, Any]:
     """`(observation space, action space)` of what algorithm `name` is to train on, which acts in spaces of `kinds`.
 
-    Raises ValueError for another action space (naming algorithms that act in it), a Box that is not a vector, or
-    several agents.
+    Raises ValueError for another action space (naming algorithms that act in it), a Box that is not a vector, several
+    agents, or a Box with an open side and no `scale` if `between_ends`: if all that the algorithm ever does is between
+    the ends of the box.
     """
     env = environment_of(env)
     if env.num_agents > 1:
@@ -260,6 +263,12 @@ def spaces_of(name: str, env: Environment | VectorEnv, *kinds: type[Space]) -> t
         others = ", ".join(registry.algos_for(space)) if vector else ""
         hint = f" These act there: {others}." if others else ""
         raise ValueError(f"{name} acts in {allowed} spaces, not in {env.id}'s {space}.{hint}")
+    if between_ends and isinstance(space, Box) and is_concrete((space.low, space.high)) and space.is_open():
+        raise ValueError(
+            f"{name} acts between the two ends of each side of a box, and {env.id}'s {space} has a side without: "
+            "say where actions end by wrappers.RescaleAction(env, bounds=(low, high)), or take ppo, which acts in all of "
+            "it."
+        )
     return env.observation_space(params), space
 
 

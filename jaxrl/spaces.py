@@ -43,12 +43,16 @@ def _fits(x: Any, shape: tuple[int, ...], dtype: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Box(Space):
-    """Arrays of `shape` between `low` and `high` (scalars or arrays that broadcast to it, inclusive)."""
+    """Arrays of `shape` between `low` and `high` (scalars or arrays that broadcast to it, inclusive).
+
+    `scale` is `(low, high)` of a box inside of this one, which policies take for the ends of sides that are open.
+    """
 
     low: Any
     high: Any
     shape: tuple[int, ...] = ()
     dtype: Any = jnp.float32
+    scale: tuple[Any, Any] | None = None
 
     def __repr__(self) -> str:
         concrete = not any(isinstance(x, jax.core.Tracer) for x in (self.low, self.high))
@@ -79,15 +83,28 @@ class Box(Space):
         return jnp.all((x >= self.low) & (x <= self.high))
 
     def from_unit(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """What policies act in, [-1, 1] a side, in the box's own units and clipped to it; an open side keeps its scale.
+        """What policies act in, [-1, 1] a side, in the box's own units and clipped to it; of an open side, in `scale`.
 
-        Needs concrete bounds.
+        Without a `scale` -1 and 1 are themselves there. Needs concrete bounds.
         """
         low, high = np.asarray(self.low), np.asarray(self.high)
-        bounded = np.isfinite(low) & np.isfinite(high)
-        finite = np.where(bounded, low, -1), np.where(bounded, high, 1)
+        finite = self.ends()
         middle, half = (finite[0] + finite[1]) / 2, (finite[1] - finite[0]) / 2
         return jnp.clip(middle.astype(x.dtype) + x * half.astype(x.dtype), low, high)
+
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """What -1 and 1 are to a policy: the bounds, of an open side those of `scale`, else -1 and 1. Host only."""
+        ends = np.asarray(self.low), np.asarray(self.high)
+        for low, high in (self.scale or (-1, 1), (-1, 1)):
+            bounded = np.isfinite(ends[0]) & np.isfinite(ends[1])
+            ends = np.where(bounded, ends[0], low), np.where(bounded, ends[1], high)
+        return ends
+
+    def is_open(self) -> bool:
+        """Whether a side has no two ends, nor has `scale`: between which actions are best, nobody knows. Host only."""
+        inner = self.scale or (np.inf, np.inf)
+        closed = (np.isfinite(low) & np.isfinite(high) for low, high in ((self.low, self.high), inner))
+        return not np.all(np.logical_or(*closed))
 
     def to_gymnasium(self) -> Any:
         import gymnasium

@@ -121,7 +121,7 @@ def make(
     and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("awac", venv, Box)
+    obs_space, space = spaces_of("awac", venv, Box, between_ends=True)
     critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
     acting = Gaussian(actor or GaussianActor(obs_space, space, config.hidden, config.activation))
     rule = _AWAC(critic, acting)

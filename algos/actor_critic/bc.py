@@ -99,7 +99,7 @@ def make(
     outputs do not fit, and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("bc", venv, Discrete, Box)
+    obs_space, space = spaces_of("bc", venv, Discrete, Box, between_ends=True)
     actor = actor or Actor(obs_space, space, config.hidden, config.activation, config.layer_norm)
     acting = Softmax(actor, obs_space) if isinstance(space, Discrete) else Deterministic(actor)
     return learner.algorithm("bc", venv, config, Hyper, _BC(acting), acting, replay=replay, optimizer=optimizer)

@@ -241,7 +241,7 @@ def make(
     and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("crossq", venv, Box)
+    obs_space, space = spaces_of("crossq", venv, Box, between_ends=True)
     critic = critic or Critic(obs_space, config.critic_hidden, config.activation, config.momentum, config.warmup)
     acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True), LOG_STD_MIN)
     rule = _CrossQ(config, critic, acting)

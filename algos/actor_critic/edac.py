@@ -171,7 +171,7 @@ def make(
     and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("edac", venv, Box)
+    obs_space, space = spaces_of("edac", venv, Box, between_ends=True)
     critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
     acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
     rule = _EDAC(config, critic, acting)

@@ -239,7 +239,7 @@ def make(
     and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("famo2o", venv, Box)
+    obs_space, space = spaces_of("famo2o", venv, Box, between_ends=True)
     sizes = config.hidden, config.activation, config.layer_norm
     critic, unit = critic or Critic(obs_space, *sizes), Box(-1.0, 1.0, (1,))
     acting = Family(

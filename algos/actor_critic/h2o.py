@@ -237,7 +237,7 @@ def make(
     whose outputs do not fit, and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("h2o", venv, Box)
+    obs_space, space = spaces_of("h2o", venv, Box, between_ends=True)
     if not isinstance(obs_space, Box) or len(obs_space.shape) != 1:
         raise ValueError(f"h2o: observations are {obs_space}; its discriminators read a one-dimensional Box.")
     real = stored(real, space) if isinstance(real, Dataset) else real

@@ -124,7 +124,7 @@ def make(
     and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("iql", venv, Box)
+    obs_space, space = spaces_of("iql", venv, Box, between_ends=True)
     sizes = config.hidden, config.activation, config.layer_norm
     critic = critic or Critic(obs_space, *sizes)
     acting = Gaussian(actor or GaussianActor(obs_space, space, config.hidden, config.activation))

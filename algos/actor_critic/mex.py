@@ -135,7 +135,7 @@ def make(
     and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("mex", venv, Box)
+    obs_space, space = spaces_of("mex", venv, Box, between_ends=True)
     critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
     acting = Deterministic(actor or Actor(obs_space, space, config.hidden, config.activation))
     rule = _MEX(config, critic, acting)

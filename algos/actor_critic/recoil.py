@@ -214,7 +214,7 @@ def make(
     if not isinstance(replay, Demonstrated):
         raise ValueError("recoil: this replay does not say whom to imitate; use recoil.demonstrated(expert, other).")
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("recoil", venv, Box)
+    obs_space, space = spaces_of("recoil", venv, Box, between_ends=True)
     sizes = config.hidden, config.activation, config.layer_norm
     critic = critic or Critic(obs_space, *sizes)
     acting = Gaussian(actor or GaussianActor(obs_space, space, config.hidden, config.activation))

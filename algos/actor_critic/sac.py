@@ -169,7 +169,7 @@ def make(
     outputs do not fit, and TypeError for a `replay` that is neither.
     """
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("sac", venv, Box, Discrete)
+    obs_space, space = spaces_of("sac", venv, Box, Discrete, between_ends=True)
     actions = space.n if isinstance(space, Discrete) else None
     actor = actor or Actor(obs_space, space, config.hidden, config.activation, spread=True)
     critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm, actions)

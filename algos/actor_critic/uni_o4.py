@@ -327,7 +327,7 @@ def best(state: UniO4State) -> Any:
 
 def network_of(env: Environment | VectorEnv, config: Config = Config()) -> PolicyAndValue:
     """What `ppo.make` takes as its network to go on from an algorithm with the default ones."""
-    obs_space, space = spaces_of("uni_o4", as_vector_env(env, config.num_envs), Box)
+    obs_space, space = spaces_of("uni_o4", as_vector_env(env, config.num_envs), Box, between_ends=True)
     actor = GaussianActor(obs_space, space, config.hidden, config.activation)
     return PolicyAndValue(actor, Value(obs_space, config.hidden, config.activation, config.layer_norm))
 
@@ -377,7 +377,7 @@ def make(
     if model is None:
         raise ValueError("uni_o4 judges its policies in a model; give one, as dynamics.predictor(ensemble).")
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("uni_o4", venv, Box)
+    obs_space, space = spaces_of("uni_o4", venv, Box, between_ends=True)
     sizes = config.hidden, config.activation, config.layer_norm
     critic = critic or Critic(obs_space, *sizes)
     acting = Gaussian(actor or GaussianActor(obs_space, space, config.hidden, config.activation))

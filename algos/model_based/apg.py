@@ -277,7 +277,7 @@ def make(
     Raises ValueError for an action space other than Box, several agents, or a network whose outputs do not fit.
     """
     venv = as_vector_env(env, config.num_envs)
-    observation_space, action_space = spaces_of("apg", venv, Box)
+    observation_space, action_space = spaces_of("apg", venv, Box, between_ends=True)
     outputs = num_outputs(action_space)
     if network is None:
         network = ActorCritic(observation_space, outputs, True, config.hidden, config.activation)

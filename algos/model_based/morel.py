@@ -166,7 +166,7 @@ def make(
     dataset without a model or a model without a dataset.
     """
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("morel", venv, Box)
+    obs_space, space = spaces_of("morel", venv, Box, between_ends=True)
     critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
     acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
     rule = _MOReL(config, critic, acting)

@@ -149,7 +149,7 @@ def make(
     dataset without a model or a model without a dataset.
     """
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("ravl", venv, Box)
+    obs_space, space = spaces_of("ravl", venv, Box, between_ends=True)
     critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
     acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
     rule = _RAVL(config, critic, acting)

@@ -239,7 +239,7 @@ def make(
             raise ValueError(f"The VectorEnv's {env.env.id} must be wrapped in PreviousActionReward.")
         env = env if isinstance(env, VectorEnv) else vectorize(PreviousActionReward(env), config.num_envs)
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("decision_transformer", venv, Box, Discrete)
+    obs_space, space = spaces_of("decision_transformer", venv, Box, Discrete, between_ends=True)
     if config.outcome == "return":
         inner: Any = venv.env
         obs_space = inner.env.observation_space(venv.default_params)

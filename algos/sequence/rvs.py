@@ -157,7 +157,7 @@ def make(
     do not fit, a goal that is not observed, or a task without a limit where `max_steps` is None.
     """
     venv = as_vector_env(env, config.num_envs)
-    obs_space, space = spaces_of("rvs", venv, Box, Discrete)
+    obs_space, space = spaces_of("rvs", venv, Box, Discrete, between_ends=True)
     config = outcomes.with_limit("rvs", config, venv)
     outcomes.check_outcome("rvs", config, obs_space)
     rule = _RvS(config, obs_space, space, actor or Actor(obs_space, space, config.hidden, config.activation))

@@ -154,7 +154,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), *, network: nn
     Raises ValueError for an action space that is neither Discrete nor a one-dimensional Box, several agents or
     environments, or a network whose outputs do not fit.
     """
-    observation_space, space = spaces_of("stream_q", env, Discrete, Box)
+    observation_space, space = spaces_of("stream_q", env, Discrete, Box, between_ends=True)
     table = None if isinstance(space, Discrete) else actions_of(space, config.num_bins)
     n = space.n if table is None else len(table)
     network = network or StreamMLP(config.hidden, n, config.sparsity, config.layer_norm)

@@ -120,7 +120,7 @@ def make(
     Raises ValueError for an action space it cannot handle, several agents or environments, or a network whose outputs
     do not fit.
     """
-    observation_space, action_space = spaces_of("stream_td", env, Discrete, MultiDiscrete, Box)
+    observation_space, action_space = spaces_of("stream_td", env, Discrete, MultiDiscrete, Box, between_ends=True)
     network = network or _default(config)
     streaming.check_outputs("network", network, encoded_size(observation_space, privileged=True), 1, "a state's value")
     rule = _StreamTD(config, policy, network, observation_space, action_space)

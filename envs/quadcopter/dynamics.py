@@ -181,15 +181,31 @@ def thrust_to_rpm(model: Model, thrust: Any) -> Any:
 def at_rest(
     model: Model, position: Any = (0.0, 0.0, 0.0), quaternion: Any = (1.0, 0.0, 0.0, 0.0), rpm: Any = None
 ) -> Drone:
-    """A drone that does not move; its rotors turn at hover speed unless `rpm` (4,) or () says otherwise."""
+    """A drone that does not move; its rotors turn at hover speed, or the nearest that they can turn at, unless `rpm`
+    (4,) or () says otherwise."""
     dtype = jnp.result_type(float)
-    rpm = jnp.broadcast_to(model.hover_rpm if rpm is None else rpm, (4,)).astype(dtype)
+    rpm = jnp.clip(model.hover_rpm, model.min_rpm, model.max_rpm) if rpm is None else rpm
+    rpm = jnp.broadcast_to(rpm, (4,)).astype(dtype)
     pose = (tuple(jnp.asarray(x, dtype) for x in position), tuple(jnp.asarray(x, dtype) for x in quaternion))
     zero = (jnp.zeros((), dtype),) * 3
     return Drone(*pose, zero, zero, tuple(rpm))
 
 
 # ---- stages
+
+
+def within_limits(model: Model, rpm: Any) -> Any:
+    """Rotor speeds (4,) [rpm], each at most `max_rpm` and at least `min_rpm`."""
+    return tuple(jnp.clip(n, model.min_rpm, model.max_rpm) for n in rpm)
+
+
+def turned(model: Model, rpm: Any, before: Any) -> Any:
+    """Rotor speeds (4,) [rpm] after a step of an integrator from `before`, without what it went beyond the limits.
+
+    A rotor that turned slower than `min_rpm`, as one that starts, may still do so.
+    """
+    least = (jnp.minimum(n, model.min_rpm) for n in before)
+    return tuple(jnp.clip(n, low, model.max_rpm) for n, low in zip(rpm, least, strict=True))
 
 
 def motor_rate(model: Model, rpm: Any, command: Any, physics: Physics) -> Any:
@@ -310,7 +326,7 @@ def derivative(
     surroundings: Surroundings = CALM,
     links: Quaternion | None = None,
 ) -> Drone:
-    """d/dt of every field, at a rotor speed `command` (4,) [rpm]. `links`: see `bullet_wrench`."""
+    """d/dt of every field, at a rotor speed `command` (4,) [rpm] within the limits. `links`: see `bullet_wrench`."""
     force, torque, wind, loss = surroundings
     rpm = command if physics.motors == "instant" else drone.rpm
     rpm_rate = (0.0,) * 4
@@ -392,9 +408,10 @@ def step(
 ) -> Drone:
     """`dt` [s] later, at a rotor speed `command` (4,) [rpm] held for so long.
 
-    Rotors that lag stay within [0, max_rpm]; a command is not clipped (`control/actions.py` does).
+    A command beyond [min_rpm, max_rpm] turns the rotors at the nearer of the two: no motor does more.
     """
 
+    command = within_limits(model, command)
     # Whatever the integrator: exact for `semi_implicit`, whose last turn was by the body rates of now.
     links = exponential(tuple(-dt * w for w in drone.body_rates)) if physics.bullet_links else None
 
@@ -403,10 +420,10 @@ def step(
 
     new = integrate(f, drone, dt, physics.integrator)
     if physics.motors == "instant":
-        new = new._replace(rpm=tuple(command))
+        new = new._replace(rpm=command)
     else:
         rpm = motor_exact(model, drone.rpm, command, dt) if physics.motors == "exact" else new.rpm
-        new = new._replace(rpm=tuple(jnp.clip(n, 0, model.max_rpm) for n in rpm))
+        new = new._replace(rpm=turned(model, rpm, drone.rpm))
     if physics.floor == "stop":
         below = new.position[2] < -0.001
         height = jnp.where(below, -0.001, new.position[2])

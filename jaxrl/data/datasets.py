@@ -218,9 +218,8 @@ def to_unit(space: Space, action: Array) -> Array:
     """Actions in units of the box, in which learners act: the opposite of `Box.from_unit`. Discrete ones stay."""
     if not isinstance(space, Box):
         return action
-    low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
-    bounded = np.isfinite(low) & np.isfinite(high)
-    low, high = np.where(bounded, low, -1), np.where(bounded, high, 1)
+    bounded = np.isfinite(space.low) & np.isfinite(space.high)
+    low, high = (np.asarray(x, np.float64) for x in space.ends())
     half = np.where(high > low, (high - low) / 2, 1)  # a side without width has one action, 0 in its units
     action = action if jnp.issubdtype(action.dtype, jnp.floating) else action.astype(float)
     unit = (action - (high + low) / 2) / half

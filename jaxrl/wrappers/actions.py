@@ -26,7 +26,10 @@ def _box(env: Environment, wrapper: str) -> Box:
 
 @dataclasses.dataclass(frozen=True)
 class ClipAction(Wrapper):
-    """Any real action is accepted and clipped to the box. Raises ValueError where the action space is no Box."""
+    """Any real action is accepted and clipped to the box, which stays the scale of policies.
+
+    Raises ValueError where the action space is no Box.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,24 +41,36 @@ class ClipAction(Wrapper):
 
     def action_space(self, params: Any) -> Box:
         box: Any = self.env.action_space(params)
-        return Box(-jnp.inf, jnp.inf, box.shape, box.dtype)
+        return Box(-jnp.inf, jnp.inf, box.shape, box.dtype, (box.low, box.high))
 
 
 @dataclasses.dataclass(frozen=True)
 class RescaleAction(Wrapper):
-    """Actions in [-1, 1], mapped linearly to the box.
+    """Actions in [-1, 1], mapped linearly to the box or, of one with an open side, to `bounds` inside of it.
 
-    Raises ValueError where it is none, or (`validate`) an unbounded one.
+    Raises ValueError where the action space is no Box or `bounds` are not inside of it, and (`validate`) without
+    `bounds` where a side of it is open.
     """
+
+    bounds: tuple[float, float] | None = None  # what -1 and 1 are; None: the ends of the box
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _box(self.env, "RescaleAction")
+        box = _box(self.env, "RescaleAction")
+        if self.bounds is not None:
+            low, high = self.bounds
+            inside = np.all(box.low <= low) and np.all(high <= box.high)
+            if not (np.isfinite(low) and np.isfinite(high) and low < high and inside):
+                raise ValueError(f"RescaleAction: bounds={self.bounds}; a finite low below a high, both in {box}.")
+
+    def _ends(self, params: Any) -> tuple[Any, Any]:
+        box: Any = self.env.action_space(params)
+        return self.bounds or (box.low, box.high)
 
     def transition(self, key: Array, state: Any, action: Float[Array, "..."], params: Any) -> Transition:
-        box: Any = self.env.action_space(params)
+        low, high = self._ends(params)
         # Written so that -1 and 1 give the bounds exactly.
-        action = 0.5 * ((1 - action) * box.low + (1 + action) * box.high)
+        action = 0.5 * ((1 - action) * low + (1 + action) * high)
         return self.env.transition(key, state, action, params)
 
     def action_space(self, params: Any) -> Box:
@@ -64,9 +79,9 @@ class RescaleAction(Wrapper):
 
     def validate(self, params: Any) -> None:
         self.env.validate(params)
-        box: Any = self.env.action_space(params)
-        if not (np.all(np.isfinite(box.low)) and np.all(np.isfinite(box.high))):
-            raise ValueError(f"RescaleAction: {self.id} acts in {box}; every bound must be finite.")
+        if not all(np.all(np.isfinite(x)) for x in self._ends(params)):
+            box = self.env.action_space(params)
+            raise ValueError(f"RescaleAction: {self.id} acts in {box}; every bound must be finite, or give bounds=.")
 
 
 @pytree

@@ -11,9 +11,9 @@ rates, one after every fourth physics step; what drives them is in `wobble` and 
 - `quadcopter_gpd.npz`: `<model>_<physics>` (30, 13): gym-pybullet-drones (commit 90b178a, pybullet 3.2.7) at 240 Hz,
   rates in the world. `pair_pyb_dw` (2, 30, 13): one drone above another. `cf2x_48_<physics>`: five physics steps to a
   control step, a row at each control step.
-- `quadcopter_crazyflow.npz`: `<drone>_<integrator>` (15, 17): crazyflow 0.4.0 at 500 Hz, body rates, rotor speeds last;
-  `<drone>_<family>` (15, 14): its fitted models, thrust last. `old_<drone>`: what drone-models 0.1.0 gives for the
-  derivative of `STATE`: acceleration, angular acceleration, rotor acceleration.
+- `quadcopter_crazyflow.npz`: `<drone>_<integrator>` (15, 17): crazyflow 0.4.0 at 500 Hz, body rates, rotor speeds last.
+  `old_<drone>`: what drone-models 0.1.0 gives for the derivative of `STATE`: acceleration, angular acceleration, rotor
+  acceleration.
 - `quadcopter_rltools.npz`: `<model>` (12, 17): RLtools (commit 9acdf5c) at 100 Hz in double precision, from `STATE`,
   body rates, throttles last.
 - `quadcopter_cases.json`: constants, single calls and short flights, `cases`, and those that gym-pybullet-drones was
@@ -48,8 +48,6 @@ STATE = {
     "force": (0.01, -0.02, 0.005),
     "torque": (2e-6, -1e-6, 3e-6),  # in the world
 }
-ATTITUDE_COMMAND = (0.2, -0.1, 0.3)
-"""Roll, pitch, yaw [rad], with 1.1 times the thrust that hovers."""
 
 
 def wobble(hover: float, steps: int, size: float = 0.03, pace: float = 0.1) -> np.ndarray:
@@ -127,8 +125,8 @@ def crazyflow() -> dict[str, np.ndarray]:
 
     body = Rotation.from_euler("xyz", STATE["rpy"])
 
-    def fly(drone, dynamics, control, integrator, commands, rotor):
-        sim = Sim(drone=drone, dynamics=dynamics, control=control, integrator=integrator)
+    def fly(drone, integrator, commands, rotor):
+        sim = Sim(drone=drone, dynamics=Dynamics.first_principles, control=Control.rotor_vel, integrator=integrator)
         state = sim.data.states
         given = {
             "pos": STATE["position"],
@@ -144,7 +142,7 @@ def crazyflow() -> dict[str, np.ndarray]:
         rows = []
         for command in commands:
             command = jnp.asarray(command, jnp.float64)[None, None]
-            (sim.rotor_vel_control if control == Control.rotor_vel else sim.attitude_control)(command)
+            sim.rotor_vel_control(command)
             sim.step()
             s = sim.data.states
             fields = (s.pos, s.quat[..., [3, 0, 1, 2]], s.vel, s.ang_vel, s.rotor_vel)
@@ -159,14 +157,7 @@ def crazyflow() -> dict[str, np.ndarray]:
         hover = (np.sqrt(a1**2 + a2 * float(p["mass"]) * 9.81) - a1) / (2 * a2)
         commands = wobble(hover, 60, 0.02, 0.05)
         for integrator in ("euler", "rk4"):
-            flown = fly(drone, Dynamics.first_principles, Control.rotor_vel, integrator, commands, hover)
-            data[f"{drone}_{integrator}"] = flown
-    for drone in (*drones, "hb_x500"):
-        for family in ("so_rpy", "so_rpy_rotor", "so_rpy_rotor_drag"):
-            p = load_params(Dynamics(family), drone)
-            hover = float(p["mass"]) * 9.81 / float(p["cmd_f_coef"])
-            commands = np.tile([*ATTITUDE_COMMAND, 1.1 * hover], (60, 1))
-            data[f"{drone}_{family}"] = fly(drone, Dynamics(family), Control.attitude, "euler", commands, hover)[:, :14]
+            data[f"{drone}_{integrator}"] = fly(drone, integrator, commands, hover)
     from drone_models import parametrize
     from drone_models.first_principles import dynamics as old
 

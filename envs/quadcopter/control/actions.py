@@ -14,10 +14,10 @@
 | `pid` | 3 | a point to fly to [m], in the world (its PID) |
 | `one_d_pid` | 1 | a point up to 0.1 m above or below (its ONE_D_PID) |
 
-An action is read once a control step (`hold`); what it asks for is then held. The loops of `body_rates`, `attitude`,
-`velocity` and `waypoint` run at every physics step (`command`): the cascade of `cascade.py`, that flies every
-airframe. gym-pybullet-drones runs its PID once a control step and holds the rotor speeds. What 1 means at these levels:
-`Scales`, `PIDScales`.
+An action is read once a control step (`hold`); what it asks for is then held. No level commands rotors outside
+[`min_rpm`, `max_rpm`]. The loops of `body_rates`, `attitude`, `velocity` and `waypoint` run at every physics step
+(`command`): the cascade of `cascade.py`, that flies every airframe. gym-pybullet-drones runs its PID once a control
+step and holds the rotor speeds. What 1 means at these levels: `Scales`, `PIDScales`.
 """
 
 from __future__ import annotations
@@ -178,13 +178,15 @@ def hold(
     scales = default_scales(level) if scales is None else scales
     if level == "rpm":
         half = 0.5 * model.max_rpm
-        return tuple(half * x + half for x in a), carry
+        return dynamics.within_limits(model, (half * x + half for x in a)), carry
     if level in ("rpm_band", "one_d_rpm"):
         hover = model.hover_rpm
-        return tuple(hover * (1 + 0.05 * x) for x in (a if len(a) == 4 else a * 4)), carry
+        rpm = (hover * (1 + 0.05 * x) for x in (a if len(a) == 4 else a * 4))
+        return dynamics.within_limits(model, rpm), carry
     if level == "thrust":
         most = 0.25 * model.max_thrust
-        return tuple(dynamics.thrust_to_rpm(model, 0.5 * most * (1 + x)) for x in a), carry
+        rpm = (dynamics.thrust_to_rpm(model, 0.5 * most * (1 + x)) for x in a)
+        return dynamics.within_limits(model, rpm), carry
     if level == "body_rates":
         return Rates(collective(model, a[0]), tuple(scales.body_rates[i] * a[i + 1] for i in range(3))), carry
     if level == "attitude":

@@ -126,7 +126,11 @@ def step(
     physics: Physics = dynamics.L2F,
     surroundings: Surroundings = CALM,
 ) -> tuple[Carrier, Any]:
-    """`dt` [s] later by RK4, at a rotor speed `command` (4,) [rpm] held for so long; and the tension [N] before it."""
+    """`dt` [s] later by RK4, at a rotor speed `command` (4,) [rpm] held for so long; and the tension [N] before it.
+
+    A command beyond [min_rpm, max_rpm] turns the rotors at the nearer of the two.
+    """
+    command = dynamics.within_limits(model, command)
 
     def advance(start: Carrier, rate: Carrier, dt: Any) -> Carrier:
         return Carrier(*(add(x, dx, dt) for x, dx in zip(start, rate, strict=True)))
@@ -147,7 +151,7 @@ def step(
     cable = rotations.unit(new.cable)
     new = new._replace(
         quaternion=rotations.unit(new.quaternion),
-        rpm=tuple(jnp.clip(n, 0, model.max_rpm) for n in new.rpm) if physics.motors != "instant" else tuple(command),
+        rpm=command if physics.motors == "instant" else dynamics.turned(model, new.rpm, carrier.rpm),
         cable=cable,
         swing=add(new.swing, cable, -dot(new.swing, cable)),
     )

@@ -237,6 +237,7 @@ class QuadcopterTask(Environment):
     def initial(self, key: Array, params: Any) -> State:
         start_key, disturb_key, gust_key, charge_key = jax.random.split(key, 4)
         drone, goal = self.start(start_key, params)
+        drone = drone._replace(rpm=dynamics.within_limits(params.model, drone.rpm))
         normals = jax.random.normal(disturb_key, (6, *self.agents))
         weight = params.model.weight
         action = jnp.zeros((*self.agents, actions.SIZES[self.action]))

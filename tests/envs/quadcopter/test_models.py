@@ -9,7 +9,7 @@ from scipy import stats
 import jaxrl
 from jaxrl.algos import ppo
 from jaxrl.environment import strongly_typed
-from jaxrl.envs.quadcopter import attitude_model, checks, dynamics, models
+from jaxrl.envs.quadcopter import checks, dynamics, models
 from jaxrl.envs.quadcopter.models import FoundationRanges, Ranges
 from jaxrl.envs.quadcopter.tasks.hover import Hover
 from jaxrl.vectorize import vectorize
@@ -104,40 +104,6 @@ def test_versions_of_crazyflow_differ_where_they_should():
         }
         assert changed == expected[name]
         assert models.MODELS[name] is new and models.MODELS[f"{name}_0.1.0"] is old
-        for version, airframe in ((attitude_model.CRAZYFLOW_0_1, old), (attitude_model.CRAZYFLOW_0_4, new)):
-            for family, fitted in version[name].items():
-                assert fitted.mass == airframe.mass
-                np.testing.assert_array_equal(fitted.inertia, airframe.inertia)
-                if family == "so_rpy_rotor_drag":
-                    np.testing.assert_array_equal(fitted.body_drag, airframe.body_drag)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", attitude_model.FAMILIES)
-def test_fitted_models_hover_and_settle(family):
-    """At hover thrust nothing moves; a commanded roll settles at C / -A of it and the drone slides left."""
-    model = attitude_model.MODELS["cf2x_L250"][family]
-    start = attitude_model.at_rest(model)
-    still = attitude_model.simulate(model, jnp.array([0.0, 0.0, 0.0, model.hover_thrust]), start, steps=20)
-    for field in still:
-        np.testing.assert_allclose(field, np.broadcast_to(field[0], field.shape), atol=1e-6)
-    flight = attitude_model.simulate(model, jnp.array([0.2, 0.0, 0.0, model.hover_thrust]), start, steps=1000)
-    w, x, y, z = flight.quaternion[-1]
-    np.testing.assert_allclose(2 * np.arctan2(x, w), 0.2 * model.command[0] / -model.angle[0], rtol=1e-3)
-    assert flight.velocity[-1, 1] < -1 and abs(flight.velocity[-1, 0]) < 1e-3
-    slower = family == "so_rpy_rotor_drag"
-    assert (flight.velocity[-1, 1] > -2.9) == slower
-
-
-def test_a_fitted_model_of_ones_own_lags_only_where_it_says():
-    fitted = attitude_model.MODELS["cf2x_L250"]["so_rpy"]
-    needed = {name: getattr(fitted, name) for name in ("mass", "inertia", "angle", "rate", "command", "thrust")}
-    own = attitude_model.AttitudeModel(**needed)
-    command = np.array([0.0, 0.0, 0.0, fitted.hover_thrust])
-    for got, expected in zip(*(attitude_model.simulate(m, command, steps=3) for m in (own, fitted)), strict=True):
-        np.testing.assert_array_equal(got, expected)
-    with pytest.raises(ValueError, match="lag=0.0 must be positive, or None"):
-        attitude_model.simulate(own.replace(lag=0.0), command, steps=3)
 
 
 def test_randomize_is_log_uniform(around):

@@ -107,7 +107,8 @@ def plot_torque_speed(env: MotorDrive, params: Params, runs: Mapping[str, Mappin
         if style == "-":
             axes.fill_between(speeds, least, most, color=GREY_LINE, alpha=0.12, linewidth=0)
     torque, omega = (float(x) for x in params.machine.base_point(params.nominal))
-    axes.plot([omega], [torque], "o", color=INK_LINE, markersize=6, label="base point", zorder=3)
+    if omega <= speeds[-1]:
+        axes.plot([omega], [torque], "o", color=INK_LINE, markersize=6, label="base point", zorder=3)
     for (name, run), color in zip(runs.items(), _colors(len(runs)), strict=True):
         axes.plot(run["omega"], run["torque"], color=color, linewidth=1, label=name)
         axes.plot(run["omega"][:1], run["torque"][:1], "o", color=color, markersize=4)

@@ -40,6 +40,7 @@ def plane(params: Params, run: Mapping[str, Any], radius: float) -> Plane:
         x, y = np.concatenate([speeds, [np.nan], speeds]), np.concatenate([most, [np.nan], least])
         curves.append(Curve(label, x, y, style))
     torque, omega = (np.asarray(x, float) for x in params.machine.base_point(params.nominal))
-    curves.append(Curve("base point", omega[None], torque[None], "dots"))
+    if omega <= speeds[-1]:
+        curves.append(Curve("base point", omega[None], torque[None], "dots"))
     curves.append(Curve("run", np.asarray(run["omega"], float), np.asarray(run["torque"], float), "path"))
     return Plane("Torque-speed plane", "omega [rad/s]", "torque [N m]", curves)

@@ -52,6 +52,11 @@ class Converter:
     locks: ClassVar[bool] = True  # has two switches in a half bridge
 
     @property
+    def each(self) -> tuple[Converter, ...]:
+        """The converters next to each other of which it is made: itself alone, but for a `Multi`."""
+        return (self,)
+
+    @property
     def num_actions(self) -> int:
         return len(self.sizes) if self.finite else len(self.low)
 
@@ -266,6 +271,10 @@ class Multi(Converter):
             raise ValueError(f"Multi: parts={self.parts} must be all finite or all continuous, and at least one.")
 
     @property
+    def each(self) -> tuple[Converter, ...]:
+        return self.parts
+
+    @property
     def finite(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.parts[0].finite
 
@@ -374,6 +383,6 @@ def find(key: str | Converter) -> Converter:
 
 def voltage_radius(converter: Converter, dq_actions: bool) -> float:
     """The longest voltage vector in every direction that a three-phase converter makes, of the supply's voltage."""
-    three = converter.parts[0] if isinstance(converter, Multi) else converter
+    three = converter.each[0]
     shares = not dq_actions or getattr(three, "modulation", "clip") != "clip"
     return 1 / math.sqrt(3) if shares else 0.5

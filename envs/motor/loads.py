@@ -50,6 +50,11 @@ class Load(Replaceable):
         """d/dt of `states` under the machine's torque [N m], `time` seconds into the episode."""
         raise NotImplementedError
 
+    def demand(self, omega: float) -> tuple[float, float] | None:
+        """The speed [rad/s] at which the load asks most of a machine of rated speed `omega`, and the torque [N m] that
+        holds it there; None where nobody said. Host only."""
+        return None
+
     def validate(self, who: str) -> None:
         """Raise ValueError for numbers that make no sense. Host only."""
         for names, least in ((self.positive, "positive"), (self.not_negative, "not negative")):
@@ -65,6 +70,9 @@ class ConstantSpeed(Load):
 
     def start(self, words: Any, drawn: tuple) -> tuple:
         return (jnp.asarray(self.omega),)
+
+    def demand(self, omega: float) -> tuple[float, float] | None:
+        return float(self.omega), 0.0
 
     def derivative(self, state: tuple, torque: Any, j_rotor: Any, time: Any, tau: Any, plan: Any) -> tuple:
         return (0.0,)
@@ -92,6 +100,9 @@ class Polynomial(Load):
         inertia = j_rotor + self.j_load
         brake = static_torque(state[0], self.a, self.b, self.c, inertia, self.tau_decay)
         return ((torque - brake) / inertia,)
+
+    def demand(self, omega: float) -> tuple[float, float] | None:
+        return omega, float(self.a) + float(self.b) * omega + float(self.c) * omega**2
 
 
 @pytree
@@ -136,6 +147,12 @@ class ExternalSpeed(Load):
     def start(self, words: Any, drawn: tuple) -> tuple:
         return (jnp.asarray(self.speed(jnp.zeros_like(jnp.asarray(self.spacing)))),)
 
+    def demand(self, omega: float) -> tuple[float, float] | None:
+        if self.profile is not None:
+            return None
+        samples = np.atleast_1d(np.asarray(self.samples, float))
+        return float(samples[np.abs(samples).argmax()]), 0.0
+
     def plan(self, words: Any, state: tuple, time: Any, tau: Any) -> Any:
         return (self.speed(time + tau) - state[0]) / tau
 
@@ -163,6 +180,9 @@ class OrnsteinUhlenbeck(Load):
     def start(self, words: Any, drawn: tuple) -> tuple:
         unit = (words[0] >> 8).astype(jnp.result_type(float)) * 2.0**-24
         return (self.omega_low + unit * (self.omega_high - self.omega_low),)
+
+    def demand(self, omega: float) -> tuple[float, float] | None:
+        return max(float(self.omega_low), float(self.omega_high), key=abs), 0.0
 
     def plan(self, words: Any, state: tuple, time: Any, tau: Any) -> Any:
         decay = jnp.exp(-self.theta * tau)
@@ -201,6 +221,9 @@ class TwoMass(Load):
         shaft = self.stiffness * twist + self.damping * (omega - omega_load)
         brake = static_torque(omega_load, self.a, self.b, self.c, self.j_load, self.tau_decay)
         return (torque - shaft) / j_rotor, (shaft - brake) / self.j_load, omega - omega_load
+
+    def demand(self, omega: float) -> tuple[float, float] | None:
+        return omega, float(self.a) + float(self.b) * omega + float(self.c) * omega**2
 
 
 KEYS: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from jaxrl.environment import is_concrete
 from jaxrl.math import random_words
 
-from . import loads, motion, supplies, tasks
+from . import checks, loads, mismatches, motion, supplies, tasks
 from .drive import MotorDrive
 from .plant import Params, Plant
 
@@ -61,7 +62,7 @@ def simulate(
     with jax.enable_x64(True) if wide else nullcontext():
         env, params = configure(env_id, references, upstream, overrides, dtype)
         if is_concrete(params):
-            env.validate(params)
+            _check(env, params, bool({"limits", "nominal"} & set(overrides)))
         plant = start(env, params, initial, dtype)
         actions = jnp.asarray(actions)
         if actions.ndim == 0:
@@ -82,6 +83,18 @@ def simulate(
     return {name: np.asarray(x) for name, x in found.items()} if is_concrete(found) else found
 
 
+def _check(env: MotorDrive, params: Params, rated: bool) -> None:
+    """As `env.validate`. Where no ratings were given, none are read: of what does not suit the machine, a supply that
+    is short of its voltage is left."""
+    if rated:
+        env.validate(params)
+        return
+    checks.check_params(env, params)
+    short = mismatches.short_supply(env, params)
+    if short:
+        warnings.warn(f"{env.id}: {short}", stacklevel=3)
+
+
 @functools.partial(jax.jit, static_argnames="env")
 def _run(
     env: MotorDrive, params: Params, plant: Plant, actions: Any, targets: dict[str, Any], words: Any
@@ -94,7 +107,7 @@ def _run(
 
     def body(plant, inputs):
         time, action, target, word = inputs
-        plant = motion.advance(env, tuple(word[i] for i in range(word.shape[0])), plant, action, time, params)
+        plant = motion.advance(env.stepping, tuple(word[i] for i in range(word.shape[0])), plant, action, time, params)
         values = env.normalised(plant, (), params)
         reward, violation = env.judge(values, [target[name] for name in names], params)
         return plant, {**record(plant), "violation": violation, **({"reward": reward} if names else {})}
@@ -217,7 +230,7 @@ def start(env: MotorDrive, params: Params, initial: Any, dtype: Any) -> Plant:
         values = dict(zip(names, given, strict=True))
     ordered = tuple(jnp.asarray(values[name], dtype) for name in names)
     supply = params.supply.start(_no_words(params.supply.words))
-    return motion.rest(env, ordered[: len(load.states)], ordered[len(load.states) :], supply, params)
+    return motion.rest(env.stepping, ordered[: len(load.states)], ordered[len(load.states) :], supply, params)
 
 
 def _no_words(count: int) -> tuple:

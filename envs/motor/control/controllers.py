@@ -54,7 +54,6 @@ from .operating_points import flux_point
 from .outer_loops import currents_wanted
 from .pi import pi
 from .prediction import arriving
-from .voltages import parts
 
 METHODS = {"Cont": ("pi", "mpc"), "Finite": ("hysteresis", "mpc", "dtc")}
 TUNINGS = ("symmetric", "magnitude")
@@ -84,7 +83,7 @@ def make(env: MotorDrive, method: str | None = None, tuning: str = "magnitude", 
         raise ValueError(f"{env.id}: tuning={tuning!r}; it is one of {', '.join(TUNINGS)}.")
     if not a > 1:
         raise ValueError(f"{env.id}: a={a} must be above 1.")
-    if any(isinstance(part, converters.NoConverter) for part in parts(env)):
+    if any(isinstance(part, converters.NoConverter) for part in env.converter.each):
         raise ValueError(f"{env.id}: a drive without a converter has nothing to control.")
     if referenced not in OUTER and set(referenced) != set(controlled):
         raise ValueError(

@@ -12,7 +12,6 @@ from ..plant import Params, Plant, State
 from .gains import Carry, Gains
 from .outer_loops import measured
 from .prediction import joined
-from .voltages import parts
 
 
 def hysteresis(
@@ -28,7 +27,7 @@ def hysteresis(
     else:
         now, goals = measured(env, params, plant), wanted
     actions, switches, done = [], list(carry.switches), 0
-    for part in parts(env):
+    for part in env.converter.each:
         errors = [goals[done + k] - now[done + k] for k in range(part.outputs)]
         width = gains.band * (params.limits.i_e if machine.dq and part.outputs == 1 else params.limits.i)
         if part.outputs == 3:

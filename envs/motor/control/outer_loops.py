@@ -10,7 +10,6 @@ from ..drive import MotorDrive
 from ..plant import Params, Plant, State
 from .gains import OUTER, Carry, Gains, controlled_currents
 from .operating_points import flux_point, operating_point, within
-from .voltages import voltage_radius
 
 
 def measured(env: MotorDrive, params: Params, plant: Plant) -> tuple:
@@ -39,7 +38,7 @@ def currents_wanted(
         return wanted, carry
     limits, u_sup = params.limits, plant.u_sup[0]
     i_max = tuple((1 - gains.margin) * x for x in (limits.i, limits.i if limits.i_e is None else limits.i_e))
-    u_max = gains.voltage * u_sup * (voltage_radius(env) if params.machine.dq else 1.0)
+    u_max = gains.voltage * u_sup * (env.voltage_radius if params.machine.dq else 1.0)
     if "psi_s" in wanted:
         return flux_point(params.machine, plant, wanted["torque"], wanted["psi_s"], i_max[0]), carry
     if "position" in wanted:

@@ -17,7 +17,7 @@ from ..plant import Params, Plant, State
 from .gains import OUTER, Carry, Gains
 from .operating_points import back_emf, flux_of_voltage, within
 from .outer_loops import measured
-from .voltages import limited, to_action, voltage_radius
+from .voltages import limited, to_action
 
 
 def rotor_flux(env: MotorDrive, params: Params, gains: Gains, plant: Plant) -> tuple[tuple, tuple]:
@@ -29,7 +29,7 @@ def rotor_flux(env: MotorDrive, params: Params, gains: Gains, plant: Plant) -> t
     which then have the other half. It grows with a quarter of the voltage, because the stator's stands against it.
     """
     machine, omega, tau, u_sup = params.machine, plant.load[0], params.tau, plant.u_sup[0]
-    i_max, most = (1 - gains.margin) * params.limits.i, voltage_radius(env) * u_sup
+    i_max, most = (1 - gains.margin) * params.limits.i, env.voltage_radius * u_sup
     speed = 0.5 * machine.p * omega
     length = flux_of_voltage(speed, gains.voltage * most, machine.r_s * i_max) * machine.l_m / machine.l_s
     rest = jnp.sqrt((machine.l_r * params.limits.i) ** 2 - (machine.l_m * i_max) ** 2)

@@ -29,7 +29,7 @@ def prompt(env: MotorDrive) -> MotorDrive:
 
 def plant_after(env: MotorDrive, params: Params, plant: Plant, action: Any, time: Any) -> Plant:
     """The plant a step after an action reaches the converter, with what is expected of a random load."""
-    return motion.advance(prompt(env), (), plant.replace(pending=()), action, time, params)
+    return motion.advance(prompt(env).stepping, (), plant.replace(pending=()), action, time, params)
 
 
 def joined(actions: list) -> Any:

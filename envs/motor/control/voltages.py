@@ -18,15 +18,6 @@ from ..plant import Params, Plant, State
 from .operating_points import alike, within
 
 
-def parts(env: MotorDrive) -> tuple[converters.Converter, ...]:
-    return env.converter.parts if isinstance(env.converter, converters.Multi) else (env.converter,)
-
-
-def voltage_radius(env: MotorDrive) -> float:
-    """The longest voltage vector in every direction, of the supply's voltage."""
-    return converters.voltage_radius(env.converter, env.dq_actions)
-
-
 def limited(
     env: MotorDrive, params: Params, volts: tuple, u_sup: Any, holds: tuple = (0.0, 0.0)
 ) -> tuple[tuple, tuple]:
@@ -39,7 +30,7 @@ def limited(
         pairs = zip(volts, env.converter.low, env.converter.reaches, strict=True)
         cut = tuple(jnp.clip(u, low * reach * u_sup, reach * u_sup) for u, low, reach in pairs)
         return cut, tuple(u == v for u, v in zip(volts, cut, strict=True))
-    most = voltage_radius(env) * u_sup
+    most = env.voltage_radius * u_sup
     if isinstance(params.machine, SixPMSM):
         vectors, share = volts[:4], 1.0
     else:  # the largest share with |holds + share push| <= most
@@ -87,8 +78,8 @@ def to_action(env: MotorDrive, params: Params, state: State, plant: Plant, volts
         action = tuple(s * u / u_sup for s, u in zip(scale, dq, strict=False))
     else:
         action = ()
-        pieces = converters.cut(phases, [part.outputs for part in parts(env)])
-        for part, piece in zip(parts(env), pieces, strict=True):
+        pieces = converters.cut(phases, [part.outputs for part in env.converter.each])
+        for part, piece in zip(env.converter.each, pieces, strict=True):
             if part.outputs == 3:  # the middle of the largest and the smallest on the middle of the link
                 high = functools.reduce(jnp.maximum, piece)
                 low = functools.reduce(jnp.minimum, piece)

@@ -37,7 +37,8 @@ class DFIM(Induction):
     currents = ("i_sa", "i_sb", "i_sc", "i_sd", "i_sq", "i_ra", "i_rb", "i_rc", "i_rd", "i_rq")
     voltages = ("u_sa", "u_sb", "u_sc", "u_sd", "u_sq", "u_ra", "u_rb", "u_rc", "u_rd", "u_rq")
     terminals = 6
-    dq = 4
+    axes = ("i_sd", "i_sq", "i_rd", "i_rq", "u_sd", "u_sq", "u_rd", "u_rq")
+    dq_actions = ("u_sd", "u_sq", "u_rd", "u_rq")
 
     def ratings(self) -> tuple[Ratings, Ratings]:
         torque = self.torque_limit(9.0)
@@ -46,6 +47,19 @@ class DFIM(Induction):
     def frame(self, state: Any) -> tuple:
         """Of the flux, then of the rotor."""
         return *flux_frame(state[2:4]), *sincos(jnp.asarray(state[4]))
+
+    def upstream_first(self, state: Any) -> tuple:
+        """The axes of the stator's current, of the rotor's phases, and of i_rd and i_rq.
+
+        Before the first step gym-electric-motor takes the rotor's current on stator axes for that on rotor axes: phases
+        show it as it is, and i_rd, i_rq are turned back by the rotor's angle once more.
+        """
+        sin, cos, *rotor = self.frame(state)
+        slip = unturn((cos, sin), rotor)
+        return sin, cos, jnp.zeros_like(sin), jnp.ones_like(cos), slip[1], slip[0]
+
+    def upstream_later(self, frame: tuple) -> tuple:
+        return *frame, *frame[:2]
 
     def inputs(self, phases: Any, frame: Any) -> tuple:
         return *clarke(phases[:3]), *turn(clarke(phases[3:]), frame[2:])
@@ -63,8 +77,8 @@ class DFIM(Induction):
         return (
             *inverse_clarke(stator),
             *unturn(stator, frame[:2]),
-            *inverse_clarke(unturn(rotor, frame[2:])),
-            *unturn(rotor, frame[:2]),
+            *inverse_clarke(unturn(rotor, frame[2:4])),
+            *unturn(rotor, frame[4:] or frame[:2]),  # of six numbers: `upstream_first`
         )
 
     def measured_voltages(self, phases: Any, frame: Any) -> tuple:

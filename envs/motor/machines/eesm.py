@@ -44,7 +44,7 @@ class EESM(Synchronous):
     currents = ("i_a", "i_b", "i_c", "i_sd", "i_sq", "i_e")
     voltages = ("u_a", "u_b", "u_c", "u_sd", "u_sq", "u_e")
     terminals = 4
-    dq = 3
+    dq_actions = ("u_sd", "u_sq", "u_e")
     positive = ("p", "l_d", "l_q", "l_m", "l_e", "r_s", "r_e", "k", "j_rotor")
 
     @classmethod

@@ -50,9 +50,17 @@ class Machine(Replaceable):
     """Of the differential equation, in its order, without the speed."""
     currents: ClassVar[tuple[str, ...]]
     voltages: ClassVar[tuple[str, ...]]
-    """Names of what is reported, phases first."""
-    dq: ClassVar[int] = 0
-    """Number of actions on turning axes; zero where there are none."""
+    """Names of what is reported."""
+    axes: ClassVar[tuple[str, ...]] = ()
+    """Reported currents and voltages that are components on turning axes; all others are of windings."""
+    dq_actions: ClassVar[tuple[str, ...]] = ()
+    """Voltages that actions on turning axes ask for; none where a machine has no such axes."""
+    vector_reach: ClassVar[float] = 2 / 3
+    """The longest voltage vector of windings that each lie within half of the supply's voltage, of that voltage."""
+    stator: ClassVar[tuple[str, ...]] = ()
+    """Stator currents, of the states and of those reported, whose length a constraint on squares is about."""
+    fluxes: ClassVar[tuple[str, ...]] = ()
+    """States that are flux linkages; those that are neither these nor the angle are currents."""
     one_sided: ClassVar[tuple[str, ...]] = ()
     """Quantities that are not negative whatever the converter."""
     terminals: ClassVar[int] = 3
@@ -67,6 +75,11 @@ class Machine(Replaceable):
     j_rotor: Any
 
     @property
+    def dq(self) -> int:
+        """Number of actions on turning axes; zero where there are none."""
+        return len(self.dq_actions)
+
+    @property
     def has_angle(self) -> bool:
         return self.states[-1] == "epsilon"
 
@@ -77,6 +90,14 @@ class Machine(Replaceable):
     def frame(self, state: Any) -> tuple:
         """Sines and cosines of the angles of `state`."""
         return ()
+
+    def upstream_first(self, state: Any) -> tuple:
+        """The frame in which gym-electric-motor measures the currents of `state` before the first step."""
+        return self.frame(state)
+
+    def upstream_later(self, frame: tuple) -> tuple:
+        """`frame`, that before a step, in the form of `upstream_first`."""
+        return tuple(frame)
 
     def angle_frame(self, state: Any) -> tuple:
         """Sine and cosine of the rotor's electrical angle."""

@@ -33,7 +33,9 @@ class Synchronous(Machine):
     states = ("i_sd", "i_sq", "epsilon")
     currents = ("i_a", "i_b", "i_c", "i_sd", "i_sq")
     voltages = ("u_a", "u_b", "u_c", "u_sd", "u_sq")
-    dq = 2
+    axes = ("i_sd", "i_sq", "u_sd", "u_sq")
+    dq_actions = ("u_sd", "u_sq")
+    stator = ("i_sd", "i_sq")
     turning = True
     upstream_swap = True
 

@@ -38,6 +38,8 @@ class Induction(Machine):
     r_r: Any
 
     states = ("i_salpha", "i_sbeta", "psi_ralpha", "psi_rbeta", "epsilon")
+    stator = ("i_salpha", "i_sbeta", "i_sa", "i_sb", "i_sc", "i_sd", "i_sq")
+    fluxes = ("psi_ralpha", "psi_rbeta")
     positive = ("p", "l_m", "l_sigs", "l_sigr", "r_s", "r_r", "j_rotor")
 
     @property
@@ -168,7 +170,8 @@ class SCIM(Induction):
 
     currents = ("i_sa", "i_sb", "i_sc", "i_sd", "i_sq")
     voltages = ("u_sa", "u_sb", "u_sc", "u_sd", "u_sq")
-    dq = 2
+    axes = ("i_sd", "i_sq", "u_sd", "u_sq")
+    dq_actions = ("u_sd", "u_sq")
 
     def ratings(self) -> tuple[Ratings, Ratings]:
         torque = self.torque_limit(5.5)

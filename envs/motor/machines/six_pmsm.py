@@ -14,6 +14,7 @@ its.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -45,7 +46,10 @@ class SixPMSM(Machine):
     currents = ("i_a1", "i_b1", "i_c1", "i_a2", "i_b2", "i_c2", "i_sd", "i_sq", "i_sx", "i_sy")
     voltages = ("u_a1", "u_b1", "u_c1", "u_a2", "u_b2", "u_c2", "u_sd", "u_sq", "u_sx", "u_sy")
     terminals = 6
-    dq = 4
+    axes = ("i_sd", "i_sq", "i_sx", "i_sy", "u_sd", "u_sq", "u_sx", "u_sy")
+    dq_actions = ("u_sd", "u_sq", "u_sx", "u_sy")
+    vector_reach = (math.sqrt(6) + math.sqrt(2)) / 6
+    stator = ("i_sd", "i_sq", "i_sx", "i_sy")
     turning = True
     positive = ("p", "l_d", "l_q", "l_x", "l_y", "r_s", "j_rotor")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
@@ -11,19 +12,29 @@ from jaxtyping import UInt8
 from jaxrl.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, Canvas, Color
 
 from ..machines.transforms import clarke
-from .units import unit
+from ..plant import Params, Plant
+from ..quantities import Quantity
 
 
-def draw_drive(env: Any, state: Any, params: Any) -> UInt8[np.ndarray, "height width 3"]:
+class Bar(NamedTuple):
+    """A measured quantity of a state."""
+
+    quantity: Quantity
+    share: Any  # of the limit
+    value: Any  # in the quantity's unit
+    limit: Any
+    reference: Any = None  # of the limit
+    reach: Any = None  # how far it gets where every winding is within its limit, if that is beyond the limit
+
+
+def draw_drive(caption: str, bars: Sequence[Bar], plant: Plant, params: Params) -> UInt8[np.ndarray, "height width 3"]:
     """Bars from -limit to limit (red beyond it) with values and limits in SI units, references as green lines; of
-    machines with an angle also the stator's plane with rotor (grey), current (blue) and voltage (orange)."""
-    values = {name: float(x) for name, x in env.normalised(state.plant, state.noise, params).items()}
-    in_units = {name: float(x) for name, x in env.signals(state.plant, params).items()}
-    targets = env.targets(state.references, params)
-    wanted = {name: float(x) for name, x in zip(env.referenced, targets, strict=True)}
-    names = [n for n in env.names(params) if n in values]
+    machines with an angle also the stator's plane with rotor (grey), current (blue) and voltage (orange).
+
+    A voltage on turning axes is not red before it is beyond what windings within their limits make of it.
+    """
     row, plane = 0.1, params.machine.has_angle
-    height = max(row * (len(names) + 3.5), 1.9 if plane else 0.0)
+    height = max(row * (len(bars) + 3.5), 1.9 if plane else 0.0)
     left = -1.9 if plane else 0.0
     canvas = Canvas(
         720 if plane else 460,
@@ -32,29 +43,32 @@ def draw_drive(env: Any, state: Any, params: Any) -> UInt8[np.ndarray, "height w
         center=((left + 1.8) / 2, -height / 2),
     )
     center, half = 1.02, 0.34
-    for i, name in enumerate(names):
-        y = -row * (i + 1.8)
+    for i, bar in enumerate(bars):
+        quantity, y = bar.quantity, -row * (i + 1.8)
         canvas.rectangle((center - half, y - 0.3 * row), (center + half, y + 0.3 * row), PALE)
-        value = values[name] if math.isfinite(values[name]) else 0.0
-        shown = max(-1.1, min(1.1, value))
-        colour = RED if abs(value) > 1 else BLUE
+        share, limit = float(bar.share), float(bar.limit)
+        share = share if math.isfinite(share) else 0.0
+        shown = max(-1.1, min(1.1, share))
+        most = 1.0 if bar.reach is None else max(1.0, float(bar.reach) / limit * (1 + 1e-6))
+        colour = RED if abs(share) > most else BLUE
         canvas.rectangle(
             (center + half * min(shown, 0), y - 0.25 * row), (center + half * max(shown, 0), y + 0.25 * row), colour
         )
         canvas.line([(center, y - 0.4 * row), (center, y + 0.4 * row)], 0.006, INK)
-        if name in wanted:
-            x = center + half * wanted[name]
+        if bar.reference is not None:
+            x = center + half * float(bar.reference)
             canvas.line([(x, y - 0.45 * row), (x, y + 0.45 * row)], 0.02, GREEN)
-        canvas.text((0.02, y), f"{name} {in_units[name]:.4g} {unit(name)}", INK, 12)
-        most = f"{float(env.limit(name, params)):.4g} {unit(name)}"
-        canvas.text((center + half + 0.03, y), most if env.low(name, params) == 0 else f"± {most}", INK, 11)
-    bars = [("of the limit", BLUE), ("beyond it", RED), ("reference", GREEN)]
-    _legend(canvas, (0.02, 0.1 - height), bars if wanted else bars[:2])
+        canvas.text((0.02, y), f"{quantity.name} {float(bar.value):.4g} {quantity.unit}", INK, 12)
+        ends = f"{limit:.4g} {quantity.unit}"
+        canvas.text((center + half + 0.03, y), ends if quantity.low == 0 else f"± {ends}", INK, 11)
+    colours = [("of the limit", BLUE), ("beyond it", RED), ("reference", GREEN)]
+    wanted = any(bar.reference is not None for bar in bars)
+    _legend(canvas, (0.02, 0.1 - height), colours if wanted else colours[:2])
     if plane:
-        _vectors(canvas, env, state, params, (-0.95, -height / 2), 0.7)
+        _vectors(canvas, plant, params, (-0.95, -height / 2), 0.7)
         vectors = [("rotor", GREY), ("current", BLUE), ("voltage", ORANGE)]
         _legend(canvas, (left + 0.25, 0.1 - height), [*vectors, ("circle: limits", PALE)])
-    canvas.caption(f"{env.id}   t = {int(state.time) * float(params.tau) * 1e3:.2f} ms")
+    canvas.caption(caption)
     return canvas.image()
 
 
@@ -66,8 +80,8 @@ def _legend(canvas: Canvas, at: tuple[float, float], entries: list[tuple[str, Co
         x += 0.16 + 0.032 * len(text)
 
 
-def _vectors(canvas: Canvas, env: Any, state: Any, params: Any, origin: tuple[float, float], size: float) -> None:
-    machine, plant = params.machine, state.plant
+def _vectors(canvas: Canvas, plant: Plant, params: Params, origin: tuple[float, float], size: float) -> None:
+    machine = params.machine
     canvas.circle(origin, size, PALE)
     canvas.circle(origin, size, GREY, outline=0.008)
     epsilon = float(plant.motor[-1])

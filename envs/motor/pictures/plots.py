@@ -14,7 +14,10 @@ import numpy as np
 
 from jaxrl.canvas import COLORS, new_figure
 
-from ..converters import LOWER, UPPER, Multi
+from .. import tasks
+from ..converters import LOWER, UPPER
+from ..drive import MotorDrive
+from ..plant import Params
 from .report import check_names, clock, panels
 from .torque_speed import borders
 
@@ -35,7 +38,9 @@ def plot_time(
         tau: s, from sample to sample.
         references: by name, in SI units, numbers or (T + 1,), drawn dark over what should follow them; what is not in
             it is `run[f"{name}*"]`, where there is one.
-        limits: by name, in SI units: dashed, on either side.
+        limits: by name, in SI units: dashed, on either side. A voltage's is that of each winding, half of the link's;
+            windings within it make more on turning axes, so where such a voltage (`u_sd`, `u_sq`) has a limit, dotted
+            lines are the most that they make, in the corners of the bridge's hexagon.
 
     Raises ValueError for a name that the run has not.
     """
@@ -46,6 +51,7 @@ def plot_time(
     if not names:
         raise ValueError("plot_time needs at least one name.")
     groups = panels(names)
+    reaches = _reaches(run)
     time, seconds = clock(len(run[names[0]]), tau)
     figure, grid = _figure(len(groups), 1.7 * len(groups) + 0.9)
     for axes, (unit, members) in zip(grid, groups.items(), strict=True):
@@ -54,24 +60,45 @@ def plot_time(
             if name in references:  # thin, so that what follows it well is still seen
                 wanted = np.broadcast_to(np.asarray(references[name], float), time.shape)
                 axes.step(time, wanted, color=INK_LINE, linewidth=0.8, where="pre")
+        signed = any(np.min(run[name]) < 0 for name in members if name in limits)
         for limit in {float(limits[name]) for name in members if name in limits}:
-            signed = any(np.min(run[name]) < 0 for name in members if name in limits)
             for y in (limit, -limit) if signed else (limit,):
                 axes.plot(time[[0, -1]], [y, y], color=GREY_LINE, linestyle="--", linewidth=1)
+        for most in [reaches[name] for name in members if name in limits and name in reaches][:1]:  # alike for all
+            for y in (most, -most) if signed else (most,):
+                axes.plot(time, y, color=GREY_LINE, linestyle=":", linewidth=1.2)
         axes.set(ylabel=f"[{unit}]" if unit else "", xlim=(time[0], time[-1]))
         _label_ends(axes, {name: float(np.asarray(run[name])[-1]) for name in members})
     grid[-1].set_xlabel(f"time [{seconds}]")
     keys = {"reference": {"color": INK_LINE, "linewidth": 0.8}} if set(names) & set(references) else {}
-    keys |= {"limit": {"color": GREY_LINE, "linestyle": "--", "linewidth": 1}} if set(names) & set(limits) else {}
+    limited = set(names) & set(limits)
+    turned = bool(limited & set(reaches))
+    label = "limit (of voltages: a phase's)" if turned else "limit"
+    keys |= {label: {"color": GREY_LINE, "linestyle": "--", "linewidth": 1}} if limited else {}
+    if turned:
+        keys["most that phases make on d, q"] = {"color": GREY_LINE, "linestyle": ":"}
     _keys(figure, keys)
     return figure
 
 
-def plot_torque_speed(env: Any, params: Any, runs: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
-    """The torque that the machine can make at each speed (`torque_speed.most_torque`), at its limit and its nominal
+def _reaches(run: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The most [V] that a bridge makes of voltages on turning axes, (T + 1,), by the machine of these signals."""
+    if "u_sup" not in run:  # no bridge
+        return {}
+    machines = [tasks.machine(motor, False) for motor in tasks.MOTORS]
+    fitting = [machine for machine in machines if {*machine.currents, *machine.voltages} <= set(run)]
+    machine = max(fitting, key=lambda machine: len(machine.voltages), default=None)
+    if machine is None:
+        return {}
+    link = np.asarray(run["u_sup"], float)
+    return {name: machine.vector_reach * link for name in machine.voltages if name in machine.axes}
+
+
+def plot_torque_speed(env: MotorDrive, params: Params, runs: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
+    """The torque that the machine can make at each speed (`machines/envelope.py`), at its limit and its nominal
     current, and the paths of `runs` by name, from a dot to a square, as a matplotlib Figure."""
     runs = dict(runs or {})
-    speeds, found = borders(env, params, runs)
+    speeds, found = borders(params, runs, env.voltage_radius)
     figure, (axes,) = _figure(1, 4.4)
     for (label, (least, most)), style in zip(found.items(), ("-", "--"), strict=True):
         (line,) = axes.plot(speeds, most, style, color=GREY_LINE, linewidth=1.5, label=label)
@@ -80,7 +107,8 @@ def plot_torque_speed(env: Any, params: Any, runs: Mapping[str, Mapping[str, Any
         if style == "-":
             axes.fill_between(speeds, least, most, color=GREY_LINE, alpha=0.12, linewidth=0)
     torque, omega = (float(x) for x in params.machine.base_point(params.nominal))
-    axes.plot([omega], [torque], "o", color=INK_LINE, markersize=6, label="base point", zorder=3)
+    if omega <= speeds[-1]:
+        axes.plot([omega], [torque], "o", color=INK_LINE, markersize=6, label="base point", zorder=3)
     for (name, run), color in zip(runs.items(), _colors(len(runs)), strict=True):
         axes.plot(run["omega"], run["torque"], color=color, linewidth=1, label=name)
         axes.plot(run["omega"][:1], run["torque"][:1], "o", color=color, markersize=4)
@@ -91,7 +119,7 @@ def plot_torque_speed(env: Any, params: Any, runs: Mapping[str, Mapping[str, Any
     return figure
 
 
-def plot_switching(env: Any, actions: Any, tau: Any, run: Mapping[str, Any]) -> Any:
+def plot_switching(env: MotorDrive, actions: Any, tau: Any, run: Mapping[str, Any]) -> Any:
     """What each half bridge does over time, and the currents that come of it beneath, as a matplotlib Figure.
 
     `actions`, (T,) or (T, A), are those of `run`, (T + 1,) samples. Finite control sets: filled where the upper switch
@@ -100,7 +128,8 @@ def plot_switching(env: Any, actions: Any, tau: Any, run: Mapping[str, Any]) -> 
     Raises ValueError where actions do not fit, or are on turning axes, so that they are no duty cycles.
     """
     duties = half_bridges(env, actions)
-    currents = _terminals(env.default_params.machine.currents)
+    machine = env.default_params.machine
+    currents = [name for name in machine.currents if name not in machine.axes]
     samples = len(run[currents[0]])
     if any(len(duty) != samples - 1 for duty in duties.values()):
         raise ValueError(f"{env.id}: {np.shape(actions)[0]} actions do not belong to {samples} samples of a run.")
@@ -123,7 +152,7 @@ def plot_switching(env: Any, actions: Any, tau: Any, run: Mapping[str, Any]) -> 
     return figure
 
 
-def half_bridges(env: Any, actions: Any) -> dict[str, np.ndarray]:
+def half_bridges(env: MotorDrive, actions: Any) -> dict[str, np.ndarray]:
     """By half bridge, what share of each control step its upper switch is to conduct, (T,); NaN where both are off.
 
     Named by the voltage that it makes; with `+` and `-` where two make one. Dead time delays it. Raises ValueError for
@@ -140,17 +169,13 @@ def half_bridges(env: Any, actions: Any) -> dict[str, np.ndarray]:
     commands = [np.asarray(x) for x in converter.command(tuple(columns.T))]
     if converter.finite:
         commands = [np.select([x == UPPER, x == LOWER], [1.0, 0.0], np.nan) for x in commands]
-    phases, names = _terminals(env.default_params.machine.voltages), []
-    for part in converter.parts if isinstance(converter, Multi) else (converter,):
+    machine, names = env.default_params.machine, []
+    phases = [name for name in machine.voltages if name not in machine.axes]
+    for part in converter.each:
         made, phases = phases[: part.outputs], phases[part.outputs :]
         twice = part.half_bridges > part.outputs
         names += [f"{name}{sign}" for name in made for sign in (("+", "-") if twice else ("",))]
     return dict(zip(names, commands, strict=True))
-
-
-def _terminals(names: tuple[str, ...]) -> list[str]:
-    """Those of windings, not of axes."""
-    return [name for name in names if not name.endswith(("d", "q", "x", "y"))]
 
 
 def _figure(rows: int, height: float, heights: Iterable[float] | None = None) -> tuple[Any, Any]:

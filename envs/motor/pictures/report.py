@@ -153,11 +153,10 @@ def episode(
         names = [name for name in env.names(params) if unit(name) not in ("rad", "") or f"{name}*" in run]
     names = list(names)
     check_names(names, run, "the run")
-    ending = {name for _, members in env.constraints or () for name in members}
-    signals = {}
+    table, signals = env.measured(params), {}
     for name in names:
-        most = float(env.limit(name, params)) if name in ending else None
-        least = None if most is None or env.low(name, params) == 0 else -most
+        most = float(table[name].limit(params, params.limits)) if name in env.ending else None
+        least = None if most is None or table[name].low == 0 else -most
         signals[f"{name} [{unit(name)}]"] = Quantity(np.asarray(run[name]), run.get(f"{name}*"), least, most)
     acted = {}
     if actions is not None:
@@ -175,7 +174,7 @@ def episode(
         signals,
         acted,
         rewards or {"reward": np.full(steps, np.nan)},
-        [plane(env, params, run)],
+        [plane(params, run, env.voltage_radius)],
         parameters(params),
     )
 

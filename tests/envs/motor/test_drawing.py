@@ -1,16 +1,18 @@
 """Runs in SI units, the torque-speed plane against a search by hand, what pictures and the report show."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.canvas import Canvas
+from jaxrl.canvas import RED, Canvas
 from jaxrl.envs.motor import tasks
 from jaxrl.envs.motor.control import controllers
 from jaxrl.envs.motor.drive import MotorDrive
+from jaxrl.envs.motor.machines import envelope
 from jaxrl.envs.motor.machines.pmsm import flux_maps
-from jaxrl.envs.motor.pictures import plots, report, torque_speed
+from jaxrl.envs.motor.pictures import plots, report
 from jaxrl.envs.motor.pictures.units import unit
 from jaxrl.envs.motor.simulate import simulate
 from jaxrl.host.report import write_episode
@@ -60,7 +62,7 @@ def test_a_picture_of_a_drive_has_units_limits_and_a_legend(id, monkeypatch):
     assert others[len(values) :] == legend
     for limit, name in zip(others, env.names(params), strict=False):
         most = f"{float(env.limit(name, params)):.4g} {unit(name)}"
-        assert limit in (f"± {most}", most) and limit.startswith("±") == (env.low(name, params) != 0)
+        assert limit in (f"± {most}", most) and limit.startswith("±") == (env.measured(params)[name].low != 0)
 
 
 def test_units():
@@ -112,7 +114,7 @@ def test_the_border_of_the_plane_is_that_of_a_search(motor):
     i_max = tuple(float(x) for x in (params.limits.i, params.limits.i_e or params.limits.i))
     u_max = float(params.supply.u_nominal) / (3**0.5 if params.machine.dq else 1)
     omega = np.array([0.1, 0.55, 1.0]) * float(params.limits.omega)
-    found = np.stack([torque_speed.most_torque(env, params, omega, sign=sign) for sign in (-1, 1)], 1)
+    found = np.stack([envelope.most_torque(params, omega, env.voltage_radius, sign=sign) for sign in (-1, 1)], 1)
     expected = np.array([searched(params.machine, w, i_max, u_max, points) for w in omega])
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=1e-6)
     most, best = np.nan_to_num(np.abs(found)), np.nan_to_num(np.abs(expected))
@@ -126,7 +128,7 @@ def test_the_border_of_a_doubly_fed_machine():
     machine = jax.tree.map(lambda x: np.asarray(x, float), params.machine)
     i_max, u_max = float(params.limits.i), float(params.supply.u_nominal) / 3**0.5
     for omega in (50.0, 250.0, 500.0):
-        most = torque_speed.most_torque(env, params, np.array([omega]))[0]
+        most = envelope.most_torque(params, np.array([omega]), env.voltage_radius)[0]
         random = np.random.default_rng(0).uniform(size=(4, 2_000_000))
         i_d, i_q = i_max * (2 * random[0] - 1), i_max * random[1]
         psi, speed = machine.l_m * 2 * i_max * random[2], machine.p * omega * random[3]
@@ -149,21 +151,22 @@ def test_other_machines_of_the_plane():
     i_e = u / machine.r_e
     i_a = (u - machine.l_e_prime * omega * i_e) / machine.r_a
     torque = np.where((np.abs(i_a) <= 210) & (i_e <= 210), machine.l_e_prime * i_a * i_e, 0)
-    np.testing.assert_allclose(torque_speed.most_torque(env, params, omega), torque.max(0), rtol=5e-3)
-    np.testing.assert_allclose(torque_speed.most_torque(env, params, omega, sign=-1), torque.min(0), rtol=5e-3)
+    most, least = (envelope.most_torque(params, omega, env.voltage_radius, sign=sign) for sign in (1, -1))
+    np.testing.assert_allclose(most, torque.max(0), rtol=5e-3)
+    np.testing.assert_allclose(least, torque.min(0), rtol=5e-3)
 
     env, params = jaxrl.make("Cont-FW-PMSM-v0")
     omega = np.array([100.0, 500.0, 1100.0])
     maps = params.replace(machine=flux_maps(params.machine, (-400, 400), (-400, 400)))
-    plain = torque_speed.most_torque(env, params, omega)
-    np.testing.assert_allclose(torque_speed.most_torque(env, maps, omega), plain, rtol=1e-3)
+    plain = envelope.most_torque(params, omega, env.voltage_radius)
+    np.testing.assert_allclose(envelope.most_torque(maps, omega, env.voltage_radius), plain, rtol=1e-3)
     # The rated current's corner is on the border of the rated current, but for the resistance.
     torque, corner = (float(x) for x in params.machine.base_point(params.nominal))
-    assert torque_speed.most_torque(env, params, np.array([corner * 0.9]), params.nominal) == pytest.approx(
+    assert envelope.most_torque(params, np.array([corner * 0.9]), env.voltage_radius, params.nominal) == pytest.approx(
         torque, rel=1e-3
     )
     with pytest.raises(ValueError, match="sign=0"):
-        torque_speed.most_torque(env, params, omega, sign=0)
+        envelope.most_torque(params, omega, env.voltage_radius, sign=0)
 
 
 def test_signals_over_time(pmsm):
@@ -183,6 +186,45 @@ def test_signals_over_time(pmsm):
             plots.plot_time(run, params.tau, **wrong)
     with pytest.raises(ValueError, match="at least one"):
         plots.plot_time(run, params.tau, [])
+
+
+@pytest.mark.parametrize(
+    ("id", "name", "share"),
+    [("Cont-CC-PMSM-v0", "u_sq", 2 / 3), ("Cont-CC-DFIM-v0", "u_rd", 2 / 3), ("Cont-CC-SIXPMSM-v0", "u_sx", 0.644)],
+)
+def test_why_a_voltage_passes_its_limit_is_in_the_picture(id, name, share):
+    """Phases at their limits in a corner of the hexagon, beyond which no action of any bridge gets."""
+    actions = np.random.default_rng(0).choice([-1.0, 1.0], (300, tasks.machine(id.split("-")[2], False).terminals))
+    run = simulate(id, actions)
+    link = run["u_sup"][0]
+    other = name[:-1] + {"q": "d", "d": "q", "x": "y"}[name[-1]]
+    longest = np.hypot(run[name], run[other])
+    assert longest.max() == pytest.approx(share * link, rel=1e-3) and np.abs(run[name]).max() > 0.5 * link
+    figure = plots.plot_time(run, 1e-4, [name], limits={name: 0.5 * link})
+    (axes,) = figure.axes
+    dotted = [float(line.get_ydata()[0]) for line in axes.lines if line.get_linestyle() == ":"]
+    assert dotted == pytest.approx([share * link, -share * link], rel=1e-3)
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["limit (of voltages: a phase's)", "most that phases make on d, q"]
+
+
+def test_limits_of_windings_are_only_limits():
+    run = simulate("Cont-CC-PMSM-v0", np.ones((5, 3)))
+    for name in ("u_a", "i_sd"):
+        figure = plots.plot_time(run, 1e-4, [name], limits={name: 150.0})
+        assert not [line for line in figure.axes[0].lines if line.get_linestyle() == ":"]
+
+
+def test_a_bar_is_red_beyond_what_phases_within_their_limits_make(monkeypatch):
+    env, params = jaxrl.make("Cont-CC-PMSM-v0")
+    _, state = jax.jit(env.reset)(jax.random.key(0), params)
+    colours = []
+    monkeypatch.setattr(Canvas, "rectangle", lambda self, low, high, colour: colours.append(colour))
+    for volts, red in ((199.0, 0), (201.0, 1)):
+        colours.clear()
+        plant = state.plant.replace(voltage=(jnp.zeros(()),) * 3 + (jnp.asarray(volts), jnp.zeros(())))
+        env.render(state.replace(plant=plant), params)
+        assert colours.count(RED) == red + 1  # one of the legend
 
 
 def test_an_open_loop_is_drawn_too():
@@ -236,7 +278,7 @@ def test_torque_speed_plane(pmsm):
     drawn = {line.get_label(): line for line in axes.lines}
     np.testing.assert_array_equal(drawn["a run"].get_ydata(), run["torque"])
     border = drawn["current limit, 400 A"]
-    expected = torque_speed.most_torque(env, params, np.asarray(border.get_xdata()))
+    expected = envelope.most_torque(params, np.asarray(border.get_xdata()), env.voltage_radius)
     np.testing.assert_array_equal(border.get_ydata(), expected)
     base = [float(x) for x in params.machine.base_point(params.nominal)]
     np.testing.assert_allclose(drawn["base point"].get_xydata(), [base[::-1]])

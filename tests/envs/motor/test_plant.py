@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrl.envs.motor import converters, loads, supplies, tasks
+from jaxrl.envs.motor import converters, defaults, loads, supplies, tasks
 from jaxrl.envs.motor.drive import MotorDrive
 from jaxrl.envs.motor.machines import transforms
 from jaxrl.envs.motor.machines.machine import Machine
@@ -127,13 +127,13 @@ def make(env_id: str, **settings) -> MotorDrive:
 def test_the_tables_are_those_of_gym_electric_motor(env_id):
     data = of_task(env_id)
     env = make(env_id, upstream=True)
-    params = env._defaults()
+    params = defaults.complete(env, defaults.components(env))
     names = env.names(params)
     assert names == tuple(data["names"])
     np.testing.assert_allclose([env.limit(n, params) for n in names], data["limits"], rtol=1e-12)
     np.testing.assert_allclose([env.limit(n, params, params.nominal) for n in names], data["nominal"], rtol=1e-12)
-    np.testing.assert_array_equal([env.low(n, params) for n in names], data["low"])
-    np.testing.assert_array_equal([env.high(n, params) for n in names], data["high"])
+    np.testing.assert_array_equal([env.measured(params)[n].low for n in names], data["low"])
+    np.testing.assert_array_equal([env.measured(params)[n].high for n in names], data["high"])
     np.testing.assert_allclose([r.low for r in params.references], data["reference_low"], rtol=1e-12)
     np.testing.assert_allclose([r.high for r in params.references], data["reference_high"], rtol=1e-12)
     np.testing.assert_allclose([(r.sigma_low, r.sigma_high) for r in params.references], data["sigma"], rtol=1e-12)
@@ -911,5 +911,29 @@ def test_published_defaults_are_valid_and_do_not_warn(recwarn):
     for env_id in tasks.IDS:
         for upstream in (False, True):
             env = make(env_id, upstream=upstream)
-            env.validate(env._defaults())
+            env.validate(defaults.complete(env, defaults.components(env)))
     assert not [w for w in recwarn if issubclass(w.category, UserWarning)]
+
+
+def test_the_first_sample_of_a_doubly_fed_machine_that_is_turned_is_that_of_gym_electric_motor():
+    """Numbers of gym-electric-motor 3.0.3 of Cont-CC-DFIM-v0, whose motor was reset to this state."""
+    state = {"i_salpha": 1.0, "i_sbeta": -2.0, "psi_ralpha": 0.15, "psi_rbeta": 0.1, "epsilon": 0.8}
+    actions = np.array([[0.1, 0.2, -0.1, 0.05, 0.0, 0.1]])
+    shown = simulate("Cont-CC-DFIM-v0", actions, state, upstream=True, substeps=8)
+    expected = {
+        "i_sd": (-0.2773500981126147, -0.22174231545876733),
+        "i_sq": (-2.2188007849009166, -2.1775484995435184),
+        "i_ra": (-0.4563596423377989, 1.167553800036015),
+        "i_rb": (2.090398365242984, 0.9788332607104746),
+        "i_rc": (-1.634038722905185, -2.1463870607464894),
+        "i_rd": (-0.8985950011464012, 0.7617572721980197),
+        "i_rq": (2.0061409941129726, 2.0096206325526125),
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(shown[name], values, rtol=1e-7, atol=1e-7, err_msg=name)
+    physical = simulate("Cont-CC-DFIM-v0", actions, state)
+    rotor = transforms.clarke([physical[name][0] for name in ("i_ra", "i_rb", "i_rc")])
+    on_stator = transforms.turn(rotor, (math.sin(0.8), math.cos(0.8)))
+    machine = MACHINES["DFIM"]
+    wanted = ((0.15 - machine.l_m * 1.0) / machine.l_r, (0.1 + machine.l_m * 2.0) / machine.l_r)
+    np.testing.assert_allclose(on_stator, wanted, rtol=1e-12)

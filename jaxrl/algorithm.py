@@ -215,6 +215,8 @@ def environment_of(env: Any) -> Environment:
         return env.env
     if isinstance(env, Environment):
         return env
+    if said := registry.foreign(env):
+        raise TypeError(f"{env!r:.60} {said}")
     if isinstance(env, str):
         found, name = f"the id {env!r}", repr(env)
     elif isinstance(env, tuple) and env and isinstance(env[0], Environment):

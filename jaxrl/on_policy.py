@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
@@ -13,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 from jaxrl.algorithm import spaces_of, starting_values
 from jaxrl.environment import pytree, split_observation
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
-from jaxrl.nn.networks import ActorCritic
+from jaxrl.nn.networks import ActorCritic, Network, own
 from jaxrl.nn.optim import Optimizer, OptimizerState
 from jaxrl.rollout import minibatches, spread
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
@@ -65,15 +64,13 @@ def first_of(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda x: x[0], tree)
 
 
-def policy_of(
-    network: nn.Module, weights: Any, obs: Any, observation_space: Space, action_space: Space
-) -> Distribution:
+def policy_of(network: Network, weights: Any, obs: Any, observation_space: Space, action_space: Space) -> Distribution:
     """The distribution of actions that the network's `actor` gives for observations (...), masked ones left out."""
     outputs: Any = network.apply(weights, obs, method="actor")
     return of_space(action_space, outputs, split_observation(obs, observation_space)[2])
 
 
-def actor_critic(name: str, venv: VectorEnv, config: Any, network: nn.Module | None) -> tuple[nn.Module, Space, Space]:
+def actor_critic(name: str, venv: VectorEnv, config: Any, network: Network | None) -> tuple[Network, Space, Space]:
     """`(network, observation space, action space)` of algorithm `name`: the network given, or the default one.
 
     That has the `hidden`, `activation` and, where there is one, `conv` of `config`. Raises ValueError for an action
@@ -81,7 +78,7 @@ def actor_critic(name: str, venv: VectorEnv, config: Any, network: nn.Module | N
     """
     observation_space, action_space = spaces_of(name, venv, Discrete, MultiDiscrete, Box)
     outputs, continuous = num_outputs(action_space), isinstance(action_space, Box)
-    if network is None:
+    if own("network", network, "actor", "critic") is None:
         body = config.hidden, config.activation, getattr(config, "conv", ())
         network = ActorCritic(observation_space, outputs, continuous, *body)
 

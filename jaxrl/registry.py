@@ -18,8 +18,9 @@ import importlib
 import importlib.util
 import os
 import pkgutil
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -75,13 +76,16 @@ def _curricula() -> dict[str, tuple[str, str]]:
     return importlib.import_module("jaxrl.algos.ids").CURRICULA
 
 
-def make(id: str, /, **settings: Any) -> tuple[Any, Any]:
+def make(id: Any, /, **settings: Any) -> tuple[Any, Any]:
     """`(env, params)` of an id: the static environment and its default, strongly typed parameters.
 
     The id is a registered one, or `module:name` or `file.py:name`, where the name is a class or a function that makes
     an environment, or an id that the module registers. `settings` are the environment's static settings, of a class
-    of yours `id`, too. Raises ValueError for an unknown id (naming the nearest), module or setting.
+    of yours `id`, too. Raises ValueError for an unknown id (naming a near one), module or setting, and for what is no
+    environment of jaxrl's, such as Gymnasium's; TypeError for an `id` that is no string.
     """
+    if not isinstance(id, str):
+        raise TypeError(_not_an_id(id))
     own = _own_environment(id) if ":" in id and id not in environments() else None
     if isinstance(own, str):
         return make(own, **settings)
@@ -96,6 +100,8 @@ def make(id: str, /, **settings: Any) -> tuple[Any, Any]:
         if name not in allowed:
             raise ValueError(f"{id} has no static setting {name!r}; it has {', '.join(allowed) or 'none'}.")
     env = cls(**{**entry.settings, **settings, "id": id})
+    if said := foreign(env):
+        raise ValueError(f"{id} makes what {said}")
     return env, env.default_params
 
 
@@ -215,6 +221,8 @@ def _own_environment(word: str) -> str | Callable[..., Any]:
     """What makes the environment, or its id where that is registered now."""
     source, _, name = word.rpartition(":")
     found = getattr(_own_module(source), name, None)
+    if said := foreign(found) or ("" if callable(found) else _of_gymnasium(name)):
+        raise ValueError(f"{word} {said}")
     if callable(found):
         return found
     if name in environments():
@@ -252,11 +260,80 @@ def _load(target: str) -> Any:
 def _lookup(name: str, table: dict[str, Any], kind: str) -> Any:
     if name in table:
         return table[name]
-    folded = {known.lower(): known for known in table}
-    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
-    hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
+    near = nearest(name, table)
+    hint = f" Did you mean {near!r}?" if near else ""
+    if kind == "environment" and not near and (said := _of_gymnasium(name)):
+        raise ValueError(f"{name!r} {said}")
     listing = "jaxrl envs" if kind == "environment" else "jaxrl algos"
     raise ValueError(f"Unknown {kind} {name!r}.{hint} `{listing}` lists all {len(table)}.")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name of a table that differs from `name` by little, or has it as a part; None where none is close."""
+    folded = {word.lower(): word for word in known}
+    name, stem = name.lower(), re.sub(r"-v\d+$", "", name.lower())
+
+    def likeness(word: str) -> float:
+        alike = difflib.SequenceMatcher(None, name, word).ratio()
+        # Equal versions make short names alike: what stands before them must be, too.
+        return min(alike, difflib.SequenceMatcher(None, stem, re.sub(r"-v\d+$", "", word)).ratio())
+
+    close = {word: likeness(word) for word in folded}
+    best = max(close, key=close.__getitem__, default="")
+    if close.get(best, 0) >= CLOSE:
+        return folded[best]
+    holding = [word for word in folded if stem in word] if len(stem) >= 4 else []
+    return folded[max(holding, key=close.__getitem__)] if holding else None
+
+
+CLOSE = 0.75
+"""How alike two names are, from 0 to 1, for one to be taken for the other misspelt."""
+
+
+# ---- what is somebody else's
+
+WRITE_ONE = "jaxrl steps environments written in JAX: docs/core.md, 'Write one', shows how."
+
+FOREIGN = {
+    "gymnasium": f"is a gymnasium environment; {WRITE_ONE}",
+    "gym": f"is a gym environment; {WRITE_ONE}",
+    "dm_env": f"is a dm_env environment; {WRITE_ONE}",
+    "pettingzoo": f"is a pettingzoo environment; {WRITE_ONE}",
+    "gymnax": "is a gymnax environment: jaxrl.interop.gymnax.from_gymnax takes it.",
+    "brax": "is a Brax environment: jaxrl.interop.brax.from_brax takes it.",
+    "mujoco_playground": "is a MuJoCo Playground environment: jaxrl.interop.brax.from_brax takes it.",
+}
+"""What is said of environments, and classes of them, by the package that their base is of."""
+
+
+def foreign(thing: Any) -> str:
+    """What is to be said of another library's environment or class of environments; empty for all else."""
+    classes = thing.__mro__ if isinstance(thing, type) else type(thing).__mro__
+    if any(cls.__module__ == "jaxrl.environment" for cls in classes):
+        return ""
+    bases = [cls for cls in classes if "Env" in cls.__name__ or "Wrapper" in cls.__name__]
+    packages = (cls.__module__.partition(".")[0] for cls in bases)
+    return next((FOREIGN[package] for package in packages if package in FOREIGN), "")
+
+
+def _of_gymnasium(id: str) -> str:
+    """What is to be said of an id that is registered with Gymnasium; empty where it is not installed or knows none."""
+    if importlib.util.find_spec("gymnasium") is None:
+        return ""
+    known = importlib.import_module("gymnasium").registry
+    return f"is an id of Gymnasium's; {WRITE_ONE}" if id in known else ""
+
+
+def _not_an_id(thing: Any) -> str:
+    shown = thing.__name__ if isinstance(thing, type) else f"{thing!r:.60}"
+    if said := foreign(thing):
+        return f"{shown} {said}"
+    base = importlib.import_module("jaxrl.environment").Environment
+    if isinstance(thing, base):
+        return f"{shown} is an environment already: its params are its default_params."
+    if isinstance(thing, type) and issubclass(thing, base):
+        return f"{shown} is a class: call it, env = {shown}(), params = env.default_params, or register it by an id."
+    return f"id={shown}: it is a string; `jaxrl envs` lists them."
 
 
 class Tuned(NamedTuple):

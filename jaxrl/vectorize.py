@@ -65,18 +65,7 @@ class VectorEnv:
         `info` gains `final_obs` (before the restart: bootstrap from it where `truncated & ~terminated`) and, valid
         where `terminated | truncated`, `episode_return` and `episode_length`.
         """
-        key = fast_key(key)
-        slot_params, axis = (params, 0 if self.batched_params else None)
-        if self.level_fn is not None:
-            slot_params, axis = vstate.params, 0
-        if self.env.hints.deterministic:  # the key reaches nobody, so it may serve the reset
-            reset_key = key
-            ts = jax.vmap(self.env.step, (None, 0, 0, axis))(key, vstate.env, action, slot_params)
-        else:
-            step_key, reset_key = jax.random.split(key)
-            # Materialised: fused with the splits inside the step, XLA computes threefry anew for every word it reads.
-            step_keys = fence(jax.random.split(step_key, self.num_envs))
-            ts = jax.vmap(self.env.step, (0, 0, 0, axis))(step_keys, vstate.env, action, slot_params)
+        ts, key, reset_key, slot_params, axis = self._transition(key, vstate, action, params)
         finished = ts.terminated | ts.truncated
         episode_return = vstate.episode_return + ts.reward
         # Where the key does not matter, we observe after the restart: its loop then carries states alone, and on a CPU
@@ -97,6 +86,16 @@ class VectorEnv:
         so_far = rows_where(finished, jnp.zeros_like(episode_return), episode_return)
         return TimeStep(obs, VectorState(state, level, so_far), ts.reward, ts.terminated, ts.truncated, info)
 
+    def advance(self, key: Array, vstate: VectorState, action: Any, params: Any) -> TimeStep:
+        """Step every slot and restart none: `restart` is the caller's to call, before a finished slot is stepped again.
+
+        `info` gains `episode_return` and `episode_length`, so far.
+        """
+        ts, *_ = self._transition(key, vstate, action, params)
+        state = vstate.replace(env=ts.state, episode_return=vstate.episode_return + ts.reward)
+        info = {**ts.info, "episode_return": state.episode_return, "episode_length": ts.state.time}
+        return ts._replace(state=state, info=info)
+
     def restart(self, key: Array, vstate: VectorState, params: Any, mask: Bool[Array, " N"]) -> tuple[Any, VectorState]:
         """Start a new episode now in the slots where `mask`, on `params` (their own row, or a level drawn from it).
 
@@ -114,6 +113,22 @@ class VectorEnv:
         obs, state, level = rows_where(mask, fresh, (obs, vstate.env, vstate.params))
         carried = rows_where(mask, jnp.zeros_like(vstate.episode_return), vstate.episode_return)
         return obs, vstate.replace(env=state, params=level, episode_return=carried)
+
+    def _transition(self, key: Array, vstate: VectorState, action: Any, params: Any) -> tuple[Any, ...]:
+        """`(ts, key, reset_key, slot_params, axis)`: a step of every slot, and what a restart after it takes."""
+        key = fast_key(key)
+        slot_params, axis = (params, 0 if self.batched_params else None)
+        if self.level_fn is not None:
+            slot_params, axis = vstate.params, 0
+        if self.env.hints.deterministic:  # the key reaches nobody, so it may serve the reset
+            reset_key = key
+            ts = jax.vmap(self.env.step, (None, 0, 0, axis))(key, vstate.env, action, slot_params)
+        else:
+            step_key, reset_key = jax.random.split(key)
+            # Materialised: fused with the splits inside the step, XLA computes threefry anew for every word it reads.
+            step_keys = fence(jax.random.split(step_key, self.num_envs))
+            ts = jax.vmap(self.env.step, (0, 0, 0, axis))(step_keys, vstate.env, action, slot_params)
+        return ts, key, reset_key, slot_params, axis
 
     # ---- starts: (obs, state, level or None), leading axis n
 

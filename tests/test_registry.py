@@ -48,6 +48,71 @@ def test_unknown_id_without_a_near_one_tells_how_to_list():
         jaxrl.get_algo("pppo")
 
 
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("Hoper-v5", "Hopper-v5"),
+        ("Walker-v5", "Walker2d-v5"),
+        ("DoorKey-8x8-v0", "MiniGrid-DoorKey-8x8-v0"),  # a part of an id
+        ("Hover-v0", "Quadcopter-Hover-v0"),
+        ("Blackjak-v9", "Blackjack-v1"),
+        ("LinearBandits-v0", "LinearBandit-v0"),
+        ("NoSuchEnv-v0", None),  # of many of equal version none is close
+        ("MyEnv-v0", None),
+        ("Bandwagon-v0", None),
+        ("Monopoly-v1", None),
+    ],
+)
+def test_hints_are_close(name, near):
+    assert registry.nearest(name, [*registry.environments(), "Blackjack-v1"]) == near
+
+
+GYMNASIUM = """
+import gymnasium
+
+
+class Numpy(gymnasium.Env):
+    pass
+
+
+class Vector(gymnasium.vector.VectorEnv):
+    pass
+
+
+def build(id):
+    return Numpy()
+
+
+gymnasium.register("Mine/Numpy-v0", entry_point=Numpy)
+"""
+
+
+def test_environments_of_gymnasium_are_told_what_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    file = tmp_path / "numpy_environments.py"
+    file.write_text(GYMNASIUM)
+    for id in (f"{file}:Numpy", f"{file}:Vector", f"{file}:build", f"{file}:Mine/Numpy-v0", "Mine/Numpy-v0"):
+        with pytest.raises(ValueError, match=r"(Gymnasium's|a gymnasium environment); jaxrl steps.*Write one"):
+            jaxrl.make(id)
+    with pytest.raises(ValueError, match="'LunarLander-v3' is an id of Gymnasium's"):
+        jaxrl.make("LunarLander-v3")
+    module = sys.modules.pop("numpy_environments")
+    for thing in (module.Numpy, module.Numpy()):
+        with pytest.raises(TypeError, match="is a gymnasium environment; jaxrl steps"):
+            jaxrl.make(thing)
+    with pytest.raises(TypeError, match="is a gymnasium environment; jaxrl steps"):
+        jaxrl.get_algo("ppo").make(module.Numpy())
+
+
+def test_make_takes_an_id_alone():
+    with pytest.raises(TypeError, match=r"CartPole is a class: call it, env = CartPole\(\)"):
+        jaxrl.make(CartPole)
+    with pytest.raises(TypeError, match="is an environment already"):
+        jaxrl.make(CartPole())
+    with pytest.raises(TypeError, match="id=3: it is a string"):
+        jaxrl.make(3)
+
+
 def test_static_settings():
     with pytest.raises(ValueError, match=r"CartPole-v1 has no static setting 'length'; it has none"):
         jaxrl.make("CartPole-v1", length=1.0)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -32,6 +31,7 @@ from jaxrl.nn.actor_critic import (
 )
 from jaxrl.nn.losses import advantage_weighted_loss, critic_loss, td_target
 from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
@@ -103,8 +103,8 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    actor: nn.Module | None = None,
-    critic: nn.Module | None = None,
+    actor: Network | None = None,
+    critic: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """AWAC for `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -122,8 +122,8 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("awac", venv, Box, between_ends=True)
-    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
-    acting = Gaussian(actor or GaussianActor(obs_space, space, config.hidden, config.activation))
+    critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = Gaussian(own("actor", actor) or GaussianActor(obs_space, space, config.hidden, config.activation))
     rule = _AWAC(critic, acting)
     return learner.algorithm(
         "awac", venv, config, Hyper, rule, acting, replay=replay, optimizer=optimizer, critic=critic

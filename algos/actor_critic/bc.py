@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -24,6 +23,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.nn.actor_critic import Actor, Deterministic, Softmax
 from jaxrl.nn.distributions import Categorical
 from jaxrl.nn.nets import Nets
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
@@ -83,7 +83,7 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    actor: nn.Module | None = None,
+    actor: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """Behaviour cloning for `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -100,7 +100,7 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("bc", venv, Discrete, Box, between_ends=True)
-    actor = actor or Actor(obs_space, space, config.hidden, config.activation, config.layer_norm)
+    actor = own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, config.layer_norm)
     acting = Softmax(actor, obs_space) if isinstance(space, Discrete) else Deterministic(actor)
     return learner.algorithm("bc", venv, config, Hyper, _BC(acting), acting, replay=replay, optimizer=optimizer)
 

@@ -21,7 +21,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
@@ -38,6 +37,7 @@ from jaxrl.nn.actor_critic import (
 from jaxrl.nn.distributions import TanhNormal
 from jaxrl.nn.losses import critic_loss, td_target
 from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
@@ -151,8 +151,8 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    actor: nn.Module | None = None,
-    critic: nn.Module | None = None,
+    actor: Network | None = None,
+    critic: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """CQL for `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -170,8 +170,8 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("cql", venv, Box, between_ends=True)
-    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
-    acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
+    critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = TanhGaussian(own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True))
     rule = _CQL(config, critic, acting)
     given = {"replay": replay, "optimizer": optimizer, "critic": critic, "num_critics": config.num_critics}
     return learner.algorithm("cql", venv, config, Hyper, rule, acting, **given)

@@ -34,7 +34,7 @@ from jaxrl.nn.actor_critic import (
 )
 from jaxrl.nn.losses import critic_loss, td_target, temperature_loss
 from jaxrl.nn.nets import Nets, critic_values, init_critics
-from jaxrl.nn.networks import activation_function, active_units, encode
+from jaxrl.nn.networks import Network, activation_function, active_units, encode, own
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
@@ -222,8 +222,8 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    actor: nn.Module | None = None,
-    critic: nn.Module | None = None,
+    actor: Network | None = None,
+    critic: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """CrossQ for `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -242,8 +242,12 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("crossq", venv, Box, between_ends=True)
-    critic = critic or Critic(obs_space, config.critic_hidden, config.activation, config.momentum, config.warmup)
-    acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True), LOG_STD_MIN)
+    critic = own("critic", critic) or Critic(
+        obs_space, config.critic_hidden, config.activation, config.momentum, config.warmup
+    )
+    acting = TanhGaussian(
+        own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True), LOG_STD_MIN
+    )
     rule = _CrossQ(config, critic, acting)
     chosen = optimizer_of(optimizer or config.optimizer, b1=config.b1, eps=config.adam_eps)
     # Adam, whatever the networks' optimiser is: the temperature is one number, which decay would pull to 1.

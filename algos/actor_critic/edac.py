@@ -25,7 +25,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -41,6 +40,7 @@ from jaxrl.nn.actor_critic import (
 )
 from jaxrl.nn.losses import critic_loss, td_target
 from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
@@ -153,8 +153,8 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    actor: nn.Module | None = None,
-    critic: nn.Module | None = None,
+    actor: Network | None = None,
+    critic: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """EDAC for `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -172,8 +172,8 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("edac", venv, Box, between_ends=True)
-    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
-    acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
+    critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = TanhGaussian(own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True))
     rule = _EDAC(config, critic, acting)
     given = {"replay": replay, "optimizer": optimizer, "critic": critic, "num_critics": config.num_critics}
     return learner.algorithm("edac", venv, config, Hyper, rule, acting, **given)

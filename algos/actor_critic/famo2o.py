@@ -40,7 +40,7 @@ from jaxrl.nn.actor_critic import (
 from jaxrl.nn.distributions import Normal, TanhNormal
 from jaxrl.nn.losses import advantage_weighted_loss, critic_loss, expectile_loss, td_target, temperature_loss
 from jaxrl.nn.nets import Nets, critic_values, init_critics
-from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.networks import MLP, Network, encode, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
@@ -219,9 +219,9 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    actor: nn.Module | None = None,
-    balance: nn.Module | None = None,
-    critic: nn.Module | None = None,
+    actor: Network | None = None,
+    balance: Network | None = None,
+    critic: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """FamO2O for `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -241,9 +241,9 @@ def make(
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("famo2o", venv, Box, between_ends=True)
     sizes = config.hidden, config.activation, config.layer_norm
-    critic, unit = critic or Critic(obs_space, *sizes), Box(-1.0, 1.0, (1,))
+    critic, unit = own("critic", critic) or Critic(obs_space, *sizes), Box(-1.0, 1.0, (1,))
     acting = Family(
-        actor or FamilyActor(obs_space, space, config.hidden, config.activation),
+        own("actor", actor) or FamilyActor(obs_space, space, config.hidden, config.activation),
         balance or Actor(obs_space, unit, config.hidden, config.activation, spread=True),
     )
     rule = _FamO2O(config, Value(obs_space, *sizes), critic, acting)

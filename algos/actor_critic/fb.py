@@ -44,7 +44,7 @@ from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.nets import Nets, critic_values, init_critics
-from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.networks import MLP, Network, encode
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.off_policy import learner
 from jaxrl.off_policy.learner import Learner, State
@@ -286,8 +286,8 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    forward: nn.Module | None = None,
-    backward: nn.Module | None = None,
+    forward: Network | None = None,
+    backward: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """FB for `env`. Equal arguments give the same functions, so they share one jit cache.

@@ -21,7 +21,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
@@ -34,7 +33,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.nn.actor_critic import Actor, Critic, TanhGaussian
 from jaxrl.nn.losses import td_target
 from jaxrl.nn.nets import Nets, critic_values, init_critics
-from jaxrl.nn.networks import MLP
+from jaxrl.nn.networks import MLP, Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner, steps
 from jaxrl.replay.ring import Replay
@@ -218,8 +217,8 @@ def make(
     *,
     real: Replay | Dataset | None = None,
     replay: Replay | Dataset | None = None,
-    actor: nn.Module | None = None,
-    critic: nn.Module | None = None,
+    actor: Network | None = None,
+    critic: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """H2O that acts in `env`, the simulator. Equal arguments give the same functions, so they share one jit cache.
@@ -243,8 +242,8 @@ def make(
     real = stored(real, space) if isinstance(real, Dataset) else real
     if not isinstance(real, Replay) or real.add is not None:
         raise ValueError(f"h2o: real={real!r}; a dataset of the real system, or what datasets.stored makes of it.")
-    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
-    acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
+    critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = TanhGaussian(own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True))
     rule = _H2O(config, real, MLP(config.hidden, 1, config.activation), critic, acting)
     given = {"replay": replay, "optimizer": optimizer, "critic": critic, "num_critics": config.num_critics}
     return learner.algorithm("h2o", venv, config, Hyper, rule, acting, **given)

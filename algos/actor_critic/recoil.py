@@ -27,7 +27,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
@@ -43,6 +42,7 @@ from jaxrl.nn.actor_critic import (
 )
 from jaxrl.nn.losses import advantage_weighted_loss
 from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
@@ -192,8 +192,8 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | None = None,
-    actor: nn.Module | None = None,
-    critic: nn.Module | None = None,
+    actor: Network | None = None,
+    critic: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """ReCOIL for `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -216,8 +216,8 @@ def make(
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("recoil", venv, Box, between_ends=True)
     sizes = config.hidden, config.activation, config.layer_norm
-    critic = critic or Critic(obs_space, *sizes)
-    acting = Gaussian(actor or GaussianActor(obs_space, space, config.hidden, config.activation))
+    critic = own("critic", critic) or Critic(obs_space, *sizes)
+    acting = Gaussian(own("actor", actor) or GaussianActor(obs_space, space, config.hidden, config.activation))
     rule = _ReCOIL(Value(obs_space, *sizes), critic, acting)
     return learner.algorithm(
         "recoil", venv, config, Hyper, rule, acting, replay=replay, optimizer=optimizer, critic=critic

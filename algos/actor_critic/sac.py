@@ -21,7 +21,6 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -39,6 +38,7 @@ from jaxrl.nn.actor_critic import (
 from jaxrl.nn.distributions import Categorical
 from jaxrl.nn.losses import critic_loss, td_target, temperature_loss
 from jaxrl.nn.nets import Nets, apply_critics, critic_values, init_critics
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
@@ -150,8 +150,8 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    actor: nn.Module | None = None,
-    critic: nn.Module | None = None,
+    actor: Network | None = None,
+    critic: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """SAC for `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -171,8 +171,8 @@ def make(
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("sac", venv, Box, Discrete, between_ends=True)
     actions = space.n if isinstance(space, Discrete) else None
-    actor = actor or Actor(obs_space, space, config.hidden, config.activation, spread=True)
-    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm, actions)
+    actor = own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True)
+    critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm, actions)
     acting = Softmax(actor, obs_space) if actions else TanhGaussian(actor, LOG_STD_MIN)
     rule = _SAC(space, obs_space, critic, acting)
     # Adam, whatever the networks' optimiser is: the temperature is one number, which decay would pull to 1.

@@ -40,6 +40,7 @@ from jaxrl.nn.actor_critic import Critic, Gaussian, GaussianActor, Value
 from jaxrl.nn.distributions import Normal
 from jaxrl.nn.losses import critic_loss, expectile_loss, normalized, td_target
 from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike, annealed, optimizer_of
 from jaxrl.off_policy.imagination import Model
 from jaxrl.off_policy.learner import Learner, Policy, State
@@ -98,8 +99,8 @@ class UniO4State(State):
 class PolicyAndValue(nn.Module):
     """The network that `ppo` goes on with: an actor as here, and the state value."""
 
-    policy: nn.Module
-    value: nn.Module
+    policy: Network
+    value: Network
 
     def actor(self, obs: Any) -> Any:
         return self.policy(visible(obs))
@@ -354,8 +355,8 @@ def make(
     *,
     replay: Replay | Dataset | None = None,
     model: Model | None = None,
-    actor: nn.Module | None = None,
-    critic: nn.Module | None = None,
+    actor: Network | None = None,
+    critic: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """Uni-O4's offline half for `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -379,8 +380,8 @@ def make(
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("uni_o4", venv, Box, between_ends=True)
     sizes = config.hidden, config.activation, config.layer_norm
-    critic = critic or Critic(obs_space, *sizes)
-    acting = Gaussian(actor or GaussianActor(obs_space, space, config.hidden, config.activation))
+    critic = own("critic", critic) or Critic(obs_space, *sizes)
+    acting = Gaussian(own("actor", actor) or GaussianActor(obs_space, space, config.hidden, config.activation))
     rule = _Cloning(config, Value(obs_space, *sizes), critic, acting)
     given: Any = as_replay("uni_o4", replay, space, lambda: None)  # pyright: ignore[reportArgumentType]
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)

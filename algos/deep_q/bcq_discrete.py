@@ -19,7 +19,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -31,6 +30,7 @@ from jaxrl.nn.action_values import best_action, value_of
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.losses import half_square
 from jaxrl.nn.nets import Net
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import q_learner
 from jaxrl.off_policy.q_learner import Batch, apply, weighted_mean
@@ -81,7 +81,7 @@ class _BCQ:
     """What is learned, as `q_learner.Rule` asks for it: `values`, and `behaviour`, the policy of the data."""
 
     config: Config
-    network: nn.Module  # (..., n), of both
+    network: Network  # (..., n), of both
     observation_space: Space
     draws = False
 
@@ -135,7 +135,7 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """Discrete BCQ on `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -150,7 +150,7 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, space = spaces_of("bcq_discrete", venv, Discrete)
-    network = network or q_learner.q_network(config, observation_space, space.n)
+    network = own("network", network) or q_learner.q_network(config, observation_space, space.n)
     rule = _BCQ(config, network, observation_space)
     algo = q_learner.algorithm("bcq_discrete", venv, config, Hyper, rule, replay=replay, optimizer=optimizer)
     for part in ("values", "behaviour"):

@@ -20,7 +20,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -30,6 +29,7 @@ from jaxrl.data.datasets import Dataset
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.action_values import best_action, outputs_of
 from jaxrl.nn.nets import Net
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.nn.value_heads import cross_entropy, entropy, expected_value, two_hot
 from jaxrl.off_policy import q_learner
@@ -150,13 +150,13 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """C51 on `env`. Arguments and errors as of `dqn.make`; a network gives logits (..., n, num_outputs)."""
     venv = as_vector_env(env, config.num_envs)
     observation_space, space = spaces_of("c51", venv, Discrete)
-    network = network or q_learner.q_network(config, observation_space, space.n, config.num_outputs)
+    network = own("network", network) or q_learner.q_network(config, observation_space, space.n, config.num_outputs)
     rule = _C51(config, network, observation_space)
     algo = q_learner.algorithm("c51", venv, config, Hyper, rule, replay=replay, optimizer=optimizer)
     q_learner.check_network(algo, network, space.n, config.num_outputs)

@@ -24,7 +24,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -36,6 +35,7 @@ from jaxrl.nn.action_values import best_action, outputs_of, value_of
 from jaxrl.nn.distributions import mask_logits
 from jaxrl.nn.losses import half_square
 from jaxrl.nn.nets import Net
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.nn.value_heads import fractions, quantile_huber
 from jaxrl.off_policy import q_learner
@@ -98,7 +98,7 @@ class _CQL:
     """What is learned, as `q_learner.Rule` asks for it."""
 
     config: Config
-    network: nn.Module  # (..., n), or (..., n, num_outputs)
+    network: Network  # (..., n), or (..., n, num_outputs)
     observation_space: Space
 
     @property
@@ -156,7 +156,7 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """Discrete CQL on `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -174,7 +174,7 @@ def make(
         raise ValueError(f"target={config.target!r}: it needs a dataset as replay; double and max do without.")
     venv = as_vector_env(env, config.num_envs)
     observation_space, space = spaces_of("cql_discrete", venv, Discrete)
-    network = network or q_learner.q_network(config, observation_space, space.n, config.num_outputs)
+    network = own("network", network) or q_learner.q_network(config, observation_space, space.n, config.num_outputs)
     rule = _CQL(config, network, observation_space)
     algo = q_learner.algorithm("cql_discrete", venv, config, Hyper, rule, replay=replay, optimizer=optimizer)
     q_learner.check_network(algo, network, space.n, config.num_outputs)

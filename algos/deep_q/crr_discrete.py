@@ -20,7 +20,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -32,6 +31,7 @@ from jaxrl.nn.action_values import value_of
 from jaxrl.nn.distributions import mask_logits
 from jaxrl.nn.losses import half_square
 from jaxrl.nn.nets import Net
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import q_learner
 from jaxrl.off_policy.q_learner import Batch, apply, weighted_mean
@@ -85,7 +85,7 @@ class _CRR:
     """What is learned, as `q_learner.Rule` asks for it: `values`, and `policy`, by whose logits it acts."""
 
     config: Config
-    network: nn.Module  # (..., n), of both
+    network: Network  # (..., n), of both
     observation_space: Space
     draws = False
 
@@ -133,7 +133,7 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """Discrete CRR on `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -148,7 +148,7 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, space = spaces_of("crr_discrete", venv, Discrete)
-    network = network or q_learner.q_network(config, observation_space, space.n)
+    network = own("network", network) or q_learner.q_network(config, observation_space, space.n)
     rule = _CRR(config, network, observation_space)
     algo = q_learner.algorithm("crr_discrete", venv, config, Hyper, rule, replay=replay, optimizer=optimizer)
     for part in ("values", "policy"):

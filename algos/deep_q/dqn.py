@@ -29,7 +29,6 @@ import dataclasses
 import functools
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -40,6 +39,7 @@ from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.action_values import best_action, outputs_of
 from jaxrl.nn.losses import half_square
 from jaxrl.nn.nets import Net
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.nn.value_heads import cross_entropy, entropy, expected_value, hl_gauss, midpoints, padded_edges, two_hot
 from jaxrl.off_policy import q_learner
@@ -156,7 +156,7 @@ class _DQN:
     """What is learned, as `q_learner.Rule` asks for it."""
 
     config: Config
-    network: nn.Module  # (..., n), or (..., n, num_outputs) where the critic has several outputs an action
+    network: Network  # (..., n), or (..., n, num_outputs) where the critic has several outputs an action
     observation_space: Space
 
     @property
@@ -209,7 +209,7 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """DQN on `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -226,7 +226,7 @@ def make(
     venv = as_vector_env(env, config.num_envs)
     observation_space, space = spaces_of("dqn", venv, Discrete)
     num_outputs = 1 if config.critic in SCALAR else config.num_outputs
-    network = network or q_learner.q_network(config, observation_space, space.n, num_outputs)
+    network = own("network", network) or q_learner.q_network(config, observation_space, space.n, num_outputs)
     rule = _DQN(config, network, observation_space)
     algo = q_learner.algorithm("dqn", venv, config, Hyper, rule, replay=replay, optimizer=optimizer)
     q_learner.check_network(algo, network, space.n, num_outputs)

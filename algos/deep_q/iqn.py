@@ -33,7 +33,7 @@ from jaxrl.data.datasets import Dataset
 from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.nn.action_values import best_action, check_shape, outputs_of
 from jaxrl.nn.nets import Net
-from jaxrl.nn.networks import MLP, active_units, encode
+from jaxrl.nn.networks import MLP, Network, active_units, encode, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.nn.value_heads import fractions, quantile_huber
 from jaxrl.off_policy import q_learner
@@ -107,7 +107,7 @@ def loss(
 
 
 def drawn(
-    network: nn.Module, weights: Any, obs: Any, shape: tuple[int, int], key: Array
+    network: Network, weights: Any, obs: Any, shape: tuple[int, int], key: Array
 ) -> tuple[Any, Float[Array, "B k"], Any]:
     """Quantiles (B, n, k) at fractions drawn for each of B observations, these fractions, and what layers report."""
     fraction = jax.random.uniform(key, shape)
@@ -176,7 +176,7 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """IQN on `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -191,7 +191,7 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, space = spaces_of("iqn", venv, Discrete)
-    if network is None:
+    if own("network", network) is None:
         sizes = config.num_cosines, config.hidden, config.activation
         network = QuantileNetwork(observation_space, space.n, *sizes)
     rule = _IQN(config, network, observation_space)

@@ -38,7 +38,7 @@ from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import shuffled
 from jaxrl.nn import nets
 from jaxrl.nn.action_values import best_action, best_value, check_shape, epsilon_at, epsilon_greedy, value_of
-from jaxrl.nn.networks import MLP, Dense, Encoder, orthogonal
+from jaxrl.nn.networks import MLP, Dense, Encoder, Network, orthogonal, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
 from jaxrl.on_policy import epochs, flattened
 from jaxrl.returns import lambda_returns
@@ -232,7 +232,7 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """PQN on `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -246,7 +246,7 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, action_space = spaces_of("pqn", venv, Discrete)
-    if network is None:
+    if own("network", network) is None:
         body = config.hidden, config.activation, config.layer_norm, config.conv
         network = QNetwork(observation_space, action_space.n, *body)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)

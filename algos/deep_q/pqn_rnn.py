@@ -42,7 +42,7 @@ from jaxrl.environment import Environment, pytree, split_observation, visible
 from jaxrl.math import shuffled
 from jaxrl.nn import nets
 from jaxrl.nn.action_values import best_action, best_value, check_shape, epsilon_at, epsilon_greedy, value_of
-from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
+from jaxrl.nn.networks import MLP, Dense, Encoder, Network, Recurrent, orthogonal, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
 from jaxrl.nn.recurrence import Carry, Past, burnt_in, first_past, one_step, past_of
 from jaxrl.on_policy import epochs
@@ -258,7 +258,7 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """Recurrent PQN on `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -272,7 +272,7 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, action_space = spaces_of("pqn_rnn", venv, Discrete)
-    if network is None:
+    if own("network", network) is None:
         body = config.hidden, config.activation, config.layer_norm, config.rnn, config.rnn_size, config.conv
         network = QNetwork(observation_space, action_space.n, *body, config.forward_mode)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -28,6 +27,7 @@ from jaxrl.data.datasets import Dataset
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.action_values import best_action, outputs_of
 from jaxrl.nn.nets import Net
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.nn.value_heads import fractions, quantile_huber
 from jaxrl.off_policy import q_learner
@@ -78,7 +78,7 @@ class _QRDQN:
     """What is learned, as `q_learner.Rule` asks for it."""
 
     config: Config
-    network: nn.Module  # quantiles (..., n, num_outputs)
+    network: Network  # quantiles (..., n, num_outputs)
     observation_space: Space
 
     @property
@@ -126,13 +126,13 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """QR-DQN on `env`. Arguments and errors as of `dqn.make`; a network gives quantiles (..., n, num_outputs)."""
     venv = as_vector_env(env, config.num_envs)
     observation_space, space = spaces_of("qr_dqn", venv, Discrete)
-    network = network or q_learner.q_network(config, observation_space, space.n, config.num_outputs)
+    network = own("network", network) or q_learner.q_network(config, observation_space, space.n, config.num_outputs)
     rule = _QRDQN(config, network, observation_space)
     algo = q_learner.algorithm("qr_dqn", venv, config, Hyper, rule, replay=replay, optimizer=optimizer)
     q_learner.check_network(algo, network, space.n, config.num_outputs)

@@ -28,7 +28,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -38,6 +37,7 @@ from jaxrl.algos.deep_q import c51
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.action_values import best_action, outputs_of
 from jaxrl.nn.nets import Net
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import q_learner
 from jaxrl.off_policy.q_learner import Batch, apply, clipped_targets, split_or_none, weighted_mean
@@ -122,7 +122,7 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """Rainbow on `env`. Arguments and errors as of `dqn.make`; a network that is brought along draws its own noise.
@@ -131,7 +131,7 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, space = spaces_of("rainbow", venv, Discrete)
-    network = network or q_learner.q_network(config, observation_space, space.n, config.num_outputs)
+    network = own("network", network) or q_learner.q_network(config, observation_space, space.n, config.num_outputs)
     rule = _Rainbow(config, network, observation_space)
     algo = q_learner.algorithm("rainbow", venv, config, Hyper, rule, optimizer=optimizer)
     q_learner.check_network(algo, network, space.n, config.num_outputs)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
@@ -26,6 +25,7 @@ from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.action_values import best_action, outputs_of, value_of
 from jaxrl.nn.losses import half_square
 from jaxrl.nn.nets import Net
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import q_learner
 from jaxrl.off_policy.q_learner import Batch, apply, weighted_mean
@@ -64,7 +64,7 @@ class _REM:
     """What is learned, as `q_learner.Rule` asks for it."""
 
     config: Config
-    network: nn.Module  # values (..., n, num_outputs)
+    network: Network  # values (..., n, num_outputs)
     observation_space: Space
     draws = True  # the mixture
 
@@ -110,7 +110,7 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | Dataset | None = None,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """REM on `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -125,7 +125,7 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, space = spaces_of("rem", venv, Discrete)
-    network = network or q_learner.q_network(config, observation_space, space.n, config.num_outputs)
+    network = own("network", network) or q_learner.q_network(config, observation_space, space.n, config.num_outputs)
     rule = _REM(config, network, observation_space)
     algo = q_learner.algorithm("rem", venv, config, Hyper, rule, replay=replay, optimizer=optimizer)
     q_learner.check_network(algo, network, space.n, config.num_outputs)

@@ -37,7 +37,7 @@ from jaxrl.algorithm import (
 )
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn import nets
-from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.networks import MLP, Network, encode, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
 from jaxrl.rollout import Ends, ends_of, step_keys, ticked
 from jaxrl.spaces import Discrete, Space
@@ -155,7 +155,7 @@ class _SQIRL:
 
     config: Config
     venv: VectorEnv
-    network: nn.Module
+    network: Network
     num_actions: int
     optimizer: Optimizer
     deployed = "greedy"
@@ -274,7 +274,7 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """SQIRL on `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -288,7 +288,7 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     observations, space = spaces_of("sqirl", venv, Discrete)
-    if network is None:
+    if own("network", network) is None:
         network = QNetwork(observations, space.n, config.depth, config.hidden, config.activation)
     sqirl = _SQIRL(config, venv, network, space.n, optimizer_of(optimizer or config.optimizer, eps=config.adam_eps))
     return algorithm_of("sqirl", sqirl, Hyper, config.num_envs * config.horizon)

@@ -35,7 +35,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
@@ -53,7 +52,7 @@ from jaxrl.algorithm import (
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.exact.solvers import solve
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
-from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.networks import MLP, Network, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
 from jaxrl.returns import discounted_returns
 from jaxrl.rollout import Ends, rollout
@@ -206,8 +205,8 @@ class _BARFI:
 
     config: Config
     venv: VectorEnv
-    network: nn.Module
-    reward_network: nn.Module
+    network: Network
+    reward_network: Network
     observation_space: Space
     action_space: Any
     optimizer: Optimizer

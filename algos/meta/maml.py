@@ -27,7 +27,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
@@ -45,7 +44,7 @@ from jaxrl.algorithm import (
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.exact.solvers import solve
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
-from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.networks import MLP, Network, encode
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, optimizer_of
 from jaxrl.returns import discounted_returns
 from jaxrl.rollout import Ends, rollout
@@ -152,7 +151,7 @@ class MAML:
     hyper: ClassVar[type] = Hyper
     config: Config
     venv: VectorEnv
-    network: nn.Module
+    network: Network
     observation_space: Space
     action_space: Any
     optimizer: Optimizer

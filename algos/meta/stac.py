@@ -24,7 +24,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,6 +33,7 @@ from jaxtyping import Array, Float
 from jaxrl.algorithm import Algorithm, algorithm_of, shared, starting_values
 from jaxrl.algos.on_policy import a2c
 from jaxrl.environment import Environment, is_concrete, pytree
+from jaxrl.nn.networks import Network
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.returns import gae
 from jaxrl.vectorize import VectorEnv
@@ -209,7 +209,7 @@ class _STAC:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """STAC on `env`. Equal arguments give the same functions, so they share one jit cache.

@@ -27,7 +27,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -47,7 +46,7 @@ from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import shuffled
 from jaxrl.nn import nets
 from jaxrl.nn.distributions import Categorical, mask_logits
-from jaxrl.nn.networks import ActorCritic
+from jaxrl.nn.networks import ActorCritic, Network, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
 from jaxrl.on_policy import epochs, flattened
 from jaxrl.returns import lambda_returns
@@ -170,7 +169,7 @@ def value_loss(value: Float[Array, " B"], target: Float[Array, " B"]) -> Float[A
 
 
 def loss(
-    weights: Any, batch: Batch, hyper: Hyper, network: nn.Module, observation_space: Space
+    weights: Any, batch: Batch, hyper: Hyper, network: Network, observation_space: Space
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """The whole objective of one minibatch and what to report of it."""
     logits, value = _predict(network, observation_space, weights, batch.obs)
@@ -180,7 +179,7 @@ def loss(
     return total, {"loss": total, "policy_loss": actor, "value_loss": critic, "entropy": entropy}
 
 
-def _predict(network: nn.Module, space: Space, weights: Any, obs: Any) -> tuple[Any, Any]:
+def _predict(network: Network, space: Space, weights: Any, obs: Any) -> tuple[Any, Any]:
     """The network's logits, forbidden actions made impossible, and values."""
     logits, value = network.apply(weights, obs)
     action_mask = split_observation(obs, space)[2]
@@ -234,7 +233,7 @@ class _Search:
 
     env: Environment
     config: Config
-    network: nn.Module
+    network: Network
     observation_space: Space
 
     def predict(self, weights: Any, obs: Any) -> tuple[Any, Any]:
@@ -292,7 +291,7 @@ class _AlphaZero:
 
     config: Config
     venv: VectorEnv
-    network: nn.Module
+    network: Network
     observation_space: Space
     search: _Search
     optimizer: Optimizer
@@ -378,13 +377,15 @@ class _AlphaZero:
         return pi.mode() if greedy else pi.sample(key), carry
 
 
-def _parts(env: Environment | VectorEnv, config: Config, network: nn.Module | None) -> tuple[_Search, int]:
+def _parts(env: Environment | VectorEnv, config: Config, network: Network | None) -> tuple[_Search, int]:
     try:
         import mctx  # noqa: F401
     except ImportError as error:
         raise ImportError("alphazero needs mctx: pip install jaxrl[mctx]") from error
     observation_space, action_space = spaces_of("alphazero", env, Discrete)
-    network = network or ActorCritic(observation_space, action_space.n, False, config.hidden, config.activation)
+    network = own("network", network) or ActorCritic(
+        observation_space, action_space.n, False, config.hidden, config.activation
+    )
     env = environment_of(env)
     state = jax.eval_shape(lambda key: env.reset(key, env.default_params)[1], jax.random.key(0))
     if any(jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(state)):
@@ -393,7 +394,7 @@ def _parts(env: Environment | VectorEnv, config: Config, network: nn.Module | No
 
 
 @functools.cache
-def searcher(env: Environment | VectorEnv, config: Config = Config(), *, network: nn.Module | None = None) -> _Search:
+def searcher(env: Environment | VectorEnv, config: Config = Config(), *, network: Network | None = None) -> _Search:
     """The search of the algorithm that `make` returns for the same arguments, for acting with it.
 
     Returns `search(policy, key, env_state, obs, env_params, greedy=False, axis=None) -> Plan`, for B environments at a
@@ -411,7 +412,7 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """AlphaZero on `env`. Equal arguments give the same functions, so they share one jit cache.

@@ -24,7 +24,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
@@ -44,7 +43,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.math import shuffled
 from jaxrl.nn import nets
 from jaxrl.nn.distributions import Normal, num_outputs
-from jaxrl.nn.networks import ActorCritic
+from jaxrl.nn.networks import ActorCritic, Network, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
 from jaxrl.on_policy import epochs, flattened
 from jaxrl.returns import lambda_returns
@@ -145,7 +144,7 @@ class _APG:
 
     config: Config
     venv: VectorEnv
-    network: nn.Module
+    network: Network
     observation_space: Space
     action_space: Box
     optimizer: Optimizer
@@ -264,7 +263,7 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """Analytic policy gradients on `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -279,7 +278,7 @@ def make(
     venv = as_vector_env(env, config.num_envs)
     observation_space, action_space = spaces_of("apg", venv, Box, between_ends=True)
     outputs = num_outputs(action_space)
-    if network is None:
+    if own("network", network) is None:
         network = ActorCritic(observation_space, outputs, True, config.hidden, config.activation)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     apg = _APG(config, venv, network, observation_space, action_space, chosen)

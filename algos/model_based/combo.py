@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -31,6 +30,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.nn.actor_critic import Actor, Critic, TanhGaussian
 from jaxrl.nn.losses import critic_loss, td_target
 from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import imagination, learner
 from jaxrl.off_policy.imagination import Model
@@ -129,8 +129,8 @@ def make(
     *,
     replay: Replay | Dataset | None = None,
     model: Model | None = None,
-    actor: nn.Module | None = None,
-    critic: nn.Module | None = None,
+    actor: Network | None = None,
+    critic: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """COMBO for `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -149,8 +149,8 @@ def make(
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("combo", venv, Box, between_ends=True)
-    critic = critic or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
-    acting = TanhGaussian(actor or Actor(obs_space, space, config.hidden, config.activation, spread=True))
+    critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
+    acting = TanhGaussian(own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True))
     rule = _COMBO(config, critic, acting, replay is not None)
     return imagination.algorithm(
         "combo",

@@ -19,7 +19,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -30,6 +29,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.nn import nets
 from jaxrl.nn.distributions import Distribution
 from jaxrl.nn.losses import normalized
+from jaxrl.nn.networks import Network
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
 from jaxrl.on_policy import explained_variance, policy_of
 from jaxrl.returns import gae
@@ -104,7 +104,7 @@ def loss(
     batch: Batch,
     hyper: Hyper,
     config: Config,
-    network: nn.Module,
+    network: Network,
     observation_space: Space,
     space: Space,
     policy_loss: Callable[..., Array] = policy_loss,
@@ -126,7 +126,7 @@ class _A2C:
 
     config: Config
     venv: VectorEnv
-    network: nn.Module
+    network: Network
     observation_space: Space
     action_space: Space
     optimizer: Optimizer
@@ -197,7 +197,7 @@ def a2c_parts(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> _A2C:
@@ -212,7 +212,7 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> Algorithm:

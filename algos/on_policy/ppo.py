@@ -17,7 +17,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -37,6 +36,7 @@ from jaxrl.math import shuffled
 from jaxrl.nn import nets, normalize
 from jaxrl.nn.distributions import Distribution
 from jaxrl.nn.losses import mean, normalized
+from jaxrl.nn.networks import Network
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
 from jaxrl.on_policy import epochs, explained_variance, policy_of
 from jaxrl.returns import gae
@@ -182,7 +182,7 @@ def loss(
     batch: Batch,
     hyper: Any,
     config: Any,
-    network: nn.Module,
+    network: Network,
     observation_space: Space,
     space: Space,
     policy_loss: Callable[..., Array] = policy_loss,
@@ -200,7 +200,7 @@ class PPO:
     slots: ClassVar = ("reward_scaler.returns",)
     config: Config
     venv: VectorEnv
-    network: nn.Module
+    network: Network
     observation_space: Space
     action_space: Space
     optimizer: Optimizer
@@ -321,7 +321,7 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> Algorithm:

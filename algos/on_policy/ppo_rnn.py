@@ -44,7 +44,7 @@ from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.math import shuffled
 from jaxrl.nn import nets
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
-from jaxrl.nn.networks import MLP, Dense, Encoder, Recurrent, orthogonal
+from jaxrl.nn.networks import MLP, Dense, Encoder, Network, Recurrent, orthogonal, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
 from jaxrl.nn.recurrence import Carry, Past, burnt_in, first_past, one_step, past_of
 from jaxrl.on_policy import epochs, explained_variance
@@ -226,7 +226,7 @@ def loss(
     batch: Batch,
     hyper: Hyper,
     config: Config,
-    network: nn.Module,
+    network: Network,
     observation_space: Space,
     space: Space,
     policy_loss: Callable[..., Array] = policy_loss,
@@ -372,7 +372,7 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> Algorithm:
@@ -392,7 +392,7 @@ def make(
     observation_space, action_space = spaces_of("ppo_rnn", venv, Discrete, MultiDiscrete, Box)
     outputs = num_outputs(action_space)
     continuous = isinstance(action_space, Box)
-    if network is None:
+    if own("network", network) is None:
         body = config.hidden, config.activation, config.rnn, config.rnn_size, config.conv, config.shared
         last = config.forward_mode, config.head_hidden
         network = RecurrentActorCritic(observation_space, outputs, continuous, *body, *last)

@@ -29,7 +29,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,6 +42,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.math import shuffled
 from jaxrl.nn import nets, normalize
 from jaxrl.nn.losses import mean
+from jaxrl.nn.networks import Network
 from jaxrl.nn.optim import OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.on_policy import epochs, flattened, policy_of
 from jaxrl.returns import gae
@@ -182,7 +182,7 @@ def fitted_sampling_error(
 
 
 def behaviour_loss(
-    weights: Any, batch: BehaviourBatch, hyper: Hyper, network: nn.Module, observation_space: Space, space: Space
+    weights: Any, batch: BehaviourBatch, hyper: Hyper, network: Network, observation_space: Space, space: Space
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """The behaviour policy's objective of one minibatch, and `approx_kl` to the policy."""
     pi: Any = policy_of(network, weights, batch.obs, observation_space, space)
@@ -207,7 +207,7 @@ class _PROPS:
         return self.ppo.optimizer
 
     @property
-    def parts(self) -> tuple[nn.Module, Space, Space]:
+    def parts(self) -> tuple[Network, Space, Space]:
         return self.ppo.network, self.ppo.observation_space, self.ppo.action_space
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> PROPSState:
@@ -399,7 +399,7 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """PROPS on `env`. Equal arguments give the same functions, so they share one jit cache.

@@ -22,7 +22,6 @@ import dataclasses
 import functools
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -33,6 +32,7 @@ from jaxrl.environment import Environment, pytree
 from jaxrl.nn import nets
 from jaxrl.nn.distributions import Distribution
 from jaxrl.nn.losses import mean, normalized
+from jaxrl.nn.networks import Network
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
 from jaxrl.on_policy import policy_of
 from jaxrl.returns import discounted_returns
@@ -105,7 +105,7 @@ def policy_loss(
 
 
 def loss(
-    weights: Any, batch: Batch, hyper: Hyper, config: Config, network: nn.Module, observation_space: Space, space: Space
+    weights: Any, batch: Batch, hyper: Hyper, config: Config, network: Network, observation_space: Space, space: Space
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """The whole objective of one rollout and what to report of it."""
     pi = policy_of(network, weights, batch.obs, observation_space, space)
@@ -125,7 +125,7 @@ class _Reinforce:
 
     config: Config
     venv: VectorEnv
-    network: nn.Module
+    network: Network
     observation_space: Space
     action_space: Space
     optimizer: Optimizer
@@ -198,7 +198,7 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """REINFORCE on `env`. Equal arguments give the same functions, so they share one jit cache.

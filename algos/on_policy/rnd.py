@@ -24,7 +24,6 @@ import dataclasses
 import functools
 from typing import Any, ClassVar, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
@@ -46,7 +45,7 @@ from jaxrl.math import shuffled
 from jaxrl.nn import nets, normalize
 from jaxrl.nn.distributions import Distribution, num_outputs
 from jaxrl.nn.losses import normalized
-from jaxrl.nn.networks import MLP, SQRT2, ActorCritic, encode
+from jaxrl.nn.networks import MLP, SQRT2, ActorCritic, Network, encode, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
 from jaxrl.on_policy import flattened, policy_of
 from jaxrl.returns import gae
@@ -194,8 +193,8 @@ def loss(
     batch: Batch,
     learns: Array,
     hyper: Hyper,
-    network: nn.Module,
-    predictor: nn.Module,
+    network: Network,
+    predictor: Network,
     observation_space: Space,
     space: Space,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
@@ -233,7 +232,7 @@ class _RND:
     slots: ClassVar = ("bonus_scaler.returns",)
     config: Config
     venv: VectorEnv
-    network: nn.Module
+    network: Network
     observation_space: Space
     action_space: Space
     optimizer: Optimizer
@@ -416,7 +415,7 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """PPO with an exploration bonus on `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -432,7 +431,7 @@ def make(
     observation_space, action_space = spaces_of("rnd", venv, Discrete, MultiDiscrete, Box)
     outputs = num_outputs(action_space)
     continuous = isinstance(action_space, Box)
-    if network is None:
+    if own("network", network) is None:
         network = TwoCritics(observation_space, outputs, continuous, config.hidden, config.activation)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     rnd = _RND(config, venv, network, observation_space, action_space, chosen)

@@ -38,7 +38,7 @@ from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, shared, spac
 from jaxrl.environment import Environment, pytree, split_observation, strongly_typed, visible
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import num_outputs, of_space
-from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.networks import MLP, Network, encode, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
 from jaxrl.rollout import Ends, rollout
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
@@ -178,7 +178,7 @@ class _Evolution:
 
     config: Config
     venv: VectorEnv
-    network: nn.Module
+    network: Network
     observation_space: Space
     action_space: Space
     strategy: Any  # evosax's
@@ -315,7 +315,7 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    network: nn.Module | None = None,
+    network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """An evolution strategy on `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -334,7 +334,7 @@ def make(
     if venv.batched_params and config.common_starts:
         raise ValueError("common_starts=True, but batched_params give each slot its own level: set it to False.")
     outputs = num_outputs(action_space)
-    network = network or PolicyNetwork(observation_space, outputs, config.hidden, config.activation)
+    network = own("network", network) or PolicyNetwork(observation_space, outputs, config.hidden, config.activation)
     reset_key = jax.random.key(0)
     obs = jax.eval_shape(lambda key: visible(venv.reset(key, venv.default_params)[0]), reset_key)
     weights = jax.eval_shape(lambda key, obs: network.init(key, jax.tree.map(lambda x: x[0], obs)), reset_key, obs)

@@ -29,7 +29,7 @@ from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
 from jaxrl.data.datasets import Windows
 from jaxrl.environment import Environment, pytree, visible
 from jaxrl.nn.nets import Nets
-from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.networks import MLP, Network, encode, own
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.off_policy import outcomes
 from jaxrl.off_policy.outcomes import NO_DATASET, OutcomeLearner, Policy, chosen, masked
@@ -140,7 +140,7 @@ def make(
     config: Config = Config(),
     *,
     replay: Replay | None = None,
-    actor: nn.Module | None = None,
+    actor: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
     """RvS for `env`. Equal arguments give the same functions, so they share one jit cache.
@@ -160,7 +160,9 @@ def make(
     obs_space, space = spaces_of("rvs", venv, Box, Discrete, between_ends=True)
     config = outcomes.with_limit("rvs", config, venv)
     outcomes.check_outcome("rvs", config, obs_space)
-    rule = _RvS(config, obs_space, space, actor or Actor(obs_space, space, config.hidden, config.activation))
+    rule = _RvS(
+        config, obs_space, space, own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation)
+    )
     chosen_optimizer = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     data = NO_DATASET if replay is None else replay
     shell = OutcomeLearner("rvs", config, Hyper, venv, obs_space, space, rule, None, data, chosen_optimizer)

@@ -22,7 +22,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
@@ -32,7 +31,7 @@ from jaxrl.algorithm import Algorithm, shared, spaces_of
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.losses import td_target
-from jaxrl.nn.networks import encoded_size
+from jaxrl.nn.networks import Network, encoded_size, own
 from jaxrl.nn.streaming import StreamMLP, obgd
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 from jaxrl.streaming import Transition
@@ -79,8 +78,8 @@ class _StreamAC:
     deployed: ClassVar = "sampled"
 
     config: Config
-    actor: nn.Module  # from standardised vectors (..., visible) to logits, or means and spreads
-    critic: nn.Module  # from standardised vectors (..., F) to values (..., 1)
+    actor: Network  # from standardised vectors (..., visible) to logits, or means and spreads
+    critic: Network  # from standardised vectors (..., F) to values (..., 1)
     observation_space: Space
     action_space: Space
 
@@ -138,8 +137,8 @@ def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
     *,
-    actor: nn.Module | None = None,
-    critic: nn.Module | None = None,
+    actor: Network | None = None,
+    critic: Network | None = None,
 ) -> Algorithm:
     """Stream AC(lambda) on `env`. Equal arguments give the same functions, so they share one jit cache.
 
@@ -153,8 +152,8 @@ def make(
     """
     observation_space, space = spaces_of("stream_ac", env, Discrete, MultiDiscrete, Box)
     outputs = num_outputs(space) * (1 + isinstance(space, Box))
-    actor = actor or StreamMLP(config.hidden, outputs, config.sparsity, config.layer_norm)
-    critic = critic or StreamMLP(config.hidden, 1, config.sparsity, config.layer_norm)
+    actor = own("actor", actor) or StreamMLP(config.hidden, outputs, config.sparsity, config.layer_norm)
+    critic = own("critic", critic) or StreamMLP(config.hidden, 1, config.sparsity, config.layer_norm)
     streaming.check_outputs("actor", actor, encoded_size(observation_space), outputs, str(space))
     streaming.check_outputs("critic", critic, encoded_size(observation_space, privileged=True), 1, "a state's value")
     rule = _StreamAC(config, actor, critic, observation_space, space)

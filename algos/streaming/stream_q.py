@@ -21,7 +21,6 @@ import dataclasses
 import itertools
 from typing import Any, ClassVar
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +31,7 @@ from jaxrl.algorithm import Algorithm, shared, spaces_of
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.losses import td_target
-from jaxrl.nn.networks import encoded_size
+from jaxrl.nn.networks import Network, encoded_size, own
 from jaxrl.nn.streaming import StreamMLP, obgd
 from jaxrl.spaces import Box, Discrete, Space
 from jaxrl.streaming import Transition
@@ -91,7 +90,7 @@ class _StreamQ:
     deployed: ClassVar = "greedy"
 
     config: Config
-    network: nn.Module  # from standardised vectors (..., F) to values (..., n)
+    network: Network  # from standardised vectors (..., F) to values (..., n)
     observation_space: Space
     num_actions: int
     table: Any = dataclasses.field(compare=False)  # (n, A): their points of a Box; None of a Discrete space
@@ -145,7 +144,7 @@ def actions_of(space: Box, num_bins: int) -> Float[np.ndarray, "n A"]:
 
 
 @shared
-def make(env: Environment | VectorEnv, config: Config = Config(), *, network: nn.Module | None = None) -> Algorithm:
+def make(env: Environment | VectorEnv, config: Config = Config(), *, network: Network | None = None) -> Algorithm:
     """Stream Q(lambda) on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
@@ -157,7 +156,7 @@ def make(env: Environment | VectorEnv, config: Config = Config(), *, network: nn
     observation_space, space = spaces_of("stream_q", env, Discrete, Box, between_ends=True)
     table = None if isinstance(space, Discrete) else actions_of(space, config.num_bins)
     n = space.n if table is None else len(table)
-    network = network or StreamMLP(config.hidden, n, config.sparsity, config.layer_norm)
+    network = own("network", network) or StreamMLP(config.hidden, n, config.sparsity, config.layer_norm)
     streaming.check_outputs("network", network, encoded_size(observation_space), n, str(space))
     rule = _StreamQ(config, network, observation_space, n, table)
     return streaming.make("stream_q", rule, config, Hyper, env)

@@ -20,7 +20,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
@@ -30,7 +29,7 @@ from jaxrl.algorithm import Algorithm, shared, spaces_of
 from jaxrl.environment import Environment, pytree, split_observation
 from jaxrl.nn.distributions import num_outputs, of_space
 from jaxrl.nn.losses import td_target
-from jaxrl.nn.networks import encoded_size
+from jaxrl.nn.networks import Network, encoded_size, own
 from jaxrl.nn.normalize import standardized
 from jaxrl.nn.streaming import StreamMLP, obgd
 from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
@@ -64,7 +63,7 @@ class _StreamTD:
 
     config: Config
     policy: Callable[[Array, Any], Any] | None
-    network: nn.Module  # from standardised vectors (..., F) to values (..., 1)
+    network: Network  # from standardised vectors (..., F) to values (..., 1)
     observation_space: Space
     action_space: Space
 
@@ -107,7 +106,7 @@ def make(
     config: Config = Config(),
     *,
     policy: Callable[[Array, Any], Any] | None = None,
-    network: nn.Module | None = None,
+    network: Network | None = None,
 ) -> Algorithm:
     """Stream TD(lambda) on `env`. Equal arguments give the same functions, so they share one jit cache.
 
@@ -121,7 +120,7 @@ def make(
     do not fit.
     """
     observation_space, action_space = spaces_of("stream_td", env, Discrete, MultiDiscrete, Box, between_ends=True)
-    network = network or _default(config)
+    network = own("network", network) or _default(config)
     streaming.check_outputs("network", network, encoded_size(observation_space, privileged=True), 1, "a state's value")
     rule = _StreamTD(config, policy, network, observation_space, action_space)
     return streaming.make("stream_td", rule, config, Hyper, env)
@@ -131,7 +130,7 @@ def _default(config: Config) -> StreamMLP:
     return StreamMLP(config.hidden, 1, config.sparsity, config.layer_norm)
 
 
-def predict(algo: Algorithm, state: Any, obs: Any, network: nn.Module | None = None) -> Float[Array, "..."]:
+def predict(algo: Algorithm, state: Any, obs: Any, network: Network | None = None) -> Float[Array, "..."]:
     """The learned values (...) of observations of any leading batch shape, in the units of the environment's rewards.
 
     `network`: as `make` got it.

@@ -134,19 +134,35 @@ class FromBrax(Environment):
         return Box(-1.0, 1.0, (self.env.action_size,))
 
 
+PARTS = ("reset", "step", "observation_size", "action_size", "unwrapped")
+TRAINING = ("AutoReset", "Vmap", "EpisodeWrapper", "EvalWrapper", "GymWrapper", "TorchWrapper", "DmEnvWrapper")
+"""Parts of the names of wrappers that do what jaxrl does itself."""
+
+
+def _attributes(layer: Any) -> dict[str, Any]:
+    return getattr(layer, "__dict__", {})
+
+
 def from_brax(env: Any, max_steps: int = 1000, id: str | None = None) -> tuple[FromBrax, BraxParams]:
     """`(env, params)` of a Brax environment, or one of MuJoCo Playground, whose State has the same fields.
 
     Give the environment itself, not wrapped for training: jaxrl does the batch, the reset and the time limit. Actions
     are in [-1, 1]; metrics become `info`; an observation `privileged_state` becomes `privileged`. Brax keeps its
-    dynamics' numbers in the object, so `max_steps` is the only leaf of params. Raises ValueError for an environment
-    that resets itself or is batched.
+    dynamics' numbers in the object, so `max_steps` is the only leaf of params. Wrappers that change the task, as its
+    reward, are taken. Raises ValueError for a wrapper of Brax's or Playground's training, which batches, resets, cuts
+    or counts, and TypeError for what is no such environment.
     """
+    if lacking := [name for name in PARTS if not hasattr(type(env), name) and name not in _attributes(env)]:
+        raise TypeError(f"from_brax: {env!r:.60} is no Brax environment: it has no {', no '.join(lacking)}.")
     layer = env
     while layer is not None:
-        if any(word in type(layer).__name__ for word in ("AutoReset", "VmapWrapper")):
-            raise ValueError(f"from_brax: {type(layer).__name__} batches or resets by itself; give env.unwrapped.")
-        layer = vars(layer).get("env")
+        for cls in type(layer).__mro__:
+            if any(word in cls.__name__ for word in TRAINING):
+                raise ValueError(
+                    f"from_brax: {type(layer).__name__} is of Brax's training, and jaxrl does the batch, the reset and "
+                    "the time limit: give the environment under it, env.unwrapped, and its episode_length as max_steps."
+                )
+        layer = _attributes(layer).get("env")
     if not 1 <= max_steps <= NO_LIMIT:
         raise ValueError(f"max_steps={max_steps}: it must be from 1 to {NO_LIMIT}.")
     wrapped = FromBrax(env, id=id or type(env.unwrapped).__name__)

@@ -17,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from jaxrl.environment import Environment, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, strongly_typed
 from jaxrl.vectorize import VectorEnv, vectorize
 
 METADATA = {"render_modes": ["rgb_array"], "render_fps": 50}
@@ -33,6 +33,12 @@ def _reset(env: Any, key: Any, params: Any) -> Any:
 def _step(env: Any, key: Any, state: Any, action: Any, params: Any) -> Any:
     key, step_key = jax.random.split(key)
     return key, env.step(step_key, state, action, params)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _advance(venv: VectorEnv, key: Any, state: Any, action: Any, params: Any) -> Any:
+    key, step_key = jax.random.split(key)
+    return key, venv.advance(step_key, state, action, params)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -86,6 +92,13 @@ def _single_agent(env: Environment) -> None:
         raise ValueError(f"{env.id} has {env.num_agents} agents; Gymnasium environments have one.")
 
 
+def _spec(env: Environment, params: Any, **entry_point: Any) -> EnvSpec:
+    """`max_episode_steps` is the limit that the environment keeps; None without one, or where levels differ in it."""
+    limits = np.unique(params.max_steps)
+    limit = int(limits[0]) if len(limits) == 1 and limits[0] < NO_LIMIT else None
+    return EnvSpec(f"jaxrl/{(env.id or type(env).__name__).replace('/', '-')}", max_episode_steps=limit, **entry_point)
+
+
 class GymnasiumEnv(gymnasium.Env):
     """Made by `to_gymnasium`.
 
@@ -105,7 +118,7 @@ class GymnasiumEnv(gymnasium.Env):
         self.observation_space = env.observation_space(self.params).to_gymnasium()
         self.action_space = env.action_space(self.params).to_gymnasium()
         make: Any = functools.partial(to_gymnasium, env, params, seed=seed)
-        self.spec = EnvSpec(f"jaxrl/{(env.id or type(env).__name__).replace('/', '-')}", entry_point=make)
+        self.spec = _spec(env, self.params, entry_point=make)
         self._seed = seed
         self._key: Any = None
 
@@ -142,7 +155,9 @@ class GymnasiumEnv(gymnasium.Env):
 class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
     """Made by `to_gymnasium_vector`."""
 
-    def __init__(self, venv: VectorEnv, params: Any, seed: int | None, render_mode: str | None) -> None:
+    def __init__(
+        self, venv: VectorEnv, params: Any, seed: int | None, render_mode: str | None, autoreset_mode: AutoresetMode
+    ) -> None:
         _single_agent(venv.env)
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode={render_mode!r}: it is None or 'rgb_array'.")
@@ -151,7 +166,12 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
         self.state: Any = None
         self.num_envs = venv.num_envs
         self.render_mode = render_mode
-        self.metadata = {**METADATA, "autoreset_mode": AutoresetMode.SAME_STEP}
+        self.metadata = {**METADATA, "autoreset_mode": autoreset_mode}
+        make: Any = functools.partial(
+            to_gymnasium_vector, venv, params=params, seed=seed, autoreset_mode=autoreset_mode
+        )
+        self.spec = _spec(venv.env, self.params, vector_entry_point=make)
+        self._finished = np.zeros(self.num_envs, bool)  # ended, and not started again since
         first = jax.tree.map(lambda x: x[0], self.params) if venv.batched_params else self.params
         self.single_observation_space = venv.env.observation_space(first).to_gymnasium()
         self.single_action_space = venv.env.action_space(first).to_gymnasium()
@@ -170,21 +190,49 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
         mask = (options or {}).get("reset_mask")
         if mask is None:
             self._key, obs, self.state = _reset(self.venv, self._key, self.params)
+            self._finished[:] = False
         else:
             if np.shape(mask) != (self.num_envs,) or np.asarray(mask).dtype != np.bool_:
                 raise ValueError(f"reset_mask={mask!r}: it must be {self.num_envs} booleans.")
             self._started("reset(options={'reset_mask': ...})")
             self._key, obs, self.state = _restart(self.venv, self._key, self.state, self.params, mask)
+            self._finished &= ~np.asarray(mask)
         return _observed(self.observation_space, obs), {}
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Step every slot; finished ones restart in the same step.
+        """Step every slot. What is done with a finished one is said by `metadata["autoreset_mode"]`:
 
-        `infos` holds the transition's info of the slots that go on (`_name` says which) and, if any finished,
-        `final_obs` and `final_info` of those, the latter with `episode_return` and `episode_length` too.
+        - SAME_STEP: it restarts in this step. `infos` holds the transition's info of the slots that go on (`_name`
+          says which) and, if any finished, `final_obs` and `final_info` of those.
+        - NEXT_STEP: it restarts in the next step, which takes no notice of its action and pays 0.
+        - DISABLED: it restarts by `reset(options={"reset_mask": ...})`. Raises ResetNeeded for one that has not.
+
+        `episode_return` and `episode_length` of the slots that finished are in `final_info`, else in `infos`.
         """
         self._started("step()")
         actions = _checked(self.action_space, actions, self.venv.env.id)
+        if self.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP:
+            return self._same_step(actions)
+        begins = self._finished
+        if self.metadata["autoreset_mode"] == AutoresetMode.DISABLED and begins.any():
+            raise gymnasium.error.ResetNeeded(
+                f"{self.venv.env.id}: slots {np.flatnonzero(begins).tolist()} have ended; reset them before step(), by "
+                "reset(options={'reset_mask': ...})."
+            )
+        self._key, ts = _advance(self.venv, self._key, self.state, actions, self.params)
+        self.state = ts.state
+        obs, reward, terminated, truncated, info = jax.device_get((ts.obs, *ts[2:]))
+        if begins.any():
+            self._key, first, self.state = _restart(self.venv, self._key, self.state, self.params, begins)
+            obs = jax.tree.map(lambda new, old: _rows_where(begins, new, old), jax.device_get(first), obs)
+        terminated, truncated = terminated & ~begins, truncated & ~begins
+        self._finished = terminated | truncated
+        episode = {k: info.pop(k) for k in ("episode_return", "episode_length")}
+        infos = _masked(info, ~begins) | _masked(episode, self._finished)
+        reward = np.where(begins, 0.0, reward.astype(np.float64))
+        return _observed(self.observation_space, obs), reward, terminated, truncated, infos
+
+    def _same_step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         self._key, ts = _step(self.venv, self._key, self.state, actions, self.params)
         self.state = ts.state
         obs, reward, terminated, truncated, info = jax.device_get((ts.obs, *ts[2:]))
@@ -223,6 +271,19 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
             raise gymnasium.error.ResetNeeded(f"{self.venv.env.id}: call reset() before {call}.")
 
 
+def _rows_where(mask: np.ndarray, new: Any, old: Any) -> np.ndarray:
+    """`new` in the rows where `mask`, else `old`."""
+    return np.where(mask.reshape(mask.shape + (1,) * (np.ndim(new) - 1)), new, old)
+
+
+def _mode(mode: AutoresetMode | str) -> AutoresetMode:
+    known = {name: found for found in AutoresetMode for name in (found, found.name, found.value)}
+    if mode not in known:
+        allowed = ", ".join(found.name for found in AutoresetMode)
+        raise ValueError(f"autoreset_mode={mode!r}: it is one of Gymnasium's AutoresetMode, {allowed}.")
+    return known[mode]
+
+
 def _masked(info: dict[str, Any], mask: np.ndarray) -> dict[str, Any]:
     """Gymnasium's batch of infos: each entry beside `_entry`, which says where it is valid; zero elsewhere."""
     if not mask.any():
@@ -232,7 +293,7 @@ def _masked(info: dict[str, Any], mask: np.ndarray) -> dict[str, Any]:
         if isinstance(x, dict):
             out[name] = _masked(x, mask)
         else:
-            out[name] = np.where(mask.reshape(mask.shape + (1,) * (np.ndim(x) - 1)), x, np.zeros_like(x))
+            out[name] = _rows_where(mask, x, np.zeros_like(x))
         out[f"_{name}"] = mask.copy()
     return out
 
@@ -254,16 +315,24 @@ def to_gymnasium_vector(
     *,
     seed: int | None = None,
     render_mode: str | None = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
 ) -> gymnasium.vector.VectorEnv:
-    """`num_envs` copies of `env` as one `gymnasium.vector.VectorEnv` with `AutoresetMode.SAME_STEP`.
+    """`num_envs` copies of `env` as one `gymnasium.vector.VectorEnv`.
 
-    A `VectorEnv` made by `vectorize` (with a `level_fn`, say) is taken as it is. Raises ValueError for several agents,
-    an unknown render_mode, or a num_envs that is missing or contradicts the VectorEnv.
+    A `VectorEnv` made by `vectorize` (with a `level_fn`, say) is taken as it is.
+
+    Args:
+        autoreset_mode: Gymnasium's `AutoresetMode`, or its name. In SAME_STEP, the quickest, no step is lost;
+            Gymnasium's vector observation wrappers take the others: all of them NEXT_STEP, most of them DISABLED.
+
+    Raises ValueError for several agents, an unknown render_mode or autoreset_mode, or a num_envs that is missing or
+    contradicts the VectorEnv.
     """
+    mode = _mode(autoreset_mode)
     if isinstance(env, VectorEnv):
         if num_envs not in (None, env.num_envs):
             raise ValueError(f"num_envs={num_envs}, but the VectorEnv has {env.num_envs}.")
-        return GymnasiumVectorEnv(env, params, seed, render_mode)
+        return GymnasiumVectorEnv(env, params, seed, render_mode, mode)
     if num_envs is None:
         raise ValueError("to_gymnasium_vector needs num_envs, or a VectorEnv that knows it.")
-    return GymnasiumVectorEnv(vectorize(env, num_envs), params, seed, render_mode)
+    return GymnasiumVectorEnv(vectorize(env, num_envs), params, seed, render_mode, mode)

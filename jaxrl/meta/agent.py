@@ -26,7 +26,7 @@ from jaxrl.environment import Environment, is_concrete, pytree, split_observatio
 from jaxrl.math import on_cpu
 from jaxrl.meta.rule import Lifetime, Seen, UpdateRule, fresh_weights
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
-from jaxrl.nn.networks import MLP, Dense, encode
+from jaxrl.nn.networks import MLP, Dense, Network, encode
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 from jaxrl.rollout import Ends, Steps, rollout
 from jaxrl.spaces import Discrete, Space, environment_action
@@ -122,8 +122,8 @@ class _Agent:
     rule: UpdateRule
     config: AgentConfig
     venv: VectorEnv
-    actor: nn.Module
-    critic: nn.Module
+    actor: Network
+    critic: Network
     observation_space: Space
     action_space: Any
     optimizer: Optimizer

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from jaxrl.environment import split_observation, visible
 from jaxrl.nn.distributions import Categorical, Normal, TanhNormal, mask_logits
-from jaxrl.nn.networks import MLP, encode
+from jaxrl.nn.networks import MLP, Network, encode
 from jaxrl.spaces import Discrete, Space
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
@@ -99,7 +99,7 @@ class Critic(nn.Module):
 class Deterministic:
     """An actor that gives actions (..., A); where it explores it adds normal noise of the deviation `noise`."""
 
-    module: nn.Module
+    module: Network
 
     def init(self, key: Key[Array, ""], obs: Any) -> Any:
         return self.module.init(key, visible(obs))
@@ -120,7 +120,7 @@ class Deterministic:
 class Gaussian:
     """An actor that gives `(mean, log_std)` (..., A) of a normal distribution, whose draws are clipped to the box."""
 
-    module: nn.Module
+    module: Network
 
     def init(self, key: Key[Array, ""], obs: Any) -> Any:
         return self.module.init(key, visible(obs))
@@ -140,7 +140,7 @@ class Gaussian:
 class TanhGaussian:
     """An actor that gives `(mean, log_std)` (..., A) of a normal distribution before tanh."""
 
-    module: nn.Module
+    module: Network
     log_std_min: float = LOG_STD_MIN
 
     def init(self, key: Key[Array, ""], obs: Any) -> Any:
@@ -161,7 +161,7 @@ class TanhGaussian:
 class Softmax:
     """An actor that gives logits (..., n) of Discrete actions; those that the observation's mask forbids are out."""
 
-    module: nn.Module
+    module: Network
     observation_space: Space
 
     def init(self, key: Key[Array, ""], obs: Any) -> Any:

@@ -38,6 +38,37 @@ def activation_function(name: str) -> Callable[[Array], Array]:
     return _ACTIVATIONS[name]
 
 
+Network = Any
+"""A network as `own` describes it: a flax.linen module, or what has its `init` and `apply`."""
+
+
+def own(argument: str, module: Network | None, *methods: str) -> Any:
+    """The network that was given to `make` as `argument`, or None.
+
+    It is a flax.linen module with `__call__` and these `methods`; or any hashable object with `init(key, *inputs)` and
+    `apply(weights, *inputs, method=None, rngs=None, mutable=False)` as linen's: `method` names one of them, and where
+    `mutable` it gives a pair of outputs and what was sown. Raises TypeError, naming what is missing.
+    """
+    if module is None:
+        return None
+    linen = isinstance(module, nn.Module)
+    lacking = [name for name in ("init", "apply", *(methods if linen else ())) if not hasattr(module, name)]
+    name, called = (module if isinstance(module, type) else type(module)).__name__, ", ".join((*methods, "__call__"))
+    wanted = f"a flax.linen module with {called}, or an object with init and apply"
+    if isinstance(module, type):
+        raise TypeError(f"{argument}={name} is a class; it is an instance of one, {name}(...): {wanted}.")
+    if lacking:
+        raise TypeError(
+            f"{argument} is {wanted}; {name} has no {' and no '.join(lacking)}. docs/research.md, 'A network of "
+            "another library', has an adapter for nnx and equinox."
+        )
+    try:
+        hash(module)
+    except TypeError as error:
+        raise TypeError(f"{argument}: a {name} is static, so it must be hashable ({error}).") from error
+    return module
+
+
 def orthogonal(scale: float = 1.0) -> Callable[..., Array]:
     """Initialiser: `scale` times a uniformly distributed matrix with orthonormal rows or columns (Saxe et al. 2014).
 

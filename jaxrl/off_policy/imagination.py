@@ -14,7 +14,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
@@ -24,6 +23,7 @@ from jaxrl.data.datasets import Dataset
 from jaxrl.data.transitions import Transition
 from jaxrl.environment import Environment, pytree
 from jaxrl.math import fast_key
+from jaxrl.nn.networks import Network
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.off_policy import learner, steps
 from jaxrl.off_policy.learner import Acting, Learner, Rule, State
@@ -165,7 +165,7 @@ def algorithm(
     model: Model | None = None,
     pessimistic: Pessimism | None = None,
     optimizer: OptimizerLike | None = None,
-    critic: nn.Module | None = None,
+    critic: Network | None = None,
 ) -> Algorithm:
     """The Algorithm that a rule makes of a dataset and a model; without either it acts, as `learner.algorithm` says.
 

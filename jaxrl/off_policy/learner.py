@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -25,6 +24,7 @@ from jaxrl.nn.actor_critic import Softmax
 from jaxrl.nn.distributions import TanhNormal
 from jaxrl.nn.losses import temperature_loss
 from jaxrl.nn.nets import Net, Nets, critic_value, critic_values, net
+from jaxrl.nn.networks import Network
 from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of
 from jaxrl.off_policy import steps
 from jaxrl.off_policy.steps import Rollout
@@ -259,7 +259,7 @@ class Learner:
         action = self.greedy(policy, obs) if greedy else self.explore(policy, key, obs)
         return environment_action(self.action_space, action), carry
 
-    def algorithm(self, critic: nn.Module | None = None, num_critics: int = 2) -> Algorithm:
+    def algorithm(self, critic: Network | None = None, num_critics: int = 2) -> Algorithm:
         """The Algorithm. Raises ValueError for an actor, or critics, whose outputs have wrong shapes.
 
         Critics are of observations and actions, or of observations where actions are Discrete; `num_critics` 0: there
@@ -308,7 +308,7 @@ def algorithm(
     *,
     replay: Replay | Dataset | None = None,
     optimizer: OptimizerLike | None = None,
-    critic: nn.Module | None = None,
+    critic: Network | None = None,
     num_critics: int = 2,
     others: tuple[tuple[str, Optimizer], ...] = (),
     deploy: Callable[[State], Any] | None = None,

@@ -19,7 +19,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +32,7 @@ from jaxrl.environment import is_concrete, pytree, split_observation, visible
 from jaxrl.math import fast_key
 from jaxrl.nn.action_values import QNetwork, best_action, check_shape, epsilon_at, epsilon_greedy
 from jaxrl.nn.nets import Net, net
-from jaxrl.nn.networks import active_units
+from jaxrl.nn.networks import Network, active_units
 from jaxrl.nn.optim import Optimizer, OptimizerLike, OptimizerState, annealed, optimizer_of
 from jaxrl.off_policy.steps import as_replay, check_ratio, gradient_steps_due, no_ends, steps_taken
 from jaxrl.replay.ring import Replay
@@ -239,7 +238,7 @@ def stored_to_batch(steps: Stored, gamma: Float[Array, ""] | float) -> Batch:
     return Batch(*seen, next_action=steps.next_action, return_to_go=steps.return_to_go)
 
 
-def apply(network: nn.Module, weights: Any, obs: Any, key: Array | None) -> tuple[Any, dict[str, Array]]:
+def apply(network: Network, weights: Any, obs: Any, key: Array | None) -> tuple[Any, dict[str, Array]]:
     """The network's outputs, with noise of `key`, and `active_units` if it tells."""
     rngs = None if key is None else {"noise": key}
     outputs, sown = network.apply(weights, obs, rngs=rngs, mutable="intermediates")
@@ -477,7 +476,7 @@ def q_network(config: Any, observation_space: Space, num_actions: int, num_outpu
     return QNetwork(observation_space, num_actions, *body, num_outputs, noisy, config.conv)
 
 
-def check_network(algo: Algorithm, network: nn.Module, num_actions: int, num_outputs: int, name: str = "") -> None:
+def check_network(algo: Algorithm, network: Network, num_actions: int, num_outputs: int, name: str = "") -> None:
     """Raise ValueError unless its outputs fit; `name` is its weights', where there are several networks'."""
     state = jax.eval_shape(algo.init, jax.random.key(0))
     weights = state.weights[name] if name else state.weights

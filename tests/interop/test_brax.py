@@ -191,7 +191,20 @@ def test_in_from_playground():
 
 
 def test_in_a_limit_that_is_braxs_own():
-    env, params = from_brax(training.EpisodeWrapper(fast.Fast(), episode_length=2, action_repeat=1))
+    class Cut(base.Wrapper):
+        """Says by itself where it is cut, as Brax's training has it said."""
+
+        def reset(self, rng):
+            state = self.env.reset(rng)
+            return state.replace(info={**state.info, "truncation": jnp.zeros(()), "count": jnp.zeros(())})
+
+        def step(self, state, action):
+            count = state.info["count"] + 1
+            state = self.env.step(state, action)
+            cut = jnp.where(count >= 2, 1.0, 0.0)
+            return state.replace(done=cut, info={**state.info, "truncation": cut, "count": count})
+
+    env, params = from_brax(Cut(fast.Fast()))
     _, state = env.reset(KEY, params)
     ends = []
     for _ in range(2):
@@ -202,9 +215,21 @@ def test_in_a_limit_that_is_braxs_own():
 
 
 def test_in_refuses_what_resets_or_batches_itself():
-    with pytest.raises(ValueError, match="AutoResetWrapper batches or resets by itself; give env.unwrapped"):
-        from_brax(training.AutoResetWrapper(fast.Fast()))
-    with pytest.raises(ValueError, match="VmapWrapper"):
-        from_brax(training.EpisodeWrapper(training.VmapWrapper(fast.Fast()), 10, 1))
+    bare = fast.Fast()
+    episode = training.EpisodeWrapper(bare, 10, 1)
+    batched = training.VmapWrapper(bare)
+    for wrapped in (episode, batched, training.AutoResetWrapper(episode), training.EvalWrapper(batched)):
+        with pytest.raises(ValueError, match=rf"{type(wrapped).__name__} is of Brax's training.*env\.unwrapped"):
+            from_brax(wrapped)
+
+    class Mine(base.Wrapper):
+        """A task of one's own: taken, unless it stands around what is refused."""
+
+    assert from_brax(Mine(bare))[0].id == "Fast"
+    with pytest.raises(ValueError, match="EpisodeWrapper is of Brax's training"):
+        from_brax(Mine(episode))
+    for thing in ("ant", object(), make("Pendulum-v1")[0]):
+        with pytest.raises(TypeError, match="is no Brax environment: it has no"):
+            from_brax(thing)
     with pytest.raises(ValueError, match="max_steps=0"):
         from_brax(fast.Fast(), max_steps=0)

@@ -252,6 +252,112 @@ def test_vector_infos_have_gymnasiums_shape():
             np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+def test_the_other_modes_are_gymnasiums(mode):
+    """Against Gymnasium's own vector environment in the same mode, over ends, cuts and partial resets."""
+    ours = to_gymnasium_vector(Line(), 3, autoreset_mode=mode)
+    theirs = gymnasium.vector.SyncVectorEnv([lambda: to_gymnasium(Line())] * 3, autoreset_mode=mode)
+    assert ours.metadata["autoreset_mode"] == mode
+    ours.reset(seed=0)
+    theirs.reset(seed=0)
+    ends = 0
+    for moves in [(1.0, 0.5, 0.25), (1.0, 0.5, 1.0), (0.5, 1.0, 0.5), (0.25, 1.0, 1.0), (0.5, 0.5, 1.0)] * 3:
+        a, b = ours.step(batch(*moves)), theirs.step(batch(*moves))
+        finished = a[2] | a[3]
+        ends += finished.sum()
+        assert ours.observation_space.contains(a[0])
+        assert ("episode_return" in a[4]) == finished.any()
+        for name in ("episode_return", "episode_length"):
+            a[4].pop(name, None)
+            a[4].pop(f"_{name}", None)
+        assert jax.tree.structure(a) == jax.tree.structure(b)
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+            np.testing.assert_array_equal(x, y)
+        assert [x.dtype for x in a[1:4]] == [y.dtype for y in b[1:4]]
+        if mode == AutoresetMode.DISABLED and finished.any():
+            with pytest.raises(gymnasium.error.ResetNeeded, match=r"slots \[.*\] have ended"):
+                ours.step(batch(0.0, 0.0, 0.0))
+            obs = [env.reset(options={"reset_mask": finished.copy()})[0] for env in (ours, theirs)]
+            jax.tree.map(np.testing.assert_array_equal, *obs)
+    assert ends > 8
+
+
+def test_modes_by_name():
+    assert to_gymnasium_vector(Line(), 2, autoreset_mode="NextStep").metadata["autoreset_mode"].name == "NEXT_STEP"
+    assert to_gymnasium_vector(Line(), 2, autoreset_mode="DISABLED").metadata["autoreset_mode"].name == "DISABLED"
+    with pytest.raises(ValueError, match="autoreset_mode='never': it is one of .*NEXT_STEP, SAME_STEP"):
+        to_gymnasium_vector(Line(), 2, autoreset_mode="never")
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk(Line):
+    """`Line` whose observation and action are boxes."""
+
+    def transition(self, key, state, action, params):
+        x = state.x + action[0]
+        return Transition(state.replace(x=x), x, x >= 2, jnp.bool_(False), {})
+
+    def observe(self, key, state, params):
+        return jnp.stack([state.x, state.x**2])
+
+    def observation_space(self, params):
+        return Box(-9.0, 9.0, (2,))
+
+    def action_space(self, params):
+        return Box(-1.0, 1.0, (1,))
+
+
+LAYERS = {
+    "flatten": lambda env: gymnasium.wrappers.vector.FlattenObservation(env),
+    "dtype": lambda env: gymnasium.wrappers.vector.DtypeObservation(env, np.float64),
+    "rescale": lambda env: gymnasium.wrappers.vector.RescaleObservation(env, np.float32(-1), np.float32(1)),
+    "normalize": lambda env: gymnasium.wrappers.vector.NormalizeObservation(env),
+}
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of Gymnasium's Box in float64
+def test_gymnasiums_vector_observation_wrappers(mode, layer):
+    """They make of our batch what they make of Gymnasium's, over ends and restarts."""
+    if layer == "normalize" and mode == AutoresetMode.DISABLED:
+        pytest.skip("Gymnasium's NormalizeObservation takes NEXT_STEP alone")
+    ours = LAYERS[layer](to_gymnasium_vector(Walk(), 2, autoreset_mode=mode))
+    theirs = LAYERS[layer](gymnasium.vector.SyncVectorEnv([lambda: to_gymnasium(Walk())] * 2, autoreset_mode=mode))
+    assert ours.observation_space == theirs.observation_space
+    np.testing.assert_allclose(ours.reset(seed=0)[0], theirs.reset(seed=0)[0], rtol=1e-6)
+    moves = np.random.default_rng(0).uniform(-0.5, 1, (15, 2, 1)).astype(np.float32)
+    for move in moves:
+        a, b = ours.step(move), theirs.step(move)
+        np.testing.assert_allclose(a[0], b[0], rtol=1e-6)
+        assert ours.observation_space.contains(a[0])
+        for x, y in zip(a[1:4], b[1:4], strict=True):
+            np.testing.assert_array_equal(x, y)
+        finished = a[2] | a[3]
+        if mode == AutoresetMode.DISABLED and finished.any():
+            for env in (ours, theirs):
+                env.reset(options={"reset_mask": finished.copy()})
+
+
+def test_specs_state_the_limit():
+    env, params = make("CartPole-v1")
+
+    def limit(made):
+        assert made.spec is not None
+        return made.spec.max_episode_steps
+
+    assert limit(to_gymnasium(env)) == limit(to_gymnasium_vector(env, 2)) == 500
+    assert limit(to_gymnasium(env, params.replace(max_steps=jnp.int32(7)))) == 7
+    assert limit(to_gymnasium(env, params.replace(max_steps=jnp.int32(2**31 - 1)))) is None
+    rows = jax.tree.map(lambda x: jnp.stack([x, x]), params).replace(max_steps=jnp.array([3, 4]))
+    assert limit(to_gymnasium_vector(vectorize(env, 2, batched_params=True), params=rows)) is None
+    spec = to_gymnasium(Line()).spec
+    assert spec is not None
+    made = gymnasium.make(spec)  # Gymnasium adds a TimeLimit: the same step is cut
+    made.reset(seed=0)
+    assert [made.step(go(0.1))[3] for _ in range(3)] == [False, False, True]
+
+
 def drop_empty(info):
     """Without object arrays (pytree leaves that hold dicts), which are compared elsewhere."""
     return {k: drop_empty(v) if isinstance(v, dict) else v for k, v in info.items() if k != "final_obs"}

@@ -1,5 +1,6 @@
 """Network bodies against flax and plain formulas, and the encoding of observations."""
 
+import inspect
 import math
 from functools import partial
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import spaces
+from jaxrl import make, registry, spaces
 from jaxrl.nn.networks import (
     CNN,
     MLP,
@@ -23,6 +24,7 @@ from jaxrl.nn.networks import (
     encode,
     encoded_size,
     orthogonal,
+    own,
 )
 
 KEY = jax.random.key(0)
@@ -373,3 +375,55 @@ def test_active_units_are_the_share_of_positive_ones():
     assert 0 < active_units(sown) < 1
     dead = jax.tree.map(lambda w: w * 0, weights)
     assert active_units(mlp.apply(dead, x, mutable="intermediates")[1]) == 0
+
+
+# ---- networks of one's own
+
+
+class OnlyCall(nn.Module):
+    @nn.compact
+    def __call__(self, obs):
+        return nn.Dense(2)(obs)
+
+
+class Foreign:
+    """As an nnx or equinox module: neither `init` nor `apply`."""
+
+    def __call__(self, obs):
+        return obs
+
+
+class Adapter:
+    def init(self, key, *inputs): ...
+
+    def apply(self, weights, *inputs, method=None, rngs=None, mutable=False): ...
+
+
+class Unhashable(Adapter):
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+
+def test_a_network_of_ones_own_is_checked_for_its_methods():
+    assert own("network", None, "actor") is None
+    for good in (OnlyCall(), Adapter()):
+        assert own("network", good) is good
+    adapter = Adapter()
+    assert own("network", adapter, "actor", "critic") is adapter  # `apply` knows what it calls
+    with pytest.raises(TypeError, match="module with actor, critic.*OnlyCall has no actor and no critic"):
+        own("network", OnlyCall(), "actor", "critic")
+    with pytest.raises(TypeError, match="critic is .*; Foreign has no init and no apply.*nnx and equinox"):
+        own("critic", Foreign())
+    with pytest.raises(TypeError, match="network=OnlyCall is a class"):
+        own("network", OnlyCall)
+    with pytest.raises(TypeError, match="a Unhashable is static, so it must be hashable"):
+        own("network", Unhashable())
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn", "sac", "alphazero", "stream_q", "evolution", "bc", "td3", "apg", "pqn"])
+def test_every_kind_of_algorithm_checks_the_network_it_is_given(name):
+    module = registry.get_algo(name)
+    given = {"network", "actor"} & set(inspect.signature(module.make).parameters)
+    continuous = not {"Discrete"} & set(registry.algo_actions(name)) or name == "bc"
+    env = make("Pendulum-v1" if continuous else "CartPole-v1")[0]
+    with pytest.raises(TypeError, match="Foreign has no init and no apply"):
+        module.make(env, module.Config(), **{given.pop(): Foreign()})

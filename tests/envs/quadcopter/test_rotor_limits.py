@@ -42,6 +42,7 @@ def turned(name, level, **settings):
 
 
 @pytest.mark.slow(but_first=len(SPEEDS))
+@pytest.mark.light
 @pytest.mark.parametrize(("name", "level"), PAIRS)
 def test_rotors_stay_within_what_the_motors_can_turn(name, level):
     settings = {} if name == "Quadcopter-Payload-v0" else {"latency": 2}
@@ -52,6 +53,7 @@ def test_rotors_stay_within_what_the_motors_can_turn(name, level):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_battery_turns_rotors_no_slower_than_they_may():
     speeds, model = turned("Quadcopter-Hover-v0", "rpm", battery=True)
     assert speeds.max() <= model.max_rpm and speeds.min() >= model.min_rpm

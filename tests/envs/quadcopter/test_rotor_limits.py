@@ -24,7 +24,7 @@ def turned(name, level, **settings):
     """`(rotor speeds (masses, STEPS + 1, 4, ...), model)` under the two extremes, random actions and none finite."""
     env, params = jaxrl.make(name, action=level, **settings)
     model = params.model.replace(min_rpm=jnp.asarray(0.1, params.model.max_rpm.dtype) * params.model.max_rpm)
-    shape = (STEPS, *env.agents, actions.SIZES[level])
+    shape = (STEPS, *(env.agents if env.num_agents > 1 else ()), *env.action_space(params).shape)
     drawn = jax.random.uniform(jax.random.key(1), shape, minval=-3.0, maxval=3.0)
     given = drawn.at[:6].set(1.0).at[6:12].set(-1.0).at[-1].set(jnp.nan)
 

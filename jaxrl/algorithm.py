@@ -268,8 +268,8 @@ def spaces_of(
     if between_ends and isinstance(space, Box) and is_concrete((space.low, space.high)) and space.is_open():
         raise ValueError(
             f"{name} acts between the two ends of each side of a box, and {env.id}'s {space} has a side without: "
-            "say where actions end by wrappers.RescaleAction(env, bounds=(low, high)), or take ppo, which acts in all of "
-            "it."
+            "say where actions end by wrappers.RescaleAction(env, bounds=(low, high)), or take ppo, which acts in all "
+            "of it."
         )
     return env.observation_space(params), space
 
@@ -298,20 +298,112 @@ def starting_hyper(algo_hyper: type, hyper: Any) -> Any:
     return hyper.replace(**{name: _like(x, getattr(defaults, name)) for name, x in values.items()})
 
 
-WITHIN_ONE = ("gamma", "int_gamma", "gae_lambda", "q_lambda", "td_lambda", "discount", "expectile")
-"""Fields of a Hyper that weigh what comes later by their powers, or what is above by a share."""
+WITHIN_ONE = (
+    "gamma",
+    "lambda",
+    "discount",
+    "expectile",
+    "tau",
+    "trace_decay",
+    "epsilon",
+    "epsilon_start",
+    "epsilon_end",
+)
+WITHIN_ONE += ("share", "prob", "fraction", "delta", "target_rate")
+"""Last words of fields of a Hyper that weigh what comes later by their powers, or are a share or a probability."""
+
+NOT_NEGATIVE = ("learning_rate", "steps", "starts", "grad_norm", "eps", "clip", "noise", "noise_scale", "kl", "kl_coef")
+NOT_NEGATIVE += (
+    "vf_coef",
+    "penalty",
+    "decay",
+    "ratio",
+    "period",
+    "priority_alpha",
+    "priority_beta",
+    "temperature",
+    "beta",
+)
+NOT_NEGATIVE += (
+    "alpha",
+    "sigma",
+    "kappa",
+    "kappa_policy",
+    "kappa_value",
+    "q_weight",
+    "diversity",
+    "regularisation",
+    "ood",
+)
+NOT_NEGATIVE += (
+    "max_clip",
+    "max_update",
+    "max_change",
+    "std",
+    "return_scale",
+    "value_scale",
+    "prior_scale",
+    "bonus_scale",
+)
+NOT_NEGATIVE += (
+    "uncertainty",
+    "orthonormality",
+    "conservative_weight",
+    "concentration",
+    "horizon",
+    "known_count",
+    "ridge",
+)
+NOT_NEGATIVE += ("tolerance", "smooth_q", "smooth_actor", "count_exponent", "precision_rate", "precision_shape", "xi")
+"""Last words of fields of a Hyper that are a rate, a number of steps, a size or the weight of a penalty."""
+
+MAY_BE_INFINITE = (
+    "grad_norm",
+    "clip",
+    "eps",
+    "target_kl",
+    "ratio",
+    "max_update",
+    "max_change",
+    "horizon",
+    "return_scale",
+)
+"""Of these, the last words of bounds: an infinite one bounds nothing."""
 
 
-def check_hyper(hyper: Any) -> None:
-    """Raise ValueError for a discount or expectile outside [0, 1] and an integer beyond int32. Traced values pass."""
-    for name in (f.name for f in dataclasses.fields(hyper)):
-        value = getattr(hyper, name)
+def _is(name: str, words: tuple[str, ...]) -> bool:
+    return not name.startswith("log_") and any(name == word or name.endswith(f"_{word}") for word in words)
+
+
+def check_hyper(hyper: Any, path: str = "hyper") -> None:
+    """Raise ValueError for a setting with which nothing can be learned. Traced values pass.
+
+    These are a discount, expectile, share or probability outside [0, 1], a negative rate, number of steps or size, an
+    infinite one but of a bound, whatever is no number, and an integer beyond int32; in a Hyper inside of it, too.
+    """
+    for field in dataclasses.fields(hyper):
+        name, value = field.name, getattr(hyper, field.name)
         if isinstance(value, int):
-            require_int32(f"hyper.{name}", value)
-        if name in WITHIN_ONE and is_concrete(value):
-            outside = [x for x in np.ravel(np.asarray(value, float)) if not 0 <= x <= 1]
-            for x in outside[:1]:
-                raise ValueError(f"hyper.{name}={x:g}: it must be between 0 and 1.")
+            require_int32(f"{path}.{name}", value)
+        if dataclasses.is_dataclass(value):
+            check_hyper(value, f"{path}.{name}")
+        elif is_concrete(value) and isinstance(value, int | float | np.ndarray | np.generic | jax.Array):
+            _check_number(f"{path}.{name}", name, np.ravel(np.asarray(value)), field.default)
+
+
+def _check_number(path: str, name: str, values: np.ndarray, default: Any) -> None:
+    if not (np.issubdtype(values.dtype, np.integer) or jnp.issubdtype(values.dtype, jnp.floating)):
+        return  # a key, say
+    values = values.astype(float)
+    right, rule = ~np.isnan(values), "a number"
+    if _is(name, WITHIN_ONE):
+        right, rule = (values >= 0) & (values <= 1), "between 0 and 1"
+    elif _is(name, NOT_NEGATIVE):
+        unbounded = _is(name, MAY_BE_INFINITE) or (isinstance(default, float) and np.isinf(default))
+        right = (values >= 0) & (unbounded | np.isfinite(values))
+        rule = "0 or more" if unbounded else "finite, and 0 or more"
+    for x in values[~right][:1]:
+        raise ValueError(f"{path}={x:g}: it must be {rule}.")
 
 
 def _like(x: Any, default: Any) -> Any:

@@ -94,5 +94,10 @@ class DigitsBandit(Environment):
     def validate(self, params: Params) -> None:
         if np.shape(params.glyphs)[-3:] != (10, *GLYPH_SHAPE):
             raise ValueError(f"{self.id}: glyphs {np.shape(params.glyphs)}; there are 10 of {GLYPH_SHAPE}.")
+        pixels = np.asarray(params.glyphs)
+        if not np.all((pixels >= 0) & (pixels <= 1)):
+            raise ValueError(
+                f"{self.id}: glyphs has pixels from {pixels.min():g} to {pixels.max():g}; they are from 0 to 1."
+            )
         if not np.all((np.asarray(params.flip) >= 0) & (np.asarray(params.flip) <= 1)):
             raise ValueError(f"{self.id}: flip={params.flip} must be from 0 to 1.")

@@ -102,6 +102,8 @@ class Acrobot(Environment):
 
     def initial(self, key: Array, params: Params) -> State:
         theta_1, theta_2, theta_1_dot, theta_2_dot = jax.random.uniform(key, (4,), minval=-0.1, maxval=0.1)
+        theta_1_dot = jnp.clip(theta_1_dot, -params.max_speed_1, params.max_speed_1)
+        theta_2_dot = jnp.clip(theta_2_dot, -params.max_speed_2, params.max_speed_2)
         return State(jnp.int32(0), theta_1, theta_2, theta_1_dot, theta_2_dot)
 
     def transition(self, key: Array, state: State, action: Integer[Array, ""], params: Params) -> Transition:
@@ -136,6 +138,8 @@ class Acrobot(Environment):
         lengths = ("length_1", "length_2", "com_1", "com_2")
         require_positive(self, params, "mass_1", "mass_2", *lengths, "dt", "max_speed_1", "max_speed_2")
         require_non_negative(self, params, "gravity", "inertia_1", "inertia_2", "damping")
+        if not np.all(np.asarray(params.dt) <= 2):
+            raise ValueError(f"{self.id}: dt={params.dt} must be at most 2 s: a longer step of Runge-Kutta overflows.")
 
     def render(self, state: State, params: Params) -> np.ndarray:
         from .drawing import draw_hanging_arm

@@ -120,6 +120,11 @@ class CartPole(Environment):
         for name in ("gravity", "mass_cart", "mass_pole", "length", "dt", "x_max", "theta_max"):
             if not np.all(np.asarray(getattr(params, name)) > 0):
                 raise ValueError(f"CartPole: {name}={getattr(params, name)} must be positive.")
+        for name in ("x_max", "theta_max"):
+            if not np.all(np.asarray(getattr(params, name)) >= 0.05):
+                raise ValueError(
+                    f"{self.id}: {name}={getattr(params, name)} must be at least 0.05, where episodes start."
+                )
 
     def render(self, state: State, params: Params) -> np.ndarray:
         from .drawing import draw_cart_pole

@@ -94,6 +94,8 @@ class CartPoleSwingUp(Environment):
     def validate(self, params: Params) -> None:
         require_positive(self, params, "mass_cart", "mass_pole", "length", "force_mag", "dt", "x_max")
         require_non_negative(self, params, "gravity")
+        if not np.all(np.asarray(params.x_max) >= 0.05):
+            raise ValueError(f"{self.id}: x_max={params.x_max} must be at least 0.05, where episodes start.")
 
     def render(self, state: State, params: Params) -> np.ndarray:
         from .drawing import draw_cart_pole

@@ -119,6 +119,9 @@ class DoublePendulum(Environment):
 
     def initial(self, key: Array, params: Params) -> State:
         theta_1, theta_2, theta_1_dot, theta_2_dot = jax.random.uniform(key, (4,), minval=-0.1, maxval=0.1)
+        theta_1_dot, theta_2_dot = (
+            jnp.clip(x, -params.max_speed, params.max_speed) for x in (theta_1_dot, theta_2_dot)
+        )
         return State(jnp.int32(0), theta_1, theta_2, theta_1_dot, theta_2_dot)
 
     def transition(self, key: Array, state: State, action: Float[Array, " motors"], params: Params) -> Transition:
@@ -163,6 +166,14 @@ class DoublePendulum(Environment):
     def validate(self, params: Params) -> None:
         require_positive(self, params, "mass_1", "mass_2", "length_1", "length_2", "max_torque", "max_speed", "dt")
         require_non_negative(self, params, "gravity", "damping", "control_cost")
+        for i in ("1", "2"):
+            mass, length = (np.asarray(getattr(params, f"{name}_{i}"), float) for name in ("mass", "length"))
+            acceleration = np.asarray(params.max_torque) / (mass * length**2) + np.asarray(params.gravity) / length
+            if np.any(np.asarray(params.dt) ** 2 * acceleration > 10):
+                raise ValueError(
+                    f"{self.id}: dt={params.dt} is too long for mass_{i}={mass} and length_{i}={length}: in a step "
+                    "such an arm makes several turns, and Runge-Kutta overflows. Make the arm longer or dt shorter."
+                )
 
     def render(self, state: State, params: Params) -> np.ndarray:
         from .drawing import draw_hanging_arm

@@ -77,7 +77,7 @@ class Pendulum(Environment):
 
     def initial(self, key: Array, params: Params) -> State:
         theta, theta_dot = jax.random.uniform(key, (2,), minval=-1.0)
-        return State(jnp.int32(0), theta * math.pi, theta_dot)
+        return State(jnp.int32(0), theta * math.pi, jnp.clip(theta_dot, -params.max_speed, params.max_speed))
 
     def transition(self, key: Array, state: State, action: Float[Array, "1"], params: Params) -> Transition:
         torque = jnp.clip(action[0], -params.max_torque, params.max_torque)

@@ -781,3 +781,21 @@ def test_weakly_typed_levels_do_not_recompile():
         state, _ = update(state)
     assert update._cache_size() == 1
     assert isinstance(dr.make(level_fn), Curriculum) and isinstance(BUFFER, LevelBuffer)
+
+
+@pytest.mark.slow(but_first=1)
+@pytest.mark.parametrize("nothing", [jnp.nan, -jnp.inf, 0.01])
+def test_fit_says_that_no_level_has_a_score(nothing, recwarn):
+    """One sentence in a run; robust replay has learned from nothing until then."""
+
+    def score(rollout, batch, outcomes, hyper):
+        return jnp.full(outcomes.score.shape, nothing)
+
+    algo = curriculum.attach(cartpole_student(), plr.make(cartpole_level, plr.Config(buffer_size=4), score=score))
+    result = jaxrl.fit(algo, jax.random.key(0), 24 * algo.steps_per_update, progress=False)
+    said = [str(w.message) for w in recwarn if "levels were finished" in str(w.message)]
+    if np.isfinite(nothing):
+        assert not said and result.metrics["learned"].any()
+    else:
+        assert len(said) == 1 and "score was NaN or infinite for all of them" in said[0]
+        assert not result.metrics["learned"].any()

@@ -268,7 +268,8 @@ class QuadcopterTask(Environment):
         if self.latency:
             applied, pending = pending[0], jnp.concatenate([pending[1:], action[None]])
         drone, control = self.fly(state, applied, params)
-        finite = fence(jnp.isfinite(sum(x for field in drone for x in field)))
+        # Squares, since observations and rewards have products of two: what overflows in them has overflowed here.
+        finite = fence(jnp.isfinite(8 * sum(x * x for field in drone for x in field)))
         drone = jax.tree.map(lambda new, old: jnp.where(finite, new, old), drone, state.drone)
         goal, reward, terminated, truncated, info = self.judge(state, action, drone, params)
         invalid = ~(valid & finite)

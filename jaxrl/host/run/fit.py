@@ -137,6 +137,7 @@ class _Session:
         progress: bool,
     ) -> None:
         self.program, self.algo, self.num_seeds = program, program.algo, program.num_seeds
+        self.scores = _Scores()
         self.total_steps, self.updates = total_steps, updates
         self.log_every = max(1, updates // 1000) if run.log_every is None else run.log_every
         self.eval_gap = self._in_updates(evaluation.every, updates)
@@ -216,6 +217,7 @@ class _Session:
             rows = {name: np.asarray(x)[:count] for name, x in rows.items()}
         self.done += count
         problems, last = self.program.diverged(self.carry), self.done == self.updates
+        self.scores.look(rows, last)
         self.history.add(first, self.program.without_diverged(self.carry, first, rows), last=last)
         if problems and (self.num_seeds is None or len(problems) == self.num_seeds):
             display.message("; ".join(f"seed {seed}: {what}" for seed, what in problems.items()))
@@ -244,6 +246,32 @@ class _Session:
             ended = {"diverged": diverged, "interrupted": interrupted}
             write_json(self.writer.summary, {**of_run, **display.times(), **history.summary(), **ended})
         return result
+
+
+class _Scores:
+    """Whether a curriculum's score says anything of the levels: warns once where it is a number of none of them."""
+
+    ENOUGH = 10  # updates in which levels were finished, and none had a score
+
+    def __init__(self) -> None:
+        self.without: Any = 0  # of each seed, such updates since the start; -1 once a level had a score
+        self.told = False
+
+    def look(self, rows: dict[str, np.ndarray], last: bool) -> None:
+        """Count the updates of `rows`; of the `last` ones, few are enough to warn."""
+        if self.told or not {"learned", "level_score", "levels_finished"} <= rows.keys():  # no curriculum with a score
+            return
+        scored = np.isfinite(rows["level_score"]).any(0)
+        finished = (rows["levels_finished"] > 0).sum(0)
+        self.without = np.where(scored | (self.without < 0), -1, self.without + finished)
+        if np.any(self.without >= (1 if last else self.ENOUGH)):
+            self.told = True
+            warnings.warn(
+                f"In {int(np.max(self.without))} updates levels were finished and the curriculum's score was NaN or "
+                "infinite for all of them: a level without a finite score never enters the curriculum's buffer and is "
+                "never replayed, so that robust PLR learns from none. Look at the function given as score=.",
+                stacklevel=4,
+            )
 
 
 def _recipe(program: Program, evaluation: EvalOptions, run: dict[str, Any]) -> dict[str, Any]:

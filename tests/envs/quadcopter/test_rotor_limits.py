@@ -24,7 +24,7 @@ def turned(name, level, **settings):
     """`(rotor speeds (masses, STEPS + 1, 4, ...), model)` under the two extremes, random actions and none finite."""
     env, params = jaxrl.make(name, action=level, **settings)
     model = params.model.replace(min_rpm=jnp.asarray(0.1, params.model.max_rpm.dtype) * params.model.max_rpm)
-    shape = (STEPS, *env.agents, actions.SIZES[level])
+    shape = (STEPS, *(env.agents if env.num_agents > 1 else ()), *env.action_space(params).shape)
     drawn = jax.random.uniform(jax.random.key(1), shape, minval=-3.0, maxval=3.0)
     given = drawn.at[:6].set(1.0).at[6:12].set(-1.0).at[-1].set(jnp.nan)
 
@@ -42,6 +42,7 @@ def turned(name, level, **settings):
 
 
 @pytest.mark.slow(but_first=len(SPEEDS))
+@pytest.mark.light
 @pytest.mark.parametrize(("name", "level"), PAIRS)
 def test_rotors_stay_within_what_the_motors_can_turn(name, level):
     settings = {} if name == "Quadcopter-Payload-v0" else {"latency": 2}
@@ -52,6 +53,7 @@ def test_rotors_stay_within_what_the_motors_can_turn(name, level):
 
 
 @pytest.mark.slow
+@pytest.mark.light
 def test_a_battery_turns_rotors_no_slower_than_they_may():
     speeds, model = turned("Quadcopter-Hover-v0", "rpm", battery=True)
     assert speeds.max() <= model.max_rpm and speeds.min() >= model.min_rpm

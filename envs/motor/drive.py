@@ -31,9 +31,10 @@ be had together. PC has a servo axis; its position counts whole turns (within en
 and cosine: an axis comes back the way it went, and the error has no jump half a turn away.
 
 What gym-electric-motor does in another way than physics would has `upstream=True`: phase currents are reported at the
-angle before the step and flux-oriented ones at the flux before it; a B6 bridge reports half the supply's voltage at a
-reset; random stator currents of a reset may be over the limit of their length; dead times, RC supplies, external
-speeds, the default excited machine and the six-phase one (their files).
+angle before the step and flux-oriented ones at the flux before it, a doubly fed machine's rotor currents on other axes
+at a reset; a B6 bridge reports half the supply's voltage at a reset; random stator currents of a reset may be over the
+limit of their length; dead times, RC supplies, external speeds, the default excited machine and the six-phase one
+(their files).
 """
 
 from __future__ import annotations

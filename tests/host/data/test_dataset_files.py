@@ -805,7 +805,7 @@ def test_texts_that_are_no_missions_are_named_and_can_be_left_out(tmp_path, caps
     for folder in (odd, unknown):
         dataset, about = files.read_any(folder, drop=("obs.mission",))
         files.check_fits(dataset, about, env, params)  # whose mission is constant
-    refused(lambda: files.read_any(unknown, ("obs.none",)), "no obs.none", "obs.image, obs.mission")
+    refused(lambda: files.read_any(unknown, ("obs.none",)), "no obs.none", "obs.mission", "obs.image")
     fetch, fetch_params = jaxrl.make("MiniGrid-Fetch-5x5-N2-v0")
     dataset, about = files.read_any(unknown, drop=("obs.mission",))
     refused(lambda: files.check_fits(dataset, about, fetch, fetch_params), "obs.mission")

@@ -308,7 +308,7 @@ def validate(level: Level) -> None:
 def parse(text: str, params: Params | None = None) -> Level:
     """Levels from text, as files of Sokoban's level sets (XSB) and Boxoban's have it; leaves have a leading axis.
 
-    A level is some lines of `#` wall, `@` player, `$` box, `.` target, `*` box and `+` player on a target, and blanks or
+    A level is some lines of `#` wall, `@` player, `$` box, `.` target, `*` box and `+` player on a target, and blank,
     `-` or `_` for floor; titles, comments and run-length encoding are as `xsb` says. Floor before the first wall of a
     row, shorter rows and smaller levels are filled up with walls. `params` gives rewards and the time limit.
 

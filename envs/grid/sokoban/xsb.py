@@ -2,8 +2,8 @@
 
 The convention of Sokoban's level sets (XSB), and of Boxoban's files, which are a part of it. A row begins with a wall,
 after floor that is outside, or is made of the symbols alone; every other line is text (`Title: ...`, `Author: ...`, a
-solution), as are lines that begin with `;` or `::`, and all from `Comment:` to `Comment-End:`. Text and blank lines part
-levels.
+solution), as are lines that begin with `;` or `::`, and all from `Comment:` to `Comment-End:`. Text and blank lines
+part levels.
 
 Run-length encoded, a row or a whole level is one line: a number repeats the symbol or the group in parentheses after
 it, `|` ends a row, and floor is `-` or `_`: `5#|#@$.#|5#`.

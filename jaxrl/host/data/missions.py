@@ -38,8 +38,8 @@ def in_numbers(arrays: Mapping[str, np.ndarray], id: Any, where: str) -> dict[st
         if read is None:
             whose = f"{id!r} is no id of ours that knows its missions" if id else "of which environment is not said"
             raise ValueError(
-                f"{where}: {entry} holds no numbers but texts, as {str(arrays[name][0])!r:.80}, and {whose}; leave them "
-                f"out by drop=({entry!r},), or on the command line by `jaxrl dataset convert --drop {entry}`."
+                f"{where}: {entry} holds no numbers but texts, as {str(arrays[name][0])!r:.80}, and {whose}; leave "
+                f"them out by drop=({entry!r},), or on the command line by `jaxrl dataset convert --drop {entry}`."
             )
         found, place = np.unique(arrays[name], return_inverse=True)
         try:

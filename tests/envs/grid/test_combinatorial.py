@@ -354,7 +354,9 @@ def test_sokoban_level_sets():
     same = sokoban.parse("#####\n#@$.#\n#####")
     packed = sokoban.parse("5#|#@$.#|5#|")
     jax.tree.map(np.testing.assert_array_equal, packed, same)
-    jax.tree.map(np.testing.assert_array_equal, sokoban.parse("  #####\r\n__#@$.#\r\n--#####\r\n").player, jnp.array([10]))
+    jax.tree.map(
+        np.testing.assert_array_equal, sokoban.parse("  #####\r\n__#@$.#\r\n--#####\r\n").player, jnp.array([10])
+    )
 
 
 @pytest.mark.parametrize(

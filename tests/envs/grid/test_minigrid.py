@@ -435,5 +435,7 @@ def test_walls_hide_what_is_behind_them_unless_told_otherwise():
     clear = make(env.id, see_through_walls=True)[0]
     assert clear.as_levels().see_through_walls and not env.as_levels().see_through_walls
     _, state = env.reset(jax.random.key(0), params)
-    hidden, seen = (np.asarray(each.observe(jax.random.key(0), state, params)["image"][..., 0]) for each in (env, clear))
+    hidden, seen = (
+        np.asarray(each.observe(jax.random.key(0), state, params)["image"][..., 0]) for each in (env, clear)
+    )
     assert (hidden != seen).any() and (hidden[hidden != seen] == 0).all()

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -254,9 +255,9 @@ class GridTask(Environment):
     encoding: str = dataclasses.field(default="symbolic", kw_only=True)
     view_size: int = dataclasses.field(default=7, kw_only=True)
     params_are_level: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
+    see_through_walls: bool = dataclasses.field(default=False, kw_only=True)  # nothing hides what is behind it
 
     hints = Hints(deterministic=True, reset_share=1 / 64)
-    see_through_walls: ClassVar[bool] = False
     missions: ClassVar[tuple[int, ...]] = (1,)
     """How many values each number of the mission has."""
     doors: ClassVar[bool] = True
@@ -283,6 +284,18 @@ class GridTask(Environment):
     def mission_text(self, mission: Any) -> str:
         """The mission in MiniGrid's words."""
         raise NotImplementedError
+
+    def mission_of(self, text: str) -> tuple[int, ...]:
+        """The mission that `mission_text` puts into these words; the first of several. Host only.
+
+        Raises ValueError for one that the task does not give.
+        """
+        found = _missions(self).get(text)
+        if found is None:
+            raise ValueError(
+                f"{self.id} has no mission {text!r:.120}; it has {next(iter(_missions(self)))!r} and its like."
+            )
+        return found
 
     # ---- what all have
 
@@ -372,6 +385,13 @@ class GridTask(Environment):
         from .drawing import draw_state
 
         return draw_state(state, self.shape, self.view_size, self.see_through_walls, self.view == "full")
+
+
+@functools.cache
+def _missions(task: GridTask) -> dict[str, tuple[int, ...]]:
+    """All missions of a task by their words."""
+    numbers = itertools.product(*(range(n) for n in task.missions))
+    return {task.mission_text(mission): mission for mission in reversed(list(numbers))}
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from jaxrl.registry import Entry, entries
 ENVIRONMENTS: dict[str, Entry] = entries(
     __package__,
     {
+        "Blackjack-v1": ("blackjack:Blackjack", {}),
         "ButtonGrid-v0": ("generalization.button_grid:ButtonGrid", {}),
         "Chain-v0": ("chains.chain:Chain", {}),
         "CliffWalking-v1": ("grids.cliff_walking:CliffWalking", {}),

@@ -25,6 +25,7 @@ only with an action `drop`: until then an object still counts for "go to" where 
 from __future__ import annotations
 
 import enum
+import re
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -101,24 +102,56 @@ def with_several(mission: Integer[Array, " K"], several: Bool[Array, " d"]) -> I
     return jnp.concatenate([mission[:1], clauses.reshape(-1)])
 
 
+_VERBS = ("", "go to", "open", "pick up", "put")
+_PLACES = ("", " on your left", " on your right", " in front of you", " behind you")
+_THING = rf"(a|the) (?:({'|'.join(COLORS)}) )?({'|'.join(KINDS)}|object)({'|'.join(_PLACES)})"
+_SAID = re.compile(rf"({'|'.join(_VERBS[1:])}) {_THING}(?: next to {_THING})?")
+
+
 def text(mission: Any) -> str:
     """The mission in BabyAI's words. Host only."""
     order, *numbers = np.asarray(mission).tolist()
     clauses = [numbers[i : i + 9] for i in range(0, len(numbers), 9)]
-    places = ("", " on your left", " on your right", " in front of you", " behind you")
 
     def describe(kind: int, color: int, place: int, several: int) -> str:
         named = f"{COLORS[color - 1]} " if color else ""
-        return f"{'a' if several else 'the'} {named}{KINDS[kind] if kind else 'object'}{places[place]}"
+        return f"{'a' if several else 'the'} {named}{KINDS[kind] if kind else 'object'}{_PLACES[place]}"
 
     def say(clause: list[int]) -> str:
-        verb = ("", "go to", "open", "pick up", "put")[clause[0]]
-        words = f"{verb} {describe(*clause[1:5])}"
+        words = f"{_VERBS[clause[0]]} {describe(*clause[1:5])}"
         return f"{words} next to {describe(*clause[5:])}" if clause[0] == Verb.PUT_NEXT else words
 
     half = max(1, len(clauses) // 2)
     parts = [" and ".join(say(c) for c in part if c[0]) for part in (clauses[:half], clauses[half:])]
     return ("", ", then ", " after you ")[order].join(parts) if order else parts[0]
+
+
+def numbers_of(words: str, clauses: int) -> tuple[int, ...]:
+    """The opposite of `text`, for missions of so many clauses. Host only. Raises ValueError for other words."""
+    joins = {", then ": Order.THEN, " after you ": Order.AFTER}
+    join, order = next(((j, o) for j, o in joins.items() if j in words), (None, Order.ALONE))
+    halves = words.split(join) if join else [words]
+    room = max(1, clauses // 2)
+    numbers = [int(order)]
+    for half in [*halves, ""][:2]:
+        said = half.split(" and ") if half else []
+        found = [_SAID.fullmatch(clause) for clause in said]
+        if len(halves) > min(2, clauses) or len(said) > room or None in found:
+            raise ValueError(f"{words!r:.120} is no mission of {clauses} clauses in BabyAI's words.")
+        for clause in filter(None, found):
+            verb, *things = clause.groups()
+            if (verb == "put") != (things[4] is not None):
+                raise ValueError(f"{words!r:.120}: only what is put has a place next to another object.")
+            numbers += [_VERBS.index(verb), *_described(*things[:4]), *_described(*things[4:])]
+        numbers += [0] * 9 * (room - len(said))
+    return tuple(numbers[: 1 + 9 * clauses])
+
+
+def _described(article: str | None, color: str | None, kind: str | None, place: str | None) -> tuple[int, ...]:
+    if article is None or kind is None:
+        return 0, 0, 0, 0
+    named = 0 if kind == "object" else KINDS.index(kind)
+    return named, COLORS.index(color) + 1 if color else 0, _PLACES.index(place or ""), int(article == "a")
 
 
 # ---- which objects are meant

@@ -193,6 +193,10 @@ class BabyAI(GridTask):
     def mission_text(self, mission: Any) -> str:
         return instructions.text(mission)
 
+    def mission_of(self, text: str) -> tuple[int, ...]:
+        """The mission that `mission_text` puts into these words. Host only. Raises ValueError for other words."""
+        return instructions.numbers_of(text, (len(self.missions) - 1) // 9)
+
     # ---- levels
 
     def mutate(self, key: Array, level: Level) -> Level:

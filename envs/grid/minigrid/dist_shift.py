@@ -23,7 +23,7 @@ class DistShift(GridTask):
     id: str = dataclasses.field(default="MiniGrid-DistShift1-v0", kw_only=True)
     strip: int = 2
 
-    see_through_walls = True
+    see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

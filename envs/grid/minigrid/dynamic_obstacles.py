@@ -59,7 +59,7 @@ class DynamicObstacles(GridTask):
     random_start: bool = False
 
     hints = GridTask.hints._replace(deterministic=False, noiseless=True)
-    see_through_walls = True
+    see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,7 +24,7 @@ class Empty(GridTask):
     size: int = 8
     random_start: bool = False
 
-    see_through_walls = True
+    see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -28,7 +28,7 @@ class Fetch(GridTask):
     size: int = 8
     num_objects: int = 3
 
-    see_through_walls = True
+    see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
     missions = (len(WORDINGS), len(COLORS), BALL + 1)
 
     def __post_init__(self) -> None:

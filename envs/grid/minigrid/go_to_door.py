@@ -26,7 +26,7 @@ class GoToDoor(GridTask):
     id: str = dataclasses.field(default="MiniGrid-GoToDoor-5x5-v0", kw_only=True)
     size: int = 5
 
-    see_through_walls = True
+    see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
     missions = (len(COLORS),)
     doors = False
 

@@ -37,7 +37,7 @@ class GoToObject(GridTask):
     size: int = 6
     num_objects: int = 2
 
-    see_through_walls = True
+    see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
     missions = (len(COLORS), BOX + 1)
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ class PutNear(GridTask):
     size: int = 6
     num_objects: int = 2
 
-    see_through_walls = True
+    see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
     missions = (len(COLORS), BOX + 1) * 2
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ exhaustively, on the host.
 from __future__ import annotations
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from jaxrl.environment import pytree, strongly_typed
 from jaxrl.math import below, choose
 
 from ..sampling import distinct
+from . import xsb
 
 Cells = Bool[Array, "rows columns"]
 Words = UInt32[Array, " words"]  # a map as bits: cell i is bit i % 32 of word i // 32
@@ -303,25 +305,16 @@ def validate(level: Level) -> None:
         raise ValueError(f"sokoban level: player={player} stands in a wall or a box.")
 
 
-SYMBOLS = {"#": "wall", " ": "", "@": "player", "$": "box", ".": "target", "*": "box target", "+": "player target"}
-
-
 def parse(text: str, params: Params | None = None) -> Level:
-    """Levels from text as Boxoban's files have it; leaves have a leading axis, one entry a level.
+    """Levels from text, as files of Sokoban's level sets (XSB) and Boxoban's have it; leaves have a leading axis.
 
-    A level is some lines of `#` wall, `@` player, `$` box, `.` target, `*` box and `+` player on a target, and blanks;
-    levels are apart by blank lines or lines that begin with `;`. Shorter lines and smaller levels are filled up with
-    walls. `params` gives rewards and the time limit.
+    A level is some lines of `#` wall, `@` player, `$` box, `.` target, `*` box and `+` player on a target, and blank,
+    `-` or `_` for floor; titles, comments and run-length encoding are as `xsb` says. Floor before the first wall of a
+    row, shorter rows and smaller levels are filled up with walls. `params` gives rewards and the time limit.
 
     Raises ValueError for an unknown symbol, for other than one player, and for what `validate` refuses.
     """
-    rooms: list[list[tuple[int, str]]] = [[]]
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith(";") or not line.strip():
-            rooms.append([])
-        else:
-            rooms[-1].append((number, line.rstrip("\r\n")))
-    rooms = [room for room in rooms if room]
+    rooms = xsb.rooms(text)
     if not rooms:
         raise ValueError("sokoban levels: the text has none.")
     rows, columns = max(map(len, rooms)), max(len(line) for room in rooms for _, line in room)
@@ -329,12 +322,16 @@ def parse(text: str, params: Params | None = None) -> Level:
     planes["wall"][:] = True
     for i, room in enumerate(rooms):
         for row, (number, line) in enumerate(room):
+            before = re.match(r"[ \-_]*(?=#)", line)
+            outside = before.end() if before else 0
             for column, symbol in enumerate(line):
-                if symbol not in SYMBOLS:
-                    known = " ".join(repr(s) for s in SYMBOLS)
+                if column < outside:
+                    continue
+                if symbol not in xsb.SYMBOLS:
+                    known = " ".join(repr(s) for s in xsb.SYMBOLS)
                     raise ValueError(f"sokoban levels, line {number}: unknown symbol {symbol!r}; there are {known}.")
                 planes["wall"][i, row, column] = False
-                for name in SYMBOLS[symbol].split():
+                for name in xsb.SYMBOLS[symbol].split():
                     planes[name][i, row, column] = True
         players = int(planes["player"][i].sum())
         if players != 1:

@@ -1,4 +1,4 @@
-"""`jaxrl dataset make`, `info`, `plot`, `model`: datasets by recipe, what is known of one, how it looks, its model."""
+"""`jaxrl dataset make`, `info`, `plot`, `convert`, `model`: datasets by recipe, what is known of one, its own npz."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from jaxrl.host.cli.flags import UsageError, at_least_one, flat, flattened, numb
 HELP = """usage: jaxrl dataset make ENV      record a dataset by a recipe
        jaxrl dataset info FILE     what is known of one
        jaxrl dataset plot FILE     its returns and observations as a picture
+       jaxrl dataset convert FILE  write one as jaxrl's own npz, with or without entries of its observations
        jaxrl dataset model FILE    fit a model of its steps, which mopo, morel, combo and ravl imagine with
 
-`jaxrl dataset make --help` lists recipes and flags. FILE is jaxrl's own npz, OGBench's, D4RL's HDF5 or a
-folder of Minari's.
+`jaxrl dataset make --help` lists recipes and flags. FILE is jaxrl's own npz, OGBench's, D4RL's or
+robomimic's HDF5 or a folder of Minari's.
 
     jaxrl dataset make CartPole-v1 --recipe medium --steps 100000"""
 
@@ -81,11 +82,13 @@ def info(args: list[str]) -> int:
     class Info:
         file: Annotated[Path, positional()]
         """A dataset."""
+        drop: tuple[str, ...] = ()
+        """Entries of its observations to leave out, as obs.mission."""
 
     flags = parse(Info, args, "jaxrl dataset info", "What is known of a dataset, a line each: name and value.")
     from jaxrl.host.data import dataset_files
 
-    dataset, about = dataset_files.read_any(flags.file)
+    dataset, about = dataset_files.read_any(flags.file, flags.drop)
     known = {"digest": dataset_files.digest(dataset), **dataset_files.summary(dataset, about), **about}
     known["params"] = known.pop("params", {})  # last, since there may be many
     for name, value in flattened(known).items():
@@ -112,6 +115,30 @@ def plot(args: list[str]) -> int:
         registry.make(id)[0].observation_names if id in registry.environments() and registry.is_available(id) else ()
     )
     print(dataset_picture(dataset, about, flags.out or flags.file.with_suffix(".png"), names))
+    return 0
+
+
+def convert(args: list[str]) -> int:
+    @dataclasses.dataclass
+    class Convert:
+        file: Annotated[Path, positional()]
+        """A dataset of any format."""
+        out: Path | None = None
+        """An npz file. Default: in this folder, <the dataset's name>.npz."""
+        drop: tuple[str, ...] = ()
+        """Entries of its observations to leave out, as obs.mission."""
+        overwrite: bool = False
+        """Replace a file that is already there."""
+
+    flags = parse(Convert, args, "jaxrl dataset convert", "Write a dataset as jaxrl's own npz, to train on.")
+    from jaxrl.host.data import dataset_files, npz_files
+
+    out = Path(f"{flags.file.absolute().stem}.npz") if flags.out is None else flags.out
+    npz_files.refuse(out, flags.overwrite, "--overwrite")
+    dataset, about = dataset_files.read_any(flags.file, flags.drop)
+    if flags.drop:
+        about = {**about, "dropped": list(flags.drop)}
+    print(f"dataset {dataset_files.write(out, dataset, about, overwrite=flags.overwrite)}")
     return 0
 
 
@@ -178,7 +205,7 @@ def model(args: list[str]) -> int:
     return 0
 
 
-ACTIONS = {"make": make, "info": info, "plot": plot, "model": model}
+ACTIONS = {"make": make, "info": info, "plot": plot, "convert": convert, "model": model}
 
 
 def _ending(params: Any) -> Any:

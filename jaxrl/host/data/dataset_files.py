@@ -1,4 +1,4 @@
-"""Datasets on disk: the project's own npz, Minari's folders (HDF5), OGBench's npz and D4RL's HDF5.
+"""Datasets on disk: the project's own npz, Minari's folders (HDF5), OGBench's npz, D4RL's and robomimic's HDF5.
 
 | format | read | written | holds |
 |---|---|---|---|
@@ -6,8 +6,13 @@
 | Minari 0.4 to 0.5 | `read_minari` | `write_minari` | a group an episode; what is in `infos` is not read |
 | OGBench npz | `read_ogbench` | | rows of trajectories; `qpos`, `qvel` and the like are not read |
 | D4RL HDF5, or npz of the same names | `read_d4rl` | | rows of all episodes; `infos` and `metadata` are not read |
+| robomimic HDF5 | `read_robomimic` | | a group a demonstration; `states` and `mask` are not read |
 
-`read_any` tells them apart. Nothing is unpickled and nothing is downloaded.
+`read_any` tells them apart. Nothing is unpickled, nothing is downloaded, and no other file is read that a file names.
+Sizes that it declares are checked before memory is taken.
+
+The readers of observations with parts take `drop`, names of entries that are left out, as `("obs.mission",)`. Texts are
+numbers where `about["env"]` is an id of ours that knows its missions (`mission_of`).
 
 `about` is a dict of JSON values: `env` (id), `params`, `spaces` ({"observation", "action"}, as Minari writes them),
 `made` (versions, commit), `reference` ({"random", "best", "exact"}: returns, and whether they are exact), `digest`;
@@ -25,9 +30,9 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +40,7 @@ import numpy as np
 
 from jaxrl.data.datasets import Dataset, Episodes, trajectory_quality
 from jaxrl.environment import Environment
-from jaxrl.host.data import npz_files
+from jaxrl.host.data import hdf5_files, missions, npz_files
 from jaxrl.host.data.npz_files import ABOUT, dict_of
 from jaxrl.host.run.run_folder import environment_of_run, tree_values
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
@@ -101,7 +106,7 @@ def _length(arrays: Mapping[str, np.ndarray], where: str) -> int:
 
 
 def _shown(x: np.ndarray) -> str:
-    return f"{x.dtype}{list(x.shape[1:])} a step"
+    return f"{'text' if x.dtype.kind == 'U' else x.dtype}{list(x.shape[1:])} a step"
 
 
 def _flags(x: np.ndarray, name: str, where: str) -> np.ndarray:
@@ -189,6 +194,7 @@ def check_fits(dataset: Dataset, about: dict[str, Any], env: Environment, params
     """
     made = f"the dataset, of {about['env']}," if about.get("env") else "the dataset"
     action = env.action_space(params)
+    dataset = missions.completed(dataset, env, params)
     _check_spaces(dataset, env.observation_space(params), action, made, f"{env.id or type(env).__name__}'s")
     there = dict_of((about.get("spaces") or {}).get("action", "{}"), f"{made}: its action space")
     here = _space(action)
@@ -295,16 +301,37 @@ def write(path: str | Path, dataset: Dataset, about: dict[str, Any], overwrite: 
     return npz_files.write(path, arrays, about, overwrite)
 
 
-def read(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
-    """`(dataset, about)` of a file that `write` wrote. Raises ValueError, in a line, for any other or a damaged one."""
+def read(path: str | Path, drop: Sequence[str] = ()) -> tuple[Dataset, dict[str, Any]]:
+    """`(dataset, about)` of a file that `write` wrote, without the entries `drop`, whose hash is then not checked.
+
+    Raises ValueError, in a line, for any other or a damaged one.
+    """
     with _npz(path) as file:
-        arrays = {name: npz_files.member(file, name, path) for name in file.files}
-    if ABOUT not in arrays:
-        raise ValueError(f"{path} has no `{ABOUT}`, only {', '.join(arrays)}: jaxrl did not write it; try read_any.")
-    about = dict_of(str(arrays.pop(ABOUT)), f"{path}: {ABOUT}")
+        names = [name for name in file.files if name != ABOUT]
+        if len(names) == len(file.files):
+            raise ValueError(f"{path} has no `{ABOUT}`, only {', '.join(names)}: jaxrl did not write it; try read_any.")
+        if odd := [n for n in names if n.split(".")[0] not in FIELDS]:
+            raise ValueError(f"{path} has arrays {', '.join(odd)}, which no dataset has: {', '.join(FIELDS)}.")
+        about = dict_of(str(npz_files.member(file, ABOUT, path)), f"{path}: {ABOUT}")
+        kept = _kept(names, drop, str(path))
+        arrays = {name: npz_files.member(file, name, path) for name in kept}
     dataset = _dataset(arrays, str(path))
-    npz_files.check_digest(path, arrays, about)
-    return dataset, about
+    if len(kept) == len(names):
+        npz_files.check_digest(path, arrays, about)
+    return dataset, {k: v for k, v in about.items() if k != "digest" or len(kept) == len(names)}
+
+
+def _kept(names: Sequence[str], drop: Sequence[str], where: str) -> list[str]:
+    """The names without those of `drop`, as `obs.mission`, and what is below them; of `next_obs`, too."""
+    entries = dict.fromkeys(name.removeprefix("next_") for name in names if name.startswith(("obs.", "next_obs.")))
+
+    def is_below(name: str, entry: str) -> bool:
+        return name.removeprefix("next_") == entry or name.removeprefix("next_").startswith(f"{entry}.")
+
+    if unknown := [entry for entry in drop if not any(is_below(name, entry) for name in entries)]:
+        has = f"its entries are {', '.join(entries)}" if entries else "its observations have no entries"
+        raise ValueError(f"{where}: there is no {', '.join(unknown)} to be left out; {has}.")
+    return [name for name in names if not any(is_below(name, entry) for entry in drop)]
 
 
 def _no_dataset(path: str | Path, kind: str) -> ValueError:
@@ -323,21 +350,14 @@ def _npz(path: str | Path) -> Iterator[Any]:
 # ---- Minari
 
 
-def _h5py() -> Any:
-    try:
-        import h5py
-    except ImportError as error:
-        raise ImportError('HDF5 files need a package that is not installed: pip install "jaxrl[minari]".') from error
-    return h5py
-
-
-def read_minari(folder: str | Path) -> tuple[Dataset, dict[str, Any]]:
+def read_minari(folder: str | Path, drop: Sequence[str] = ()) -> tuple[Dataset, dict[str, Any]]:
     """`(dataset, about)` of a Minari dataset: its folder, the `data` in it, or the HDF5 file.
 
     An episode ends where its group does, or where it says that it was cut. `about["minari"]` is Minari's metadata.
-    Raises ValueError, in a line, for what is no such dataset, or damaged; texts among observations cannot be read.
+    Raises ValueError, in a line, for what is no such dataset, or damaged, and for texts among observations that are no
+    missions of an environment of ours; `drop` leaves such entries out.
     """
-    h5py = _h5py()
+    hdf5_files.h5py()
     path, metadata = _minari_files(Path(folder))
     spaces = {
         key: dict_of(metadata[f"{key}_space"], f"{path}: its {key}_space") if f"{key}_space" in metadata else None
@@ -347,22 +367,28 @@ def read_minari(folder: str | Path) -> tuple[Dataset, dict[str, Any]]:
     if (kind := npz_files.kind_of(path)) != "hdf5":
         raise _no_dataset(path, kind)
     try:
-        with h5py.File(path, "r") as file:
-            numbers = sorted(int(found[1]) for key in file if (found := re.fullmatch(r"episode_(\d+)", key)))
+        with hdf5_files.opened(path) as (file, budget):
+            numbers = sorted(int(found[1]) for key in file if (found := re.fullmatch(r"episode_(\d{1,12})", key)))
             if not numbers:
                 has = ", ".join(list(file)[:5]) or "nothing"
                 raise ValueError(f"{path} has no groups episode_0, episode_1, ... but {has}: it is no Minari dataset.")
             total = metadata.get("total_episodes", len(numbers))
-            if numbers != list(range(total)):
+            if len(numbers) != total or numbers[-1] != len(numbers) - 1:
                 raise ValueError(f"{path} has {len(numbers)} episodes where {METADATA} says {total}: copy it again.")
-            episodes = [_episode(file[f"episode_{i}"], f"{path}: episode_{i}", spaces, jpeg) for i in numbers]
-    except (OSError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{path} is damaged or cut short ({error}): copy it again.") from error
+            reader = _Episodes(spaces, jpeg, budget, tuple(drop), set())
+            episodes = [reader.episode(file, i, f"{path}: episode_{i}") for i in numbers]
+            _kept([name for name in reader.seen if "." in name], drop, str(path))
+    except RecursionError as error:
+        raise ValueError(f"{path}: {METADATA} has spaces in spaces without end ({error}).") from error
     kinds = [{name: _shown(x) for name, x in episode.items()} for episode in episodes]
     if odd := [i for i, kind in enumerate(kinds) if kind != kinds[0]]:
         raise ValueError(f"{path}: episode_{odd[0]} has {kinds[odd[0]]}, episode_0 {kinds[0]}: they must be alike.")
     arrays = {name: np.concatenate([episode[name] for episode in episodes]) for name in episodes[0]}
-    return _dataset(arrays, str(path)), _about_minari(metadata)
+    about = _about_minari(metadata)
+    arrays = missions.in_numbers(arrays, about.get("env"), str(path))
+    dataset = _dataset(arrays, str(path))
+    made = missions.environment(about.get("env"))
+    return dataset if made is None else missions.completed(dataset, *made), about
 
 
 def _minari_files(folder: Path) -> tuple[Path, dict[str, Any]]:
@@ -379,51 +405,78 @@ def _minari_files(folder: Path) -> tuple[Path, dict[str, Any]]:
     raise ValueError(f"{folder} has no {MAIN}, nor data/{MAIN}: a Minari dataset is <root>/<id>/data/{MAIN}.")
 
 
-def _episode(group: Any, where: str, spaces: dict[str, Any], jpeg: bool) -> dict[str, np.ndarray]:
-    """Named arrays of one group."""
-    if missing := [name for name in EPISODE if name not in group]:
-        raise ValueError(f"{where} has no {', '.join(missing)}: it has {', '.join(group) or 'nothing'}.")
-    trees = {
-        name: dict(_h5_leaves(group[f"{key}s"], name, spaces[key] if jpeg else None, where))
-        for key, name in (("observation", "obs"), ("action", "action"))
-    }
-    if trees["action"].keys() != {"action"}:
-        raise ValueError(f"{where}: actions in parts ({', '.join(trees['action'])}) are not supported; join them.")
-    observations = trees.pop("obs")
-    flags = {name: np.asarray(group[name]) for name in ("terminations", "truncations")}
-    terminated, truncated = (_flags(x, name, where) for name, x in flags.items())
-    rewards = _rewards(np.asarray(group["rewards"]), where)
-    n = len(rewards)
-    arrays = {"action": trees["action"]["action"], "reward": rewards, "terminated": terminated, "last": truncated}
-    lengths = {name: len(x) for name, x in arrays.items()} | {name: len(x) - 1 for name, x in observations.items()}
-    if set(lengths.values()) != {n}:
-        unequal = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise ValueError(f"{where} has leaves of unequal length ({unequal} steps): obs need one more entry than steps.")
-    arrays["last"] = truncated | (np.arange(n) == n - 1)
-    return {
-        **{name: x[:-1] for name, x in observations.items()},
-        **arrays,
-        **{f"next_{name}": x[1:] for name, x in observations.items()},
-    }
+class _Episodes(NamedTuple):
+    """How the groups of a file are read."""
 
+    spaces: dict[str, Any]
+    jpeg: bool
+    budget: npz_files.Budget
+    drop: tuple[str, ...]
+    seen: set[str]  # names of the entries of observations that there were
 
-def _h5_leaves(node: Any, name: str, space: Any, where: str) -> Iterator[tuple[str, np.ndarray]]:
-    below = (space or {}).get("subspaces")
-    if isinstance(node, Mapping):
-        for key in node:
-            entry = re.fullmatch(r"_index_(\d+)", key)
-            child = below[int(entry[1])] if entry and isinstance(below, list) else (below or {}).get(key)
-            if not entry and ("." in key or key.isdecimal()):
-                raise ValueError(f"{where}: {name} has a key {key!r}: names have no dot and are no numbers.")
-            yield from _h5_leaves(node[key], f"{name}.{entry[1] if entry else key}", child, where)
-    elif _is_jpeg(space):
-        yield name, _pictures(node[()], name, where)
-    else:
-        x = node[()]
-        if not isinstance(x, np.ndarray) or x.dtype.kind not in "biuf":
-            kind = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
-            raise ValueError(f"{where}: {name} holds no numbers ({kind}); texts must be left out or encoded.")
-        yield name, _in_precision(x, name, where)
+    def episode(self, file: Any, number: int, where: str) -> dict[str, np.ndarray]:
+        """Named arrays of one group; texts are arrays of str."""
+        group = hdf5_files.child(file, f"episode_{number}", where)
+        parts = hdf5_files.children(group, EPISODE, where)
+        if missing := [name for name in EPISODE if name not in parts]:
+            raise ValueError(f"{where} has no {', '.join(missing)}: it has {', '.join(group) or 'nothing'}.")
+        trees = {
+            name: dict(self.leaves(parts[f"{key}s"], name, self.spaces[key] if self.jpeg else None, where))
+            for key, name in (("observation", "obs"), ("action", "action"))
+        }
+        if trees["action"].keys() != {"action"}:
+            raise ValueError(f"{where}: actions in parts ({', '.join(trees['action'])}) are not supported; join them.")
+        observations = trees.pop("obs")
+        rest = {name: hdf5_files.array(parts[name], name, where, self.budget) for name in EPISODE[2:]}
+        terminated, truncated = (_flags(rest[name], name, where) for name in ("terminations", "truncations"))
+        rewards = _rewards(rest["rewards"], where)
+        n = len(rewards)
+        arrays = {"action": trees["action"]["action"], "reward": rewards, "terminated": terminated, "last": truncated}
+        lengths = {name: len(x) for name, x in arrays.items()} | {k: len(x) - 1 for k, x in observations.items()}
+        if set(lengths.values()) != {n}:
+            unequal = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            raise ValueError(
+                f"{where} has leaves of unequal length ({unequal} steps): obs need one more entry than steps."
+            )
+        arrays["last"] = truncated | (np.arange(n) == n - 1)
+        return {
+            **{name: x[:-1] for name, x in observations.items()},
+            **arrays,
+            **{f"next_{name}": x[1:] for name, x in observations.items()},
+        }
+
+    def leaves(self, node: Any, name: str, space: Any, where: str) -> Iterator[tuple[str, np.ndarray]]:
+        self.seen.add(name)
+        if name in self.drop:
+            return
+        below = (space or {}).get("subspaces")
+        if isinstance(node, Mapping):
+            for key in node:
+                entry = re.fullmatch(r"_index_(\d{1,6})", key)
+                parts = below if isinstance(below, list) else []
+                inner = parts[int(entry[1])] if entry and int(entry[1]) < len(parts) else None
+                if isinstance(below, dict):
+                    inner = below.get(key)
+                if not entry and ("." in key or key.isdecimal()):
+                    raise ValueError(f"{where}: {name} has a key {key!r}: names have no dot and are no numbers.")
+                found = hdf5_files.child(node, key, f"{where}: {name}")
+                yield from self.leaves(found, f"{name}.{entry[1] if entry else key}", inner, where)
+            return
+        x = hdf5_files.array(node, name, where, self.budget)
+        if _is_jpeg(space):
+            self.budget.take(f"{where}: {name} as pictures", (len(x), *space["shape"]), np.uint8)
+            yield name, _pictures(x, tuple(space["shape"]), name, where)
+        elif (
+            x.ndim == 1
+            and x.dtype.kind == "O"
+            and name.startswith("obs.")
+            and all(isinstance(v, bytes | str) for v in x)
+        ):
+            yield name, np.array([v if isinstance(v, str) else v.decode(errors="replace") for v in x], dtype=np.str_)
+        elif x.dtype.kind not in "biuf" or not x.ndim:
+            raise ValueError(f"{where}: {name} holds no numbers ({x.dtype}); texts must be left out or encoded.")
+        else:
+            yield name, _in_precision(x, name, where)
 
 
 def _is_jpeg(space: Any) -> bool:
@@ -435,12 +488,18 @@ def _is_jpeg(space: Any) -> bool:
     return large and bool(np.all(np.equal(space["low"], 0)) and np.all(np.equal(space["high"], 255)))
 
 
-def _pictures(rows: Any, name: str, where: str) -> np.ndarray:
+def _pictures(rows: Any, shape: tuple[int, ...], name: str, where: str) -> np.ndarray:
     from PIL import Image
 
+    def picture(row: Any) -> np.ndarray:
+        with Image.open(io.BytesIO(np.asarray(row, np.uint8).tobytes()), formats=("JPEG",)) as image:
+            if image.size != (shape[1], shape[0]):  # by its header, before it is unpacked
+                raise ValueError(f"one is {image.size[1]} x {image.size[0]}, its space says {list(shape)}")
+            return np.asarray(image)
+
     try:
-        return np.stack([np.asarray(Image.open(io.BytesIO(np.asarray(row, np.uint8).tobytes()))) for row in rows])
-    except (OSError, ValueError, TypeError) as error:
+        return np.stack([picture(row) for row in rows])
+    except (OSError, ValueError, TypeError, Image.DecompressionBombError) as error:
         raise ValueError(f"{where}: {name} should hold JPEG pictures ({error}).") from error
 
 
@@ -477,7 +536,7 @@ def write_minari(
     Args:
         dataset_id: where it has a namespace, `mine/cartpole-v0`; else the folder's name.
     """
-    h5py, folder = _h5py(), Path(folder)
+    h5py, folder = hdf5_files.h5py(), Path(folder)
     dataset_id = folder.name if dataset_id is None else dataset_id
     parts = tuple(dataset_id.split("/"))
     if not all(re.fullmatch(r"[-\w]+", p) for p in parts) or not re.fullmatch(r".+-v\d+", parts[-1]):
@@ -637,6 +696,9 @@ def of_d4rl(data: Mapping[str, np.ndarray], where: str = "the dataset") -> Datas
     if missing := [name for name in needed if name not in data]:
         raise ValueError(f"{where} has no {', '.join(missing)}: D4RL's datasets have {', '.join(needed)}.")
     named = {n: np.asarray(data[n]) for n in (*needed, "timeouts", "next_observations") if n in data}
+    # Columns of one number a step are taken for it, as D4RL's `get_dataset` takes them.
+    columns = {n for n in ("rewards", "terminals", "timeouts") if n in named and named[n].shape[1:] == (1,)}
+    named = {n: x[:, 0] if n in columns else x for n, x in named.items()}
     rows = _length(named, where)
     ended = _flags(named["terminals"], "terminals", where)
     cut = _flags(named.get("timeouts", np.zeros(rows)), "timeouts", where) & ~ended
@@ -667,41 +729,107 @@ def read_d4rl(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
         with _npz(path) as file:
             data = {name: npz_files.member(file, name, path) for name in names if name in file}
     elif kind == "hdf5":
-        try:
-            with _h5py().File(path, "r") as file:
-                data = {name: np.asarray(file[name]) for name in names if name in file}
-        except (OSError, RuntimeError, KeyError) as error:
-            raise ValueError(f"{path} is damaged or cut short ({error}): copy it again.") from error
+        with hdf5_files.opened(path) as (file, budget):
+            found = hdf5_files.children(file, names, str(path))
+            if not found and "virtual" in file:
+                raise ValueError(f"{path} is one of D4RL's in chunks (virtual/0, virtual/1, ...): join them.")
+            data = {name: hdf5_files.array(node, name, str(path), budget) for name, node in found.items()}
     else:
         raise _no_dataset(path, kind)
     return of_d4rl(data, str(path)), {"format": "D4RL", "name": path.stem}
 
 
-def _is_d4rl(path: Path) -> bool:
-    """Whether this HDF5 has D4RL's arrays where Minari has groups."""
-    try:
-        h5py = _h5py()
-        with h5py.File(path, "r") as file:
-            return isinstance(file.get("observations"), h5py.Dataset)
-    except (OSError, RuntimeError):
-        return False  # `read_minari` says what is wrong with it
+# ---- robomimic
+
+
+def read_robomimic(path: str | Path, drop: Sequence[str] = ()) -> tuple[Dataset, dict[str, Any]]:
+    """`(dataset, about)` of robomimic's HDF5: `data/demo_0` and others, with `obs`, `actions`, `rewards` and `dones`.
+
+    The task ended where `dones` are 1, and an episode where its group does. Without `next_obs` the next row's is the
+    successor, so that a demonstration's last row is left out, unless it is `done`: then its own, as in D4RL's files.
+    Without `rewards` or `dones`, which imitation does not need, they are 0.
+    """
+    path = Path(path)
+    with hdf5_files.opened(path) as (file, budget):
+        data = hdf5_files.child(file, "data", str(path))
+        numbers = sorted(int(found[1]) for key in data if (found := re.fullmatch(r"demo_(\d{1,12})", key)))
+        if not numbers:
+            raise ValueError(f"{path}: data has no groups demo_0, demo_1, ...: it is not robomimic's.")
+        reader = _Episodes({"observation": None, "action": None}, False, budget, tuple(drop), set())
+        demos = [_demo(reader, hdf5_files.child(data, f"demo_{i}", str(path)), f"{path}: demo_{i}") for i in numbers]
+        _kept([name for name in reader.seen if "." in name], drop, str(path))
+        said = data.attrs.get("env_args")
+    kinds = [{name: _shown(x) for name, x in demo.items()} for demo in demos]
+    if odd := [i for i, kind in zip(numbers, kinds, strict=True) if kind != kinds[0]]:
+        raise ValueError(f"{path}: demo_{odd[0]} has other arrays than demo_{numbers[0]}: they must be alike.")
+    arrays = {name: np.concatenate([demo[name] for demo in demos]) for name in demos[0]}
+    about = {"format": "robomimic", "name": path.stem}
+    if isinstance(said, str) and (name := dict_of(said, f"{path}: env_args").get("env_name")):
+        about["task"] = str(name)
+    return _dataset(arrays, str(path)), about
+
+
+def _demo(reader: _Episodes, group: Any, where: str) -> dict[str, np.ndarray]:
+    parts = hdf5_files.children(group, ("obs", "next_obs", "actions", "rewards", "dones"), where)
+    if missing := [name for name in ("obs", "actions") if name not in parts]:
+        raise ValueError(f"{where} has no {', '.join(missing)}: it has {', '.join(group) or 'nothing'}.")
+    obs = dict(reader.leaves(parts["obs"], "obs", None, where))
+    action = dict(reader.leaves(parts["actions"], "action", None, where))
+    read = {n: hdf5_files.array(parts[n], n, where, reader.budget) for n in ("rewards", "dones") if n in parts}
+    rows = _length({**obs, **action, **read}, where)
+    done = _flags(read.get("dones", np.zeros(rows)), "dones", where)
+    rewards = _rewards(read.get("rewards", np.zeros(rows)), where)
+    if "next_obs" in parts:
+        after = {f"next_{n}": x for n, x in reader.leaves(parts["next_obs"], "obs", None, where)}
+        _length({**after, "actions": action["action"]}, where)
+        known = np.ones(rows, bool)
+    else:
+        after = {f"next_{n}": np.concatenate([x[1:], x[-1:]]) for n, x in obs.items()}
+        known = (np.arange(rows) < rows - 1) | done
+    if not known.any():
+        raise ValueError(f"{where} has one row, and no successor of it.")
+    ends = np.arange(rows) == np.flatnonzero(known)[-1]
+    columns = {**obs, **action, "reward": rewards, "terminated": done, "last": ends, **after}
+    return {name: x[known] for name, x in columns.items()}
+
+
+def _kind_of_hdf5(path: Path) -> str:
+    """Whose HDF5 it is, by its root: D4RL has arrays where Minari has groups, robomimic has `data/demo_0`."""
+    with hdf5_files.opened(path) as (file, _):
+        names = set(file)
+        if "data" in names and not any(name.startswith("episode_") for name in names):
+            data = hdf5_files.child(file, "data", str(path))
+            if isinstance(data, Mapping) and any(name.startswith("demo_") for name in data):
+                return "robomimic"
+        d4rl = "virtual" in names or isinstance(
+            hdf5_files.child(file, "observations", str(path)), hdf5_files.h5py().Dataset
+        )
+    return "d4rl" if d4rl else "minari"
 
 
 # ---- any of them
 
 
-def read_any(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
-    """`(dataset, about)` of whichever format is there. Raises ValueError, in a line, for none of them."""
+def read_any(path: str | Path, drop: Sequence[str] = ()) -> tuple[Dataset, dict[str, Any]]:
+    """`(dataset, about)` of whichever format is there, without the entries `drop` of its observations.
+
+    Raises ValueError, in a line, for none of them, and for entries that are not there.
+    """
     path = Path(path)
     kind = "hdf5" if path.is_dir() else npz_files.kind_of(path)
     if kind == "hdf5":
-        return read_d4rl(path) if path.is_file() and _is_d4rl(path) else read_minari(path)
+        whose = _kind_of_hdf5(path) if path.is_file() else "minari"
+        if whose == "d4rl":
+            _kept([], drop, str(path))
+            return read_d4rl(path)
+        return (read_robomimic if whose == "robomimic" else read_minari)(path, drop)
     if kind != "npz":
         raise _no_dataset(path, kind)
     with _npz(path) as file:
         names = set(file.files)
     if ABOUT in names:
-        return read(path)
+        return read(path, drop)
+    _kept([], drop, str(path))
     if {"observations", "actions"} & names:
         # Both have `terminals`: the task's ends in D4RL's, the ends of trajectories in OGBench's. OGBench's files have
         # rewards and masks, or neither.

@@ -53,10 +53,10 @@ def read(path: str | Path) -> tuple[Ensemble, dict[str, Any]]:
     if kind != "npz":
         raise ValueError(f"{path} {npz_files.BEGINS[kind]}" + ("" if kind == "pickle" else f": {wanted}"))
     with npz_files.opened(path) as file:
+        found = {name.split(".")[0] for name in file.files}
+        if found != {*ARRAYS, NETWORK, ABOUT}:
+            raise ValueError(f"{path} is no model, it has {', '.join(sorted(found)) or 'nothing'}: {wanted}")
         arrays = {name: npz_files.member(file, name, path) for name in file.files}
-    found = {name.split(".")[0] for name in arrays}
-    if found != {*ARRAYS, NETWORK, ABOUT}:
-        raise ValueError(f"{path} is no model, it has {', '.join(sorted(found)) or 'nothing'}: {wanted}")
     about = dict_of(str(arrays.pop(ABOUT)), f"{path}: {ABOUT}")
     npz_files.check_digest(path, arrays, about)
     network = dict_of(str(arrays.pop(NETWORK)), f"{path}: {NETWORK}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import zipfile
 import zlib
@@ -112,6 +113,47 @@ def kind_of(path: str | Path) -> str:
     return next((kind for magic, kind in STARTS.items() if start.startswith(magic)), "" if start else "empty")
 
 
+FREE = 2**28
+"""Bytes that a file may declare without being asked."""
+
+FOLD = 500
+"""How many times its own size a file may declare beyond that: recorded numbers do not compress so far."""
+
+
+class Budget:
+    """What is read of one file, so that its declared sizes are judged before memory is taken for them."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path, self.size, self.total = path, os.path.getsize(path), 0
+
+    def take(self, what: str, shape: tuple[int, ...], dtype: Any) -> None:
+        """Raises ValueError, with the declared and the real size, where an array of this shape is too large."""
+        from jaxrl.host.run.ram import free_memory
+
+        declared = math.prod(shape) * np.dtype(dtype).itemsize
+        self.total += declared
+        if self.total <= FREE:
+            return
+        said = f"{what} declares {declared:,} bytes, {list(shape)} of {np.dtype(dtype)}"
+        if self.total > FOLD * self.size:
+            raise ValueError(f"{said}; {self.path} has {self.size:,}: no data compress so far, it is not read.")
+        if self.total > (free := free_memory()):
+            raise ValueError(f"{said}, {self.total:,} with what was read before; {free:,} bytes of memory are free.")
+
+
+def declared(file: Any, name: str, path: str | Path) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype by the header of an array of what is `opened`. Raises ValueError where its bytes are others."""
+    info = file.zip.getinfo(f"{name}.npy")
+    with file.zip.open(info) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+        size, rest = math.prod(shape) * dtype.itemsize, info.file_size - stream.tell()
+    if size != rest and not dtype.hasobject:
+        raise ValueError(f"it declares {size:,} bytes, {list(shape)} of {dtype}, and holds {rest:,}")
+    return shape, dtype
+
+
 @contextlib.contextmanager
 def opened(path: str | Path) -> Iterator[Any]:
     """numpy's view of an npz. Raises ValueError, in a line, for one that is damaged."""
@@ -121,19 +163,27 @@ def opened(path: str | Path) -> Iterator[Any]:
         except (zipfile.BadZipFile, ValueError, EOFError) as error:
             raise ValueError(f"{path} is damaged or cut short ({error}): copy it again.") from error
         with file:
+            if not hasattr(file, "zip"):
+                raise ValueError(f"{path} is one array, not npz.")
+            file.budget = Budget(path)
             yield file
 
 
 def member(file: Any, name: str, path: str | Path) -> np.ndarray:
-    """An array of what is `opened`. Raises ValueError, in a line, for one that is damaged or pickled."""
+    """An array of what is `opened`. Raises ValueError, in a line, for one that is damaged, pickled or too large."""
+    if f"{name}.npy" not in file.zip.namelist():
+        raise ValueError(f"{path}: {name} is no array.")
+    try:
+        shape, dtype = declared(file, name, path)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, KeyError) as error:
+        raise ValueError(f"{path}: {name} is damaged or cut short ({error}): copy the file again.") from error
+    file.budget.take(f"{path}: {name}", shape, dtype)
     try:
         x = file[name]
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as error:
         if "allow_pickle" in str(error):
             raise ValueError(f"{path}: {name} holds pickled objects, which are not read: save numbers.") from error
         raise ValueError(f"{path}: {name} is damaged or cut short ({error}): copy the file again.") from error
-    if not isinstance(x, np.ndarray):
-        raise ValueError(f"{path}: {name} is no array.")
     return x
 
 
@@ -159,5 +209,5 @@ def dict_of(text: Any, what: str) -> dict[str, Any]:
         if isinstance(value, dict):
             return value
         raise ValueError(f"it is {value!r}")
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{what} is no JSON dict ({error}).") from error

@@ -20,7 +20,7 @@ from jaxrl.data.datasets import Dataset
 from jaxrl.data.dynamics import Ends
 from jaxrl.data.learns import Learns
 from jaxrl.environment import Environment
-from jaxrl.host.data import dataset_files, model_files
+from jaxrl.host.data import dataset_files, missions, model_files
 from jaxrl.nn import normalize
 from jaxrl.off_policy.imagination import Model
 from jaxrl.replay.ring import Replay
@@ -102,7 +102,7 @@ def dataset_of(env: Environment, params: Any, path: str, digest: str, goals: str
     if goals is not None and not isinstance(dataset.obs, dict):
         dataset = datasets.with_goal(dataset, goals)
     dataset_files.check_fits(dataset, about, env, params)
-    return dataset
+    return missions.completed(dataset, env, params)
 
 
 def replay_of(

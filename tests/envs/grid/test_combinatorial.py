@@ -315,10 +315,58 @@ def test_sokoban_text():
     assert obs.shape == (2, 4, 6, 4)
 
 
+SETS = """Title: A set of levels
+Author: Someone
+
+    #####
+    #---#
+    #@$.#
+    #####
+Title: Second
+Comment:
+#####
+#this is no level#
+Comment-End:
+
+\t###
+\t#.#
+\t#$###
+\t#p_o#
+\t#_b_#
+\t#####
+Solution: uUddrL
+; 3
+5#|#@$.#|5#
+2(2#)#|#@-2(.)#|#-2$-#|6#
+"""
+
+
+def test_sokoban_level_sets():
+    """The whole convention of XSB files: titles, comments, floors, tabs, letters, runs, rows ended by |."""
+    levels = sokoban.parse(SETS)
+    drawn = [sokoban.to_text(row(levels, i)) for i in range(4)]
+    assert levels.walls.shape == (4, 6, 9 + 4)
+    first, second, third, fourth = ([line.strip("#") for line in text.splitlines()] for text in drawn)
+    assert [line for line in first if line] == ["   ", "@$."]
+    assert [line for line in second if line] == [".", "$", "@ .", " $ "]
+    assert [line for line in third if line] == ["@$."]
+    assert [line for line in fourth if line] == ["@ ..", " $$ "]
+    same = sokoban.parse("#####\n#@$.#\n#####")
+    packed = sokoban.parse("5#|#@$.#|5#|")
+    jax.tree.map(np.testing.assert_array_equal, packed, same)
+    jax.tree.map(
+        np.testing.assert_array_equal, sokoban.parse("  #####\r\n__#@$.#\r\n--#####\r\n").player, jnp.array([10])
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "the text has none"),
+        ("Title: nothing\nAuthor: nobody\n", "the text has none"),
+        ("99999999999#|#@$.#", "line 1: 99999999999 times '#' is more than 1000 symbols"),
+        ("\n900(900(900(#)))", "line 2: .* is more than 1000 symbols"),
+        ("5#|#@$x#|5#", "line 1: unknown symbol 'x'"),
         ("####\n#@x#\n####", "line 2: unknown symbol 'x'"),
         ("####\n# $.#\n####", "line 1: the level has 0 players"),
         ("####\n#@@$.#\n####", "line 1: the level has 2 players"),

@@ -425,3 +425,17 @@ def test_contact_sheet():
     assert np.all(sheet[208:, 416:] == 255)
     with pytest.raises(ValueError, match=r"a batch has \(levels,\)"):
         drawing.contact_sheet(env, first)
+
+
+def test_walls_hide_what_is_behind_them_unless_told_otherwise():
+    for id, default in (("MiniGrid-DoorKey-5x5-v0", False), ("MiniGrid-Empty-5x5-v0", True)):
+        assert make(id)[0].see_through_walls is default
+        assert make(id, see_through_walls=default)[0] == make(id)[0] != make(id, see_through_walls=not default)[0]
+    env, params = make("MiniGrid-DoorKey-5x5-v0")
+    clear = make(env.id, see_through_walls=True)[0]
+    assert clear.as_levels().see_through_walls and not env.as_levels().see_through_walls
+    _, state = env.reset(jax.random.key(0), params)
+    hidden, seen = (
+        np.asarray(each.observe(jax.random.key(0), state, params)["image"][..., 0]) for each in (env, clear)
+    )
+    assert (hidden != seen).any() and (hidden[hidden != seen] == 0).all()

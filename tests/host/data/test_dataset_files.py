@@ -641,3 +641,226 @@ def test_a_rollout_survives_the_disk(tmp_path):
     back, _ = files.read(files.write(tmp_path / "rollout.npz", dataset, {}))
     assert_same(dataset, back)
     assert files.summary(back, {})["episodes"] == 3
+
+
+# ---- files that say more than they hold, or point elsewhere
+
+
+def test_an_npz_is_not_believed(tmp_path):
+    path = tmp_path / "bad.npz"
+    files.write(path, toy(), {})
+
+    def with_member(name, header, body):
+        with zipfile.ZipFile(path) as old:
+            rest = {n: old.read(n) for n in old.namelist() if n != f"{name}.npy"}
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+            for n, x in rest.items():
+                new.writestr(n, x)
+            with new.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array_header_1_0(stream, header)
+                for part in body:
+                    stream.write(part)
+
+    numbers = {"descr": "<f4", "fortran_order": False}
+    with_member("reward", {**numbers, "shape": (16 * 10**9,)}, [b"1234"])  # a header of 64 GB
+    refused(lambda: files.read_any(path), "bad.npz", "reward", "declares 64,000,000,000 bytes", "holds 4")
+    wide = 3 * 10**8
+    with_member("reward", {**numbers, "shape": (wide // 4,)}, [bytes(10**6)] * (wide // 10**6))  # really there
+    refused(lambda: files.read_any(path), "reward declares 300,000,000 bytes", "no data compress so far")
+    files.write(path, toy(), {}, overwrite=True)
+    with_member("more", {**numbers, "shape": (wide // 4,)}, [bytes(10**6)] * (wide // 10**6))
+    refused(lambda: files.read_any(path), "has arrays more")  # unread
+    ogbench(path)
+    with_member("qpos", {**numbers, "shape": (wide // 4,)}, [bytes(10**6)] * (wide // 10**6))
+    assert files.read_any(path)[0].size > 1
+
+
+@needs_h5py
+def test_hdf5_is_read_from_its_own_file_alone(tmp_path):
+    import h5py
+
+    secret, path = tmp_path / "secret.hdf5", tmp_path / "hopper.hdf5"
+    with h5py.File(secret, "w") as file:
+        file["x"] = d4rl()["observations"]
+    (tmp_path / "raw").write_bytes(d4rl()["observations"].tobytes())
+
+    def no(change, *words):
+        with h5py.File(path, "w") as file:
+            file.update({name: x for name, x in d4rl().items() if name != "observations"})
+            change(file)
+        refused(lambda: files.read_any(path), "hopper.hdf5", "observations", *words)
+
+    shape, dtype = d4rl()["observations"].shape, d4rl()["observations"].dtype
+
+    def external_storage(file):
+        file.create_dataset("observations", shape, dtype, external=[(str(tmp_path / "raw"), 0, h5py.h5f.UNLIMITED)])
+
+    def virtual(file):
+        layout = h5py.VirtualLayout(shape, dtype)
+        layout[...] = h5py.VirtualSource(secret, "x", shape)
+        file.create_virtual_dataset("observations", layout)
+
+    no(lambda f: f.update({"observations": h5py.ExternalLink(str(secret), "x")}), "a link to x of", "secret.hdf5")
+    no(external_storage, "keeps its numbers in", "raw")
+    no(virtual, "keeps its numbers in", "secret.hdf5")
+
+    def through(file):
+        file["far"] = h5py.ExternalLink(str(secret), "/")
+        file["observations"] = h5py.SoftLink("/far/x")
+
+    with h5py.File(path, "w") as file:
+        file.update({name: x for name, x in d4rl().items() if name != "observations"})
+        through(file)
+    refused(lambda: files.read_any(path), "far is a link to /")
+    with h5py.File(path, "w") as file:  # a link within the file is no harm
+        file.update({name: x for name, x in d4rl().items() if name != "observations"})
+        file["here"] = d4rl()["observations"]
+        file["observations"] = h5py.SoftLink("/here")
+    assert_same(files.read_any(path)[0], files.of_d4rl(d4rl()))
+
+    def endless(file):
+        file["observations"] = h5py.SoftLink("/observations")
+
+    no(endless, "a link to a link")
+    no(
+        lambda f: f.create_dataset("observations", (10**9, 16), "f4", chunks=(1000, 16)),
+        "64,000,000,000 bytes",
+        "no data",
+    )
+
+
+@needs_h5py
+def test_minaris_counts_are_not_believed(tmp_path):
+    folder = tmp_path / "toy-v0"
+    files.write_minari(folder, toy(), ABOUT, LINE, PUSH)
+    about = folder / "data" / "metadata.json"
+    words = about.read_text()
+    for said in (10**8, -1, "many", 2.5):
+        about.write_text(words.replace('"total_episodes": 3', f'"total_episodes": {json.dumps(said)}'))
+        refused(lambda: files.read_any(folder), "3 episodes", "says")
+    about.write_text("[" * 100_000)
+    refused(lambda: files.read_any(folder), "metadata.json is no JSON")
+
+
+# ---- missions, and entries that are left out
+
+
+def mission_dataset(folder, id, texts, image=True):
+    """As Minari keeps what `minigrid` of this id gives: a text a step."""
+    import h5py
+
+    (folder / "data").mkdir(parents=True)
+    with h5py.File(folder / "data" / "main_data.hdf5", "w") as file:
+        for i, text in enumerate(texts):
+            group = file.create_group(f"episode_{i}")
+            group["observations/image"] = np.zeros((4, 7, 7, 3), np.uint8)
+            group["observations/direction"] = np.arange(4)
+            if text is not None:
+                group["observations"].create_dataset("mission", data=[text] * 4, dtype=h5py.string_dtype())
+            group["actions"], group["rewards"] = np.arange(3), np.zeros(3)
+            group["terminations"], group["truncations"] = [False, False, True], [False] * 3
+    metadata = {"total_episodes": len(texts), "env_spec": json.dumps({"id": id})}
+    (folder / "data" / "metadata.json").write_text(json.dumps(metadata))
+    return folder
+
+
+@needs_h5py
+@pytest.mark.parametrize(
+    ("id", "texts", "missions"),
+    [
+        ("MiniGrid-DoorKey-5x5-v0", ["use the key to open the door and then get to the goal"] * 2, [[0], [0]]),
+        ("MiniGrid-DoorKey-5x5-v0", [None, None], [[0], [0]]),  # one mission alone: nothing is lost without it
+        ("MiniGrid-Fetch-5x5-N2-v0", ["get a red ball", "fetch a grey key"], None),
+        ("BabyAI-GoToLocal-v0", ["go to the red ball", "go to a blue box"], None),
+    ],
+)
+def test_missions_become_numbers(id, texts, missions, tmp_path):
+    env, params = jaxrl.make(id)
+    if id.startswith("MiniGrid-Fetch"):
+        texts = [env.mission_text(m) for m in ((0, 0, 6), (3, 5, 5))]
+    dataset, about = files.read_any(mission_dataset(tmp_path / "a-v0", id, texts))
+    files.check_fits(dataset, about, env, params)
+    mission = np.asarray(dataset.obs["mission"])
+    assert mission.dtype == np.int32 and mission.shape == (6, len(env.missions))
+    if missions is not None:
+        np.testing.assert_array_equal(mission[::3], missions)
+    elif texts[0] is not None:
+        assert [env.mission_text(m) for m in mission[::3]] == texts
+    np.testing.assert_array_equal(dataset.next_obs["mission"], mission)
+    other = {k: v for k, v in about.items() if k != "env"}
+    files.check_fits(dataset, other, env, params)
+
+
+@needs_h5py
+def test_texts_that_are_no_missions_are_named_and_can_be_left_out(tmp_path, capsys):
+    from jaxrl.host.cli.dataset import dataset_command
+
+    env, params = jaxrl.make("MiniGrid-DoorKey-5x5-v0")
+    odd = mission_dataset(tmp_path / "a-v0", env.id, ["fly to the moon"])
+    refused(lambda: files.read_any(odd), "main_data.hdf5", "no mission 'fly to the moon'")
+    unknown = mission_dataset(tmp_path / "b-v0", "Elsewhere-v0", ["go to a"])
+    refused(
+        lambda: files.read_any(unknown), "obs.mission holds no numbers but texts, as 'go to a'", "drop=('obs.mission',)"
+    )
+    for folder in (odd, unknown):
+        dataset, about = files.read_any(folder, drop=("obs.mission",))
+        files.check_fits(dataset, about, env, params)  # whose mission is constant
+    refused(lambda: files.read_any(unknown, ("obs.none",)), "no obs.none", "obs.mission", "obs.image")
+    fetch, fetch_params = jaxrl.make("MiniGrid-Fetch-5x5-N2-v0")
+    dataset, about = files.read_any(unknown, drop=("obs.mission",))
+    refused(lambda: files.check_fits(dataset, about, fetch, fetch_params), "obs.mission")
+    out = tmp_path / "b.npz"
+    assert dataset_command(["convert", str(unknown), "--drop", "obs.mission", "--out", str(out)]) == 0
+    assert str(out) in capsys.readouterr().out
+    back, about = files.read_any(out)
+    assert_same(back, dataset)
+    assert about["dropped"] == ["obs.mission"]
+    assert list(files.read_any(out, ("obs.direction",))[0].next_obs) == ["image"]
+
+
+# ---- robomimic
+
+
+def robomimic(path, **changes):
+    import h5py
+
+    parts = {
+        "obs/pos": np.arange(8.0).reshape(4, 2),
+        "obs/grip": np.arange(4.0)[:, None],
+        "actions": np.arange(4.0)[:, None] / 4,
+        "rewards": np.array([0.0, 0, 0, 1]),
+        "dones": np.array([0, 0, 0, 1]),
+        "states": np.zeros((4, 9)),
+        **changes,
+    }
+    with h5py.File(path, "w") as file:
+        file.create_group("mask")["train"] = [b"demo_0"]
+        for i in (0, 2):  # demonstrations may be left out
+            for name, x in parts.items():
+                if x is not None:
+                    file[f"data/demo_{i}/{name}"] = x
+        file["data"].attrs["env_args"] = json.dumps({"env_name": "Lift"})
+    return path
+
+
+@needs_h5py
+def test_robomimic_with_and_without_next_obs(tmp_path):
+    path = tmp_path / "lift.hdf5"
+    dataset, about = files.read_any(robomimic(path))
+    assert about == {"format": "robomimic", "name": "lift", "task": "Lift"}
+    assert dataset.size == 8 and dataset.terminated.sum() == dataset.last.sum() == 2
+    np.testing.assert_array_equal(dataset.next_obs["pos"][:3], dataset.obs["pos"][1:4])
+    dataset, _ = files.read_any(robomimic(path, dones=None, rewards=None))
+    assert dataset.size == 6 and not dataset.terminated.any()  # of each the last row has no successor
+    np.testing.assert_array_equal(np.flatnonzero(dataset.last), [2, 5])
+    after = {"next_obs/pos": np.ones((4, 2)), "next_obs/grip": np.ones((4, 1))}
+    dataset, _ = files.read_any(robomimic(path, **after, dones=None), drop=("obs.grip",))
+    assert dataset.size == 8 and list(dataset.obs) == ["pos"] and (dataset.next_obs["pos"] == 1).all()
+    refused(lambda: files.read_any(robomimic(path, actions=None)), "lift.hdf5: demo_0 has no actions", "obs")
+    refused(lambda: files.read_any(robomimic(path, rewards=np.zeros(3))), "unequal length", "rewards 3")
+
+
+def test_d4rl_columns_are_squeezed_as_its_loader_does():
+    plain = files.of_d4rl(d4rl())
+    columns = {name: x[:, None] for name, x in d4rl().items() if name in ("rewards", "terminals", "timeouts")}
+    assert_same(files.of_d4rl(d4rl(**columns)), plain)

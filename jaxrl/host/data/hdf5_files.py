@@ -1,0 +1,79 @@
+"""HDF5 files of others: what is in the file itself is read, and nothing that it points to elsewhere on the disk.
+
+An HDF5 file may name other files as parts of its own (external links, external storage, virtual datasets): those are
+refused. Sizes that it declares are checked before memory is taken (`npz_files.Budget`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl.host.data.npz_files import Budget
+
+SOFT_LINKS = 8
+"""How many soft links may lead from one to the next."""
+
+
+def h5py() -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError('HDF5 files need a package that is not installed: pip install "jaxrl[minari]".') from error
+    return h5py
+
+
+@contextlib.contextmanager
+def opened(path: str | Path) -> Iterator[tuple[Any, Budget]]:
+    """The file's root and the memory that may be taken. Raises ValueError, in a line, for a file that is damaged."""
+    try:
+        with h5py().File(path, "r") as file:
+            yield file, Budget(path)
+    except (OSError, RuntimeError, KeyError) as error:
+        raise ValueError(f"{path} is damaged or cut short ({error}): copy it again.") from error
+
+
+def child(group: Any, name: str, where: str, links: int = SOFT_LINKS) -> Any:
+    """The group or dataset of this name, None where there is none. Raises ValueError for one in another file."""
+    lib = h5py()
+    if not group.id.links.exists(name.encode()):
+        return None
+    link = group.id.links.get_info(name.encode())
+    if link.type == lib.h5l.TYPE_EXTERNAL:
+        file, at = group.id.links.get_val(name.encode())
+        raise ValueError(f"{where}: {name} is a link to {at.decode()} of {file.decode()}: other files are not read.")
+    if link.type == lib.h5l.TYPE_SOFT:
+        target = group.id.links.get_val(name.encode()).decode()
+        if not links:
+            raise ValueError(f"{where}: {name} is a link to a link, {SOFT_LINKS} times: it leads nowhere.")
+        node = group.file if target.startswith("/") else group
+        for part in filter(None, target.split("/")):
+            node = None if node is None else child(node, part, where, links - 1)
+        return node
+    node = group[name]
+    if isinstance(node, lib.Dataset):
+        sources = [source.file_name for source in node.virtual_sources()] if node.is_virtual else []
+        other = [file for file, *_ in node.external or []] + [file for file in sources if file != "."]
+        if other:
+            raise ValueError(f"{where}: {name} keeps its numbers in {other[0]}: other files are not read.")
+    return node
+
+
+def children(group: Any, names: Sequence[str], where: str) -> dict[str, Any]:
+    """Those of these names that are there."""
+    found = {name: child(group, name, where) for name in names}
+    return {name: node for name, node in found.items() if node is not None}
+
+
+def array(node: Any, name: str, where: str, budget: Budget) -> np.ndarray:
+    """All of a dataset. Raises ValueError for a group, and for a size that is not to be believed."""
+    if not isinstance(node, h5py().Dataset):
+        raise ValueError(
+            f"{where}: {name} is a group with {', '.join(list(node)[:5]) or 'nothing'}; it must be an array."
+        )
+    budget.take(f"{where}: {name}", node.shape or (), node.dtype)
+    return np.asarray(node[()])

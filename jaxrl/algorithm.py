@@ -96,10 +96,10 @@ def shared(make: Callable[P, R]) -> Callable[P, R]:
 def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) -> Algorithm:
     """The Algorithm whose functions are the methods of `learner`, an object of static settings.
 
-    It has `config`, `venv`, `init`, `collect`, `learn`, `policy`, `initial_carry` and `act`; `restart` and `slots` if
-    its state holds more of an episode than `restarted` knows; `deployed` unless its policy is deployed as it acts in
-    training, and `search` where that is one. An `optimizer` that its config does not name, and a `loss` in
-    place of its own, are part of what tells runs apart.
+    The learner has `config`, `venv`, `init`, `collect`, `learn`, `policy`, `initial_carry` and `act`. It has `restart`
+    and `slots` if its state holds more of an episode than `restarted` knows, `deployed` unless its policy is deployed
+    as it acts in training, and `search` if it plans. An `optimizer` that the config does not name and a `loss` that
+    replaces the learner's are part of what tells runs apart.
     """
     optimizer = getattr(learner, "optimizer", None)
     named = optimizer is None or optimizer.name == learner.config.optimizer
@@ -268,8 +268,8 @@ def spaces_of(
     if between_ends and isinstance(space, Box) and is_concrete((space.low, space.high)) and space.is_open():
         raise ValueError(
             f"{name} acts between the two ends of each side of a box, and {env.id}'s {space} has a side without: "
-            "say where actions end by wrappers.RescaleAction(env, bounds=(low, high)), or take ppo, which acts in all of "
-            "it."
+            "say where actions end by wrappers.RescaleAction(env, bounds=(low, high)), or take ppo, which acts "
+            "in all of it."
         )
     return env.observation_space(params), space
 

@@ -35,7 +35,7 @@ SUPERSAMPLING = 3
 def new_figure(**settings: Any) -> Figure:
     """A matplotlib figure that nobody has to close, of the `settings` of `matplotlib.figure.Figure`.
 
-    A notebook shows it where it is a cell's last line. IPython does so with other figures only after an import of pyplot.
+    A notebook shows it where it is a cell's last line. With other figures IPython does so only once pyplot is imported.
     """
     return _shown_figure()(**settings)
 

@@ -19,12 +19,12 @@ import jaxrl
 from jaxrl.algos.curricula import dr
 from jaxrl.algos.meta import lpg, policy_gradients
 from jaxrl.host.run.live import LiveCurve
-from jaxrl.meta import AgentConfig, AgentHyper, agent
+from jaxrl.meta import AgentConfig, agent
 from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner
 
 env, distribution = jaxrl.make("GridWorld-small-v0", observation="index")
 drawn = jax.vmap(env.generate, (0, None))(jax.random.split(jax.random.key(7), 2 * LEVELS), distribution)
-to_choose, to_judge = (jax.tree.map(lambda x: x[half], drawn) for half in (slice(LEVELS), slice(LEVELS, None)))
+to_choose, to_judge = jax.tree.map(lambda x: x[:LEVELS], drawn), jax.tree.map(lambda x: x[LEVELS:], drawn)
 
 # %% [markdown]
 # An agent by a learned rule, in two lines, on a level of your own:

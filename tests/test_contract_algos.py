@@ -317,7 +317,7 @@ SETUPS = {
         probes=lambda probe: probe.kind != "multi_discrete"
     ),
     "crossq": off_policy_setup(dict(critic_hidden=(32,), policy_delay=2), alpha=1e-3, alpha_learning_rate=1e-4),
-    # Without a dataset the learners of algos/offline act as those above; tests/algos/offline has what they do with one.
+    # Without a dataset these act as those above; tests/algos/actor_critic has what they do with one.
     "bc": off_policy_setup()._replace(
         hyper=dict(learning_starts=64),
         value=lambda *_: None,

@@ -250,9 +250,7 @@ def make(
     )
     rule = _CrossQ(config, critic, acting)
     chosen = optimizer_of(optimizer or config.optimizer, b1=config.b1, eps=config.adam_eps)
-    # Adam, whatever the networks' optimiser is: the temperature is one number, which decay would pull to 1.
-    others = (("log_alpha", optimizer_of("adam")),)
-    given = {"replay": replay, "optimizer": chosen, "others": others}
+    given = {"replay": replay, "optimizer": chosen}
     return learner.algorithm("crossq", venv, config, Hyper, rule, acting, **given)
 
 

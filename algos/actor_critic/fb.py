@@ -42,12 +42,13 @@ from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree, split_observation, visible
+from jaxrl.nn import normalize
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.nn.nets import Nets, critic_values, init_critics
 from jaxrl.nn.networks import MLP, Network, encode
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.off_policy import learner
-from jaxrl.off_policy.learner import Learner, State
+from jaxrl.off_policy.learner import Learner, State, normalized
 from jaxrl.off_policy.steps import as_replay
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import Discrete, Space
@@ -97,6 +98,7 @@ class Policy(NamedTuple):
     weights: Any  # of the Fs
     task: Float[Array, " d"]  # z
     epsilon: Array
+    normalizer: Any = None  # statistics of observations; None without Config.normalize_obs
 
 
 class Forward(nn.Module):
@@ -258,11 +260,12 @@ class _Learner(Learner):
         return self.of_rewards(state, self.config.batch_size)
 
     def of_rewards(self, state: State, labelled: int) -> Policy:
-        """For the rewards of so many steps of the replay."""
+        """The policy for the rewards of so many steps of the replay, which are the same ones at each evaluation."""
         weights = state.weights["representation"]
         seen = self.replay.sample(jax.random.key(0), state.replay, labelled)
-        task = task_vector(self.rule.backward(weights["backward"], seen.next_obs), seen.reward)
-        return Policy(weights["forward"], task, state.hyper.epsilon)
+        next_obs = normalized(state.normalizer, seen.next_obs)
+        task = task_vector(self.rule.backward(weights["backward"], next_obs), seen.reward)
+        return Policy(weights["forward"], task, state.hyper.epsilon, normalize.visible(state.normalizer))
 
     def values_of(self, policy: Policy, obs: Any) -> Float[Array, "... A"]:
         batch_shape = encode(self.observation_space, obs).shape[:-1]

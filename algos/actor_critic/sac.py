@@ -39,7 +39,7 @@ from jaxrl.nn.distributions import Categorical
 from jaxrl.nn.losses import critic_loss, td_target, temperature_loss
 from jaxrl.nn.nets import Nets, apply_critics, critic_values, init_critics
 from jaxrl.nn.networks import Network, own
-from jaxrl.nn.optim import OptimizerLike, optimizer_of
+from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box, Discrete, Space
@@ -175,9 +175,7 @@ def make(
     critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm, actions)
     acting = Softmax(actor, obs_space) if actions else TanhGaussian(actor, LOG_STD_MIN)
     rule = _SAC(space, obs_space, critic, acting)
-    # Adam, whatever the networks' optimiser is: the temperature is one number, which decay would pull to 1.
-    others = (("log_alpha", optimizer_of("adam")),)
-    given = {"replay": replay, "optimizer": optimizer, "critic": critic, "others": others}
+    given = {"replay": replay, "optimizer": optimizer, "critic": critic}
     return learner.algorithm("sac", venv, config, Hyper, rule, acting, **given)
 
 

@@ -78,7 +78,10 @@ def behaviour_loss(
 
 @dataclasses.dataclass(frozen=True)
 class _BCQ:
-    """What is learned, as `q_learner.Rule` asks for it: `values`, and `behaviour`, the policy of the data."""
+    """What is learned, as `q_learner.Rule` asks for it: `values`, and `behaviour`, the policy of the data.
+
+    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    """
 
     config: Config
     network: Network  # (..., n), of both

@@ -51,7 +51,7 @@ class Config(q_learner.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        q_learner.check_num_outputs(self.num_outputs, 2, "c51")
+        q_learner.check_num_outputs(self.num_outputs, 2, type(self).__module__.rpartition(".")[2])
 
 
 @pytree
@@ -98,7 +98,10 @@ def loss(
 
 @dataclasses.dataclass(frozen=True)
 class _C51:
-    """What is learned, as `q_learner.Rule` asks for it; `rainbow` switches on more of the config."""
+    """What is learned, as `q_learner.Rule` asks for it.
+
+    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    """
 
     config: Any
     network: Any  # a flax module: logits (..., n, num_outputs)

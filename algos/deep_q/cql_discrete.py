@@ -95,7 +95,10 @@ def td_loss(
 
 @dataclasses.dataclass(frozen=True)
 class _CQL:
-    """What is learned, as `q_learner.Rule` asks for it."""
+    """What is learned, as `q_learner.Rule` asks for it.
+
+    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    """
 
     config: Config
     network: Network  # (..., n), or (..., n, num_outputs)

@@ -82,7 +82,10 @@ def policy_loss(
 
 @dataclasses.dataclass(frozen=True)
 class _CRR:
-    """What is learned, as `q_learner.Rule` asks for it: `values`, and `policy`, by whose logits it acts."""
+    """What is learned, as `q_learner.Rule` asks for it: `values`, and `policy`, by whose logits it acts.
+
+    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    """
 
     config: Config
     network: Network  # (..., n), of both

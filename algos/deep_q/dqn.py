@@ -14,7 +14,7 @@ without the last term if the episode terminated. `Config.critic` says how output
 
 (two_hot, hl_gauss: Farebrother et al. 2024, "Stop Regressing". Distributions of returns are files of their own: c51.py,
 qr_dqn.py, iqn.py, and rainbow.py, which has everything of this one switched on.) The loop, its windows and the target
-network are `replay/deep_q.py`, layers of the network `nn/action_values.py`.
+network are `jaxrl/off_policy/q_learner.py`, layers of the network `nn/action_values.py`.
 
 Deviations: episodes cut by a time limit bootstrap from their final observation; Adam instead of RMSprop; several
 environments step together; the target network moves and priorities change after the gradient steps of an update, not
@@ -77,7 +77,7 @@ class Hyper(q_learner.Hyper):
     v_max: jax.Array = 100.0  # and the largest
 
 
-def td_target(
+def n_step_target(
     reward: Float[Array, " B"], discount: Float[Array, " B"], next_value: Float[Array, " B"]
 ) -> Float[Array, " B"]:
     """y above: `reward` is the window's discounted sum, `discount` gamma^k, 0 if the episode terminated."""
@@ -98,7 +98,7 @@ def scalar_loss(
     huber: bool = False,
 ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
     """`(loss, priority)` of each transition: half the squared error, or Huber's loss of it, and its size."""
-    error = q - td_target(reward, discount, next_q)
+    error = q - n_step_target(reward, discount, next_q)
     return half_square(error, huber), jnp.abs(error)
 
 
@@ -115,7 +115,7 @@ def two_hot_loss(
     support: tuple[Any, Any],
 ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
     """`(loss, priority)` of each transition: cross entropy with y on the two bins around it, and the divergence."""
-    target = td_target(reward, discount, two_hot_values(next_logits, support))
+    target = n_step_target(reward, discount, two_hot_values(next_logits, support))
     probability = two_hot(target, jnp.linspace(*support, logits.shape[-1]))
     each = cross_entropy(logits, probability)
     return each, each - entropy(probability)
@@ -134,7 +134,7 @@ def hl_gauss_loss(
     support: tuple[Any, Any],
 ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
     """`(loss, priority)` of each transition: cross entropy with a Gaussian around y, and the divergence."""
-    target = td_target(reward, discount, hl_gauss_values(next_logits, support))
+    target = n_step_target(reward, discount, hl_gauss_values(next_logits, support))
     probability = hl_gauss(target, padded_edges(*support, logits.shape[-1]))
     each = cross_entropy(logits, probability)
     return each, each - entropy(probability)
@@ -153,7 +153,10 @@ SCALAR = ("mse", "huber")  # those with one output an action
 
 @dataclasses.dataclass(frozen=True)
 class _DQN:
-    """What is learned, as `q_learner.Rule` asks for it."""
+    """What is learned, as `q_learner.Rule` asks for it.
+
+    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    """
 
     config: Config
     network: Network  # (..., n), or (..., n, num_outputs) where the critic has several outputs an action
@@ -196,7 +199,7 @@ class _DQN:
             each, priority = loss(taken, batch.reward, batch.discount, following, support)
             report = {"priority": priority, "q_value": jnp.mean(values(taken, support)), **report}
             if support:
-                target = td_target(batch.reward, batch.discount, values(following, support))
+                target = n_step_target(batch.reward, batch.discount, values(following, support))
                 report["clipped_targets"] = clipped_targets(target, support)
             return weighted_mean(each, batch.weight), report
 

@@ -117,7 +117,10 @@ def drawn(
 
 @dataclasses.dataclass(frozen=True)
 class _IQN:
-    """What is learned, as `q_learner.Rule` asks for it."""
+    """What is learned, as `q_learner.Rule` asks for it.
+
+    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    """
 
     config: Config
     network: Any  # a flax module as `QuantileNetwork`

@@ -75,7 +75,10 @@ def loss(
 
 @dataclasses.dataclass(frozen=True)
 class _QRDQN:
-    """What is learned, as `q_learner.Rule` asks for it."""
+    """What is learned, as `q_learner.Rule` asks for it.
+
+    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    """
 
     config: Config
     network: Network  # quantiles (..., n, num_outputs)

@@ -70,7 +70,13 @@ class Hyper(c51.Hyper):
 
 @dataclasses.dataclass(frozen=True)
 class _Rainbow:
-    """What is learned, as `q_learner.Rule` asks for it: C51's loss, with all that the config switches on."""
+    """What is learned, as `q_learner.Rule` asks for it: C51's loss with a double arg-max.
+
+    `n_step` and `prioritised` are of the replay: `batch.reward` is a window's discounted sum, `batch.weight` corrects
+    for priorities, which become the reported ones. `dueling` and `noisy` are of the network; with noise
+    `epsilon_start` and `epsilon_end` do not count. After an update, once every `target_period` steps, the target
+    network moves by `tau` to the online one.
+    """
 
     config: Any
     network: Any  # a flax module: logits (..., n, num_outputs)

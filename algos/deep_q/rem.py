@@ -61,7 +61,10 @@ def mixture(key: Key[Array, ""], num_heads: int) -> Float[Array, " K"]:
 
 @dataclasses.dataclass(frozen=True)
 class _REM:
-    """What is learned, as `q_learner.Rule` asks for it."""
+    """What is learned, as `q_learner.Rule` asks for it.
+
+    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    """
 
     config: Config
     network: Network  # values (..., n, num_outputs)

@@ -371,6 +371,7 @@ class _BARFI:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     aux_fn: AuxiliaryReward | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:

@@ -345,10 +345,10 @@ class _Disco:
 
     def learn(self, state: DiscoState, rollout: Rollout) -> tuple[DiscoState, dict[str, Array]]:
         key, sample_key = jax.random.split(state.key)
-        memory = ring.uniform(self.config.buffer_size)
+        buffer = ring.uniform(self.config.buffer_size)
         new = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), (rollout.obs, rollout.next_obs, rollout.seen))
-        replay = memory.add(state.replay, new)
-        batch = memory.sample(sample_key, replay, self.config.batch_size)
+        replay = buffer.add(state.replay, new)
+        batch = buffer.sample(sample_key, replay, self.config.batch_size)
         obs, next_obs, seen = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), batch)
         after, report = self.follow(state, obs, next_obs, seen)
         # It learns as soon as there is a batch of trajectories that differ.

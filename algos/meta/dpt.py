@@ -385,6 +385,7 @@ class _DPT:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     optimal: Callable[[Any, Any], Any] | None = None,
     source: Algorithm | None = None,
     optimizer: OptimizerLike | None = None,

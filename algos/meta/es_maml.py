@@ -109,6 +109,7 @@ class ESMAML(maml.MAML):
 def make(
     env: Environment,
     config: Config = Config(),
+    *,
     task_fn: Callable[[Array, Any], Any] | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:

@@ -152,9 +152,11 @@ def entropy(log_p: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
     return -jnp.sum(jnp.exp(log_p) * log_p, -1)
 
 
-def make(env: Environment | VectorEnv, config: AgentConfig = TABULAR, network: RuleConfig = RuleConfig()) -> Algorithm:
+def make(
+    env: Environment | VectorEnv, config: AgentConfig = TABULAR, *, rule_config: RuleConfig = RuleConfig()
+) -> Algorithm:
     """An agent that learns by LPG's rule with this network; the rule's weights are `Hyper(rule=...)`."""
-    return agent(rule(network), env, config)
+    return agent(rule(rule_config), env, config)
 
 
 def load(name: str | Path) -> Stored:

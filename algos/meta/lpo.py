@@ -117,6 +117,8 @@ def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
     return UpdateRule(name, (("value", 1),), init, targets, loss, (Discrete,))
 
 
-def make(env: Environment | VectorEnv, config: AgentConfig = TABULAR, network: RuleConfig = RuleConfig()) -> Algorithm:
+def make(
+    env: Environment | VectorEnv, config: AgentConfig = TABULAR, *, rule_config: RuleConfig = RuleConfig()
+) -> Algorithm:
     """An agent that learns by LPO's rule with this drift; the rule's weights are `Hyper(rule=...)`."""
-    return agent(rule(network), env, config)
+    return agent(rule(rule_config), env, config)

@@ -299,6 +299,7 @@ def parts(env: Environment, config: Any, task_fn: Any, optimizer: OptimizerLike 
 def make(
     env: Environment,
     config: Config = Config(),
+    *,
     task_fn: Callable[[Array, Any], Any] | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:

@@ -49,6 +49,7 @@ class Config(ppo_rnn.Config):
 def make(
     env: Environment,
     config: Config = Config(),
+    *,
     task_fn: Callable[[Array, Any], Any] | None = None,
     reveal: Callable[[Any], Array] | None = None,
     network: Any = None,

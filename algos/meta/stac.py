@@ -209,6 +209,7 @@ class _STAC:
 def make(
     env: Environment | VectorEnv,
     config: Config = Config(),
+    *,
     network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:

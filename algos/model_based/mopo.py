@@ -66,7 +66,7 @@ def model_of(ensemble: Ensemble, dataset: Dataset, terminated: Ends | None = Non
 
 
 def pessimistic(predicted: Prediction, hyper: Hyper) -> Prediction:
-    """What is stored of a prediction: its reward is less by what it does not know."""
+    """The prediction as it is stored: its reward less the penalty of its uncertainty."""
     return predicted._replace(reward=penalised(predicted.reward, predicted.uncertainty, hyper.penalty))
 
 
@@ -132,7 +132,8 @@ def make(
     """MOPO for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None, as `model`: it acts and fills a replay buffer.
+        replay: a dataset, or what `datasets.stored` makes of one; None, and no `model`: soft actor-critic, acting and
+            filling a replay buffer.
         model: what imagines, as `model_of` makes it; see `imagination.Model`.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.

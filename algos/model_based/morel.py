@@ -8,9 +8,9 @@ members of an ensemble disagree by more than a threshold, an episode of the mode
 f_k being what member k predicts (`dynamics.disagreement`). The threshold is a share of the largest disagreement on the
 data, the unit of `model_of`'s uncertainty; the reward is to be well below the data's smallest (unifloral: 200 below).
 
-The loop is MOPO's (`mopo.py`, `model_based`) with another penalty, as in unifloral (Jackson et al. 2025), whose
+The loop is MOPO's (`algos/model_based/mopo.py`) with another penalty, as in unifloral (Jackson et al. 2025), whose
 settings the defaults are: the paper trains a natural policy gradient in the pessimistic MDP with long rollouts, here it
-is soft actor-critic on short ones. Other deviations: as in `mopo.py`.
+is soft actor-critic on short ones. Other deviations are those of MOPO.
 """
 
 from __future__ import annotations
@@ -154,7 +154,8 @@ def make(
     """MOReL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None, as `model`: it acts and fills a replay buffer.
+        replay: a dataset, or what `datasets.stored` makes of one; None, and no `model`: soft actor-critic, acting and
+            filling a replay buffer.
         model: what imagines, as `model_of` makes it; see `imagination.Model`.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.

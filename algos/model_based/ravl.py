@@ -137,7 +137,8 @@ def make(
     """RAVL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None, as `model`: it acts and fills a replay buffer.
+        replay: a dataset, or what `datasets.stored` makes of one; None, and no `model`: soft actor-critic, acting and
+            filling a replay buffer.
         model: what imagines, as `dynamics.predictor(ensemble)`; see `imagination.Model`.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.

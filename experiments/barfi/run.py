@@ -141,7 +141,7 @@ def trained(env, config, hint, updates, methods, learning_rate):
     """Final greedy returns (methods, seeds) on `env`, and metrics (methods, seeds, updates) of training."""
     task = env.env if isinstance(env, Shaped) else env
     params = task.default_params.replace(max_steps=jnp.int32(config.num_steps))
-    algo = barfi.make(env, dataclasses.replace(config, learn_reward=methods == ["BARFI"]), hint)
+    algo = barfi.make(env, dataclasses.replace(config, learn_reward=methods == ["BARFI"]), aux_fn=hint)
 
     start = barfi.Hyper(learning_rate=learning_rate, reward_learning_rate=jnp.float32(0.05))
 

@@ -140,7 +140,7 @@ class Task:
         venv = vectorize(PreviousActionReward(self.env), num_envs, level_fn=self.draw)
         config = dpt.Config(num_envs, num_steps, self.label, hidden=64, layers=3, heads=4)
         optimal = self.optimal if self.label == "optimal" else None
-        return dpt.make(venv, config, optimal, source or self.source)
+        return dpt.make(venv, config, optimal=optimal, source=source or self.source)
 
     def distilled(self) -> "Task":
         """The same tasks for algorithm distillation."""

@@ -22,11 +22,11 @@ class Phase(NamedTuple):
     sizes: dict = SIZES
     rates: dict = RATES
 
-    def make(self, env, memory=None, given=(), **config):
+    def make(self, env, replay=None, given=(), **config):
         config = self.module.Config(**{**self.sizes, **config, **self.config})
         if self.module is ppo:
             return ppo.make(env, config, network=uni_o4.network_of(env, uni_o4.Config(hidden=HIDDEN)))
-        return self.module.make(env, config, replay=memory, **dict(given))
+        return self.module.make(env, config, replay=replay, **dict(given))
 
     def settings(self, **hyper):
         return self.module.Hyper(**{**self.rates, **self.hyper, **hyper})
@@ -62,7 +62,7 @@ RO2O = alike(ro2o, dict(num_critics=CRITICS, num_samples=4), **SAC)
 FAMO2O = alike(famo2o, expectile=0.8, beta_min=0.5, beta_max=3.0)
 FAMO2O_ONLINE = alike(famo2o, dict(balanced=True), expectile=0.8, beta_min=0.5, beta_max=3.0)
 SAC_K = alike(edac, dict(num_critics=2, diverse=False, num_steps=10, num_updates=10), **SAC)
-BATCH = {name: SIZES[name] for name in ("hidden", "batch_size")}  # of what has no memory of its own
+BATCH = {name: SIZES[name] for name in ("hidden", "batch_size")}  # of what has no replay buffer of its own
 STEPS = dict(num_updates=50, horizon=100, num_rollouts=64)
 JUDGED = dict(expectile=0.8, cloning_steps=2_000, ppo_learning_rate=5e-4, anneal_steps=1_000)
 UNI_O4 = Phase(uni_o4, STEPS, JUDGED, BATCH, {name: x for name, x in RATES.items() if name != "learning_starts"})

@@ -26,7 +26,7 @@ from jaxrl.math import fast_key
 from jaxrl.nn.networks import Network
 from jaxrl.nn.optim import OptimizerLike, optimizer_of
 from jaxrl.off_policy import learner, steps
-from jaxrl.off_policy.learner import Acting, Learner, Rule, State
+from jaxrl.off_policy.learner import Acting, Learner, Rule, State, normalized
 from jaxrl.off_policy.steps import Rollout
 from jaxrl.replay.ring import Replay, uniform
 from jaxrl.spaces import environment_action
@@ -112,7 +112,7 @@ def mixed(data: Replay, imagined: Replay, config: Any) -> Replay:
             parts.append(imagined.sample(imagined_key, state, n - real))
         return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
 
-    return Replay(imagined.init, None, sample)
+    return Replay(imagined.init, None, sample, normalizer=data.normalizer)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +137,7 @@ class ModelLearner(Learner):
 
         def step(obs: Any, key: Array) -> tuple[Any, Transition]:
             act_key, model_key, new_key = jax.random.split(key, 3)
-            action = self.explore(policy, act_key, obs)
+            action = self.explore(policy, act_key, normalized(policy.normalizer, obs))
             predicted = Prediction(*self.model(model_key, obs, environment_action(self.action_space, action)))
             if self.pessimistic is not None:
                 predicted = self.pessimistic(predicted, state.hyper)

@@ -108,7 +108,8 @@ class Rule(Protocol):
     def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Any) -> dict[str, Any]:
         """The first weights of each network, from a key each, one observation and one action.
 
-        What it returns beside these gradient steps are given among the nets, as it is, and return among them.
+        The dictionary may have entries that are no network's, such as running statistics. A gradient step finds them
+        among its nets as they are and returns them anew.
         """
         ...
 
@@ -147,11 +148,11 @@ class Learner:
     actor: Any  # an Acting, of the weights `actor`
     replay: Replay
     optimizer: Optimizer
-    others: tuple[tuple[str, Optimizer], ...] = ()  # optimisers of single networks, by name
     deploy: Callable[[State], Any] | None = None  # the weights that are acted by; None: those of `actor`
 
     def optimizer_of(self, network: str) -> Optimizer:
-        return dict(self.others).get(network, self.optimizer)
+        """Of the temperature it is Adam, whatever the networks' is: it is one number, which decay would pull to 1."""
+        return optimizer_of("adam") if network == "log_alpha" else self.optimizer
 
     # ---- the Algorithm's functions
 
@@ -183,7 +184,7 @@ class Learner:
         )
 
     def first_normalizer(self, obs: Any) -> Any:
-        """The dataset's; of nothing yet, which leaves observations as they are, where there is no dataset."""
+        """Statistics of the dataset; without one, of no observation yet, which leave observations as they are."""
         if not getattr(self.config, "normalize_obs", False):
             return None
         known = self.replay.normalizer
@@ -310,18 +311,17 @@ def algorithm(
     optimizer: OptimizerLike | None = None,
     critic: Network | None = None,
     num_critics: int = 2,
-    others: tuple[tuple[str, Optimizer], ...] = (),
     deploy: Callable[[State], Any] | None = None,
 ) -> Algorithm:
     """The Algorithm that a rule makes on `venv`.
 
     Args:
-        config: `Config` or a class of it. hyper: the class of the dynamic settings, `Hyper` or a class of it.
+        config: a `learner.Config`, or of a subclass. hyper: the class of the dynamic settings, `Hyper` or a subclass.
         actor: how the weights `actor` are acted by.
         replay: what is drawn from, as `steps.as_replay` takes it.
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
         critic: the network of the weights `critic`, of observations and actions, `num_critics` of them; None: no check.
-        others: optimisers of single networks, by name. deploy: the weights that are acted by, other than `actor`'s.
+        deploy: the weights that are acted by, other than `actor`'s.
 
     Raises ValueError for networks whose outputs do not fit and TypeError for a `replay` that is none.
     """
@@ -329,7 +329,7 @@ def algorithm(
     observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)
     drawn = steps.as_replay(name, replay, space, lambda: uniform(config.buffer_size))
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
-    learner = Learner(name, config, hyper, venv, observation_space, space, rule, actor, drawn, chosen, others, deploy)
+    learner = Learner(name, config, hyper, venv, observation_space, space, rule, actor, drawn, chosen, deploy)
     return learner.algorithm(critic, num_critics)
 
 

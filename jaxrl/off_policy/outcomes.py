@@ -106,7 +106,7 @@ class OutcomeLearner(Learner):
     `initial_carry(batch_shape)`."""
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
-        """What is infinite of `target_return` and `return_scale` is the best of the data, and the largest there."""
+        """An infinite `target_return` becomes the best return of the data, an infinite `return_scale` the largest."""
         hyper, env_params = starting_values(self.hyper_class, self.venv, hyper, env_params)
         low, high = self.replay.returns or (0.0, 1.0)
         target, scale = hyper.target_return, hyper.return_scale

@@ -139,8 +139,9 @@ class Batch(NamedTuple):
 class Rule(Protocol):
     """What an algorithm's file says: the network, what its outputs are worth, and the gradient step.
 
-    Keys are for what draws something, as noise; None without, and where actions are greedy. A rule also has `draws`,
-    whether anything does.
+    A network that draws noise has `draws` True and is given keys; without noise, and for greedy actions, a key is None.
+    The learner samples the batches of an update, takes its gradient steps, stores the priorities that they report, and
+    then moves the target network: once every `Hyper.target_period` steps by `Hyper.tau`.
     """
 
     def init(self, key: Array, obs: Any) -> Any:
@@ -156,7 +157,8 @@ class Rule(Protocol):
         ...
 
     def ahead(self, target_weights: Any, batch: Batch, hyper: Any, key: Any) -> Any:
-        """What the target network says of `batch.next_obs`. It is asked once for all batches of an update."""
+        """What the target network says of `batch.next_obs`, asked once for all batches of an update. A gradient step is
+        given it and does not differentiate it."""
         ...
 
     def gradient_step(

@@ -90,8 +90,8 @@ def test_phi_ascends_the_implicit_gradient_once_there_is_a_memory():
     def hint(obs, action, next_obs):
         return action * 0.5
 
-    learner = barfi.make(PROBE, config, hint).learn.__self__
-    fixed = barfi.make(PROBE, dataclasses.replace(config, learn_reward=False), hint).learn.__self__
+    learner = barfi.make(PROBE, config, aux_fn=hint).learn.__self__
+    fixed = barfi.make(PROBE, dataclasses.replace(config, learn_reward=False), aux_fn=hint).learn.__self__
 
     def phi_of(state):
         return {name: state.weights[name] for name in ("reward", "discount")}
@@ -159,6 +159,6 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="num_rollouts=0"):
         barfi.Config(num_rollouts=0)
     with pytest.raises(ValueError, match=r"\(1,\) numbers a step"):
-        barfi.make(PROBE, barfi.Config(num_envs=1, num_steps=1), lambda obs, action, next_obs: obs)
+        barfi.make(PROBE, barfi.Config(num_envs=1, num_steps=1), aux_fn=lambda obs, action, next_obs: obs)
     with pytest.raises(TypeError, match="not this algorithm's Hyper"):
         barfi.make(PROBE, barfi.Config(num_envs=1, num_steps=1)).init(KEY, jaxrl.get_algo("ppo").Hyper())

@@ -44,8 +44,8 @@ def greedy(algo: Algorithm, policy: PyTree, params: Any = None) -> Deployed:
     env = algo.venv.env
     if params is None and any(env.measures(env.default_params).values()):
         raise ValueError(
-            f"params=None: what the numbers of {env.id} stand for depends on its parameters; pass params= those that the "
-            "policy was trained with (of a run: jaxrl.load(folder).env_params), env.default_params if it was those."
+            f"params=None: what the numbers of {env.id} stand for depends on its parameters; pass params= those that "
+            "the policy was trained with (of a run: jaxrl.load(folder).env_params), env.default_params if it was those."
         )
     obs = jax.eval_shape(env.reset, jax.random.key(0), env.default_params)[0]
     whole = _zeros(env.observation_space(env.default_params), obs)
@@ -83,8 +83,8 @@ def export(
 ) -> Path:
     """Write the greedy policy to `path` in one of `FORMATS`; returns the path. `params` are as `greedy` takes them.
 
-    Raises ValueError for an unknown format and for `params` that are missing, ImportError without the packages of ONNX or StableHLO,
-    NotImplementedError for a network with a primitive that the format has not.
+    Raises ValueError for an unknown format and for `params` that are missing, ImportError without the packages of ONNX
+    or StableHLO, NotImplementedError for a network with a primitive that the format has not.
     """
     if format not in FORMATS:
         raise ValueError(f"format={format!r} is unknown; use one of {', '.join(FORMATS)}.")

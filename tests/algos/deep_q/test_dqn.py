@@ -41,7 +41,7 @@ def test_td_loss_by_hand():
     q = jnp.array([[1.0, 5.0], [2.0, 0.0], [3.0, 3.0]])
     action, reward, discount = jnp.array([1, 0, 1]), jnp.array([4.0, 4.0, 3.0]), jnp.array([0.5, 0.25, 0.0])
     target = jnp.array([4.5, 5.0, 3.0])
-    close(dqn.td_target(reward, discount, jnp.array([1.0, 4.0, 9.0])), target)
+    close(dqn.n_step_target(reward, discount, jnp.array([1.0, 4.0, 9.0])), target)
 
     def total(q, huber=False):
         each, _ = dqn.scalar_loss(value_of(q, action), reward, discount, jnp.array([1.0, 4.0, 9.0]), huber=huber)

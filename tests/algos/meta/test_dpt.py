@@ -39,7 +39,7 @@ def towards_goal(params, obs):
 
 @cache
 def tiny(env=BANDIT, optimal=best_arm, source=None, **changes):
-    return dpt.make(env, dpt.Config(**{**TINY, **changes}), optimal, source)
+    return dpt.make(env, dpt.Config(**{**TINY, **changes}), optimal=optimal, source=source)
 
 
 @cache
@@ -286,7 +286,7 @@ def test_learns_to_learn():
         return params.replace(mean=jax.nn.one_hot(jax.random.randint(key, (), 0, 2), 2))
 
     venv = vectorize(PreviousActionReward(env), 32, level_fn=one_pays)
-    algo = dpt.make(venv, dpt.Config(32, 6, width=16, hidden=16, layers=2), best_arm)
+    algo = dpt.make(venv, dpt.Config(32, 6, width=16, hidden=16, layers=2), optimal=best_arm)
     run = jax.jit(lambda key: train(algo, key, 32 * 6 * 150, dpt.Hyper(learning_rate=1e-2)))
     state, metrics = run(jax.random.key(0))
     close(metrics["loss"][0], np.log(2))
@@ -315,7 +315,7 @@ def test_errors():
     with pytest.raises(ValueError, match="label='optimal' and optimal=None"):
         dpt.make(BANDIT)
     with pytest.raises(ValueError, match="'behaviour' takes none"):
-        dpt.make(BANDIT, dpt.Config(label="behaviour"), best_arm)
+        dpt.make(BANDIT, dpt.Config(label="behaviour"), optimal=best_arm)
     with pytest.raises(ValueError, match="heads=3 does not divide width=32"):
         dpt.Config(heads=3)
     with pytest.raises(ValueError, match="layers=0"):
@@ -325,6 +325,6 @@ def test_errors():
     with pytest.raises(ValueError, match="a source plays one"):
         dpt.make(BANDIT, dpt.Config(label="behaviour"), source=ucb.make(BernoulliBandit(arms=4)))
     with pytest.raises(ValueError, match="num_envs=3 but the config says 64"):
-        dpt.make(vectorize(PreviousActionReward(BANDIT), 3), dpt.Config(), best_arm)
+        dpt.make(vectorize(PreviousActionReward(BANDIT), 3), dpt.Config(), optimal=best_arm)
     with pytest.raises(ValueError, match="must be wrapped in PreviousActionReward"):
-        dpt.make(vectorize(BANDIT, 64), dpt.Config(), best_arm)
+        dpt.make(vectorize(BANDIT, 64), dpt.Config(), optimal=best_arm)

@@ -239,8 +239,7 @@ def make(
 
     Args:
         network: a flax module from an observation (a dict keeps its `action_mask`) to values of the n actions (..., n).
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """

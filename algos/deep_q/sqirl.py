@@ -281,8 +281,7 @@ def make(
 
     Args:
         network: a flax module from an observation to values (..., k, n) of the n actions.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not Discrete or several agents.
     """

@@ -406,8 +406,7 @@ def make(
 
     Args:
         network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """

@@ -322,8 +322,7 @@ def make(
 
     Args:
         network: a flax module from observations to logits, or for a Box to means in units of the box (-1 to 1 a side).
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ImportError without evosax, and ValueError for an action space it cannot handle, several agents, a network
     whose outputs do not fit or that is too large for cma_es, common starts of slots with params of their own, and an

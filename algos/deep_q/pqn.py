@@ -217,9 +217,6 @@ class _PQN:
     def policy(self, state: PQNState) -> Policy:
         return Policy(state.weights, epsilon_at(state.step, state.hyper))
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         q = self.values(policy.weights, obs)
         if greedy:

@@ -28,6 +28,7 @@ from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.algorithm import (
     Algorithm,
+    State,
     algorithm_of,
     as_vector_env,
     check_at_least_one,
@@ -111,13 +112,7 @@ class Rollout(NamedTuple):
 
 
 @pytree
-class SQIRLState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
+class SQIRLState(State):
     phase: jax.Array  # int32, policies found
     weights: Any  # networks by time, (T, ...); the last is the one that learns
     optimizer: OptimizerState

@@ -367,9 +367,6 @@ class _AlphaZero:
     def policy(self, state: AlphaZeroState) -> Policy:
         return Policy(state.weights, state.hyper)
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         logits: Any = self.network.apply(policy.weights, obs, method="actor")
         action_mask = split_observation(obs, self.observation_space)[2]

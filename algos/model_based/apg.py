@@ -250,9 +250,6 @@ class _APG:
     def policy(self, state: APGState) -> Policy:
         return Policy(state.weights)
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, obs)
         return self.action(pi.mode() if greedy else pi.sample(key)), carry

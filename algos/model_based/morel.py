@@ -156,19 +156,8 @@ def make(
     critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
     acting = TanhGaussian(own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True))
     rule = _MOReL(config, critic, acting)
-    return imagination.algorithm(
-        "morel",
-        venv,
-        config,
-        Hyper,
-        rule,
-        acting,
-        replay=replay,
-        model=model,
-        pessimistic=pessimistic,
-        optimizer=optimizer,
-        critic=critic,
-    )
+    given = {"replay": replay, "model": model, "optimizer": optimizer, "critic": critic}
+    return imagination.algorithm("morel", venv, config, Hyper, rule, acting, pessimistic=pessimistic, **given)
 
 
 if __name__ == "__main__":

@@ -402,9 +402,6 @@ class _RND:
     def policy(self, state: RNDState) -> Policy:
         return Policy(state.weights["network"], normalize.visible(state.normalizer))
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, visible(obs), policy.normalizer)
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry

@@ -1,4 +1,4 @@
-"""The life of an agent that learns by a rule: how long it is, living it to its end, and the return of the policy then."""
+"""The life of an agent that learns by a rule: its length, all of its updates, and the return of the last policy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def final_return(algo: Algorithm, state: Any, key: Array) -> Array:
 
 
 def lived(algo: Algorithm, keys: Any, hyper: AgentHyper, level: Any) -> Array:
-    """The final return of an agent that lived a whole life on a level. `keys` are two: of the life, of the evaluation."""
+    """The final return of an agent that lived a whole life on a level.
+
+    `keys` are two: of the life and of the evaluation.
+    """
     start_key, end_key = keys
     return final_return(algo, life(algo, algo.init(start_key, hyper, level), hyper.lifetime), end_key)
 

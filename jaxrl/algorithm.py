@@ -20,6 +20,7 @@ from jaxrl.environment import (
     check_is_params,
     check_params,
     is_concrete,
+    pytree,
     require_int32,
     strongly_typed,
 )
@@ -35,6 +36,18 @@ SLOTS = ("env_params", "env_state", "obs")
 
 PUBLIC = ("key", "hyper", *SLOTS, "step", "weights")
 """The fields that every state of an algorithm has."""
+
+
+@pytree
+class State:
+    """The public fields of the state of an algorithm that acts in N environments; its file adds what it learns."""
+
+    key: jax.Array
+    hyper: Any  # the dynamic settings
+    env_params: Any
+    env_state: Any
+    obs: Any  # (N, ...)
+    step: jax.Array  # environment steps done
 
 
 class Algorithm(NamedTuple):
@@ -96,10 +109,10 @@ def shared(make: Callable[P, R]) -> Callable[P, R]:
 def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) -> Algorithm:
     """The Algorithm whose functions are the methods of `learner`, an object of static settings.
 
-    It has `config`, `venv`, `init`, `collect`, `learn`, `policy`, `initial_carry` and `act`; `restart` and `slots` if
-    its state holds more of an episode than `restarted` knows; `deployed` unless its policy is deployed as it acts in
-    training, and `search` where that is one. An `optimizer` that its config does not name, and a `loss` in
-    place of its own, are part of what tells runs apart.
+    It has `config`, `venv`, `init`, `collect`, `learn`, `policy` and `act`; `initial_carry` if its policy remembers
+    something; `restart` and `slots` if its state holds more of an episode than `restarted` knows; `deployed` unless its
+    policy is deployed as it acts in training, and `search` where that is one. An `optimizer` that its config does not
+    name, and a `loss` in place of its own, are part of what tells runs apart.
     """
     optimizer = getattr(learner, "optimizer", None)
     named = optimizer is None or optimizer.name == learner.config.optimizer
@@ -118,7 +131,7 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
         collect=learner.collect,
         learn=learner.learn,
         policy=learner.policy,
-        initial_carry=learner.initial_carry,
+        initial_carry=getattr(learner, "initial_carry", no_carry),
         act=act,
         restart=getattr(learner, "restart", functools.partial(restarted, learner.venv)),
         deployed=getattr(learner, "deployed", "sampled"),
@@ -126,6 +139,11 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
         slots=(*SLOTS, *getattr(learner, "slots", ())),
         around=tuple(x for x in given if x is not None),
     )
+
+
+def no_carry(batch_shape: tuple[int, ...] = ()) -> tuple:
+    """The `initial_carry` of a policy that remembers nothing."""
+    return ()
 
 
 def deployment(algo: Algorithm, greedy: bool | None) -> str:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from jaxrl import algorithm
 from jaxrl.algorithm import spaces_of, starting_values
 from jaxrl.environment import pytree, split_observation
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
@@ -20,15 +21,9 @@ from jaxrl.vectorize import VectorEnv
 
 
 @pytree
-class State:
+class State(algorithm.State):
     """The state of a learner of rollouts; an algorithm's file adds the fields of its own."""
 
-    key: jax.Array
-    hyper: Any
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
     weights: Any
     optimizer: OptimizerState
 
@@ -73,8 +68,9 @@ def policy_of(network: Network, weights: Any, obs: Any, observation_space: Space
 def actor_critic(name: str, venv: VectorEnv, config: Any, network: Network | None) -> tuple[Network, Space, Space]:
     """`(network, observation space, action space)` of algorithm `name`: the network given, or the default one.
 
-    That has the `hidden`, `activation` and, where there is one, `conv` of `config`. Raises ValueError for an action
-    space it cannot handle, several agents, or a network whose outputs do not fit.
+    A given `network` is a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`. The
+    default one has the `hidden`, `activation` and, where there is one, `conv` of `config`. Raises ValueError for an
+    action space it cannot handle, several agents, or a network whose outputs do not fit.
     """
     observation_space, action_space = spaces_of(name, venv, Discrete, MultiDiscrete, Box)
     outputs, continuous = num_outputs(action_space), isinstance(action_space, Box)

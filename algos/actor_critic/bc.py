@@ -92,8 +92,7 @@ def make(
         replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
         actor: a flax module from an observation without its privileged part to actions (..., A) in [-1, 1], or to
             logits (..., n) of a Discrete space.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is neither a vector nor Discrete, several agents, or a network whose
     outputs do not fit, and TypeError for a `replay` that is neither.

@@ -36,7 +36,7 @@ from jaxrl.nn.actor_critic import (
 )
 from jaxrl.nn.distributions import TanhNormal
 from jaxrl.nn.losses import critic_loss, td_target
-from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.nets import Nets, critic_values
 from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
@@ -103,12 +103,7 @@ class _CQL:
     critic: Any  # a flax module
     actor: TanhGaussian
 
-    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
-        return {
-            "critic": init_critics(self.critic, keys["critic"], self.config.num_critics, obs, action),
-            "actor": self.actor.init(keys["actor"], obs),
-            "log_alpha": jnp.log(hyper.alpha),
-        }
+    init = learner.init_soft
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
         """The critics with their penalty, the actor, the temperature, the target critics (Kumar et al. 2020)."""
@@ -157,16 +152,8 @@ def make(
 ) -> Algorithm:
     """CQL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
-        actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
-            tanh, (..., A) each.
-        critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
-
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
-    and TypeError for a `replay` that is neither.
+    `learner.algorithm` explains the arguments and what is refused; `actor` is the network of a `TanhGaussian`, and
+    there are `config.num_critics` critics.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("cql", venv, Box, between_ends=True)

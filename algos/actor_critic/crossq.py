@@ -234,8 +234,7 @@ def make(
             tanh, (..., A) each.
         critic: a flax module from a whole observation, an action and the keyword `train` to values (...), with running
             statistics in the collection `batch_stats`; there will be two of them.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
     and TypeError for a `replay` that is neither.

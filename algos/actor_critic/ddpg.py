@@ -100,15 +100,8 @@ def make(
 ) -> Algorithm:
     """DDPG for `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
-        actor: a flax module from an observation without its privileged part to actions (..., A) in [-1, 1].
-        critic: a flax module from a whole observation and an action to values (...).
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
-
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
-    and TypeError for a `replay` that is neither.
+    `learner.algorithm` explains the arguments and what is refused; `actor` is the network of a `Deterministic`, and
+    there is one critic.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("ddpg", venv, Box, between_ends=True)

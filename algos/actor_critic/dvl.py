@@ -43,7 +43,7 @@ from jaxrl.nn.actor_critic import (
     Value,
 )
 from jaxrl.nn.losses import advantage_weighted_loss, td_target
-from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.nets import Nets, critic_values
 from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
@@ -119,12 +119,7 @@ class _DVL:
     critic: Any
     actor: Gaussian
 
-    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
-        return {
-            "value": self.value.init(keys["value"], obs),
-            "critic": init_critics(self.critic, keys["critic"], 2, obs, action),
-            "actor": self.actor.init(keys["actor"], obs),
-        }
+    init = learner.init_with_value
 
     def advantage(self, value_weights: Any, critic_weights: Any, obs: Any, action: Array) -> Float[Array, " B"]:
         """d = min_k Q'_k - V."""
@@ -179,16 +174,8 @@ def make(
 ) -> Algorithm:
     """f-DVL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
-        actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
-            the box.
-        critic: a flax module from a whole observation and an action to values (...); there will be two of them.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
-
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
-    and TypeError for a `replay` that is neither.
+    `learner.algorithm` explains the arguments and what is refused; `actor` is the network of a `Gaussian`, and there
+    are two critics.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("dvl", venv, Box, between_ends=True)

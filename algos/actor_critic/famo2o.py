@@ -232,8 +232,7 @@ def make(
             (..., A) in units of the box.
         balance: a flax module from such an observation to `(mean, log_std)` (..., 1) before tanh.
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
     and TypeError for a `replay` that is neither.

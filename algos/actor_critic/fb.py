@@ -300,8 +300,7 @@ def make(
         forward: a flax module from an observation without its privileged part and z (..., d) to F of every action,
             (..., A, d); there will be `config.num_forward` of them.
         backward: a flax module from such an observation to B (..., d).
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not Discrete, several agents, or networks whose outputs do not fit,
     and TypeError for a `replay` that is neither.

@@ -229,8 +229,7 @@ def make(
             acts and fills a replay buffer of its own.
         actor: a flax module from an observation to `(mean, log_std)` of actions before tanh, (..., A) each.
         critic: a flax module from an observation and an action to values (...); there will be `num_critics`.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError without real steps, for observations or actions that are not vectors, several agents, or networks
     whose outputs do not fit, and TypeError for a `replay` that is neither.

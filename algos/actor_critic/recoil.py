@@ -41,7 +41,7 @@ from jaxrl.nn.actor_critic import (
     Value,
 )
 from jaxrl.nn.losses import advantage_weighted_loss
-from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.nets import Nets, critic_values
 from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
@@ -147,12 +147,7 @@ class _ReCOIL:
     critic: Any
     actor: Gaussian
 
-    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
-        return {
-            "value": self.value.init(keys["value"], obs),
-            "critic": init_critics(self.critic, keys["critic"], 2, obs, action),
-            "actor": self.actor.init(keys["actor"], obs),
-        }
+    init = learner.init_with_value
 
     def gradient_step(self, nets: Nets, key: Array, batch: Pair, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
         """The value of the mixture, the critics apart on demonstrations and all, the actor, the target critics."""
@@ -203,8 +198,7 @@ def make(
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
             the box.
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError without a replay, for an action space that is not a vector, several agents, or networks whose
     outputs do not fit.

@@ -162,8 +162,7 @@ def make(
             tanh, (..., A) each, or to logits (..., n).
         critic: a flax module from a whole observation and an action to values (...), or from the observation to values
             (..., n); there will be two of them.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is neither a vector nor Discrete, several agents, or networks whose
     outputs do not fit, and TypeError for a `replay` that is neither.

@@ -34,7 +34,7 @@ from jaxrl.nn.actor_critic import (
     Deterministic,
 )
 from jaxrl.nn.losses import critic_loss, td_target
-from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.nets import Nets, critic_values
 from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
@@ -95,11 +95,7 @@ class _TD3BC:
     critic: Any  # a flax module
     actor: Deterministic
 
-    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
-        return {
-            "critic": init_critics(self.critic, keys["critic"], 2, obs, action),
-            "actor": self.actor.init(keys["actor"], obs),
-        }
+    init = learner.init_twin
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
         """The critics on the smoothed target action; every `policy_delay` times the actor and all targets."""
@@ -144,15 +140,8 @@ def make(
 ) -> Algorithm:
     """TD3+BC for `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
-        actor: a flax module from an observation without its privileged part to actions (..., A) in [-1, 1].
-        critic: a flax module from a whole observation and an action to values (...); there will be two of them.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
-
-    Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
-    and TypeError for a `replay` that is neither.
+    `learner.algorithm` explains the arguments and what is refused; `actor` is the network of a `Deterministic`, and
+    there are two critics.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("td3_bc", venv, Box, between_ends=True)

@@ -367,8 +367,7 @@ def make(
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
             the box; there will be `num_policies` of them.
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError without a dataset or without a model, for an action space that is not a vector, several agents, or
     networks whose outputs do not fit.

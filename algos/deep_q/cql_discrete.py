@@ -167,8 +167,7 @@ def make(
     Args:
         replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
         network: a flax module as `dqn.make` takes it, with `num_outputs` of each action.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit
     or a target that needs a dataset without one.

@@ -217,14 +217,9 @@ def make(
 ) -> Algorithm:
     """DQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
-        network: a flax module from an observation (a dict keeps its `action_mask`) to values of the n actions (..., n),
-            or to their outputs (..., n, num_outputs) if the critic has several.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
-
-    Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
+    `q_learner.algorithm` explains `replay`, `optimizer` and what is refused. `network` is a flax module from an
+    observation (a dict keeps its `action_mask`) to values of the n actions (..., n), or to their outputs (..., n,
+    num_outputs) if the critic has several.
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, space = spaces_of("dqn", venv, Discrete)

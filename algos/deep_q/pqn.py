@@ -217,9 +217,6 @@ class _PQN:
     def policy(self, state: PQNState) -> Policy:
         return Policy(state.weights, epsilon_at(state.step, state.hyper))
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         q = self.values(policy.weights, obs)
         if greedy:
@@ -239,8 +236,7 @@ def make(
 
     Args:
         network: a flax module from an observation (a dict keeps its `action_mask`) to values of the n actions (..., n).
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """

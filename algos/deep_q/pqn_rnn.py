@@ -265,8 +265,7 @@ def make(
 
     Args:
         network: a flax module with the methods `initial_carry` and `__call__` of `QNetwork`.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not fit.
     """

@@ -28,6 +28,7 @@ from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.algorithm import (
     Algorithm,
+    State,
     algorithm_of,
     as_vector_env,
     check_at_least_one,
@@ -111,13 +112,7 @@ class Rollout(NamedTuple):
 
 
 @pytree
-class SQIRLState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
+class SQIRLState(State):
     phase: jax.Array  # int32, policies found
     weights: Any  # networks by time, (T, ...); the last is the one that learns
     optimizer: OptimizerState
@@ -281,8 +276,7 @@ def make(
 
     Args:
         network: a flax module from an observation to values (..., k, n) of the n actions.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not Discrete or several agents.
     """

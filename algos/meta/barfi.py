@@ -42,6 +42,7 @@ from jaxtyping import Array, Float, Integer
 
 from jaxrl.algorithm import (
     Algorithm,
+    State,
     algorithm_of,
     as_vector_env,
     check_at_least_one,
@@ -114,13 +115,7 @@ class Played(NamedTuple):
 
 
 @pytree
-class BARFIState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
+class BARFIState(State):
     weights: Any  # {"policy", "reward": phi, "discount": gamma_phi's logit}
     optimizer: dict[str, OptimizerState]  # of "policy" and "reward"
     memory: Played  # (M, T, N, ...), the newest first
@@ -358,9 +353,6 @@ class _BARFI:
 
     def policy(self, state: BARFIState) -> Any:
         return state.weights["policy"]
-
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
 
     def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy, obs)

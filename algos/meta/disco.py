@@ -35,6 +35,7 @@ from jaxtyping import Array
 
 from jaxrl.algorithm import (
     Algorithm,
+    State,
     algorithm_of,
     as_vector_env,
     check_at_least_one,
@@ -189,13 +190,7 @@ class Hyper:
 
 
 @pytree
-class DiscoState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
+class DiscoState(State):
     weights: Any  # {"actor": ..., "predictions": ...}
     target: Any  # of the target network
     optimizer: Any
@@ -388,9 +383,6 @@ class _Disco:
 
     def policy(self, state: DiscoState) -> Any:
         return state.weights["actor"]
-
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
 
     def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         applied: Any = self.actor.apply(policy, obs)

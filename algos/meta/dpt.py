@@ -399,8 +399,8 @@ def make(
         optimal: `(env_params, obs) -> action`, the best action of a task at one observation; for `label="optimal"`.
         source: an online algorithm (`jaxrl.online`) on the environment that is wrapped, whose run from scratch on each
             task is the context; `random_behaviour` by default.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`. Weights decay by `Hyper.weight_decay` before each of its steps.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`. Before each of its steps
+            weights decay by `Hyper.weight_decay`.
 
     Raises ValueError for an action space that is not Discrete, several agents, a label without its `optimal`, an
     `optimal` without its label, or a source on another environment.

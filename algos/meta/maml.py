@@ -254,9 +254,6 @@ class MAML:
     def policy(self, state: Any) -> Any:
         return state.weights
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy, obs)
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry

@@ -198,9 +198,6 @@ class _STAC:
     def policy(self, state: STACState) -> Any:
         return state.weights
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         return self.a2c.act(policy, key, obs, carry, greedy)
 

@@ -367,9 +367,6 @@ class _AlphaZero:
     def policy(self, state: AlphaZeroState) -> Policy:
         return Policy(state.weights, state.hyper)
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         logits: Any = self.network.apply(policy.weights, obs, method="actor")
         action_mask = split_observation(obs, self.observation_space)[2]
@@ -422,8 +419,7 @@ def make(
 
     Args:
         network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ImportError without mctx, and ValueError for an action space that is not Discrete, several agents, a
     state that holds a random key, or a network whose outputs do not fit.

@@ -250,9 +250,6 @@ class _APG:
     def policy(self, state: APGState) -> Policy:
         return Policy(state.weights)
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, obs)
         return self.action(pi.mode() if greedy else pi.sample(key)), carry
@@ -270,8 +267,7 @@ def make(
 
     Args:
         network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `networks.ActorCritic`.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space other than Box, several agents, or a network whose outputs do not fit.
     """

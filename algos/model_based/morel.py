@@ -30,7 +30,7 @@ from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree
 from jaxrl.nn.actor_critic import Actor, Critic, TanhGaussian
 from jaxrl.nn.losses import critic_loss, td_target
-from jaxrl.nn.nets import Nets, critic_values, init_critics
+from jaxrl.nn.nets import Nets, critic_values
 from jaxrl.nn.networks import Network, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import imagination, learner
@@ -103,12 +103,7 @@ class _MOReL:
     critic: Any  # a flax module
     actor: TanhGaussian
 
-    def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
-        return {
-            "critic": init_critics(self.critic, keys["critic"], self.config.num_critics, obs, action),
-            "actor": self.actor.init(keys["actor"], obs),
-            "log_alpha": jnp.log(hyper.alpha),
-        }
+    init = learner.init_soft
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
         """The critics, the actor, the temperature, the target critics, in the pessimistic MDP."""
@@ -153,37 +148,16 @@ def make(
 ) -> Algorithm:
     """MOReL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None, and no `model`: soft actor-critic, acting and
-            filling a replay buffer.
-        model: what imagines, as `model_of` makes it; see `imagination.Model`.
-        actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
-            tanh, (..., A) each.
-        critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
-
-    Raises ValueError for an action space that is not a vector, several agents, networks whose outputs do not fit, a
-    dataset without a model or a model without a dataset.
+    `imagination.algorithm` explains the arguments and what is refused. `model` is made by `model_of`; `actor` is the
+    network of a `TanhGaussian`, and there are `config.num_critics` critics.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("morel", venv, Box, between_ends=True)
     critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
     acting = TanhGaussian(own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True))
     rule = _MOReL(config, critic, acting)
-    return imagination.algorithm(
-        "morel",
-        venv,
-        config,
-        Hyper,
-        rule,
-        acting,
-        replay=replay,
-        model=model,
-        pessimistic=pessimistic,
-        optimizer=optimizer,
-        critic=critic,
-    )
+    given = {"replay": replay, "model": model, "optimizer": optimizer, "critic": critic}
+    return imagination.algorithm("morel", venv, config, Hyper, rule, acting, pessimistic=pessimistic, **given)
 
 
 if __name__ == "__main__":

@@ -308,9 +308,6 @@ class PPO:
     def policy(self, state: PPOState) -> Policy:
         return Policy(state.weights, normalize.visible(state.normalizer))
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, visible(obs), policy.normalizer)
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry
@@ -327,14 +324,8 @@ def make(
 ) -> Algorithm:
     """PPO on `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    Args:
-        network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
-        loss: a function with the arguments and results of `loss` in this file, in its place; as `partial(loss,
-            policy_loss=...)`.
-
-    Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
+    `on_policy.actor_critic` explains `network` and what is refused; `optimizer` replaces `config.optimizer`. A function
+    `loss` has the arguments and results of `loss` in this file, as `partial(loss, policy_loss=...)`.
     """
     venv = as_vector_env(env, config.num_envs)
     parts = on_policy.actor_critic("ppo", venv, config, network)

@@ -381,8 +381,7 @@ def make(
     Args:
         network: a flax module with the methods `actor`, `critic`, `__call__` (both) and `initial_carry` of
             `RecurrentActorCritic`; and `shared`, if it is True.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
         loss: a function with the arguments and results of `loss` in this file, in its place; as `partial(loss,
             policy_loss=...)`.
 

@@ -387,9 +387,6 @@ class _PROPS:
     def policy(self, state: PROPSState) -> ppo.Policy:
         return self.ppo.policy(state)
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: ppo.Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         return self.ppo.act(policy, key, obs, carry, greedy)
 
@@ -404,12 +401,7 @@ def make(
 ) -> Algorithm:
     """PROPS on `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    Args:
-        network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
-
-    Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
+    `on_policy.actor_critic` explains `network` and what is refused; `optimizer` replaces `config.optimizer`.
     """
     venv = as_vector_env(env, config.num_envs)
     parts = on_policy.actor_critic("props", venv, config, network)

@@ -185,9 +185,6 @@ class _Reinforce:
     def policy(self, state: ReinforceState) -> Any:
         return state.weights
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: Any, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy, obs)
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry
@@ -203,12 +200,7 @@ def make(
 ) -> Algorithm:
     """REINFORCE on `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    Args:
-        network: a flax module with the methods `actor`, `critic` and `__call__` (both) of `ActorCritic`.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
-
-    Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
+    `on_policy.actor_critic` explains `network` and what is refused; `optimizer` replaces `config.optimizer`.
     """
     venv = as_vector_env(env, config.num_envs)
     parts = on_policy.actor_critic("reinforce", venv, config, network)

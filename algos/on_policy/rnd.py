@@ -402,9 +402,6 @@ class _RND:
     def policy(self, state: RNDState) -> Policy:
         return Policy(state.weights["network"], normalize.visible(state.normalizer))
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         pi = self.distribution(policy.weights, visible(obs), policy.normalizer)
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry
@@ -422,8 +419,7 @@ def make(
 
     Args:
         network: a flax module with the methods `actor`, `critic`, `int_critic` and `__call__` (all) of `TwoCritics`.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space it cannot handle, several agents, or a network whose outputs do not fit.
     """

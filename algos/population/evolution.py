@@ -34,7 +34,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.algorithm import Algorithm, algorithm_of, as_vector_env, shared, spaces_of, starting_values
+from jaxrl.algorithm import Algorithm, State, algorithm_of, as_vector_env, shared, spaces_of, starting_values
 from jaxrl.environment import Environment, pytree, split_observation, strongly_typed, visible
 from jaxrl.nn import normalize
 from jaxrl.nn.distributions import num_outputs, of_space
@@ -117,13 +117,7 @@ class Policy(NamedTuple):
 
 
 @pytree
-class EvolutionState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
+class EvolutionState(State):
     weights: Any  # the mean of the search distribution
     search: Any  # the strategy's state
     normalizer: Any
@@ -287,9 +281,6 @@ class _Evolution:
     def policy(self, state: EvolutionState) -> Policy:
         return Policy(state.weights, state.normalizer)
 
-    def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
-        return ()
-
     def act(self, policy: Policy, key: Array, obs: Any, carry: Any = (), greedy: bool = False) -> tuple[Array, Any]:
         return self.action(policy.weights, visible(obs), policy.normalizer), carry
 
@@ -322,8 +313,7 @@ def make(
 
     Args:
         network: a flax module from observations to logits, or for a Box to means in units of the box (-1 to 1 a side).
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ImportError without evosax, and ValueError for an action space it cannot handle, several agents, a network
     whose outputs do not fit or that is too large for cma_es, common starts of slots with params of their own, and an

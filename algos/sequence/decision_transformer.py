@@ -228,8 +228,7 @@ def make(
     Args:
         replay: a dataset of `env` unwrapped, `datasets.windows(dataset, env.action_space(params), config.context)`,
             with its `hindsight` where the outcome is a goal; None: it acts, but does not learn.
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is neither a vector nor Discrete, several agents, a goal that is not
     observed, or a task without a limit where `max_steps` is None.

@@ -150,8 +150,7 @@ def make(
             outcome is a goal; None: it acts, but does not learn.
         actor: a flax module from an observation without its privileged part and, where it is a return, the outcome
             (...), to actions (..., A) in [-1, 1] or logits (..., n).
-        optimizer: an optax transformation or a function of the learning rate that makes one, for `config.optimizer`;
-            see `optim.optimizer_of`.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is neither a vector nor Discrete, several agents, a network whose outputs
     do not fit, a goal that is not observed, or a task without a limit where `max_steps` is None.

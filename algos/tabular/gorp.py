@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Integer
 
 from jaxrl.algorithm import (
     Algorithm,
+    State,
     algorithm_of,
     as_vector_env,
     check_at_least_one,
@@ -60,13 +61,7 @@ class Plan:
 
 
 @pytree
-class GORPState:
-    key: jax.Array
-    hyper: Hyper
-    env_params: Any
-    env_state: Any
-    obs: Any  # (N, ...)
-    step: jax.Array  # environment steps done
+class GORPState(State):
     weights: Plan
 
 

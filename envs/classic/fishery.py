@@ -48,7 +48,7 @@ class Params:
     k_x: jax.Array = 1.0  # carrying capacity
     k_y: jax.Array = 1.0
     beta: jax.Array = 0.3  # 1/year, most that one Z eats
-    c: jax.Array = 0.3  # prey at which Z eats half of that
+    c: jax.Array = 0.3  # half-saturation constant: density of the prey at which Z eats half of its maximum
     c_xy: jax.Array = 0.1  # 1/year, competition
     preference: jax.Array = 1.1  # D: of Z for Y over X
     b: jax.Array = 0.1  # 1/year, births of Z a unit of prey

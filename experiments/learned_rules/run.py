@@ -26,7 +26,8 @@ from jaxrl.envs.grid.grid_world.grid_world import optimal_value
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import told
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
-from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner, lived, policy_gradient
+from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, learner, policy_gradient
+from jaxrl.meta.lives import lived
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

@@ -26,7 +26,7 @@ from jaxrl.algos.rule_learners import gradients
 from jaxrl.envs.grid.grid_world.grid_world import optimal_value
 from jaxrl.host.statistics import bootstrap_interval, iqm
 from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
-from jaxrl.meta.lifetimes import lived
+from jaxrl.meta.lives import lived
 from jaxrl.meta.rule import fresh_weights
 
 matplotlib.use("Agg")

@@ -256,7 +256,7 @@ def to_rows(dataset: Dataset) -> Float[np.ndarray, "n D"]:
 
 
 def of_rows(rows: Float[Array, "m D"] | Float[np.ndarray, "m D"], like: Dataset) -> Dataset:
-    """Transitions each of which is an episode of its own, of rows as `to_rows(like)` has them."""
+    """The dataset of the rows that `to_rows(like)` makes; every transition of it is an episode of one step."""
     sizes = like.obs.shape[1], like.action.shape[1], 1, like.next_obs.shape[1]
     parts: list[Any] = np.split(np.asarray(rows), np.cumsum(sizes), 1)
     obs, action, reward, next_obs, ended = parts

@@ -113,7 +113,10 @@ def _typed(key: Array) -> Array:
 
 
 def _gymnax_space(space: Space) -> Any:
-    """`space` as gymnax's own, whose class its agents ask for. Without gymnax, or of a kind it lacks, as it is."""
+    """`space` as gymnax's own, whose class its agents ask for.
+
+    It stays as it is where gymnax is not installed, or has no such space.
+    """
     try:
         from gymnax.environments import spaces
     except ImportError:

@@ -26,9 +26,9 @@ from jaxtyping import Array, Float
 from jaxrl.algorithm import Algorithm, check_at_least_one, shared, starting_hyper
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
-from jaxrl.evaluation import evaluate
 from jaxrl.math import rarely
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, Body, Rollout, agent, agent_parts
+from jaxrl.meta.lives import final_return, lifetime_of, lived, where_over
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nesting import cast_settings
 from jaxrl.nn.distributions import Categorical
@@ -144,52 +144,6 @@ def starting_with(algo_hyper: type, curriculum: Curriculum, hyper: Any) -> Any:
 def told(cstate: Any, hyper: Any) -> Any:
     """A curriculum's state with the settings that the meta-learner has for it now."""
     return cstate if hyper.curriculum is None else cstate.replace(hyper=hyper.curriculum)
-
-
-def lifetime_of(level: Any) -> Array:
-    """A level's own, as grid worlds have it. Raises ValueError for levels without."""
-    if not hasattr(level, "lifetime"):
-        raise ValueError("These levels have no lifetime of their own: give learner a lifetime_fn(key, level).")
-    return level.lifetime
-
-
-def life(algo: Algorithm, state: Any, lifetime: Array) -> Any:
-    """An agent after all updates of its life."""
-
-    def one(carried: tuple[Array, Any]) -> tuple[Array, Any]:
-        return carried[0] + 1, algo.update(carried[1])[0]
-
-    return jax.lax.while_loop(lambda carried: carried[0] < lifetime, one, (jnp.zeros_like(lifetime), state))[1]
-
-
-def final_return(algo: Algorithm, state: Any, key: Array) -> Array:
-    """The mean undiscounted return of an agent's policy, sampled, over one episode in each of its environments."""
-    episodes = algo.config.num_envs
-    return jnp.mean(
-        evaluate(
-            algo, algo.policy(state), key, algo.venv.env, state.env_params, num_episodes=episodes, greedy=False
-        ).returns
-    )
-
-
-def lived(algo: Algorithm, keys: Any, hyper: AgentHyper, level: Any) -> Array:
-    """The final return of an agent that lived a whole life on a level; two keys, of its life and of its judgement."""
-    start_key, end_key = keys
-    return final_return(algo, life(algo, algo.init(start_key, hyper, level), hyper.lifetime), end_key)
-
-
-def where_over(over: Array, fn: Callable[..., Array], args: Any, at_once: int, shape: tuple[int, ...]) -> Array:
-    """`fn` of the rows of `args` where `over`, so many at a time until none is left; 0 in the other rows."""
-    n, order = over.shape[0], jnp.argsort(~over)
-    count = jnp.sum(over)
-
-    def group(carried: tuple[Array, Array]) -> tuple[Array, Array]:
-        first, found = carried
-        rows = jnp.where(first + jnp.arange(at_once) < count, order[(first + jnp.arange(at_once)) % n], n)
-        values = jax.vmap(fn)(*jax.tree.map(lambda x: x[jnp.minimum(rows, n - 1)], args))
-        return first + at_once, found.at[rows].set(values, mode="drop")
-
-    return jax.lax.while_loop(lambda carried: carried[0] < count, group, (jnp.int32(0), jnp.zeros((n, *shape))))[1]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,8 @@ from jaxrl.algorithm import SLOTS, Algorithm, check_at_least_one, shared
 from jaxrl.curriculum.protocol import Curriculum, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
-from jaxrl.meta.lifetimes import Lives, lifetime_of, lived, rule_learner, starting_with, told
+from jaxrl.meta.lifetimes import Lives, rule_learner, starting_with, told
+from jaxrl.meta.lives import lifetime_of, lived
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 

@@ -123,7 +123,7 @@ class Optimizer:
     transformation: Any  # learning rate -> optax.GradientTransformation, or one with a rate of its own
     settings: tuple[tuple[str, float], ...] = ()  # further arguments of `transformation`
     flat: bool = False  # work on all weights as one vector
-    name: str = ""  # of `OPTIMIZERS`, if it is one of those
+    name: str = ""  # the key in `OPTIMIZERS`; "" for an optimiser that is not in that table
 
     def at(self, learning_rate: Array | float) -> optax.GradientTransformation:
         """The transformation with this learning rate."""
@@ -168,7 +168,7 @@ class Optimizer:
 
 
 OptimizerLike = str | Optimizer | optax.GradientTransformation | Callable[..., optax.GradientTransformation]
-"""What `optimizer_of` takes."""
+"""What an algorithm's `make` takes in place of `config.optimizer`, for `optimizer_of` to make an `Optimizer` of."""
 
 
 def optimizer_of(optimizer: OptimizerLike, **adam: float) -> Optimizer:

@@ -54,7 +54,7 @@ def start(
     parts = LEARNT if optimizer else LEARNT[:2]
     own, given = (getattr(x, "normalizer", None) is not None for x in (state, trained))
     if own != given:
-        raise ValueError(f"trained with normalize_obs={given}, this {algo.name} is made with {own}: let them be alike.")
+        raise ValueError(f"this {algo.name} has normalize_obs={own}; the trained state needs normalize_obs={given}.")
     parts = (*parts, "normalizer") if own else parts
     state = state.replace(**{part: taken(algo, part, state, trained) for part in parts})
     state = warmed_up(algo, state, warm_up)

@@ -169,8 +169,14 @@ def algorithm(
 ) -> Algorithm:
     """The Algorithm that a rule makes of a dataset and a model; without either it acts, as `learner.algorithm` says.
 
-    Raises ValueError for a dataset without a model, a model without a dataset, a replay that takes steps in, and
-    networks whose outputs do not fit.
+    That function explains the other arguments of an algorithm's `make`, too.
+
+    Args:
+        replay: a dataset, or what `datasets.stored` makes of one; None, as `model`: it acts and fills a replay buffer.
+        model: what imagines; see `Model`.
+
+    `make` raises ValueError for an action space that is not a vector, several agents, networks whose outputs do not
+    fit, a dataset without a model, a model without a dataset, and a replay that takes steps in.
     """
     if (replay is None) != (model is None):
         have, lack = ("a replay", "a model") if model is None else ("a model", "a replay")

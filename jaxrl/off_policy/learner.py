@@ -23,7 +23,7 @@ from jaxrl.nn import normalize
 from jaxrl.nn.actor_critic import Softmax
 from jaxrl.nn.distributions import TanhNormal
 from jaxrl.nn.losses import temperature_loss
-from jaxrl.nn.nets import Net, Nets, critic_value, critic_values, net
+from jaxrl.nn.nets import Net, Nets, critic_value, critic_values, init_critics, net
 from jaxrl.nn.networks import Network
 from jaxrl.nn.optim import Optimizer, OptimizerLike, optimizer_of
 from jaxrl.off_policy import steps
@@ -287,6 +287,28 @@ class Learner:
         return algorithm_of(self.name, self, self.hyper_class, per_update)
 
 
+def init_twin(rule: Any, keys: dict[str, Array], obs: Any, action: Any, hyper: Any) -> dict[str, Any]:
+    """A rule's `init` with the networks `critic`, two of them, and `actor`."""
+    return {
+        "critic": init_critics(rule.critic, keys["critic"], 2, obs, action),
+        "actor": rule.actor.init(keys["actor"], obs),
+    }
+
+
+def init_with_value(rule: Any, keys: dict[str, Array], obs: Any, action: Any, hyper: Any) -> dict[str, Any]:
+    """A rule's `init` with the networks `value`, `critic`, two of them, and `actor`."""
+    return {"value": rule.value.init(keys["value"], obs), **init_twin(rule, keys, obs, action, hyper)}
+
+
+def init_soft(rule: Any, keys: dict[str, Array], obs: Any, action: Any, hyper: Any) -> dict[str, Any]:
+    """A rule's `init` with the networks `critic`, `config.num_critics` of them, and `actor`, and with `log_alpha`."""
+    return {
+        "critic": init_critics(rule.critic, keys["critic"], rule.config.num_critics, obs, action),
+        "actor": rule.actor.init(keys["actor"], obs),
+        "log_alpha": jnp.log(hyper.alpha),
+    }
+
+
 def temperature_step(log_alpha: Net, policy: TanhNormal, key: Array, hyper: SoftHyper) -> tuple[Net, dict[str, Array]]:
     """`(log_alpha, report)` after a step towards the target entropy of the policy at a batch, -A unless it is given."""
     entropy = -jnp.mean(policy.sample_and_log_prob(key)[1])
@@ -313,17 +335,20 @@ def algorithm(
     num_critics: int = 2,
     deploy: Callable[[State], Any] | None = None,
 ) -> Algorithm:
-    """The Algorithm that a rule makes on `venv`.
+    """The Algorithm that a rule makes on `venv`. `replay`, `critic` and `optimizer` are those of an algorithm's `make`.
 
     Args:
         config: a `learner.Config`, or of a subclass. hyper: the class of the dynamic settings, `Hyper` or a subclass.
-        actor: how the weights `actor` are acted by.
-        replay: what is drawn from, as `steps.as_replay` takes it.
+        actor: how the weights `actor` are acted by: `Deterministic`, `Gaussian` or `TanhGaussian` around the network
+            that `make` takes as `actor`, a flax module from an observation without its privileged part.
+        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
-        critic: the network of the weights `critic`, of observations and actions, `num_critics` of them; None: no check.
+        critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`, with
+            weights of their own. None: the outputs of critics are not checked.
         deploy: the weights that are acted by, other than `actor`'s.
 
-    Raises ValueError for networks whose outputs do not fit and TypeError for a `replay` that is none.
+    `make` raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not
+    fit, and TypeError for a `replay` that is neither.
     """
     params = venv.env.default_params
     observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)

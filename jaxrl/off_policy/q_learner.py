@@ -454,8 +454,11 @@ def algorithm(
 
     Args:
         config: `Config` or a class of it. hyper: the class of the dynamic settings, `Hyper` or a class of it.
-        replay: a dataset, which takes the place of its own replay buffer.
-        optimizer: what follows the gradient, in place of `config.optimizer`.
+        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
+
+    `make` raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not
+    fit, and TypeError for a `replay` that is neither.
     """
     params = venv.env.default_params
     observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)

@@ -16,7 +16,8 @@ from jaxrl.algos.meta import lpg, lpo, policy_gradients
 from jaxrl.envs.grid.grid_world.grid_world import distribution, generate
 from jaxrl.meta import AgentConfig, AgentHyper, Lifetime, Seen
 from jaxrl.meta.agent import agent_parts
-from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, RuleLearner, learner, where_over
+from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, RuleLearner, learner
+from jaxrl.meta.lives import where_over
 from jaxrl.meta.strategies import StrategyConfig, pair_gradient, strategy
 
 SMALL = AgentConfig(num_envs=3, num_steps=4)

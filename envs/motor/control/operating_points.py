@@ -92,7 +92,10 @@ def within(value: Any, most: Any) -> Any:
 
 @operating_point.register(PermExDc)
 def _(machine: Any, plant: Plant, torque: Any, i_max: Any, u_max: Any, gains: Any) -> tuple[tuple, Any]:
-    """What the voltage cannot hold is asked for all the same: there is no field to weaken, and less only is slower."""
+    """A current that the voltage cannot hold is asked for all the same.
+
+    This machine has no field to weaken, and a smaller current would only make it slower.
+    """
     emf = machine.psi_e * plant.load[0]
     current = within(torque / machine.psi_e, i_max[0])
     low, high = jnp.minimum((-u_max - emf) / machine.r_a, 0), jnp.maximum((u_max - emf) / machine.r_a, 0)

@@ -188,7 +188,7 @@ def judged(algo: Any, env: Any, params: Any, flags: MetaTestFlags) -> tuple[Any,
 
     from jaxrl import registry
     from jaxrl.meta.agent import AgentHyper
-    from jaxrl.meta.lifetimes import lived
+    from jaxrl.meta.lives import lived
 
     level_fn = registry.get_algo(TRAINING).levels_of(env)
     usual = AgentHyper()

@@ -163,7 +163,7 @@ def _apart(telemetry: Mapping[str, Quantity]) -> dict[str, Quantity]:
 
 
 def _limited(quantity: Quantity) -> Quantity:
-    """Limits that stay as numbers, those that are everywhere infinite away."""
+    """The limits that are finite somewhere; limits that are infinite everywhere are left out."""
 
     def limit(x: Any) -> Any:
         if x is None or not np.any(np.isfinite(x)):

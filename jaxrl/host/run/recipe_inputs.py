@@ -32,9 +32,9 @@ def arguments(
 ) -> dict[str, Any]:
     """The arguments of `make` that are read from files: `replay`, and `model` where the algorithm learns with one.
 
-    What is `trained` needs neither of them, unless its policy is for the dataset's rewards or its priorities are part
-    of the state. Raises ValueError for an algorithm that does not learn from what the recipe has, as it declares
-    (`data.learns.Learns`), and for files that do not fit.
+    An algorithm that is `trained` already needs neither of them, unless its policy is for the dataset's rewards or its
+    priorities are part of the state. Raises ValueError for an algorithm that does not learn from what the recipe has,
+    as it declares (`data.learns.Learns`), and for files that do not fit.
     """
     name = recipe["algo"]
     learns = registry.algo_learns(name)

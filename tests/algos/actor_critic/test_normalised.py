@@ -154,5 +154,5 @@ def test_goes_on_with_the_numbers_of_the_dataset():
     assert int(online.init(KEY, None, PARAMS).normalizer.count) == 0
 
     raw = td3_bc.make(ENV, td3_bc.Config(**{**sizes, "normalize_obs": False}))
-    with pytest.raises(ValueError, match="trained with normalize_obs=True, this td3_bc is made with False"):
+    with pytest.raises(ValueError, match="td3_bc has normalize_obs=False; the trained state needs normalize_obs=True"):
         jax.eval_shape(lambda trained: fine_tune.start(raw, trained, KEY), trained)

@@ -1,0 +1,63 @@
+"""The life of an agent that learns by a rule: its length, all of its updates, and the return of the last policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from jaxrl.algorithm import Algorithm
+from jaxrl.evaluation import evaluate
+from jaxrl.meta.agent import AgentHyper
+
+
+def lifetime_of(level: Any) -> Array:
+    """The field `lifetime` of a level, as grid worlds have it. Raises ValueError for levels without that field."""
+    if not hasattr(level, "lifetime"):
+        raise ValueError("These levels have no lifetime of their own: give learner a lifetime_fn(key, level).")
+    return level.lifetime
+
+
+def life(algo: Algorithm, state: Any, lifetime: Array) -> Any:
+    """The state of an agent after `lifetime` updates."""
+
+    def one(carried: tuple[Array, Any]) -> tuple[Array, Any]:
+        return carried[0] + 1, algo.update(carried[1])[0]
+
+    return jax.lax.while_loop(lambda carried: carried[0] < lifetime, one, (jnp.zeros_like(lifetime), state))[1]
+
+
+def final_return(algo: Algorithm, state: Any, key: Array) -> Array:
+    """The mean undiscounted return of an agent's policy, sampled, over one episode in each of its environments."""
+    episodes = algo.config.num_envs
+    return jnp.mean(
+        evaluate(
+            algo, algo.policy(state), key, algo.venv.env, state.env_params, num_episodes=episodes, greedy=False
+        ).returns
+    )
+
+
+def lived(algo: Algorithm, keys: Any, hyper: AgentHyper, level: Any) -> Array:
+    """The final return of an agent that lived a whole life on a level.
+
+    `keys` are two: of the life and of the evaluation.
+    """
+    start_key, end_key = keys
+    return final_return(algo, life(algo, algo.init(start_key, hyper, level), hyper.lifetime), end_key)
+
+
+def where_over(over: Array, fn: Callable[..., Array], args: Any, at_once: int, shape: tuple[int, ...]) -> Array:
+    """`fn` of the rows of `args` where `over`, in groups of `at_once` rows; 0 in the other rows."""
+    n, order = over.shape[0], jnp.argsort(~over)
+    count = jnp.sum(over)
+
+    def group(carried: tuple[Array, Array]) -> tuple[Array, Array]:
+        first, found = carried
+        rows = jnp.where(first + jnp.arange(at_once) < count, order[(first + jnp.arange(at_once)) % n], n)
+        values = jax.vmap(fn)(*jax.tree.map(lambda x: x[jnp.minimum(rows, n - 1)], args))
+        return first + at_once, found.at[rows].set(values, mode="drop")
+
+    return jax.lax.while_loop(lambda carried: carried[0] < count, group, (jnp.int32(0), jnp.zeros((n, *shape))))[1]

@@ -20,9 +20,10 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, deployment, num_updates
-from jaxrl.environment import NO_LIMIT
+from jaxrl.environment import NO_LIMIT, Environment
 from jaxrl.evaluation import evaluate
 from jaxrl.host.run import checkpoint
+from jaxrl.host.run.compiled import Contents, contents, kept
 from jaxrl.host.run.history import History
 from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts
 from jaxrl.host.run.processes import of_all, on_primary, primary
@@ -283,22 +284,9 @@ class Evaluator:
         env = algo.venv.env if how.env is None else how.env
         env_params = env.default_params if how.env_params is None else how.env_params
 
-        def one(state, key):
-            policy = algo.policy(state)
-            return evaluate(
-                algo,
-                policy,
-                key,
-                env,
-                env_params,
-                num_episodes=how.episodes,
-                max_steps=how.max_steps,
-                greedy=how.greedy,
-            ).returns
-
+        params = contents(env_params)
         self.num_seeds, self.mesh = num_seeds, mesh
-        returns = one if num_seeds is None else independent(one, mesh, (0, 0), 0)
-        self.returns = jax.jit(returns, out_shardings=None if mesh is None else replicated(mesh))
+        self.returns = _returns(algo, num_seeds is not None, env, params, how.episodes, how.max_steps, how.greedy, mesh)
 
     def keys(self, update: int) -> Array:
         key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), update)
@@ -311,3 +299,25 @@ class Evaluator:
 
     def __call__(self, state: Any, update: int) -> np.ndarray:
         return np.asarray(self.returns(state, self.keys(update)))
+
+
+@kept
+def _returns(
+    algo: Algorithm,
+    several: bool,
+    env: Environment,
+    env_params: Contents,
+    episodes: int,
+    max_steps: int | None,
+    greedy: bool | None,
+    mesh: Mesh | None,
+) -> Any:
+    """Jitted `(state, key) -> returns` of full episodes; of `several` seeds with a leading axis."""
+
+    def one(state: Any, key: Array) -> Array:
+        policy, params = algo.policy(state), env_params.tree
+        stats = evaluate(algo, policy, key, env, params, num_episodes=episodes, max_steps=max_steps, greedy=greedy)
+        return stats.returns
+
+    returns = independent(one, mesh, (0, 0), 0) if several else one
+    return jax.jit(returns, out_shardings=None if mesh is None else replicated(mesh))

@@ -30,6 +30,7 @@ from jaxrl.host.run.processes import of_all, on_primary, primary
 from jaxrl.host.run.progress import Display, Pace, interruptible
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, environment_of_run, write_json
 from jaxrl.host.run.sharding import everywhere, independent, replicated
+from jaxrl.host.run.start import Start
 from jaxrl.host.run.training_program import Program
 
 EVALUATION_SEED = 20_240_229  # evaluations draw from their own stream: the same episodes' luck for every run compared
@@ -55,20 +56,29 @@ def fit(
     hyper: Any = None,
     env_params: Any = None,
     num_seeds: int | None = None,
+    start: Any = None,
+    weights_only: bool = False,
     run: RunOptions | None = None,
     evaluation: EvalOptions | None = None,
     progress: bool = True,
-    on_progress: Callable[[int, dict[str, Any]], None] | None = None,
+    on_progress: Callable[[int, dict[str, Any], Any], None] | None = None,
     mesh: Mesh | None = None,
     **keywords: Unpack[Keywords],
 ) -> FitResult:
     """Train `algo` for `total_steps` environment steps a seed, from the host.
 
     Args:
-        hyper: leaves are of the shapes of the default ones, or have a leading axis of seeds.
+        hyper: leaves are of the shapes of the default ones, or have a leading axis of seeds. None: those of `start`, or
+            the default ones.
         num_seeds: train that many at once, as one program; None for a single run without the axis.
+        start: a new run that begins from a state of `algo`, or from what `load` returned of another run: what was
+            learned goes on, with these settings, in these environments, from step 0. With `num_seeds` one state is
+            where all seeds begin. The folder's `config.json` says where it came from. See `host.run.start`.
+        weights_only: of `start` take the networks, and the statistics that scale what goes in and out, alone.
         run, evaluation: records that several calls share; a keyword changes a field of them.
-        on_progress: called after each compiled call with the updates done and the last row.
+        on_progress: called after each compiled call with the updates done, the mean of the rows since the last call
+            (the last row where none was completed, empty before the first) and the state. The next call overwrites the
+            state's memory: copy what is to be kept.
         mesh: of devices, over which seeds and environments are spread; see `sharding.make_mesh`. Of several processes
             all call `fit` with the same arguments, the first writes the folder, and all must see it. A run may go on
             on another mesh.
@@ -79,13 +89,16 @@ def fit(
     Raises:
         DivergenceError: a single run met NaN or infinity (of several seeds, the ones that did are frozen and reported).
         TypeError: a keyword that is none.
-        RunFolderError, CheckpointError, ValueError: bad input, or another process writes `out`; before any training.
+        RunFolderError, CheckpointError, ValueError: bad input, as a `start` of another algorithm or of other shapes, or
+            another process writes `out`; before any training.
     """
     run, evaluation = collected(fit, run, evaluation, keywords)
     updates = _updates(algo, total_steps)
     check(num_seeds, run, evaluation)
+    begin = None if start is None else Start(start, algo, num_seeds, weights_only)
+    hyper = begin.hyper if begin is not None and hyper is None else hyper
     program = Program(algo, key, num_seeds, hyper, env_params, mesh)
-    session = _Session(program, key, total_steps, updates, run, evaluation, progress)
+    session = _Session(program, key, total_steps, updates, run, evaluation, progress, begin)
     with contextlib.ExitStack() as held:
         history = session.open(held)
         display = Display(progress and primary(), updates, session.done, algo)
@@ -101,7 +114,7 @@ def fit(
                 problems = session.step(int(asked[0, 1]), stop, pace, display)
                 display.advanced(session.done, history, problems, pace.seconds)
                 if on_progress is not None:
-                    on_progress(session.done, history.last)
+                    on_progress(session.done, history.recent(), session.carry[0])
             session.save()  # of what was interrupted
         return session.close(display)
 
@@ -136,7 +149,9 @@ class _Session:
         run: RunOptions,
         evaluation: EvalOptions,
         progress: bool,
+        begin: Start | None,
     ) -> None:
+        self.begin = begin
         self.program, self.algo, self.num_seeds = program, program.algo, program.num_seeds
         self.total_steps, self.updates = total_steps, updates
         self.log_every = max(1, updates // 1000) if run.log_every is None else run.log_every
@@ -148,8 +163,11 @@ class _Session:
         self.evaluator = Evaluator(self.algo, self.num_seeds, evaluation, program.mesh)
         if evaluation.every is not None:
             self.evaluator.check(program.shapes()[0])
+        if begin is not None:
+            begin.plan(program.shapes()[0], self.num_seeds)
         self.identity = program.identity()
         self.settings = {**self.identity, "total_steps": total_steps, **environment_of_run()}
+        self.settings |= {} if begin is None else {"start": begin.told}
         self.settings |= {"eval_every": evaluation.every, "eval_episodes": evaluation.episodes}
         self.settings |= {"eval_policy": deployment(self.algo, evaluation.greedy), **(run.extra or {})}
         if run.out is not None and "recipe" not in self.settings:
@@ -171,14 +189,19 @@ class _Session:
 
     def open(self, held: contextlib.ExitStack) -> History:
         """Take the folder, locked while `held`, and what is in it to go on from."""
-        self.done, self.carry = 0, None
+        self.done = 0
+        self.carry: Any = None
         if self.folder is not None:
             on_primary(functools.partial(self._take, self.folder, held))
             self._restore(self.folder)
         steps = self.algo.steps_per_update
         self.history = History(self.writer, self.run.loggers, self.settings, self.num_seeds, self.log_every, steps)
-        self.carry: Any = self.program.start() if self.carry is None else self.carry
-        self.saved = self.done if self.done else None
+        self.saved = None if self.carry is None else self.done
+        if self.carry is None and self.begin is None:
+            self.carry = self.program.start()
+        elif self.carry is None and self.begin is not None:
+            self.carry = self.begin.carry(self.program)
+            self.save()  # from here on the run needs nothing of what it began from
         return self.history
 
     def _take(self, folder: RunFolder, held: contextlib.ExitStack) -> None:
@@ -188,10 +211,10 @@ class _Session:
     def _restore(self, folder: RunFolder) -> None:
         """The newest whole checkpoint, where there is one to go on from, and the logs as they were then."""
         out, writer = self.run.out, self.writer
-        there = of_all(max(checkpoint.steps(folder.checkpoints), default=0) if self.run.resume else 0)
+        there = of_all(max(checkpoint.steps(folder.checkpoints), default=-1) if self.run.resume else -1)
         if len(set(there)) > 1:
             raise RunFolderError(f"{out}: the processes see different checkpoints; the folder must be one for all.")
-        if there[0]:
+        if there[0] >= 0:
             self.done, self.carry = checkpoint.restore(folder.checkpoints, self.program.shapes(), self.identity)
             kept = folder.read_config()
             if self.done > self.updates:
@@ -221,7 +244,11 @@ class _Session:
         if problems and (self.num_seeds is None or len(problems) == self.num_seeds):
             display.message("; ".join(f"seed {seed}: {what}" for seed, what in problems.items()))
             saved = self.saved
-            kept = f" The last good checkpoint is at update {saved}." if saved else " No checkpoint had been made."
+            kept = (
+                f" The last good checkpoint is at update {saved}."
+                if saved is not None
+                else " No checkpoint had been made."
+            )
             raise DivergenceError(next(iter(problems.values())) + "." + kept)
         if (self.done % self.eval_gap == 0 or last) and self.evaluation.every is not None:
             self.history.evaluated(self.done, self.evaluator(self.carry[0], self.done))
@@ -231,7 +258,8 @@ class _Session:
 
     def save(self) -> None:
         """A checkpoint of what is done, where there is a folder and none yet."""
-        if self.folder is not None and self.done and self.saved != self.done:
+        begun = self.done or self.begin is not None
+        if self.folder is not None and begun and self.saved != self.done:
             checkpoint.save(self.folder.checkpoints, self.done, self.carry, self.identity, self.run.keep)
             self.saved = self.done
 

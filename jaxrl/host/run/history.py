@@ -38,6 +38,7 @@ class History:
         self.pending: list[dict[str, np.ndarray]] = []
         self.evaluations = [] if folder is None else read_rows(folder.evaluations)
         self.last: dict[str, Any] = self.rows[-1] if self.rows else {}
+        self.told = len(self.rows)  # rows of which `recent` has told
         known = (row["episode_return"] for row in reversed(self.rows) if not np.isnan(row["episode_return"]).all())
         self.recent_return: np.ndarray | None = next(known, None)
 
@@ -68,6 +69,20 @@ class History:
         self.rows.append(self.last)
         if self.logger is not None:
             self.logger.write({k: _plain(v) for k, v in self.last.items()})
+
+    def recent(self) -> dict[str, Any]:
+        """The mean of the rows since the last call, each return weighing as many episodes as ended in its row; the
+        last row where there is none since.
+        """
+        rows, self.told = self.rows[self.told :], len(self.rows)
+        if len(rows) < 2:
+            return self.last
+        with warnings.catch_warnings():  # as in `_write`
+            warnings.simplefilter("ignore", RuntimeWarning)
+            columns = {k: np.array([row[k] for row in rows], float) for k in rows[0] if k not in ("update", "step")}
+            means = {k: _mean(x, columns["episodes"] if k in OF_EPISODES else None) for k, x in columns.items()}
+        means["episodes"] = columns["episodes"].sum(0)
+        return {"update": self.last["update"], "step": self.last["step"], **means}
 
     def evaluated(self, update: int, returns: np.ndarray) -> None:
         row = {

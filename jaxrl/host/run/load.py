@@ -26,6 +26,7 @@ class Run(NamedTuple):
     env_params: Any  # of `env`
     updates: int  # done
     num_seeds: int | None  # None: a single run
+    folder: Path
 
 
 def load(
@@ -71,7 +72,7 @@ def load(
         state = jax.tree.map(lambda x: x[seed], state)
     policy = jax.vmap(found.policy)(state) if num_seeds is not None and seed is None else found.policy(state)
     params = env.default_params if env_params is None else env_params
-    return Run(found, state, policy, env, params, updates, num_seeds)
+    return Run(found, state, policy, env, params, updates, num_seeds, path)
 
 
 def _recipe(path: Path, moved: dict[str, Path | None]) -> dict[str, Any]:

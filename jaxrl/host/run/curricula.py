@@ -123,6 +123,31 @@ def under_curriculum(
     return request.attach(module.make(levels, *settings, **score))
 
 
+def held_out(recipe: dict[str, Any], env: Environment, params: Any) -> Any:
+    """The levels that `--eval-levels` says, with a leading axis: what a function makes of `(env, params)`, or so many
+    that the environment or `--curriculum.ranges` draw, the same ones in every run.
+
+    Raises ValueError for a word that is neither, and for an environment that draws no levels.
+    """
+    word, choice = recipe["run"]["eval_levels"], recipe.get("curriculum", {}).get("choice", {})
+    if ":" in word:
+        return registry.own_function(word)(env, params)
+    if not word.isdecimal() or int(word) < 1:
+        raise ValueError(f"--eval-levels {word}: it is how many, as 32, or MODULE:FUNCTION.")
+    if choice.get("ranges"):
+        draw: Any = ranges(params, dict(map(_range, choice["ranges"]))).draw
+    elif env.levels is None or env.levels.generate is None:
+        raise ValueError(f"--eval-levels {word}: {env.id} draws no levels; name a function, MODULE:FUNCTION.")
+    else:
+        draw = env.levels.generate
+    keys = jax.random.split(jax.random.key(HELD_OUT_SEED), int(word))
+    return jax.jit(jax.vmap(draw, (0, None)))(keys, params)
+
+
+HELD_OUT_SEED = 77_310_442
+"""Of held-out levels: far from the seeds that runs are numbered by."""
+
+
 def _accel(request: Request, accel: ModuleType, config: Any, hyper: Any, **score: Any) -> Algorithm:
     """Edits are those of the environment."""
     kit = request.env.levels

@@ -20,20 +20,16 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, deployment, num_updates
-from jaxrl.environment import NO_LIMIT, Environment
-from jaxrl.evaluation import evaluate
+from jaxrl.environment import NO_LIMIT
 from jaxrl.host.run import checkpoint
-from jaxrl.host.run.compiled import Contents, contents, kept
+from jaxrl.host.run.evaluator import Evaluator, shapes
 from jaxrl.host.run.history import History
 from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts
 from jaxrl.host.run.processes import of_all, on_primary, primary
 from jaxrl.host.run.progress import Display, Pace, interruptible
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, environment_of_run, write_json
-from jaxrl.host.run.sharding import everywhere, independent, replicated
 from jaxrl.host.run.start import Start
 from jaxrl.host.run.training_program import Program
-
-EVALUATION_SEED = 20_240_229  # evaluations draw from their own stream: the same episodes' luck for every run compared
 
 
 class DivergenceError(RuntimeError):
@@ -163,6 +159,7 @@ class _Session:
         self.evaluator = Evaluator(self.algo, self.num_seeds, evaluation, program.mesh)
         if evaluation.every is not None:
             self.evaluator.check(program.shapes()[0])
+        self.video_gap = None if run.video_every is None else self._rows(run.video_every)
         if begin is not None:
             begin.plan(program.shapes()[0], self.num_seeds)
         self.identity = program.identity()
@@ -185,6 +182,9 @@ class _Session:
 
     def _in_updates(self, steps: int | None, default: int) -> int:
         wanted = default if steps is None else steps // self.algo.steps_per_update
+        return self._rows(wanted)
+
+    def _rows(self, wanted: int) -> int:
         return max(1, round(wanted / self.log_every)) * self.log_every  # boundaries fall between rows
 
     def open(self, held: contextlib.ExitStack) -> History:
@@ -215,7 +215,7 @@ class _Session:
         if len(set(there)) > 1:
             raise RunFolderError(f"{out}: the processes see different checkpoints; the folder must be one for all.")
         if there[0] >= 0:
-            self.done, self.carry = checkpoint.restore(folder.checkpoints, self.program.shapes(), self.identity)
+            self.done, self.carry = folder.restore(self.program)
             kept = folder.read_config()
             if self.done > self.updates:
                 at = self.done * self.algo.steps_per_update
@@ -226,12 +226,13 @@ class _Session:
             write_json(folder.config, self.settings)
         if writer is not None:
             writer.truncate(self.done)
+            checkpoint.drop_after(folder.best, self.done)
 
     def step(self, most: int, stop: bool, pace: Pace, display: Display) -> dict[int, str]:
         """Make the updates to the next boundary, at most so many; what is to `stop` ends with a row. The seeds that
         diverged are returned. Raises DivergenceError where none is left.
         """
-        gaps = (self.eval_gap, self.save_gap, self.log_every) if stop else (self.eval_gap, self.save_gap)
+        gaps = [self.eval_gap, self.save_gap, *filter(None, [self.video_gap]), *([self.log_every] if stop else ())]
         first = self.done
         boundary = min(self.updates, *((first // gap + 1) * gap for gap in gaps))
         count = min(boundary - first, most)
@@ -251,10 +252,35 @@ class _Session:
             )
             raise DivergenceError(next(iter(problems.values())) + "." + kept)
         if (self.done % self.eval_gap == 0 or last) and self.evaluation.every is not None:
-            self.history.evaluated(self.done, self.evaluator(self.carry[0], self.done))
+            self._evaluate()
+        if self.video_gap is not None and (self.done % self.video_gap == 0 or last):
+            self._film()
         if self.done % self.save_gap == 0 or last:
             self.save()
         return problems
+
+    def _evaluate(self) -> None:
+        """Log an evaluation, and keep the checkpoint of the best one where that is asked for."""
+        state = self.carry[0]
+        gain = self.history.evaluated(
+            self.done, self.evaluator(state, self.done), self.evaluator.on_levels(state, self.done)
+        )
+        if self.folder is not None and self.run.keep_best and of_all(gain > 0)[0]:
+            # The one before stays, for a run that is killed now and goes on from an earlier checkpoint.
+            checkpoint.save(self.folder.best, self.done, self.carry, self.identity, keep=2)
+
+    def _film(self) -> None:
+        """An episode of the first seed's policy, as `media/policy-<update>.gif`."""
+        from jaxrl.host.render import film
+
+        if self.folder is None:
+            return
+        state = self.carry[0] if self.num_seeds is None else jax.tree.map(lambda x: x[0], self.carry[0])
+        how, env, params = self.evaluation, self.evaluator.env, self.evaluator.env_params
+        key, steps = jax.random.key(0), how.max_steps or 500
+        shown = film(self.algo, self.algo.policy(state), key, env, params, max_steps=steps, greedy=how.greedy)
+        self.folder.media.mkdir(parents=True, exist_ok=True)
+        shown.save(self.folder.media / f"policy-{self.done}.gif")
 
     def save(self) -> None:
         """A checkpoint of what is done, where there is a folder and none yet."""
@@ -296,56 +322,4 @@ def _key_data(key: Array) -> dict[str, Any]:
 def _of_task(algo: Algorithm, env_params: Any) -> bool:
     """Whether params are some of the environment, one for all episodes."""
 
-    def shapes(params):
-        return jax.tree.structure(params), [np.shape(x) for x in jax.tree.leaves(params)]
-
     return env_params is not None and shapes(env_params) == shapes(algo.venv.env.default_params)
-
-
-class Evaluator:
-    """Full episodes of the current policies."""
-
-    def __init__(
-        self, algo: Algorithm, num_seeds: int | None, how: EvalOptions | None = None, mesh: Mesh | None = None
-    ) -> None:
-        how = EvalOptions() if how is None else how
-        env = algo.venv.env if how.env is None else how.env
-        env_params = env.default_params if how.env_params is None else how.env_params
-
-        params = contents(env_params)
-        self.num_seeds, self.mesh = num_seeds, mesh
-        self.returns = _returns(algo, num_seeds is not None, env, params, how.episodes, how.max_steps, how.greedy, mesh)
-
-    def keys(self, update: int) -> Array:
-        key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), update)
-        keys = key if self.num_seeds is None else jax.random.split(key, self.num_seeds)
-        return everywhere(keys, self.mesh)
-
-    def check(self, state: Any) -> None:
-        """Trace it on the shapes of a state, so that what cannot be evaluated fails before the training."""
-        jax.eval_shape(self.returns, state, self.keys(0))
-
-    def __call__(self, state: Any, update: int) -> np.ndarray:
-        return np.asarray(self.returns(state, self.keys(update)))
-
-
-@kept
-def _returns(
-    algo: Algorithm,
-    several: bool,
-    env: Environment,
-    env_params: Contents,
-    episodes: int,
-    max_steps: int | None,
-    greedy: bool | None,
-    mesh: Mesh | None,
-) -> Any:
-    """Jitted `(state, key) -> returns` of full episodes; of `several` seeds with a leading axis."""
-
-    def one(state: Any, key: Array) -> Array:
-        policy, params = algo.policy(state), env_params.tree
-        stats = evaluate(algo, policy, key, env, params, num_episodes=episodes, max_steps=max_steps, greedy=greedy)
-        return stats.returns
-
-    returns = independent(one, mesh, (0, 0), 0) if several else one
-    return jax.jit(returns, out_shardings=None if mesh is None else replicated(mesh))

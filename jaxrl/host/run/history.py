@@ -84,19 +84,26 @@ class History:
         means["episodes"] = columns["episodes"].sum(0)
         return {"update": self.last["update"], "step": self.last["step"], **means}
 
-    def evaluated(self, update: int, returns: np.ndarray) -> None:
-        row = {
+    def evaluated(self, update: int, returns: np.ndarray, levels: np.ndarray | None = None) -> float:
+        """Log an evaluation's `returns`, and those on held-out `levels`, each with a last axis of episodes. Returns by
+        how much it is better than the best one before, infinity where there was none.
+        """
+        row: dict[str, Any] = {
             "update": update,
             "step": update * self.steps,
             "return": _plain(returns.mean(-1)),
             "episodes": returns.shape[-1],
         }
+        if levels is not None:
+            row |= {"level_return": _plain(levels.mean((-2, -1))), "levels": _plain(levels.mean(-1))}
+        before = max((_score(row) for row in self.evaluations), default=-np.inf)
         self.evaluations.append(row)
         if self.folder is not None:
             import json
 
             with self.folder.evaluations.open("a") as file:
                 file.write(json.dumps(row) + "\n")
+        return _score(row) - before if before > -np.inf else np.inf
 
     def metrics(self) -> dict[str, np.ndarray]:
         return {k: np.stack([row[k] for row in self.rows]) for k in self.last}
@@ -107,6 +114,12 @@ class History:
             "evaluation": final,
             "episode_return": None if self.recent_return is None else _plain(self.recent_return),
         }
+
+
+def _score(row: dict[str, Any]) -> float:
+    """By which evaluations are compared: the mean return of the seeds."""
+    returns = [x for x in np.ravel(row["return"]) if x is not None and np.isfinite(x)]
+    return float(np.mean(returns)) if returns else -np.inf
 
 
 def _plain(x: Any) -> Any:

@@ -21,7 +21,7 @@ import numpy as np
 from jaxrl import registry
 from jaxrl.algorithm import Algorithm, names_of
 from jaxrl.environment import Environment, check_params, require_int32, strongly_typed
-from jaxrl.host.run import checkpoint, recipe_inputs
+from jaxrl.host.run import recipe_inputs
 from jaxrl.host.run.curricula import under_curriculum
 from jaxrl.host.run.recipe_inputs import hashable
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
@@ -110,24 +110,25 @@ class Loaded(NamedTuple):
     state: Any  # with a leading axis of seeds, also of one
     task: Environment
     params: Any  # of the task
+    updates: int  # done
 
 
-def load_run(recipe: dict[str, Any], folder: Path) -> Loaded:
-    """The algorithm of a run and the state of its newest whole checkpoint.
+def load_run(recipe: dict[str, Any], folder: Path, at: int | str | None = None) -> Loaded:
+    """The algorithm of a run and its state, of the newest whole checkpoint or of that `at` an update, or the "best".
 
     Raises CheckpointError without one.
     """
     algo, hyper, task, params = build(recipe, trained=True)
     seeds = recipe["run"]["num_seeds"]
     program = Program(algo, jax.random.key(0), seeds, hyper, params)
-    _, (state, _) = checkpoint.restore(RunFolder(folder).checkpoints, program.shapes(), program.identity())
+    updates, (state, _) = RunFolder(folder).restore(program, at)
     state = jax.tree.map(lambda x: x[None], state) if seeds is None else state
-    return Loaded(algo, state, task, params)
+    return Loaded(algo, state, task, params, updates)
 
 
 def _policy_of(folder: Path) -> tuple[Algorithm, Any]:
     """The algorithm of a run and the policy of its first seed."""
-    algo, state, _, _ = load_run(read_recipe(folder), folder)
+    algo, state, *_ = load_run(read_recipe(folder), folder)
     return algo, algo.policy(jax.tree.map(lambda x: x[0], state))
 
 

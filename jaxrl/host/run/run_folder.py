@@ -53,6 +53,7 @@ class RunFolder:
         self.evaluations = self.path / "evaluations.jsonl"
         self.summary = self.path / "summary.json"
         self.checkpoints = self.path / "checkpoints"
+        self.best = self.path / "best"
         self.media = self.path / "media"
         self.tensorboard = self.path / "tensorboard"
 
@@ -120,10 +121,10 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove what jaxrl wrote, by name, and no other file."""
-        for step in checkpoint.steps(self.checkpoints):
-            shutil.rmtree(checkpoint.path_of(self.checkpoints, step), ignore_errors=True)
-        for partial in self.checkpoints.glob(".*.partial"):
-            shutil.rmtree(partial, ignore_errors=True)
+        for folder in (self.checkpoints, self.best):
+            checkpoint.drop_after(folder, -1)
+            for partial in folder.glob(".*.partial"):
+                shutil.rmtree(partial, ignore_errors=True)
         own = [
             self.metrics,
             self.table,
@@ -133,9 +134,10 @@ class RunFolder:
         ]
         own += [self.path / f"policy.{kind}" for kind in ("h", "onnx", "stablehlo")]
         own += [self.media / name for name in ("curve.png", "policy.gif", "episode.png", "episode.json")]
+        own += [file for file in self.media.glob("policy-*.gif") if file.stem.removeprefix("policy-").isdecimal()]
         for file in (*own, self.config):
             file.unlink(missing_ok=True)
-        for folder in (self.checkpoints, self.media, self.tensorboard):
+        for folder in (self.checkpoints, self.best, self.media, self.tensorboard):
             with contextlib.suppress(OSError):  # not there, or with files of others
                 folder.rmdir()
 
@@ -149,6 +151,30 @@ class RunFolder:
         except (OSError, ValueError) as error:
             self.refuse_sweep()
             raise RunFolderError(f"{self.path} holds no run: it has no readable config.json.") from error
+
+    def restore(self, program: Any, at: int | str | None = None) -> tuple[int, Any]:
+        """`(updates done, carry)` of the newest whole checkpoint, of that `at` an update, or of the "best" one.
+
+        Raises CheckpointError where there is none or it is not of `program`.
+        """
+        target, identity = program.shapes(), program.identity()
+        if at is None:
+            return checkpoint.restore(self.checkpoints, target, identity)
+        there, best = checkpoint.steps(self.checkpoints), checkpoint.steps(self.best)
+        if at == "best":
+            if not best:
+                raise checkpoint.CheckpointError(
+                    f"{self.path} keeps no best checkpoint: `jaxrl train --keep-best`, or fit(keep_best=True), does."
+                )
+            return checkpoint.restore(self.best, target, identity)
+        if not isinstance(at, int) or at not in {*there, *best}:
+            kept = ", ".join(map(str, there)) or "none"
+            more = f" and the best at {best[-1]}" if best else ""
+            raise checkpoint.CheckpointError(
+                f"{self.path} has no checkpoint at update {at}: it has {kept}{more}. --keep and --checkpoint-every say "
+                "how many stay."
+            )
+        return checkpoint.restore(self.checkpoints if at in there else self.best, target, identity, at)
 
     def refuse_sweep(self) -> None:
         """Raise RunFolderError, which says what would do, for the folder of a sweep."""

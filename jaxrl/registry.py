@@ -192,7 +192,7 @@ def lasting(word: str) -> str:
 def own_function(word: str) -> Callable[..., Any]:
     """The function `module:name` or `file.py:name`. Raises ValueError where there is none."""
     source, _, name = word.rpartition(":")
-    found = getattr(_own_module(source), name, None) if source else None
+    found = getattr(own_module(source), name, None) if source else None
     if not callable(found):
         raise ValueError(f"{word!r} is no function: it is named MODULE:NAME or FILE.py:NAME.")
     return found
@@ -200,9 +200,9 @@ def own_function(word: str) -> Callable[..., Any]:
 
 def _own_algorithm(word: str) -> Any:
     source, _, name = word.partition(":")
-    found: Any = _own_module(source)
+    found: Any = own_module(source)
     if name:
-        found = getattr(found, name, None) or _own_module(f"{source}.{name}")
+        found = getattr(found, name, None) or own_module(f"{source}.{name}")
     lacking = [part for part in ("Config", "Hyper", "make") if not hasattr(found, part)]
     if lacking:
         raise ValueError(
@@ -214,7 +214,7 @@ def _own_algorithm(word: str) -> Any:
 def _own_environment(word: str) -> str | Callable[..., Any]:
     """What makes the environment, or its id where that is registered now."""
     source, _, name = word.rpartition(":")
-    found = getattr(_own_module(source), name, None)
+    found = getattr(own_module(source), name, None)
     if callable(found):
         return found
     if name in environments():
@@ -222,7 +222,7 @@ def _own_environment(word: str) -> str | Callable[..., Any]:
     raise ValueError(f"{source} has no class or function {name!r} and registers no such id.")
 
 
-def _own_module(word: str) -> ModuleType:
+def own_module(word: str) -> ModuleType:
     """The module of this name or file, imported as `python -m` or `python file.py` would find it."""
     file = Path(word)
     if word.endswith(".py"):

@@ -115,18 +115,18 @@ def train(args: list[str]) -> int:
     if of_run["eval_levels"] is not None:
         of_run["eval_levels"] = registry.lasting(of_run["eval_levels"])
     recipe["run"] = {**of_run, "out": str(out), "total_steps": recipe.pop("total_steps")}
-    return run_fit(recipe, out, run, resume=False, begin=_begin(run))
+    return run_fit(recipe, out, run, resume=False, **_begin(run))
 
 
-def _begin(run: TrainFlags) -> Begin | None:
-    """What `--from` and its flags say. Raises UsageError for flags of it without it."""
+def _begin(run: TrainFlags) -> dict[str, Begin]:
+    """What `--from` and its flags say, as the argument `begin`. Raises UsageError for flags of it without it."""
     if run.from_ is None:
         for flag, said in (("--at", run.at), ("--weights-only", run.weights_only)):
             if said:
                 raise UsageError(f"{flag}: of which run? --from RUN says it.")
-        return None
+        return {}
     refuse_zoo([run.from_], "a policy of the zoo has no state to go on from; a run folder has.")
-    return Begin(run.from_, at_of(run.at), run.weights_only)
+    return {"begin": Begin(run.from_, at_of(run.at), run.weights_only)}
 
 
 def resume(args: list[str]) -> int:
@@ -218,14 +218,14 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
     from jaxrl import registry
     from jaxrl.algorithm import deployment
     from jaxrl.host.run import processes
-    from jaxrl.host.run.curricula import held_out
     from jaxrl.host.run.fit import fit
-    from jaxrl.host.run.recipe import build
+    from jaxrl.host.run.recipe import build, levels_of, task_params
     from jaxrl.host.run.run_folder import RunFolderError
 
-    algo, hyper, task, params = build(recipe)
+    built = build(recipe)
+    (algo, hyper, task, params), judged_on = built, task_params(recipe, built)
     run = recipe["run"]
-    run["eval_max_steps"] = episode_cap(params, run["eval_max_steps"])
+    run["eval_max_steps"] = episode_cap(judged_on, run["eval_max_steps"])
     total = run["total_steps"]
     if 0 < getattr(hyper, "anneal_steps", 0) < total:
         print(f"the learning rate ends at step {hyper.anneal_steps} of {total} (--hyper.anneal-steps)", file=sys.stderr)
@@ -244,10 +244,10 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
         eval_every=eval_every,
         eval_episodes=run["eval_episodes"],
         eval_env=task,
-        eval_env_params=params,
+        eval_env_params=judged_on,
         eval_max_steps=run["eval_max_steps"],
         eval_greedy=greedy_of(run["act"]),
-        eval_levels=None if run.get("eval_levels") is None else held_out(recipe, task, params),
+        eval_levels=levels_of(recipe, task, params),
         **({} if begin is None else begin.arguments(num_seeds)),
         out=out,
         checkpoint_every=run["checkpoint_every"],
@@ -276,7 +276,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
         if (on_levels := result.evaluations[-1].get("level_return")) is not None:
             print(f"return {summary(np.atleast_1d(on_levels))} on held-out levels, as many episodes on each")
         if (reference := recipe.get("dataset", {}).get("reference")) is not None:
-            print_score(returns, reference, params, run["eval_max_steps"])
+            print_score(returns, reference, judged_on, run["eval_max_steps"])
     print(f"run folder {out}")
     if hasattr(module := registry.get_algo(recipe["algo"]), "leave"):
         for path in module.leave(algo.config, result.state, out, _provenance(out, recipe, resume)):

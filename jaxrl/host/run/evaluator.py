@@ -65,9 +65,9 @@ def levels_of(algo: Algorithm, env: Environment, levels: Any, max_steps: int | N
     kits = [x.levels for x in (env, algo.venv.env)]
     envs = [env, algo.venv.env, *(kit.env for kit in kits if kit is not None)]
     levels = strongly_typed(levels)
-    one = jax.tree.map(lambda x: x[0] if np.ndim(x) else x, levels)
     for each in envs:
-        if shapes(one) == shapes(each.default_params):
+        usual = each.default_params
+        if type(levels) is type(usual) and np.ndim(levels.max_steps) == np.ndim(usual.max_steps) + 1:
             if max_steps is None and np.max(np.asarray(levels.max_steps)) == NO_LIMIT:
                 raise ValueError("eval_levels: they have no time limit: give eval_max_steps.")
             return each, levels
@@ -76,9 +76,12 @@ def levels_of(algo: Algorithm, env: Environment, levels: Any, max_steps: int | N
     )
 
 
-def shapes(params: Any) -> Any:
-    """By which params of one environment are told from others."""
-    return jax.tree.structure(params), [np.shape(x) for x in jax.tree.leaves(params)]
+def of_task(env: Environment, params: Any) -> bool:
+    """Whether these are params of the environment itself, one for all episodes: not those of a distribution of another
+    class, and no batch of levels. A field may be built otherwise than the default's, as an array in place of a tuple.
+    """
+    usual = env.default_params
+    return type(params) is type(usual) and np.shape(params.max_steps) == np.shape(usual.max_steps)
 
 
 @kept

@@ -22,7 +22,7 @@ from jaxtyping import Array
 from jaxrl.algorithm import Algorithm, deployment, num_updates
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host.run import checkpoint
-from jaxrl.host.run.evaluator import Evaluator, shapes
+from jaxrl.host.run.evaluator import Evaluator, of_task
 from jaxrl.host.run.history import History
 from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts
 from jaxrl.host.run.processes import of_all, on_primary, primary
@@ -153,7 +153,7 @@ class _Session:
         self.log_every = max(1, updates // 1000) if run.log_every is None else run.log_every
         self.eval_gap = self._in_updates(evaluation.every, updates)
         self.save_gap = self._in_updates(run.checkpoint_every, max(updates // 10, 1))
-        if evaluation.env is None and evaluation.env_params is None and _of_task(self.algo, program.env_params):
+        if evaluation.env is None and evaluation.env_params is None and of_task(self.algo.venv.env, program.env_params):
             evaluation = dataclasses.replace(evaluation, env_params=program.env_params)
         self.run, self.evaluation = run, evaluation
         self.evaluator = Evaluator(self.algo, self.num_seeds, evaluation, program.mesh)
@@ -167,6 +167,7 @@ class _Session:
         self.settings |= {} if begin is None else {"start": begin.told}
         self.settings |= {"eval_every": evaluation.every, "eval_episodes": evaluation.episodes}
         self.settings |= {"eval_policy": deployment(self.algo, evaluation.greedy), **(run.extra or {})}
+        self.arrays: dict[str, np.ndarray] = {}
         if run.out is not None and "recipe" not in self.settings:
             act = {None: None, True: "greedy", False: "sampled"}[evaluation.greedy]
             told = {
@@ -175,8 +176,9 @@ class _Session:
                 "log": run.loggers,
                 "key": _key_data(key),
             }
-            told |= {"progress": progress, "eval_every": evaluation.every or 0, "act": act}
-            self.settings |= _recipe(program, evaluation, told)
+            told |= {"keep_best": run.keep_best, "progress": progress, "eval_every": evaluation.every or 0, "act": act}
+            of_recipe, self.arrays = _recipe(program, evaluation, told)
+            self.settings |= of_recipe
         self.folder = None if run.out is None else RunFolder(run.out)
         self.writer = self.folder if primary() else None
 
@@ -206,7 +208,7 @@ class _Session:
 
     def _take(self, folder: RunFolder, held: contextlib.ExitStack) -> None:
         held.enter_context(folder.locked())
-        folder.create(self.settings, resume=self.run.resume, overwrite=self.run.overwrite)
+        folder.create(self.settings, resume=self.run.resume, overwrite=self.run.overwrite, arrays=self.arrays)
 
     def _restore(self, folder: RunFolder) -> None:
         """The newest whole checkpoint, where there is one to go on from, and the logs as they were then."""
@@ -223,7 +225,7 @@ class _Session:
             if writer is not None and kept.get("total_steps") != self.total_steps:  # the run is made longer
                 write_json(folder.config, {**kept, "total_steps": self.total_steps, **(self.run.extra or {})})
         elif writer is not None:  # what is resumed before its first checkpoint may have been another run
-            write_json(folder.config, self.settings)
+            folder.describe(self.settings, self.arrays)
         if writer is not None:
             writer.truncate(self.done)
             checkpoint.drop_after(folder.best, self.done)
@@ -301,25 +303,23 @@ class _Session:
         return result
 
 
-def _recipe(program: Program, evaluation: EvalOptions, run: dict[str, Any]) -> dict[str, Any]:
-    """`recipe`, of which the command line builds the run again, or `no_recipe`, why it cannot."""
-    from jaxrl.host.run.recipe_of import NoRecipeError, recipe_of
+def _recipe(
+    program: Program, evaluation: EvalOptions, run: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """`recipe`, of which the command line builds the run again, or `no_recipe`, why it cannot; and its arrays."""
+    from jaxrl.host.run.recipe_of import NoRecipeError, made_recipe_of, recipe_of
 
+    given = program.algo, program.hyper, program.env_params, run
+    of_task = evaluation.env in (None, program.algo.venv.env) and evaluation.levels is None
     try:
-        if evaluation.env not in (None, program.algo.venv.env):
-            raise NoRecipeError("it was evaluated on another environment.")
-        if evaluation.env_params is not None and evaluation.env_params is not program.env_params:
-            raise NoRecipeError("it was evaluated on other params than it was trained on.")
-        return {"recipe": recipe_of(program.algo, program.hyper, program.env_params, run)}
+        if of_task and (evaluation.env_params is None or evaluation.env_params is program.env_params):
+            with contextlib.suppress(NoRecipeError):
+                return {"recipe": recipe_of(*given)}, {}
+        recipe, arrays = made_recipe_of(*given, evaluation)
+        return {"recipe": recipe}, arrays
     except NoRecipeError as error:
-        return {"no_recipe": str(error)}
+        return {"no_recipe": str(error)}, {}
 
 
 def _key_data(key: Array) -> dict[str, Any]:
     return {"impl": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()}
-
-
-def _of_task(algo: Algorithm, env_params: Any) -> bool:
-    """Whether params are some of the environment, one for all episodes."""
-
-    return env_params is not None and shapes(env_params) == shapes(algo.venv.env.default_params)

@@ -10,7 +10,7 @@ import jax
 
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment
-from jaxrl.host.run.recipe import build, read_recipe
+from jaxrl.host.run.recipe import build, read_recipe, task_params
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 from jaxrl.host.run.training_program import Program
 
@@ -64,17 +64,20 @@ def load(
     if seed is not None and not 0 <= seed < (num_seeds or 1):
         raise ValueError(f"seed={seed}: {path} has seeds 0 to {(num_seeds or 1) - 1}.")
     if algo is not None:
-        found, env = algo, algo.venv.env
+        found, env, judged_on = algo, algo.venv.env, env_params
     else:
         moved = {name: None if file is None else Path(file) for name, file in (("dataset", dataset), ("model", model))}
-        found, hyper, env, env_params = build(_recipe(path, moved), trained=dataset is None)
+        recipe = _recipe(path, moved)
+        built = build(recipe, trained=dataset is None)
+        found, hyper, env, env_params = built
+        judged_on = task_params(recipe, built)
     program = Program(found, jax.random.key(0), num_seeds, hyper, env_params)
     updates, (state, _) = RunFolder(path).restore(program, update)
     if num_seeds is not None and seed is not None:
         state = jax.tree.map(lambda x: x[seed], state)
     policy = jax.vmap(found.policy)(state) if num_seeds is not None and seed is None else found.policy(state)
-    params = env.default_params if env_params is None else env_params
-    return Run(found, state, policy, env, params, updates, num_seeds, path)
+    judged_on = env.default_params if judged_on is None else judged_on
+    return Run(found, state, policy, env, judged_on, updates, num_seeds, path)
 
 
 def _recipe(path: Path, moved: dict[str, Path | None]) -> dict[str, Any]:

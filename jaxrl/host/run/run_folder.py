@@ -48,6 +48,7 @@ class RunFolder:
             raise ValueError('out="": name a folder.')
         self.path = Path(path)
         self.config = self.path / "config.json"
+        self.arrays = self.path / "recipe.npz"
         self.metrics = self.path / "metrics.jsonl"
         self.table = self.path / "metrics.csv"
         self.evaluations = self.path / "evaluations.jsonl"
@@ -81,8 +82,16 @@ class RunFolder:
                             raise
             yield
 
-    def create(self, config: dict[str, Any], *, resume: bool = False, overwrite: bool = False) -> None:
-        """Make the folder and write its config. One in which nothing was trained is taken as if it were new.
+    def create(
+        self,
+        config: dict[str, Any],
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+        arrays: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Make the folder and write its config, and the arrays of its recipe. A folder in which nothing was trained is
+        taken as if it were new.
 
         Raises RunFolderError if it holds a run (say `resume` or `overwrite`), something of another program under a name
         of a run's files, or cannot be written.
@@ -98,7 +107,16 @@ class RunFolder:
             probe.touch()
             probe.unlink()
             if not self.config.exists():
-                write_json(self.config, config)
+                self.describe(config, arrays or {})
+
+    def describe(self, config: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Write the config and, where there are any, the arrays of its recipe."""
+        if arrays:
+            partial = self.arrays.with_name(f".{self.arrays.name}.partial")
+            with partial.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+            partial.replace(self.arrays)
+        write_json(self.config, config)
 
     def _check_own(self) -> None:
         """Raise RunFolderError for files that no run of ours wrote: it writes its config first, and removes it last."""
@@ -126,6 +144,7 @@ class RunFolder:
             for partial in folder.glob(".*.partial"):
                 shutil.rmtree(partial, ignore_errors=True)
         own = [
+            self.arrays,
             self.metrics,
             self.table,
             self.evaluations,

@@ -16,6 +16,7 @@ import fnmatch
 import functools
 import importlib
 import importlib.util
+import inspect
 import os
 import pkgutil
 import sys
@@ -142,7 +143,14 @@ def get_algo(name: str) -> ModuleType:
 
 
 def get_curriculum(name: str) -> tuple[ModuleType, str]:
-    """The module of a curriculum, and whether it chooses "levels", "points" or "starts". Raises ValueError as above."""
+    """The module of a curriculum, and whether it chooses "levels", "points" or "starts". Raises ValueError as above.
+
+    Yours is a function `module:name` or `file.py:name`, or the `make` of a module or file. It takes levels and, as far
+    as it names them, `config`, `hyper` and `score`; the first two are of its module's `Config` and `Hyper`. It chooses
+    points of a box where its module says CHOOSES = "points".
+    """
+    if name not in _curricula() and is_own(name):
+        return _own_curriculum(name)
     module, chooses = _lookup(name, _curricula(), "curriculum")
     return importlib.import_module(f"jaxrl.algos.{module}"), chooses
 
@@ -209,6 +217,26 @@ def _own_algorithm(word: str) -> Any:
             f"{word} has no {' and no '.join(lacking)}: an algorithm is written as jaxrl/algos/on_policy/ppo.py is."
         )
     return found
+
+
+def _own_curriculum(word: str) -> tuple[ModuleType, str]:
+    source, name = word.rsplit(":", 1) if ":" in word else (word, "make")
+    module = own_module(source)
+    make = getattr(module, name, None)
+    if not callable(make):
+        raise ValueError(
+            f"{source} has no function {name!r} that makes a curriculum: it takes levels, as dr.make does."
+        )
+    takes = inspect.signature(make).parameters
+    parts = {part: getattr(module, part, None) for part in ("Config", "Hyper") if part.lower() in takes}
+    if lacking := [part for part, cls in parts.items() if cls is None]:
+        raise ValueError(f"{word} takes {lacking[0].lower()}, and {source} has no {lacking[0]}.")
+    chooses = getattr(module, "CHOOSES", "levels")
+    if chooses not in ("levels", "points"):
+        raise ValueError(f"{source}: CHOOSES={chooses!r}; a curriculum of yours chooses 'levels' or 'points'.")
+    found = ModuleType(module.__name__)
+    found.__dict__.update(make=make, **parts)
+    return found, chooses
 
 
 def _own_environment(word: str) -> str | Callable[..., Any]:

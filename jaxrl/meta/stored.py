@@ -93,7 +93,8 @@ def load(name: str | Path, kinds: Mapping[str, tuple[type, Callable[[Any], Updat
         raise RuleFileError(f"{path}: it is no stored rule ({type(error).__name__}: {error}).") from None
     if about.get("kind") not in kinds:
         raise RuleFileError(
-            f"{path}: it holds a rule of kind {about.get('kind')!r}, not {' or '.join(map(repr, kinds))}."
+            f"{path}: it holds a rule of kind {about.get('kind')!r}, not {' or '.join(map(repr, kinds))}. The code "
+            "of a rule of yours is named beside its file, as --rule FILE.py:FUNCTION."
         )
     if missing := {"config", "provenance"} - set(about):
         raise RuleFileError(f"{path}: it is no stored rule, as it does not say its {' and '.join(sorted(missing))}.")

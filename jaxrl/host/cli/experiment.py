@@ -123,6 +123,7 @@ def experiment(
     from jaxrl import registry
 
     args, curriculum = named(args, "--curriculum")
+    curriculum = None if curriculum is None else registry.lasting(curriculum)
     words = [a for a in args[:2] if not a.startswith("-")]
     if len(words) < 2:
         if {"-h", "--help"} & set(args):

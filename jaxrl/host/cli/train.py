@@ -39,7 +39,7 @@ class Begin(NamedTuple):
     at: int | str | None
     weights_only: bool
 
-    def arguments(self, num_seeds: int | None) -> dict[str, Any]:
+    def arguments(self, num_seeds: int | None, algo: Any) -> dict[str, Any]:
         """`start` and `weights_only` of `fit`; of a run of another number of seeds its first one."""
         from jaxrl.host.run.load import load
 
@@ -203,15 +203,17 @@ def mesh_of(devices: Devices, num_seeds: int | None) -> Any:
     return make_mesh(default_sizes(jax.device_count(), num_seeds))
 
 
-def run_fit(recipe: dict[str, Any], out: Path, devices: Devices, *, resume: bool, begin: Begin | None = None) -> int:
-    """Train what a recipe says, into a run folder; returns the exit status."""
+def run_fit(recipe: dict[str, Any], out: Path, devices: Devices, *, resume: bool, begin: Any = None) -> int:
+    """Train what a recipe says, into a run folder; returns the exit status. `begin` is what it begins from, a `Begin`
+    or another whose `arguments` are those of `fit`.
+    """
     from jaxrl.host.run import processes
 
     with processes.lost(f"Start all of them again, with `jaxrl resume {out}` in place of `jaxrl train`."):
         return _run_fit(recipe, out, devices, resume, begin)
 
 
-def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, begin: Begin | None) -> int:
+def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, begin: Any) -> int:
     import jax
     import numpy as np
 
@@ -234,6 +236,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
     num_seeds, mesh = run.get("num_seeds", run["seeds"]), mesh_of(devices, run.get("num_seeds", run["seeds"]))
     if run.get("memory") is not None:
         _check_memory(run, num_seeds, algo, key, hyper, params, mesh)
+    begun: dict[str, Any] = {} if begin is None else begin.arguments(num_seeds, algo)
     result = fit(
         algo,
         key,
@@ -248,7 +251,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
         eval_max_steps=run["eval_max_steps"],
         eval_greedy=greedy_of(run["act"]),
         eval_levels=levels_of(recipe, task, params),
-        **({} if begin is None else begin.arguments(num_seeds)),
+        **begun,
         out=out,
         checkpoint_every=run["checkpoint_every"],
         keep=run["keep"],

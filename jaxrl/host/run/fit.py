@@ -196,14 +196,14 @@ class _Session:
         if self.folder is not None:
             on_primary(functools.partial(self._take, self.folder, held))
             self._restore(self.folder)
-        steps = self.algo.steps_per_update
-        self.history = History(self.writer, self.run.loggers, self.settings, self.num_seeds, self.log_every, steps)
         self.saved = None if self.carry is None else self.done
         if self.carry is None and self.begin is None:
             self.carry = self.program.start()
         elif self.carry is None and self.begin is not None:
             self.carry = self.begin.carry(self.program)
             self.save()  # from here on the run needs nothing of what it began from
+        steps = self.algo.steps_per_update
+        self.history = History(self.writer, self.run.loggers, self.settings, self.num_seeds, self.log_every, steps)
         return self.history
 
     def _take(self, folder: RunFolder, held: contextlib.ExitStack) -> None:

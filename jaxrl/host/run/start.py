@@ -156,6 +156,8 @@ def _begun(algo: Algorithm, path: str, several: bool, mesh: Mesh | None, at: Sta
         named = zip(names_of(state), leaves, strict=True)
         leaves = [taken.get(name.removeprefix(path), x) if name.startswith(path) else x for name, x in named]
         begun = structure.unflatten(leaves)
+        if not any(_field(name) in ("env_state", "obs") for name in names_of(state)):
+            return begun  # as of a rule's learner, whose agents live on
         # What was learned may remember the last episode, as a replay does: it is told that others begin.
         everywhere = jnp.ones(algo.venv.num_envs, bool)
         return algo.restart(begun, jax.random.fold_in(state.key, 0), begun.env_params, everywhere)

@@ -8,8 +8,6 @@ rules are in `algos/meta/`; `strategies.py` learns the same rules by evolution s
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from typing import Any
 import jax
 from jaxtyping import Array
 
-from jaxrl import registry
 from jaxrl.algorithm import Algorithm, shared
 from jaxrl.algos.curricula import dr, groove
 from jaxrl.algos.meta import lpg, lpo, policy_gradients
@@ -44,11 +41,6 @@ RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any]
 numbers are learned (self-tuning actor-critic, Zahavy et al. 2020, arXiv:2002.12928)."""
 
 
-@dataclasses.dataclass(frozen=True)
-class NoSettings:
-    """Of a rule of yours that takes none."""
-
-
 def entry_of(rule: str) -> tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any], type]:
     """The row of `RULES` of a rule by its name, or of yours: a function `module:name` or `file.py:name` that returns an
     `UpdateRule`. What it may take is the settings of its network, the dataclass `RuleConfig` of its module.
@@ -61,13 +53,8 @@ def entry_of(rule: str) -> tuple[str, Callable[[Any], UpdateRule], Callable[[Com
         raise ValueError(
             f"rule={rule!r}: choose one of {', '.join(RULES)}, or yours, MODULE:FUNCTION or FILE.py:FUNCTION."
         )
-    make = registry.own_function(rule)
-    if not inspect.signature(make).parameters:
-        return rule, lambda config: make(), lambda common: NoSettings(), NoSettings
-    settings = getattr(sys.modules[make.__module__], "RuleConfig", None)
-    if settings is None or not dataclasses.is_dataclass(settings):
-        raise ValueError(f"{rule} takes settings, and its module has no dataclass RuleConfig of them.")
-    return rule, make, lambda common: settings(), settings  # pyright: ignore[reportReturnType]
+    rule_of, settings = stored.own_rule(rule)
+    return rule, rule_of, lambda common: settings(), settings
 
 
 CURRICULA: dict[str, Any] = {"dr": None, "groove": groove.Hyper()}

@@ -11,6 +11,7 @@ import pytest
 import jaxrl
 from jaxrl import registry
 from jaxrl.algos.rule_learners import gradients
+from jaxrl.host.cli.meta import agents_of
 from jaxrl.host.run.recipe import read_recipe
 from tests.host.test_cli_runs import FEW, TINY, bad, good
 
@@ -179,3 +180,10 @@ def test_a_rule_of_ones_own_is_learned_judged_and_goes_on_as_the_first_of_anothe
 def test_a_rule_that_is_none():
     assert "is no rule that can be learned: choose one of lpg" in bad(f"meta-train nothing {META}")
     assert "is no function" in bad(f"meta-train own_rules.py:nothing {META}")
+
+
+def test_a_rule_file_names_no_code_that_is_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("stranger.py").write_text("import pathlib\npathlib.Path('ran').touch()\ndef rule(): pass\n")
+    recipe = {"algo": "jaxrl.algos.rule_learners.gradients", "config": {"rule": "stranger.py:rule", "num_envs": 3}}
+    assert agents_of("x", {"recipe": recipe}).num_envs == 3 and not Path("ran").exists()

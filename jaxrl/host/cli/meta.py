@@ -204,7 +204,10 @@ def agents_of(name: str, provenance: Any) -> Any:
     if by not in BY.values():
         return AgentConfig()
     try:
-        return settings_of(registry.get_algo(by).Config, recipe["config"]).agent
+        kept = recipe["config"]
+        if ":" in str(kept.get("rule")):  # code of somebody's own, of which the agents' settings need nothing
+            kept = {**kept, "rule": "lpg"}
+        return settings_of(registry.get_algo(by).Config, kept).agent
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RuleFileError(f"{name}: its recipe has no settings that this version knows ({error}).") from None
 

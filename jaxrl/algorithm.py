@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from jaxrl import registry
+from jaxrl.calls import marked, remember
 from jaxrl.environment import (
     Environment,
     check_is_params,
@@ -101,9 +102,11 @@ def shared(make: Callable[P, R]) -> Callable[P, R]:
         bound.apply_defaults()
         if "env" in bound.arguments:
             environment_of(bound.arguments["env"])  # before a wrong one fails to be looked up in the cache
-        return cached(*bound.args, **bound.kwargs)
+        result = cached(*bound.args, **bound.kwargs)
+        remember(result, made, signature, dict(bound.arguments))
+        return result
 
-    return made
+    return marked(made)
 
 
 def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) -> Algorithm:

@@ -16,6 +16,7 @@ import fnmatch
 import functools
 import importlib
 import importlib.util
+import inspect
 import os
 import pkgutil
 import re
@@ -148,7 +149,14 @@ def get_algo(name: str) -> ModuleType:
 
 
 def get_curriculum(name: str) -> tuple[ModuleType, str]:
-    """The module of a curriculum, and whether it chooses "levels", "points" or "starts". Raises ValueError as above."""
+    """The module of a curriculum, and whether it chooses "levels", "points" or "starts". Raises ValueError as above.
+
+    Yours is a function `module:name` or `file.py:name`, or the `make` of a module or file. It takes levels and, as far
+    as it names them, `config`, `hyper` and `score`; the first two are of its module's `Config` and `Hyper`. It chooses
+    points of a box where its module says CHOOSES = "points".
+    """
+    if name not in _curricula() and is_own(name):
+        return _own_curriculum(name)
     module, chooses = _lookup(name, _curricula(), "curriculum")
     return importlib.import_module(f"jaxrl.algos.{module}"), chooses
 
@@ -198,7 +206,7 @@ def lasting(word: str) -> str:
 def own_function(word: str) -> Callable[..., Any]:
     """The function `module:name` or `file.py:name`. Raises ValueError where there is none."""
     source, _, name = word.rpartition(":")
-    found = getattr(_own_module(source), name, None) if source else None
+    found = getattr(own_module(source), name, None) if source else None
     if not callable(found):
         raise ValueError(f"{word!r} is no function: it is named MODULE:NAME or FILE.py:NAME.")
     return found
@@ -206,9 +214,9 @@ def own_function(word: str) -> Callable[..., Any]:
 
 def _own_algorithm(word: str) -> Any:
     source, _, name = word.partition(":")
-    found: Any = _own_module(source)
+    found: Any = own_module(source)
     if name:
-        found = getattr(found, name, None) or _own_module(f"{source}.{name}")
+        found = getattr(found, name, None) or own_module(f"{source}.{name}")
     lacking = [part for part in ("Config", "Hyper", "make") if not hasattr(found, part)]
     if lacking:
         raise ValueError(
@@ -217,10 +225,30 @@ def _own_algorithm(word: str) -> Any:
     return found
 
 
+def _own_curriculum(word: str) -> tuple[ModuleType, str]:
+    source, name = word.rsplit(":", 1) if ":" in word else (word, "make")
+    module = own_module(source)
+    make = getattr(module, name, None)
+    if not callable(make):
+        raise ValueError(
+            f"{source} has no function {name!r} that makes a curriculum: it takes levels, as dr.make does."
+        )
+    takes = inspect.signature(make).parameters
+    parts = {part: getattr(module, part, None) for part in ("Config", "Hyper") if part.lower() in takes}
+    if lacking := [part for part, cls in parts.items() if cls is None]:
+        raise ValueError(f"{word} takes {lacking[0].lower()}, and {source} has no {lacking[0]}.")
+    chooses = getattr(module, "CHOOSES", "levels")
+    if chooses not in ("levels", "points"):
+        raise ValueError(f"{source}: CHOOSES={chooses!r}; a curriculum of yours chooses 'levels' or 'points'.")
+    found = ModuleType(module.__name__)
+    found.__dict__.update(make=make, **parts)
+    return found, chooses
+
+
 def _own_environment(word: str) -> str | Callable[..., Any]:
     """What makes the environment, or its id where that is registered now."""
     source, _, name = word.rpartition(":")
-    found = getattr(_own_module(source), name, None)
+    found = getattr(own_module(source), name, None)
     if said := foreign(found) or ("" if callable(found) else _of_gymnasium(name)):
         raise ValueError(f"{word} {said}")
     if callable(found):
@@ -230,7 +258,7 @@ def _own_environment(word: str) -> str | Callable[..., Any]:
     raise ValueError(f"{source} has no class or function {name!r} and registers no such id.")
 
 
-def _own_module(word: str) -> ModuleType:
+def own_module(word: str) -> ModuleType:
     """The module of this name or file, imported as `python -m` or `python file.py` would find it."""
     file = Path(word)
     if word.endswith(".py"):

@@ -38,6 +38,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from jaxrl.algos.curricula import plr
+from jaxrl.calls import recorded
 from jaxrl.curriculum import level_buffer
 from jaxrl.curriculum.level_buffer import LevelBuffer
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels
@@ -99,6 +100,7 @@ def parents_of(buffer: LevelBuffer, drawn: Int[Array, " C"], n: int, config: Con
     return each[jnp.arange(n) % jnp.maximum(times.sum(), 1)]
 
 
+@recorded
 def make(
     level_fn: Callable[[Array, Any], Any],
     mutate_fn: Callable[[Array, Any], Any] | None,

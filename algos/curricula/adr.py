@@ -31,6 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxrl.calls import recorded
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.curriculum.teaching import dimensions_of, new_levels_at
 from jaxrl.environment import is_concrete, pytree, strongly_typed
@@ -86,6 +87,7 @@ def moved(state: ADRState) -> ADRState:
     )
 
 
+@recorded
 def make(level_at: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
     """ADR over the levels `level_at(params, x)`, x (D,) in the unit box.
 

@@ -43,6 +43,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, check_at_least_one
+from jaxrl.calls import recorded
 from jaxrl.curriculum.teaching import dimensions_of
 from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
 from jaxrl.nesting import OuterState, around, split_hyper, with_settings
@@ -260,6 +261,7 @@ class _Adversarial:
         return state.replace(inner=inner), {**metrics, "adversary_return": rollout.adversary_return}
 
 
+@recorded
 def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = None) -> Algorithm:
     """`student` against an adversary that moves the parameters of its episodes. An Algorithm again, whose settings have
     one more field, `adversary`, a `Hyper`.

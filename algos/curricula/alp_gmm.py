@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxrl.calls import recorded
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.curriculum.teaching import (
     History,
@@ -117,6 +118,7 @@ def _nearest(
     return index, square[jnp.arange(len(x)), index]
 
 
+@recorded
 def make(level_at: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
     """ALP-GMM over the levels `level_at(params, x)`, x (D,) in the unit box.
 

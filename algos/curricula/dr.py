@@ -21,11 +21,13 @@ from typing import Any
 import jax
 from jaxtyping import Array, Bool
 
+from jaxrl.calls import recorded
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
 from jaxrl.curriculum.teaching import drawing
 from jaxrl.environment import strongly_typed
 
 
+@recorded
 def make(level_fn: Callable[[Array, Any], Any], score: Callable[..., Array] | None = None) -> Curriculum:
     """Domain randomisation over the levels that `level_fn(key, params)` draws.
 

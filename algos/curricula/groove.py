@@ -30,6 +30,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from jaxrl.algorithm import check_at_least_one
+from jaxrl.calls import recorded
 from jaxrl.curriculum import level_buffer
 from jaxrl.curriculum.level_buffer import LevelBuffer
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
@@ -72,6 +73,7 @@ def best_free(buffer: LevelBuffer, active: Bool[Array, " C"], asking: Bool[Array
     return jnp.where(asking & (turn < jnp.sum(free)), ranked[jnp.clip(turn, 0, len(active) - 1)], -1)
 
 
+@recorded
 def make(level_fn: Callable[[Array, Any], Any], config: Config = Config(), hyper: Hyper | None = None) -> Curriculum:
     """GROOVE's curriculum over the levels that `level_fn(key, params)` draws.
 

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from jaxrl.calls import recorded
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.curriculum.teaching import dimensions_of, new_levels_at
 from jaxrl.environment import is_concrete, pytree, strongly_typed
@@ -56,6 +57,7 @@ class State:
     hyper: Hyper
 
 
+@recorded
 def make(level_at: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
     """A moving window over the levels `level_at(params, x)`, x (D,) in the unit box.
 

@@ -45,6 +45,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import PUBLIC, Algorithm, check_at_least_one
+from jaxrl.calls import recorded
 from jaxrl.curriculum.attachment import outcomes_of
 from jaxrl.curriculum.protocol import Outcomes, check_levels, new_levels
 from jaxrl.curriculum.scores import algorithmic_regret
@@ -268,6 +269,7 @@ class _PAIRED:
         return state.replace(inner=students)
 
 
+@recorded
 def make(
     student: Algorithm,
     designer: Algorithm,

@@ -34,6 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from jaxrl.calls import recorded
 from jaxrl.curriculum import level_buffer
 from jaxrl.curriculum.level_buffer import LevelBuffer
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, new_levels
@@ -141,6 +142,7 @@ def report(state: Any) -> dict[str, Array]:
     return {"buffer_filled": filled.mean(), "buffer_score": mean(buffer.score), "buffer_age": mean(age)}
 
 
+@recorded
 def make(
     level_fn: Callable[[Array, Any], Any],
     config: Config = Config(),

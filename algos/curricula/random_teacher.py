@@ -13,6 +13,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Bool
 
+from jaxrl.calls import recorded
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.curriculum.teaching import dimensions_of, new_levels_at
 from jaxrl.environment import pytree, strongly_typed
@@ -30,6 +31,7 @@ class State:
     params: Any  # of the level distribution
 
 
+@recorded
 def make(level_at: Callable[[Any, Array], Any], config: Config = Config()) -> Curriculum:
     """The random teacher over the levels `level_at(params, x)`, x (D,) in the unit box."""
     D = dimensions_of(level_at, config.dimensions)

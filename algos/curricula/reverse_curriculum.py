@@ -37,6 +37,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.algorithm import check_at_least_one
+from jaxrl.calls import recorded
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, digest, new_levels
 from jaxrl.environment import NO_LIMIT, Environment, is_concrete, pytree, strongly_typed
 from jaxrl.vectorize import rows_where
@@ -134,6 +135,7 @@ def _added(starts: Starts, states: Any, mask: Bool[Array, " n"]) -> Starts:
     return Starts(states, starts.count + more)
 
 
+@recorded
 def make(env: Environment, goal_states: Any, config: Config = Config(), hyper: Hyper | None = None) -> Curriculum:
     """A reverse curriculum of starts of `env`, from the `goal_states` (leading axis G).
 

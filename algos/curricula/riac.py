@@ -38,6 +38,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxrl.calls import recorded
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.curriculum.teaching import check_returns, dimensions_of, new_levels_at, unit
 from jaxrl.environment import is_concrete, pytree, strongly_typed
@@ -274,6 +275,7 @@ def points(key: Array, tree: Tree, hyper: Hyper, n: int) -> Float[Array, "n D"]:
     return jnp.where(mutates, mutated, jnp.where(anywhere, uniform, low + uniform * (high - low)))
 
 
+@recorded
 def make(level_at: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
     """RIAC over the levels `level_at(params, x)`, x (D,) in the unit box.
 

@@ -42,6 +42,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxrl.calls import recorded
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.curriculum.teaching import History, dimensions_of, new_levels_at, no_history, remember
 from jaxrl.environment import is_concrete, pytree, strongly_typed
@@ -180,6 +181,7 @@ def _minimise(
     return jax.lax.scan(round, start, rates)[0][0]
 
 
+@recorded
 def make(level_at: Callable[[Any, Array], Any], config: Config, hyper: Hyper) -> Curriculum:
     """Self-paced learning over the levels `level_at(params, x)`, x (D,) in the unit box.
 

@@ -38,6 +38,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import check_at_least_one
+from jaxrl.calls import recorded
 from jaxrl.curriculum import level_buffer
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Look, Outcomes, new_levels
 from jaxrl.curriculum.scores import l1_value_loss, learnability, max_mc, positive_value_loss
@@ -97,6 +98,7 @@ def choose(key: Array, state: SFLState, new: Any) -> LevelBatch:
     return new_levels(levels)._replace(slot=jnp.where(from_buffer, slot, -1))
 
 
+@recorded
 def make(
     level_fn: Callable[[Array, Any], Any],
     config: Config = Config(),

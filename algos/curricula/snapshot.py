@@ -42,6 +42,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.algorithm import Algorithm, check_at_least_one
+from jaxrl.calls import recorded
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, digest, new_levels
 from jaxrl.environment import Environment, is_concrete, pytree, strongly_typed
 from jaxrl.exact.mdp import draw
@@ -200,6 +201,7 @@ class StagedState(OuterState):
 
 
 @functools.cache
+@recorded
 def staged(student: Algorithm, snapshot_steps: int) -> Algorithm:
     """`student`, whose episodes start in snapshots before environment step `snapshot_steps`. An Algorithm again.
 
@@ -231,6 +233,7 @@ def staged(student: Algorithm, snapshot_steps: int) -> Algorithm:
     return around(student, "snapshots", (snapshot_steps,), init=init, collect=collect, learn=learn)
 
 
+@recorded
 def make(table: Snapshots, hyper: Hyper | None = None) -> Curriculum:
     """Snapshots as a `Curriculum`, for `FromStates` environments. Raises ValueError for settings out of range."""
     defaults = strongly_typed(Hyper() if hyper is None else hyper)

@@ -40,6 +40,23 @@ RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any]
 """What a rule's file is called, the rule of the settings of its network, these, and their class. Of A2C and PPO four
 numbers are learned (self-tuning actor-critic, Zahavy et al. 2020, arXiv:2002.12928)."""
 
+
+def entry_of(rule: str) -> tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any], type]:
+    """The row of `RULES` of a rule by its name, or of yours: a function `module:name` or `file.py:name` that returns an
+    `UpdateRule`. What it may take is the settings of its network, the dataclass `RuleConfig` of its module.
+
+    Raises ValueError for what is neither.
+    """
+    if rule in RULES:
+        return RULES[rule]
+    if ":" not in rule:
+        raise ValueError(
+            f"rule={rule!r}: choose one of {', '.join(RULES)}, or yours, MODULE:FUNCTION or FILE.py:FUNCTION."
+        )
+    rule_of, settings = stored.own_rule(rule)
+    return rule, rule_of, lambda common: settings(), settings
+
+
 CURRICULA: dict[str, Any] = {"dr": None, "groove": groove.Hyper()}
 """How levels are chosen, each with the default of its own settings, `hyper.curriculum`; dr has none."""
 
@@ -48,7 +65,7 @@ CURRICULA: dict[str, Any] = {"dr": None, "groove": groove.Hyper()}
 class Common:
     """Static settings of a rule, its levels and its agents, however it is learned."""
 
-    rule: str = "lpg"  # lpg, ta_lpg, lpo, ta_lpo, a2c or ppo
+    rule: str = "lpg"  # lpg, ta_lpg, lpo, ta_lpo, a2c, ppo or yours, FILE.py:FUNCTION
     curriculum: str = "dr"  # how levels are chosen: as they are drawn (dr), or by algorithmic regret (groove)
     buffer_size: int = 4000  # levels that groove keeps
     lifetimes: tuple[int, ...] = ()  # updates of an agent's life: (least, most), each as likely; (): the level says
@@ -63,9 +80,9 @@ class Common:
     optimizer: str = "sgd"  # of the agents
 
     def __post_init__(self) -> None:
-        for name, known in (("rule", RULES), ("curriculum", CURRICULA)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(known)}.")
+        entry_of(self.rule)
+        if self.curriculum not in CURRICULA:
+            raise ValueError(f"curriculum={self.curriculum!r}: choose one of {', '.join(CURRICULA)}.")
         if self.lifetimes and not (len(self.lifetimes) == 2 and 1 <= self.lifetimes[0] <= self.lifetimes[1]):
             raise ValueError(f"lifetimes={self.lifetimes}: the least and the most updates of a life, 1 or more.")
         _ = self.agent  # its own errors are clear
@@ -122,7 +139,7 @@ def baseline() -> UpdateRule:
 
 def arguments(env: Environment, config: Common) -> dict[str, Any]:
     """What is said of a rule, its levels and its agents, as `learner` and `strategy` take it."""
-    _, rule_of, network_of, _ = RULES[config.rule]
+    _, rule_of, network_of, _ = entry_of(config.rule)
     level_fn = levels_of(env)
     regret = config.curriculum == "groove"
     curriculum = groove.make(level_fn, groove.Config(config.buffer_size)) if regret else dr.make(level_fn)
@@ -148,7 +165,7 @@ def make(env: Environment, config: Config = Config()) -> Algorithm:
 
 def leave(config: Common, state: Any, folder: Path, provenance: dict[str, Any]) -> list[Path]:
     """Write what was learned into a run folder, `rule.npz`, of several seeds `rule-0.npz` ...; returns the paths."""
-    kind, _, network_of, _ = RULES[config.rule]
+    kind, _, network_of, _ = entry_of(config.rule)
     rules = {"rule.npz": state.weights}
     if state.step.ndim:
         rules = {f"rule-{i}.npz": jax.tree.map(lambda x, i=i: x[i], state.weights) for i in range(len(state.step))}
@@ -157,10 +174,18 @@ def leave(config: Common, state: Any, folder: Path, provenance: dict[str, Any]) 
     return [folder / name for name in rules]
 
 
-def load(name: str | Path) -> Stored:
+def load(name: str | Path, own: str | None = None) -> Stored:
     """A learned rule of any kind, by its name in the library, the path of its file, or the folder of its run.
+
+    Args:
+        own: the function that makes a rule of yours, as `entry_of` takes it. A file is data, so the code of what it
+            holds is imported only where it is named here.
 
     Raises RuleFileError, which says what is wrong with it.
     """
     path = Path(name) / "rule.npz" if Path(name).is_dir() else name
-    return stored.load(path, {kind: (config_class, rule_of) for kind, rule_of, _, config_class in RULES.values()})
+    kinds = {kind: (config_class, rule_of) for kind, rule_of, _, config_class in RULES.values()}
+    if own is not None:
+        kind, rule_of, _, config_class = entry_of(own)
+        kinds[kind] = config_class, rule_of
+    return stored.load(path, kinds)

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxrl.algorithm import Algorithm
+from jaxrl.calls import recorded
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels, new_levels
 from jaxrl.environment import is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
@@ -278,6 +279,7 @@ def mean_where(x: Float[Array, " N"], valid: Bool[Array, " N"]) -> Float[Array, 
     return jnp.where(valid.any(), jnp.where(valid, x, 0).sum() / jnp.maximum(valid.sum(), 1), jnp.nan)
 
 
+@recorded
 def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.0) -> Algorithm:
     """`student` on the levels that `curriculum` chooses. An Algorithm again.
 

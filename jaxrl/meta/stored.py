@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import io
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl import registry
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment
 from jaxrl.meta.agent import TABULAR, AgentConfig, agent
@@ -93,7 +96,8 @@ def load(name: str | Path, kinds: Mapping[str, tuple[type, Callable[[Any], Updat
         raise RuleFileError(f"{path}: it is no stored rule ({type(error).__name__}: {error}).") from None
     if about.get("kind") not in kinds:
         raise RuleFileError(
-            f"{path}: it holds a rule of kind {about.get('kind')!r}, not {' or '.join(map(repr, kinds))}."
+            f"{path}: it holds a rule of kind {about.get('kind')!r}, not {' or '.join(map(repr, kinds))}. The code "
+            "of a rule of yours is named beside its file, as --rule FILE.py:FUNCTION."
         )
     if missing := {"config", "provenance"} - set(about):
         raise RuleFileError(f"{path}: it is no stored rule, as it does not say its {' and '.join(sorted(missing))}.")
@@ -114,6 +118,26 @@ def load(name: str | Path, kinds: Mapping[str, tuple[type, Callable[[Any], Updat
         leaves.append(jnp.asarray(arrays[at]))
     weights = jax.tree.unflatten(jax.tree.structure(wanted), leaves)
     return Stored(rule._replace(init=lambda key: weights), config, weights, about["provenance"])
+
+
+@dataclasses.dataclass(frozen=True)
+class NoSettings:
+    """Of a rule of a user's own that takes none."""
+
+
+def own_rule(word: str) -> tuple[Callable[[Any], UpdateRule], type]:
+    """The function `module:name` or `file.py:name`, which returns a rule, as a function of its settings, and the class
+    of these: the dataclass `RuleConfig` of its module.
+
+    Raises ValueError where there is no such function, and for one whose settings have no class.
+    """
+    make = registry.own_function(word)
+    if not inspect.signature(make).parameters:
+        return lambda config: make(), NoSettings
+    settings = getattr(sys.modules[make.__module__], "RuleConfig", None)
+    if not isinstance(settings, type) or not dataclasses.is_dataclass(settings):
+        raise ValueError(f"{word} takes settings, and its module has no dataclass RuleConfig of them.")
+    return make, settings
 
 
 def settings_of(config_class: type, kept: Mapping[str, Any]) -> Any:

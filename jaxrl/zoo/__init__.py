@@ -101,29 +101,40 @@ class Policies(NamedTuple):
     seeds: int
     max_steps: int | None  # cap of the run's own evaluations
     reference: dict[str, Any] | None = None  # returns of the task that the dataset's file knew, `random` and `best`
+    update: int | None = None  # of the run's checkpoint
 
 
-def policies_of(run: Path, dataset: Path | None = None) -> Policies:
-    """Of `zoo:NAME`, or of the newest whole checkpoint of a run folder; `dataset` is where its dataset is now.
+def policies_of(run: Path, dataset: Path | None = None, at: int | str | None = None) -> Policies:
+    """Of `zoo:NAME`, or of the newest whole checkpoint of a run folder, of that `at` an update or of the "best" one;
+    `dataset` is where its dataset is now.
 
     Raises ZooError, RunFolderError or CheckpointError, which say what is wrong with it.
     """
     if str(run).startswith(PREFIX):
         if dataset is not None:
             raise ZooError(f"--dataset {dataset}: policies of the zoo need none.")
+        if at is not None:
+            raise ZooError(f"--at {at}: of a policy of the zoo there is one alone.")
         found = load(str(run).removeprefix(PREFIX))
         one = jax.tree.map(lambda x: x[None], found.policy)
         return Policies(found.algo, one, found.env, found.params, 1, found.about["max_steps"])
     recipe = read_recipe(run, dataset=dataset)
-    algo, state, env, params = load_run(recipe, run)
+    algo, state, env, params, update = load_run(recipe, run, at)
     policies = jax.vmap(algo.policy)(state)
     reference = recipe.get("dataset", {}).get("reference")
-    return Policies(algo, policies, env, params, recipe["run"]["seeds"], recipe["run"]["eval_max_steps"], reference)
+    of_run = recipe["run"]
+    return Policies(algo, policies, env, params, of_run["seeds"], of_run["eval_max_steps"], reference, update)
 
 
-def policy_of(run: Path, seed: int, dataset: Path | None = None) -> tuple[Algorithm, Any, Environment, Any]:
+def policy_of(
+    run: Path, seed: int, dataset: Path | None = None, at: int | str | None = None
+) -> tuple[Algorithm, Any, Environment, Any]:
     """`(algo, policy, env, params)` of one seed of `policies_of`. Raises ValueError for a seed that it has not, too."""
-    found = policies_of(run, dataset)
+    return of_seed(policies_of(run, dataset, at), seed)
+
+
+def of_seed(found: Policies, seed: int) -> tuple[Algorithm, Any, Environment, Any]:
+    """`(algo, policy, env, params)` of one seed. Raises ValueError for a seed that there is not."""
     if not 0 <= seed < found.seeds:
         raise ValueError(f"--seed {seed}: the run has seeds 0 to {found.seeds - 1}.")
     return found.algo, jax.tree.map(lambda x: x[seed], found.policies), found.env, found.params

@@ -37,6 +37,8 @@ def main() -> int:
     program = jax.jit(jax.vmap(judged, (0, None)))
     seed = int(np.argmax(program(found.policies, choose).returns.mean(1))) if args.seed is None else args.seed
     stats = jax.tree.map(lambda x: np.asarray(x)[seed], program(found.policies, say))
+    if "made" in read_recipe(args.run):
+        parser.error(f"{args.run} was put together in Python: the zoo keeps what names and numbers say.")
     recipe, config = read_recipe(args.run), RunFolder(args.run).read_config()
     told = {
         "recipe": {name: x for name, x in recipe.items() if name != "run"},

@@ -3,11 +3,13 @@
 import importlib
 import re
 import shlex
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from jaxrl import registry
 from jaxrl.host.cli import command, flags
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +20,17 @@ PAGES = [
 ]
 
 STANDS_FOR = {"my.module:Tank-v0": "CartPole-v1", "my/learner.py": "ppo", "runs/lpg": "lpg-cpu-1", "RUN": "runs/x"}
+STANDS_FOR |= {"my.py:trials": "CartPole-v1", "my.py:rule": "lpg"}
 """What pages call a reader's own, and something of the same kind that is here."""
+
+OWN = """
+import dataclasses
+@dataclasses.dataclass(frozen=True)
+class Config:
+    stages: int = 2
+def progress(level_fn, config): pass
+"""
+"""A reader's `my.py`."""
 
 BEFORE = ("srun", "nohup", "time")
 """Words that stand before a command, with flags of their own."""
@@ -83,6 +95,12 @@ def only_parsed(monkeypatch, tmp_path):
     monkeypatch.setattr(command, "cache_compilations", lambda: None)
     monkeypatch.setattr("jaxrl.host.run.processes.join", lambda *args: None)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "my", raising=False)
+    (tmp_path / "my.py").write_text(OWN)
+    # The run that another one begins from is not there: settings are as without it.
+    begun = importlib.import_module("jaxrl.host.cli.experiment")
+    monkeypatch.setattr(begun, "settings_from", lambda run, algo, id: (*registry.make(id), registry.tuned(algo, id)))
 
 
 def is_pattern(word):

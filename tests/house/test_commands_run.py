@@ -56,6 +56,24 @@ def upright(env, params):
     state = env.reset(jax.random.key(0), params)[1]
     return jax.tree.map(lambda x: jnp.stack([x, x]), state)
 """
+OWN = """
+import dataclasses, jaxrl
+from jaxrl.algos.curricula import dr
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    stages: int = 2
+
+def progress(level_fn, config):
+    return dr.make(lambda key, params: params)
+
+def corridors(key, params):
+    return jaxrl.make("Maze-v0")[0].levels.generate(key, params)
+
+def surprise(rollout, batch, outcomes, hyper):
+    return outcomes.episode_length
+"""
+"""A reader's `my.py`."""
 DATASETS = (
     "Pendulum-v1 --recipe random --out pendulum.npz",
     "CartPole-v1 --recipe random --out cartpole.npz",
@@ -105,12 +123,13 @@ def place(tmp_path_factory):
     folder, before = tmp_path_factory.mktemp("typed"), os.getcwd()
     os.chdir(folder)
     words = "train ppo CartPole-v1 --seeds 4 --total-steps 1024 --eval-every 512 --eval-episodes 1 --eval-max-steps 5"
-    assert command.main([*words.split(), "--no-progress", "--out", "first"]) == 0
+    assert command.main([*words.split(), "--keep-best", "--no-progress", "--out", "first"]) == 0
     for made in DATASETS:
         assert command.main(f"dataset make {made} --steps 400".split()) == 0
     assert command.main(short("dataset model pendulum.npz --out model.npz".split())) == 0
     (folder / "my").mkdir()
     (folder / "my/goals.py").write_text(GOALS)
+    (folder / "my.py").write_text(OWN)
     from jaxrl.algos.meta import disco_rule
 
     disco_rule.save("disco_103.npz", disco_rule.fresh_rule(jax.random.key(0), disco_rule.RuleConfig(8, 8, 8)))

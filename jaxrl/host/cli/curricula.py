@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from jaxrl import registry
 from jaxrl.host.cli.flags import flat, numbers
@@ -17,8 +17,11 @@ class CurriculumFlags:
     ranges: tuple[str, ...] = ()
     """Parameters and their ranges, as in length=0.2:3.0 mass_pole=0.05:1.0. Teachers need them; without them levels are
     the environment's own."""
-    score: Literal["max_mc", "positive_value_loss", "l1_value_loss", "learnability"] | None = None
-    """Of levels, for those that read one. Default: the curriculum's."""
+    levels: str | None = None
+    """module:function, (key, params) -> level; default: as the environment, or --curriculum.ranges, draw them."""
+    score: str | None = None
+    """Of levels, for those that read one: max_mc, positive_value_loss, l1_value_loss, learnability or module:function,
+    (rollout, batch, outcomes, hyper) -> a score a slot. Default: the curriculum's."""
     success_above: float = 0.0
     """An episode of higher return succeeds."""
     goals: str | None = None
@@ -30,8 +33,10 @@ class CurriculumFlags:
     def __post_init__(self) -> None:
         if self.teacher is not None:
             self.teacher = str(Path(self.teacher).resolve())
-        if self.goals is not None:
-            self.goals = registry.lasting(self.goals)
+        for flag in ("goals", "levels", "score"):
+            word = getattr(self, flag)
+            if word is not None and ":" in word:
+                setattr(self, flag, registry.lasting(word))
 
 
 def curriculum_flags(name: str, several: bool = False) -> tuple[str, type, Any]:

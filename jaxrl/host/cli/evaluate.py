@@ -6,13 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
-from jaxrl.host.cli.experiment import MovedFlags, episode_cap
+from jaxrl.host.cli.experiment import AtFlags, MovedFlags, at_of, episode_cap
 from jaxrl.host.cli.flags import WORDS, Act, at_least_one, greedy_of, parse, positional
 
 
 def evaluate_command(args: list[str]) -> int:
     @dataclasses.dataclass
-    class Eval(MovedFlags):
+    class Eval(MovedFlags, AtFlags):
         run: Annotated[Path, positional()]
         """Run folder, or zoo:NAME."""
         episodes: int = 128
@@ -31,7 +31,8 @@ def evaluate_command(args: list[str]) -> int:
     from jaxrl.evaluation import evaluate
     from jaxrl.zoo import policies_of
 
-    algo, policies, task, params, seeds, own_cap, reference = policies_of(flags.run, flags.dataset)
+    found = policies_of(flags.run, flags.dataset, at_of(flags.at))
+    algo, policies, task, params, seeds, own_cap, reference, _ = found
     cap = flags.max_steps or episode_cap(params, own_cap)
 
     def returns(policy, key):

@@ -71,6 +71,23 @@ class MovedFlags:
     """Of a run on a dataset, where its file or folder is now; what is in it must be the same."""
 
 
+@dataclasses.dataclass(kw_only=True)
+class AtFlags:
+    """What commands take that read a run's checkpoint."""
+
+    at: str | None = None
+    """Which checkpoint: its update, or best, that of the best evaluation (`train --keep-best`). Default: the newest."""
+
+
+def at_of(word: str | None) -> int | str | None:
+    """`--at` as `load_run` takes it. Raises ValueError for what is neither an update nor best."""
+    if word is None or word == "best":
+        return word
+    if not word.isdecimal():
+        raise ValueError(f"--at {word}: it is an update, as 1000, or best.")
+    return int(word)
+
+
 def elsewhere(about: dict[str, Any], env_id: str, params: dict[str, Any]) -> list[str]:
     """In what the task differs where a dataset was recorded, as far as its file says; the time limit does not count."""
     if (recorded := about.get("env")) and recorded != env_id:
@@ -106,6 +123,7 @@ def experiment(
     from jaxrl import registry
 
     args, curriculum = named(args, "--curriculum")
+    curriculum = None if curriculum is None else registry.lasting(curriculum)
     words = [a for a in args[:2] if not a.startswith("-")]
     if len(words) < 2:
         if {"-h", "--help"} & set(args):
@@ -121,7 +139,11 @@ def experiment(
     env, params = registry.make(env_id)
     # What is tuned is tuned for acting.
     untuned = any(word == "--no-tuned" or word.split("=")[0] == "--dataset" for word in args)
-    known = None if untuned else registry.tuned(algo_name, env_id)
+    tuned = None if untuned else registry.tuned(algo_name, env_id)
+    known = tuned
+    begin = named(args, "--from")[1] if hasattr(flags, "from_") else None
+    if begin is not None and not begin.startswith("zoo:"):
+        env, params, known = settings_from(Path(begin), algo_name, env_id)
     args, fixed, own = with_own_curriculum(module, args, config or {})
     start = module.Config(**{**(known.config if known else {}), **fixed})
     hyper = module.Hyper(**{**(known.hyper if known else {}), **own})
@@ -141,7 +163,7 @@ def experiment(
     title = f"{command.capitalize()} {shown} on {env_id}."
     parsed = parse(cls, args[2:], f"jaxrl {command} {shown} {env_id}", title)
     asked = getattr(parsed.run, "total_steps", None)
-    total = (known.total_steps if known else 500_000) if asked is None else asked
+    total = (tuned.total_steps if tuned else 500_000) if asked is None else asked
     recipe = {
         "algo": algo_name,
         "env_id": env_id,
@@ -177,6 +199,25 @@ def with_own_curriculum(
         having = ", ".join(name for name, settings in known.items() if settings is not None)
         raise UsageError(f"{unread[0]}: choose a curriculum that has settings, by --config.curriculum: {having}.")
     return args, config, {} if own is None else {"curriculum": own}
+
+
+def settings_from(folder: Path, algo_name: str, env_id: str) -> tuple[Any, Any, Any]:
+    """`(env, params, settings)` that a run which begins from the one of `folder` has unless its words say otherwise.
+
+    Raises ValueError for a run of another algorithm; RunFolderError for none.
+    """
+    from jaxrl import registry
+    from jaxrl.host.run.recipe import placed, read_recipe
+    from jaxrl.host.run.recipe_inputs import hashable
+
+    recipe = read_recipe(folder)
+    if recipe["algo"] != algo_name:
+        raise ValueError(f"--from {folder}: it is a run of {recipe['algo']}, and a state goes on with its algorithm.")
+    alike = recipe["env_id"] == env_id
+    env, params = registry.make(env_id, **(hashable(recipe["env_settings"]) if alike else {}))
+    hyper = {name: x for name, x in recipe["hyper"].items() if "." not in name}
+    settings = registry.Tuned(0, hashable(recipe["config"]), hyper)
+    return env, placed(params, recipe["params"]) if alike else params, settings
 
 
 ENDLESS = 1000

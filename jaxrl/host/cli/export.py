@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from jaxrl.host.cli.experiment import MovedFlags
+from jaxrl.host.cli.experiment import AtFlags, MovedFlags, at_of
 from jaxrl.host.cli.flags import WORDS, parse, positional
 
 
 def export_command(args: list[str]) -> int:
     @dataclasses.dataclass
-    class Export(MovedFlags):
+    class Export(MovedFlags, AtFlags):
         run: Annotated[Path, positional()]
         """Run folder, or zoo:NAME."""
         format: Literal["c", "onnx", "stablehlo"] = "c"
@@ -28,7 +28,7 @@ def export_command(args: list[str]) -> int:
     from jaxrl.host.export import FORMATS, export
     from jaxrl.zoo import file_beside, policy_of
 
-    algo, policy, _, params = policy_of(flags.run, flags.seed, flags.dataset)
+    algo, policy, _, params = policy_of(flags.run, flags.seed, flags.dataset, at_of(flags.at))
     output = flags.output or file_beside(flags.run, f"{flags.name}{FORMATS[flags.format]}")
     print(export(algo, policy, output, flags.format, flags.name, params))
     if algo.deployed != "greedy":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from jaxrl.host.cli.experiment import experiment
 from jaxrl.host.cli.flags import USAGE, UsageError, at_least_one, flat, named, parse, settings_of
@@ -28,6 +29,8 @@ class MetaTrainFlags:
 
     by: Literal["gradients", "strategies"] = "gradients"
     """Gradients through a few updates of agents that live on, or evolution strategies over whole lives."""
+    init: str | None = None
+    """Begin with the weights of this rule: its name, file or run folder. It must be of the same kind and settings."""
     out: Path | None = None
     """Run folder. Default: runs/<rule>-<env>-<time>. The rule is `rule.npz` in it."""
     seeds: int = 1
@@ -59,15 +62,17 @@ def meta_train(args: list[str]) -> int:
         raise UsageError("meta-train needs a rule and tasks, as in meta-train lpg --tasks GridWorld-small-v0.")
     if by is not None and by not in BY:
         raise UsageError(f"--by {by}: choose one of {', '.join(BY)}.")
-    rule = words[0]
-    if rule not in rules:
-        raise ValueError(f"{rule!r} is no rule that can be learned: choose one of {', '.join(rules)}.")
+    rule = registry.lasting(words[0])
+    if rule not in rules and ":" not in rule:
+        raise ValueError(
+            f"{rule!r} is no rule that can be learned: choose one of {', '.join(rules)}, or yours, FILE.py:FUNCTION."
+        )
     args = [BY[by or "gradients"], tasks, *words[1:], *(() if by is None else ("--by", by))]
     parsed, recipe = experiment("meta-train", args, MetaTrainFlags, config={"rule": rule}, shown=f"{rule} --tasks")
     run: MetaTrainFlags = parsed.run
     if recipe["config"]["rule"] != rule:
         raise UsageError(f"meta-train {rule} --config.rule {recipe['config']['rule']}: the rule is said twice.")
-    out = run.out or Path("runs") / f"{rule}-{recipe['env_id']}-{time.strftime('%Y%m%d-%H%M%S')}"
+    out = run.out or Path("runs") / f"{re.split('[:/]', rule)[-1]}-{recipe['env_id']}-{time.strftime('%Y%m%d-%H%M%S')}"
     at_least_one("--total-steps", run.total_steps)
     if run.mesh is not None and "envs" in run.mesh:
         raise UsageError(f"--mesh {run.mesh}: it is the rules that are spread, as in --seeds 4 --mesh seeds=4.")
@@ -81,7 +86,28 @@ def meta_train(args: list[str]) -> int:
         "num_seeds": run.seeds if run.seeds > 1 else None,
     }
     recipe.pop("total_steps")
-    return run_fit(recipe, out, Devices(mesh=run.mesh), resume=False)
+    begin = {} if run.init is None else {"begin": BeginRule(run.init, rule if rule not in rules else None)}
+    return run_fit(recipe, out, Devices(mesh=run.mesh), resume=False, **begin)
+
+
+class BeginRule(NamedTuple):
+    """A rule whose weights the first ones are; `own` is the function of one of the user's."""
+
+    name: str
+    own: str | None
+
+    def arguments(self, num_seeds: int | None, algo: Any) -> dict[str, Any]:
+        """`start` and `weights_only` of `fit`. Raises ValueError for a rule of another kind or of other settings."""
+        import jax
+
+        from jaxrl import registry
+
+        training = registry.get_algo(TRAINING)
+        stored, wanted = training.load(self.name, self.own), training.entry_of(algo.config.rule)[2](algo.config)
+        if stored.config != wanted:
+            raise ValueError(f"--init {self.name}: it is a rule of {stored.config}, and the one to learn of {wanted}.")
+        state = jax.jit(algo.init)(jax.random.key(0))
+        return {"start": state.replace(weights=stored.weights), "weights_only": True}
 
 
 @dataclasses.dataclass
@@ -94,6 +120,8 @@ class MetaTestFlags:
     """Of an agent's life. Default: what the level says, else 250."""
     tune: bool = True
     """Choose the agents' two learning rates on as many other levels, of twelve pairs, for each rule."""
+    rule: str | None = None
+    """FILE.py:FUNCTION or MODULE:FUNCTION that makes the rule, where it is yours."""
     seed: int = 1_000_000
     """Of the levels: none that `meta-train` drew with another seed."""
     json: Path | None = None
@@ -115,7 +143,8 @@ def meta_test(args: list[str]) -> int:
     from jaxrl.meta.agent import AgentConfig, agent
 
     training = registry.get_algo(TRAINING)
-    stored = training.load(words[0])
+    args, own = named(args, "--rule")
+    stored = training.load(words[0], own)
     env_id = registry.lasting(words[1])
     env, _ = registry.make(env_id)
     config = agents_of(words[0], stored.provenance)
@@ -175,7 +204,10 @@ def agents_of(name: str, provenance: Any) -> Any:
     if by not in BY.values():
         return AgentConfig()
     try:
-        return settings_of(registry.get_algo(by).Config, recipe["config"]).agent
+        kept = recipe["config"]
+        if ":" in str(kept.get("rule")):  # code of somebody's own, of which the agents' settings need nothing
+            kept = {**kept, "rule": "lpg"}
+        return settings_of(registry.get_algo(by).Config, kept).agent
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RuleFileError(f"{name}: its recipe has no settings that this version knows ({error}).") from None
 

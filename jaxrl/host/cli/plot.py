@@ -6,12 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
+from jaxrl.host.cli.experiment import AtFlags, at_of
 from jaxrl.host.cli.flags import Act, UsageError, at_least_one, greedy_of, parse, positional, refuse_zoo
 
 
 def plot_command(args: list[str]) -> int:
     @dataclasses.dataclass
-    class Plot:
+    class Plot(AtFlags):
         runs: Annotated[tuple[Path, ...], positional()]
         """Run folders; of --episode also zoo:NAME."""
         out: Path | None = None
@@ -35,6 +36,8 @@ def plot_command(args: list[str]) -> int:
     if not flags.runs:
         raise UsageError("plot needs at least one run folder.")
     at_least_one("--max-steps", flags.max_steps)
+    if flags.at is not None and not flags.episode:
+        raise UsageError(f"--at {flags.at}: of --episode; curves are of the whole run.")
     if flags.episode:
         return _episodes(flags)
     refuse_zoo(flags.runs, "it has no learning curve; `jaxrl plot --episode` plots an episode of its policy.")
@@ -51,7 +54,7 @@ def _episodes(flags: Any) -> int:
     from jaxrl.zoo import PREFIX, file_beside
 
     for run in flags.runs:
-        episode = episodes.record(run, flags.seed, flags.max_steps, greedy_of(flags.act))
+        episode = episodes.record(run, flags.seed, flags.max_steps, greedy_of(flags.act), at_of(flags.at))
         if flags.out is None and not str(run).startswith(PREFIX):  # the report shows it
             episodes.keep(episode, run)
         print(episodes.plot_episode(episode, flags.out or file_beside(run, "media/episode.png")))

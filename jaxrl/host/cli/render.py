@@ -6,13 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated
 
-from jaxrl.host.cli.experiment import MovedFlags
+from jaxrl.host.cli.experiment import AtFlags, MovedFlags, at_of
 from jaxrl.host.cli.flags import Act, at_least_one, greedy_of, parse, positional
 
 
 def render(args: list[str]) -> int:
     @dataclasses.dataclass
-    class Render(MovedFlags):
+    class Render(MovedFlags, AtFlags):
         run: Annotated[Path, positional()]
         """Run folder, or zoo:NAME."""
         out: Path | None = None
@@ -29,21 +29,28 @@ def render(args: list[str]) -> int:
     from jaxrl.zoo import file_beside
 
     out = flags.out or file_beside(flags.run, "media/policy.gif")
-    print(render_run(flags.run, out, flags.seed, flags.max_steps, greedy_of(flags.act), flags.dataset))
+    at = at_of(flags.at)
+    print(render_run(flags.run, out, flags.seed, flags.max_steps, greedy_of(flags.act), flags.dataset, at))
     return 0
 
 
 def render_run(
-    folder: Path, out: Path, seed: int, max_steps: int | None, greedy: bool | None, dataset: Path | None = None
+    folder: Path,
+    out: Path,
+    seed: int,
+    max_steps: int | None,
+    greedy: bool | None,
+    dataset: Path | None = None,
+    at: int | str | None = None,
 ) -> Path:
     """One episode of the policy of a run's `seed`, of at most `max_steps` (500 by default); returns `out`. `dataset` is
-    where the run's is now."""
+    where the run's is now, `at` the update of the checkpoint, or "best"."""
     import jax
 
     from jaxrl.host.render import film
     from jaxrl.zoo import policy_of
 
-    algo, policy, env, params = policy_of(folder, seed, dataset)
+    algo, policy, env, params = policy_of(folder, seed, dataset, at)
     out.parent.mkdir(parents=True, exist_ok=True)
     shown = film(algo, policy, jax.random.key(seed), env, params, max_steps=max_steps or 500, greedy=greedy)
     return shown.save(out)

@@ -6,11 +6,11 @@ import dataclasses
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from jaxrl.host.cli.evaluate import print_score, summary
-from jaxrl.host.cli.experiment import DataFlags, MovedFlags, episode_cap, experiment, folder_name
-from jaxrl.host.cli.flags import WORDS, Act, UsageError, greedy_of, parse, positional, refuse_zoo
+from jaxrl.host.cli.experiment import DataFlags, MovedFlags, at_of, episode_cap, experiment, folder_name
+from jaxrl.host.cli.flags import WORDS, Act, UsageError, called, greedy_of, parse, positional, refuse_zoo
 from jaxrl.host.cli.render import render_run
 
 
@@ -32,6 +32,24 @@ class Devices:
     """Which of them this is, from 0."""
 
 
+class Begin(NamedTuple):
+    """The run that another one begins from."""
+
+    folder: Path
+    at: int | str | None
+    weights_only: bool
+
+    def arguments(self, num_seeds: int | None, algo: Any) -> dict[str, Any]:
+        """`start` and `weights_only` of `fit`; of a run of another number of seeds its first one."""
+        from jaxrl.host.run.load import load
+
+        found = load(self.folder, seed=None, update=self.at)
+        if found.num_seeds not in (None, num_seeds):
+            print(f"all seeds begin from seed 0 of {self.folder}, which has {found.num_seeds}", file=sys.stderr)
+            found = load(self.folder, seed=0, update=self.at)
+        return {"start": found, "weights_only": self.weights_only}
+
+
 @dataclasses.dataclass
 class TrainFlags(DataFlags, Devices):
     """What `train` takes beside the algorithm's and the environment's own settings."""
@@ -51,12 +69,24 @@ class TrainFlags(DataFlags, Devices):
     eval_episodes: int = 128
     eval_max_steps: int | None = None
     """Cap on an evaluation's episodes. Default: the task's time limit, else 1000."""
+    eval_levels: str | None = None
+    """Held-out levels that evaluations are on, too, and that are logged one by one: how many the environment or
+    --curriculum.ranges draw, as 32, or module:function, (env, params) -> levels with a leading axis."""
     act: Act | None = None
     """How the policy acts. Default: as the algorithm is deployed, which the result says."""
+    from_: Annotated[Path | None, called("from")] = None
+    """Begin from the state of this run: what it has learned goes on, with these settings and environments, from step 0.
+    Settings that no word says are those of that run, not the tuned ones."""
+    at: str | None = None
+    """Of --from, which checkpoint: its update, or best. Default: the newest."""
+    weights_only: bool = False
+    """Of --from take the networks alone, with the statistics that scale what goes in and out."""
     checkpoint_every: int | None = None
     """Steps between checkpoints. Default: a tenth of the run."""
     keep: int = 3
     """Checkpoints kept."""
+    keep_best: bool = False
+    """Keep the checkpoint of the best evaluation, too, which `--at best` reads."""
     log: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """More loggers; JSONL and CSV always are."""
     overwrite: bool = False
@@ -65,10 +95,14 @@ class TrainFlags(DataFlags, Devices):
     """Start from the settings of jaxrl/tuned.toml."""
     video: bool = False
     """Render a GIF of the trained policy."""
+    video_every: int | None = None
+    """Updates between GIFs of the policy while it learns, media/policy-<update>.gif."""
     progress: bool = True
 
 
 def train(args: list[str]) -> int:
+    from jaxrl import registry
+
     meet(args)
     parsed, recipe = experiment("train", args, TrainFlags)
     run: TrainFlags = parsed.run
@@ -76,9 +110,23 @@ def train(args: list[str]) -> int:
         raise UsageError("--distributed needs --out, a folder that all processes see.")
     out = run.out or Path("runs") / f"{folder_name(recipe)}-{time.strftime('%Y%m%d-%H%M%S')}"
     elsewhere = {*OF_DEVICES, *(field.name for field in dataclasses.fields(DataFlags))}
-    of_run = {name: value for name, value in dataclasses.asdict(run).items() if name not in elsewhere}
+    of_start = ("from_", "at", "weights_only")  # the folder's config says of them where the run came from
+    of_run = {name: x for name, x in dataclasses.asdict(run).items() if name not in (*elsewhere, *of_start)}
+    if of_run["eval_levels"] is not None:
+        of_run["eval_levels"] = registry.lasting(of_run["eval_levels"])
     recipe["run"] = {**of_run, "out": str(out), "total_steps": recipe.pop("total_steps")}
-    return run_fit(recipe, out, run, resume=False)
+    return run_fit(recipe, out, run, resume=False, **_begin(run))
+
+
+def _begin(run: TrainFlags) -> dict[str, Begin]:
+    """What `--from` and its flags say, as the argument `begin`. Raises UsageError for flags of it without it."""
+    if run.from_ is None:
+        for flag, said in (("--at", run.at), ("--weights-only", run.weights_only)):
+            if said:
+                raise UsageError(f"{flag}: of which run? --from RUN says it.")
+        return {}
+    refuse_zoo([run.from_], "a policy of the zoo has no state to go on from; a run folder has.")
+    return {"begin": Begin(run.from_, at_of(run.at), run.weights_only)}
 
 
 def resume(args: list[str]) -> int:
@@ -155,15 +203,17 @@ def mesh_of(devices: Devices, num_seeds: int | None) -> Any:
     return make_mesh(default_sizes(jax.device_count(), num_seeds))
 
 
-def run_fit(recipe: dict[str, Any], out: Path, devices: Devices, *, resume: bool) -> int:
-    """Train what a recipe says, into a run folder; returns the exit status."""
+def run_fit(recipe: dict[str, Any], out: Path, devices: Devices, *, resume: bool, begin: Any = None) -> int:
+    """Train what a recipe says, into a run folder; returns the exit status. `begin` is what it begins from, a `Begin`
+    or another whose `arguments` are those of `fit`.
+    """
     from jaxrl.host.run import processes
 
     with processes.lost(f"Start all of them again, with `jaxrl resume {out}` in place of `jaxrl train`."):
-        return _run_fit(recipe, out, devices, resume)
+        return _run_fit(recipe, out, devices, resume, begin)
 
 
-def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) -> int:
+def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, begin: Any) -> int:
     import jax
     import numpy as np
 
@@ -171,12 +221,13 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
     from jaxrl.algorithm import deployment
     from jaxrl.host.run import processes
     from jaxrl.host.run.fit import fit
-    from jaxrl.host.run.recipe import build
+    from jaxrl.host.run.recipe import build, levels_of, task_params
     from jaxrl.host.run.run_folder import RunFolderError
 
-    algo, hyper, task, params = build(recipe)
+    built = build(recipe)
+    (algo, hyper, task, params), judged_on = built, task_params(recipe, built)
     run = recipe["run"]
-    run["eval_max_steps"] = episode_cap(params, run["eval_max_steps"])
+    run["eval_max_steps"] = episode_cap(judged_on, run["eval_max_steps"])
     total = run["total_steps"]
     if 0 < getattr(hyper, "anneal_steps", 0) < total:
         print(f"the learning rate ends at step {hyper.anneal_steps} of {total} (--hyper.anneal-steps)", file=sys.stderr)
@@ -185,6 +236,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
     num_seeds, mesh = run.get("num_seeds", run["seeds"]), mesh_of(devices, run.get("num_seeds", run["seeds"]))
     if run.get("memory") is not None:
         _check_memory(run, num_seeds, algo, key, hyper, params, mesh)
+    begun: dict[str, Any] = {} if begin is None else begin.arguments(num_seeds, algo)
     result = fit(
         algo,
         key,
@@ -195,12 +247,16 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
         eval_every=eval_every,
         eval_episodes=run["eval_episodes"],
         eval_env=task,
-        eval_env_params=params,
+        eval_env_params=judged_on,
         eval_max_steps=run["eval_max_steps"],
         eval_greedy=greedy_of(run["act"]),
+        eval_levels=levels_of(recipe, task, params),
+        **begun,
         out=out,
         checkpoint_every=run["checkpoint_every"],
         keep=run["keep"],
+        keep_best=run.get("keep_best", False),
+        video_every=run.get("video_every"),
         log_every=run.get("log_every"),
         loggers=tuple(run["log"]),
         resume=resume,
@@ -220,8 +276,10 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
         returns = np.atleast_1d(result.evaluations[-1]["return"])
         how = WORDS[deployment(algo, greedy_of(run["act"]))]
         print(f"return {summary(returns)} over {run['eval_episodes']} full episodes a seed, {how}")
+        if (on_levels := result.evaluations[-1].get("level_return")) is not None:
+            print(f"return {summary(np.atleast_1d(on_levels))} on held-out levels, as many episodes on each")
         if (reference := recipe.get("dataset", {}).get("reference")) is not None:
-            print_score(returns, reference, params, run["eval_max_steps"])
+            print_score(returns, reference, judged_on, run["eval_max_steps"])
     print(f"run folder {out}")
     if hasattr(module := registry.get_algo(recipe["algo"]), "leave"):
         for path in module.leave(algo.config, result.state, out, _provenance(out, recipe, resume)):

@@ -183,7 +183,7 @@ def _read(path: Path, name: str) -> list[Run]:
     count = config.get("num_seeds") or 1
     for row in (*rows, *evaluations):
         for key, value in row.items():
-            if key not in ("update", "step", "episodes") and isinstance(value, list) and len(value) != count:
+            if key not in ("update", "step", "episodes", "levels") and isinstance(value, list) and len(value) != count:
                 raise RunFolderError(f"{path}: a row has {len(value)} values of {key}, and the run {count} seeds.")
     shared = (path, name, config, summary, rows, evaluations)
     parts = _settings(config, count)

@@ -78,8 +78,17 @@ def path_of(folder: str | Path, step: int) -> Path:
     return Path(folder) / f"{step:012d}"
 
 
-def restore(folder: str | Path, target: PyTree, description: dict[str, Any]) -> tuple[int, PyTree]:
-    """`(step, state)` of the newest whole checkpoint.
+def drop_after(folder: str | Path, step: int) -> None:
+    """Remove the checkpoints of later steps."""
+    for later in steps(folder):
+        if later > step:
+            shutil.rmtree(path_of(folder, later), ignore_errors=True)
+
+
+def restore(
+    folder: str | Path, target: PyTree, description: dict[str, Any], step: int | None = None
+) -> tuple[int, PyTree]:
+    """`(step, state)` of the newest whole checkpoint, or of that of one `step`.
 
     A damaged one is passed over with a warning. Raises CheckpointError when none is left, or for one of another run:
     different description, leaves, shapes or dtypes.
@@ -88,6 +97,11 @@ def restore(folder: str | Path, target: PyTree, description: dict[str, Any]) -> 
         target: the state's structure, as `jax.eval_shape` gives it; shapes with a sharding are restored to it, on
             whatever mesh they were saved.
     """
+    if step is not None:
+        path = path_of(folder, step)
+        manifest = read_manifest(path)
+        _compare(path, manifest, target, description)
+        return step, _from_list(_restore(path, target), manifest["generators"], target)
     for step in reversed(steps(folder)):
         path = path_of(folder, step)
         try:

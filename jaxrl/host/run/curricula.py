@@ -9,6 +9,7 @@ anything else are in the table `BUILT_OTHERWISE`.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -54,11 +55,16 @@ class Request:
 
     @property
     def level_fn(self) -> Callable[[Array, Any], Any]:
-        """`(key, params) -> level`: uniform in the ranges or, without ranges, as the environment draws levels.
+        """`(key, params) -> level`: the function `--curriculum.levels`, else uniform in the ranges or, without ranges,
+        as the environment draws levels.
 
-        Raises ValueError for an environment that draws none.
+        Raises ValueError for an environment that draws none, and for levels of another environment.
         """
         box, kit = self.box, self.env.levels
+        if self.own_levels is not None:
+            if box is not None:
+                raise ValueError("--curriculum.levels and --curriculum.ranges: say one of them.")
+            return self.own_levels
         if box is not None:
             return box.draw
         if kit is None or kit.generate is None:
@@ -66,9 +72,27 @@ class Request:
         return kit.generate
 
     @property
+    def own_levels(self) -> Callable[[Array, Any], Any] | None:
+        """The function `--curriculum.levels`; None where nothing was said."""
+        return None if self.flags.get("levels") is None else registry.own_function(self.flags["levels"])
+
+    @property
     def level_env(self) -> Environment:
-        """The environment whose params are the levels of `level_fn` and of `points`."""
+        """The environment whose params are the levels of `level_fn` and of `points`.
+
+        Raises ValueError where `--curriculum.levels` makes params of neither the environment nor its levels.
+        """
         kit = self.env.levels
+        if self.own_levels is not None:
+            level = jax.eval_shape(self.own_levels, jax.random.key(0), self.params)
+            envs = [self.env, *([] if kit is None else [kit.env])]
+            for env in envs:
+                if type(env.default_params) is type(level):
+                    return env
+            raise ValueError(
+                f"--curriculum.levels {self.flags['levels']}: it makes a {type(level).__name__}; levels of "
+                f"{self.env.id} are {' or '.join(dict.fromkeys(type(env.default_params).__name__ for env in envs))}."
+            )
         return self.env if self.box is not None or kit is None else kit.env
 
     def attach(self, chosen: Curriculum, env: Environment | None = None) -> Algorithm:
@@ -114,13 +138,55 @@ def under_curriculum(
             env.validate(box(params, jnp.full(box.dimensions, corner)))
     settings = [module.Config(**recipe["config"])] if "config" in recipe else []
     settings += [module.Hyper(**recipe["hyper"])] if "hyper" in recipe else []
-    score = {"score": getattr(curriculum, flags["score"])} if flags["score"] else {}
+    score = {"score": _score(flags["score"])} if flags["score"] else {}
     if score and "score" not in inspect.signature(module.make).parameters:
         raise ValueError(f"--curriculum.score {flags['score']}: {name} reads no score.")
+    if flags.get("levels") is not None and (chooses != "levels" or name in ("paired", "adversarial_params")):
+        raise ValueError(f"--curriculum.levels: {name} takes no levels of yours; dr, plr, accel, sfl and groove do.")
     if name in BUILT_OTHERWISE:
         return BUILT_OTHERWISE[name](request, module, *settings, **score)
     levels = request.points if chooses == "points" else request.level_fn
     return request.attach(module.make(levels, *settings, **score))
+
+
+def _score(word: str) -> Callable[..., Array]:
+    """`--curriculum.score`: of the library, or a function of the user's. Raises ValueError for neither."""
+    if ":" in word:
+        return registry.own_function(word)
+    if word not in SCORES:
+        near = difflib.get_close_matches(word, SCORES, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(f"--curriculum.score {word}: it is {', '.join(SCORES)} or MODULE:FUNCTION.{hint}")
+    return getattr(curriculum, word)
+
+
+SCORES = ("max_mc", "positive_value_loss", "l1_value_loss", "learnability")
+"""Scores of the library that `--curriculum.score` names."""
+
+
+def held_out(recipe: dict[str, Any], env: Environment, params: Any) -> Any:
+    """The levels that `--eval-levels` says, with a leading axis: what a function makes of `(env, params)`, or so many
+    that the environment or `--curriculum.ranges` draw, the same ones in every run.
+
+    Raises ValueError for a word that is neither, and for an environment that draws no levels.
+    """
+    word, choice = recipe["run"]["eval_levels"], recipe.get("curriculum", {}).get("choice", {})
+    if ":" in word:
+        return registry.own_function(word)(env, params)
+    if not word.isdecimal() or int(word) < 1:
+        raise ValueError(f"--eval-levels {word}: it is how many, as 32, or MODULE:FUNCTION.")
+    if choice.get("ranges"):
+        draw: Any = ranges(params, dict(map(_range, choice["ranges"]))).draw
+    elif env.levels is None or env.levels.generate is None:
+        raise ValueError(f"--eval-levels {word}: {env.id} draws no levels; name a function, MODULE:FUNCTION.")
+    else:
+        draw = env.levels.generate
+    keys = jax.random.split(jax.random.key(HELD_OUT_SEED), int(word))
+    return jax.jit(jax.vmap(draw, (0, None)))(keys, params)
+
+
+HELD_OUT_SEED = 77_310_442
+"""Of held-out levels: far from the seeds that runs are numbered by."""
 
 
 def _accel(request: Request, accel: ModuleType, config: Any, hyper: Any, **score: Any) -> Algorithm:

@@ -193,23 +193,30 @@ def parameters(params: Any) -> list[tuple[str, str, str]]:
 # ---- of a run folder
 
 
-def record(run: str | Path, seed: int = 0, max_steps: int | None = None, greedy: bool | None = None) -> Episode:
-    """One episode of the policy of a run's `seed`, or of `zoo:NAME`, of at most `max_steps` (1000 by default).
+def record(
+    run: str | Path,
+    seed: int = 0,
+    max_steps: int | None = None,
+    greedy: bool | None = None,
+    at: int | str | None = None,
+) -> Episode:
+    """One episode of the policy of a run's `seed`, or of `zoo:NAME`, of at most `max_steps` (1000 by default); `at` is
+    the update of its checkpoint, or "best".
 
     Raises RunFolderError, CheckpointError or ZooError where no policy is made, ValueError for a seed that it has not or
     a task of which nothing can be plotted.
     """
     from jaxrl.algorithm import deployment
-    from jaxrl.host.run import checkpoint
-    from jaxrl.zoo import PREFIX, policy_of
+    from jaxrl.zoo import of_seed, policies_of
 
-    algo, policy, env, params = policy_of(Path(run), seed)
+    found = policies_of(Path(run), at=at)
+    algo, policy, env, params = of_seed(found, seed)
     require_shows(env, params)
     steps = int(np.minimum(params.max_steps, max_steps or 1000))
     played = play(algo, policy, jax.random.key(seed), env, params, steps, greedy)
     told = {"seed": seed, "act": deployment(algo, greedy)}
-    if not str(run).startswith(PREFIX):
-        told["update"] = checkpoint.steps(RunFolder(run).checkpoints)[-1]
+    if found.update is not None:
+        told["update"] = found.update
     return episode_of(env, params, played, told)
 
 

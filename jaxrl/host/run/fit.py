@@ -21,17 +21,15 @@ from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, deployment, num_updates
 from jaxrl.environment import NO_LIMIT
-from jaxrl.evaluation import evaluate
 from jaxrl.host.run import checkpoint
+from jaxrl.host.run.evaluator import Evaluator, of_task
 from jaxrl.host.run.history import History
 from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts
 from jaxrl.host.run.processes import of_all, on_primary, primary
 from jaxrl.host.run.progress import Display, Pace, interruptible
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, environment_of_run, write_json
-from jaxrl.host.run.sharding import everywhere, independent, replicated
+from jaxrl.host.run.start import Start
 from jaxrl.host.run.training_program import Program
-
-EVALUATION_SEED = 20_240_229  # evaluations draw from their own stream: the same episodes' luck for every run compared
 
 
 class DivergenceError(RuntimeError):
@@ -54,20 +52,29 @@ def fit(
     hyper: Any = None,
     env_params: Any = None,
     num_seeds: int | None = None,
+    start: Any = None,
+    weights_only: bool = False,
     run: RunOptions | None = None,
     evaluation: EvalOptions | None = None,
     progress: bool = True,
-    on_progress: Callable[[int, dict[str, Any]], None] | None = None,
+    on_progress: Callable[[int, dict[str, Any], Any], None] | None = None,
     mesh: Mesh | None = None,
     **keywords: Unpack[Keywords],
 ) -> FitResult:
     """Train `algo` for `total_steps` environment steps a seed, from the host.
 
     Args:
-        hyper: leaves are of the shapes of the default ones, or have a leading axis of seeds.
+        hyper: leaves are of the shapes of the default ones, or have a leading axis of seeds. None: those of `start`, or
+            the default ones.
         num_seeds: train that many at once, as one program; None for a single run without the axis.
+        start: a new run that begins from a state of `algo`, or from what `load` returned of another run: what was
+            learned goes on, with these settings, in these environments, from step 0. With `num_seeds` one state is
+            where all seeds begin. The folder's `config.json` says where it came from. See `host.run.start`.
+        weights_only: of `start` take the networks, and the statistics that scale what goes in and out, alone.
         run, evaluation: records that several calls share; a keyword changes a field of them.
-        on_progress: called after each compiled call with the updates done and the last row.
+        on_progress: called after each compiled call with the updates done, the mean of the rows since the last call
+            (the last row where none was completed, empty before the first) and the state. The next call overwrites the
+            state's memory: copy what is to be kept.
         mesh: of devices, over which seeds and environments are spread; see `sharding.make_mesh`. Of several processes
             all call `fit` with the same arguments, the first writes the folder, and all must see it. A run may go on
             on another mesh.
@@ -78,13 +85,16 @@ def fit(
     Raises:
         DivergenceError: a single run met NaN or infinity (of several seeds, the ones that did are frozen and reported).
         TypeError: a keyword that is none.
-        RunFolderError, CheckpointError, ValueError: bad input, or another process writes `out`; before any training.
+        RunFolderError, CheckpointError, ValueError: bad input, as a `start` of another algorithm or of other shapes, or
+            another process writes `out`; before any training.
     """
     run, evaluation = collected(fit, run, evaluation, keywords)
     updates = _updates(algo, total_steps)
     check(num_seeds, run, evaluation)
+    begin = None if start is None else Start(start, algo, num_seeds, weights_only)
+    hyper = begin.hyper if begin is not None and hyper is None else hyper
     program = Program(algo, key, num_seeds, hyper, env_params, mesh)
-    session = _Session(program, key, total_steps, updates, run, evaluation, progress)
+    session = _Session(program, key, total_steps, updates, run, evaluation, progress, begin)
     with contextlib.ExitStack() as held:
         history = session.open(held)
         display = Display(progress and primary(), updates, session.done, algo)
@@ -100,7 +110,7 @@ def fit(
                 problems = session.step(int(asked[0, 1]), stop, pace, display)
                 display.advanced(session.done, history, problems, pace.seconds)
                 if on_progress is not None:
-                    on_progress(session.done, history.last)
+                    on_progress(session.done, history.recent(), session.carry[0])
             session.save()  # of what was interrupted
         return session.close(display)
 
@@ -135,23 +145,30 @@ class _Session:
         run: RunOptions,
         evaluation: EvalOptions,
         progress: bool,
+        begin: Start | None,
     ) -> None:
+        self.begin = begin
         self.program, self.algo, self.num_seeds = program, program.algo, program.num_seeds
         self.scores = _Scores()
         self.total_steps, self.updates = total_steps, updates
         self.log_every = max(1, updates // 1000) if run.log_every is None else run.log_every
         self.eval_gap = self._in_updates(evaluation.every, updates)
         self.save_gap = self._in_updates(run.checkpoint_every, max(updates // 10, 1))
-        if evaluation.env is None and evaluation.env_params is None and _of_task(self.algo, program.env_params):
+        if evaluation.env is None and evaluation.env_params is None and of_task(self.algo.venv.env, program.env_params):
             evaluation = dataclasses.replace(evaluation, env_params=program.env_params)
         self.run, self.evaluation = run, evaluation
         self.evaluator = Evaluator(self.algo, self.num_seeds, evaluation, program.mesh)
         if evaluation.every is not None:
             self.evaluator.check(program.shapes()[0])
+        self.video_gap = None if run.video_every is None else self._rows(run.video_every)
+        if begin is not None:
+            begin.plan(program.shapes()[0], self.num_seeds)
         self.identity = program.identity()
         self.settings = {**self.identity, "total_steps": total_steps, **environment_of_run()}
+        self.settings |= {} if begin is None else {"start": begin.told}
         self.settings |= {"eval_every": evaluation.every, "eval_episodes": evaluation.episodes}
         self.settings |= {"eval_policy": deployment(self.algo, evaluation.greedy), **(run.extra or {})}
+        self.arrays: dict[str, np.ndarray] = {}
         if run.out is not None and "recipe" not in self.settings:
             act = {None: None, True: "greedy", False: "sampled"}[evaluation.greedy]
             told = {
@@ -160,39 +177,48 @@ class _Session:
                 "log": run.loggers,
                 "key": _key_data(key),
             }
-            told |= {"progress": progress, "eval_every": evaluation.every or 0, "act": act}
-            self.settings |= _recipe(program, evaluation, told)
+            told |= {"keep_best": run.keep_best, "progress": progress, "eval_every": evaluation.every or 0, "act": act}
+            of_recipe, self.arrays = _recipe(program, evaluation, told)
+            self.settings |= of_recipe
         self.folder = None if run.out is None else RunFolder(run.out)
         self.writer = self.folder if primary() else None
 
     def _in_updates(self, steps: int | None, default: int) -> int:
         wanted = default if steps is None else steps // self.algo.steps_per_update
+        return self._rows(wanted)
+
+    def _rows(self, wanted: int) -> int:
         return max(1, round(wanted / self.log_every)) * self.log_every  # boundaries fall between rows
 
     def open(self, held: contextlib.ExitStack) -> History:
         """Take the folder, locked while `held`, and what is in it to go on from."""
-        self.done, self.carry = 0, None
+        self.done = 0
+        self.carry: Any = None
         if self.folder is not None:
             on_primary(functools.partial(self._take, self.folder, held))
             self._restore(self.folder)
+        self.saved = None if self.carry is None else self.done
+        if self.carry is None and self.begin is None:
+            self.carry = self.program.start()
+        elif self.carry is None and self.begin is not None:
+            self.carry = self.begin.carry(self.program)
+            self.save()  # from here on the run needs nothing of what it began from
         steps = self.algo.steps_per_update
         self.history = History(self.writer, self.run.loggers, self.settings, self.num_seeds, self.log_every, steps)
-        self.carry: Any = self.program.start() if self.carry is None else self.carry
-        self.saved = self.done if self.done else None
         return self.history
 
     def _take(self, folder: RunFolder, held: contextlib.ExitStack) -> None:
         held.enter_context(folder.locked())
-        folder.create(self.settings, resume=self.run.resume, overwrite=self.run.overwrite)
+        folder.create(self.settings, resume=self.run.resume, overwrite=self.run.overwrite, arrays=self.arrays)
 
     def _restore(self, folder: RunFolder) -> None:
         """The newest whole checkpoint, where there is one to go on from, and the logs as they were then."""
         out, writer = self.run.out, self.writer
-        there = of_all(max(checkpoint.steps(folder.checkpoints), default=0) if self.run.resume else 0)
+        there = of_all(max(checkpoint.steps(folder.checkpoints), default=-1) if self.run.resume else -1)
         if len(set(there)) > 1:
             raise RunFolderError(f"{out}: the processes see different checkpoints; the folder must be one for all.")
-        if there[0]:
-            self.done, self.carry = checkpoint.restore(folder.checkpoints, self.program.shapes(), self.identity)
+        if there[0] >= 0:
+            self.done, self.carry = folder.restore(self.program)
             kept = folder.read_config()
             if self.done > self.updates:
                 at = self.done * self.algo.steps_per_update
@@ -200,15 +226,16 @@ class _Session:
             if writer is not None and kept.get("total_steps") != self.total_steps:  # the run is made longer
                 write_json(folder.config, {**kept, "total_steps": self.total_steps, **(self.run.extra or {})})
         elif writer is not None:  # what is resumed before its first checkpoint may have been another run
-            write_json(folder.config, self.settings)
+            folder.describe(self.settings, self.arrays)
         if writer is not None:
             writer.truncate(self.done)
+            checkpoint.drop_after(folder.best, self.done)
 
     def step(self, most: int, stop: bool, pace: Pace, display: Display) -> dict[int, str]:
         """Make the updates to the next boundary, at most so many; what is to `stop` ends with a row. The seeds that
         diverged are returned. Raises DivergenceError where none is left.
         """
-        gaps = (self.eval_gap, self.save_gap, self.log_every) if stop else (self.eval_gap, self.save_gap)
+        gaps = [self.eval_gap, self.save_gap, *filter(None, [self.video_gap]), *([self.log_every] if stop else ())]
         first = self.done
         boundary = min(self.updates, *((first // gap + 1) * gap for gap in gaps))
         count = min(boundary - first, most)
@@ -222,17 +249,47 @@ class _Session:
         if problems and (self.num_seeds is None or len(problems) == self.num_seeds):
             display.message("; ".join(f"seed {seed}: {what}" for seed, what in problems.items()))
             saved = self.saved
-            kept = f" The last good checkpoint is at update {saved}." if saved else " No checkpoint had been made."
+            kept = (
+                f" The last good checkpoint is at update {saved}."
+                if saved is not None
+                else " No checkpoint had been made."
+            )
             raise DivergenceError(next(iter(problems.values())) + "." + kept)
         if (self.done % self.eval_gap == 0 or last) and self.evaluation.every is not None:
-            self.history.evaluated(self.done, self.evaluator(self.carry[0], self.done))
+            self._evaluate()
+        if self.video_gap is not None and (self.done % self.video_gap == 0 or last):
+            self._film()
         if self.done % self.save_gap == 0 or last:
             self.save()
         return problems
 
+    def _evaluate(self) -> None:
+        """Log an evaluation, and keep the checkpoint of the best one where that is asked for."""
+        state = self.carry[0]
+        gain = self.history.evaluated(
+            self.done, self.evaluator(state, self.done), self.evaluator.on_levels(state, self.done)
+        )
+        if self.folder is not None and self.run.keep_best and of_all(gain > 0)[0]:
+            # The one before stays, for a run that is killed now and goes on from an earlier checkpoint.
+            checkpoint.save(self.folder.best, self.done, self.carry, self.identity, keep=2)
+
+    def _film(self) -> None:
+        """An episode of the first seed's policy, as `media/policy-<update>.gif`."""
+        from jaxrl.host.render import film
+
+        if self.folder is None:
+            return
+        state = self.carry[0] if self.num_seeds is None else jax.tree.map(lambda x: x[0], self.carry[0])
+        how, env, params = self.evaluation, self.evaluator.env, self.evaluator.env_params
+        key, steps = jax.random.key(0), how.max_steps or 500
+        shown = film(self.algo, self.algo.policy(state), key, env, params, max_steps=steps, greedy=how.greedy)
+        self.folder.media.mkdir(parents=True, exist_ok=True)
+        shown.save(self.folder.media / f"policy-{self.done}.gif")
+
     def save(self) -> None:
         """A checkpoint of what is done, where there is a folder and none yet."""
-        if self.folder is not None and self.done and self.saved != self.done:
+        begun = self.done or self.begin is not None
+        if self.folder is not None and begun and self.saved != self.done:
             checkpoint.save(self.folder.checkpoints, self.done, self.carry, self.identity, self.run.keep)
             self.saved = self.done
 
@@ -274,68 +331,23 @@ class _Scores:
             )
 
 
-def _recipe(program: Program, evaluation: EvalOptions, run: dict[str, Any]) -> dict[str, Any]:
-    """`recipe`, of which the command line builds the run again, or `no_recipe`, why it cannot."""
-    from jaxrl.host.run.recipe_of import NoRecipeError, recipe_of
+def _recipe(
+    program: Program, evaluation: EvalOptions, run: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """`recipe`, of which the command line builds the run again, or `no_recipe`, why it cannot; and its arrays."""
+    from jaxrl.host.run.recipe_of import NoRecipeError, made_recipe_of, recipe_of
 
+    given = program.algo, program.hyper, program.env_params, run
+    of_task = evaluation.env in (None, program.algo.venv.env) and evaluation.levels is None
     try:
-        if evaluation.env not in (None, program.algo.venv.env):
-            raise NoRecipeError("it was evaluated on another environment.")
-        if evaluation.env_params is not None and evaluation.env_params is not program.env_params:
-            raise NoRecipeError("it was evaluated on other params than it was trained on.")
-        return {"recipe": recipe_of(program.algo, program.hyper, program.env_params, run)}
+        if of_task and (evaluation.env_params is None or evaluation.env_params is program.env_params):
+            with contextlib.suppress(NoRecipeError):
+                return {"recipe": recipe_of(*given)}, {}
+        recipe, arrays = made_recipe_of(*given, evaluation)
+        return {"recipe": recipe}, arrays
     except NoRecipeError as error:
-        return {"no_recipe": str(error)}
+        return {"no_recipe": str(error)}, {}
 
 
 def _key_data(key: Array) -> dict[str, Any]:
     return {"impl": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()}
-
-
-def _of_task(algo: Algorithm, env_params: Any) -> bool:
-    """Whether params are some of the environment, one for all episodes."""
-
-    def shapes(params):
-        return jax.tree.structure(params), [np.shape(x) for x in jax.tree.leaves(params)]
-
-    return env_params is not None and shapes(env_params) == shapes(algo.venv.env.default_params)
-
-
-class Evaluator:
-    """Full episodes of the current policies."""
-
-    def __init__(
-        self, algo: Algorithm, num_seeds: int | None, how: EvalOptions | None = None, mesh: Mesh | None = None
-    ) -> None:
-        how = EvalOptions() if how is None else how
-        env = algo.venv.env if how.env is None else how.env
-        env_params = env.default_params if how.env_params is None else how.env_params
-
-        def one(state, key):
-            policy = algo.policy(state)
-            return evaluate(
-                algo,
-                policy,
-                key,
-                env,
-                env_params,
-                num_episodes=how.episodes,
-                max_steps=how.max_steps,
-                greedy=how.greedy,
-            ).returns
-
-        self.num_seeds, self.mesh = num_seeds, mesh
-        returns = one if num_seeds is None else independent(one, mesh, (0, 0), 0)
-        self.returns = jax.jit(returns, out_shardings=None if mesh is None else replicated(mesh))
-
-    def keys(self, update: int) -> Array:
-        key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), update)
-        keys = key if self.num_seeds is None else jax.random.split(key, self.num_seeds)
-        return everywhere(keys, self.mesh)
-
-    def check(self, state: Any) -> None:
-        """Trace it on the shapes of a state, so that what cannot be evaluated fails before the training."""
-        jax.eval_shape(self.returns, state, self.keys(0))
-
-    def __call__(self, state: Any, update: int) -> np.ndarray:
-        return np.asarray(self.returns(state, self.keys(update)))

@@ -38,6 +38,7 @@ class History:
         self.pending: list[dict[str, np.ndarray]] = []
         self.evaluations = [] if folder is None else read_rows(folder.evaluations)
         self.last: dict[str, Any] = self.rows[-1] if self.rows else {}
+        self.told = len(self.rows)  # rows of which `recent` has told
         known = (row["episode_return"] for row in reversed(self.rows) if not np.isnan(row["episode_return"]).all())
         self.recent_return: np.ndarray | None = next(known, None)
 
@@ -69,19 +70,40 @@ class History:
         if self.logger is not None:
             self.logger.write({k: _plain(v) for k, v in self.last.items()})
 
-    def evaluated(self, update: int, returns: np.ndarray) -> None:
-        row = {
+    def recent(self) -> dict[str, Any]:
+        """The mean of the rows since the last call, each return weighing as many episodes as ended in its row; the
+        last row where there is none since.
+        """
+        rows, self.told = self.rows[self.told :], len(self.rows)
+        if len(rows) < 2:
+            return self.last
+        with warnings.catch_warnings():  # as in `_write`
+            warnings.simplefilter("ignore", RuntimeWarning)
+            columns = {k: np.array([row[k] for row in rows], float) for k in rows[0] if k not in ("update", "step")}
+            means = {k: _mean(x, columns["episodes"] if k in OF_EPISODES else None) for k, x in columns.items()}
+        means["episodes"] = columns["episodes"].sum(0)
+        return {"update": self.last["update"], "step": self.last["step"], **means}
+
+    def evaluated(self, update: int, returns: np.ndarray, levels: np.ndarray | None = None) -> float:
+        """Log an evaluation's `returns`, and those on held-out `levels`, each with a last axis of episodes. Returns by
+        how much it is better than the best one before, infinity where there was none.
+        """
+        row: dict[str, Any] = {
             "update": update,
             "step": update * self.steps,
             "return": _plain(returns.mean(-1)),
             "episodes": returns.shape[-1],
         }
+        if levels is not None:
+            row |= {"level_return": _plain(levels.mean((-2, -1))), "levels": _plain(levels.mean(-1))}
+        before = max((_score(row) for row in self.evaluations), default=-np.inf)
         self.evaluations.append(row)
         if self.folder is not None:
             import json
 
             with self.folder.evaluations.open("a") as file:
                 file.write(json.dumps(row) + "\n")
+        return _score(row) - before if before > -np.inf else np.inf
 
     def metrics(self) -> dict[str, np.ndarray]:
         return {k: np.stack([row[k] for row in self.rows]) for k in self.last}
@@ -92,6 +114,12 @@ class History:
             "evaluation": final,
             "episode_return": None if self.recent_return is None else _plain(self.recent_return),
         }
+
+
+def _score(row: dict[str, Any]) -> float:
+    """By which evaluations are compared: the mean return of the seeds."""
+    returns = [x for x in np.ravel(row["return"]) if x is not None and np.isfinite(x)]
+    return float(np.mean(returns)) if returns else -np.inf
 
 
 def _plain(x: Any) -> Any:

@@ -11,6 +11,7 @@ from jaxrl.canvas import COLORS, new_figure
 
 class LiveCurve:
     """Draws a metric of each call of `fit` against environment steps: the mean over seeds, single seeds behind it.
+    Each point is the mean of what was logged since the point before.
 
     In a notebook the picture stays in its place and is drawn again with each call, of which `fit` makes about two a
     second; elsewhere nothing is shown. `figure()` is the curve so far, as a matplotlib figure.
@@ -22,11 +23,13 @@ class LiveCurve:
         self.values: list[np.ndarray] = []
         self._handle: Any = None
 
-    def __call__(self, done: int, row: dict[str, Any]) -> None:
-        """`done` updates were made, `row` is the last one that was logged.
+    def __call__(self, done: int, row: dict[str, Any], state: Any = None) -> None:
+        """`done` updates were made; `row` is the mean of what was logged since the last call, or the row of that call.
 
         Raises ValueError for a metric that the rows do not have.
         """
+        if not row or (self.steps and row["step"] <= self.steps[-1]):  # no row since
+            return
         if self.metric not in row:
             names = ", ".join(name for name in row if name not in ("update", "step"))
             raise ValueError(f"metric={self.metric!r}: the rows have {names}.")

@@ -10,14 +10,13 @@ import jax
 
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment
-from jaxrl.host.run import checkpoint
-from jaxrl.host.run.recipe import build, read_recipe
+from jaxrl.host.run.recipe import build, read_recipe, task_params
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 from jaxrl.host.run.training_program import Program
 
 
 class Run(NamedTuple):
-    """A run at its newest whole checkpoint."""
+    """A run at one of its checkpoints."""
 
     algo: Algorithm
     state: Any  # as `algo.update` takes it
@@ -26,6 +25,7 @@ class Run(NamedTuple):
     env_params: Any  # of `env`
     updates: int  # done
     num_seeds: int | None  # None: a single run
+    folder: Path
 
 
 def load(
@@ -35,6 +35,7 @@ def load(
     hyper: Any = None,
     env_params: Any = None,
     seed: int | None = 0,
+    update: int | str | None = None,
     dataset: str | Path | None = None,
     model: str | Path | None = None,
 ) -> Run:
@@ -48,12 +49,14 @@ def load(
         algo, hyper, env_params: what `fit` was given. Needed only for a run that names and numbers do not describe, as
             one of an environment that was wrapped: `no_recipe` in its config.json says so.
         seed: which of the run's seeds; None for all, along the leading axis that `fit` gave them.
+        update: of which checkpoint: "best" for that of the best evaluation (`fit(keep_best=True)`), None for the newest
+            whole one.
         dataset, model: the files that it learned from, wherever they are now. Without `dataset`, an algorithm that
             learned from one can act and cannot train on.
 
     Raises:
         RunFolderError: no run is there, or one that needs `algo`; the message says which runs are near.
-        CheckpointError: there is no whole checkpoint, or it is not of `algo`.
+        CheckpointError: there is no whole checkpoint, or none at `update`, or it is not of `algo`.
         ValueError: the run has no such seed, or learned from no such file.
     """
     path = Path(folder)
@@ -61,17 +64,20 @@ def load(
     if seed is not None and not 0 <= seed < (num_seeds or 1):
         raise ValueError(f"seed={seed}: {path} has seeds 0 to {(num_seeds or 1) - 1}.")
     if algo is not None:
-        found, env = algo, algo.venv.env
+        found, env, judged_on = algo, algo.venv.env, env_params
     else:
         moved = {name: None if file is None else Path(file) for name, file in (("dataset", dataset), ("model", model))}
-        found, hyper, env, env_params = build(_recipe(path, moved), trained=dataset is None)
+        recipe = _recipe(path, moved)
+        built = build(recipe, trained=dataset is None)
+        found, hyper, env, env_params = built
+        judged_on = task_params(recipe, built)
     program = Program(found, jax.random.key(0), num_seeds, hyper, env_params)
-    updates, (state, _) = checkpoint.restore(RunFolder(path).checkpoints, program.shapes(), program.identity())
+    updates, (state, _) = RunFolder(path).restore(program, update)
     if num_seeds is not None and seed is not None:
         state = jax.tree.map(lambda x: x[seed], state)
     policy = jax.vmap(found.policy)(state) if num_seeds is not None and seed is None else found.policy(state)
-    params = env.default_params if env_params is None else env_params
-    return Run(found, state, policy, env, params, updates, num_seeds)
+    judged_on = env.default_params if judged_on is None else judged_on
+    return Run(found, state, policy, env, judged_on, updates, num_seeds, path)
 
 
 def _recipe(path: Path, moved: dict[str, Path | None]) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
+import jax
+
 from jaxrl.environment import Environment
 from jaxrl.host.run.run_folder import check_loggers
 
@@ -33,6 +35,10 @@ class RunOptions:
     """Steps between checkpoints; None for a tenth of the run."""
     keep: int = 3
     """How many checkpoints stay."""
+    keep_best: bool = False
+    """Keep the checkpoint of the best evaluation, too: of the highest return, of several seeds of their mean."""
+    video_every: int | None = None
+    """Updates between films of an episode, `media/policy-<update>.gif`; of several seeds of the first."""
     log_every: int | None = None
     """Updates averaged into one logged row; None makes about a thousand rows."""
     loggers: tuple[str, ...] = ()
@@ -57,6 +63,9 @@ class EvalOptions:
     """Cap on the length of the episodes, beside the task's own time limit."""
     greedy: bool | None = None
     """Greedy or sampled actions; None as the algorithm is deployed."""
+    levels: Any = None
+    """Held-out levels, params with a leading axis: beside the task each evaluation plays `episodes` on every one of
+    them, also under a curriculum, and logs the return on each."""
 
 
 class Keywords(TypedDict, total=False):
@@ -67,6 +76,8 @@ class Keywords(TypedDict, total=False):
     overwrite: bool
     checkpoint_every: int | None
     keep: int
+    keep_best: bool
+    video_every: int | None
     log_every: int | None
     loggers: tuple[str, ...]
     extra: dict[str, Any] | None
@@ -76,6 +87,7 @@ class Keywords(TypedDict, total=False):
     eval_env_params: Any
     eval_max_steps: int | None
     eval_greedy: bool | None
+    eval_levels: Any
 
 
 def collected(
@@ -111,13 +123,20 @@ def counts(num_seeds: int | None, run: RunOptions, evaluation: EvalOptions) -> d
         "eval_max_steps": evaluation.max_steps,
         "checkpoint_every": run.checkpoint_every,
         "keep": run.keep,
+        "video_every": run.video_every,
         "log_every": run.log_every,
     }
 
 
 def check(num_seeds: int | None, run: RunOptions, evaluation: EvalOptions) -> None:
-    """Raise ValueError for a count below 1 and for an unknown logger."""
+    """Raise ValueError for a count below 1, an unknown logger, and what is kept or filmed of a run without a folder."""
     for name, value in counts(num_seeds, run, evaluation).items():
         if value is not None and value < 1:
             raise ValueError(f"{name}={value}: it must be at least 1.")
     check_loggers(run.loggers)
+    if run.keep_best and (run.out is None or evaluation.every is None):
+        raise ValueError(
+            "keep_best: the best checkpoint is that of an evaluation, in a folder: say eval_every and out."
+        )
+    if run.video_every is not None and (run.out is None or jax.process_count() > 1):
+        raise ValueError(f"video_every={run.video_every}: films need a folder, `out`, and a run of one process.")

@@ -21,11 +21,14 @@ import numpy as np
 from jaxrl import registry
 from jaxrl.algorithm import Algorithm, names_of
 from jaxrl.environment import Environment, check_params, require_int32, strongly_typed
-from jaxrl.host.run import checkpoint, recipe_inputs
-from jaxrl.host.run.curricula import under_curriculum
+from jaxrl.host.run import recipe_inputs
+from jaxrl.host.run.curricula import held_out, under_curriculum
+from jaxrl.host.run.evaluator import of_task
+from jaxrl.host.run.made import NotMadeError, read
 from jaxrl.host.run.recipe_inputs import hashable
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 from jaxrl.host.run.training_program import Program
+from jaxrl.meta.stored import arrays_of
 from jaxrl.vectorize import VectorEnv, vectorize
 
 
@@ -35,7 +38,7 @@ class Built(NamedTuple):
     algo: Algorithm
     hyper: Any  # all settings; those of a curriculum are inside
     task: Environment  # of the recipe's id, also where levels of a curriculum stand in its place in the training
-    params: Any  # of the task
+    params: Any  # of the task; of what was put together in Python those of `init`, None for the default ones
 
 
 def build(recipe: dict[str, Any], trained: bool = False) -> Built:
@@ -44,6 +47,8 @@ def build(recipe: dict[str, Any], trained: bool = False) -> Built:
     With `trained` to judge a policy only: for that most algorithms need neither their dataset nor their model, which
     are not read then. Raises ValueError for what this version of jaxrl does not have and for settings that do not fit.
     """
+    if "made" in recipe:
+        return _made(recipe)
     module = registry.get_algo(recipe["algo"])
     env, default = registry.make(recipe["env_id"], **hashable(recipe["env_settings"]))
     params = placed(default, recipe["params"])
@@ -66,6 +71,43 @@ def build(recipe: dict[str, Any], trained: bool = False) -> Built:
     if fold and jax.tree.leaves(algo.initial_carry()):
         raise ValueError(f"{env.id} has several agents; {algo.name} remembers, and learns from one agent only.")
     return Built(algo, placed(algo.hyper(), recipe["hyper"], "hyper."), algo.venv.env, params)
+
+
+def _made(recipe: dict[str, Any]) -> Built:
+    """What was put together in Python. Raises ValueError for calls and names that cannot be made again."""
+    parts = recipe["made"]
+    try:
+        algo = _part(recipe, "algo")
+        hyper = _part(recipe, "hyper") if "hyper" in parts else placed(algo.hyper(), recipe["hyper"], "hyper.")
+        env = algo.venv.env
+        params = _part(recipe, "params") if "params" in parts else placed(env.default_params, recipe["params"])
+        return Built(algo, hyper, _part(recipe, "task") if "task" in parts else env, params)
+    except NotMadeError as error:
+        raise ValueError(f"the run's recipe: {error}") from error
+
+
+def _part(recipe: dict[str, Any], name: str) -> Any:
+    """A part of what was put together in Python; its arrays are in the recipe, or in the run folder that it is from."""
+    folder = RunFolder(recipe.get("folder", "."))
+    if "arrays" not in recipe:
+        recipe = {**recipe, "arrays": arrays_of(folder.arrays, "recipe") if folder.arrays.exists() else {}}
+    return read(recipe["made"][name], recipe["arrays"], folder.path)
+
+
+def task_params(recipe: dict[str, Any], built: Built) -> Any:
+    """The params of the task that evaluations of a recipe are on."""
+    if "task_params" in recipe.get("made", {}):
+        return _part(recipe, "task_params")
+    if "made" not in recipe:
+        return built.params
+    return built.params if of_task(built.task, built.params) else built.task.default_params
+
+
+def levels_of(recipe: dict[str, Any], task: Environment, params: Any) -> Any:
+    """The held-out levels of a recipe's evaluations; None where there are none."""
+    if "levels" in recipe.get("made", {}):
+        return _part(recipe, "levels")
+    return None if recipe["run"].get("eval_levels") is None else held_out(recipe, task, params)
 
 
 def placed(tree: Any, values: Mapping[str, Any], within: str = "") -> Any:
@@ -110,24 +152,26 @@ class Loaded(NamedTuple):
     state: Any  # with a leading axis of seeds, also of one
     task: Environment
     params: Any  # of the task
+    updates: int  # done
 
 
-def load_run(recipe: dict[str, Any], folder: Path) -> Loaded:
-    """The algorithm of a run and the state of its newest whole checkpoint.
+def load_run(recipe: dict[str, Any], folder: Path, at: int | str | None = None) -> Loaded:
+    """The algorithm of a run and its state, of the newest whole checkpoint or of that `at` an update, or the "best".
 
     Raises CheckpointError without one.
     """
-    algo, hyper, task, params = build(recipe, trained=True)
+    built = build(recipe, trained=True)
+    algo, hyper, task, params = built
     seeds = recipe["run"]["num_seeds"]
     program = Program(algo, jax.random.key(0), seeds, hyper, params)
-    _, (state, _) = checkpoint.restore(RunFolder(folder).checkpoints, program.shapes(), program.identity())
+    updates, (state, _) = RunFolder(folder).restore(program, at)
     state = jax.tree.map(lambda x: x[None], state) if seeds is None else state
-    return Loaded(algo, state, task, params)
+    return Loaded(algo, state, task, task_params(recipe, built), updates)
 
 
 def _policy_of(folder: Path) -> tuple[Algorithm, Any]:
     """The algorithm of a run and the policy of its first seed."""
-    algo, state, _, _ = load_run(read_recipe(folder), folder)
+    algo, state, *_ = load_run(read_recipe(folder), folder)
     return algo, algo.policy(jax.tree.map(lambda x: x[0], state))
 
 
@@ -142,6 +186,9 @@ def read_recipe(folder: Path, **moved: Path | None) -> dict[str, Any]:
     if recipe is None:
         why = config.get("no_recipe", "it keeps no recipe.")
         raise RunFolderError(f"{folder} is read by the Python program that made it alone: {why}")
+    if "made" in recipe:
+        recipe["folder"] = str(folder.absolute())
+        recipe.pop("arrays", None)  # they are beside the config
     run = recipe["run"]
     run.setdefault("num_seeds", run.get("seeds"))  # None: one run without an axis of seeds
     run["seeds"] = run["num_seeds"] or 1

@@ -1,4 +1,5 @@
-"""From functions to a recipe: the names and numbers of what `fit` was given, where these say all of it."""
+"""From functions to a recipe: the names and numbers of what `fit` was given, where these say all of it, else how it was
+made, by calls, dataclasses and arrays (`made`)."""
 
 from __future__ import annotations
 
@@ -8,12 +9,16 @@ import sys
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxrl import registry
 from jaxrl.algorithm import Algorithm
+from jaxrl.calls import call_of
 from jaxrl.environment import Environment, strongly_typed
+from jaxrl.host.run.made import NotMadeError, written
+from jaxrl.host.run.options import EvalOptions
 from jaxrl.host.run.recipe import build
-from jaxrl.host.run.run_folder import tree_values
+from jaxrl.host.run.run_folder import description, tree_values
 from jaxrl.vectorize import VectorEnv, vectorize
 
 
@@ -59,6 +64,71 @@ def recipe_of(algo: Algorithm, hyper: Any, env_params: Any, run: dict[str, Any])
     if (again.config, again.venv) != (config, venv):
         raise NoRecipeError("its settings do not come back from JSON as they were.")
     return read
+
+
+def made_recipe_of(
+    algo: Algorithm, hyper: Any, env_params: Any, run: dict[str, Any], evaluation: EvalOptions
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """`(recipe, arrays)` of what names and numbers alone do not say: wrappers, levels, curricula, params of another
+    structure, and an evaluation on another task. What is built of it has the identity of `algo` and these numbers.
+
+    Raises NoRecipeError for what is not made by marked calls of dataclasses, functions and arrays that have names.
+    """
+    if call_of(algo) is None:
+        raise NoRecipeError(
+            f"nobody knows which call made its algorithm ({algo.name}): the `make` of its file is not @shared, or a "
+            "field of it was replaced."
+        )
+    env, arrays = algo.venv.env, {}
+    try:
+        made = {"algo": written(algo, arrays, "its algorithm")}
+        recipe: dict[str, Any] = {
+            "algo": _name_of(algo),
+            "env_id": env.id,
+            "env_settings": {},
+            "config": description(algo, None)["config"],
+            "hyper": {},
+            "params": {},
+        }
+        for part, tree, usual in (("hyper", hyper, algo.hyper()), ("params", env_params, env.default_params)):
+            try:
+                recipe[part] = _changed(usual if tree is None else tree, usual, part)
+            except NoRecipeError:
+                made[part] = written(strongly_typed(tree), arrays, f"its {part}")
+        if "params" not in made and env_params is None:
+            made["params"] = None
+        for part, x in (
+            ("task", evaluation.env),
+            ("task_params", evaluation.env_params),
+            ("levels", evaluation.levels),
+        ):
+            if x is not None and x is not env_params and x != env:
+                made[part] = written(x if part == "task" else strongly_typed(x), arrays, f"its {part}")
+        recipe |= {"run": run, "made": made}
+        recipe = json.loads(json.dumps(recipe))
+        again = build({**recipe, "arrays": arrays})
+    except (NotMadeError, TypeError, ValueError) as error:
+        raise NoRecipeError(f"it cannot be made again: {error}") from error
+    if description(again.algo, None) != description(algo, None) or not _equal(again.hyper, hyper):
+        raise NoRecipeError("what its calls make again is not what it was.")
+    if not _equal(again.params, env_params):
+        raise NoRecipeError("its env_params do not come back as they were.")
+    return recipe, arrays
+
+
+def _name_of(algo: Algorithm) -> str:
+    """The name of the algorithm inside of all others, or the module of its Config."""
+    name, cls = algo.name.split("+")[0], type(algo.config)
+    known = name in registry.list_algos() and registry.get_algo(name).Config is cls
+    return name if known else cls.__module__
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if jax.tree.structure(one) != jax.tree.structure(other):
+        return False
+    pairs = zip(*(jax.tree.leaves(strongly_typed(tree)) for tree in (one, other)), strict=True)
+    return all(x.shape == y.shape and x.dtype == y.dtype and np.asarray(x).tobytes() == np.asarray(y).tobytes()
+               for x, y in pairs)  # fmt: skip
 
 
 def _environment(env: Environment) -> tuple[str, dict[str, Any]]:

@@ -48,11 +48,13 @@ class RunFolder:
             raise ValueError('out="": name a folder.')
         self.path = Path(path)
         self.config = self.path / "config.json"
+        self.arrays = self.path / "recipe.npz"
         self.metrics = self.path / "metrics.jsonl"
         self.table = self.path / "metrics.csv"
         self.evaluations = self.path / "evaluations.jsonl"
         self.summary = self.path / "summary.json"
         self.checkpoints = self.path / "checkpoints"
+        self.best = self.path / "best"
         self.media = self.path / "media"
         self.tensorboard = self.path / "tensorboard"
 
@@ -80,8 +82,16 @@ class RunFolder:
                             raise
             yield
 
-    def create(self, config: dict[str, Any], *, resume: bool = False, overwrite: bool = False) -> None:
-        """Make the folder and write its config. One in which nothing was trained is taken as if it were new.
+    def create(
+        self,
+        config: dict[str, Any],
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+        arrays: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Make the folder and write its config, and the arrays of its recipe. A folder in which nothing was trained is
+        taken as if it were new.
 
         Raises RunFolderError if it holds a run (say `resume` or `overwrite`), something of another program under a name
         of a run's files, or cannot be written.
@@ -97,7 +107,16 @@ class RunFolder:
             probe.touch()
             probe.unlink()
             if not self.config.exists():
-                write_json(self.config, config)
+                self.describe(config, arrays or {})
+
+    def describe(self, config: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Write the config and, where there are any, the arrays of its recipe."""
+        if arrays:
+            partial = self.arrays.with_name(f".{self.arrays.name}.partial")
+            with partial.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+            partial.replace(self.arrays)
+        write_json(self.config, config)
 
     def _check_own(self) -> None:
         """Raise RunFolderError for files that no run of ours wrote: it writes its config first, and removes it last."""
@@ -120,11 +139,12 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove what jaxrl wrote, by name, and no other file."""
-        for step in checkpoint.steps(self.checkpoints):
-            shutil.rmtree(checkpoint.path_of(self.checkpoints, step), ignore_errors=True)
-        for partial in self.checkpoints.glob(".*.partial"):
-            shutil.rmtree(partial, ignore_errors=True)
+        for folder in (self.checkpoints, self.best):
+            checkpoint.drop_after(folder, -1)
+            for partial in folder.glob(".*.partial"):
+                shutil.rmtree(partial, ignore_errors=True)
         own = [
+            self.arrays,
             self.metrics,
             self.table,
             self.evaluations,
@@ -133,9 +153,10 @@ class RunFolder:
         ]
         own += [self.path / f"policy.{kind}" for kind in ("h", "onnx", "stablehlo")]
         own += [self.media / name for name in ("curve.png", "policy.gif", "episode.png", "episode.json")]
+        own += [file for file in self.media.glob("policy-*.gif") if file.stem.removeprefix("policy-").isdecimal()]
         for file in (*own, self.config):
             file.unlink(missing_ok=True)
-        for folder in (self.checkpoints, self.media, self.tensorboard):
+        for folder in (self.checkpoints, self.best, self.media, self.tensorboard):
             with contextlib.suppress(OSError):  # not there, or with files of others
                 folder.rmdir()
 
@@ -149,6 +170,30 @@ class RunFolder:
         except (OSError, ValueError) as error:
             self.refuse_sweep()
             raise RunFolderError(f"{self.path} holds no run: it has no readable config.json.") from error
+
+    def restore(self, program: Any, at: int | str | None = None) -> tuple[int, Any]:
+        """`(updates done, carry)` of the newest whole checkpoint, of that `at` an update, or of the "best" one.
+
+        Raises CheckpointError where there is none or it is not of `program`.
+        """
+        target, identity = program.shapes(), program.identity()
+        if at is None:
+            return checkpoint.restore(self.checkpoints, target, identity)
+        there, best = checkpoint.steps(self.checkpoints), checkpoint.steps(self.best)
+        if at == "best":
+            if not best:
+                raise checkpoint.CheckpointError(
+                    f"{self.path} keeps no best checkpoint: `jaxrl train --keep-best`, or fit(keep_best=True), does."
+                )
+            return checkpoint.restore(self.best, target, identity)
+        if not isinstance(at, int) or at not in {*there, *best}:
+            kept = ", ".join(map(str, there)) or "none"
+            more = f" and the best at {best[-1]}" if best else ""
+            raise checkpoint.CheckpointError(
+                f"{self.path} has no checkpoint at update {at}: it has {kept}{more}. --keep and --checkpoint-every say "
+                "how many stay."
+            )
+        return checkpoint.restore(self.checkpoints if at in there else self.best, target, identity, at)
 
     def refuse_sweep(self) -> None:
         """Raise RunFolderError, which says what would do, for the folder of a sweep."""

@@ -24,7 +24,8 @@ from jaxtyping import Array
 from jaxrl.algorithm import Algorithm, check_key, names_of, num_updates, with_fields
 from jaxrl.environment import strongly_typed
 from jaxrl.host.run import checkpoint
-from jaxrl.host.run.fit import DivergenceError, Evaluator, fit
+from jaxrl.host.run.evaluator import Evaluator
+from jaxrl.host.run.fit import DivergenceError, fit
 from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, collected
 from jaxrl.host.run.ram import bytes_a_run, footprint, logged, runs_at_once
 from jaxrl.host.run.run_folder import RunFolder, description, tree_values, write_json

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from typing import Any
 
@@ -15,6 +16,7 @@ from jaxtyping import Array
 from jaxrl.algorithm import Algorithm, check_hyper, check_key
 from jaxrl.environment import pytree, strongly_typed
 from jaxrl.host.run import sharding
+from jaxrl.host.run.compiled import Contents, Static, contents, kept
 from jaxrl.host.run.run_folder import description, tree_values
 from jaxrl.nesting import complete_hyper
 
@@ -66,41 +68,23 @@ class Program:
                     f"hyper{name} has shape {x.shape}; num_seeds={num_seeds} needs {alone} or {shape + alone}."
                 )
         self.axes = jax.tree.map(lambda each: 0 if each else None, batched)
-        self.begin = jax.jit(self._start)  # traced once, for shapes and start
+        axes = Static.of(self.axes)
+        self.begin = _begin(algo, num_seeds, axes, contents(env_params), mesh, None)
         state, watch = jax.eval_shape(self.begin, self.keys, self.hyper)
         self.names = ["loss", *(jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(state.weights))]
-        self.at = whole = None
+        self.at = None
         if mesh is not None:  # what the host reads, metrics and where updates diverged, is whole on every device
             whole = sharding.replicated(mesh)
             self.at = sharding.shardings(mesh, algo, state, num_seeds), jax.tree.map(lambda _: whole, watch)
-            self.begin = jax.jit(self.begin, out_shardings=self.at)
-        # `run` before it is compiled.
-        self.jitted = jax.jit(self._run, donate_argnums=0, out_shardings=(self.at, whole))
-        self.afresh = jax.jit(_afresh, out_shardings=self.at)
-        self.merged = jax.jit(_merged, out_shardings=None if self.at is None else self.at[0])
-
-    def _start(self, keys: Array, hyper: Any) -> tuple[Any, Watch]:
-        state = self._init(keys, hyper)
-        shape = () if self.num_seeds is None else (self.num_seeds,)
-        watched = 1 + len(jax.tree.leaves(state.weights))
-        return state, Watch(jnp.full(shape, -1), jnp.zeros((*shape, watched), bool))
-
-    def _init(self, keys: Array, hyper: Any) -> Any:
-        def one(key, hyper):
-            return self.algo.init(key, hyper, self.env_params)
-
-        if self.num_seeds is None:
-            return one(keys, hyper)
-        return sharding.independent(one, self.mesh, (0, self.axes), 0)(keys, hyper)
+            self.begin = _begin(algo, num_seeds, axes, contents(env_params), mesh, Static.of(self.at))
+        at = None if self.at is None else Static.of(self.at)
+        self.jitted = _updates(
+            algo, num_seeds is not None, mesh, at, MAX_UPDATES_PER_CALL
+        )  # `run` before it is compiled
+        self.afresh, self.merged = _mending(at)
 
     def start(self) -> tuple[Any, Watch]:
         return self.begin(*sharding.everywhere((self.keys, self.hyper), self.mesh))
-
-    def context(self) -> Any:
-        """In which `rollout.spread` knows the mesh, while a program is traced."""
-        return (
-            contextlib.nullcontext() if self.mesh is None else jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh)
-        )
 
     def shapes(self) -> Any:
         """Of a carry, with where its leaves lie on the mesh."""
@@ -129,35 +113,6 @@ class Program:
             state = self.merged(again, state, seed)
         return (state, watch), rows
 
-    def _run(self, carry: Any, first: Array, count: Array) -> tuple[Any, dict[str, Array]]:
-        one = self._run_one
-        if self.num_seeds is not None:
-            one = sharding.independent(one, self.mesh, (0, None, None), (0, 1))
-        with self.context():
-            after, rows = one(carry, first, count)
-        if self.num_seeds is not None:  # a seed that diverged is as it was before this call; the others go on
-            fine = after[1].update < 0
-            state = jax.tree.map(lambda new, old: _where(fine, new, old), after[0], carry[0])
-            after = (state, after[1])
-        return after, rows
-
-    def _run_one(self, carry: Any, first: Array, count: Array) -> tuple[Any, dict[str, Array]]:
-        metrics = jax.eval_shape(self.algo.update, carry[0])[1]
-        rows = {k: jnp.zeros((MAX_UPDATES_PER_CALL, *x.shape), x.dtype) for k, x in metrics.items()}
-
-        def body(i, loop):
-            state, watch, rows = loop
-            state, metrics = self.algo.update(state)
-            finite = jnp.stack([jnp.isfinite(x).all() for x in (metrics["loss"], *jax.tree.leaves(state.weights))])
-            for name in ("gradient_steps", "learned"):  # where there was nothing to learn from, the loss is NaN
-                finite = finite.at[0].set(finite[0] | (metrics.get(name, 1) == 0))
-            new = (watch.update < 0) & ~finite.all()
-            watch = Watch(jnp.where(new, first + i, watch.update), jnp.where(new, ~finite, watch.leaves))
-            return state, watch, {k: rows[k].at[i].set(x) for k, x in metrics.items()}
-
-        state, watch, rows = jax.lax.fori_loop(0, count, body, (*carry, rows))
-        return (state, watch), rows
-
     def diverged(self, carry: Any) -> dict[int, str]:
         update, leaves = np.atleast_1d(carry[1].update), np.atleast_2d(carry[1].leaves)
         return {
@@ -171,6 +126,79 @@ class Program:
         over = (update >= 0) & (first + np.arange(len(rows["loss"])).reshape(-1, *[1] * update.ndim) > update)
         empty = {k: np.nan if np.issubdtype(v.dtype, np.floating) else 0 for k, v in rows.items()}
         return {k: np.where(over, np.asarray(empty[k], v.dtype), v) for k, v in rows.items()}
+
+
+# ---- what is compiled: made anew for another algorithm only, so that a loop of `fit` in one process compiles once
+
+
+@kept
+def _begin(
+    algo: Algorithm, num_seeds: int | None, axes: Static, env_params: Contents, mesh: Mesh | None, at: Static | None
+) -> Any:
+    """Jitted `(keys, hyper) -> carry`, the states before the first update; `axes` are those of seeds in `hyper`."""
+
+    def one(key: Array, hyper: Any) -> Any:
+        return algo.init(key, hyper, env_params.tree)
+
+    def begin(keys: Array, hyper: Any) -> tuple[Any, Watch]:
+        each = one if num_seeds is None else sharding.independent(one, mesh, (0, axes.tree), 0)
+        state = each(keys, hyper)
+        shape = () if num_seeds is None else (num_seeds,)
+        watched = 1 + len(jax.tree.leaves(state.weights))
+        return state, Watch(jnp.full(shape, -1), jnp.zeros((*shape, watched), bool))
+
+    return jax.jit(begin) if at is None else jax.jit(begin, out_shardings=at.tree)
+
+
+@kept
+def _updates(algo: Algorithm, several: bool, mesh: Mesh | None, at: Static | None, most: int) -> Any:
+    """Jitted `(carry, first, count) -> (carry, rows)`, which makes `count` updates of one seed or of `several`; at
+    `most` so many.
+    """
+    one = functools.partial(_updates_of_one, algo, most)
+    each = sharding.independent(one, mesh, (0, None, None), (0, 1)) if several else one
+
+    def run(carry: Any, first: Array, count: Array) -> tuple[Any, dict[str, Array]]:
+        with _context(mesh):
+            after, rows = each(carry, first, count)
+        if several:  # a seed that diverged is as it was before this call; the others go on
+            fine = after[1].update < 0
+            state = jax.tree.map(lambda new, old: _where(fine, new, old), after[0], carry[0])
+            after = (state, after[1])
+        return after, rows
+
+    where: Any = None if at is None or mesh is None else (at.tree, sharding.replicated(mesh))
+    return jax.jit(run, donate_argnums=0, out_shardings=where)
+
+
+@kept
+def _mending(at: Static | None) -> tuple[Any, Any]:
+    """Jitted `_afresh` and `_merged`."""
+    where = None if at is None else at.tree
+    return jax.jit(_afresh, out_shardings=where), jax.jit(_merged, out_shardings=None if where is None else where[0])
+
+
+def _context(mesh: Mesh | None) -> Any:
+    """In which `rollout.spread` knows the mesh, while a program is traced."""
+    return contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
+
+
+def _updates_of_one(algo: Algorithm, most: int, carry: Any, first: Array, count: Array) -> tuple[Any, dict[str, Array]]:
+    metrics = jax.eval_shape(algo.update, carry[0])[1]
+    rows = {k: jnp.zeros((most, *x.shape), x.dtype) for k, x in metrics.items()}
+
+    def body(i, loop):
+        state, watch, rows = loop
+        state, metrics = algo.update(state)
+        finite = jnp.stack([jnp.isfinite(x).all() for x in (metrics["loss"], *jax.tree.leaves(state.weights))])
+        for name in ("gradient_steps", "learned"):  # where there was nothing to learn from, the loss is NaN
+            finite = finite.at[0].set(finite[0] | (metrics.get(name, 1) == 0))
+        new = (watch.update < 0) & ~finite.all()
+        watch = Watch(jnp.where(new, first + i, watch.update), jnp.where(new, ~finite, watch.leaves))
+        return state, watch, {k: rows[k].at[i].set(x) for k, x in metrics.items()}
+
+    state, watch, rows = jax.lax.fori_loop(0, count, body, (*carry, rows))
+    return (state, watch), rows
 
 
 def abstract_update(

@@ -96,7 +96,7 @@ def test_how_updates_are_grouped_changes_nothing(algo, whole, monkeypatch, secon
     monkeypatch.setattr(training_program, "MAX_UPDATES_PER_CALL", most)
     calls = []
     result = fit(
-        algo, KEY, STEPS, **{**RUN, "checkpoint_every": STEPS}, on_progress=lambda done, row: calls.append(done)
+        algo, KEY, STEPS, **{**RUN, "checkpoint_every": STEPS}, on_progress=lambda done, row, state: calls.append(done)
     )
     assert calls == (list(range(1, 13)) if seconds == 0 else [1, 4, 8, 12])
     assert_same_run(result, whole[0])
@@ -153,7 +153,7 @@ class Stop(Exception):
 
 
 def stop_at(update, how):
-    def on_progress(done, row):
+    def on_progress(done, row, state):
         if done >= update and not stopped:
             stopped.append(done)
             how()
@@ -293,7 +293,7 @@ algo = ppo.make(jaxrl.make("CartPole-v1")[0], ppo.Config(
     num_envs=2, num_steps=8, hidden=(8,), num_epochs=1, num_minibatches=1))
 jaxrl.fit(algo, jax.random.key(5), 16 * 120, out=sys.argv[1], resume=True, eval_every=16 * 20, eval_episodes=2,
     eval_max_steps=20, checkpoint_every=16 * 5, progress=False, num_seeds=2,
-    on_progress=lambda done, row: print(done, flush=True))
+    on_progress=lambda done, row, state: print(done, flush=True))
 """
 
 

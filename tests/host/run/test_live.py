@@ -67,3 +67,11 @@ def test_outside_a_notebook_nothing_is_shown(monkeypatch, capsys):
     curve = LiveCurve()
     curve(1, row(8, 2.0))
     assert capsys.readouterr().out == "" and curve.steps == [8]
+
+
+def test_a_call_of_fit_in_which_no_row_was_completed_adds_no_point():
+    curve = LiveCurve()
+    curve(1, {})
+    curve(2, row(16, 1.0))
+    curve(3, row(16, 1.0))
+    assert curve.steps == [16]

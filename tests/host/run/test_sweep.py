@@ -12,7 +12,8 @@ from jaxrl.algos import ppo
 from jaxrl.host.plotting import heat_map
 from jaxrl.host.run import ram
 from jaxrl.host.run import sweep as sweeping
-from jaxrl.host.run.fit import Evaluator, fit
+from jaxrl.host.run.evaluator import Evaluator
+from jaxrl.host.run.fit import fit
 from jaxrl.host.run.options import EvalOptions
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 from jaxrl.host.run.sweep import grid, random_points, sweep, table

@@ -19,7 +19,7 @@ import importlib.util
 import os
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -109,9 +109,14 @@ def register(id: str, target: str | Callable[..., Any], **settings: Any) -> None
 
 
 def list_envs(pattern: str = "*") -> list[str]:
-    """Registered ids, sorted; `pattern` is a shell pattern or a part of the name, case-insensitive."""
+    """Registered ids, sorted, that match as `matching` says."""
+    return sorted(matching(environments(), pattern))
+
+
+def matching(names: Iterable[str], pattern: str) -> list[str]:
+    """The names that a pattern is about: a shell pattern, or a part of the name; case-insensitive."""
     wanted = pattern.lower() if any(c in pattern for c in "*?[") else f"*{pattern.lower()}*"
-    return sorted(id for id in environments() if fnmatch.fnmatch(id.lower(), wanted))
+    return [name for name in names if fnmatch.fnmatch(name.lower(), wanted)]
 
 
 def list_algos() -> list[str]:

@@ -4,6 +4,7 @@ matplotlib loads when called.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,11 @@ def plot(
         which = ", ".join(map(str, folders))
         raise RunFolderError(f"{which}: no return to plot, no episode ended and no evaluation has one.")
     names = list(dict.fromkeys(_words(name) for name, *_ in curves))
-    over = dict.fromkeys(unit_of_steps(RunFolder(folder).read_config()) for folder in folders)
+    configs = [RunFolder(folder).read_config() for folder in folders]
+    over = dict.fromkeys(unit_of_steps(config) for config in configs)
+    tasks = list(dict.fromkeys(str(config.get("env")) for config in configs))
+    if len(tasks) > 1:
+        print(f"{' and '.join(tasks)} are on one axis: their returns do not compare.", file=sys.stderr)
     plt = _pyplot()
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     for i, (name, steps, values, folder) in enumerate(curves):
@@ -270,14 +275,24 @@ def _pyplot() -> Any:
     return plt
 
 
+def check_format(out: Path) -> None:
+    """Raise ValueError for a suffix that matplotlib cannot write."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if out.suffix[1:].lower() not in known:
+        raise ValueError(f"{out}: the suffix must be one of {', '.join(sorted(known))}.")
+
+
 def _save(figure: Any, out: str | Path) -> Path:
     import matplotlib.pyplot as plt
 
     out = Path(out)
-    known = figure.canvas.get_supported_filetypes()
-    if out.suffix[1:].lower() not in known:
+    try:
+        check_format(out)
+    except ValueError:
         plt.close(figure)
-        raise ValueError(f"{out}: the suffix must be one of {', '.join(sorted(known))}.")
+        raise
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=150)
     plt.close(figure)

@@ -58,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # tyro has explained itself
         return stop.code if isinstance(stop.code, int) else 1
     except UsageError as error:
-        print(f"jaxrl: {error}\n\n{USAGE}", file=sys.stderr)
+        of = f"jaxrl {args[0]}" if error.help_of == "jaxrl" and args[0] in COMMANDS else error.help_of
+        what = "all commands" if of == "jaxrl" else "its flags"
+        print(f"jaxrl: {error}\n`{of} --help` shows {what}.", file=sys.stderr)
         return 2
     except Exception as error:
         said = explained(error)
@@ -82,6 +84,10 @@ def explained(error: BaseException) -> str | None:
         isinstance(link, MemoryError) or "RESOURCE_EXHAUSTED" in text for link, text in zip(chain, texts, strict=True)
     ):
         return "out of memory: fewer --seeds or --config.num-envs, or a smaller --config.buffer-size or num-steps."
+    if isinstance(error, OverflowError):
+        return (
+            f"a number or a size is larger than can be kept, about {2**31 - 1} at most: {' '.join(texts[0].split())}."
+        )
     return " ".join(str(error).split()) if isinstance(error, _expected_errors()) else None
 
 

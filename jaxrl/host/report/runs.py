@@ -125,17 +125,25 @@ class Run:
 def read_runs(folders: Sequence[str | Path]) -> list[Run]:
     """The runs of folders, named apart.
 
-    Raises RunFolderError, in one sentence, for what is no run folder, a sweep's own folder, one of another version of
-    the schema, and rows that are none; ValueError for no folder, or one that is given twice.
+    The folder of a sweep stands for the run folders in it. Raises RunFolderError, in one sentence, for what is no run
+    folder, a sweep in which nothing was run, one of another version of the schema, and rows that are none; ValueError
+    for no folder, or one that is given twice.
     """
     if not folders:
         raise ValueError("a report needs at least one run folder.")
-    paths = [Path(folder) for folder in folders]
+    paths = [path for folder in folders for path in _of_sweep(Path(folder))]
     real = [path.resolve() for path in paths]
     for path, where in zip(paths, real, strict=True):
         if real.count(where) > 1:
             raise ValueError(f"{path} is given twice.")
     return [run for path, name in zip(paths, _names(real), strict=True) for run in _read(path, name)]
+
+
+def _of_sweep(folder: Path) -> list[Path]:
+    """The run folders in the folder of a sweep; of another one itself."""
+    if (folder / "config.json").exists() or not (folder / "plan.json").exists():
+        return [folder]
+    return sorted(path for path in folder.glob("runs-*") if (path / "config.json").exists()) or [folder]
 
 
 def _rounded(value: Any) -> Any:

@@ -193,8 +193,15 @@ def parameters(params: Any) -> list[tuple[str, str, str]]:
 # ---- of a run folder
 
 
-def record(run: str | Path, seed: int = 0, max_steps: int | None = None, greedy: bool | None = None) -> Episode:
-    """One episode of the policy of a run's `seed`, or of `zoo:NAME`, of at most `max_steps` (1000 by default).
+def record(
+    run: str | Path,
+    seed: int = 0,
+    max_steps: int | None = None,
+    greedy: bool | None = None,
+    key: int | None = None,
+) -> Episode:
+    """One episode of the policy of a run's `seed`, or of `zoo:NAME`, of at most `max_steps` (1000 by default), with
+    the random numbers of `key` (by default, of `seed`).
 
     Raises RunFolderError, CheckpointError or ZooError where no policy is made, ValueError for a seed that it has not or
     a task of which nothing can be plotted.
@@ -205,8 +212,11 @@ def record(run: str | Path, seed: int = 0, max_steps: int | None = None, greedy:
 
     algo, policy, env, params = policy_of(Path(run), seed)
     require_shows(env, params)
-    steps = int(np.minimum(params.max_steps, max_steps or 1000))
-    played = play(algo, policy, jax.random.key(seed), env, params, steps, greedy)
+    from jaxrl.host.cli.flags import key_of, require_episode_fits
+
+    require_episode_fits(env, params, max_steps or 1000)
+    steps = min(int(np.max(np.asarray(params.max_steps))), max_steps or 1000)
+    played = play(algo, policy, key_of(seed if key is None else key, "--key"), env, params, steps, greedy)
     told = {"seed": seed, "act": deployment(algo, greedy)}
     if not str(run).startswith(PREFIX):
         told["update"] = checkpoint.steps(RunFolder(run).checkpoints)[-1]

@@ -102,7 +102,7 @@ class Display:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
             from rich.table import Column
 
-            def whole():  # in a narrow terminal the note wraps, not these
+            def whole():  # in a narrow terminal the note is cut, not these
                 return Column(no_wrap=True)
 
             self.bar = Progress(
@@ -110,7 +110,7 @@ class Display:
                 BarColumn(24),
                 MofNCompleteColumn(table_column=whole()),
                 TimeRemainingColumn(table_column=whole()),
-                TextColumn("{task.fields[note]}", table_column=Column()),
+                TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
             )
             self.bar.start()
             self.task = self.bar.add_task(self._name(), total=self.updates, completed=self.start, note="")

@@ -338,7 +338,8 @@ def check_sizes(config: Any, within: str = "") -> None:
         if dataclasses.is_dataclass(value):
             check_sizes(value, f"{name}.")
         least = int(isinstance(value, tuple))
-        for x in value if isinstance(value, tuple) else (value,):
+        values: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+        for x in values:
             if type(x) is int and x < least:
                 raise ValueError(f"{name}={value}: it must be at least {least}.")
             if type(x) is int and x > NO_LIMIT:

@@ -246,7 +246,14 @@ def _own_module(word: str) -> ModuleType:
         raise ValueError(f"{word!r}: there is no module {error.name!r}, installed or in {folder}.") from None
     if word.endswith(".py") and Path(module.__file__ or "").resolve() != file.resolve():
         raise ValueError(f"{word!r}: another module is named {name!r} already ({module.__file__}); rename the file.")
+    own_modules()[name] = str(Path(module.__file__ or "").resolve())
     return module
+
+
+@functools.cache
+def own_modules() -> dict[str, str]:
+    """The files of the modules that words of yours have named so far, by the names of the modules."""
+    return {}
 
 
 def _load(target: str) -> Any:

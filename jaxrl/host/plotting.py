@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxrl.canvas import COLORS
 from jaxrl.data.datasets import Dataset, Episodes
+from jaxrl.host.run.config_file import checked
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows, unit_of_steps
 
 
@@ -31,7 +32,10 @@ def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarra
         names = dict.fromkeys(name for rows in (logged, evaluated) for name in (rows[-1] if rows else ()))
         there = ", ".join(name for name in names if name not in ("update", "step"))
         raise RunFolderError(f"{folder} has no metric {metric!r}; it has {there}.")
-    values = [np.atleast_1d(np.array(row[metric], float)) for row in rows]
+    try:
+        values = [np.atleast_1d(np.array(row[metric], float)) for row in rows]
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(f"{folder}: its rows have no numbers of {metric} ({error}).") from error
     return np.array([row["step"] for row in rows]), np.stack(values)
 
 
@@ -75,7 +79,7 @@ def plot(
         which = ", ".join(map(str, folders))
         raise RunFolderError(f"{which}: no return to plot, no episode ended and no evaluation has one.")
     names = list(dict.fromkeys(_words(name) for name, *_ in curves))
-    configs = [RunFolder(folder).read_config() for folder in folders]
+    configs = [_config(folder) for folder in folders]
     over = dict.fromkeys(unit_of_steps(config) for config in configs)
     tasks = list(dict.fromkeys(str(config.get("env")) for config in configs))
     if len(tasks) > 1:
@@ -260,9 +264,14 @@ def _mean(values: np.ndarray) -> np.ndarray:
     return np.where(count > 0, np.nansum(values, 1) / np.maximum(count, 1), np.nan)
 
 
+def _config(folder: str | Path) -> dict[str, Any]:
+    return checked(RunFolder(folder).read_config(), RunFolder(folder).config, whole=False)
+
+
 def _label(folder: str | Path, seeds: int) -> str:
-    config = RunFolder(folder).read_config()
-    return f"{Path(folder).name}: {config['algorithm']} {config['env']}" + (f" ({seeds} seeds)" if seeds > 1 else "")
+    config = _config(folder)
+    what = f"{config.get('algorithm', '')} {config.get('env', '')}"
+    return f"{Path(folder).name}: {what}" + (f" ({seeds} seeds)" if seeds > 1 else "")
 
 
 def _pyplot() -> Any:

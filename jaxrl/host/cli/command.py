@@ -21,13 +21,14 @@ from jaxrl.host.cli.render import render
 from jaxrl.host.cli.report import report_command
 from jaxrl.host.cli.sweep import sweep_command
 from jaxrl.host.cli.train import resume, train
+from jaxrl.host.run.trust import trusting
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     args = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in args
-    args = [a for a in args if a != "--debug"]
+    debug, trust = "--debug" in args, "--trust" in args
+    args = [a for a in args if a not in ("--debug", "--trust")]
     if args[:1] == ["help"]:
         args = [*args[1:], "--help"]
     if not args or args[0] in ("-h", "--help"):
@@ -46,8 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             raise UsageError(f"unknown command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        if trust and args[0] not in READING:
+            raise UsageError(f"--trust belongs to commands that read run folders: {', '.join(READING)}.")
         cache_compilations()
-        status = COMMANDS[args[0]](args[1:]) or 0
+        with trusting(trust):
+            status = COMMANDS[args[0]](args[1:]) or 0
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # who reads has seen enough, as `head`; nothing more is to be written, also at exit
@@ -84,6 +88,10 @@ def explained(error: BaseException) -> str | None:
         isinstance(link, MemoryError) or "RESOURCE_EXHAUSTED" in text for link, text in zip(chain, texts, strict=True)
     ):
         return "out of memory: fewer --seeds or --config.num-envs, or a smaller --config.buffer-size or num-steps."
+    if isinstance(error, RecursionError):
+        return "what was read is nested too deeply to be anything that jaxrl writes."
+    if type(error).__name__ == "DecompressionBombError":  # of PIL, which is not imported for its name
+        return f"a picture declares more points than any of jaxrl has: {' '.join(texts[0].split())}"
     if isinstance(error, OverflowError):
         return (
             f"a number or a size is larger than can be kept, about {2**31 - 1} at most: {' '.join(texts[0].split())}."
@@ -95,6 +103,9 @@ def train_file(file: str) -> None:
     """What an algorithm's file does when it is run: `python algos/on_policy/ppo.py ...` is `jaxrl train ppo ...`."""
     sys.exit(main(["train", Path(file).stem, *sys.argv[1:]]))
 
+
+READING = ("resume", "eval", "render", "export", "plot", "report", "train", "sweep", "compile")
+"""Commands that read run folders, which may name Python of somebody else: it is run with `--trust` alone."""
 
 NO_SPACE = os.strerror(errno.ENOSPC)
 

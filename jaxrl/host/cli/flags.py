@@ -31,6 +31,7 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl help, --version
 
 `jaxrl COMMAND --help` lists a command's flags; those of an algorithm and an environment, too, once both are named.
+`--trust` runs also Python that a run folder names and jaxrl does not have: for folders of people you trust.
 `--curriculum NAME` lets a curriculum choose the levels: jaxrl train ppo_rnn Maze-v0 --curriculum plr"""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 import time
@@ -170,18 +171,21 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
     from jaxrl import registry
     from jaxrl.algorithm import deployment
     from jaxrl.host.run import processes
+    from jaxrl.host.run.config_file import said_of
     from jaxrl.host.run.fit import fit
     from jaxrl.host.run.recipe import build
     from jaxrl.host.run.run_folder import RunFolderError
 
-    algo, hyper, task, params = build(recipe)
+    with said_of(out / "config.json") if resume else contextlib.nullcontext():
+        algo, hyper, task, params = build(recipe)
     run = recipe["run"]
     run["eval_max_steps"] = episode_cap(params, run["eval_max_steps"])
     total = run["total_steps"]
     if 0 < int(getattr(hyper, "anneal_steps", 0)) < total:  # as integers of Python: `total` may be beyond 32 bits
         print(f"the learning rate ends at step {hyper.anneal_steps} of {total} (--hyper.anneal-steps)", file=sys.stderr)
     eval_every = max(1, total // 10) if run["eval_every"] is None else (run["eval_every"] or None)
-    key = key_of(run["seed"]) if "seed" in run else jax.random.wrap_key_data(**key_data(run["key"]))
+    with said_of(out / "config.json") if resume else contextlib.nullcontext():
+        key = key_of(run["seed"]) if "seed" in run else jax.random.wrap_key_data(**key_data(run["key"]))
     num_seeds, mesh = run.get("num_seeds", run["seeds"]), mesh_of(devices, run.get("num_seeds", run["seeds"]))
     require_run_fits(algo, hyper, params, num_seeds, total, run, mesh)
     if run.get("memory") is not None:

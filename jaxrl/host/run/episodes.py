@@ -272,6 +272,8 @@ def read(folder: str | Path) -> Episode | None:
         return np.array([np.nan if v is None else v for v in x], float) if isinstance(x, list) else x
 
     try:
+        if file.is_symlink():
+            raise ValueError("it is a link")
         kept = json.loads(file.read_text())
         signals, actions = (
             {name: Quantity(**{k: array(v) for k, v in row.items()}) for name, row in kept[part].items()}
@@ -287,7 +289,7 @@ def read(folder: str | Path) -> Episode | None:
         if not signals or any(len(q.value) != episode.steps + 1 for q in signals.values()):
             raise ValueError("its lengths differ")
         return episode
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, StopIteration) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as error:
         raise RunFolderError(
             f"{file} is no episode that this version reads ({error}): `jaxrl plot --episode` makes it anew."
         ) from error

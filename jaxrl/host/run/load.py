@@ -11,9 +11,11 @@ import jax
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment
 from jaxrl.host.run import checkpoint
+from jaxrl.host.run.config_file import said_of
 from jaxrl.host.run.recipe import build, read_recipe
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 from jaxrl.host.run.training_program import Program
+from jaxrl.host.run.trust import trusting
 
 
 class Run(NamedTuple):
@@ -37,6 +39,7 @@ def load(
     seed: int | None = 0,
     dataset: str | Path | None = None,
     model: str | Path | None = None,
+    trust: bool = False,
 ) -> Run:
     """What `fit` or `jaxrl train` wrote to `folder`, ready to act, to evaluate or to train on.
 
@@ -50,6 +53,7 @@ def load(
         seed: which of the run's seeds; None for all, along the leading axis that `fit` gave them.
         dataset, model: the files that it learned from, wherever they are now. Without `dataset`, an algorithm that
             learned from one can act and cannot train on.
+        trust: run also Python that the folder names and that neither is jaxrl's nor was imported by your program.
 
     Raises:
         RunFolderError: no run is there, or one that needs `algo`; the message says which runs are near.
@@ -64,7 +68,10 @@ def load(
         found, env = algo, algo.venv.env
     else:
         moved = {name: None if file is None else Path(file) for name, file in (("dataset", dataset), ("model", model))}
-        found, hyper, env, env_params = build(_recipe(path, moved), trained=dataset is None)
+        with trusting(trust):
+            recipe = _recipe(path, moved)
+        with said_of(RunFolder(path).config):
+            found, hyper, env, env_params = build(recipe, trained=dataset is None)
     program = Program(found, jax.random.key(0), num_seeds, hyper, env_params)
     updates, (state, _) = checkpoint.restore(RunFolder(path).checkpoints, program.shapes(), program.identity())
     if num_seeds is not None and seed is not None:

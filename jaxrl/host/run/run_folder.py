@@ -12,6 +12,7 @@ import errno
 import functools
 import hashlib
 import inspect
+import itertools
 import json
 import math
 import os
@@ -87,6 +88,7 @@ class RunFolder:
         of a run's files, or cannot be written.
         """
         with _as_folder_errors(self.path):
+            self.refuse_links()
             self._check_own()
             if self.config.exists() and not resume:
                 if not overwrite and self._trained():
@@ -140,15 +142,29 @@ class RunFolder:
                 folder.rmdir()
 
     def read_config(self) -> dict[str, Any]:
-        """The config of an existing run. Raises RunFolderError where there is none."""
+        """The config of an existing run. Raises RunFolderError where there is none, and where files are links."""
+        self.refuse_links()
         try:
-            config = json.loads(self.config.read_text())
+            config = read_json(self.config)
             if not isinstance(config, dict):
                 raise ValueError("no object")
             return config
         except (OSError, ValueError) as error:
             self.refuse_sweep()
             raise RunFolderError(f"{self.path} holds no run: it has no readable config.json.") from error
+
+    def refuse_links(self) -> None:
+        """Raise RunFolderError for a link among the files of a run. jaxrl writes none, and one that somebody else put
+        there would have it read, overwrite or delete what lies elsewhere.
+        """
+        own = (self.checkpoints, self.path / "best", self.media, self.tensorboard)
+        inside = (Path(at) / name for top in own for at, *names in os.walk(top) for name in itertools.chain(*names))
+        here = self.path.iterdir() if self.path.is_dir() else ()
+        for path in itertools.chain((p for p in here if p in own or OWN.fullmatch(p.name)), inside):
+            if path.is_symlink():
+                raise RunFolderError(
+                    f"{path} is a link, and jaxrl follows none inside a run folder: put what it points to in its place."
+                )
 
     def refuse_sweep(self) -> None:
         """Raise RunFolderError, which says what would do, for the folder of a sweep."""
@@ -178,6 +194,20 @@ class RunFolder:
             lines = self.table.read_text().splitlines(keepends=True)
             whole = [line for line in lines[1:] if line.endswith("\n") and _update_of(line, self.table) <= update]
             _write(self.table, "".join(lines[:1] + whole if whole else []))
+
+
+OWN = re.compile(
+    r"\..*\.partial|\.writable|(config|summary|plan|sweep)\.json|(recipe|rule)\.npz|(metrics|evaluations|policy)\..*"
+)
+"""Names of files that jaxrl writes into a run folder."""
+
+
+def read_json(file: Path) -> Any:
+    """What a JSON file holds. Raises ValueError for what is none or is nested too deeply, OSError without a file."""
+    try:
+        return json.loads(file.read_text())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _update_of(line: str, table: Path) -> int:
@@ -343,6 +373,8 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
 
     Raises RunFolderError, with file and line, for one that is no row.
     """
+    if file.is_symlink():
+        raise RunFolderError(f"{file} is a link, and jaxrl follows none inside a run folder.")
     if not file.exists():
         return []
     lines = file.read_text(errors="replace").splitlines(keepends=True)
@@ -352,10 +384,10 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
 def _row(line: str, file: Path, number: int) -> dict[str, Any]:
     try:
         row = json.loads(line)
-        if not isinstance(row, dict) or not {"update", "step"} <= row.keys():
+        if not isinstance(row, dict) or type(row.get("update")) is not int or type(row.get("step")) is not int:
             raise ValueError("it has no update and step")
         return row
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunFolderError(f"{file}, line {number} is no row ({error}): remove it, or bring it back.") from error
 
 
@@ -366,7 +398,9 @@ def write_json(file: Path, value: Any) -> None:
 
 def _write(file: Path, text: str) -> None:
     partial = file.with_name(f".{file.name}.partial")
-    partial.write_text(text)
+    partial.unlink(missing_ok=True)
+    with partial.open("x") as out:  # which fails where there is a link by now, in place of following it
+        out.write(text)
     partial.replace(file)
 
 

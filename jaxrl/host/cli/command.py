@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from jaxrl.host.cli.bench import bench
 from jaxrl.host.cli.compile import compile_command
@@ -21,6 +25,7 @@ from jaxrl.host.cli.render import render
 from jaxrl.host.cli.report import report_command
 from jaxrl.host.cli.sweep import sweep_command
 from jaxrl.host.cli.train import resume, train
+from jaxrl.host.run.progress import Terminated
 from jaxrl.host.run.trust import trusting
 
 
@@ -50,15 +55,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         if trust and args[0] not in READING:
             raise UsageError(f"--trust belongs to commands that read run folders: {', '.join(READING)}.")
         cache_compilations()
-        with trusting(trust):
+        with trusting(trust), terminable():
             status = COMMANDS[args[0]](args[1:]) or 0
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # who reads has seen enough, as `head`; nothing more is to be written, also at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as asked:
+        if isinstance(asked, Terminated):
+            print("jaxrl: terminated.", file=sys.stderr)
+            return 128 + signal.SIGTERM
+        return 128 + signal.SIGINT
     except SystemExit as stop:  # tyro has explained itself
         return stop.code if isinstance(stop.code, int) else 1
     except UsageError as error:
@@ -99,9 +107,50 @@ def explained(error: BaseException) -> str | None:
     return " ".join(str(error).split()) if isinstance(error, _expected_errors()) else None
 
 
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does, with a word; what can save something first does (`run.progress`)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(*_: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+def leave(status: int) -> NoReturn:
+    """End the program. One that was interrupted may still compute in threads of jax, which would be torn down under
+    them (a fault of memory in place of its exit status); it ends without that.
+    """
+    if status in (128 + signal.SIGINT, 128 + signal.SIGTERM) and _alone():
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+def _alone() -> bool:
+    """Whether no other process waits for the farewell of this one."""
+    import jax
+
+    return not jax.distributed.is_initialized()
+
+
+def program() -> NoReturn:
+    """The command `jaxrl`."""
+    leave(main())
+
+
 def train_file(file: str) -> None:
     """What an algorithm's file does when it is run: `python algos/on_policy/ppo.py ...` is `jaxrl train ppo ...`."""
-    sys.exit(main(["train", Path(file).stem, *sys.argv[1:]]))
+    leave(main(["train", Path(file).stem, *sys.argv[1:]]))
 
 
 READING = ("resume", "eval", "render", "export", "plot", "report", "train", "sweep", "compile")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import signal
 import sys
 import time
 from pathlib import Path
@@ -179,6 +180,8 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
     with said_of(out / "config.json") if resume else contextlib.nullcontext():
         algo, hyper, task, params = build(recipe)
     run = recipe["run"]
+    words = {**recipe, "run": {name: x for name, x in run.items() if name != "progress"}, "mesh": devices.mesh}
+    processes.agree(lambda: words)
     run["eval_max_steps"] = episode_cap(params, run["eval_max_steps"])
     total = run["total_steps"]
     if 0 < int(getattr(hyper, "anneal_steps", 0)) < total:  # as integers of Python: `total` may be beyond 32 bits
@@ -214,11 +217,13 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool) 
         extra={"recipe": recipe},
         mesh=mesh,
     )
+    status = 128 + (result.signal or signal.SIGINT) if result.interrupted else 0  # as shells count
     if not processes.primary():
-        return 130 if result.interrupted else 0
+        return status
     if result.interrupted:
-        print(f"Interrupted; what was done is saved. Go on with: jaxrl resume {out}")
-        return 130
+        what = "Terminated" if result.signal == signal.SIGTERM else "Interrupted"
+        print(f"{what}; what was done is saved. Go on with: jaxrl resume {out}")
+        return status
     for seed, what in result.diverged.items():
         print(f"seed {seed}: {what}; its last good state was kept")
     if result.evaluations:

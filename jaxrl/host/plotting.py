@@ -23,7 +23,8 @@ def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarra
 
     Raises RunFolderError when the folder has no metrics, or none of that name (the message lists those it has).
     """
-    logged, evaluated = read_rows(RunFolder(folder).metrics), read_rows(RunFolder(folder).evaluations)
+    logged = read_rows(RunFolder(folder).metrics, arrays=True, only=(metric,))
+    evaluated = read_rows(RunFolder(folder).evaluations)
     if not logged:
         RunFolder(folder).refuse_sweep()
         raise RunFolderError(f"{folder} has no metrics yet.")

@@ -185,7 +185,7 @@ def _read(path: Path, name: str) -> list[Run]:
             f"{folder.config} has no {', '.join(missing)}: it is of another version of the run folder{by}, which this "
             "one does not read (docs/run_folder.md)."
         )
-    rows, evaluations = read_rows(folder.metrics), read_rows(folder.evaluations)
+    rows, evaluations = read_rows(folder.metrics, arrays=True), read_rows(folder.evaluations)
     for file, needed, found in ((folder.metrics, "episode_return", rows), (folder.evaluations, "return", evaluations)):
         if any(needed not in row for row in found):
             raise RunFolderError(
@@ -211,7 +211,11 @@ def _read(path: Path, name: str) -> list[Run]:
         raise RunFolderError(f"{folder.config}: num_seeds is {count}, and must be from 1 to {MOST_SEEDS}.")
     for row in (*rows, *evaluations):
         for key, value in row.items():
-            if key not in ("update", "step", "episodes") and isinstance(value, list) and len(value) != count:
+            if (
+                key not in ("update", "step", "episodes")
+                and isinstance(value, list | np.ndarray)
+                and len(value) != count
+            ):
                 raise RunFolderError(f"{path}: a row has {len(value)} values of {key}, and the run {count} seeds.")
     shared = (path, name, config, summary, rows, evaluations)
     parts = _settings(config, count)

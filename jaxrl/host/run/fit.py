@@ -25,7 +25,7 @@ from jaxrl.environment import NO_LIMIT
 from jaxrl.evaluation import evaluate
 from jaxrl.host.run import checkpoint
 from jaxrl.host.run.history import History
-from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts
+from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts, default_log_every
 from jaxrl.host.run.processes import agree, of_all, on_primary, primary, require_seen
 from jaxrl.host.run.progress import Display, Pace, interruptible
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, environment_of_run, write_json
@@ -141,7 +141,8 @@ class _Session:
     ) -> None:
         self.program, self.algo, self.num_seeds = program, program.algo, program.num_seeds
         self.total_steps, self.updates = total_steps, updates
-        self.log_every = max(1, updates // 1000) if run.log_every is None else run.log_every
+        usual = default_log_every(updates, self.num_seeds)
+        self.log_every = usual if run.log_every is None else run.log_every
         self.eval_gap = self._in_updates(evaluation.every, updates)
         self.save_gap = self._in_updates(run.checkpoint_every, max(updates // 10, 1))
         if evaluation.env is None and evaluation.env_params is None and _of_task(self.algo, program.env_params):

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from jaxrl.algorithm import Algorithm
+from jaxrl.host.run.options import default_log_every
 
 SHARE = 0.8
 """Of the memory, what may be planned with."""
@@ -102,7 +103,8 @@ def least(
     state = jax.eval_shape(lambda: algo.init(jax.random.key(0), hyper, env_params))
     state, rollout = jax.eval_shape(algo.collect, state)
     slots = episode_size(algo.venv.env, algo.venv.env.default_params)
-    rows = min(MAX_UPDATES_PER_CALL, updates) + 2 * min(updates, 1000)  # rows are float64
+    rows = min(MAX_UPDATES_PER_CALL, updates)
+    rows += 2 * (updates // default_log_every(updates, num_seeds))  # of float64
     copies = 1 if num_seeds is None else 2  # beside the new states the old ones, for a seed that diverges
     return {
         "the states": copies * seeds * size_of(state),
@@ -159,7 +161,7 @@ def logged(program: Any, updates: int, log_every: int | None = None) -> int:
     """
     if jax.local_devices()[0].platform != "cpu":
         return 0
-    rows = updates // (log_every or max(1, updates // 1000))  # as `fit` averages them by default
+    rows = updates // (log_every or default_log_every(updates, program.num_seeds))
     metrics = jax.eval_shape(program.algo.update, jax.eval_shape(program.algo.init, jax.random.key(0)))[1]
     return 2 * 8 * rows * len(metrics) * (program.num_seeds or 1)
 

@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,8 @@ class RunFolder:
             raise RunFolderError(f"{file} is of no run of jaxrl (no config.json beside it): name another folder.")
 
     def _trained(self) -> bool:
-        return bool(checkpoint.steps(self.checkpoints) or read_rows(self.metrics) or read_rows(self.evaluations))
+        logged = (next(_streamed(file), None) for file in (self.metrics, self.evaluations))
+        return bool(checkpoint.steps(self.checkpoints)) or any(row is not None for row in logged)
 
     def clear(self) -> None:
         """Remove what jaxrl wrote, by name, and no other file."""
@@ -181,9 +182,13 @@ class RunFolder:
         missing.
         """
         for file in (self.metrics, self.evaluations):
-            rows = [row for row in read_rows(file) if row["update"] <= update]
-            _write(file, "".join(json.dumps(row) + "\n" for row in rows))
-            last = rows[-1]["update"] if rows else 0
+            last, partial = 0, _partial_of(file)
+            with partial.open("x") as kept:
+                for row, line in _streamed(file):
+                    if row["update"] <= update:
+                        kept.write(line)
+                        last = row["update"]
+            partial.replace(file)
             if file == self.metrics and last < update:
                 warnings.warn(
                     f"{file} ends at update {last} and the checkpoint is at {update}: the rows between are "
@@ -238,7 +243,9 @@ class Logger:
         if "tensorboard" in loggers:
             from tensorboardX import SummaryWriter
 
-            rows = read_rows(folder.metrics)  # after a resume, what TensorBoard has beyond them is shown no more
+            rows = read_rows(
+                folder.metrics, arrays=True, only=()
+            )  # after a resume, what TensorBoard has beyond them is shown no more
             writer = SummaryWriter(str(folder.tensorboard), purge_step=rows[-1]["step"] + 1 if rows else None)
             self.sinks.append(lambda row: [writer.add_scalar(k, v, row["step"]) for k, v in row.items()])
             self.closers.append(writer.close)
@@ -368,17 +375,40 @@ def tree_values(tree: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(x).tolist() for path, x in leaves}
 
 
-def read_rows(file: Path) -> list[dict[str, Any]]:
+def read_rows(file: Path, *, arrays: bool = False, only: Collection[str] | None = None) -> list[dict[str, Any]]:
     """The rows of a JSONL file; a last line that a kill cut short is left out.
+
+    Args:
+        arrays: values of seeds as float64 arrays, NaN for null, which take a quarter of the memory of lists.
+        only: names of which values of seeds are kept; those of others are None.
 
     Raises RunFolderError, with file and line, for one that is no row.
     """
+    return [_kept(row, file, arrays, only) for row, _ in _streamed(file)]
+
+
+def _streamed(file: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each row and its line, one at a time: of many seeds a file is larger than memory."""
     if file.is_symlink():
         raise RunFolderError(f"{file} is a link, and jaxrl follows none inside a run folder.")
     if not file.exists():
-        return []
-    lines = file.read_text(errors="replace").splitlines(keepends=True)
-    return [_row(line, file, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
+        return
+    with file.open(errors="replace", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.endswith("\n"):
+                yield _row(line, file, number), line
+
+
+def _kept(row: dict[str, Any], file: Path, arrays: bool, only: Collection[str] | None) -> dict[str, Any]:
+    if not arrays:
+        return row
+    for name, value in row.items():
+        if isinstance(value, list):
+            try:
+                row[name] = np.array(value, float) if only is None or name in only else None
+            except (TypeError, ValueError) as error:
+                raise RunFolderError(f"{file}: values of {name} are no numbers ({error}).") from error
+    return row
 
 
 def _row(line: str, file: Path, number: int) -> dict[str, Any]:
@@ -397,11 +427,17 @@ def write_json(file: Path, value: Any) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    partial = file.with_name(f".{file.name}.partial")
-    partial.unlink(missing_ok=True)
+    partial = _partial_of(file)
     with partial.open("x") as out:  # which fails where there is a link by now, in place of following it
         out.write(text)
     partial.replace(file)
+
+
+def _partial_of(file: Path) -> Path:
+    """Where a file is written before it takes the place of the one that is there; nothing is there yet."""
+    partial = file.with_name(f".{file.name}.partial")
+    partial.unlink(missing_ok=True)
+    return partial
 
 
 def _number(x: Any) -> Any:

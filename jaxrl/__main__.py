@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    from jaxrl.host.cli.command import main
-
-    sys.exit(main())
+    try:
+        from jaxrl.host.cli.command import program
+    except KeyboardInterrupt:
+        sys.exit(130)
+    program()

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool
 from jaxrl import registry
 from jaxrl.calls import marked, remember
 from jaxrl.environment import (
+    NO_LIMIT,
     Environment,
     check_is_params,
     check_params,
@@ -102,6 +103,8 @@ def shared(make: Callable[P, R]) -> Callable[P, R]:
         bound.apply_defaults()
         if "env" in bound.arguments:
             environment_of(bound.arguments["env"])  # before a wrong one fails to be looked up in the cache
+        if dataclasses.is_dataclass(bound.arguments.get("config")):
+            check_sizes(bound.arguments["config"])
         result = cached(*bound.args, **bound.kwargs)
         remember(result, made, signature, dict(bound.arguments))
         return result
@@ -117,6 +120,11 @@ def algorithm_of(name: str, learner: Any, hyper: type, steps_per_update: int) ->
     policy is deployed as it acts in training, and `search` where that is one. An `optimizer` that its config does not
     name, and a `loss` in place of its own, are part of what tells runs apart.
     """
+    if steps_per_update > NO_LIMIT:
+        raise ValueError(
+            f"{name}: an update of these settings has {steps_per_update} steps; at most {NO_LIMIT} are counted. Make "
+            "num_envs, num_steps or num_updates smaller."
+        )
     optimizer = getattr(learner, "optimizer", None)
     named = optimizer is None or optimizer.name == learner.config.optimizer
     given = None if named else optimizer, getattr(learner, "loss", None)
@@ -440,6 +448,26 @@ def check_at_least_one(config: Any, *names: str) -> None:
     for name in names:
         if getattr(config, name) < 1:
             raise ValueError(f"{name}={getattr(config, name)}: it must be at least 1.")
+
+
+def check_sizes(config: Any, within: str = "") -> None:
+    """Raise ValueError for an integer of a Config that is negative or beyond 32 bits, and a width of layers, one of a
+    tuple of integers, below 1. Configs in it are checked, too; `within` is the name of the one that holds it.
+
+    A Config checks itself what else its integers must be.
+    """
+    for field in dataclasses.fields(config):
+        value: Any = getattr(config, field.name)
+        name = f"{within}{field.name}"
+        if dataclasses.is_dataclass(value):
+            check_sizes(value, f"{name}.")
+        least = int(isinstance(value, tuple))
+        values: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+        for x in values:
+            if type(x) is int and x < least:
+                raise ValueError(f"{name}={value}: it must be at least {least}.")
+            if type(x) is int and x > NO_LIMIT:
+                raise ValueError(f"{name}={value}: sizes are kept in 32 bits, at most {NO_LIMIT}.")
 
 
 def check_minibatches(num_minibatches: int, items: int, of: str) -> None:

@@ -74,7 +74,8 @@ def actor_critic(name: str, venv: VectorEnv, config: Any, network: Network | Non
     """
     observation_space, action_space = spaces_of(name, venv, Discrete, MultiDiscrete, Box)
     outputs, continuous = num_outputs(action_space), isinstance(action_space, Box)
-    if own("network", network, "actor", "critic") is None:
+    network = own("network", network, "actor", "critic")
+    if network is None:
         body = config.hidden, config.activation, getattr(config, "conv", ())
         network = ActorCritic(observation_space, outputs, continuous, *body)
 

@@ -116,9 +116,14 @@ def register(id: str, target: str | Callable[..., Any], **settings: Any) -> None
 
 
 def list_envs(pattern: str = "*") -> list[str]:
-    """Registered ids, sorted; `pattern` is a shell pattern or a part of the name, case-insensitive."""
+    """Registered ids, sorted, that match as `matching` says."""
+    return sorted(matching(environments(), pattern))
+
+
+def matching(names: Iterable[str], pattern: str) -> list[str]:
+    """The names that a pattern is about: a shell pattern, or a part of the name; case-insensitive."""
     wanted = pattern.lower() if any(c in pattern for c in "*?[") else f"*{pattern.lower()}*"
-    return sorted(id for id in environments() if fnmatch.fnmatch(id.lower(), wanted))
+    return [name for name in names if fnmatch.fnmatch(name.lower(), wanted)]
 
 
 def list_algos() -> list[str]:
@@ -277,7 +282,14 @@ def own_module(word: str) -> ModuleType:
         raise ValueError(f"{word!r}: there is no module {error.name!r}, installed or in {folder}.") from None
     if word.endswith(".py") and Path(module.__file__ or "").resolve() != file.resolve():
         raise ValueError(f"{word!r}: another module is named {name!r} already ({module.__file__}); rename the file.")
+    own_modules()[name] = str(Path(module.__file__ or "").resolve())
     return module
+
+
+@functools.cache
+def own_modules() -> dict[str, str]:
+    """The files of the modules that words of yours have named so far, by the names of the modules."""
+    return {}
 
 
 def _load(target: str) -> Any:

@@ -391,7 +391,8 @@ def make(
     observation_space, action_space = spaces_of("ppo_rnn", venv, Discrete, MultiDiscrete, Box)
     outputs = num_outputs(action_space)
     continuous = isinstance(action_space, Box)
-    if own("network", network) is None:
+    network = own("network", network)
+    if network is None:
         body = config.hidden, config.activation, config.rnn, config.rnn_size, config.conv, config.shared
         last = config.forward_mode, config.head_hidden
         network = RecurrentActorCritic(observation_space, outputs, continuous, *body, *last)

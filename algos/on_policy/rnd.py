@@ -427,7 +427,8 @@ def make(
     observation_space, action_space = spaces_of("rnd", venv, Discrete, MultiDiscrete, Box)
     outputs = num_outputs(action_space)
     continuous = isinstance(action_space, Box)
-    if own("network", network) is None:
+    network = own("network", network)
+    if network is None:
         network = TwoCritics(observation_space, outputs, continuous, config.hidden, config.activation)
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     rnd = _RND(config, venv, network, observation_space, action_space, chosen)

@@ -4,6 +4,7 @@ matplotlib loads when called.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from jaxrl.canvas import COLORS
 from jaxrl.data.datasets import Dataset, Episodes
+from jaxrl.host.run.config_file import checked
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows, unit_of_steps
 
 
@@ -21,7 +23,8 @@ def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarra
 
     Raises RunFolderError when the folder has no metrics, or none of that name (the message lists those it has).
     """
-    logged, evaluated = read_rows(RunFolder(folder).metrics), read_rows(RunFolder(folder).evaluations)
+    logged = read_rows(RunFolder(folder).metrics, arrays=True, only=(metric,))
+    evaluated = read_rows(RunFolder(folder).evaluations)
     if not logged:
         RunFolder(folder).refuse_sweep()
         raise RunFolderError(f"{folder} has no metrics yet.")
@@ -30,7 +33,10 @@ def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarra
         names = dict.fromkeys(name for rows in (logged, evaluated) for name in (rows[-1] if rows else ()))
         there = ", ".join(name for name in names if name not in ("update", "step"))
         raise RunFolderError(f"{folder} has no metric {metric!r}; it has {there}.")
-    values = [np.atleast_1d(np.array(row[metric], float)) for row in rows]
+    try:
+        values = [np.atleast_1d(np.array(row[metric], float)) for row in rows]
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(f"{folder}: its rows have no numbers of {metric} ({error}).") from error
     return np.array([row["step"] for row in rows]), np.stack(values)
 
 
@@ -74,7 +80,11 @@ def plot(
         which = ", ".join(map(str, folders))
         raise RunFolderError(f"{which}: no return to plot, no episode ended and no evaluation has one.")
     names = list(dict.fromkeys(_words(name) for name, *_ in curves))
-    over = dict.fromkeys(unit_of_steps(RunFolder(folder).read_config()) for folder in folders)
+    configs = [_config(folder) for folder in folders]
+    over = dict.fromkeys(unit_of_steps(config) for config in configs)
+    tasks = list(dict.fromkeys(str(config.get("env")) for config in configs))
+    if len(tasks) > 1:
+        print(f"{' and '.join(tasks)} are on one axis: their returns do not compare.", file=sys.stderr)
     plt = _pyplot()
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     for i, (name, steps, values, folder) in enumerate(curves):
@@ -255,9 +265,14 @@ def _mean(values: np.ndarray) -> np.ndarray:
     return np.where(count > 0, np.nansum(values, 1) / np.maximum(count, 1), np.nan)
 
 
+def _config(folder: str | Path) -> dict[str, Any]:
+    return checked(RunFolder(folder).read_config(), RunFolder(folder).config, whole=False)
+
+
 def _label(folder: str | Path, seeds: int) -> str:
-    config = RunFolder(folder).read_config()
-    return f"{Path(folder).name}: {config['algorithm']} {config['env']}" + (f" ({seeds} seeds)" if seeds > 1 else "")
+    config = _config(folder)
+    what = f"{config.get('algorithm', '')} {config.get('env', '')}"
+    return f"{Path(folder).name}: {what}" + (f" ({seeds} seeds)" if seeds > 1 else "")
 
 
 def _pyplot() -> Any:
@@ -270,14 +285,24 @@ def _pyplot() -> Any:
     return plt
 
 
+def check_format(out: Path) -> None:
+    """Raise ValueError for a suffix that matplotlib cannot write."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if out.suffix[1:].lower() not in known:
+        raise ValueError(f"{out}: the suffix must be one of {', '.join(sorted(known))}.")
+
+
 def _save(figure: Any, out: str | Path) -> Path:
     import matplotlib.pyplot as plt
 
     out = Path(out)
-    known = figure.canvas.get_supported_filetypes()
-    if out.suffix[1:].lower() not in known:
+    try:
+        check_format(out)
+    except ValueError:
         plt.close(figure)
-        raise ValueError(f"{out}: the suffix must be one of {', '.join(sorted(known))}.")
+        raise
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=150)
     plt.close(figure)

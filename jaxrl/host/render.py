@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import importlib.util
 import io
 import math
 import subprocess
@@ -89,6 +90,20 @@ def render_states(env: Any, states: Any, params: Any) -> list[UInt8[np.ndarray, 
     return env.render_episode(*jax.device_get((states, params)))
 
 
+FORMATS = (".gif", ".mp4", ".png")
+
+
+def check_format(path: Path) -> None:
+    """Raise what `save` would raise for this path whatever is drawn: before it is drawn."""
+    if path.suffix not in FORMATS:
+        raise ValueError(f"{path}: unknown picture format {path.suffix!r}; use .gif, .mp4 or .png.")
+    if path.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise ImportError(f"{path}: {NO_ENCODER}")
+
+
+NO_ENCODER = "writing MP4 needs an encoder: `pip install 'jaxrl[video]'`, or write a .gif instead."
+
+
 def save(path: str | Path, frames: Iterable[np.ndarray], fps: int | float = 30, hold: float = 0.0) -> Path:
     """Write frames as the file's suffix says: `.gif`, `.mp4`, or `.png` (a contact sheet). Returns the path.
 
@@ -97,17 +112,17 @@ def save(path: str | Path, frames: Iterable[np.ndarray], fps: int | float = 30, 
     Raises ValueError for another suffix, no frames, or frames that are not uint8 RGB of one shape; ImportError, with
     the command that helps, for an MP4 without an encoder; OSError where the file cannot be written.
     """
-    path, frames = Path(path), checked_frames(frames)
+    path = Path(path)
+    check_format(path)
+    frames = checked_frames(frames)
     if path.suffix == ".gif":
         _save_gif(path, frames, fps, hold)
     elif path.suffix == ".mp4":
         _save_mp4(path, [*frames, *[frames[-1]] * round(hold * fps)], fps)
-    elif path.suffix == ".png":
+    else:
         from PIL import Image
 
         Image.fromarray(contact_sheet(frames)).save(path)
-    else:
-        raise ValueError(f"{path}: unknown picture format {path.suffix!r}; use .gif, .mp4 or .png.")
     return path
 
 
@@ -128,9 +143,7 @@ def _save_mp4(path: Path, frames: list[np.ndarray], fps: int | float) -> None:
     try:
         import imageio_ffmpeg
     except ImportError as error:
-        raise ImportError(
-            f"{path}: writing MP4 needs an encoder: `pip install 'jaxrl[video]'`, or write a .gif instead."
-        ) from error
+        raise ImportError(f"{path}: {NO_ENCODER}") from error
 
     height, width = (n - n % 2 for n in frames[0].shape[:2])  # H.264 stores colour at half the resolution
     raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]

@@ -391,9 +391,13 @@ def test_resume_goes_on_bit_for_bit(run, tmp_path):
 
 
 def test_eval(run):
-    out = good(f"eval {run[0]} --episodes 2 --max-steps 6 --act greedy --seed 1")
+    out = good(f"eval {run[0]} --episodes 2 --max-steps 6 --act greedy --key 1")
     assert "seed 0: return 6.00, length 6.0" in out and "seed 1: return 6.00" in out
     assert "return 6.00 (IQM 6.00" in out and "over 2 full episodes a seed" in out
+    both = good(f"eval {run[0]} --episodes 2").splitlines()
+    one = good(f"eval {run[0]} --episodes 2 --seed 1").splitlines()
+    assert one[0] == both[1] and one[0].startswith("seed 1: ") and len(one) == 2
+    assert "--seed 2: the run has seeds 0 to 1" in bad(f"eval {run[0]} --seed 2")
 
 
 @pytest.mark.slow
@@ -649,6 +653,24 @@ def test_envs():
     everything = good("envs").splitlines()
     assert [line.split()[0] for line in everything] == jaxrl.list_envs()
     assert "no environment matches 'nothing'" in bad("envs nothing")
+    assert "Discrete(2)" in good("envs CARTPOLE-v1")
+
+
+@pytest.mark.parametrize("command", ["envs", "algos", "zoo"])
+def test_patterns_are_alike(command):
+    """A part of the name or a shell pattern, upper and lower case alike."""
+    words = {"envs": ("TPOLE-v", "cart*-v1"), "algos": ("Ppo_", "P?o_rnn"), "zoo": ("cartpole", "ppo/*-V1")}
+    everything = good(command).splitlines()
+    for pattern in words[command]:
+        found = good(f"{command} {pattern}").splitlines()
+        assert 0 < len(found) < len(everything), pattern
+    assert "matches 'nothing'" in bad(f"{command} nothing")
+    assert f"usage: jaxrl {command}" in good(f"{command} --help")
+
+
+def test_the_list_of_all_environments_builds_none(monkeypatch):
+    monkeypatch.setattr(registry, "make", lambda id, **_: pytest.fail(f"{id} was built"))
+    assert len(good("envs").splitlines()) == len(jaxrl.list_envs())
 
 
 def test_algos():
@@ -814,7 +836,16 @@ def test_version_and_help():
     assert good("help") == good("--help") and good("help plot") == good("plot --help")
 
 
-@pytest.mark.parametrize("command", ["--help", "-h", "train --help", "train ppo --help"])
+@pytest.mark.parametrize("command", ["train --help", "help train", "train ppo --help", "sweep --help", "help sweep"])
+def test_help_of_what_names_an_algorithm_has_the_flags_of_every_run(command):
+    name = "sweep" if "sweep" in command else "train"
+    out = " ".join(good(command).split())
+    assert f"usage: jaxrl {name} ALGO ENV" in out and "--hyper.*" in out
+    for flag in ("--seeds", "--seed", "--out", "--total-steps", "--memory", "--eval-episodes", "--dataset"):
+        assert f" {flag} " in out
+
+
+@pytest.mark.parametrize("command", ["--help", "-h"])
 def test_help_names_every_command(command):
     out = good(command)
     assert all(f"jaxrl {name}" in out for name in COMMANDS) and max(map(len, out.splitlines())) <= 120
@@ -1034,7 +1065,7 @@ def test_a_sweep_that_is_stopped_says_how_to_go_on(monkeypatch, capsys, tmp_path
 def test_a_sweeps_folder_is_no_run_and_says_so(tmp_path):
     (tmp_path / "plan.json").write_text("{}")
     (tmp_path / "runs-0000-0003").mkdir()
-    for word in ("resume", "plot", "eval", "render", "report"):
+    for word in ("resume", "plot", "eval", "render", "report"):  # nothing was run in it
         assert "is a sweep's folder, of the runs in runs-0000-0003" in bad(f"{word} {tmp_path}")
 
 

@@ -271,6 +271,9 @@ def test_seeds_of_a_sweep_are_apart_by_their_settings(tmp_path):
     ):
         assert word in words
     assert "differ in kind" not in words
+    whole = [run.name for run in read_runs([tmp_path / "sweep"])]  # the sweep's folder stands for its runs
+    assert whole == [run.name for run in read_runs([run])]
+    (run / "config.json").unlink()
     with pytest.raises(RunFolderError, match="is a sweep's folder, of the runs in runs-0-4"):
         report([tmp_path / "sweep"], tmp_path / "r.html")
 

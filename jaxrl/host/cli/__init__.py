@@ -6,6 +6,6 @@ says what to do; `--debug` shows where), 2 wrong usage. Each command is in the f
 of dataclasses), `experiment` (from words to a recipe, and from a recipe to an algorithm) and `curricula`.
 """
 
-from jaxrl.host.cli.command import cache_compilations, main, train_file
+from jaxrl.host.cli.command import cache_compilations, main, program, train_file
 
-__all__ = ["cache_compilations", "main", "train_file"]
+__all__ = ["cache_compilations", "main", "program", "train_file"]

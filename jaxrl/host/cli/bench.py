@@ -6,7 +6,7 @@ import dataclasses
 import time
 from typing import Annotated, Any
 
-from jaxrl.host.cli.flags import parse, positional
+from jaxrl.host.cli.flags import at_least_one, parse, positional
 
 
 def bench(args: list[str]) -> int:
@@ -19,16 +19,21 @@ def bench(args: list[str]) -> int:
         repeats: int = 5
 
     flags = parse(Bench, args, "jaxrl bench", "Random actions, drawn for all at once, with auto-reset; the median.")
+    for name in ("num_envs", "steps", "repeats"):
+        at_least_one(f"--{name.replace('_', '-')}", getattr(flags, name))
     import jax
     import numpy as np
 
     from jaxrl import registry
+    from jaxrl.host.run import ram
     from jaxrl.math import fast_key
     from jaxrl.vectorize import vectorize
     from jaxrl.wrappers import agents_as_slots
 
     for id in flags.envs:
         env, params = registry.make(id)
+        parts = {"their states": flags.num_envs * ram.episode_size(env, params)}
+        ram.require_room(parts, f"--num-envs {flags.num_envs}", "make it smaller")
         venv, space = vectorize(env, flags.num_envs), env.action_space(params)
         venv = agents_as_slots(venv) if env.num_agents > 1 else venv
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from jaxrl.host.cli.bench import bench
 from jaxrl.host.cli.compile import compile_command
@@ -21,24 +25,26 @@ from jaxrl.host.cli.render import render
 from jaxrl.host.cli.report import report_command
 from jaxrl.host.cli.sweep import sweep_command
 from jaxrl.host.cli.train import resume, train
+from jaxrl.host.run.progress import Terminated
+from jaxrl.host.run.trust import trusting
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     args = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in args
-    args = [a for a in args if a != "--debug"]
+    debug, trust = "--debug" in args, "--trust" in args
+    args = [a for a in args if a not in ("--debug", "--trust")]
     if args[:1] == ["help"]:
         args = [*args[1:], "--help"]
-    if not args or args[0] in ("-h", "--help"):
-        print(USAGE)
-        return 0 if args else 2
-    if args[0] == "--version":
-        from importlib.metadata import version
-
-        print(f"jaxrl {version('jaxrl')}")
-        return 0
     try:
+        if not args or args[0] in ("-h", "--help"):
+            print(USAGE, flush=True)
+            return 0 if args else 2
+        if args[0] == "--version":
+            from importlib.metadata import version
+
+            print(f"jaxrl {version('jaxrl')}")
+            return 0
         if any(not a or (a.startswith("--") and a.endswith("=")) for a in args):
             raise UsageError("a word is empty: is a variable of the shell not set?")
         if args[0] not in COMMANDS:
@@ -46,19 +52,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             raise UsageError(f"unknown command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        if trust and args[0] not in READING:
+            raise UsageError(f"--trust belongs to commands that read run folders: {', '.join(READING)}.")
         cache_compilations()
-        status = COMMANDS[args[0]](args[1:]) or 0
+        with trusting(trust), terminable():
+            status = COMMANDS[args[0]](args[1:]) or 0
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # who reads has seen enough, as `head`; nothing more is to be written, also at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as asked:
+        if isinstance(asked, Terminated):
+            print("jaxrl: terminated.", file=sys.stderr)
+            return 128 + signal.SIGTERM
+        return 128 + signal.SIGINT
     except SystemExit as stop:  # tyro has explained itself
         return stop.code if isinstance(stop.code, int) else 1
     except UsageError as error:
-        print(f"jaxrl: {error}\n\n{USAGE}", file=sys.stderr)
+        of = f"jaxrl {args[0]}" if error.help_of == "jaxrl" and args[0] in COMMANDS else error.help_of
+        what = "all commands" if of == "jaxrl" else "its flags"
+        print(f"jaxrl: {error}\n`{of} --help` shows {what}.", file=sys.stderr)
         return 2
     except Exception as error:
         said = explained(error)
@@ -82,13 +96,65 @@ def explained(error: BaseException) -> str | None:
         isinstance(link, MemoryError) or "RESOURCE_EXHAUSTED" in text for link, text in zip(chain, texts, strict=True)
     ):
         return "out of memory: fewer --seeds or --config.num-envs, or a smaller --config.buffer-size or num-steps."
+    if isinstance(error, RecursionError):
+        return "what was read is nested too deeply to be anything that jaxrl writes."
+    if type(error).__name__ == "DecompressionBombError":  # of PIL, which is not imported for its name
+        return f"a picture declares more points than any of jaxrl has: {' '.join(texts[0].split())}"
+    if isinstance(error, OverflowError):
+        return (
+            f"a number or a size is larger than can be kept, about {2**31 - 1} at most: {' '.join(texts[0].split())}."
+        )
     return " ".join(str(error).split()) if isinstance(error, _expected_errors()) else None
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does, with a word; what can save something first does (`run.progress`)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(*_: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+def leave(status: int) -> NoReturn:
+    """End the program. One that was interrupted may still compute in threads of jax, which would be torn down under
+    them (a fault of memory in place of its exit status); it ends without that.
+    """
+    if status in (128 + signal.SIGINT, 128 + signal.SIGTERM) and _alone():
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+def _alone() -> bool:
+    """Whether no other process waits for the farewell of this one."""
+    import jax
+
+    return not jax.distributed.is_initialized()
+
+
+def program() -> NoReturn:
+    """The command `jaxrl`."""
+    leave(main())
 
 
 def train_file(file: str) -> None:
     """What an algorithm's file does when it is run: `python algos/on_policy/ppo.py ...` is `jaxrl train ppo ...`."""
-    sys.exit(main(["train", Path(file).stem, *sys.argv[1:]]))
+    leave(main(["train", Path(file).stem, *sys.argv[1:]]))
 
+
+READING = ("resume", "eval", "render", "export", "plot", "report", "train", "sweep", "compile")
+"""Commands that read run folders, which may name Python of somebody else: it is run with `--trust` alone."""
 
 NO_SPACE = os.strerror(errno.ENOSPC)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from jaxrl.host.cli.experiment import ENDLESS
-from jaxrl.host.cli.flags import UsageError, at_least_one, flat, flattened, numbers, parse, positional
+from jaxrl.host.cli.flags import UsageError, at_least_one, flat, flattened, key_of, numbers, parse, positional
 
 HELP = """usage: jaxrl dataset make ENV      record a dataset by a recipe
        jaxrl dataset info FILE     what is known of one
@@ -24,9 +24,11 @@ robomimic's HDF5 or a folder of Minari's.
 
 
 def dataset_command(args: list[str]) -> int:
-    if not args or args[0] in ("-h", "--help"):
+    if not args:
+        raise UsageError(f"dataset needs one of {', '.join(ACTIONS)}, as in jaxrl dataset make CartPole-v1.")
+    if args[0] in ("-h", "--help"):
         print(HELP)
-        return 0 if args else 2
+        return 0
     if args[0] not in ACTIONS:
         raise UsageError(f"dataset {args[0]!r}: it is one of {', '.join(ACTIONS)}.")
     return ACTIONS[args[0]](args[1:])
@@ -53,8 +55,11 @@ def make(args: list[str]) -> int:
         """Replace a file that is already there."""
 
     flags = parse(Make, args, "jaxrl dataset make", "Record a dataset: a recipe says who acts.")
+    import jax
+
     from jaxrl import registry
     from jaxrl.host.data import dataset_recipes, npz_files
+    from jaxrl.host.run import ram
 
     dataset_recipes.parsed(flags.recipe)
     at_least_one("--steps", flags.steps)
@@ -64,6 +69,9 @@ def make(args: list[str]) -> int:
     npz_files.refuse(out, flags.overwrite, "--overwrite")
     env, params = registry.make(registry.lasting(flags.env))
     params = _ending(params)
+    key_of(flags.seed)
+    parts = {"the steps": flags.steps * ram.size_of(jax.eval_shape(env.reset, jax.random.key(0), params)[0])}
+    ram.require_room(parts, f"--steps {flags.steps}", "make it smaller")
     dataset, about = dataset_recipes.make(
         env, params, flags.recipe, flags.steps, flags.seed, flags.algo, flags.train_steps, say=_say
     )
@@ -168,7 +176,6 @@ def model(args: list[str]) -> int:
     flags: ModelFlags = parsed.run
     import time
 
-    import jax
     import numpy as np
 
     from jaxrl.host.data import dataset_files, model_files, npz_files
@@ -181,7 +188,7 @@ def model(args: list[str]) -> int:
     values = dataclasses.asdict(parsed.hyper)
     began, config = time.perf_counter(), parsed.config
     _say(f"fitting {config.num_members} networks in {config.num_checks * config.num_updates} updates")
-    key, hyper = jax.random.key(flags.seed), placed(dynamics.Hyper(), values, "hyper.")
+    key, hyper = key_of(flags.seed), placed(dynamics.Hyper(), values, "hyper.")
     ensemble, errors = dynamics.fit(key, dataset, parsed.config, hyper)
     seconds = time.perf_counter() - began
     # Of each elite the least error, which is that of the weights that were kept; NaN where it had diverged.

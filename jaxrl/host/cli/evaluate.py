@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from jaxrl.host.cli.experiment import AtFlags, MovedFlags, at_of, episode_cap
-from jaxrl.host.cli.flags import WORDS, Act, at_least_one, greedy_of, parse, positional
+from jaxrl.host.cli.flags import WORDS, Act, at_least_one, greedy_of, key_of, parse, positional
 
 
 def evaluate_command(args: list[str]) -> int:
@@ -16,7 +16,10 @@ def evaluate_command(args: list[str]) -> int:
         run: Annotated[Path, positional()]
         """Run folder, or zoo:NAME."""
         episodes: int = 128
-        seed: int = 0
+        seed: int | None = None
+        """Which of the run's seeds. Default: all of them."""
+        key: int = 0
+        """Of the episodes' random numbers: each gives other episodes."""
         max_steps: int | None = None
         """Cap on the length of an episode. Default: that of the run's own evaluations."""
         act: Act | None = None
@@ -29,21 +32,29 @@ def evaluate_command(args: list[str]) -> int:
 
     from jaxrl.algorithm import deployment
     from jaxrl.evaluation import evaluate
+    from jaxrl.host.run import ram
     from jaxrl.zoo import policies_of
 
     found = policies_of(flags.run, flags.dataset, at_of(flags.at))
     algo, policies, task, params, seeds, own_cap, reference, _ = found
+    if flags.seed is not None and not 0 <= flags.seed < seeds:
+        raise ValueError(f"--seed {flags.seed}: the run has seeds 0 to {seeds - 1}.")
+    which = range(seeds) if flags.seed is None else range(flags.seed, flags.seed + 1)
     cap = flags.max_steps or episode_cap(params, own_cap)
+
+    parts = {"the episodes": len(which) * flags.episodes * ram.episode_size(task, params)}
+    ram.require_room(parts, f"--episodes {flags.episodes}", "evaluate fewer at once")
 
     def returns(policy, key):
         return evaluate(
             algo, policy, key, task, params, num_episodes=flags.episodes, max_steps=cap, greedy=greedy_of(flags.act)
         )
 
-    keys = jax.random.split(jax.random.key(flags.seed), seeds)
-    stats = jax.jit(jax.vmap(returns))(policies, keys)
+    at = slice(which.start, which.stop)  # a seed's episodes are the same alone and among all
+    keys = jax.random.split(key_of(flags.key, "--key"), seeds)[at]
+    stats = jax.jit(jax.vmap(returns))(jax.tree.map(lambda x: x[at], policies), keys)
     mean = np.asarray(stats.returns.mean(1))
-    for seed, (value, length) in enumerate(zip(mean, np.asarray(stats.lengths.mean(1)), strict=True)):
+    for seed, value, length in zip(which, mean, np.asarray(stats.lengths.mean(1)), strict=True):
         print(f"seed {seed}: return {value:.2f}, length {length:.1f}")
     how = deployment(algo, greedy_of(flags.act))
     print(f"return {summary(mean)} over {flags.episodes} full episodes a seed, {WORDS[how]}")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from jaxrl.host.cli.curricula import curriculum_flags
-from jaxrl.host.cli.flags import USAGE, UsageError, flat, flattened, multiplied, named, numbers, parse, settings_of
+from jaxrl.host.cli.flags import UsageError, flat, flattened, multiplied, named, numbers, parse, settings_of
 
 
 @dataclasses.dataclass
@@ -124,12 +125,12 @@ def experiment(
 
     args, curriculum = named(args, "--curriculum")
     curriculum = None if curriculum is None else registry.lasting(curriculum)
-    words = [a for a in args[:2] if not a.startswith("-")]
+    words = bare_words(args)
     if len(words) < 2:
         if {"-h", "--help"} & set(args):
-            print(USAGE)
-            raise SystemExit(0)
-        raise UsageError(f"{command} needs an algorithm and an environment.")
+            help_without_words(command, f"jaxrl {command} ALGO ENV", flags, words)
+        raise UsageError(f"{command} needs an algorithm and an environment, in this order.", f"jaxrl {command}")
+    refuse_swapped(command, *words)
     algo_name, env_id = map(registry.lasting, words)
     if algo_name in registry.list_curricula():
         raise ValueError(
@@ -180,6 +181,40 @@ def experiment(
     if curriculum is not None:
         recipe["curriculum"] = {"name": curriculum, **dataclasses.asdict(parsed.curriculum)}
     return parsed, recipe
+
+
+def bare_words(args: list[str]) -> list[str]:
+    """The words, two at most, that stand before the flags."""
+    return list(itertools.takewhile(lambda word: not word.startswith("-"), args[:2]))
+
+
+def help_without_words(command: str, usage: str, flags: type, words: list[str]) -> NoReturn:
+    """Print the flags that a command has whatever it trains and wherever, and raise SystemExit: those of the algorithm
+    and of the environment are known once both are named.
+    """
+    first = words[0] if words else "ppo"
+    title = (
+        "What follows are the flags of every run. An algorithm, an environment and a curriculum add settings of their "
+        f"own, --config.*, --hyper.*, --params.*, --env.* and --curriculum.*; `jaxrl {command} {first} CartPole-v1 "
+        "--help` shows them."
+    )
+    parse(flags, ["--help"], usage, title)
+    raise SystemExit(0)
+
+
+def refuse_swapped(command: str, algo: str, env_id: str) -> None:
+    """Raise UsageError for an environment in the place of the algorithm: with both words in order, where they are."""
+    from jaxrl import registry
+
+    ids = {id.lower(): id for id in registry.environments()}
+    algos = registry.list_algos()
+    if algo in algos or algo.lower() not in ids:
+        return
+    learner = env_id if env_id in algos else "ALGO"
+    raise UsageError(
+        f"{algo} is an environment; the algorithm comes first: jaxrl {command} {learner} {ids[algo.lower()]}",
+        f"jaxrl {command}",
+    )
 
 
 def with_own_curriculum(

@@ -17,7 +17,7 @@ def export_command(args: list[str]) -> int:
         run: Annotated[Path, positional()]
         """Run folder, or zoo:NAME."""
         format: Literal["c", "onnx", "stablehlo"] = "c"
-        output: Path | None = None
+        out: Path | None = None
         """Default: policy.h, policy.onnx or policy.stablehlo in the run folder; of the zoo, a file here."""
         name: str = "policy"
         """Of the C function."""
@@ -29,8 +29,8 @@ def export_command(args: list[str]) -> int:
     from jaxrl.zoo import file_beside, policy_of
 
     algo, policy, _, params = policy_of(flags.run, flags.seed, flags.dataset, at_of(flags.at))
-    output = flags.output or file_beside(flags.run, f"{flags.name}{FORMATS[flags.format]}")
-    print(export(algo, policy, output, flags.format, flags.name, params))
+    out = flags.out or file_beside(flags.run, f"{flags.name}{FORMATS[flags.format]}")
+    print(export(algo, policy, out, flags.format, flags.name, params))
     if algo.deployed != "greedy":
         how = f"the mode of a policy that acts {WORDS[algo.deployed]}"
         print(f"{how}; `jaxrl eval {flags.run} --act greedy` judges it", file=sys.stderr)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -24,12 +25,13 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl dataset make ENV   a dataset by a recipe; info, plot  jaxrl dataset make CartPole-v1 --recipe medium
   jaxrl dataset model FILE a model of its steps             jaxrl dataset model pendulum.npz --out model.npz
   jaxrl envs [PATTERN]     registered environments
-  jaxrl algos              algorithms
-  jaxrl zoo                trained policies that come with it  jaxrl eval zoo:ppo/CartPole-v1
+  jaxrl algos [PATTERN]    algorithms and curricula
+  jaxrl zoo [PATTERN]      trained policies that come with it  jaxrl eval zoo:ppo/CartPole-v1
   jaxrl bench [ENV...]     random-action steps per second on this machine
   jaxrl help, --version
 
-`jaxrl COMMAND --help` lists a command's flags; for train, sweep, compile and meta-*, name what and where first.
+`jaxrl COMMAND --help` lists a command's flags; those of an algorithm and an environment, too, once both are named.
+`--trust` runs also Python that a run folder names and jaxrl does not have: for folders of people you trust.
 `--curriculum NAME` lets a curriculum choose the levels: jaxrl train ppo_rnn Maze-v0 --curriculum plr"""
 
 
@@ -50,8 +52,42 @@ def at_least_one(flag: str, value: int | None) -> None:
         raise ValueError(f"{flag} {value}: it must be at least 1.")
 
 
+def key_of(seed: int, flag: str = "--seed") -> Any:
+    """The key of a seed. Raises ValueError for one beyond 32 bits, of which jax would leave the rest out."""
+    import jax
+
+    if not -(2**31) <= seed < 2**32:
+        raise ValueError(f"{flag} {seed}: it must be from {-(2**31)} to {2**32 - 1}.")
+    return jax.random.key(seed)
+
+
+def require_episode_fits(env: Any, params: Any, max_steps: int) -> None:
+    """Raise ValueError for an episode of which not all states fit into memory."""
+    import numpy as np
+
+    from jaxrl.host.run import ram
+
+    steps = min(int(np.max(np.asarray(params.max_steps))), max_steps)
+    parts = {"its states": steps * ram.episode_size(env, params)}
+    ram.require_room(parts, f"an episode of {steps} steps", "make --max-steps smaller")
+
+
+@contextlib.contextmanager
+def sizes_said() -> Iterator[None]:
+    """Where shapes are computed from settings: what fails by a size that is 0 or too large is a ValueError."""
+    try:
+        yield
+    except (IndexError, OverflowError, ZeroDivisionError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise ValueError(f"nothing can be built of these settings ({said}): is a size 0, or far too large?") from error
+
+
 class UsageError(Exception):
-    """Wrong words on the command line: exit status 2."""
+    """Wrong words on the command line: exit status 2. `help_of` are the words whose `--help` says more."""
+
+    def __init__(self, message: str, help_of: str = "jaxrl") -> None:
+        super().__init__(message)
+        self.help_of = help_of
 
 
 def refuse_zoo(runs: Sequence[Any], why: str) -> None:
@@ -75,18 +111,67 @@ def named(args: list[str], flag: str) -> tuple[list[str], str | None]:
 
 
 def parse(cls: Any, args: list[str], prog: str, description: str) -> Any:
-    """What the words say, as a `cls`. Prints help or what is wrong with them and raises SystemExit."""
+    """What the words say, as a `cls`. Prints the help and raises SystemExit where it is asked for; raises UsageError
+    for what is wrong with the words.
+    """
+    import io
+
     import tyro
 
-    return tyro.cli(cls, args=[_written_out(word) for word in args], prog=prog, description=description)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(cls, args=[_written_out(word) for word in args], prog=prog, description=description)
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise UsageError(_in_few_lines(said.getvalue(), args), prog) from None
+
+
+RULE = re.compile("[─━]{3,}")
+"""What tyro draws between the parts of an error: what is wrong, the flags that are near, where the help is."""
+
+
+def _in_few_lines(box: str, args: Sequence[str]) -> str:
+    """What tyro says in a box, as a sentence and, in one line each, the flags that are near and what is meant."""
+    lines = [line.strip("│┃╭╮╰╯").rstrip() for line in box.splitlines()]
+    parts: list[list[str]] = [[]]
+    for line in lines:
+        if RULE.search(line):
+            parts.append([])
+        elif line.strip():
+            parts[-1].append(line)
+    parts = [part for part in parts if part]
+    if not parts:
+        return "these words are not understood."
+    message = " ".join(" ".join(parts[0]).split())
+    flags = [line.strip() for part in parts[1:] for line in part if re.match(r"\s+--\S", line)]
+    flags = list(dict.fromkeys(flags))[:3]
+    near = f"\n  Near: {', '.join(flags)}" if flags else ""
+    return f"{message[:400]}{near}{_meant(message, args)}"
+
+
+def _meant(message: str, args: Sequence[str]) -> str:
+    """What somebody may have wanted who wrote values with commas, or several where one is taken."""
+    joined = next((word for word in args if re.fullmatch(r"\d+(,\d+)+", word) and word in message), None)
+    if joined is not None:
+        return f"\n  Several numbers are words of their own: {joined.replace(',', ' ')}"
+    alone = re.fullmatch(r"Unrecognized options: ([-+.\d][^-,\s]*(?:, [-+.\d][^-,\s]*)*)", message)
+    at = list(args).index(alone[1].split(", ")[0]) if alone is not None and alone[1].split(", ")[0] in args else 0
+    flag = next((word for word in reversed(args[:at]) if word.startswith("--")), None)
+    if flag is None:
+        return ""
+    return f"\n  {flag} takes one value; only `jaxrl sweep` takes several, of the --hyper flags."
 
 
 def _written_out(word: str) -> str:
     """`1e6` as `1000000`, so that it is a number of steps, too; what is no whole number stays."""
     name, equals, value = word.rpartition("=")
-    if not re.fullmatch(r"\d+(\.\d*)?[eE]\+?\d{1,2}", value) or (number := Decimal(value)) % 1:
+    if not re.fullmatch(r"\d{1,30}(\.\d{0,30})?[eE]\+?\d{1,2}", value):
         return word
-    return f"{name}{equals}{int(number)}"
+    number = Decimal(value)
+    # Not by a remainder: Decimal keeps 28 digits, and raises where a whole number has more.
+    return f"{name}{equals}{int(number)}" if int(number) == number else word
 
 
 def positional() -> Any:

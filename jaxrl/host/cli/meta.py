@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from jaxrl.host.cli.experiment import experiment
-from jaxrl.host.cli.flags import USAGE, UsageError, at_least_one, flat, named, parse, settings_of
+from jaxrl.host.cli.experiment import bare_words, experiment
+from jaxrl.host.cli.flags import UsageError, at_least_one, flat, key_of, named, parse, settings_of
 from jaxrl.host.cli.train import OF_DEVICES, Devices, run_fit
 
 TRAINING = "jaxrl.algos.rule_learners.gradients"
@@ -56,8 +56,11 @@ def meta_train(args: list[str]) -> int:
     words, tasks = named(args, "--tasks")
     words, by = named(words, "--by")
     if {"-h", "--help"} & set(args) and (tasks is None or not words or words[0].startswith("-")):
-        print(USAGE)
-        return 0
+        title = (
+            f"Learn an update rule: one of {', '.join(rules)}. The rule, how it is learned and the environment add "
+            "flags; `jaxrl meta-train lpg --tasks GridWorld-small-v0 --help` shows them."
+        )
+        parse(MetaTrainFlags, ["--help"], "jaxrl meta-train RULE --tasks ENV", title)
     if tasks is None or not words or words[0].startswith("-"):
         raise UsageError("meta-train needs a rule and tasks, as in meta-train lpg --tasks GridWorld-small-v0.")
     if by is not None and by not in BY:
@@ -129,11 +132,14 @@ class MetaTestFlags:
 
 
 def meta_test(args: list[str]) -> int:
-    words = [a for a in args[:2] if not a.startswith("-")]
+    words = bare_words(args)
     if len(words) < 2:
         if {"-h", "--help"} & set(args):
-            print(USAGE)
-            return 0
+            title = (
+                "Judge a rule that was learned. The environment adds flags; `jaxrl meta-test lpg GridWorld-small-v0 "
+                "--help` shows them."
+            )
+            parse(MetaTestFlags, ["--help"], "jaxrl meta-test RULE ENV", title)
         raise UsageError("meta-test needs a rule (its name, file or run folder) and an environment.")
     import jax
     import numpy as np
@@ -236,7 +242,7 @@ def judged(algo: Any, env: Any, params: Any, flags: MetaTestFlags) -> tuple[Any,
     def returns(rates: Any, keys: Any) -> Any:  # one setting after the other, the levels of each at once
         return jax.lax.map(lambda pair: jax.vmap(one, (None, 0))(pair, keys), rates)
 
-    judge_key, tune_key = jax.random.split(jax.random.key(flags.seed))
+    judge_key, tune_key = jax.random.split(key_of(flags.seed))
     rates = np.array([[usual.learning_rate, usual.critic_learning_rate]], np.float32)
     if flags.tune:
         rates = (rates * np.array([[a, b] for a in FACTORS[0] for b in FACTORS[1]])).astype(np.float32)

@@ -26,6 +26,8 @@ def plot_command(args: list[str]) -> int:
         reward terms, as media/episode.png in the run folder."""
         seed: int = 0
         """Of --episode: which of the run's seeds."""
+        key: int | None = None
+        """Of --episode: of its random numbers, each gives another episode. Default: the number of the seed."""
         max_steps: int | None = None
         """Of --episode: steps at most. Default: one episode, 1000 at most."""
         act: Act | None = None
@@ -38,6 +40,11 @@ def plot_command(args: list[str]) -> int:
     at_least_one("--max-steps", flags.max_steps)
     if flags.at is not None and not flags.episode:
         raise UsageError(f"--at {flags.at}: of --episode; curves are of the whole run.")
+    at_least_one("--window", flags.window)
+    if flags.out is not None:
+        from jaxrl.host.plotting import check_format
+
+        check_format(flags.out)
     if flags.episode:
         return _episodes(flags)
     refuse_zoo(flags.runs, "it has no learning curve; `jaxrl plot --episode` plots an episode of its policy.")
@@ -54,7 +61,7 @@ def _episodes(flags: Any) -> int:
     from jaxrl.zoo import PREFIX, file_beside
 
     for run in flags.runs:
-        episode = episodes.record(run, flags.seed, flags.max_steps, greedy_of(flags.act), at_of(flags.at))
+        episode = episodes.record(run, flags.seed, flags.max_steps, greedy_of(flags.act), at_of(flags.at), flags.key)
         if flags.out is None and not str(run).startswith(PREFIX):  # the report shows it
             episodes.keep(episode, run)
         print(episodes.plot_episode(episode, flags.out or file_beside(run, "media/episode.png")))

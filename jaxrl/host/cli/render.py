@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from jaxrl.host.cli.experiment import AtFlags, MovedFlags, at_of
-from jaxrl.host.cli.flags import Act, at_least_one, greedy_of, parse, positional
+from jaxrl.host.cli.flags import Act, at_least_one, greedy_of, key_of, parse, positional, require_episode_fits
 
 
 def render(args: list[str]) -> int:
@@ -19,6 +19,8 @@ def render(args: list[str]) -> int:
         """A .gif, .mp4 or .png (contact sheet). Default: media/policy.gif in the run folder; of the zoo, a GIF here."""
         seed: int = 0
         """Which of the run's seeds."""
+        key: int | None = None
+        """Of the episode's random numbers: each gives another episode. Default: the number of the seed."""
         max_steps: int | None = None
         """Steps at most. Default: one episode, 500 at most."""
         act: Act | None = None
@@ -26,11 +28,13 @@ def render(args: list[str]) -> int:
 
     flags = parse(Render, args, "jaxrl render", "One episode of the trained policy.")
     at_least_one("--max-steps", flags.max_steps)
+    from jaxrl.host.render import check_format
     from jaxrl.zoo import file_beside
 
     out = flags.out or file_beside(flags.run, "media/policy.gif")
-    at = at_of(flags.at)
-    print(render_run(flags.run, out, flags.seed, flags.max_steps, greedy_of(flags.act), flags.dataset, at))
+    check_format(out)
+    key, at = flags.seed if flags.key is None else flags.key, at_of(flags.at)
+    print(render_run(flags.run, out, flags.seed, flags.max_steps, greedy_of(flags.act), flags.dataset, at, key))
     return 0
 
 
@@ -42,15 +46,16 @@ def render_run(
     greedy: bool | None,
     dataset: Path | None = None,
     at: int | str | None = None,
+    key: int = 0,
 ) -> Path:
-    """One episode of the policy of a run's `seed`, of at most `max_steps` (500 by default); returns `out`. `dataset` is
-    where the run's is now, `at` the update of the checkpoint, or "best"."""
-    import jax
-
+    """One episode of the policy of a run's `seed`, of at most `max_steps` (500 by default), with the random numbers of
+    `key`; returns `out`. `dataset` is where the run's is now, `at` the update of the checkpoint, or "best"."""
     from jaxrl.host.render import film
     from jaxrl.zoo import policy_of
 
     algo, policy, env, params = policy_of(folder, seed, dataset, at)
+    drawn = key_of(key, "--key")
+    require_episode_fits(env, params, max_steps or 500)
     out.parent.mkdir(parents=True, exist_ok=True)
-    shown = film(algo, policy, jax.random.key(seed), env, params, max_steps=max_steps or 500, greedy=greedy)
+    shown = film(algo, policy, drawn, env, params, max_steps=max_steps or 500, greedy=greedy)
     return shown.save(out)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from pathlib import Path
 
 from jaxrl.host.cli.experiment import DataFlags, episode_cap, experiment, folder_name
-from jaxrl.host.cli.flags import Act, UsageError, greedy_of
+from jaxrl.host.cli.flags import Act, UsageError, greedy_of, key_of
 
 
 @dataclasses.dataclass
@@ -43,11 +44,13 @@ class SweepFlags(DataFlags):
     progress: bool = True
 
 
-def sweep_command(args: list[str]) -> int:
-    import jax
+BYTES_OF_A_PLAN = 1000
+"""Of a run of a sweep: its point, its key and its line in plan.json."""
 
+
+def sweep_command(args: list[str]) -> int:
     from jaxrl.host.plotting import heat_map
-    from jaxrl.host.run.ram import bytes_in
+    from jaxrl.host.run.ram import bytes_in, require_room
     from jaxrl.host.run.recipe import build
     from jaxrl.host.run.run_folder import write_json
     from jaxrl.host.run.sharding import make_mesh
@@ -72,6 +75,8 @@ def sweep_command(args: list[str]) -> int:
         raise UsageError("--hyper.gamma: the returns of the data are of one discount; sweep over others one by one.")
     name, total = folder_name(recipe), recipe["total_steps"]
     out = run.out or Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    runs = run.seeds * (run.random or math.prod(len(options) for options in varied.values()))
+    require_room({"the plan": runs * BYTES_OF_A_PLAN}, f"a sweep of {runs} runs", "make --seeds or the grid smaller")
     algo, hyper, task, params = build(recipe)
     own = getattr(algo.hyper(), "_outer", "")  # the field that holds the settings of a curriculum
     varied = {f"{own}.{name}" if whose else name: options for (whose, name), options in varied.items()}
@@ -79,7 +84,7 @@ def sweep_command(args: list[str]) -> int:
     try:
         returns = sweep(
             algo,
-            jax.random.key(run.seed),
+            key_of(run.seed),
             total,
             points,
             hyper=hyper,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import signal
 import sys
 import time
 from pathlib import Path
@@ -10,7 +12,18 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from jaxrl.host.cli.evaluate import print_score, summary
 from jaxrl.host.cli.experiment import DataFlags, MovedFlags, at_of, episode_cap, experiment, folder_name
-from jaxrl.host.cli.flags import WORDS, Act, UsageError, called, greedy_of, parse, positional, refuse_zoo
+from jaxrl.host.cli.flags import (
+    WORDS,
+    Act,
+    UsageError,
+    called,
+    greedy_of,
+    key_of,
+    parse,
+    positional,
+    refuse_zoo,
+    sizes_said,
+)
 from jaxrl.host.cli.render import render_run
 
 
@@ -220,20 +233,27 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
     from jaxrl import registry
     from jaxrl.algorithm import deployment
     from jaxrl.host.run import processes
+    from jaxrl.host.run.config_file import said_of
     from jaxrl.host.run.fit import fit
     from jaxrl.host.run.recipe import build, levels_of, task_params
     from jaxrl.host.run.run_folder import RunFolderError
 
-    built = build(recipe)
-    (algo, hyper, task, params), judged_on = built, task_params(recipe, built)
+    with said_of(out / "config.json") if resume else contextlib.nullcontext():
+        built = build(recipe)
+        (algo, hyper, task, params), judged_on = built, task_params(recipe, built)
     run = recipe["run"]
+    words = {name: x for name, x in recipe.items() if name not in ("arrays", "folder")}
+    words |= {"run": {name: x for name, x in run.items() if name != "progress"}, "mesh": devices.mesh}
+    processes.agree(lambda: words)
     run["eval_max_steps"] = episode_cap(judged_on, run["eval_max_steps"])
     total = run["total_steps"]
-    if 0 < getattr(hyper, "anneal_steps", 0) < total:
+    if 0 < int(getattr(hyper, "anneal_steps", 0)) < total:  # as integers of Python: `total` may be beyond 32 bits
         print(f"the learning rate ends at step {hyper.anneal_steps} of {total} (--hyper.anneal-steps)", file=sys.stderr)
     eval_every = max(1, total // 10) if run["eval_every"] is None else (run["eval_every"] or None)
-    key = jax.random.key(run["seed"]) if "seed" in run else jax.random.wrap_key_data(**key_data(run["key"]))
+    with said_of(out / "config.json") if resume else contextlib.nullcontext():
+        key = key_of(run["seed"]) if "seed" in run else jax.random.wrap_key_data(**key_data(run["key"]))
     num_seeds, mesh = run.get("num_seeds", run["seeds"]), mesh_of(devices, run.get("num_seeds", run["seeds"]))
+    require_run_fits(algo, hyper, params, num_seeds, total, run, mesh)
     if run.get("memory") is not None:
         _check_memory(run, num_seeds, algo, key, hyper, params, mesh)
     begun: dict[str, Any] = {} if begin is None else begin.arguments(num_seeds, algo)
@@ -265,11 +285,13 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
         extra={"recipe": recipe},
         mesh=mesh,
     )
+    status = 128 + (result.signal or signal.SIGINT) if result.interrupted else 0  # as shells count
     if not processes.primary():
-        return 130 if result.interrupted else 0
+        return status
     if result.interrupted:
-        print(f"Interrupted; what was done is saved. Go on with: jaxrl resume {out}")
-        return 130
+        what = "Terminated" if result.signal == signal.SIGTERM else "Interrupted"
+        print(f"{what}; what was done is saved. Go on with: jaxrl resume {out}")
+        return status
     for seed, what in result.diverged.items():
         print(f"seed {seed}: {what}; its last good state was kept")
     if result.evaluations:
@@ -294,6 +316,28 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
         dataset = Path(recipe["dataset"]["path"]) if "dataset" in recipe else None
         print(f"video      {render_run(out, out / 'media' / 'policy.gif', 0, None, greedy_of(run['act']), dataset)}")
     return 0
+
+
+def require_run_fits(
+    algo: Any, hyper: Any, params: Any, num_seeds: int | None, total: int, run: dict[str, Any], mesh: Any
+) -> None:
+    """Raise ValueError for a run that needs more memory than there is, before anything of it is made; it is estimated
+    from shapes, which takes half a second, where jax would take what it gets for half an hour.
+    """
+    from jaxrl.algorithm import num_updates
+    from jaxrl.host.run import ram
+
+    counts = {"num_seeds": num_seeds, "eval_episodes": run["eval_episodes"]}
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value}: it must be at least 1.")
+    with sizes_said():
+        parts = ram.least(algo, hyper, params, num_seeds, num_updates(algo, total), run["eval_episodes"])
+    memory = None if run.get("memory") is None else ram.bytes_in(run["memory"])
+    devices = 1 if mesh is None else mesh.size
+    what = f"the run of {num_seeds} seeds" if (num_seeds or 1) > 1 else "the run"
+    remedy = "make --seeds, --config.num-envs, --config.buffer-size, --config.hidden or --eval-episodes smaller"
+    ram.require_room(parts, what, remedy, memory, devices)
 
 
 def _provenance(out: Path, recipe: dict[str, Any], resumed: bool) -> dict[str, Any]:

@@ -27,7 +27,9 @@ from jaxrl.host.report.runs import Run, read_runs
 from jaxrl.host.report.svg import Line, chart, number, strip
 from jaxrl.host.run import episodes as recorded
 from jaxrl.host.run.checkpoint import CheckpointError
+from jaxrl.host.run.config_file import said_of
 from jaxrl.host.run.run_folder import RunFolderError, tree_values, unit_of_steps
+from jaxrl.host.run.trust import may_run
 from jaxrl.host.statistics import bootstrap_interval, iqm, probability_of_improvement
 
 __all__ = ["read_runs", "report", "write_episode"]
@@ -206,17 +208,23 @@ def _improvement(runs: Sequence[Run]) -> str:
 
 
 def _settings(run: Run) -> dict[str, str]:
-    """All that was said of a run, by name, as words."""
+    """All that was said of a run, by name, as words. Raises RunFolderError for a config that does not say it."""
+    with said_of(run.files.config):
+        return _said(run)
+
+
+def _said(run: Run) -> dict[str, str]:
     config, recipe = run.config, run.recipe or {}
     found: dict[str, Any] = {"algorithm": config["algorithm"]}
     found |= {f"config.{name}": value for name, value in config["config"].items()}
     for name, value in config["hyper"].items():
-        own = [value[seed] for seed in run.seeds] if isinstance(value, list) and np.ndim(value) == 1 else value
+        of_seeds = isinstance(value, list) and len(value) == (config.get("num_seeds") or 1) and np.ndim(value) == 1
+        own = [value[seed] for seed in run.seeds] if of_seeds else value
         found[f"hyper.{name}"] = own[0] if isinstance(own, list) and len(set(own)) == 1 else own
     found |= {f"params.{name}": value for name, value in (run.params() or {}).items()}
     if "curriculum" in recipe:
         found["curriculum"] = recipe["curriculum"]["name"]
-    found |= tree_values({part: recipe[part] for part in ("dataset", "model") if part in recipe})
+    found |= tree_values({part: dict(recipe[part]) for part in ("dataset", "model") if part in recipe})
     found["seeds"] = len(run.seeds)
     for name in ("total_steps", "eval_every", "eval_episodes", "eval_policy", "reset", "environment"):
         found[name] = config.get(name)
@@ -267,6 +275,11 @@ def _machines(runs: Sequence[Run]) -> str:
 
 
 def _run(run: Run, record_episodes: bool) -> str:
+    with said_of(run.files.config):
+        return _part_of(run, record_episodes)
+
+
+def _part_of(run: Run, record_episodes: bool) -> str:
     name = run.name.split(": ")[0] if run.setting else run.name
     parts = [f"<h3>{text(name)}</h3>"]
     command = command_of(run.folder, run.config)
@@ -312,6 +325,8 @@ def _continuous(run: Run) -> bool:
     from jaxrl.host.run.recipe_inputs import hashable
 
     recipe = run.config.get("recipe")
-    if recipe is None or not (run.files.checkpoints.is_dir() and any(run.files.checkpoints.iterdir())):
+    if recipe is None or not may_run(recipe):
+        return False
+    if not (run.files.checkpoints.is_dir() and any(run.files.checkpoints.iterdir())):
         return False
     return _has_plot(recipe["env_id"], tuple(hashable(recipe["env_settings"]).items()))

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxrl.host.report.runs import swept
 from jaxrl.host.run.run_folder import tree_values
+from jaxrl.host.run.trust import may_run
 
 
 def command_of(folder: Path, config: Mapping[str, Any]) -> str | None:
@@ -73,6 +74,8 @@ def _usual(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
     none: dict[str, dict[str, Any]] = {"config": {}, "hyper": {}, "params": {}, "env": {}}
     try:
+        if not may_run(recipe):
+            return none
         module = registry.get_algo(recipe["algo"])
         env, params = registry.make(recipe["env_id"])
         # As cli.experiment: what is tuned is tuned for acting.

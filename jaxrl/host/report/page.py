@@ -167,6 +167,8 @@ def folded(summary: str, content: str) -> str:
 
 def media(file: Path) -> str:
     """A picture or film as part of the page, or a word on why it is not."""
+    if file.is_symlink() or not file.is_file():
+        return f"<p class='soft'>{text(file.name)} is no file of the run folder, and is left out.</p>"
     size = file.stat().st_size
     if size > LARGEST:
         return f"<p class='soft'>{text(file.name)} has {size / 2**20:.0f} MB and is left out.</p>"

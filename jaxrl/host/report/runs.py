@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -12,11 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.host.run.config_file import checked, checked_recipe
 from jaxrl.host.run.recipe_inputs import hashable
-from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows, tree_values
+from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_json, read_rows, tree_values
+from jaxrl.host.run.trust import may_run
 
 REQUIRED = ("algorithm", "env", "config", "hyper", "total_steps", "versions")
 """Fields of config.json without which it is of another schema than docs/run_folder.md's."""
+
+
+MOST_SEEDS = 10**7
+"""Of a run that is read: beyond, a number in a file is no count of what was trained."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,6 +55,8 @@ class Run:
         if self.recipe is None:
             return None
         try:
+            if not may_run(self.recipe):
+                raise ImportError("it names Python of somebody else")
             usual = tree_values(registry.make(self.recipe["env_id"], **hashable(self.recipe["env_settings"]))[1])
         except (ImportError, OSError, ValueError, TypeError, AttributeError):  # a module that is not here
             usual = {}
@@ -62,8 +69,11 @@ class Run:
     def values(self, rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
         """`(steps (R,), values (R, seeds))` of the rows that have it, NaN where nothing was logged."""
         having = [row for row in rows if name in row]
-        table = [np.atleast_1d(np.array(row[name], float))[list(self.seeds)] for row in having]
-        steps = np.array([row["step"] for row in having], float)
+        try:
+            table = [np.atleast_1d(np.array(row[name], float))[list(self.seeds)] for row in having]
+            steps = np.array([row["step"] for row in having], float)
+        except (TypeError, ValueError, IndexError) as error:
+            raise RunFolderError(f"{self.folder}: values of {name} in its rows are no numbers ({error}).") from error
         return steps, np.stack(table) if table else np.zeros((0, len(self.seeds)))
 
     @property
@@ -125,17 +135,25 @@ class Run:
 def read_runs(folders: Sequence[str | Path]) -> list[Run]:
     """The runs of folders, named apart.
 
-    Raises RunFolderError, in one sentence, for what is no run folder, a sweep's own folder, one of another version of
-    the schema, and rows that are none; ValueError for no folder, or one that is given twice.
+    The folder of a sweep stands for the run folders in it. Raises RunFolderError, in one sentence, for what is no run
+    folder, a sweep in which nothing was run, one of another version of the schema, and rows that are none; ValueError
+    for no folder, or one that is given twice.
     """
     if not folders:
         raise ValueError("a report needs at least one run folder.")
-    paths = [Path(folder) for folder in folders]
+    paths = [path for folder in folders for path in _of_sweep(Path(folder))]
     real = [path.resolve() for path in paths]
     for path, where in zip(paths, real, strict=True):
         if real.count(where) > 1:
             raise ValueError(f"{path} is given twice.")
     return [run for path, name in zip(paths, _names(real), strict=True) for run in _read(path, name)]
+
+
+def _of_sweep(folder: Path) -> list[Path]:
+    """The run folders in the folder of a sweep; of another one itself."""
+    if (folder / "config.json").exists() or not (folder / "plan.json").exists():
+        return [folder]
+    return sorted(path for path in folder.glob("runs-*") if (path / "config.json").exists()) or [folder]
 
 
 def _rounded(value: Any) -> Any:
@@ -148,22 +166,26 @@ def _rounded(value: Any) -> Any:
 def swept(folder: Path) -> dict[str, Any] | None:
     """What `jaxrl sweep` says of the runs of which those in `folder` are some."""
     try:
-        kept = json.loads((folder.resolve().parent / "sweep.json").read_text())
+        file = folder.resolve().parent / "sweep.json"
+        kept = None if file.is_symlink() else read_json(file)
     except (OSError, ValueError):
         return None
-    return kept if isinstance(kept, dict) and "recipe" in kept and kept.get("points") else None
+    if not isinstance(kept, dict) or not isinstance(kept.get("recipe"), dict) or not kept.get("points"):
+        return None
+    needed = ("algo", "env_id", "env_settings", "config", "hyper", "params", "total_steps")
+    return {**kept, "recipe": checked_recipe(kept["recipe"], file, needed)}
 
 
 def _read(path: Path, name: str) -> list[Run]:
     folder = RunFolder(path)
-    config = folder.read_config()
+    config = checked(folder.read_config(), folder.config)
     if missing := [field for field in REQUIRED if field not in config]:
         by = f", written by jaxrl {config['versions'].get('jaxrl')}" if isinstance(config.get("versions"), dict) else ""
         raise RunFolderError(
             f"{folder.config} has no {', '.join(missing)}: it is of another version of the run folder{by}, which this "
             "one does not read (docs/run_folder.md)."
         )
-    rows, evaluations = read_rows(folder.metrics), read_rows(folder.evaluations)
+    rows, evaluations = read_rows(folder.metrics, arrays=True), read_rows(folder.evaluations)
     for file, needed, found in ((folder.metrics, "episode_return", rows), (folder.evaluations, "return", evaluations)):
         if any(needed not in row for row in found):
             raise RunFolderError(
@@ -173,17 +195,27 @@ def _read(path: Path, name: str) -> list[Run]:
     summary = None
     if folder.summary.exists():
         try:
-            summary = json.loads(folder.summary.read_text())
-            if not isinstance(summary, dict):
+            summary = read_json(folder.summary)
+            if not isinstance(summary, dict) or not isinstance(summary.get("diverged") or {}, dict):
                 raise ValueError("no object")
+            for figure in ("compile_seconds", "run_seconds", "steps_per_second"):
+                if not isinstance(summary.get(figure) or 0, int | float):
+                    raise ValueError(f"{figure} is no number")
+            [int(seed) for seed in summary.get("diverged") or {}]
         except (OSError, ValueError) as error:
             raise RunFolderError(
                 f"{folder.summary} is damaged ({error}): remove it, and the run counts as one that was killed."
             ) from error
     count = config.get("num_seeds") or 1
+    if not 0 < count <= MOST_SEEDS:
+        raise RunFolderError(f"{folder.config}: num_seeds is {count}, and must be from 1 to {MOST_SEEDS}.")
     for row in (*rows, *evaluations):
         for key, value in row.items():
-            if key not in ("update", "step", "episodes", "levels") and isinstance(value, list) and len(value) != count:
+            if (
+                key not in ("update", "step", "episodes", "levels")
+                and isinstance(value, list | np.ndarray)
+                and len(value) != count
+            ):
                 raise RunFolderError(f"{path}: a row has {len(value)} values of {key}, and the run {count} seeds.")
     shared = (path, name, config, summary, rows, evaluations)
     parts = _settings(config, count)

@@ -119,7 +119,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / MANIFEST).read_text())
         claimed, expected = manifest.pop("sha256"), manifest["files"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"Checkpoint {path} has no readable manifest ({type(error).__name__}).") from error
     if claimed != _digest_of(manifest):
         raise CheckpointError(f"Checkpoint {path} is damaged: {MANIFEST} is not what was written.")

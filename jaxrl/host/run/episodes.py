@@ -199,9 +199,10 @@ def record(
     max_steps: int | None = None,
     greedy: bool | None = None,
     at: int | str | None = None,
+    key: int | None = None,
 ) -> Episode:
-    """One episode of the policy of a run's `seed`, or of `zoo:NAME`, of at most `max_steps` (1000 by default); `at` is
-    the update of its checkpoint, or "best".
+    """One episode of the policy of a run's `seed`, or of `zoo:NAME`, of at most `max_steps` (1000 by default), with
+    the random numbers of `key` (by default, of `seed`); `at` is the update of its checkpoint, or "best".
 
     Raises RunFolderError, CheckpointError or ZooError where no policy is made, ValueError for a seed that it has not or
     a task of which nothing can be plotted.
@@ -212,8 +213,11 @@ def record(
     found = policies_of(Path(run), at=at)
     algo, policy, env, params = of_seed(found, seed)
     require_shows(env, params)
-    steps = int(np.minimum(params.max_steps, max_steps or 1000))
-    played = play(algo, policy, jax.random.key(seed), env, params, steps, greedy)
+    from jaxrl.host.cli.flags import key_of, require_episode_fits
+
+    require_episode_fits(env, params, max_steps or 1000)
+    steps = min(int(np.max(np.asarray(params.max_steps))), max_steps or 1000)
+    played = play(algo, policy, key_of(seed if key is None else key, "--key"), env, params, steps, greedy)
     told = {"seed": seed, "act": deployment(algo, greedy)}
     if found.update is not None:
         told["update"] = found.update
@@ -269,6 +273,8 @@ def read(folder: str | Path) -> Episode | None:
         return np.array([np.nan if v is None else v for v in x], float) if isinstance(x, list) else x
 
     try:
+        if file.is_symlink():
+            raise ValueError("it is a link")
         kept = json.loads(file.read_text())
         signals, actions = (
             {name: Quantity(**{k: array(v) for k, v in row.items()}) for name, row in kept[part].items()}
@@ -284,7 +290,7 @@ def read(folder: str | Path) -> Episode | None:
         if not signals or any(len(q.value) != episode.steps + 1 for q in signals.values()):
             raise ValueError("its lengths differ")
         return episode
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, StopIteration) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as error:
         raise RunFolderError(
             f"{file} is no episode that this version reads ({error}): `jaxrl plot --episode` makes it anew."
         ) from error

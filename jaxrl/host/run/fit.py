@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Unpack
@@ -24,8 +25,8 @@ from jaxrl.environment import NO_LIMIT
 from jaxrl.host.run import checkpoint
 from jaxrl.host.run.evaluator import Evaluator, of_task
 from jaxrl.host.run.history import History
-from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts
-from jaxrl.host.run.processes import of_all, on_primary, primary
+from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts, default_log_every
+from jaxrl.host.run.processes import agree, of_all, on_primary, primary, require_seen
 from jaxrl.host.run.progress import Display, Pace, interruptible
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, environment_of_run, write_json
 from jaxrl.host.run.start import Start
@@ -42,6 +43,7 @@ class FitResult(NamedTuple):
     evaluations: list[dict[str, Any]]  # as logged
     diverged: dict[int, str]  # seed -> what happened
     interrupted: bool
+    signal: int = 0  # that interrupted it
 
 
 def fit(
@@ -103,8 +105,9 @@ def fit(
             display.compiled(session.program.compile(session.carry))
             pace = Pace()
             while session.done < updates:
-                asked = of_all((interrupted.is_set(), pace.updates()))  # processes differ, and must do the same
+                asked = of_all((interrupted.signal, pace.updates()))  # processes differ, and must do the same
                 stop = bool(asked[:, 0].any())
+                session.signal = int(asked[:, 0].max())
                 if stop and session.done % session.log_every == 0:  # no row is cut in two
                     break
                 problems = session.step(int(asked[0, 1]), stop, pace, display)
@@ -151,7 +154,8 @@ class _Session:
         self.program, self.algo, self.num_seeds = program, program.algo, program.num_seeds
         self.scores = _Scores()
         self.total_steps, self.updates = total_steps, updates
-        self.log_every = max(1, updates // 1000) if run.log_every is None else run.log_every
+        usual = default_log_every(updates, self.num_seeds)
+        self.log_every = usual if run.log_every is None else run.log_every
         self.eval_gap = self._in_updates(evaluation.every, updates)
         self.save_gap = self._in_updates(run.checkpoint_every, max(updates // 10, 1))
         if evaluation.env is None and evaluation.env_params is None and of_task(self.algo.venv.env, program.env_params):
@@ -192,10 +196,12 @@ class _Session:
 
     def open(self, held: contextlib.ExitStack) -> History:
         """Take the folder, locked while `held`, and what is in it to go on from."""
-        self.done = 0
+        self.done, self.signal = 0, 0
         self.carry: Any = None
+        agree(self._compared)
         if self.folder is not None:
             on_primary(functools.partial(self._take, self.folder, held))
+            require_seen(self.folder.config)
             self._restore(self.folder)
         self.saved = None if self.carry is None else self.done
         if self.carry is None and self.begin is None:
@@ -206,6 +212,24 @@ class _Session:
         steps = self.algo.steps_per_update
         self.history = History(self.writer, self.run.loggers, self.settings, self.num_seeds, self.log_every, steps)
         return self.history
+
+    def _compared(self) -> dict[str, Any]:
+        """What all processes of a job must have been given alike."""
+        out = None if self.run.out is None else os.path.abspath(self.run.out)
+        mesh = None if self.program.mesh is None else dict(self.program.mesh.shape)
+        evaluation = {"every": self.evaluation.every, "episodes": self.evaluation.episodes}
+        recipe = dict((self.run.extra or {}).get("recipe") or {})
+        told = {
+            "total_steps": self.total_steps,
+            "out": out,
+            "mesh": mesh,
+            "evaluation": {**evaluation, "max_steps": self.evaluation.max_steps, "greedy": self.evaluation.greedy},
+            "gaps": [self.log_every, self.eval_gap, self.save_gap],
+            "params": recipe.get("params"),
+            "keep": self.run.keep,
+            "resume": self.run.resume,
+        }
+        return {**told, "key": _key_data(self.program.keys), **self.identity}
 
     def _take(self, folder: RunFolder, held: contextlib.ExitStack) -> None:
         held.enter_context(folder.locked())
@@ -297,7 +321,7 @@ class _Session:
         """The result, whose summary is written."""
         history, diverged = self.history, self.program.diverged(self.carry)
         interrupted = self.done < self.updates
-        result = FitResult(self.carry[0], history.metrics(), history.evaluations, diverged, interrupted)
+        result = FitResult(self.carry[0], history.metrics(), history.evaluations, diverged, interrupted, self.signal)
         if self.writer is not None:
             of_run = {"updates": self.done, "steps": self.done * self.algo.steps_per_update}
             ended = {"diverged": diverged, "interrupted": interrupted}

@@ -34,7 +34,7 @@ class History:
     ):
         self.folder, self.every, self.steps, self.num_seeds = folder, every, steps, num_seeds
         self.logger = None if folder is None else Logger(folder, loggers, settings)
-        self.rows = [] if folder is None else [_arrays(row) for row in read_rows(folder.metrics)]
+        self.rows = [] if folder is None else [_arrays(row) for row in read_rows(folder.metrics, arrays=True)]
         self.pending: list[dict[str, np.ndarray]] = []
         self.evaluations = [] if folder is None else read_rows(folder.evaluations)
         self.last: dict[str, Any] = self.rows[-1] if self.rows else {}

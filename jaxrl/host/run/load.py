@@ -10,9 +10,11 @@ import jax
 
 from jaxrl.algorithm import Algorithm
 from jaxrl.environment import Environment
+from jaxrl.host.run.config_file import said_of
 from jaxrl.host.run.recipe import build, read_recipe, task_params
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 from jaxrl.host.run.training_program import Program
+from jaxrl.host.run.trust import trusting
 
 
 class Run(NamedTuple):
@@ -38,6 +40,7 @@ def load(
     update: int | str | None = None,
     dataset: str | Path | None = None,
     model: str | Path | None = None,
+    trust: bool = False,
 ) -> Run:
     """What `fit` or `jaxrl train` wrote to `folder`, ready to act, to evaluate or to train on.
 
@@ -53,6 +56,7 @@ def load(
             whole one.
         dataset, model: the files that it learned from, wherever they are now. Without `dataset`, an algorithm that
             learned from one can act and cannot train on.
+        trust: run also Python that the folder names and that neither is jaxrl's nor was imported by your program.
 
     Raises:
         RunFolderError: no run is there, or one that needs `algo`; the message says which runs are near.
@@ -67,10 +71,12 @@ def load(
         found, env, judged_on = algo, algo.venv.env, env_params
     else:
         moved = {name: None if file is None else Path(file) for name, file in (("dataset", dataset), ("model", model))}
-        recipe = _recipe(path, moved)
-        built = build(recipe, trained=dataset is None)
-        found, hyper, env, env_params = built
-        judged_on = task_params(recipe, built)
+        with trusting(trust):
+            recipe = _recipe(path, moved)
+        with said_of(RunFolder(path).config):
+            built = build(recipe, trained=dataset is None)
+            found, hyper, env, env_params = built
+            judged_on = task_params(recipe, built)
     program = Program(found, jax.random.key(0), num_seeds, hyper, env_params)
     updates, (state, _) = RunFolder(path).restore(program, update)
     if num_seeds is not None and seed is not None:

@@ -40,7 +40,7 @@ class RunOptions:
     video_every: int | None = None
     """Updates between films of an episode, `media/policy-<update>.gif`; of several seeds of the first."""
     log_every: int | None = None
-    """Updates averaged into one logged row; None makes about a thousand rows."""
+    """Updates averaged into one logged row; None makes about a thousand rows, of more than a thousand seeds fewer."""
     loggers: tuple[str, ...] = ()
     """"tensorboard", "wandb", beside the JSONL and CSV that are always written."""
     extra: dict[str, Any] | None = None
@@ -112,6 +112,14 @@ def collected(
         dataclasses.replace(run or RunOptions(), **of_run),
         dataclasses.replace(evaluation or EvalOptions(), **fields),
     )
+
+
+def default_log_every(updates: int, num_seeds: int | None) -> int:
+    """Updates averaged into one row where nobody says: about a thousand rows; of more than a thousand seeds fewer, a
+    hundred at least, so that what is logged stays below some hundred megabytes.
+    """
+    rows = min(1000, max(100, 10**6 // (num_seeds or 1)))
+    return max(1, updates // rows)
 
 
 def counts(num_seeds: int | None, run: RunOptions, evaluation: EvalOptions) -> dict[str, int | None]:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
+import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,7 +26,11 @@ OF_LOST_PEERS = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED", "UN
 """In what JAX says where an exchange failed because another process is gone."""
 
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-"""Read where nothing else is said. Without them jax asks the cluster: Slurm, Open MPI, Kubernetes, Cloud TPU."""
+"""Read where nothing else is said, and in their absence those of torchrun. Without both jax asks
+the cluster: Slurm, Open MPI, Kubernetes, Cloud TPU."""
+
+
+TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
 def join(
@@ -36,6 +46,8 @@ def join(
     Raises ValueError for values that cannot be, or where neither they nor a cluster say them.
     """
     from_environment = [os.environ.get(name) for name in VARIABLES]
+    if (coordinator, processes, rank) == (None, None, None) and not any(from_environment):
+        from_environment = of_torchrun()
     coordinator = coordinator or from_environment[0]
     processes = _number(VARIABLES[1], from_environment[1]) if processes is None else processes
     rank = _number(VARIABLES[2], from_environment[2]) if rank is None else rank
@@ -52,6 +64,8 @@ def join(
     if processes is not None and rank is not None and not 0 <= rank < processes:
         raise ValueError(f"rank={rank}: of {processes} processes, ranks are from 0 to {processes - 1}.")
     where = f"rank {rank} of {processes}, coordinator {coordinator}" if coordinator else "as the cluster says"
+    if rank == 0 and coordinator is not None:
+        _require_free(int(coordinator.rpartition(":")[2]))
     late = (
         f"the processes did not meet within {timeout} s ({where}): is the first one running at that address, its port "
         "open, and is every rank started once?"
@@ -73,6 +87,30 @@ def join(
             f"No cluster was found that says who takes part ({error}) Say all of --coordinator, --processes and "
             f"--rank, or set {', '.join(VARIABLES)}."
         ) from error
+
+
+def _require_free(port: int) -> None:
+    """Raise OSError for a port of this machine on which another program listens: jaxlib ends by a fault there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                return  # what is allowed is jaxlib's to find out
+            raise OSError(
+                f"port {port} of this machine is in use: name another one as --coordinator HOST:PORT."
+            ) from None
+
+
+def of_torchrun() -> tuple[str | None, str | None, str | None]:
+    """`(coordinator, processes, rank)` as torchrun tells them; None where it does not. Its own store listens on
+    MASTER_PORT, and jax's coordinator on the next one.
+    """
+    address, port, processes, rank = map(os.environ.get, TORCHRUN)
+    if address is None or port is None or processes is None or rank is None:
+        return None, None, None
+    return f"{address}:{(_number(TORCHRUN[1], port) or 0) + 1}", processes, rank
 
 
 def _number(name: str, value: str | None) -> int | None:
@@ -123,6 +161,59 @@ def of_all(value: Any) -> np.ndarray:
     from jax.experimental import multihost_utils
 
     return np.asarray(multihost_utils.process_allgather(np.asarray(value)))
+
+
+def agree(settings: Callable[[], Mapping[str, Any]]) -> None:
+    """Compare what the processes are to do. Raises ValueError, on all of them, where two differ: what they computed
+    together would be the result of neither.
+    """
+    if jax.process_count() == 1:
+        return
+    mine = np.frombuffer(json.dumps(settings(), default=str).encode(), np.uint8)
+    sizes = of_all(len(mine))
+    texts = of_all(np.pad(mine, (0, int(sizes.max()) - len(mine))))
+    first, *others = (json.loads(text[:size].tobytes()) for text, size in zip(texts, sizes, strict=True))
+    for rank, other in enumerate(others, 1):
+        if differs := _difference(first, other):
+            name, here, there = differs
+            raise ValueError(
+                f"the processes were started differently: {name} is {here} of rank 0, {there} of rank {rank}."
+            )
+
+
+def _difference(one: Any, other: Any, name: str = "") -> tuple[str, Any, Any] | None:
+    """`(name, value, other value)` where two trees of JSON differ first."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        found = (_difference(one.get(k), other.get(k), f"{name}.{k}" if name else k) for k in {**one, **other})
+        return next((differs for differs in found if differs), None)
+    if json.dumps(one) == json.dumps(other):  # as text, where NaN equals NaN
+        return None
+    return name, _short(one), _short(other)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def require_seen(file: Path, seconds: float = 20.0) -> None:
+    """Raise OSError, on all processes, unless each of them sees a file as the first one wrote it. A network's file
+    system may show it late.
+    """
+    if jax.process_count() == 1:
+        return
+
+    def seen() -> int:
+        # Of 31 bits, in which numbers are exchanged.
+        return zlib.crc32(file.read_bytes()) & 0x7FFFFFFF if file.is_file() else -1
+
+    wanted, until = int(of_all(seen())[0]), time.monotonic() + seconds
+    while seen() != wanted and time.monotonic() < until:
+        time.sleep(0.2)
+    found = of_all(seen() == wanted)
+    if not found.all():
+        missing = ", ".join(str(rank) for rank in np.flatnonzero(~found))
+        raise OSError(f"rank {missing} does not see {file} as rank 0 wrote it: name a folder that all processes share.")
 
 
 def on_primary(do: Callable[[], Any]) -> None:

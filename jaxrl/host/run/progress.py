@@ -61,24 +61,46 @@ class Pace:
         )
 
 
+class Terminated(KeyboardInterrupt):
+    """What SIGTERM raises, as Ctrl-C raises KeyboardInterrupt."""
+
+
+@dataclasses.dataclass
+class Interrupt:
+    """Whether somebody asked for the end of the run, and by which signal; 0: nobody did."""
+
+    signal: int = 0
+
+    def is_set(self) -> bool:
+        return bool(self.signal)
+
+
 @contextlib.contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event, a second one interrupts at once. Outside the main thread Python delivers no signals."""
-    asked = threading.Event()
+def interruptible() -> Iterator[Interrupt]:
+    """Ctrl-C, or the SIGTERM with which clusters announce the end of a job, is noted; a second one acts at once.
+    Outside the main thread Python delivers no signals.
+    """
+    asked = Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    before = signal.getsignal(signal.SIGINT)
+    before = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
 
-    def handle(*_: object) -> None:
-        asked.set()
-        signal.signal(signal.SIGINT, before)
+    def restore() -> None:
+        for which, handler in before.items():
+            # None: of C, as jax.distributed sets one for SIGTERM, which would swallow it.
+            signal.signal(which, signal.SIG_DFL if handler is None else handler)
 
-    signal.signal(signal.SIGINT, handle)
+    def handle(which: int, _: object) -> None:
+        asked.signal = which
+        restore()
+
+    for which in before:
+        signal.signal(which, handle)
     try:
         yield asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()
 
 
 @dataclasses.dataclass
@@ -102,7 +124,7 @@ class Display:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
             from rich.table import Column
 
-            def whole():  # in a narrow terminal the note wraps, not these
+            def whole():  # in a narrow terminal the note is cut, not these
                 return Column(no_wrap=True)
 
             self.bar = Progress(
@@ -110,7 +132,7 @@ class Display:
                 BarColumn(24),
                 MofNCompleteColumn(table_column=whole()),
                 TimeRemainingColumn(table_column=whole()),
-                TextColumn("{task.fields[note]}", table_column=Column()),
+                TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
             )
             self.bar.start()
             self.task = self.bar.add_task(self._name(), total=self.updates, completed=self.start, note="")

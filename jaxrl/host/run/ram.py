@@ -13,12 +13,16 @@ from typing import Any
 import jax
 
 from jaxrl.algorithm import Algorithm
+from jaxrl.host.run.options import default_log_every
 
 SHARE = 0.8
 """Of the memory, what may be planned with."""
 
 SIZES = 16, 32
 """Runs a device in the two programs; in between and beyond, memory is taken as linear."""
+
+FEWEST_METRICS = 4 * 4
+"""Bytes of the metrics of an update that every algorithm has: loss, episode_return, episode_length, episodes."""
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -49,7 +53,10 @@ def free_memory() -> int:
     if meminfo.exists():
         free = next(int(line.split()[1]) << 10 for line in meminfo.read_text().splitlines() if "MemAvailable" in line)
     try:
-        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+        used = int((group / "memory.current").read_text())
+        kept = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        used -= int(kept.get("inactive_file", 0))  # files that the system holds as long as nobody needs the memory
+        free = min(free, int((group / "memory.max").read_text()) - used)
     except (OSError, ValueError):
         pass  # no container, or one without a limit
     return free
@@ -77,6 +84,61 @@ def bytes_a_run(algo: Algorithm, hyper: Any = None, env_params: Any = None) -> i
     return 3 * sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves((state, rollout)))
 
 
+def size_of(shapes: Any) -> int:
+    """Bytes of a pytree of shapes."""
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(shapes))
+
+
+def least(
+    algo: Algorithm, hyper: Any, env_params: Any, num_seeds: int | None, updates: int, episodes: int
+) -> dict[str, int]:
+    """Bytes that a run cannot do without, by what they are for. Nothing is compiled, and nothing made.
+
+    The states and rollouts of all seeds, the metrics of one compiled call and of the run's rows, and the environments
+    of `episodes` that are evaluated at once. What is compiled needs more, for gradients and copies.
+    """
+    from jaxrl.host.run.training_program import MAX_UPDATES_PER_CALL
+
+    seeds = num_seeds or 1
+    state = jax.eval_shape(lambda: algo.init(jax.random.key(0), hyper, env_params))
+    state, rollout = jax.eval_shape(algo.collect, state)
+    slots = episode_size(algo.venv.env, algo.venv.env.default_params)
+    rows = min(MAX_UPDATES_PER_CALL, updates)
+    rows += 2 * (updates // default_log_every(updates, num_seeds))  # of float64
+    copies = 1 if num_seeds is None else 2  # beside the new states the old ones, for a seed that diverges
+    return {
+        "the states": copies * seeds * size_of(state),
+        "the rollouts": seeds * size_of(rollout),
+        "the metrics": seeds * rows * FEWEST_METRICS,
+        "the evaluations": seeds * episodes * slots,
+    }
+
+
+def episode_size(env: Any, params: Any) -> int:
+    """Bytes of one environment's state and observation."""
+    return size_of(jax.eval_shape(env.reset, jax.random.key(0), params))
+
+
+def require_room(parts: dict[str, int], what: str, remedy: str, memory: int | None = None, devices: int = 1) -> None:
+    """Raise ValueError for what needs more memory than there is: so many bytes for its `parts`, over all `devices`.
+
+    `memory` is what was stated, see `left_of`; None: what is free. On a CPU, devices share their memory.
+    """
+    needed, there = sum(parts.values()), left_of(memory)
+    shared = 1 if jax.local_devices()[0].platform == "cpu" else devices
+    if needed / shared > there:
+        largest = max(parts, key=lambda name: parts[name])
+        whose = "this machine has" if memory is None else "of what was stated there is"
+        raise ValueError(
+            f"{what} needs at least {_amount(needed / shared)} of memory, {_amount(parts[largest] / shared)} of it for "
+            f"{largest}, and {whose} {_amount(max(there, 0))} left: {remedy}."
+        )
+
+
+def _amount(size: float) -> str:
+    return f"{size / 2**30:,.3g} GiB" if size < 2**50 else f"{size / 2**40:,.3g} TiB"
+
+
 def footprint(program: Any, evaluator: Any = None) -> int:
     """Bytes a device that a training program needs, and the evaluation between its calls, as they are compiled.
 
@@ -99,7 +161,7 @@ def logged(program: Any, updates: int, log_every: int | None = None) -> int:
     """
     if jax.local_devices()[0].platform != "cpu":
         return 0
-    rows = updates // (log_every or max(1, updates // 1000))  # as `fit` averages them by default
+    rows = updates // (log_every or default_log_every(updates, program.num_seeds))
     metrics = jax.eval_shape(program.algo.update, jax.eval_shape(program.algo.init, jax.random.key(0)))[1]
     return 2 * 8 * rows * len(metrics) * (program.num_seeds or 1)
 

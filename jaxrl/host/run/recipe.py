@@ -22,12 +22,14 @@ from jaxrl import registry
 from jaxrl.algorithm import Algorithm, names_of
 from jaxrl.environment import Environment, check_params, require_int32, strongly_typed
 from jaxrl.host.run import recipe_inputs
+from jaxrl.host.run.config_file import checked, said_of
 from jaxrl.host.run.curricula import held_out, under_curriculum
 from jaxrl.host.run.evaluator import of_task
 from jaxrl.host.run.made import NotMadeError, read
 from jaxrl.host.run.recipe_inputs import hashable
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 from jaxrl.host.run.training_program import Program
+from jaxrl.host.run.trust import foreign, may_run
 from jaxrl.meta.stored import arrays_of
 from jaxrl.vectorize import VectorEnv, vectorize
 
@@ -160,10 +162,11 @@ def load_run(recipe: dict[str, Any], folder: Path, at: int | str | None = None) 
 
     Raises CheckpointError without one.
     """
-    built = build(recipe, trained=True)
-    algo, hyper, task, params = built
-    seeds = recipe["run"]["num_seeds"]
-    program = Program(algo, jax.random.key(0), seeds, hyper, params)
+    with said_of(RunFolder(folder).config):
+        built = build(recipe, trained=True)
+        algo, hyper, task, params = built
+        seeds = recipe["run"]["num_seeds"]
+        program = Program(algo, jax.random.key(0), seeds, hyper, params)
     updates, (state, _) = RunFolder(folder).restore(program, at)
     state = jax.tree.map(lambda x: x[None], state) if seeds is None else state
     return Loaded(algo, state, task, task_params(recipe, built), updates)
@@ -179,16 +182,29 @@ def read_recipe(folder: Path, **moved: Path | None) -> dict[str, Any]:
     """What `experiment` made of the words that started a run, or `fit` of its arguments, and `run.seeds`, how many.
     What was `moved`, as `dataset`, is where this says.
 
-    Raises RunFolderError where none is kept, and says why; ValueError for what the run did not learn from.
+    Raises RunFolderError where none is kept, and says why, and for one that names Python of somebody else (see
+    `trust`); ValueError for what the run did not learn from.
     """
-    config = RunFolder(folder).read_config()
+    file = RunFolder(folder).config
+    config = checked(RunFolder(folder).read_config(), file)
     recipe = config.get("recipe")
     if recipe is None:
         why = config.get("no_recipe", "it keeps no recipe.")
         raise RunFolderError(f"{folder} is read by the Python program that made it alone: {why}")
+    if not may_run(recipe):
+        raise RunFolderError(
+            f"{file} names Python that is not jaxrl's and would be run: {', '.join(foreign(recipe))}. Say --trust (in "
+            "Python: load(..., trust=True)) if you know who wrote it."
+        )
     if "made" in recipe:
         recipe["folder"] = str(folder.absolute())
         recipe.pop("arrays", None)  # they are beside the config
+    name = recipe["algo"]
+    if "." not in name and name not in registry.list_algos() and not registry.is_own(name):
+        raise RunFolderError(
+            f"{file}: recipe.algo is {name!r}, which is no algorithm of this jaxrl and no module here: run the command "
+            f"in the folder that has {name}.py."
+        )
     run = recipe["run"]
     run.setdefault("num_seeds", run.get("seeds"))  # None: one run without an axis of seeds
     run["seeds"] = run["num_seeds"] or 1

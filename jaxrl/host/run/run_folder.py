@@ -12,6 +12,7 @@ import errno
 import functools
 import hashlib
 import inspect
+import itertools
 import json
 import math
 import os
@@ -21,7 +22,7 @@ import shutil
 import subprocess
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,7 @@ class RunFolder:
         of a run's files, or cannot be written.
         """
         with _as_folder_errors(self.path):
+            self.refuse_links()
             self._check_own()
             if self.config.exists() and not resume:
                 if not overwrite and self._trained():
@@ -135,7 +137,8 @@ class RunFolder:
             raise RunFolderError(f"{file} is of no run of jaxrl (no config.json beside it): name another folder.")
 
     def _trained(self) -> bool:
-        return bool(checkpoint.steps(self.checkpoints) or read_rows(self.metrics) or read_rows(self.evaluations))
+        logged = (next(_streamed(file), None) for file in (self.metrics, self.evaluations))
+        return bool(checkpoint.steps(self.checkpoints)) or any(row is not None for row in logged)
 
     def clear(self) -> None:
         """Remove what jaxrl wrote, by name, and no other file."""
@@ -161,9 +164,10 @@ class RunFolder:
                 folder.rmdir()
 
     def read_config(self) -> dict[str, Any]:
-        """The config of an existing run. Raises RunFolderError where there is none."""
+        """The config of an existing run. Raises RunFolderError where there is none, and where files are links."""
+        self.refuse_links()
         try:
-            config = json.loads(self.config.read_text())
+            config = read_json(self.config)
             if not isinstance(config, dict):
                 raise ValueError("no object")
             return config
@@ -195,6 +199,19 @@ class RunFolder:
             )
         return checkpoint.restore(self.checkpoints if at in there else self.best, target, identity, at)
 
+    def refuse_links(self) -> None:
+        """Raise RunFolderError for a link among the files of a run. jaxrl writes none, and one that somebody else put
+        there would have it read, overwrite or delete what lies elsewhere.
+        """
+        own = (self.checkpoints, self.path / "best", self.media, self.tensorboard)
+        inside = (Path(at) / name for top in own for at, *names in os.walk(top) for name in itertools.chain(*names))
+        here = self.path.iterdir() if self.path.is_dir() else ()
+        for path in itertools.chain((p for p in here if p in own or OWN.fullmatch(p.name)), inside):
+            if path.is_symlink():
+                raise RunFolderError(
+                    f"{path} is a link, and jaxrl follows none inside a run folder: put what it points to in its place."
+                )
+
     def refuse_sweep(self) -> None:
         """Raise RunFolderError, which says what would do, for the folder of a sweep."""
         if (self.path / "plan.json").exists():
@@ -210,9 +227,13 @@ class RunFolder:
         missing.
         """
         for file in (self.metrics, self.evaluations):
-            rows = [row for row in read_rows(file) if row["update"] <= update]
-            _write(file, "".join(json.dumps(row) + "\n" for row in rows))
-            last = rows[-1]["update"] if rows else 0
+            last, partial = 0, _partial_of(file)
+            with partial.open("x") as kept:
+                for row, line in _streamed(file):
+                    if row["update"] <= update:
+                        kept.write(line)
+                        last = row["update"]
+            partial.replace(file)
             if file == self.metrics and last < update:
                 warnings.warn(
                     f"{file} ends at update {last} and the checkpoint is at {update}: the rows between are "
@@ -223,6 +244,20 @@ class RunFolder:
             lines = self.table.read_text().splitlines(keepends=True)
             whole = [line for line in lines[1:] if line.endswith("\n") and _update_of(line, self.table) <= update]
             _write(self.table, "".join(lines[:1] + whole if whole else []))
+
+
+OWN = re.compile(
+    r"\..*\.partial|\.writable|(config|summary|plan|sweep)\.json|(recipe|rule)\.npz|(metrics|evaluations|policy)\..*"
+)
+"""Names of files that jaxrl writes into a run folder."""
+
+
+def read_json(file: Path) -> Any:
+    """What a JSON file holds. Raises ValueError for what is none or is nested too deeply, OSError without a file."""
+    try:
+        return json.loads(file.read_text())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _update_of(line: str, table: Path) -> int:
@@ -253,7 +288,9 @@ class Logger:
         if "tensorboard" in loggers:
             from tensorboardX import SummaryWriter
 
-            rows = read_rows(folder.metrics)  # after a resume, what TensorBoard has beyond them is shown no more
+            rows = read_rows(
+                folder.metrics, arrays=True, only=()
+            )  # after a resume, what TensorBoard has beyond them is shown no more
             writer = SummaryWriter(str(folder.tensorboard), purge_step=rows[-1]["step"] + 1 if rows else None)
             self.sinks.append(lambda row: [writer.add_scalar(k, v, row["step"]) for k, v in row.items()])
             self.closers.append(writer.close)
@@ -383,24 +420,49 @@ def tree_values(tree: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(x).tolist() for path, x in leaves}
 
 
-def read_rows(file: Path) -> list[dict[str, Any]]:
+def read_rows(file: Path, *, arrays: bool = False, only: Collection[str] | None = None) -> list[dict[str, Any]]:
     """The rows of a JSONL file; a last line that a kill cut short is left out.
+
+    Args:
+        arrays: values of seeds as float64 arrays, NaN for null, which take a quarter of the memory of lists.
+        only: names of which values of seeds are kept; those of others are None.
 
     Raises RunFolderError, with file and line, for one that is no row.
     """
+    return [_kept(row, file, arrays, only) for row, _ in _streamed(file)]
+
+
+def _streamed(file: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each row and its line, one at a time: of many seeds a file is larger than memory."""
+    if file.is_symlink():
+        raise RunFolderError(f"{file} is a link, and jaxrl follows none inside a run folder.")
     if not file.exists():
-        return []
-    lines = file.read_text(errors="replace").splitlines(keepends=True)
-    return [_row(line, file, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
+        return
+    with file.open(errors="replace", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.endswith("\n"):
+                yield _row(line, file, number), line
+
+
+def _kept(row: dict[str, Any], file: Path, arrays: bool, only: Collection[str] | None) -> dict[str, Any]:
+    if not arrays:
+        return row
+    for name, value in row.items():
+        if isinstance(value, list):
+            try:
+                row[name] = np.array(value, float) if only is None or name in only else None
+            except (TypeError, ValueError) as error:
+                raise RunFolderError(f"{file}: values of {name} are no numbers ({error}).") from error
+    return row
 
 
 def _row(line: str, file: Path, number: int) -> dict[str, Any]:
     try:
         row = json.loads(line)
-        if not isinstance(row, dict) or not {"update", "step"} <= row.keys():
+        if not isinstance(row, dict) or type(row.get("update")) is not int or type(row.get("step")) is not int:
             raise ValueError("it has no update and step")
         return row
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunFolderError(f"{file}, line {number} is no row ({error}): remove it, or bring it back.") from error
 
 
@@ -410,9 +472,17 @@ def write_json(file: Path, value: Any) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    partial = file.with_name(f".{file.name}.partial")
-    partial.write_text(text)
+    partial = _partial_of(file)
+    with partial.open("x") as out:  # which fails where there is a link by now, in place of following it
+        out.write(text)
     partial.replace(file)
+
+
+def _partial_of(file: Path) -> Path:
+    """Where a file is written before it takes the place of the one that is there; nothing is there yet."""
+    partial = file.with_name(f".{file.name}.partial")
+    partial.unlink(missing_ok=True)
+    return partial
 
 
 def _number(x: Any) -> Any:

@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import json
 import math
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from jaxrl.host.run import checkpoint
 from jaxrl.host.run.evaluator import Evaluator
 from jaxrl.host.run.fit import DivergenceError, fit
 from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, collected
+from jaxrl.host.run.progress import Terminated
 from jaxrl.host.run.ram import bytes_a_run, footprint, logged, runs_at_once
 from jaxrl.host.run.run_folder import RunFolder, description, tree_values, write_json
 from jaxrl.host.run.sharding import check_divides
@@ -226,7 +228,7 @@ class _Jobs:
             self._halve(first, len(chunk), folder)
             return []
         if result.interrupted:
-            raise KeyboardInterrupt
+            raise Terminated if result.signal == signal.SIGTERM else KeyboardInterrupt
         return _with_diverged(result.evaluations[-1]["return"], result.diverged)
 
     def _halve(self, first: int, size: int, folder: RunFolder | None) -> None:

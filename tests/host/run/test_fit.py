@@ -188,10 +188,15 @@ def test_a_run_that_broke_off_is_resumed_bit_for_bit(algo, whole, tmp_path, one_
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_exits_cleanly(algo, whole, tmp_path, one_by_one):
-    before = signal.getsignal(signal.SIGINT)
-    result = fit(algo, KEY, STEPS, out=tmp_path, **RUN, on_progress=stop_at(5, interrupt))
-    assert result.interrupted and signal.getsignal(signal.SIGINT) is before
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_save_and_exit_cleanly(algo, whole, tmp_path, one_by_one, which):
+    def ask():
+        os.kill(os.getpid(), which)
+        time.sleep(0.05)
+
+    before = signal.getsignal(which)
+    result = fit(algo, KEY, STEPS, out=tmp_path, **RUN, on_progress=stop_at(5, ask))
+    assert result.interrupted and result.signal == which and signal.getsignal(which) is before
     done = int(result.state.step) // 16
     assert 5 <= done <= 6 and checkpoint.steps(tmp_path / "checkpoints")[-1] == done
     assert json.loads((tmp_path / "summary.json").read_text())["interrupted"] is True

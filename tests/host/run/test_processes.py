@@ -37,19 +37,22 @@ def start(words, devices=1, variables=None):
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
-def start_job(words, count, devices):
-    """`count` processes of `devices` each; every second one is told by its environment who it is."""
+def start_job(words, count, devices, own=None):
+    """`count` processes of `devices` each; every second one is told by its environment who it is, and each has the
+    words of its `own`.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     job = []
+    own = [""] * count if own is None else own
     for rank in range(count):
         if rank % 2:
             variables = dict(zip(processes.VARIABLES, (address, str(count), str(rank)), strict=True))
-            job.append(start(f"{words} --distributed", devices, variables))
+            job.append(start(f"{words} {own[rank]} --distributed", devices, variables))
         else:
             who = f"--coordinator {address} --processes {count} --rank {rank}"
-            job.append(start(f"{words} --distributed {who}", devices))
+            job.append(start(f"{words} {own[rank]} --distributed {who}", devices))
     return job
 
 
@@ -204,3 +207,86 @@ def test_an_exchange_that_fails_ends_a_process_of_several(monkeypatch, capsys):
         raise broken
     assert ended == [1]
     assert "another process of the job ended" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_processes_that_were_started_differently_say_so_and_end(tmp_path):
+    """Where they would train to the end, the results would be of neither; or they would wait for one another."""
+    ways = {
+        "seed": (f"--out {tmp_path / 'a'}", f"--out {tmp_path / 'a'} --seed 3", "run.seed is 0 of rank 0, 3 of rank 1"),
+        "out": (f"--out {tmp_path / 'b'}", f"--out {tmp_path / 'c'}", "run.out is"),
+        "steps": (f"--out {tmp_path / 'd'}", f"--out {tmp_path / 'd'} --total-steps 8000", "run.total_steps is 4000"),
+    }
+    for first, second, says in ways.values():
+        job = start_job(TRAIN, 2, 1, (first, second))
+        said = [process.communicate(timeout=120)[1] for process in job]
+        assert [process.returncode for process in job] == [1, 1], said
+        assert all("the processes were started differently" in text and says in text for text in said), said
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_a_terminated_process_saves_and_ends_the_job(tmp_path):
+    """SIGTERM, as clusters send it: to the only process, and to one of two."""
+    long = TRAIN.replace("--total-steps 4000 --checkpoint-every 400", "--total-steps 40000000")
+    for count in (1, 2):
+        folder = tmp_path / str(count)
+        words = f"{long} --out {folder}"
+        job = start_job(words, 2, 1) if count == 2 else [start(words)]
+        deadline = time.monotonic() + 600
+        while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").read_text():
+            assert time.monotonic() < deadline and job[0].poll() is None, job[0].communicate()
+            time.sleep(0.05)
+        job[-1].send_signal(signal.SIGTERM)
+        said = [process.communicate(timeout=SECONDS_TO_END) for process in job]
+        assert [process.returncode for process in job] == [143] * count, said
+        assert f"Terminated; what was done is saved. Go on with: jaxrl resume {folder}" in said[0][0]
+        assert list(folder.glob("checkpoints/0*"))
+
+
+def test_a_port_in_use_is_said_before_jax_takes_it():
+    with socket.socket() as held:
+        held.bind(("", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        with pytest.raises(OSError, match=f"port {port} of this machine is in use"):
+            processes.join(f"127.0.0.1:{port}", 2, 0)
+
+
+def test_the_variables_of_torchrun_are_read(monkeypatch):
+    met = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *who, **_: met.append(who))
+    told = {"MASTER_ADDR": "node0", "MASTER_PORT": "29500", "WORLD_SIZE": "4", "RANK": "3"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    processes.join()
+    processes.join("host:1", 2, 1)  # what is said counts
+    assert met == [("node0:29501", 4, 3), ("host:1", 2, 1)]
+    monkeypatch.setenv("WORLD_SIZE", "four")
+    with pytest.raises(ValueError, match="'four': it must be a number"):
+        processes.join()
+
+
+def of_two(monkeypatch, other):
+    """This process is rank 0 of two, which exchange what `other` makes of the value of this one."""
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes, "of_all", lambda value: np.stack([np.asarray(value), np.asarray(other(value))]))
+
+
+def test_what_differs_between_processes_is_named(monkeypatch):
+    texts = [b'{"a": {"b": 1}, "c": NaN}', b'{"a": {"b": 2}, "c": NaN}']
+    of_two(monkeypatch, lambda x: x if np.ndim(x) == 0 else np.frombuffer(texts[1], np.uint8))
+    with pytest.raises(ValueError, match=r"started differently: a\.b is 1 of rank 0, 2 of rank 1\."):
+        processes.agree(lambda: {"a": {"b": 1}, "c": float("nan")})
+    of_two(monkeypatch, lambda x: x)
+    processes.agree(lambda: {"a": {"b": 1}, "c": float("nan")})
+
+
+def test_a_file_that_another_process_does_not_see_is_said(monkeypatch, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    of_two(monkeypatch, lambda x: x)
+    processes.require_seen(tmp_path / "config.json", 0.1)
+    of_two(monkeypatch, lambda x: False if isinstance(x, bool) else -1)
+    with pytest.raises(OSError, match="rank 1 does not see .*config.json as rank 0 wrote it"):
+        processes.require_seen(tmp_path / "config.json", 0.1)

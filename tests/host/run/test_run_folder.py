@@ -6,8 +6,10 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 
+from jaxrl.host.run.options import default_log_every
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows
 
 CONFIG = {"algorithm": "ppo", "env": "CartPole-v1", "hyper": {}}
@@ -164,3 +166,22 @@ def test_a_sweeps_folder_says_what_it_is(tmp_path):
     (tmp_path / "runs-0000-0003").mkdir()
     with pytest.raises(RunFolderError, match=r"a sweep's folder, of the runs in runs-0000-0003.*--resume"):
         RunFolder(tmp_path).read_config()
+
+
+def test_rows_of_many_seeds_are_read_in_the_memory_of_what_is_wanted(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    row = {"update": 1, "step": 8, "loss": [1.0, None], "episode_return": [2.0, 3.0], "episodes": 4}
+    file.write_text(json.dumps(row) + "\n" + json.dumps({**row, "update": 2})[:-5])
+    assert read_rows(file) == [row]
+    (whole,) = read_rows(file, arrays=True)
+    np.testing.assert_array_equal(whole["loss"], [1.0, np.nan])
+    (part,) = read_rows(file, arrays=True, only=("loss",))
+    assert part["episode_return"] is None and part["loss"].dtype == np.float64 and list(part) == list(row)
+    file.write_text(json.dumps({**row, "loss": ["x", 1.0]}) + "\n")
+    with pytest.raises(RunFolderError, match="values of loss are no numbers"):
+        read_rows(file, arrays=True)
+
+
+def test_fewer_rows_of_many_seeds():
+    every = [default_log_every(10**6, seeds) for seeds in (None, 1, 1000, 2000, 10_000, 10**6)]
+    assert every == [1000, 1000, 1000, 2000, 10_000, 10_000] and default_log_every(7, 10**6) == 1

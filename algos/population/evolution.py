@@ -324,9 +324,9 @@ def make(
     if venv.batched_params and config.common_starts:
         raise ValueError("common_starts=True, but batched_params give each slot its own level: set it to False.")
     outputs = num_outputs(action_space)
-    network: Any = own("network", network) or PolicyNetwork(
-        observation_space, outputs, config.hidden, config.activation
-    )
+    network = own("network", network)
+    if network is None:
+        network = PolicyNetwork(observation_space, outputs, config.hidden, config.activation)
     reset_key = jax.random.key(0)
     obs = jax.eval_shape(lambda key: visible(venv.reset(key, venv.default_params)[0]), reset_key)
     weights = jax.eval_shape(lambda key, obs: network.init(key, jax.tree.map(lambda x: x[0], obs)), reset_key, obs)

@@ -26,7 +26,7 @@ from jaxrl.data import datasets
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host import cli
 from jaxrl.host.cli import bench, command, evaluate, flags, train
-from jaxrl.host.data import dataset_files, model_files
+from jaxrl.host.data import dataset_files, dataset_parts, model_files
 from jaxrl.host.render import playback
 from jaxrl.host.run import sweep as sweeping
 from jaxrl.host.run.fit import fit
@@ -149,7 +149,7 @@ def test_learning_from_a_dataset(tmp_path):
     assert recipe["dataset"] == {
         "path": str(file),
         "episodes": "best:0.5",
-        "digest": dataset_files.digest(dataset),
+        "digest": dataset_parts.digest(dataset),
         "reference": {**about["reference"], "max_steps": 200},
     }
     file.rename(moved)
@@ -240,7 +240,7 @@ def test_learning_in_a_model(tmp_path):
     assert re.search(r"^2 members, elites' held-out error [\d.]+ [\d.]+ \(1: always the mean\); [\d.]+ s$", out, re.M)
     assert f"model {model}" in out
     ensemble, about = model_files.read(model)
-    assert about["dataset"]["digest"] == dataset_files.digest(dataset_files.read(file)[0])
+    assert about["dataset"]["digest"] == dataset_parts.digest(dataset_files.read(file)[0])
     assert (about["env"], about["seed"], len(about["held_out"])) == ("Pendulum-v1", 3, 2)
     assert about["config"]["hidden"] == [8] and about["hyper"]["learning_rate"] == 0.01
     assert "exists: name another file, or say --overwrite" in bad(f"dataset model {file} --out {model} {MODEL}")

@@ -75,11 +75,11 @@ def make(args: list[str]) -> int:
     dataset, about = dataset_recipes.make(
         env, params, flags.recipe, flags.steps, flags.seed, flags.algo, flags.train_steps, say=_say
     )
-    from jaxrl.host.data import dataset_files
+    from jaxrl.host.data import dataset_files, dataset_parts
 
     out.parent.mkdir(parents=True, exist_ok=True)
     dataset_files.write(out, dataset, about, overwrite=flags.overwrite)
-    for name, value in dataset_files.summary(dataset, about).items():
+    for name, value in dataset_parts.summary(dataset, about).items():
         print(name, _text(value))
     print(f"dataset {out}")
     return 0
@@ -94,10 +94,10 @@ def info(args: list[str]) -> int:
         """Entries of its observations to leave out, as obs.mission."""
 
     flags = parse(Info, args, "jaxrl dataset info", "What is known of a dataset, a line each: name and value.")
-    from jaxrl.host.data import dataset_files
+    from jaxrl.host.data import dataset_files, dataset_parts
 
     dataset, about = dataset_files.read_any(flags.file, flags.drop)
-    known = {"digest": dataset_files.digest(dataset), **dataset_files.summary(dataset, about), **about}
+    known = {"digest": dataset_parts.digest(dataset), **dataset_parts.summary(dataset, about), **about}
     known["params"] = known.pop("params", {})  # last, since there may be many
     for name, value in flattened(known).items():
         print(name, _text(value))
@@ -178,7 +178,7 @@ def model(args: list[str]) -> int:
 
     import numpy as np
 
-    from jaxrl.host.data import dataset_files, model_files, npz_files
+    from jaxrl.host.data import dataset_files, dataset_parts, model_files, npz_files
     from jaxrl.host.run.recipe import placed
     from jaxrl.host.run.run_folder import environment_of_run
 
@@ -197,7 +197,7 @@ def model(args: list[str]) -> int:
         raise ValueError(f"the model diverged, its held-out errors are {error}: try a smaller --hyper.learning-rate.")
     known = {
         "env": about.get("env"),
-        "dataset": {"path": str(flags.file), "digest": dataset_files.digest(dataset)},
+        "dataset": {"path": str(flags.file), "digest": dataset_parts.digest(dataset)},
         "config": dataclasses.asdict(parsed.config),
         "hyper": values,
         "seed": flags.seed,

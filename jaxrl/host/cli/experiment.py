@@ -40,12 +40,12 @@ class DataFlags:
                 if (word := getattr(self, flag)) is not None:
                     raise UsageError(f"--{flag} {word}: of which --dataset?")
             return {}
-        from jaxrl.host.data import dataset_files, model_files
+        from jaxrl.host.data import dataset_files, dataset_parts, model_files
 
         dataset, about = dataset_files.read_any(self.dataset)
-        digest = dataset_files.digest(dataset)
+        digest = dataset_parts.digest(dataset)
         differences = elsewhere(about, env.id, recipe["params"])
-        if differences and dataset_files.fits(dataset, about, env, params):  # else it is an error, where it is read
+        if differences and dataset_parts.fits(dataset, about, env, params):  # else it is an error, where it is read
             print(f"{self.dataset} was recorded in another task: {', '.join(differences)}", file=sys.stderr)
         # What random's return and the best one are, of the task that it was recorded in and its time limit.
         reference = about.get("reference") if not differences and "max_steps" in about else None

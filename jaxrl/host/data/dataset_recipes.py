@@ -446,7 +446,7 @@ def make(
     Raises ValueError for a recipe, algorithm or task that does not fit, a task without a time limit, and a learner that
     has learnt nothing.
     """
-    from jaxrl.host.data.dataset_files import about_of
+    from jaxrl.host.data.dataset_parts import about_of
 
     name, share = parsed(recipe)
     for flag, value, least in (("num_steps", num_steps, 2), ("train_steps", train_steps, 1)):

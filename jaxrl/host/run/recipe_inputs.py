@@ -20,7 +20,7 @@ from jaxrl.data.datasets import Dataset
 from jaxrl.data.dynamics import Ends
 from jaxrl.data.learns import Learns
 from jaxrl.environment import Environment
-from jaxrl.host.data import dataset_files, missions, model_files
+from jaxrl.host.data import dataset_files, dataset_parts, missions, model_files
 from jaxrl.nn import normalize
 from jaxrl.off_policy.imagination import Model
 from jaxrl.replay.ring import Replay
@@ -97,11 +97,11 @@ def dataset_of(env: Environment, params: Any, path: str, digest: str, goals: str
     """A dataset of `env`. Raises ValueError for a file that is not what it was, and for one of another environment."""
     _require_there("dataset", path)
     dataset, about = dataset_files.read_any(path)
-    if dataset_files.digest(dataset) != digest:
+    if dataset_parts.digest(dataset) != digest:
         raise ValueError(f"{path} has changed since the run began: its hash was {digest}.")
     if goals is not None and not isinstance(dataset.obs, dict):
         dataset = datasets.with_goal(dataset, goals)
-    dataset_files.check_fits(dataset, about, env, params)
+    dataset_parts.check_fits(dataset, about, env, params)
     return missions.completed(dataset, env, params)
 
 

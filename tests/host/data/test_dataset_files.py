@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 import jaxrl
 from jaxrl.data.datasets import Dataset, from_rollout
+from jaxrl.host.data import d4rl_files, dataset_parts, minari_files
 from jaxrl.host.data import dataset_files as files
 from jaxrl.rollout import Steps
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
@@ -39,7 +40,7 @@ def toy(lengths=(3, 1, 2), terminated=(True, False, False), closed=True):
 
 def assert_same(one, other):
     """Names, dtypes and bits."""
-    a, b = files._arrays(one), files._arrays(other)
+    a, b = dataset_parts.named_arrays(one), dataset_parts.named_arrays(other)
     assert a.keys() == b.keys()
     for name in a:
         assert a[name].dtype == b[name].dtype, name
@@ -84,24 +85,24 @@ def test_npz_comes_back_bit_for_bit(tmp_path_factory, dataset):
     files.write(path, dataset, ABOUT)
     back, about = files.read(path)
     assert_same(dataset, back)
-    assert about == {**ABOUT, "digest": files.digest(dataset)}
+    assert about == {**ABOUT, "digest": dataset_parts.digest(dataset)}
     again, _ = files.read_any(path)
     assert_same(dataset, again)
     with np.load(path, allow_pickle=False) as file:
-        assert set(file.files) == {"about", *files._arrays(dataset)}
+        assert set(file.files) == {"about", *dataset_parts.named_arrays(dataset)}
 
 
 def test_the_digest_sees_names_dtypes_shapes_and_values_but_no_order():
     one = toy()
     x = {"a": one.obs, "b": one.obs + 1}
     parts = one.replace(obs=x, next_obs=x)
-    seen = {files.digest(d) for d in (one, parts, one.replace(obs=one.obs.astype(np.float64)))}
-    seen.add(files.digest(one.replace(obs=one.obs.reshape(-1, 1, 2))))
-    seen.add(files.digest(one.replace(obs=np.nextafter(one.obs, np.float32(9)))))
+    seen = {dataset_parts.digest(d) for d in (one, parts, one.replace(obs=one.obs.astype(np.float64)))}
+    seen.add(dataset_parts.digest(one.replace(obs=one.obs.reshape(-1, 1, 2))))
+    seen.add(dataset_parts.digest(one.replace(obs=np.nextafter(one.obs, np.float32(9)))))
     assert len(seen) == 5
-    assert files.digest(parts) == files.digest(parts.replace(obs={"b": x["b"], "a": x["a"]}))
-    assert files.digest(one) == files.digest(one.replace(obs=jnp.asarray(one.obs)))
-    assert files.digest(one) == files.digest(one.replace(obs=one.obs.astype(">f4")))
+    assert dataset_parts.digest(parts) == dataset_parts.digest(parts.replace(obs={"b": x["b"], "a": x["a"]}))
+    assert dataset_parts.digest(one) == dataset_parts.digest(one.replace(obs=jnp.asarray(one.obs)))
+    assert dataset_parts.digest(one) == dataset_parts.digest(one.replace(obs=one.obs.astype(">f4")))
 
 
 def test_nothing_is_written_over_and_nothing_half(tmp_path, monkeypatch):
@@ -139,7 +140,7 @@ def test_what_no_learner_could_use_is_refused(tmp_path):
     no(good.replace(obs=np.full_like(good.obs, np.inf)), "of obs are infinite")
     no(good.replace(action=good.action[:-1]), "unequal length", "action 5", "obs 6")
     no(toy((1,), (True,)), "1 transition")
-    no(Dataset(*(getattr(good, f)[:0] for f in files.FIELDS)), "0 transition")
+    no(Dataset(*(getattr(good, f)[:0] for f in dataset_parts.FIELDS)), "0 transition")
     no(good.replace(terminated=good.terminated.astype(np.int32)), "terminated is int32", "booleans")
     no(good.replace(next_obs=good.next_obs[:, :1]), "obs", "next_obs", "alike")
     no(good.replace(action=good.action.astype(object)), "action is object")
@@ -196,7 +197,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
 
 
 def test_the_summary_counts():
-    assert files.summary(toy(closed=False), {}) == pytest.approx(
+    assert dataset_parts.summary(toy(closed=False), {}) == pytest.approx(
         {
             "steps": 6,
             "episodes": 3,
@@ -207,8 +208,8 @@ def test_the_summary_counts():
             "terminated_share": 1 / 3,
         }
     )
-    mean = files.summary(toy(), {})["return_mean"]
-    assert files.summary(toy(), ABOUT)["tq"] == pytest.approx(mean / 4)
+    mean = dataset_parts.summary(toy(), {})["return_mean"]
+    assert dataset_parts.summary(toy(), ABOUT)["tq"] == pytest.approx(mean / 4)
 
 
 def test_only_datasets_of_the_environment_fit():
@@ -218,20 +219,20 @@ def test_only_datasets_of_the_environment_fit():
     action = rng.uniform(-2, 2, (n, 1)).astype(np.float32)
     flags = np.zeros(n, bool)
     dataset = Dataset(seen[:-1], action, np.zeros(n, np.float32), flags, flags, seen[1:])
-    about = files.about_of(env, params, reference=ABOUT["reference"], recipe="random")
+    about = dataset_parts.about_of(env, params, reference=ABOUT["reference"], recipe="random")
     assert about["env"] == "Pendulum-v1" and about["recipe"] == "random" and "jax" in about["made"]["versions"]
-    files.check_fits(dataset, json.loads(json.dumps(about)), env, params)
-    files.check_fits(dataset, {}, env, params)
+    dataset_parts.check_fits(dataset, json.loads(json.dumps(about)), env, params)
+    dataset_parts.check_fits(dataset, {}, env, params)
 
     def no(dataset, *words, about=about, to=(env, params)):
-        refused(lambda: files.check_fits(dataset, about, *to), *words)
+        refused(lambda: dataset_parts.check_fits(dataset, about, *to), *words)
 
     no(dataset, "of Pendulum-v1", "obs of float32[3]", "CartPole-v1's is float32[4]", to=jaxrl.make("CartPole-v1"))
     no(dataset.replace(action=np.zeros(n, np.int32)), "action of int32[]", "float32[1]")
     no(dataset.replace(obs=seen[:-1].astype(np.uint8)), "obs of uint8[3]", "float32[3]")
     no(dataset.replace(obs={"state": seen[:-1]}), "obs.state", "are obs")
     no(dataset.replace(action=action + 3), "outside Box", "action")
-    narrow = {"spaces": {"action": json.dumps(files._space(Box(-1.0, 1.0, (1,))))}}
+    narrow = {"spaces": {"action": json.dumps(dataset_parts.space_as_json(Box(-1.0, 1.0, (1,))))}}
     no(dataset, "low is [-1.0]", "[-2.0]", about=narrow)
     no(dataset, "action space is no JSON", about={"spaces": {"action": "Box(2)"}})
     seen = seen[:, [0, 0, 1, 2]]
@@ -289,7 +290,7 @@ def test_what_minari_writes_is_read_step_for_step(id, monkeypatch, tmp_path):
     ends = dataset.terminated[dataset.last]
     assert not ends.all() and ends.any() == (id == "CartPole-v1")  # one is cut, or falls; the other is always cut
     env, params = jaxrl.make(id)
-    files.check_fits(dataset, about, env, params)
+    dataset_parts.check_fits(dataset, about, env, params)
     for path in (folder / "data", folder / "data" / "main_data.hdf5"):
         assert_same(dataset, files.read_any(path)[0])
 
@@ -322,7 +323,7 @@ def test_pictures_that_minari_wrote_as_jpeg_are_read_as_minari_does(monkeypatch,
         "pixels-v0", buffers, observation_space=space, action_space=gymnasium.spaces.Discrete(2),
         **WORDS,
     )  # fmt: skip
-    dataset, _ = files.read_minari(tmp_path / "pixels-v0")
+    dataset, _ = minari_files.read_minari(tmp_path / "pixels-v0")
     seen = made[0].observations
     for name in ("image", "map"):
         assert dataset.obs[name].dtype == np.uint8
@@ -357,9 +358,9 @@ def test_minari_loads_what_is_written(monkeypatch, tmp_path):
 
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     flat = toy(closed=False)
-    files.write_minari(tmp_path / "mine" / "toy-v0", flat, ABOUT, LINE, PUSH, dataset_id="mine/toy-v0")
+    minari_files.write_minari(tmp_path / "mine" / "toy-v0", flat, ABOUT, LINE, PUSH, dataset_id="mine/toy-v0")
     parts, observation, action = of_parts()
-    files.write_minari(tmp_path / "parts-v1", parts, ABOUT, observation, action)
+    minari_files.write_minari(tmp_path / "parts-v1", parts, ABOUT, observation, action)
 
     loaded = minari.load_dataset("mine/toy-v0")
     assert (loaded.total_steps, loaded.total_episodes) == (6, 3)
@@ -395,7 +396,7 @@ def test_folders_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
     folder = tmp_path / "toy-v0"
 
     def write(dataset, folder=folder, about=ABOUT, **how):
-        return files.write_minari(folder, dataset, about, LINE, PUSH, **how)
+        return minari_files.write_minari(folder, dataset, about, LINE, PUSH, **how)
 
     write(toy())
     with pytest.raises(FileExistsError, match="overwrite=True"):
@@ -407,13 +408,13 @@ def test_folders_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
     refused(lambda: write(toy(), folder=tmp_path / "toy"), "'toy'", "-v0")
     refused(lambda: write(toy(), folder=tmp_path / "toy-v1", dataset_id="a/toy-v1"), "a/toy-v1")
     with monkeypatch.context() as patch:
-        patch.setattr(files, "_metadata", lambda *a: 1 / 0)
+        patch.setattr(minari_files, "_metadata", lambda *a: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             write(toy((2, 2, 2)), overwrite=True)
     assert [p.name for p in tmp_path.iterdir()] == ["toy-v0"]
-    assert_same(files.read_minari(folder)[0], toy())
+    assert_same(minari_files.read_minari(folder)[0], toy())
     write(toy((2, 2, 2)), overwrite=True)
-    assert_same(files.read_minari(folder)[0], toy((2, 2, 2)))
+    assert_same(minari_files.read_minari(folder)[0], toy((2, 2, 2)))
     assert [p.name for p in tmp_path.iterdir()] == ["toy-v0"]
     (folder / "mine.txt").write_text("keep")
     with pytest.raises(FileExistsError, match="no Minari dataset"):
@@ -426,7 +427,7 @@ def test_bad_hdf5_is_refused(tmp_path):
     import h5py
 
     folder = tmp_path / "toy-v0"
-    files.write_minari(folder, toy(), ABOUT, LINE, PUSH)
+    minari_files.write_minari(folder, toy(), ABOUT, LINE, PUSH)
     main, about = folder / "data" / "main_data.hdf5", folder / "data" / "metadata.json"
     whole, words = main.read_bytes(), about.read_text()
 
@@ -485,8 +486,12 @@ def test_states_that_the_task_does_not_have():
     states = np.array([0, 63], np.int32)
     flags = np.array([False, True])
     dataset = Dataset(states, states % 4, np.zeros(2, np.float32), flags, flags, states)
-    refused(lambda: files.check_fits(dataset, {"env": "FrozenLake8x8-v1"}, env, params), "1 of 2 numbers of obs", "16")
-    assert not files.fits(dataset, {}, env, params)
+    refused(
+        lambda: dataset_parts.check_fits(dataset, {"env": "FrozenLake8x8-v1"}, env, params),
+        "1 of 2 numbers of obs",
+        "16",
+    )
+    assert not dataset_parts.fits(dataset, {}, env, params)
 
 
 # ---- OGBench
@@ -530,12 +535,12 @@ def test_ogbench_rows_become_transitions(tmp_path):
         rows = {name: file[name] for name in ("observations", "actions", "terminals")}
     for form in load_dataset(rows):
         np.savez(path, **form)
-        assert_same(files.read_ogbench(path)[0], dataset)
+        assert_same(d4rl_files.read_ogbench(path)[0], dataset)
 
 
 def test_the_end_of_a_task_is_not_that_of_a_trajectory_in_ogbench(tmp_path):
     masks, rewards = np.array([1, 0, 1, 1, 1, 1, 0.0]), np.arange(7) - 7.0
-    dataset, about = files.read_ogbench(ogbench(tmp_path / "a.npz", masks=masks, rewards=rewards))
+    dataset, about = d4rl_files.read_ogbench(ogbench(tmp_path / "a.npz", masks=masks, rewards=rewards))
     assert dataset.terminated.tolist() == [False, True, False, False, False]
     assert dataset.last.tolist() == [False, False, True, False, True]
     np.testing.assert_array_equal(dataset.reward, [-7, -6, -5, -3, -2])
@@ -586,12 +591,12 @@ def test_d4rl_rows_become_transitions(tmp_path):
     assert dataset.last.tolist() == [False, False, True, True, True]
     np.testing.assert_array_equal(dataset.next_obs[:, 0] - dataset.obs[:, 0], [2, 2, 0, 2, 2])
 
-    whole = files.of_d4rl(d4rl(next_observations=np.arange(14, dtype=np.float32).reshape(7, 2) + 2))
+    whole = d4rl_files.of_d4rl(d4rl(next_observations=np.arange(14, dtype=np.float32).reshape(7, 2) + 2))
     np.testing.assert_array_equal(whole.reward, np.arange(7))
     np.testing.assert_array_equal(whole.next_obs, whole.obs + 2)
     assert whole.last.tolist() == [False, False, True, False, True, False, True]
 
-    alone = files.of_d4rl(d4rl(timeouts=np.array([0, 0, 0, 1, 1, 0, 0], bool)))
+    alone = d4rl_files.of_d4rl(d4rl(timeouts=np.array([0, 0, 0, 1, 1, 0, 0], bool)))
     np.testing.assert_array_equal(alone.reward, [0, 1, 2, 5])
     assert alone.last.tolist() == [False, False, True, True], "nothing is left of an episode of one row"
 
@@ -612,7 +617,7 @@ def test_d4rl_from_hdf5(tmp_path):
         for name, x in d4rl().items():
             file[name] = x
         file["metadata/algorithm"] = "SAC"
-    assert_same(files.read_any(path)[0], files.of_d4rl(d4rl()))
+    assert_same(files.read_any(path)[0], d4rl_files.of_d4rl(d4rl()))
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     refused(lambda: files.read_any(path), "hopper.hdf5")
@@ -628,7 +633,7 @@ def test_d4rl_from_hdf5(tmp_path):
     ],
 )
 def test_bad_d4rl_arrays_are_refused(changes, words):
-    refused(lambda: files.of_d4rl(d4rl(**changes)), *words)
+    refused(lambda: d4rl_files.of_d4rl(d4rl(**changes)), *words)
 
 
 def test_a_rollout_survives_the_disk(tmp_path):
@@ -640,7 +645,7 @@ def test_a_rollout_survives_the_disk(tmp_path):
     dataset = from_rollout(steps, number.astype(jnp.int32))
     back, _ = files.read(files.write(tmp_path / "rollout.npz", dataset, {}))
     assert_same(dataset, back)
-    assert files.summary(back, {})["episodes"] == 3
+    assert dataset_parts.summary(back, {})["episodes"] == 3
 
 
 # ---- files that say more than they hold, or point elsewhere
@@ -716,7 +721,7 @@ def test_hdf5_is_read_from_its_own_file_alone(tmp_path):
         file.update({name: x for name, x in d4rl().items() if name != "observations"})
         file["here"] = d4rl()["observations"]
         file["observations"] = h5py.SoftLink("/here")
-    assert_same(files.read_any(path)[0], files.of_d4rl(d4rl()))
+    assert_same(files.read_any(path)[0], d4rl_files.of_d4rl(d4rl()))
 
     def endless(file):
         file["observations"] = h5py.SoftLink("/observations")
@@ -732,7 +737,7 @@ def test_hdf5_is_read_from_its_own_file_alone(tmp_path):
 @needs_h5py
 def test_minaris_counts_are_not_believed(tmp_path):
     folder = tmp_path / "toy-v0"
-    files.write_minari(folder, toy(), ABOUT, LINE, PUSH)
+    minari_files.write_minari(folder, toy(), ABOUT, LINE, PUSH)
     about = folder / "data" / "metadata.json"
     words = about.read_text()
     for said in (10**8, -1, "many", 2.5):
@@ -779,7 +784,7 @@ def test_missions_become_numbers(id, texts, missions, tmp_path):
     if id.startswith("MiniGrid-Fetch"):
         texts = [env.mission_text(m) for m in ((0, 0, 6), (3, 5, 5))]
     dataset, about = files.read_any(mission_dataset(tmp_path / "a-v0", id, texts))
-    files.check_fits(dataset, about, env, params)
+    dataset_parts.check_fits(dataset, about, env, params)
     mission = np.asarray(dataset.obs["mission"])
     assert mission.dtype == np.int32 and mission.shape == (6, len(env.missions))
     if missions is not None:
@@ -788,7 +793,7 @@ def test_missions_become_numbers(id, texts, missions, tmp_path):
         assert [env.mission_text(m) for m in mission[::3]] == texts
     np.testing.assert_array_equal(dataset.next_obs["mission"], mission)
     other = {k: v for k, v in about.items() if k != "env"}
-    files.check_fits(dataset, other, env, params)
+    dataset_parts.check_fits(dataset, other, env, params)
 
 
 @needs_h5py
@@ -804,11 +809,11 @@ def test_texts_that_are_no_missions_are_named_and_can_be_left_out(tmp_path, caps
     )
     for folder in (odd, unknown):
         dataset, about = files.read_any(folder, drop=("obs.mission",))
-        files.check_fits(dataset, about, env, params)  # whose mission is constant
+        dataset_parts.check_fits(dataset, about, env, params)  # whose mission is constant
     refused(lambda: files.read_any(unknown, ("obs.none",)), "no obs.none", "obs.mission", "obs.image")
     fetch, fetch_params = jaxrl.make("MiniGrid-Fetch-5x5-N2-v0")
     dataset, about = files.read_any(unknown, drop=("obs.mission",))
-    refused(lambda: files.check_fits(dataset, about, fetch, fetch_params), "obs.mission")
+    refused(lambda: dataset_parts.check_fits(dataset, about, fetch, fetch_params), "obs.mission")
     out = tmp_path / "b.npz"
     assert dataset_command(["convert", str(unknown), "--drop", "obs.mission", "--out", str(out)]) == 0
     assert str(out) in capsys.readouterr().out
@@ -861,6 +866,6 @@ def test_robomimic_with_and_without_next_obs(tmp_path):
 
 
 def test_d4rl_columns_are_squeezed_as_its_loader_does():
-    plain = files.of_d4rl(d4rl())
+    plain = d4rl_files.of_d4rl(d4rl())
     columns = {name: x[:, None] for name, x in d4rl().items() if name in ("rewards", "terminals", "timeouts")}
-    assert_same(files.of_d4rl(d4rl(**columns)), plain)
+    assert_same(d4rl_files.of_d4rl(d4rl(**columns)), plain)

@@ -18,7 +18,8 @@ from jaxrl.data.datasets import Dataset, Episodes
 from jaxrl.exact.mdp import Table
 from jaxrl.host import cli
 from jaxrl.host.data import dataset_recipes
-from jaxrl.host.data.dataset_files import digest, read, summary
+from jaxrl.host.data.dataset_files import read
+from jaxrl.host.data.dataset_parts import digest, summary
 from jaxrl.host.data.dataset_recipes import Actor, recorded
 from jaxrl.testing import Masked
 

@@ -140,7 +140,7 @@ class _EDAC:
             q = jnp.mean(q, 0) if self.config.mean_actor else jnp.min(q, 0)
             return jnp.mean(alpha * log_prob - q), {"entropy": -jnp.mean(log_prob)}
 
-        actor, actor_report = actor.descend(actor_objective, *settings)
+        actor, actor_report = actor.descend(actor_objective, *learner.actor_settings(hyper))
         pi = self.actor(actor.weights, batch.obs)
         log_alpha, alpha_report = learner.temperature_step(log_alpha, pi, alpha_key, hyper)
         nets = {"critic": critic.track(hyper.tau), "actor": actor, "log_alpha": log_alpha}

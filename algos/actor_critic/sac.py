@@ -130,7 +130,7 @@ class _SAC:
             value, entropy = self.soft_values(weights, critic.weights, alpha, actor_key, batch.obs)
             return -jnp.mean(value), {"entropy": entropy}
 
-        actor, actor_report = actor.descend(actor_objective, *settings)
+        actor, actor_report = actor.descend(actor_objective, *learner.actor_settings(hyper))
         default = default_target_entropy(self.action_space, split_observation(batch.obs, self.observation_space)[2])
         default = jnp.asarray(default, hyper.target_entropy.dtype)
         target_entropy = jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, default)

@@ -69,6 +69,7 @@ class Hyper:
 class SoftHyper(Hyper):
     """Dynamic settings of soft actor-critics: with a temperature that follows a target entropy."""
 
+    actor_learning_rate: jax.Array = jnp.inf  # of the actor; infinite: learning_rate
     alpha_learning_rate: jax.Array = 3e-4  # of the logarithm of the temperature; 0: constant
     alpha: jax.Array = 1.0  # temperature, at first
     target_entropy: jax.Array = jnp.inf  # nats in units of the box; infinite: -A
@@ -285,6 +286,12 @@ class Learner:
         config = self.config
         per_update = config.num_updates if self.replay.add is None else config.num_envs * config.num_steps
         return algorithm_of(self.name, self, self.hyper_class, per_update)
+
+
+def actor_settings(hyper: SoftHyper) -> tuple[Array, Array]:
+    """The learning rate of the actor and the largest norm of its gradient."""
+    rate = jnp.where(jnp.isfinite(hyper.actor_learning_rate), hyper.actor_learning_rate, hyper.learning_rate)
+    return rate, hyper.max_grad_norm
 
 
 def temperature_step(log_alpha: Net, policy: TanhNormal, key: Array, hyper: SoftHyper) -> tuple[Net, dict[str, Array]]:

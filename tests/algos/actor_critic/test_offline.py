@@ -1,5 +1,7 @@
 """Learners from stored data: losses against arrays computed by hand, and what each makes of data with a known best."""
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -94,7 +96,7 @@ class Members(famo2o.Family):
 LOG_PROB = jnp.array([1.0, 1.0, -2.0])
 Q = jnp.array([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
 STATES, NEXT_ACTION = jnp.arange(3), jnp.sqrt(jnp.array([[2.0], [2.0], [4.0]]))
-STEPS = Stored(STATES, jnp.zeros((3, 1)), REWARD, TERMINATED, STATES, NEXT_ACTION, REWARD)
+STEPS = Stored(STATES, jnp.zeros((3, 1)), REWARD, TERMINATED, STATES, NEXT_ACTION, REWARD, REWARD)
 LAZY, SOFT_ACTOR = zero(Deterministic), zero(TanhGaussian)
 RULES = {
     "td3_bc": (td3_bc._TD3BC(td3_bc.Config(), Table(), LAZY), td3_bc.Hyper(policy_noise=0.0)),
@@ -195,6 +197,76 @@ def test_edacs_similarity_by_hand():
 def test_cqls_penalty_by_hand():
     q, density = jnp.array([[[1.0], [3.0]]]), jnp.array([[0.0], [np.log(2.0)]])
     close(cql.penalty(q, density, jnp.array([[2.0]]), 1.0), np.log(np.exp(1.0) + np.exp(3.0) / 2) - 2)
+
+
+def test_cqls_backup_of_the_best_next_action_by_hand():
+    """The smaller critic's values of three actions at each of two states, then the largest of them."""
+    next_q = jnp.array([[[1.0, 5.0], [4.0, 2.0], [3.0, 0.0]], [[2.0, 1.0], [0.0, 3.0], [2.0, 9.0]]])
+    close(cql.best_of(next_q), [2.0, 2.0])
+
+
+class Drawn(TanhGaussian):
+    """An actor that draws actions by their key, alike in all states."""
+
+    def __call__(self, weights, obs):
+        return standard(obs)
+
+
+def test_cql_backs_up_the_best_of_the_actors_actions():
+    """Q(s, a) is the state's number plus the action, so the target has the largest of the actions that were drawn."""
+    rule = cql._CQL(cql.Config(num_actions=5, max_target_backup=True), Table(), Drawn(nn.Module()))
+    key = jax.random.key(3)
+    actions = jnp.stack([Drawn(nn.Module()).explore(None, k, STATES) for k in jax.random.split(key, 5)])
+    close(rule.next_value(None, NEXT_Q, key, STATES), NEXT_Q.min(0) + actions[..., 0].max(0))
+    weights = {"critic": Q, "actor": jnp.zeros(1), "log_alpha": jnp.log(0.5)}
+    hyper = cql.Hyper(min_q_weight=0.0, gamma=0.5, learning_rate=1.0)
+    _, change = step(rule, weights, {"critic": NEXT_Q}, STEPS, hyper, KEY)
+    target = Q - 3 / 2 * change["critic"]
+    assert np.all(np.asarray(target[0])[[0, 2]] > np.array(PLAIN)[[0, 2]]) and target[0, 1] == 2
+
+
+def test_cal_ql_holds_values_up_to_the_bound_alone():
+    """The penalty's gradient in a critic is 0 through actions of the actor whose values are below the bound."""
+    rule = cql._CQL(cql.Config(num_actions=1, calibrated=True), Table(), Drawn(nn.Module()))
+    weights = {"critic": jnp.zeros((2, 3)), "actor": jnp.zeros(1), "log_alpha": jnp.log(0.5)}
+    hyper = cql.Hyper(min_q_weight=1.0, gamma=0.0, learning_rate=1.0)
+    still = STEPS._replace(reward=jnp.zeros(3))
+    for bound in (-jnp.inf, 100.0):
+        # The sum known so far says nothing: only the bound is read.
+        batch = still._replace(return_to_go=jnp.full(3, 1e6), return_bound=jnp.full(3, bound))
+        report, change = step(rule, weights, {"critic": jnp.zeros((2, 3))}, batch, hyper, KEY)
+        if bound > 0:
+            # logsumexp is of the actor's actions, which are held at the bound: what is left is -mean Q of the data.
+            close(change["critic"], jnp.full((2, 3), -1 / 3))
+            assert 2 * 100 < report["penalty"] < 2 * 105
+        else:
+            assert np.abs(change["critic"]).max() < 1e-6 and report["penalty"] < 2 * 5
+
+
+def soft(rule, hyper):
+    """The change of the actor and of the critics in one step of plain descent."""
+    weights = {"critic": jnp.zeros((2, 3)), "actor": jnp.zeros(1), "log_alpha": jnp.log(0.5)}
+    return step(rule, weights, {"critic": jnp.zeros((2, 3))}, STEPS, hyper, KEY)[1]
+
+
+class Shifted(TanhGaussian):
+    """An actor of one weight, which its mean is."""
+
+    def __call__(self, weights, obs):
+        return TanhNormal(jnp.zeros((*obs.shape, 1)) + weights, jnp.zeros((*obs.shape, 1)))
+
+
+@pytest.mark.parametrize("name", ["cql", "edac", "ro2o", "mopo", "morel", "ravl"])
+def test_the_actor_has_a_rate_of_its_own(name):
+    """A third of the step, and the critics' as it was; infinite, it is that of all networks."""
+    rule, hyper = RULES[name]
+    rule = dataclasses.replace(rule, actor=Shifted(nn.Module()))
+    rates = {"alike": 0.3, "own": 0.1, "same": jnp.inf}
+    change = {at: soft(rule, hyper.replace(learning_rate=0.3, actor_learning_rate=rate)) for at, rate in rates.items()}
+    close(change["same"]["actor"], change["alike"]["actor"])
+    close(change["own"]["actor"], change["same"]["actor"] / 3)
+    close(change["own"]["critic"], change["same"]["critic"])
+    assert np.abs(change["same"]["actor"]).max() > 1e-3
 
 
 def test_ro2os_losses_by_hand():

@@ -121,7 +121,7 @@ def test_goals_are_what_the_rest_of_the_episode_achieved():
     np.testing.assert_array_equal(batch.reward, goal == at)
     np.testing.assert_array_equal(batch.terminated, goal == at)
     np.testing.assert_array_equal(batch.next_obs["goal"], batch.obs["goal"])
-    assert np.isnan(batch.return_to_go).all()
+    assert np.isnan(batch.return_to_go).all() and np.isnan(batch.return_bound).all()
 
 
 def test_goals_go_on_along_another_episode_of_the_same_cluster():

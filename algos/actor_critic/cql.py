@@ -57,6 +57,7 @@ class Config(learner.Config):
     num_actions: int = 10  # of each kind, for the penalty
     max_target_backup: bool = False  # the target is of the best of num_actions next actions, not of one
     calibrated: bool = False  # Cal-QL; of its own episodes returns are not known, and there it is CQL
+    actor_layer_norm: bool = False  # in the actor, before each activation
     num_critics: int = 2  # of which the target takes the smallest value; WSRL has 10
 
     def __post_init__(self) -> None:
@@ -191,7 +192,8 @@ def make(
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("cql", venv, Box, between_ends=True)
     critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
-    acting = TanhGaussian(own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True))
+    sizes = config.hidden, config.activation
+    acting = TanhGaussian(own("actor", actor) or Actor(obs_space, space, *sizes, config.actor_layer_norm, spread=True))
     rule = _CQL(config, critic, acting)
     given = {"replay": replay, "optimizer": optimizer, "critic": critic, "num_critics": config.num_critics}
     return learner.algorithm("cql", venv, config, Hyper, rule, acting, **given)

@@ -52,6 +52,8 @@ LOG_STD_MIN = -20.0  # the authors'
 class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
+    actor_layer_norm: bool = False  # in the actor, before each activation
+
 
 @pytree
 class Hyper(learner.SoftHyper):
@@ -171,7 +173,8 @@ def make(
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("sac", venv, Box, Discrete, between_ends=True)
     actions = space.n if isinstance(space, Discrete) else None
-    actor = own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True)
+    sizes = config.hidden, config.activation
+    actor = own("actor", actor) or Actor(obs_space, space, *sizes, config.actor_layer_norm, spread=True)
     critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm, actions)
     acting = Softmax(actor, obs_space) if actions else TanhGaussian(actor, LOG_STD_MIN)
     rule = _SAC(space, obs_space, critic, acting)

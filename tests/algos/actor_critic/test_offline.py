@@ -6,17 +6,19 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import jaxrl
-from jaxrl.algos import awac, bc, cql, dvl, edac, famo2o, iql, mopo, morel, ravl, rebrac, recoil, ro2o, td3_bc
+from jaxrl.algos import awac, bc, cql, dvl, edac, famo2o, iql, mopo, morel, ravl, rebrac, recoil, ro2o, sac, td3_bc
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.transitions import Stored
 from jaxrl.nn.actor_critic import Deterministic, Gaussian, TanhGaussian
 from jaxrl.nn.distributions import TanhNormal
 from jaxrl.nn.losses import advantage_weighted_loss, critic_loss, expectile_loss, td_target
-from jaxrl.nn.nets import critic_values
+from jaxrl.nn.nets import critic_values, net
+from jaxrl.nn.optim import optimizer_of
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import ObservationActionReward
 from jaxrl.testing.rules import step
@@ -267,6 +269,35 @@ def test_the_actor_has_a_rate_of_its_own(name):
     close(change["own"]["actor"], change["same"]["actor"] / 3)
     close(change["own"]["critic"], change["same"]["critic"])
     assert np.abs(change["same"]["actor"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("module", [sac, cql, edac])
+def test_the_actor_may_have_layer_norms(module):
+    """One before each activation, in the actor alone."""
+    env = ObservationActionReward("box")
+    sizes = dict(hidden=(4, 3), buffer_size=8, batch_size=2, layer_norm=False)
+    for asked in (False, True):
+        state = jax.eval_shape(module.make(env, module.Config(**sizes, actor_layer_norm=asked)).init, KEY)
+        names = {name: str(jax.tree_util.tree_structure(state.weights[name])) for name in ("actor", "critic")}
+        assert names["actor"].count("LayerNorm") == 2 * asked and "LayerNorm" not in names["critic"]
+
+
+def test_edacs_actor_may_wait():
+    """With a delay of 2 the actor and the temperature learn at the second gradient step of the critics."""
+    rule = edac._EDAC(edac.Config(num_critics=2, diverse=False, policy_delay=2), Table(), Shifted(nn.Module()))
+    weights = {"critic": jnp.zeros((2, 3)), "actor": jnp.zeros(1), "log_alpha": jnp.log(0.5)}
+    plain, hyper = optimizer_of(optax.sgd), jax.tree.map(jnp.asarray, edac.Hyper(learning_rate=0.1))
+    nets = {
+        name: net(w, plain.init(w, 1.0), plain, w if name == "critic" else None, name) for name, w in weights.items()
+    }
+    first, report = rule.gradient_step(nets, KEY, STEPS, hyper)
+    assert np.isnan(report["actor_loss"]) and np.isnan(report["log_alpha_loss"]) and np.isfinite(report["critic_loss"])
+    second, report = rule.gradient_step(first, KEY, STEPS, hyper)
+    assert np.isfinite(report["actor_loss"]) and np.isfinite(report["log_alpha_loss"])
+    for name in ("actor", "log_alpha"):
+        close(first[name].flat, nets[name].flat)
+        assert np.all(second[name].flat != nets[name].flat)
+    assert np.any(first["critic"].flat != nets["critic"].flat) and np.any(second["critic"].flat != first["critic"].flat)
 
 
 def test_ro2os_losses_by_hand():

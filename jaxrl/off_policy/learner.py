@@ -288,8 +288,8 @@ class Learner:
         return algorithm_of(self.name, self, self.hyper_class, per_update)
 
 
-def actor_settings(hyper: SoftHyper) -> tuple[Array, Array]:
-    """The learning rate of the actor and the largest norm of its gradient."""
+def actor_settings(hyper: Any) -> tuple[Array, Array]:
+    """The learning rate of the actor and the largest norm of its gradient, of a Hyper with `actor_learning_rate`."""
     rate = jnp.where(jnp.isfinite(hyper.actor_learning_rate), hyper.actor_learning_rate, hyper.learning_rate)
     return rate, hyper.max_grad_norm
 

@@ -247,8 +247,8 @@ def test_cal_ql_holds_values_up_to_the_bound_alone():
 
 def soft(rule, hyper):
     """The change of the actor and of the critics in one step of plain descent."""
-    weights = {"critic": jnp.zeros((2, 3)), "actor": jnp.zeros(1), "log_alpha": jnp.log(0.5)}
-    return step(rule, weights, {"critic": jnp.zeros((2, 3))}, STEPS, hyper, KEY)[1]
+    weights = {"critic": jnp.zeros((2, 3)), "actor": jnp.full(1, 0.1), "log_alpha": jnp.log(0.5)}
+    return step(rule, weights, {"critic": jnp.zeros((2, 3)), "actor": jnp.zeros(1)}, STEPS, hyper, KEY)[1]
 
 
 class Shifted(TanhGaussian):
@@ -258,11 +258,19 @@ class Shifted(TanhGaussian):
         return TanhNormal(jnp.zeros((*obs.shape, 1)) + weights, jnp.zeros((*obs.shape, 1)))
 
 
-@pytest.mark.parametrize("name", ["cql", "edac", "ro2o", "mopo", "morel", "ravl"])
+class Moved(Deterministic):
+    """An actor of one weight, which its action is."""
+
+    def __call__(self, weights, obs):
+        return jnp.zeros((*obs.shape, 1)) + weights
+
+
+@pytest.mark.parametrize("name", ["cql", "edac", "ro2o", "mopo", "morel", "ravl", "rebrac"])
 def test_the_actor_has_a_rate_of_its_own(name):
     """A third of the step, and the critics' as it was; infinite, it is that of all networks."""
     rule, hyper = RULES[name]
-    rule = dataclasses.replace(rule, actor=Shifted(nn.Module()))
+    rule = dataclasses.replace(rule, config=rebrac.Config(policy_delay=1)) if name == "rebrac" else rule
+    rule = dataclasses.replace(rule, actor=(Moved if name == "rebrac" else Shifted)(nn.Module()))
     rates = {"alike": 0.3, "own": 0.1, "same": jnp.inf}
     change = {at: soft(rule, hyper.replace(learning_rate=0.3, actor_learning_rate=rate)) for at, rate in rates.items()}
     close(change["same"]["actor"], change["alike"]["actor"])
@@ -271,7 +279,7 @@ def test_the_actor_has_a_rate_of_its_own(name):
     assert np.abs(change["same"]["actor"]).max() > 1e-3
 
 
-@pytest.mark.parametrize("module", [sac, cql, edac])
+@pytest.mark.parametrize("module", [sac, cql, edac, rebrac])
 def test_the_actor_may_have_layer_norms(module):
     """One before each activation, in the actor alone."""
     env = ObservationActionReward("box")
@@ -298,6 +306,36 @@ def test_edacs_actor_may_wait():
         close(first[name].flat, nets[name].flat)
         assert np.all(second[name].flat != nets[name].flat)
     assert np.any(first["critic"].flat != nets["critic"].flat) and np.any(second["critic"].flat != first["critic"].flat)
+
+
+def test_rebracs_first_weights_are_the_authors():
+    """Within 1 / sqrt(inputs) and 0.1 in hidden layers, within 0.003 (critics) and 0.001 (actor) in the last one."""
+    algo = rebrac.make(ObservationActionReward("box"), rebrac.Config(hidden=(64, 64), buffer_size=8))
+    assert rebrac.Config().batch_size == 1024
+    weights = jax.jit(lambda key: algo.init(key).weights)(KEY)
+    for name, last in (("critic", 3e-3), ("actor", 1e-3)):
+        first, second, out = (weights[name]["params"]["Body_0"][f"Dense_{i}"] for i in range(3))
+        for layer in (first, second):
+            bound = 1 / np.sqrt(layer["kernel"].shape[-2])
+            assert 0.85 * bound < np.abs(layer["kernel"]).max() <= bound
+            close(layer["bias"], np.full(layer["bias"].shape, 0.1))
+        assert 0.85 * last < np.abs(out["kernel"]).max() <= last and 0 < np.abs(out["bias"]).max() <= last
+
+
+def test_rebracs_layer_norm_is_after_the_activation():
+    """What the last layer sees of three units with relu: mean 0 and deviation 1, which no positive numbers have."""
+    body = rebrac.Body((3,), 1, "relu", True, 1.0)
+    x = jnp.array([[1.0, -2.0]])
+    kernel = jnp.array([[1.0, 0.0, 1.0], [0.0, 1.0, -1.0]])
+    layers = {
+        "Dense_0": {"kernel": kernel, "bias": jnp.zeros(3)},
+        "LayerNorm_0": {"scale": jnp.ones(3), "bias": jnp.zeros(3)},
+    }
+    seen = np.array([1.0, 0.0, 3.0])  # relu of 1, -2 and 3
+    wanted = (seen - seen.mean()) / np.sqrt(seen.var() + 1e-6)
+    for unit in range(3):
+        out = {"kernel": jnp.eye(3)[:, unit : unit + 1], "bias": jnp.zeros(1)}
+        close(body.apply({"params": {**layers, "Dense_1": out}}, x), [[wanted[unit]]])
 
 
 def test_ro2os_losses_by_hand():

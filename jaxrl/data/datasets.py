@@ -187,6 +187,16 @@ def best_weights(dataset: Dataset, share: float = 0.1) -> Float[np.ndarray, " E"
     return weights
 
 
+def reward_scale(dataset: Dataset, max_steps: int = 1000) -> float:
+    """`max_steps` over the difference of the best and the worst return of whole episodes: what IQL's authors multiply
+    rewards by on locomotion. Raises ValueError where all returns are alike."""
+    total = Episodes(dataset).total
+    total = total if np.asarray(dataset.last)[-1] else total[:-1]
+    if not total.size or not np.ptp(total):
+        raise ValueError(f"reward_scale: the returns of {total.size} whole episodes are alike; two must differ.")
+    return float(max_steps / np.ptp(total))
+
+
 def positive_sided_variance(dataset: Dataset) -> float:
     """E[max(G - E[G], 0)^2] of the episodes' returns, scaled to [0, 1]: what weighting may gain (the same paper)."""
     total = Episodes(dataset).total

@@ -120,6 +120,14 @@ def test_the_bound_of_a_cut_episode_goes_on_with_the_least_reward():
     np.testing.assert_allclose(datasets.return_bounds(paid, 0.9), sums, err_msg="the task may end at the cut")
 
 
+def test_the_scale_of_rewards_is_by_the_returns_of_whole_episodes():
+    dataset = made(2, 1, 2, rewards=[1, 2, -1, 50, 50], complete=False)  # returns 3 and -1
+    assert datasets.reward_scale(dataset) == 250 and datasets.reward_scale(dataset, 8) == 2
+    for alike in (made(2, 2), made(3), made(3, complete=False)):
+        with pytest.raises(ValueError, match="whole episodes are alike"):
+            datasets.reward_scale(alike)
+
+
 @pytest.mark.parametrize(
     "change, says",
     [

@@ -141,6 +141,16 @@ def test_targets_of_a_value_by_hand(name):
     close(Q - 3 / 2 * change["critic"], [target] * 2)
 
 
+def test_iqls_rewards_are_scaled_and_shifted():
+    """Twice the reward less 1, also where the task ends."""
+    value = jnp.array([1.0, 4.0, -1.0])
+    hyper = iql.Hyper(gamma=0.5, learning_rate=1.0, reward_scale=2.0, reward_bias=-1.0)
+    weights = {"critic": Q, "actor": jnp.zeros(1), "value": value}
+    _, change = step(cloning("iql")[0], weights, {"critic": NEXT_Q + 1}, STEPS, hyper, KEY)
+    ahead = value - change["value"]
+    close(Q - 3 / 2 * change["critic"], [[2 - 1 + 0.5 * ahead[0], 4 - 1, 6 - 1 + 0.5 * ahead[2]]] * 2)
+
+
 def cloning(name):
     """A rule, with settings of which two units make the exponent of an advantage of 1."""
     table, actor = Table(), zero(Gaussian)

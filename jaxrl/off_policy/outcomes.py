@@ -132,8 +132,7 @@ class OutcomeLearner(Learner):
 
         Under a trace of which the params are an argument, their values are not known and not checked.
         """
-        most: Any = self.config.max_steps
-        env_id = self.venv.env.id
+        env_id, most = self.venv.env.id, self.config.max_steps
         if most is not None and not self.counts:
             return jnp.int32(most)
         with jax.ensure_compile_time_eval():
@@ -141,7 +140,7 @@ class OutcomeLearner(Learner):
         known = int(np.max(np.asarray(limit))) if is_concrete(limit) else None
         if known == NO_LIMIT:
             raise ValueError(f"{self.name}: {env_id} has no time limit: give Config.max_steps, or params with a limit.")
-        if self.counts and known is not None and known > most:
+        if most is not None and known is not None and known > most:
             raise ValueError(
                 f"{self.name}: the params of this run have max_steps={known}, above the {most} of {env_id}'s default "
                 f"params, so many times the network tells apart; give Config.max_steps={known}."

@@ -182,9 +182,8 @@ class _H2O:
         discriminator, critic, actor, log_alpha = (nets[name] for name in self.networks)
         sort_key, critic_key, actor_key, alpha_key = jax.random.split(key, 4)
         settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
-        simulated_key, sort_real_key = jax.random.split(sort_key)
-        # One key for real steps and their noise, as experiments/wrong_simulator was measured.
-        simulated, real = noisy(simulated_key, batch), noisy(sort_real_key, self.real_steps(sort_real_key))
+        simulated_key, drawn_key, noise_key = jax.random.split(sort_key, 3)
+        simulated, real = noisy(simulated_key, batch), noisy(noise_key, self.real_steps(drawn_key))
 
         def discriminator_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
             return discriminator_loss(self.logits(weights, *simulated), self.logits(weights, *real)), {}

@@ -8,11 +8,16 @@ whose critics are low for actions that the data does not have: to the squared er
 over `num_actions` actions each that are uniform, the actor's at s and the actor's at s', p being what they were drawn
 from (CQL(H) with importance sampling). Nakamoto et al. (2023), "Cal-QL: calibrated offline RL pre-training for
 efficient online fine-tuning": with `Config.calibrated` values of the actor's actions count as at least the return that
-the dataset had from s on (`datasets.stored(..., gamma)`), so that they do not sink below what was seen, which is what
-made them recover slowly online.
+the dataset had from s on (`datasets.return_bounds`, of `datasets.stored(..., gamma)`), so that they do not sink below
+what was seen, which is what made them recover slowly online.
 
-Targets are without entropy, as in the authors' settings. Deviations from their code: actions are in units of the box;
-orthogonal initialisation with a small last layer of the actor; no Lagrange multiplier for the weight.
+Targets are without entropy, as in the authors' settings. Published are an actor's rate of 1e-4 beside 3e-4 of the
+critics (3e-5 in CORL), `Hyper.actor_learning_rate`; three layers in CORL; and `Config.max_target_backup` on AntMaze
+and in WSRL. Deviations from their code: actions are in units of the box; orthogonal initialisation with a small last
+layer of the actor; no Lagrange multiplier for the weight; T divides Q alone, where theirs divides Q - log p; the actor
+does not begin by cloning the data, where theirs does for 40,000 steps. Of an episode that was cut only the first
+rewards are known, and Cal-QL's code takes their sum for the return unless the episode missed its goal; here rewards
+beyond the cut are the dataset's least.
 """
 
 from __future__ import annotations
@@ -50,7 +55,9 @@ class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
     num_actions: int = 10  # of each kind, for the penalty
+    max_target_backup: bool = False  # the target is of the best of num_actions next actions, not of one
     calibrated: bool = False  # Cal-QL; of its own episodes returns are not known, and there it is CQL
+    actor_layer_norm: bool = False  # in the actor, before each activation
     num_critics: int = 2  # of which the target takes the smallest value; WSRL has 10
 
     def __post_init__(self) -> None:
@@ -75,6 +82,11 @@ def penalty(
     """sum_k T mean logsumexp_i (Q_k(s, a_i) / T - log p(a_i)) - mean Q_k(s, a) (Kumar et al. 2020, appendix F)."""
     soft = temperature * jax.nn.logsumexp(q_tried / temperature - log_density, 1)
     return jnp.sum(jnp.mean(soft - q_data, -1))
+
+
+def best_of(next_q: Float[Array, "K n B"]) -> Float[Array, " B"]:
+    """max_i min_k Q_k(s', a_i): the most that the smallest critic gives to one of n next actions."""
+    return jnp.max(jnp.min(next_q, 0), 0)
 
 
 def tried_actions(
@@ -105,15 +117,24 @@ class _CQL:
 
     init = learner.init_soft
 
+    def next_value(self, weights: Any, target_weights: Any, key: Array, next_obs: Any) -> Float[Array, " B"]:
+        """Of the target critics at an action of the actor, or at the best of several."""
+        if not self.config.max_target_backup:
+            next_action = self.actor.explore(weights, key, next_obs)
+            return jnp.min(critic_values(self.critic, target_weights, next_obs, next_action), 0)
+        keys = jax.random.split(key, self.config.num_actions)
+        next_action = jax.vmap(lambda key: self.actor.explore(weights, key, next_obs))(keys)
+        values = lambda action: critic_values(self.critic, target_weights, next_obs, action)  # noqa: E731
+        return best_of(jax.vmap(values, out_axes=1)(next_action))
+
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
         """The critics with their penalty, the actor, the temperature, the target critics (Kumar et al. 2020)."""
         critic, actor, log_alpha = (nets[name] for name in self.networks)
         critic_key, actor_key, alpha_key = jax.random.split(key, 3)
         settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
         next_key, tried_key = jax.random.split(critic_key)
-        next_action = self.actor.explore(actor.weights, next_key, batch.next_obs)
-        next_q = critic_values(self.critic, critic.target, batch.next_obs, next_action)
-        target = td_target(batch.reward, batch.terminated, jnp.min(next_q, 0), hyper.gamma)
+        next_value = self.next_value(actor.weights, critic.target, next_key, batch.next_obs)
+        target = td_target(batch.reward, batch.terminated, next_value, hyper.gamma)
         policies = [self.actor(actor.weights, obs) for obs in (batch.obs, batch.next_obs)]
         actions, densities = tried_actions(tried_key, self.config.num_actions, policies)
 
@@ -122,7 +143,7 @@ class _CQL:
             values = jax.vmap(lambda a: critic_values(self.critic, weights, batch.obs, a), out_axes=1)(actions)
             if self.config.calibrated and not isinstance(batch, Transition):
                 of_actor = jnp.arange(len(actions)) >= self.config.num_actions
-                values = jnp.where(of_actor[:, None], jnp.maximum(values, batch.return_to_go), values)
+                values = jnp.where(of_actor[:, None], jnp.maximum(values, batch.return_bound), values)
             error, low = critic_loss(q, target), penalty(values, densities, q, hyper.temperature)
             return error + hyper.min_q_weight * low, {"q_value": jnp.mean(q), "td_error": error, "penalty": low}
 
@@ -133,7 +154,7 @@ class _CQL:
             q = jnp.min(critic_values(self.critic, critic.weights, batch.obs, action), 0)
             return jnp.mean(alpha * log_prob - q), {"entropy": -jnp.mean(log_prob)}
 
-        actor, actor_report = actor.descend(actor_objective, *settings)
+        actor, actor_report = actor.descend(actor_objective, *learner.actor_settings(hyper))
         pi = self.actor(actor.weights, batch.obs)
         log_alpha, alpha_report = learner.temperature_step(log_alpha, pi, alpha_key, hyper)
         nets = {"critic": critic.track(hyper.tau), "actor": actor, "log_alpha": log_alpha}
@@ -158,7 +179,8 @@ def make(
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("cql", venv, Box, between_ends=True)
     critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
-    acting = TanhGaussian(own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True))
+    sizes = config.hidden, config.activation
+    acting = TanhGaussian(own("actor", actor) or Actor(obs_space, space, *sizes, config.actor_layer_norm, spread=True))
     rule = _CQL(config, critic, acting)
     given = {"replay": replay, "optimizer": optimizer, "critic": critic, "num_critics": config.num_critics}
     return learner.algorithm("cql", venv, config, Hyper, rule, acting, **given)

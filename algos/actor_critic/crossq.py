@@ -203,7 +203,7 @@ class _CrossQ:
             return -jnp.mean(jnp.min(q, 0) - alpha * log_prob), {"entropy": -jnp.mean(log_prob)}
 
         due = critic.count % self.config.policy_delay == 0
-        actor, actor_report = actor.descend(actor_objective, *settings, when=due)
+        actor, actor_report = actor.descend(actor_objective, *learner.actor_settings(hyper), when=due)
         usual = jnp.asarray(-batch.action.shape[-1], hyper.target_entropy.dtype)
         target_entropy = jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, usual)
 

@@ -16,8 +16,10 @@ critics. The temperature follows the target entropy -A.
 Online, SAC-N with LayerNorm, many gradient steps a step and targets of the smaller of two critics drawn anew each time
 (`num_target_critics`, REDQ's) is RLPD's learner, with a dataset as half of its batches (`datasets.mixed`; Ball et al.
 2023, "Efficient online reinforcement learning with offline data"), and that of WSRL, which goes on from trained weights
-(`fine_tune`). Deviations from the authors' code: actions are in units of the
-box; orthogonal initialisation with a small last layer of the actor.
+(`fine_tune`); `docs/algos/offline.md` has the settings of both. Deviations from the authors' code: actions are in units
+of the box; orthogonal initialisation with a small last layer of the actor, where EDAC's last layers are uniform in
++-0.003 and its other biases 0.1; critics, actor, temperature in this order, where EDAC's code goes by temperature,
+actor, critics.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
+from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared, spaces_of
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.transitions import Batch
 from jaxrl.environment import Environment, pytree
@@ -57,10 +59,13 @@ class Config(learner.Config):
     num_target_critics: int | None = None  # drawn for each target, whose smallest value it takes; None: all N
     mean_actor: bool = False  # the actor follows the critics' mean, as RLPD's does, not their smallest value
     soft_targets: bool = True  # with the entropy of the next action; False as in WSRL
+    policy_delay: int = 1  # gradient steps of the critics for one of the actor and the temperature
+    actor_layer_norm: bool = False  # in the actor, before each activation
     hidden: tuple[int, ...] = (256, 256, 256)  # widths of all networks
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_at_least_one(self, "policy_delay")
         if self.num_critics < 2:
             raise ValueError(f"num_critics={self.num_critics}: it must be at least 2.")
         if self.num_target_critics is not None and not 1 <= self.num_target_critics <= self.num_critics:
@@ -135,9 +140,10 @@ class _EDAC:
             q = jnp.mean(q, 0) if self.config.mean_actor else jnp.min(q, 0)
             return jnp.mean(alpha * log_prob - q), {"entropy": -jnp.mean(log_prob)}
 
-        actor, actor_report = actor.descend(actor_objective, *settings)
+        when = None if self.config.policy_delay == 1 else critic.count % self.config.policy_delay == 0
+        actor, actor_report = actor.descend(actor_objective, *learner.actor_settings(hyper), when=when)
         pi = self.actor(actor.weights, batch.obs)
-        log_alpha, alpha_report = learner.temperature_step(log_alpha, pi, alpha_key, hyper)
+        log_alpha, alpha_report = learner.temperature_step(log_alpha, pi, alpha_key, hyper, when)
         nets = {"critic": critic.track(hyper.tau), "actor": actor, "log_alpha": log_alpha}
         return nets, {**critic_report, **actor_report, **alpha_report}
 
@@ -160,7 +166,8 @@ def make(
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("edac", venv, Box, between_ends=True)
     critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
-    acting = TanhGaussian(own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True))
+    sizes = config.hidden, config.activation
+    acting = TanhGaussian(own("actor", actor) or Actor(obs_space, space, *sizes, config.actor_layer_norm, spread=True))
     rule = _EDAC(config, critic, acting)
     given = {"replay": replay, "optimizer": optimizer, "critic": critic, "num_critics": config.num_critics}
     return learner.algorithm("edac", venv, config, Hyper, rule, acting, **given)

@@ -3,16 +3,21 @@
 Niu et al. (2022), "When to trust your simulator: dynamics-aware hybrid offline-and-online reinforcement learning". Soft
 actor-critic in a wrong simulator and on a little real data at once, trusting the first by its dynamics. Two
 discriminators tell real from simulated (s, a, s') and (s, a); of their logits l, log P_real/P_sim (s' | s, a) is
-l(s, a, s') - l(s, a). The critics' loss is
+l(s, a, s') - l(s, a). Each has a pair of outputs, of real and of simulated, bounded by 2 tanh, whose difference is its
+logit; to that of (s, a, s') the logit of (s, a) is added, so that the log ratio is the former's own, within [-4, 4].
+The critics' loss is
 
     mean_real (Q - y)^2 + mean_sim w (Q - y)^2 + min_q_weight (logsumexp_sim (Q + log omega) - mean_real Q)
 
 with w = clip(P_real / P_sim, 1e-5, 1), the square of what multiplies the error, and omega proportional in the batch to
-u(s, a) = clip(mean log P_sim / P_real, 0, 10) at `NUM_NOISY` next states near the simulated one. The replay buffer
+u(s, a) = clip(mean log P_sim / P_real, 0, 10) at `NUM_NEAR` next states around the simulated one. The replay buffer
 holds the simulator's steps, real ones come from a dataset; the actor learns on states of both.
 
 Deviations from the authors' code: the least u is 1e-6, not 1e-45, which is no float32; real and simulated steps have a
-batch each; the penalty is not cut off at 1,000; noise of next states is relative to their deviation in the batch.
+batch each; the penalty is not cut off at 1,000; next states around the simulated one deviate by the deviation of real
+states in the batch, theirs by that in the whole data; critics, actor, temperature learn in this order, theirs by the
+weights before the step; the temperature follows the entropy at simulated states alone, theirs at real ones, too;
+discriminators have the initialisation of the other networks.
 """
 
 from __future__ import annotations
@@ -40,7 +45,12 @@ from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
-NUM_NOISY, NOISE = 4, 0.1
+NUM_NEAR, SPREAD = 10, 1.0
+"""Next states around a simulated one, and how far they deviate, in deviations of real states."""
+NOISE = 0.1
+"""Standard deviation of what is added to the inputs of discriminators while they learn, in the units of each."""
+BOUND = 2.0
+"""The largest output of a discriminator."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +85,12 @@ class Hyper(learner.SoftHyper):
 def log_ratio(logit_sas: Float[Array, "*batch"], logit_sa: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """log P_real / P_sim of the next state."""
     return logit_sas - logit_sa
+
+
+def logit(outputs: Float[Array, "*batch 2"]) -> Float[Array, "*batch"]:
+    """How much a step is real rather than simulated, of a discriminator's outputs of both before they are bounded."""
+    bounded = BOUND * jnp.tanh(outputs)
+    return bounded[..., 0] - bounded[..., 1]
 
 
 def trust(log_ratio: Float[Array, " B"]) -> Float[Array, " B"]:
@@ -146,18 +162,19 @@ class _H2O:
         }
 
     def logits(self, weights: Any, obs: Array, action: Array, next_obs: Array) -> tuple[Array, Array]:
-        """Of (s, a, s') and of (s, a), large where a step is real."""
+        """Of (s, a, s'), which is a residual on the second, and of (s, a), large where a step is real."""
         sa = jnp.concatenate([obs, action], -1)
-        of_sas = self.discriminator.apply(weights[0], jnp.concatenate([sa, next_obs], -1))
-        return of_sas[..., 0], self.discriminator.apply(weights[1], sa)[..., 0]
+        of_sa = logit(self.discriminator.apply(weights[1], sa))
+        residual = logit(self.discriminator.apply(weights[0], jnp.concatenate([sa, next_obs], -1)))
+        return residual + of_sa, of_sa
 
     def real_steps(self, key: Key[Array, ""]) -> Transition:
         return Transition(*self.real.sample(key, (), self.config.batch_size)[: len(Transition._fields)])
 
-    def gap(self, weights: Any, key: Key[Array, ""], batch: Batch) -> Float[Array, " B"]:
-        """u of simulated steps, at next states near theirs."""
-        spread = NOISE * jnp.std(batch.next_obs, 0)
-        near = batch.next_obs + spread * jax.random.normal(key, (NUM_NOISY, *batch.next_obs.shape))
+    def gap(self, weights: Any, key: Key[Array, ""], batch: Batch, deviation: Float[Array, " F"]) -> Float[Array, " B"]:
+        """u of simulated steps, at next states around theirs, by the deviation of real states."""
+        noise = jax.random.normal(key, (NUM_NEAR, *batch.next_obs.shape))
+        near = batch.next_obs + SPREAD * deviation * noise
         return dynamics_gap(log_ratio(*jax.vmap(lambda x: self.logits(weights, batch.obs, batch.action, x))(near)))
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
@@ -165,9 +182,8 @@ class _H2O:
         discriminator, critic, actor, log_alpha = (nets[name] for name in self.networks)
         sort_key, critic_key, actor_key, alpha_key = jax.random.split(key, 4)
         settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
-        simulated_key, sort_real_key = jax.random.split(sort_key)
-        # One key for real steps and their noise, as experiments/wrong_simulator was measured.
-        simulated, real = noisy(simulated_key, batch), noisy(sort_real_key, self.real_steps(sort_real_key))
+        simulated_key, drawn_key, noise_key = jax.random.split(sort_key, 3)
+        simulated, real = noisy(simulated_key, batch), noisy(noise_key, self.real_steps(drawn_key))
 
         def discriminator_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
             return discriminator_loss(self.logits(weights, *simulated), self.logits(weights, *real)), {}
@@ -180,7 +196,7 @@ class _H2O:
         target = td_target(both.reward, both.terminated, jnp.min(next_q, 0), hyper.gamma)
         ratio = log_ratio(*self.logits(discriminator.weights, batch.obs, batch.action, batch.next_obs))
         weight = jnp.ones_like(ratio) if self.config.trusting else trust(ratio)
-        gap = self.gap(discriminator.weights, near_key, batch)
+        gap = self.gap(discriminator.weights, near_key, batch, jnp.std(both.obs[n:], 0))
 
         def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
             q = critic_values(self.critic, weights, both.obs, both.action)
@@ -197,7 +213,7 @@ class _H2O:
             q = jnp.min(critic_values(self.critic, critic.weights, seen, action), 0)
             return jnp.mean(alpha * log_prob - q), {"entropy": -jnp.mean(log_prob)}
 
-        actor, actor_report = actor.descend(actor_objective, *settings)
+        actor, actor_report = actor.descend(actor_objective, *learner.actor_settings(hyper))
         pi = self.actor(actor.weights, batch.obs)
         log_alpha, alpha_report = learner.temperature_step(log_alpha, pi, alpha_key, hyper)
         nets = {"discriminator": discriminator, "critic": critic.track(hyper.tau), "actor": actor}
@@ -243,7 +259,7 @@ def make(
         raise ValueError(f"h2o: real={real!r}; a dataset of the real system, or what datasets.stored makes of it.")
     critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
     acting = TanhGaussian(own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True))
-    rule = _H2O(config, real, MLP(config.hidden, 1, config.activation), critic, acting)
+    rule = _H2O(config, real, MLP(config.hidden, 2, config.activation), critic, acting)
     given = {"replay": replay, "optimizer": optimizer, "critic": critic, "num_critics": config.num_critics}
     return learner.algorithm("h2o", venv, config, Hyper, rule, acting, **given)
 

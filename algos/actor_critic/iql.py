@@ -8,6 +8,10 @@ critics regress on it, and the actor is cloned from the data by weights of its a
     critics r + gamma (1 - terminated) V(s')
     actor   -mean min(exp(beta (min_k Q'_k(s, a) - V(s))), 100) log pi(a | s)
 
+Rewards r are `Hyper.reward_scale` times the task's plus `Hyper.reward_bias`, of the dataset's steps and its own alike.
+The authors scale by 1,000 over the difference of the best and the worst return on locomotion (`datasets.reward_scale`)
+and take 1 from each reward on AntMaze; beta 3 and 10 are for such rewards. The default is the task's own rewards.
+
 The actor is normal with a mean of tanh and deviations that do not depend on the state, its actions are clipped. Where
 it acts, it draws from it, and goes on by the same losses (the paper's online fine-tuning).
 
@@ -50,6 +54,8 @@ class Hyper(learner.Hyper):
 
     expectile: jax.Array = 0.7  # above 1/2: how near the value is to the best action's in the data
     beta: jax.Array = 3.0  # inverse temperature of the actor's weights
+    reward_scale: jax.Array = 1.0  # of each reward; see datasets.reward_scale
+    reward_bias: jax.Array = 0.0  # added to each reward so scaled; -1 on AntMaze
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +83,8 @@ class _IQL:
 
         value, value_report = value.descend(value_objective, *settings)
         next_value = self.value.apply(value.weights, batch.next_obs)
-        target = td_target(batch.reward, batch.terminated, next_value, hyper.gamma)
+        reward = hyper.reward_scale * batch.reward + hyper.reward_bias
+        target = td_target(reward, batch.terminated, next_value, hyper.gamma)
 
         def critic_objective(weights: Any) -> tuple[Array, dict[str, Array]]:
             q = critic_values(self.critic, weights, batch.obs, batch.action)

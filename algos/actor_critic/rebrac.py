@@ -10,9 +10,12 @@ where mu' is the smoothed action of the target actor at s', a' the data's next a
 At the last step of an episode that the clock ended a' is not known; the step's own action stands for it. A learner with
 a replay buffer of its own does not know a' at all: where it acts, the critics' penalty is of the same stand-in.
 
-The published settings differ by task in both penalties. Deviations from the authors' code: actions are in units of the
-box; orthogonal initialisation with a small last layer of the actor; of its own steps the next action is not kept, so
-that online the critic's penalty is the distance from the step's own.
+The defaults are those published for Gym's tasks: batches of 1,024, three layers, LayerNorm of the critics after each
+activation, first weights as EDAC's. The penalties differ by task; Adroit and AntMaze have batches of 256 and rates of
+3e-4 (critics of AntMaze 5e-5), and AntMaze has gamma 0.999 and a hundred times the rewards. Deviations
+from the authors' code: actions are in units of the box; the actor's target follows the actor as it is after its step,
+where theirs follows the one before; of its own steps the next action is not kept, so that online the critic's penalty
+is the distance from the step's own.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -28,18 +32,14 @@ from jaxrl.algorithm import Algorithm, as_vector_env, check_at_least_one, shared
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.transitions import Batch, Transition
 from jaxrl.environment import Environment, pytree
-from jaxrl.nn.actor_critic import (
-    Actor,
-    Critic,
-    Deterministic,
-)
+from jaxrl.nn.actor_critic import Deterministic
 from jaxrl.nn.losses import critic_loss, td_target
 from jaxrl.nn.nets import Nets, critic_values
-from jaxrl.nn.networks import Network, own
+from jaxrl.nn.networks import Dense, Network, activation_function, encode, own
 from jaxrl.nn.optim import OptimizerLike
 from jaxrl.off_policy import learner
 from jaxrl.replay.ring import Replay
-from jaxrl.spaces import Box
+from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv
 
 
@@ -47,9 +47,11 @@ from jaxrl.vectorize import VectorEnv
 class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
+    batch_size: int = 1024
     policy_delay: int = 2  # gradient steps of the critics for one of the actor
     hidden: tuple[int, ...] = (256, 256, 256)  # widths of all networks
-    layer_norm: bool = True  # in the critics
+    layer_norm: bool = True  # in the critics, after each activation
+    actor_layer_norm: bool = False  # in the actor, after each activation
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,11 +63,75 @@ class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
     learning_rate: jax.Array = 1e-3  # of all networks
+    actor_learning_rate: jax.Array = jnp.inf  # of the actor; infinite: learning_rate
     actor_penalty: jax.Array = 0.01  # weight of the distance to the data's action
     critic_penalty: jax.Array = 0.01  # of the next action's
     policy_noise: jax.Array = 0.2  # standard deviation of the smoothing of the target action, in units of the box
     noise_clip: jax.Array = 0.5  # largest smoothing
     exploration_noise: jax.Array = 0.1  # standard deviation where it acts
+
+
+CRITIC_BOUND, ACTOR_BOUND = 3e-3, 1e-3
+"""The largest first weight and bias of the last layer."""
+
+
+class Body(nn.Module):
+    """Dense layers as in EDAC's code, with LayerNorm after each activation where it is asked for.
+
+    First weights are uniform within 1 / sqrt(inputs), biases 0.1; in the last layer both are uniform within `bound`.
+    """
+
+    hidden: tuple[int, ...]
+    out: int
+    activation: str
+    layer_norm: bool
+    bound: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch out"]:
+        activate, uniform = (
+            activation_function(self.activation),
+            nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform"),
+        )
+        for width in self.hidden:
+            x = activate(Dense(width, kernel_init=uniform, bias_init=nn.initializers.constant(0.1))(x))
+            self.sow("intermediates", "active", jnp.mean(x > 0))
+            x = nn.LayerNorm()(x) if self.layer_norm else x
+
+        def small(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+            return jax.random.uniform(key, shape, dtype, -self.bound, self.bound)
+
+        return Dense(self.out, kernel_init=small, bias_init=small)(x)
+
+
+class Actor(nn.Module):
+    """Actions (..., A) in units of the box."""
+
+    observation_space: Space
+    action_space: Space
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool
+
+    @nn.compact
+    def __call__(self, obs: Any) -> Float[Array, "... A"]:
+        x, size = encode(self.observation_space, obs, privileged=False), self.action_space.shape[0]
+        return jnp.tanh(Body(self.hidden, size, self.activation, self.layer_norm, ACTOR_BOUND)(x))
+
+
+class Critic(nn.Module):
+    """Values (...) of whole observations and actions."""
+
+    observation_space: Space
+    hidden: tuple[int, ...]
+    activation: str
+    layer_norm: bool
+
+    @nn.compact
+    def __call__(self, obs: Any, action: Float[Array, "... A"]) -> Float[Array, "..."]:
+        x = encode(self.observation_space, obs, privileged=True)
+        x = jnp.concatenate([x, action.astype(x.dtype)], -1)
+        return Body(self.hidden, 1, self.activation, self.layer_norm, CRITIC_BOUND)(x)[..., 0]
 
 
 def penalty(policy_action: Float[Array, "B A"], action: Float[Array, "B A"]) -> Float[Array, " B"]:
@@ -122,7 +188,7 @@ class _ReBRAC:
 
         due = critic.count % self.config.policy_delay == 0
         when = None if self.config.policy_delay == 1 else due
-        actor, actor_report = actor.descend(actor_objective, *settings, when=when)
+        actor, actor_report = actor.descend(actor_objective, *learner.actor_settings(hyper), when=when)
         tau = jnp.where(due, hyper.tau, 0)
         return {"critic": critic.track(tau), "actor": actor.track(tau)}, {**critic_report, **actor_report}
 
@@ -145,7 +211,8 @@ def make(
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("rebrac", venv, Box, between_ends=True)
     critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm)
-    acting = Deterministic(own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation))
+    sizes = config.hidden, config.activation
+    acting = Deterministic(own("actor", actor) or Actor(obs_space, space, *sizes, config.actor_layer_norm))
     rule = _ReBRAC(config, critic, acting)
     return learner.algorithm(
         "rebrac", venv, config, Hyper, rule, acting, replay=replay, optimizer=optimizer, critic=critic

@@ -145,7 +145,7 @@ class _RO2O:
             loss = jnp.mean(alpha * log_prob - q) + hyper.smooth_actor * apart
             return loss, {"entropy": -jnp.mean(log_prob), "actor_distance": apart}
 
-        actor, actor_report = actor.descend(actor_objective, *settings)
+        actor, actor_report = actor.descend(actor_objective, *learner.actor_settings(hyper))
         pi = self.actor(actor.weights, batch.obs)
         log_alpha, alpha_report = learner.temperature_step(log_alpha, pi, alpha_key, hyper)
         nets = {"critic": critic.track(hyper.tau), "actor": actor, "log_alpha": log_alpha}

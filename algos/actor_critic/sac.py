@@ -52,6 +52,8 @@ LOG_STD_MIN = -20.0  # the authors'
 class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
+    actor_layer_norm: bool = False  # in the actor, before each activation
+
 
 @pytree
 class Hyper(learner.SoftHyper):
@@ -130,7 +132,7 @@ class _SAC:
             value, entropy = self.soft_values(weights, critic.weights, alpha, actor_key, batch.obs)
             return -jnp.mean(value), {"entropy": entropy}
 
-        actor, actor_report = actor.descend(actor_objective, *settings)
+        actor, actor_report = actor.descend(actor_objective, *learner.actor_settings(hyper))
         default = default_target_entropy(self.action_space, split_observation(batch.obs, self.observation_space)[2])
         default = jnp.asarray(default, hyper.target_entropy.dtype)
         target_entropy = jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, default)
@@ -170,7 +172,8 @@ def make(
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("sac", venv, Box, Discrete, between_ends=True)
     actions = space.n if isinstance(space, Discrete) else None
-    actor = own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation, spread=True)
+    sizes = config.hidden, config.activation
+    actor = own("actor", actor) or Actor(obs_space, space, *sizes, config.actor_layer_norm, spread=True)
     critic = own("critic", critic) or Critic(obs_space, config.hidden, config.activation, config.layer_norm, actions)
     acting = Softmax(actor, obs_space) if actions else TanhGaussian(actor, LOG_STD_MIN)
     rule = _SAC(space, obs_space, critic, acting)

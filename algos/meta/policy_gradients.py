@@ -5,6 +5,10 @@ advantages (Schulman et al. 2016). The value is the rule's head, the targets are
 "knows" is its handful of numbers, so that a meta-learner tunes them as it learns a network (self-tuning actor-critic,
 Zahavy et al. 2020, arXiv:2002.12928: `a2c_rule` and gradients through its updates). They are kept where any real number
 is a setting: gamma and gae_lambda as logits, ent_coef and vf_coef as logarithms.
+
+The value loss is vf_coef (v - target)^2 / 2. A2C begins with a vf_coef of 2, which makes it the mean squared error of
+GROOVE's A2C, the antagonist of its meta-training, whose critic has a rate of its own as heads of rules have; PPO with
+0.5. `algos/on_policy/a2c.py`, one optimiser for all, has 0.5, too.
 """
 
 from __future__ import annotations
@@ -89,11 +93,11 @@ def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
 
 @functools.cache
 def a2c_rule() -> UpdateRule:
-    """One step along the policy gradient."""
+    """One step along the policy gradient; its value loss is the mean squared error, as of GROOVE's A2C."""
     return UpdateRule(
         "a2c_rule",
         (("value", 1),),
-        lambda key: numbers(),
+        lambda key: numbers(vf_coef=2.0),
         advantages,
         functools.partial(_loss, clip_eps=None),
         (Discrete,),

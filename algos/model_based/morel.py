@@ -128,7 +128,7 @@ class _MOReL:
             q = jnp.min(critic_values(self.critic, critic.weights, batch.obs, action), 0)
             return jnp.mean(alpha * log_prob - q), {"entropy": -jnp.mean(log_prob)}
 
-        actor, actor_report = actor.descend(actor_objective, *settings)
+        actor, actor_report = actor.descend(actor_objective, *learner.actor_settings(hyper))
         pi = self.actor(actor.weights, batch.obs)
         log_alpha, alpha_report = learner.temperature_step(log_alpha, pi, alpha_key, hyper)
         nets = {"critic": critic.track(hyper.tau), "actor": actor, "log_alpha": log_alpha}

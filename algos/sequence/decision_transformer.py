@@ -50,7 +50,7 @@ class Config:
 
     outcome: str = "return"  # return or goal: what actions are conditioned on
     context: int = 20  # steps that it sees, the present one included
-    max_steps: int | None = None  # times that are told apart; None: the limit of the default params
+    max_steps: int | None = None  # times that are told apart; None: the default params' limit, at least the run's
     num_envs: int = 1  # environments of the state, in which nothing acts
     num_updates: int = 1  # gradient steps an update
     batch_size: int = 64
@@ -165,7 +165,10 @@ class _DecisionTransformer:
             return outcomes.action_loss(self.action_space, output, batch.action, batch.valid), {}
 
         actor, report = nets["actor"].descend(objective, hyper.learning_rate, hyper.max_grad_norm)
-        return {"actor": actor}, report
+        return {"actor": actor, "max_steps": nets["max_steps"]}, report
+
+    def asked(self, hyper: Hyper, max_steps: Int[Array, ""]) -> Float[Array, ""]:
+        return hyper.target_return / hyper.return_scale
 
     def seen(self, obs: Any) -> Any:
         if self.config.outcome == "goal":
@@ -231,7 +234,7 @@ def make(
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is neither a vector nor Discrete, several agents, a goal that is not
-    observed, or a task without a limit where `max_steps` is None.
+    observed, or a task without a limit where `max_steps` is None; and `init` for params whose limit is then above it.
     """
     if config.outcome == "return" and not isinstance(env, PreviousActionReward):
         if isinstance(env, VectorEnv) and not isinstance(env.env, PreviousActionReward):
@@ -242,14 +245,15 @@ def make(
     if config.outcome == "return":
         inner: Any = venv.env
         obs_space = inner.env.observation_space(venv.default_params)
-    config = outcomes.with_limit("decision_transformer", config, venv)
+    counts, config = config.max_steps is None, outcomes.with_limit("decision_transformer", config, venv)
     outcomes.check_outcome("decision_transformer", config, obs_space)
     limit: Any = config.max_steps
     network = Transformer(space, limit, config.width, config.layers, config.heads)
     rule = _DecisionTransformer(config, venv, obs_space, space, network)
     chosen_optimizer = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     data, name = NO_DATASET if replay is None else replay, "decision_transformer"
-    shell = OutcomeLearner(name, config, Hyper, venv, obs_space, space, rule, None, data, chosen_optimizer)
+    parts = name, config, Hyper, venv, obs_space, space, rule, None, data, chosen_optimizer
+    shell = OutcomeLearner(*parts, counts=counts)
     return shell.algorithm()
 
 

@@ -4,7 +4,8 @@ Emmons, Eysenbach, Kostrikov and Levine (2022), "RvS: What is essential for offl
 perceptron predicts the dataset's action from the observation and an outcome of the rest of its episode:
 
 - `outcome="return"` (RvS-R): the mean reward of what is left of a full episode, (r[t] + ... + r[T - 1]) / (max_steps -
-  t). When it acts, it asks for `Hyper.target_return` / max_steps at every step.
+  t). When it acts, it asks for `Hyper.target_return` / max_steps at every step, max_steps being the limit of the
+  run's params unless `Config.max_steps` says another.
 - `outcome="goal"` (RvS-G): a state that was reached later, which `datasets.Hindsight` puts in the observation's entry
   "goal". When it acts, the goal there is the environment's.
 
@@ -23,7 +24,7 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxrl.algorithm import Algorithm, as_vector_env, shared, spaces_of
 from jaxrl.data.datasets import Windows
@@ -43,7 +44,7 @@ class Config:
     """Static settings: each value compiles its own program."""
 
     outcome: str = "return"  # return or goal: what actions are conditioned on
-    max_steps: int | None = None  # of a full episode; None: the limit of the default params
+    max_steps: int | None = None  # of a full episode; None: the limit of the run's params
     num_envs: int = 1  # environments of the state, in which nothing acts
     num_updates: int = 1  # gradient steps an update
     batch_size: int = 256
@@ -76,7 +77,9 @@ class Actor(nn.Module):
         return x if discrete else jnp.tanh(x)
 
 
-def mean_reward_to_go(return_to_go: Float[Array, "*batch"], time: Array, max_steps: int) -> Float[Array, "*batch"]:
+def mean_reward_to_go(
+    return_to_go: Float[Array, "*batch"], time: Array, max_steps: Array | int
+) -> Float[Array, "*batch"]:
     """The return that is left over the steps that are left (Emmons et al. 2022, section 3.2)."""
     return return_to_go / jnp.maximum(max_steps - time, 1)
 
@@ -88,33 +91,37 @@ class _RvS:
     networks: ClassVar[tuple[str, ...]] = ("actor",)
     targets: ClassVar[tuple[str, ...]] = ()
 
-    config: Any  # Config, with its max_steps known
+    config: Config
     observation_space: Space
     action_space: Space
     network: Any  # a flax module
 
-    def inputs(self, windows: Windows, scale: Array | float) -> tuple[Any, ...]:
+    def inputs(self, windows: Windows, scale: Array | float, max_steps: Array | int) -> tuple[Any, ...]:
         obs = visible(windows.obs)
         if self.config.outcome == "goal":
             return (obs,)
-        return obs, mean_reward_to_go(windows.return_to_go / scale, windows.time, self.config.max_steps)
+        return obs, mean_reward_to_go(windows.return_to_go / scale, windows.time, max_steps)
 
     def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Hyper) -> dict[str, Any]:
         one = jnp.zeros(1)
         obs, action = jax.tree.map(lambda x: x[None], (obs, action))
         windows = Windows(obs, action, one, jnp.zeros(1, jnp.int32), one == 0)
-        return {"actor": self.network.init(keys["actor"], *self.inputs(windows, hyper.return_scale))}
+        return {"actor": self.network.init(keys["actor"], *self.inputs(windows, hyper.return_scale, 1))}
 
     def gradient_step(self, nets: Nets, key: Array, batch: Windows, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
         """The data's actions, given what came of them."""
+        max_steps = nets["max_steps"]
 
         def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
-            output = self.network.apply(weights, *self.inputs(batch, hyper.return_scale))
+            output = self.network.apply(weights, *self.inputs(batch, hyper.return_scale, max_steps))
             output = masked(output, batch.obs, self.observation_space)
             return outcomes.action_loss(self.action_space, output, batch.action, batch.valid), {}
 
         actor, report = nets["actor"].descend(objective, hyper.learning_rate, hyper.max_grad_norm)
-        return {"actor": actor}, report
+        return {"actor": actor, "max_steps": max_steps}, report
+
+    def asked(self, hyper: Hyper, max_steps: Int[Array, ""]) -> Float[Array, ""]:
+        return hyper.target_return / hyper.return_scale / max_steps
 
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> tuple:
         return ()
@@ -123,7 +130,7 @@ class _RvS:
         inputs: tuple[Any, ...] = (visible(obs),)
         if self.config.outcome == "return":
             leaf = encode(self.observation_space, inputs[0])
-            inputs = *inputs, jnp.broadcast_to(policy.target / self.config.max_steps, leaf.shape[:-1])
+            inputs = *inputs, jnp.broadcast_to(policy.target, leaf.shape[:-1])
         output = self.network.apply(policy.weights, *inputs)
         action = chosen(masked(output, obs, self.observation_space), self.action_space, key, greedy)
         return environment_action(self.action_space, action), carry
@@ -153,11 +160,10 @@ def make(
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is neither a vector nor Discrete, several agents, a network whose outputs
-    do not fit, a goal that is not observed, or a task without a limit where `max_steps` is None.
+    do not fit, or a goal that is not observed; and `init` for params without a limit where `max_steps` is None.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("rvs", venv, Box, Discrete, between_ends=True)
-    config = outcomes.with_limit("rvs", config, venv)
     outcomes.check_outcome("rvs", config, obs_space)
     rule = _RvS(
         config, obs_space, space, own("actor", actor) or Actor(obs_space, space, config.hidden, config.activation)

@@ -95,6 +95,18 @@ def descended(key, weights, loss, steps):
     return unravel(jax.lax.scan(step, carry, jax.random.split(key, steps))[0][0])
 
 
+def seen(obs, action):
+    """Position, velocity and action: what a step is near by. The rest of the observation is the task's name."""
+    return jnp.concatenate([obs[..., :4], action], -1)
+
+
+def nearest_rows(visited, rows):
+    """Of each visited (state, action) the number of the nearest row, in deviations of the rows."""
+    deviation = rows.std(0)
+    visited, scaled = visited / deviation, rows / deviation
+    return jnp.argmin((scaled**2).sum(-1) - 2 * visited @ scaled.T, -1)  # squared, less what no row changes
+
+
 def learnt(key, goal):
     """`(data, weights of the actor, rows kept by each arm, root mean square error of the model)` of one task."""
     data_key, key, model_key, init_key, random_key = jax.random.split(key, 5)
@@ -111,16 +123,14 @@ def learnt(key, goal):
 
     def ahead(obs, _):
         action, _ = ALGO.act(policy, key, obs, (), greedy=True)
-        return obs + MODEL.apply(model, jnp.concatenate([obs, action], -1)) / 10, obs
+        return obs + MODEL.apply(model, jnp.concatenate([obs, action], -1)) / 10, seen(obs, action)
 
     first = data.obs.reshape(EPISODES, LENGTH, -1)[:: EPISODES // STARTS, 0]
-    visited = jax.lax.scan(ahead, first, None, HORIZON)[1].reshape(KEPT, -1)[:, :4]
-    deviation = data.obs[:, :4].std(0)  # of position and velocity; the rest is the task's name
-    visited, scaled = visited / deviation, data.obs[:, :4] / deviation
-    distance = (scaled**2).sum(-1) - 2 * visited @ scaled.T  # squared, less what does not depend on the row
-    order = jax.random.permutation(random_key, len(scaled))
-    kept = jnp.stack([order[:KEPT], jnp.argsort(-data.reward)[:KEPT], jnp.argmin(distance, -1)])
-    repeated = jnp.tile(kept, (1, len(scaled) // KEPT))
+    visited = jax.lax.scan(ahead, first, None, HORIZON)[1].reshape(KEPT, -1)
+    nearest = nearest_rows(visited, seen(data.obs, data.action))
+    order = jax.random.permutation(random_key, data.reward.size)
+    kept = jnp.stack([order[:KEPT], jnp.argsort(-data.reward)[:KEPT], nearest])
+    repeated = jnp.tile(kept, (1, data.reward.size // KEPT))
     rows = jnp.concatenate([order[None], repeated, order[None]])  # of "nothing" unused
     fit = jnp.sqrt(jnp.mean((MODEL.apply(model, inputs) - change) ** 2)) / 10
     return data, policy.weights, rows, fit

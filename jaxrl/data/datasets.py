@@ -122,11 +122,32 @@ def with_successors(dataset: Dataset) -> Dataset:
 
 
 def returns_to_go(dataset: Dataset, gamma: float = 1.0) -> Float[np.ndarray, " n"]:
-    """The discounted rewards from each step to the end of its episode or, where that is sooner, of the task."""
-    rewards, last = np.asarray(dataset.reward, np.float64), np.asarray(dataset.last) | np.asarray(dataset.terminated)
-    out, ahead = np.empty_like(rewards), 0.0
+    """The discounted rewards from each step to the end of its episode or, where that is sooner, of the task.
+
+    Of an episode that was cut they are a part of the return alone; see `return_bounds`.
+    """
+    return _summed(dataset, gamma, 0.0)
+
+
+def return_bounds(dataset: Dataset, gamma: float = 1.0) -> Float[np.ndarray, " n"]:
+    """What the discounted rewards from each step on are at least, if none is below the least of the dataset.
+
+    They are `returns_to_go` where the task ended. An episode that was cut, by the clock or by the end of the dataset,
+    would have gone on: beyond the cut each reward is the dataset's least, or 0 if that is above 0, as the task may have
+    ended at once. With rewards of -1 that is -1 / (1 - gamma), which Cal-QL's authors give to episodes that did not
+    reach the goal. With gamma 1 and a reward below 0 the bound is -inf.
+    """
+    least = min(float(np.min(dataset.reward)), 0.0)
+    return _summed(dataset, gamma, least / (1 - gamma) if gamma < 1 else (-np.inf if least < 0 else 0.0))
+
+
+def _summed(dataset: Dataset, gamma: float, beyond: float) -> Float[np.ndarray, " n"]:
+    """The discounted rewards from each step on, with those beyond the cut of an episode being worth `beyond`."""
+    rewards, last = np.asarray(dataset.reward, np.float64), np.asarray(dataset.last)
+    terminated = np.asarray(dataset.terminated)
+    out, ahead = np.empty_like(rewards), beyond
     for t in range(len(rewards) - 1, -1, -1):
-        ahead = rewards[t] + gamma * (0.0 if last[t] else ahead)
+        ahead = rewards[t] + gamma * (0.0 if terminated[t] else beyond if last[t] else ahead)
         out[t] = ahead
     return out
 
@@ -164,6 +185,16 @@ def best_weights(dataset: Dataset, share: float = 0.1) -> Float[np.ndarray, " E"
     weights = np.zeros(len(total))
     weights[best] = 1.0
     return weights
+
+
+def reward_scale(dataset: Dataset, max_steps: int = 1000) -> float:
+    """`max_steps` over the difference of the best and the worst return of whole episodes: what IQL's authors multiply
+    rewards by on locomotion. Raises ValueError where all returns are alike."""
+    total = Episodes(dataset).total
+    total = total if np.asarray(dataset.last)[-1] else total[:-1]
+    if not total.size or not np.ptp(total):
+        raise ValueError(f"reward_scale: the returns of {total.size} whole episodes are alike; two must differ.")
+    return float(max_steps / np.ptp(total))
 
 
 def positive_sided_variance(dataset: Dataset) -> float:
@@ -371,6 +402,7 @@ def transitions(dataset: Dataset, space: Space, gamma: float = 0.99) -> Stored:
         jax.tree.map(jnp.asarray, dataset.next_obs),
         action[after],
         jnp.asarray(returns_to_go(dataset, gamma), jnp.result_type(float)),
+        jnp.asarray(return_bounds(dataset, gamma), jnp.result_type(float)),
     )
 
 
@@ -385,8 +417,8 @@ def stored(
 
     `sample(key, (), n)` draws `Stored` steps with replacement: an episode by its weight times its length, then one of
     its steps. With `hindsight` their observations have its goals, reaching which is worth 1 and ends the task; what
-    that makes of `return_to_go` is not known, and it is NaN. `normalizer` has the statistics of observations as they
-    are drawn, for learners with `Config.normalize_obs`.
+    that makes of `return_to_go` and `return_bound` is not known, and they are NaN. `normalizer` has the statistics of
+    observations as they are drawn, for learners with `Config.normalize_obs`.
 
     Raises ValueError as `check` does, for weights that are not one positive or zero number an episode, and for goals
     that do not fit.
@@ -416,6 +448,7 @@ def stored(
             terminated=reached | batch.terminated,
             next_obs={**batch.next_obs, "goal": goal},
             return_to_go=jnp.full_like(batch.return_to_go, jnp.nan),
+            return_bound=jnp.full_like(batch.return_bound, jnp.nan),
         )
 
     return Replay(init, None, sample, normalizer=lambda obs: statistics())
@@ -527,7 +560,7 @@ def mixed(stored: Replay, own: Replay, share: float = 0.5) -> Replay:
 
     It takes in what `own` does (`ring.uniform`). Both kinds come in turns, so that parts of a sample are as mixed as
     the whole; of n steps the dataset has floor(n share). All are `Stored`: of the learner's own the next action is the
-    step's and the return is not known, -inf. Equal arguments give the same functions.
+    step's and the return and its bound are not known, -inf. Equal arguments give the same functions.
 
     Raises ValueError for a replay that is no dataset, a buffer that takes nothing in, and a share outside (0, 1).
     """
@@ -544,7 +577,8 @@ def mixed(stored: Replay, own: Replay, share: float = 0.5) -> Replay:
         of_dataset = np.diff(upto) > 0
         number = np.where(of_dataset, upto[:-1], upto[-1] + np.arange(n) - upto[:-1])
         old, new = stored.sample(stored_key, (), int(upto[-1])), own.sample(own_key, state, n - int(upto[-1]))
-        new = Stored(**new._asdict(), next_action=new.action, return_to_go=jnp.full_like(new.reward, -jnp.inf))
+        unknown = jnp.full_like(new.reward, -jnp.inf)
+        new = Stored(**new._asdict(), next_action=new.action, return_to_go=unknown, return_bound=unknown)
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y.astype(x.dtype)])[number], old, new)
 
     return Replay(own.init, own.add, sample, normalizer=stored.normalizer)

@@ -31,6 +31,7 @@ class Stored(NamedTuple):
     next_obs: Any
     next_action: Array  # the dataset's at the next step; at the last step of an episode that step's own
     return_to_go: Array  # discounted rewards from here to the end of the episode
+    return_bound: Array  # what the return is at least, had no episode been cut: see datasets.return_bounds
 
 
 Batch = Transition | Stored

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from jaxrl.algorithm import Algorithm, algorithm_of, starting_values
 from jaxrl.data.datasets import Dataset
@@ -69,6 +69,7 @@ class Hyper:
 class SoftHyper(Hyper):
     """Dynamic settings of soft actor-critics: with a temperature that follows a target entropy."""
 
+    actor_learning_rate: jax.Array = jnp.inf  # of the actor; infinite: learning_rate
     alpha_learning_rate: jax.Array = 3e-4  # of the logarithm of the temperature; 0: constant
     alpha: jax.Array = 1.0  # temperature, at first
     target_entropy: jax.Array = jnp.inf  # nats in units of the box; infinite: -A
@@ -309,8 +310,19 @@ def init_soft(rule: Any, keys: dict[str, Array], obs: Any, action: Any, hyper: A
     }
 
 
-def temperature_step(log_alpha: Net, policy: TanhNormal, key: Array, hyper: SoftHyper) -> tuple[Net, dict[str, Array]]:
-    """`(log_alpha, report)` after a step towards the target entropy of the policy at a batch, -A unless it is given."""
+def actor_settings(hyper: Any) -> tuple[Array, Array]:
+    """The learning rate of the actor and the largest norm of its gradient, of a Hyper with `actor_learning_rate`."""
+    rate = jnp.where(jnp.isfinite(hyper.actor_learning_rate), hyper.actor_learning_rate, hyper.learning_rate)
+    return rate, hyper.max_grad_norm
+
+
+def temperature_step(
+    log_alpha: Net, policy: TanhNormal, key: Array, hyper: SoftHyper, when: Bool[Array, ""] | None = None
+) -> tuple[Net, dict[str, Array]]:
+    """`(log_alpha, report)` after a step towards the target entropy of the policy at a batch, -A unless it is given.
+
+    Where `when` is False the temperature stays as it is, as of `Net.descend`.
+    """
     entropy = -jnp.mean(policy.sample_and_log_prob(key)[1])
     usual = -float(policy.mode().shape[-1])
     target = jnp.where(jnp.isfinite(hyper.target_entropy), hyper.target_entropy, usual)
@@ -318,7 +330,7 @@ def temperature_step(log_alpha: Net, policy: TanhNormal, key: Array, hyper: Soft
     def objective(log_alpha: Array) -> tuple[Array, dict[str, Array]]:
         return temperature_loss(log_alpha, entropy, target), {"alpha": jnp.exp(log_alpha)}
 
-    return log_alpha.descend(objective, hyper.alpha_learning_rate, hyper.max_grad_norm)
+    return log_alpha.descend(objective, hyper.alpha_learning_rate, hyper.max_grad_norm, when)
 
 
 def algorithm(

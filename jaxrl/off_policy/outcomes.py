@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxrl.algorithm import Algorithm, algorithm_of, check_at_least_one, starting_values
-from jaxrl.environment import NO_LIMIT, pytree, split_observation
+from jaxrl.environment import NO_LIMIT, is_concrete, pytree, split_observation
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.off_policy import steps
 from jaxrl.off_policy.learner import Learner, State
@@ -32,7 +32,7 @@ class Policy(NamedTuple):
     """What is deployed."""
 
     weights: Any
-    target: Array  # the return that is asked for, in units of `scale`
+    target: Array  # what is asked for, in units of `scale`: a return, of RvS the mean reward of a full episode
     scale: Array
 
 
@@ -62,7 +62,9 @@ def with_limit(name: str, config: C, venv: VectorEnv) -> C:
 
 def check_outcome(name: str, config: Any, observation_space: Space) -> None:
     """Raise ValueError for an unknown outcome, a goal that is not observed, or sizes below 1."""
-    check_at_least_one(config, "num_envs", "num_updates", "batch_size", "max_steps")
+    check_at_least_one(config, "num_envs", "num_updates", "batch_size")
+    if config.max_steps is not None:
+        check_at_least_one(config, "max_steps")
     if config.outcome not in OUTCOMES:
         raise ValueError(f"outcome={config.outcome!r}: choose {' or '.join(OUTCOMES)}.")
     if config.outcome == "goal" and not (isinstance(observation_space, Dict) and "goal" in observation_space.spaces):
@@ -102,17 +104,48 @@ def chosen(output: Array, space: Space, key: Array, greedy: bool) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class OutcomeLearner(Learner):
-    """A `Learner` on windows of a dataset, whose rule is also what acts: `act(policy, key, obs, carry, greedy)` and
-    `initial_carry(batch_shape)`."""
+    """A `Learner` on windows of a dataset, whose rule is also what acts: `act(policy, key, obs, carry, greedy)`,
+    `initial_carry(batch_shape)` and `asked(hyper, max_steps)`, the target of a policy in an episode of so many steps.
+
+    How long a full episode is, the rule's gradient step finds as `max_steps` beside its networks.
+    """
+
+    counts: bool = False  # the network tells the times of config.max_steps apart, which are the default params'
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
-        """An infinite `target_return` becomes the best return of the data, an infinite `return_scale` the largest."""
+        """An infinite `target_return` becomes the best return of the data, an infinite `return_scale` the largest.
+
+        Without `Config.max_steps` a full episode is as long as `env_params` say. Raises ValueError where they say
+        nothing, or more than the network tells apart.
+        """
+        max_steps = self.max_steps(env_params)
         hyper, env_params = starting_values(self.hyper_class, self.venv, hyper, env_params)
         low, high = self.replay.returns or (0.0, 1.0)
         target, scale = hyper.target_return, hyper.return_scale
         target = jnp.where(jnp.isinf(target), jnp.asarray(high, target.dtype), target)
         scale = jnp.where(jnp.isinf(scale), jnp.asarray(max(abs(low), abs(high)) or 1.0, scale.dtype), scale)
-        return super().init(key, hyper.replace(target_return=target, return_scale=scale), env_params)
+        state = super().init(key, hyper.replace(target_return=target, return_scale=scale), env_params)
+        return state.replace(extra={"max_steps": max_steps})
+
+    def max_steps(self, env_params: Any) -> Int[Array, ""]:
+        """Of a full episode: `Config.max_steps`, or the limit of these params, of several the longest.
+
+        Under a trace of which the params are an argument, their values are not known and not checked.
+        """
+        env_id, most = self.venv.env.id, self.config.max_steps
+        if most is not None and not self.counts:
+            return jnp.int32(most)
+        with jax.ensure_compile_time_eval():
+            limit = (self.venv.default_params if env_params is None else env_params).max_steps
+        known = int(np.max(np.asarray(limit))) if is_concrete(limit) else None
+        if known == NO_LIMIT:
+            raise ValueError(f"{self.name}: {env_id} has no time limit: give Config.max_steps, or params with a limit.")
+        if most is not None and known is not None and known > most:
+            raise ValueError(
+                f"{self.name}: the params of this run have max_steps={known}, above the {most} of {env_id}'s default "
+                f"params, so many times the network tells apart; give Config.max_steps={known}."
+            )
+        return jnp.max(jnp.asarray(limit))
 
     def collect(self, state: State) -> tuple[State, None]:
         if self.replay is NO_DATASET:
@@ -123,8 +156,8 @@ class OutcomeLearner(Learner):
         return state, None
 
     def policy(self, state: State) -> Any:
-        hyper = state.hyper
-        return Policy(state.weights["actor"], hyper.target_return / hyper.return_scale, hyper.return_scale)
+        target = self.rule.asked(state.hyper, state.extra["max_steps"])
+        return Policy(state.weights["actor"], target, state.hyper.return_scale)
 
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Any:
         return self.rule.initial_carry(batch_shape)
@@ -137,7 +170,8 @@ class OutcomeLearner(Learner):
         n, space = self.config.num_envs, self.action_space
 
         def outputs(key: Array) -> tuple[Any, Any]:
-            state = self.init(key)
+            params = self.venv.default_params  # of which a run's may have a limit where these have none
+            state = self.init(key, None, params.replace(max_steps=jnp.ones_like(params.max_steps)))
             action, _ = self.act(self.policy(state), key, state.obs, self.initial_carry((n,)), greedy=True)
             return action, jnp.zeros(0)
 

@@ -105,6 +105,29 @@ def test_no_return_goes_beyond_the_end_of_the_task():
     np.testing.assert_array_equal(datasets.returns_to_go(dataset), [2, 1, 2, 1])
 
 
+def test_the_bound_of_a_cut_episode_goes_on_with_the_least_reward():
+    """The first episode of `made` ends the task, the second is cut, the third is the one that was not finished."""
+    dataset = made(2, 2, 2, rewards=[1, 2, -1, -3, 4, 5], complete=False)
+    tail = 0.5 * -3 / (1 - 0.5)
+    wanted = [1 + 0.5 * 2, 2, -1 + 0.5 * (-3 + tail), -3 + tail, 4 + 0.5 * (5 + tail), 5 + tail]
+    np.testing.assert_allclose(datasets.return_bounds(dataset, 0.5), wanted)
+    np.testing.assert_allclose(datasets.transitions(dataset, BOX, 0.5).return_bound, wanted)
+    np.testing.assert_array_equal(datasets.return_bounds(dataset), [3, 2, *[-np.inf] * 4])
+    goal = made(1, 3, rewards=[0, -1, -1, -1])
+    np.testing.assert_allclose(datasets.return_bounds(goal, 0.9)[1:], -10, rtol=1e-6, err_msg="-1 for ever")
+    paid = made(1, 3, rewards=[2, 1, 1, 1])
+    sums = datasets.returns_to_go(paid, 0.9)
+    np.testing.assert_allclose(datasets.return_bounds(paid, 0.9), sums, err_msg="the task may end at the cut")
+
+
+def test_the_scale_of_rewards_is_by_the_returns_of_whole_episodes():
+    dataset = made(2, 1, 2, rewards=[1, 2, -1, 50, 50], complete=False)  # returns 3 and -1
+    assert datasets.reward_scale(dataset) == 250 and datasets.reward_scale(dataset, 8) == 2
+    for alike in (made(2, 2), made(3), made(3, complete=False)):
+        with pytest.raises(ValueError, match="whole episodes are alike"):
+            datasets.reward_scale(alike)
+
+
 @pytest.mark.parametrize(
     "change, says",
     [
@@ -244,6 +267,7 @@ def test_a_mixed_memory_draws_from_both():
     own = np.asarray(batch.obs[:, 0]) < 0
     np.testing.assert_array_equal(own, [1, 1, 1, 0, 1, 1, 1, 0, 1, 1])
     np.testing.assert_array_equal(np.isinf(batch.return_to_go), own)
+    np.testing.assert_array_equal(np.isinf(batch.return_bound), own)
     np.testing.assert_array_equal(batch.next_obs[own], np.full((8, 1), -2.0))
     np.testing.assert_allclose(batch.next_obs[~own], batch.obs[~own] + 1)
     np.testing.assert_array_equal(batch.next_action[own], np.zeros((8, 1)))

@@ -141,8 +141,8 @@ def test_a2c_as_a_rule_has_the_gradient_of_a2c():
         said = parts.outputs(weights, rows[0])
         log_pi = jax.nn.log_softmax(said["logits"])
         policy = a2c.policy_loss(jnp.take_along_axis(log_pi, rows[1].action[:, None], 1)[:, 0], rows[2]["advantage"])
-        value = 0.5 * jnp.mean((said["value"][:, 0] - rows[2]["target"]) ** 2)
-        return policy + 0.5 * value + 0.01 * jnp.mean(jnp.sum(jnp.exp(log_pi) * log_pi, -1))
+        value = jnp.mean((said["value"][:, 0] - rows[2]["target"]) ** 2)  # the factor 1 of GROOVE's A2C
+        return policy + value + 0.01 * jnp.mean(jnp.sum(jnp.exp(log_pi) * log_pi, -1))
 
     for got, want in zip(*(jax.tree.leaves(jax.grad(f)(state.weights)) for f in (ours, a2cs)), strict=True):
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-6)

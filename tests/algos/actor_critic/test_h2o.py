@@ -28,10 +28,13 @@ REAL = steps([3, 1], [0, 2], [False, False], [0, 1])
 
 
 class Linear:
-    """Q = w s of a critic; the logits -w s' of a discriminator, 0 where its last input is an action of 0."""
+    """Q = w s of a critic; the outputs -w s' / 2 and w s' / 2 of a discriminator, 0 where its last input is an action.
+
+    They make the logit -4 tanh(s' / 2).
+    """
 
     def apply(self, weights, x, action=None, mutable=None):
-        values = -weights * x[..., -1:] if action is None else weights * x[:, 0]
+        values = weights * x[..., -1:] * jnp.array([-0.5, 0.5]) if action is None else weights * x[:, 0]
         return values if mutable is None else (values, {})
 
 
@@ -58,6 +61,7 @@ class Zero(TanhGaussian):
 def reported(monkeypatch, trusting=False):
     """Of a step in which nothing moves: Q is s, and Q' half of it, twice."""
     monkeypatch.setattr(h2o, "NOISE", 0.0)
+    monkeypatch.setattr(h2o, "SPREAD", 0.0)
     real = Replay(lambda item: (), None, lambda key, state, n: REAL)
     rule = h2o._H2O(h2o.Config(batch_size=2, trusting=trusting), real, Linear(), Linear(), Zero(nn.Module()))
     one = jnp.ones(())
@@ -87,13 +91,44 @@ def test_simulated_values_without_a_gap_do_not_count():
     np.testing.assert_allclose(h2o.penalty(q_sim, jnp.array([1.0, 0.0]), jnp.zeros((1, 2))), 1, atol=1e-4)
 
 
+class Sum:
+    """A discriminator whose outputs are w times the sum of its inputs, and 0."""
+
+    def apply(self, weights, x):
+        return jnp.stack([weights * x.sum(-1), 0 * x.sum(-1)], -1)
+
+
+def of_sums():
+    return h2o._H2O(h2o.Config(batch_size=2), Replay(len, None, len), Sum(), Sum(), Zero(nn.Module()))
+
+
+def test_logits_are_bounded_and_the_first_is_a_residual_on_the_second():
+    np.testing.assert_allclose(h2o.logit(jnp.array([[0.5, -1.0]])), [2 * np.tanh(0.5) + 2 * np.tanh(1)], rtol=1e-6)
+    obs, action, next_obs = (jnp.array([[x]]) for x in (1.0, 2.0, -4.0))
+    sas, sa = of_sums().logits((jnp.float32(0.3), jnp.float32(0.2)), obs, action, next_obs)
+    np.testing.assert_allclose(sa, [2 * np.tanh(0.2 * 3)], rtol=1e-6)
+    np.testing.assert_allclose(sas, [2 * np.tanh(0.3 * -1) + 2 * np.tanh(0.2 * 3)], rtol=1e-6)
+    np.testing.assert_allclose(h2o.log_ratio(sas, sa), [2 * np.tanh(-0.3)], rtol=1e-5)
+    certain = h2o.logit(jnp.array([[1e3, -1e3], [-1e3, 1e3]]))
+    np.testing.assert_allclose(certain, [4, -4])
+
+
+def test_the_gap_is_at_ten_states_that_deviate_as_real_ones_do():
+    weights, deviation = (jnp.float32(-0.3), jnp.float32(0.7)), jnp.array([0.5])
+    found = of_sums().gap(weights, KEY, SIMULATED, deviation)
+    near = SIMULATED.next_obs + 0.5 * jax.random.normal(KEY, (10, 2, 1))
+    ratios = 2 * np.tanh(-0.3 * (SIMULATED.obs + near)[..., 0])
+    np.testing.assert_allclose(found, np.clip(-ratios.mean(0), 0, 10), rtol=1e-5)
+
+
 @pytest.mark.parametrize("trusting", [False, True])
 def test_critic_loss(monkeypatch, trusting):
     found = reported(monkeypatch, trusting)
-    w = np.ones(2) if trusting else np.exp([-1.0, -2.0])  # log ratios -1, -2
+    gap = 4 * np.tanh([0.5, 1.0])  # of next states 1 and 2; the log ratios are its negative
+    w = np.ones(2) if trusting else np.exp(-gap)
     simulated = np.mean(w * np.square([1 - 1.25, 2 - 0]))  # targets 1 + 0.5 * 0.5 * 1; 0, the end
     real = np.mean(np.square([3 - 0, 1 - 2.25]))
-    low = np.log(np.e / 3 + 2 * np.e**2 / 3) - 2  # gaps 1 and 2; the mean of real values is 2
+    low = np.log(gap @ np.exp([1, 2]) / gap.sum()) - 2  # the mean of real values is 2
     np.testing.assert_allclose(found["critic_loss"], 2 * (simulated + real + 0.1 * low), rtol=1e-5)
     np.testing.assert_allclose(found["trust"], w.mean(), rtol=1e-6)
 
@@ -101,8 +136,8 @@ def test_critic_loss(monkeypatch, trusting):
 def test_discriminators_give_real_steps_large_logits(monkeypatch):
     loss = reported(monkeypatch)["discriminator_loss"]
     softplus = lambda x: np.log1p(np.exp(np.asarray(x, float)))  # noqa: E731
-    simulated = np.mean(softplus([-1, -2])) + np.log(2)
-    real = np.mean(softplus([0, 1])) + np.log(2)  # logits 0 and -1
+    simulated = np.mean(softplus(-4 * np.tanh([0.5, 1.0]))) + np.log(2)
+    real = np.mean(softplus(4 * np.tanh([0.0, 0.5]))) + np.log(2)  # next states 0 and 1
     np.testing.assert_allclose(loss, simulated + real, rtol=1e-5)
 
 

@@ -1,20 +1,24 @@
 """Learners from stored data: losses against arrays computed by hand, and what each makes of data with a known best."""
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import jaxrl
-from jaxrl.algos import awac, bc, cql, dvl, edac, famo2o, iql, mopo, morel, ravl, rebrac, recoil, ro2o, td3_bc
+from jaxrl.algos import awac, bc, cql, dvl, edac, famo2o, iql, mopo, morel, ravl, rebrac, recoil, ro2o, sac, td3_bc
 from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.transitions import Stored
 from jaxrl.nn.actor_critic import Deterministic, Gaussian, TanhGaussian
 from jaxrl.nn.distributions import TanhNormal
 from jaxrl.nn.losses import advantage_weighted_loss, critic_loss, expectile_loss, td_target
-from jaxrl.nn.nets import critic_values
+from jaxrl.nn.nets import critic_values, net
+from jaxrl.nn.optim import optimizer_of
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.probes import ObservationActionReward
 from jaxrl.testing.rules import step
@@ -94,7 +98,7 @@ class Members(famo2o.Family):
 LOG_PROB = jnp.array([1.0, 1.0, -2.0])
 Q = jnp.array([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
 STATES, NEXT_ACTION = jnp.arange(3), jnp.sqrt(jnp.array([[2.0], [2.0], [4.0]]))
-STEPS = Stored(STATES, jnp.zeros((3, 1)), REWARD, TERMINATED, STATES, NEXT_ACTION, REWARD)
+STEPS = Stored(STATES, jnp.zeros((3, 1)), REWARD, TERMINATED, STATES, NEXT_ACTION, REWARD, REWARD)
 LAZY, SOFT_ACTOR = zero(Deterministic), zero(TanhGaussian)
 RULES = {
     "td3_bc": (td3_bc._TD3BC(td3_bc.Config(), Table(), LAZY), td3_bc.Hyper(policy_noise=0.0)),
@@ -135,6 +139,16 @@ def test_targets_of_a_value_by_hand(name):
     assert np.abs(change["value"]).max() > 0.1
     target = td_target(REWARD, TERMINATED, value - change["value"], 0.5)
     close(Q - 3 / 2 * change["critic"], [target] * 2)
+
+
+def test_iqls_rewards_are_scaled_and_shifted():
+    """Twice the reward less 1, also where the task ends."""
+    value = jnp.array([1.0, 4.0, -1.0])
+    hyper = iql.Hyper(gamma=0.5, learning_rate=1.0, reward_scale=2.0, reward_bias=-1.0)
+    weights = {"critic": Q, "actor": jnp.zeros(1), "value": value}
+    _, change = step(cloning("iql")[0], weights, {"critic": NEXT_Q + 1}, STEPS, hyper, KEY)
+    ahead = value - change["value"]
+    close(Q - 3 / 2 * change["critic"], [[2 - 1 + 0.5 * ahead[0], 4 - 1, 6 - 1 + 0.5 * ahead[2]]] * 2)
 
 
 def cloning(name):
@@ -195,6 +209,113 @@ def test_edacs_similarity_by_hand():
 def test_cqls_penalty_by_hand():
     q, density = jnp.array([[[1.0], [3.0]]]), jnp.array([[0.0], [np.log(2.0)]])
     close(cql.penalty(q, density, jnp.array([[2.0]]), 1.0), np.log(np.exp(1.0) + np.exp(3.0) / 2) - 2)
+
+
+def test_cqls_backup_of_the_best_next_action_by_hand():
+    """The smaller critic's values of three actions at each of two states, then the largest of them."""
+    next_q = jnp.array([[[1.0, 5.0], [4.0, 2.0], [3.0, 0.0]], [[2.0, 1.0], [0.0, 3.0], [2.0, 9.0]]])
+    close(cql.best_of(next_q), [2.0, 2.0])
+
+
+class Drawn(TanhGaussian):
+    """An actor that draws actions by their key, alike in all states."""
+
+    def __call__(self, weights, obs):
+        return standard(obs)
+
+
+def test_cql_backs_up_the_best_of_the_actors_actions():
+    """Q(s, a) is the state's number plus the action, so the target has the largest of the actions that were drawn."""
+    rule = cql._CQL(cql.Config(num_actions=5, max_target_backup=True), Table(), Drawn(nn.Module()))
+    key = jax.random.key(3)
+    actions = jnp.stack([Drawn(nn.Module()).explore(None, k, STATES) for k in jax.random.split(key, 5)])
+    close(rule.next_value(None, NEXT_Q, key, STATES), NEXT_Q.min(0) + actions[..., 0].max(0))
+    weights = {"critic": Q, "actor": jnp.zeros(1), "log_alpha": jnp.log(0.5)}
+    hyper = cql.Hyper(min_q_weight=0.0, gamma=0.5, learning_rate=1.0)
+    _, change = step(rule, weights, {"critic": NEXT_Q}, STEPS, hyper, KEY)
+    target = Q - 3 / 2 * change["critic"]
+    assert np.all(np.asarray(target[0])[[0, 2]] > np.array(PLAIN)[[0, 2]]) and target[0, 1] == 2
+
+
+def test_cal_ql_holds_values_up_to_the_bound_alone():
+    """The penalty's gradient in a critic is 0 through actions of the actor whose values are below the bound."""
+    rule = cql._CQL(cql.Config(num_actions=1, calibrated=True), Table(), Drawn(nn.Module()))
+    weights = {"critic": jnp.zeros((2, 3)), "actor": jnp.zeros(1), "log_alpha": jnp.log(0.5)}
+    hyper = cql.Hyper(min_q_weight=1.0, gamma=0.0, learning_rate=1.0)
+    still = STEPS._replace(reward=jnp.zeros(3))
+    for bound in (-jnp.inf, 100.0):
+        # The sum known so far says nothing: only the bound is read.
+        batch = still._replace(return_to_go=jnp.full(3, 1e6), return_bound=jnp.full(3, bound))
+        report, change = step(rule, weights, {"critic": jnp.zeros((2, 3))}, batch, hyper, KEY)
+        if bound > 0:
+            # logsumexp is of the actor's actions, which are held at the bound: what is left is -mean Q of the data.
+            close(change["critic"], jnp.full((2, 3), -1 / 3))
+            assert 2 * 100 < report["penalty"] < 2 * 105
+        else:
+            assert np.abs(change["critic"]).max() < 1e-6 and report["penalty"] < 2 * 5
+
+
+def soft(rule, hyper):
+    """The change of the actor and of the critics in one step of plain descent."""
+    weights = {"critic": jnp.zeros((2, 3)), "actor": jnp.full(1, 0.1), "log_alpha": jnp.log(0.5)}
+    return step(rule, weights, {"critic": jnp.zeros((2, 3)), "actor": jnp.zeros(1)}, STEPS, hyper, KEY)[1]
+
+
+class Shifted(TanhGaussian):
+    """An actor of one weight, which its mean is."""
+
+    def __call__(self, weights, obs):
+        return TanhNormal(jnp.zeros((*obs.shape, 1)) + weights, jnp.zeros((*obs.shape, 1)))
+
+
+class Moved(Deterministic):
+    """An actor of one weight, which its action is."""
+
+    def __call__(self, weights, obs):
+        return jnp.zeros((*obs.shape, 1)) + weights
+
+
+@pytest.mark.parametrize("name", ["cql", "edac", "ro2o", "mopo", "morel", "ravl", "rebrac"])
+def test_the_actor_has_a_rate_of_its_own(name):
+    """A third of the step, and the critics' as it was; infinite, it is that of all networks."""
+    rule, hyper = RULES[name]
+    rule = dataclasses.replace(rule, config=rebrac.Config(policy_delay=1)) if name == "rebrac" else rule
+    rule = dataclasses.replace(rule, actor=(Moved if name == "rebrac" else Shifted)(nn.Module()))
+    rates = {"alike": 0.3, "own": 0.1, "same": jnp.inf}
+    change = {at: soft(rule, hyper.replace(learning_rate=0.3, actor_learning_rate=rate)) for at, rate in rates.items()}
+    close(change["same"]["actor"], change["alike"]["actor"])
+    close(change["own"]["actor"], change["same"]["actor"] / 3)
+    close(change["own"]["critic"], change["same"]["critic"])
+    assert np.abs(change["same"]["actor"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("module", [sac, cql, edac, rebrac])
+def test_the_actor_may_have_layer_norms(module):
+    """One before each activation, in the actor alone."""
+    env = ObservationActionReward("box")
+    sizes = dict(hidden=(4, 3), buffer_size=8, batch_size=2, layer_norm=False)
+    for asked in (False, True):
+        state = jax.eval_shape(module.make(env, module.Config(**sizes, actor_layer_norm=asked)).init, KEY)
+        names = {name: str(jax.tree_util.tree_structure(state.weights[name])) for name in ("actor", "critic")}
+        assert names["actor"].count("LayerNorm") == 2 * asked and "LayerNorm" not in names["critic"]
+
+
+def test_edacs_actor_may_wait():
+    """With a delay of 2 the actor and the temperature learn at the second gradient step of the critics."""
+    rule = edac._EDAC(edac.Config(num_critics=2, diverse=False, policy_delay=2), Table(), Shifted(nn.Module()))
+    weights = {"critic": jnp.zeros((2, 3)), "actor": jnp.zeros(1), "log_alpha": jnp.log(0.5)}
+    plain, hyper = optimizer_of(optax.sgd), jax.tree.map(jnp.asarray, edac.Hyper(learning_rate=0.1))
+    nets = {
+        name: net(w, plain.init(w, 1.0), plain, w if name == "critic" else None, name) for name, w in weights.items()
+    }
+    first, report = rule.gradient_step(nets, KEY, STEPS, hyper)
+    assert np.isnan(report["actor_loss"]) and np.isnan(report["log_alpha_loss"]) and np.isfinite(report["critic_loss"])
+    second, report = rule.gradient_step(first, KEY, STEPS, hyper)
+    assert np.isfinite(report["actor_loss"]) and np.isfinite(report["log_alpha_loss"])
+    for name in ("actor", "log_alpha"):
+        close(first[name].flat, nets[name].flat)
+        assert np.all(second[name].flat != nets[name].flat)
+    assert np.any(first["critic"].flat != nets["critic"].flat) and np.any(second["critic"].flat != first["critic"].flat)
 
 
 def test_ro2os_losses_by_hand():

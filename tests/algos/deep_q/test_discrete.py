@@ -71,7 +71,9 @@ def huber(error):
 def test_steps_of_a_dataset_by_hand():
     true, numbers = jnp.array([False, True]), jnp.array([1.0, 2.0])
     obs = {"x": numbers, "privileged": numbers}
-    batch = stored_to_batch(Stored(obs, jnp.array([0, 1]), numbers, true, obs, jnp.array([1, 1]), 3 * numbers), 0.9)
+    batch = stored_to_batch(
+        Stored(obs, jnp.array([0, 1]), numbers, true, obs, jnp.array([1, 1]), 3 * numbers, numbers), 0.9
+    )
     close(batch.discount, [0.9, 0.0])
     close(batch.return_to_go, [3.0, 6.0])
     assert set(batch.obs) == set(batch.next_obs) == {"x"} and batch.weight is None

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import jaxrl
@@ -16,12 +17,15 @@ from jaxrl.data import datasets
 from jaxrl.data.datasets import Dataset, Hindsight
 from jaxrl.environment import NO_LIMIT, Environment
 from jaxrl.evaluation import evaluate
+from jaxrl.nn.nets import net
+from jaxrl.nn.optim import optimizer_of
 from jaxrl.off_policy.outcomes import action_loss
 from jaxrl.spaces import Box, Dict, Discrete
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.wrappers import PreviousActionReward
 
 KEY = jax.random.key(0)
+SGD = optimizer_of(optax.sgd)
 
 
 def close(actual, desired):
@@ -121,7 +125,7 @@ def test_goals_are_what_the_rest_of_the_episode_achieved():
     np.testing.assert_array_equal(batch.reward, goal == at)
     np.testing.assert_array_equal(batch.terminated, goal == at)
     np.testing.assert_array_equal(batch.next_obs["goal"], batch.obs["goal"])
-    assert np.isnan(batch.return_to_go).all()
+    assert np.isnan(batch.return_to_go).all() and np.isnan(batch.return_bound).all()
 
 
 def test_goals_go_on_along_another_episode_of_the_same_cluster():
@@ -235,10 +239,9 @@ def test_what_is_asked_for_unless_said():
     env, algo = learner(rvs, "return", False)
     totals = datasets.Episodes(walks(box=False, goals=False)).total
     policy = algo.policy(algo.init(KEY))
-    assert policy.target * policy.scale == totals.max() and policy.scale == np.abs(totals).max()
+    assert 8 * policy.target * policy.scale == totals.max() and policy.scale == np.abs(totals).max()
     without = rvs.make(env, rvs.Config(hidden=(8,)))
-    assert algo.policy(without.init(KEY))[1:] == (1, 1)
-    assert without.config.max_steps == env.default_params.max_steps
+    assert algo.policy(without.init(KEY))[1:] == (1 / 8, 1)
     endless = env.default_params.replace(max_steps=jnp.int32(NO_LIMIT))
 
     class Endless(type(env)):
@@ -248,8 +251,59 @@ def test_what_is_asked_for_unless_said():
 
     made = jax.jit(lambda key: rvs.make(env, rvs.Config(hidden=(8,), adam_eps=1e-7)).init(key).step)(KEY)
     assert made == 0  # the limit is read while something else is traced
+    unlimited = rvs.make(Endless(), rvs.Config(hidden=(8,)))
     with pytest.raises(ValueError, match="no time limit: give Config.max_steps"):
-        rvs.make(Endless())
+        unlimited.init(KEY)
+    assert unlimited.policy(unlimited.init(KEY, None, Params(jnp.int32(16)))).target == 1 / 16
+    with pytest.raises(ValueError, match="no time limit: give Config.max_steps"):
+        dt.make(Endless())
+
+
+def test_a_full_episode_is_as_long_as_the_params_of_the_run_say():
+    """RvS asks for, and learns from, the return over twice the steps; a leaf, so that several limits are a vmap."""
+    env, data = Line(goals=False), walks(goals=False)
+    config = rvs.Config(hidden=(8,), num_updates=1, batch_size=4)
+    algo = rvs.make(env, config, replay=datasets.windows(data, Discrete(2), 1))
+    hyper = rvs.Hyper(target_return=6.0, return_scale=2.0)
+    limits = Params(jnp.array([8, 16], jnp.int32))
+    state = jax.jit(jax.vmap(lambda params: algo.init(KEY, hyper, params)))(limits)
+    close(jax.vmap(lambda s: algo.policy(s).target)(state), [3 / 8, 3 / 16])
+    rule, network = algo.init.__self__.rule, Recorded()
+    rule = dataclasses.replace(rule, network=network)
+    batch = datasets.Windows(
+        jnp.zeros((2, 1)), jnp.zeros(2, int), jnp.array([6.0, 4.0]), jnp.array([0, 2]), jnp.ones(2, bool)
+    )
+    for limit, wanted in ((8, [3 / 8, 2 / 6]), (16, [3 / 16, 2 / 14])):
+        first = algo.init(KEY, hyper, Params(jnp.int32(limit)))
+        assert first.extra["max_steps"] == limit
+        weights = jnp.zeros(2)
+        nets = {"actor": net(weights, SGD.init(weights, 1.0), SGD, None, "actor"), **first.extra}
+        after, _ = rule.gradient_step(nets, KEY, batch, first.hyper)
+        assert after["max_steps"] == limit
+        close(network.seen[-1], wanted)
+    fixed = rvs.make(env, dataclasses.replace(config, max_steps=4))
+    assert fixed.policy(fixed.init(KEY, hyper, Params(jnp.int32(16)))).target == 3 / 4
+
+
+class Recorded:
+    """Logits that are its weights; it keeps the outcomes that it was given."""
+
+    seen = []
+
+    def apply(self, weights, obs, outcome):
+        self.seen.append(outcome)
+        return jnp.broadcast_to(weights, (*outcome.shape, 2))
+
+
+def test_a_transformer_refuses_more_steps_than_it_tells_apart():
+    env = Line(goals=False)
+    small = dict(width=4, layers=1, context=2)
+    algo, long = dt.make(env, dt.Config(**small)), Params(jnp.int32(9))
+    with pytest.raises(ValueError, match="max_steps=9, above the 8 .* give Config.max_steps=9"):
+        algo.init(KEY, None, long)
+    jax.eval_shape(algo.init, KEY, None, Params(jnp.int32(7)))
+    told = dt.make(env, dt.Config(**small, max_steps=9))
+    jax.eval_shape(lambda key: told.init(key, None, long), KEY)
 
 
 def test_the_return_that_is_left_falls_by_what_was_got():

@@ -840,9 +840,8 @@ def _meta() -> Iterator[tuple[str, Made]]:
     def agent() -> Case:
         source = module("lpg")
         of_agent = found("AgentConfig", "jaxrl.meta")
-        return Case(
-            source.make(walk("Discrete"), of_agent(num_envs=2, num_steps=4, hidden=(4,)), source.RuleConfig(3, 4, (2,)))
-        )
+        network = source.RuleConfig(3, 4, (2,))
+        return Case(source.make(walk("Discrete"), of_agent(num_envs=2, num_steps=4, hidden=(4,)), rule_config=network))
 
     yield "meta:lpg_agent", agent
     tasks = dict(num_tasks=3, num_envs=3, num_steps=3, hidden=(4,))

@@ -873,11 +873,11 @@ def test_parameters_inside_others_have_flags_and_units(monkeypatch):
     recipes = []
     monkeypatch.setattr(train, "run_fit", lambda recipe, out, devices, resume: recipes.append(recipe) or 0)
     words = "ppo Cont-CC-PMSM-v0 --params.max-steps 9"
-    good(f"train {words} --params.machine.l-d 0.01 --params.gamma 0.5")
+    good(f"train {words} --params.machine.l-d 0.0004 --params.gamma 0.5")
     recipe = json.loads(json.dumps(recipes[0]))
-    assert recipe["params"]["machine.l_d"] == 0.01
+    assert recipe["params"]["machine.l_d"] == 0.0004
     _, _, _, params = build(recipe)
-    assert params.machine.l_d == np.float32(0.01) and params.gamma == 0.5
+    assert params.machine.l_d == np.float32(0.0004) and params.gamma == 0.5
     out = good(f"train {words} --help")
     assert re.search(r"--params.machine.l-d FLOAT\s+│?\s*H", out.replace("│", " ")), out[:9000]
     assert "s, the control step" in out and "--hyper.gamma" in out

@@ -83,8 +83,8 @@ def test_each_checkpoint_and_the_best_one_are_asked_for_by_every_command(run):
     )
     assert early != late and good(f"eval {folder} --episodes 3 --max-steps 200 --at 6") == late
     assert good(f"eval {folder} --episodes 3 --at best") == good(f"eval {folder} --episodes 3 --at {best}")
-    good(f"export {folder} --at 2 --output early.h")
-    good(f"export {folder} --output late.h")
+    good(f"export {folder} --at 2 --out early.h")
+    good(f"export {folder} --out late.h")
     assert Path("early.h").read_text() != Path("late.h").read_text()
     good(f"render {folder} --at best --max-steps 3 --out best.gif")
     good(f"plot {folder} --episode --at 4 --max-steps 5 --out early.png")

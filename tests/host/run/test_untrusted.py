@@ -217,7 +217,7 @@ def no_traceback(run, monkeypatch, most, every):
         (run / "config.json").write_text(json.dumps(config))
         for words in ("report --no-episodes", "eval --episodes 1 --max-steps 1", "resume --no-progress", "plot"):
             if words.startswith("eval"):
-                monkeypatch.setattr("jaxrl.zoo.load_run", lambda recipe, folder: load_run(recipe, folder) and 1 / 0)
+                monkeypatch.setattr("jaxrl.zoo.load_run", lambda *given: load_run(*given) and 1 / 0)
             try:
                 status, err = run_command(command(words, run, "."))
             except ZeroDivisionError:  # it went on to what would take long

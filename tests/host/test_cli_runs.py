@@ -87,7 +87,7 @@ def test_each_checkpoint_and_the_best_one_are_asked_for_by_every_command(run):
     good(f"export {folder} --out late.h")
     assert Path("early.h").read_text() != Path("late.h").read_text()
     good(f"render {folder} --at best --max-steps 3 --out best.gif")
-    good(f"plot {folder} --episode --at 4 --max-steps 5 --out early.png")
+    good(f"plot {folder} --episode --at 4 --max-steps 5")
     assert json.loads((folder / "media" / "episode.json").read_text())["told"]["update"] == 4
 
 

@@ -29,7 +29,7 @@ SMALL = {
 }
 """In place of what a notebook's cell tagged "parameters" says."""
 
-PICTURES = {"01": 3, "02": 1, "03": 3, "04": 1, "05": 4, "06": 4, "07": 3, "08": 2, "09": 0, "10": 0}
+PICTURES = {"01": 3, "02": 1, "03": 2, "04": 1, "05": 4, "06": 4, "07": 3, "08": 2, "09": 0, "10": 0}
 """How many figures and films a notebook shows, without those that grow and are drawn again in their place."""
 
 NEEDS = {"10": "libtpu"}

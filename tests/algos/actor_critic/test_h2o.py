@@ -117,7 +117,9 @@ def test_the_actor_learns_on_states_of_both(monkeypatch):
 def test_refusals():
     env = ObservationActionReward("box")
     for real in (None, uniform(8)):
-        with pytest.raises(ValueError, match="h2o: real=.*; a dataset of the real system, or what datasets.stored makes of it"):
+        with pytest.raises(
+            ValueError, match="h2o: real=.*; a dataset of the real system, or what datasets.stored makes of it"
+        ):
             h2o.make(env, real=real)
     with pytest.raises(ValueError, match="h2o: observations are .*; its discriminators read a one-dimensional Box"):
         h2o.make(Privileged("box"), real=Replay(lambda item: (), None, len))

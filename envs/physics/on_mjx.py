@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .features import MJX, refuse_unread
 from .planar import Numbers, name_of
 
 
@@ -30,14 +31,20 @@ def imported() -> Any:
 
 
 def put(model: Any) -> Any:
-    """MJX's model of a `mujoco.MjModel`. Raises ValueError, naming the element, for what MJX cannot run."""
+    """MJX's model of a `mujoco.MjModel`.
+
+    Raises ValueError, naming the element, for what MJX cannot run, and for any field that it does not read and that is
+    not at MuJoCo's default (`features.py`).
+    """
     mjx = imported()
     for i in np.flatnonzero(model.actuator_actnum):
         raise ValueError(f"{name_of(model, 'actuator', int(i))} has an activation, which the states here do not hold.")
     try:
-        return mjx.put_model(model, impl="jax")
+        found = mjx.put_model(model, impl="jax")
     except NotImplementedError as error:
         raise ValueError(f"MJX cannot run {culprit(model)}: {error}") from error
+    refuse_unread(model, MJX, lambda what: ValueError(f"{what}, which MJX does not read."), name_of)
+    return found
 
 
 def culprit(model: Any) -> str:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..features import PLANAR, refuse_unread
+
 
 class Joint(NamedTuple):
     dof: int  # and its number among MuJoCo's joints, as each has one degree of freedom
@@ -88,13 +90,16 @@ def plan(model: Any) -> Plan:
 
     Raises ValueError, naming the element, for what is not planar or not written here: other joints than hinges and
     slides, contacts of other geoms than capsules and spheres (with each other and horizontal grounds), torsional and
-    rolling friction, tendons, equalities, friction of joints, actuators other than motors at joints, fluids.
+    rolling friction, tendons, equalities, friction of joints, actuators other than motors at joints, fluids; and for
+    any field of the model that nothing here reads and that is not at MuJoCo's default (`features.py`).
     """
     _check_options(model)
     plane = _plane(model)
     links = _links(model, plane)
     integrator = "RK4" if model.opt.integrator else "Euler"
-    return Plan(plane.axes, links, _touches(model, plane, links), _motors(model), integrator, int(model.nv))
+    found = Plan(plane.axes, links, _touches(model, plane, links), _motors(model), integrator, int(model.nv))
+    refuse_unread(model, PLANAR, _refused, name_of)
+    return found
 
 
 class _Plane(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.envs.physics import on_mjx, planar
+from jaxrl.envs.physics import features, on_mjx, planar
 from jaxrl.envs.physics.task import ModelTask, State, compiled, planned, scaled
 from jaxrl.testing.golden import golden
 
@@ -371,3 +371,78 @@ def test_ant():
     assert obs.shape == (500, 105) and not obs[:, 27:].any()
     assert 0.099 < jnp.abs(off).max() <= 0.1 and 0.095 < jnp.std(state.qvel) < 0.105
     assert np.ptp(env.render(jax.tree.map(lambda x: x[0], state), params)) > 100
+
+
+FEATURES = [
+    ("geom_adhesion", 'adhesion="2"', "", "", ""),
+    ("geom_surfacevel", 'surfacevel="1 0 0 0 0 0"', "", "", ""),
+    ("dof_dampingpoly", "", 'damping="0.4 0.3 0.2"', "", ""),
+    ("jnt_stiffnesspoly", "", 'stiffness="3 20 10"', "", ""),
+    ("jnt_springyield", "", 'stiffness="3" springyield="0.1"', "", ""),
+    ("actuator_armature", "", "", 'armature="0.5"', ""),
+    ("actuator_damping", "", "", 'damping="0.5"', ""),
+    ("actuator_delay", "", "", 'delay="0.01" nsample="5"', ""),
+    ("noslip_iterations", "", "", "", '<option noslip_iterations="3"/>'),
+    ("disableactuator", "", "", "", '<option actuatorgroupdisable="0"/>'),
+    ("DIAGEXACT", "", "", "", '<option><flag diagexact="enable"/></option>'),
+]
+
+
+def rich(geom: str = "", joint: str = "", motor: str = "", more: str = "") -> Any:
+    """A planar model with a ground, a body, a site, a motor, and what else a feature needs."""
+    return mujoco.MjModel.from_xml_string(
+        f'<mujoco>{more}<worldbody><geom name="ground" type="plane" size="1 1 1"/><body name="b" pos="0 0 1">'
+        f'<joint name="j" axis="0 1 0" {joint}/><geom name="g" type="capsule" size="0.1 0.2" {geom}/><site name="s"/>'
+        f'</body></worldbody><actuator><motor name="m" joint="j" ctrlrange="-1 1" {motor}/></actuator></mujoco>'
+    )
+
+
+@pytest.mark.parametrize(("field", "geom", "joint", "motor", "more"), FEATURES, ids=[x[0] for x in FEATURES])
+def test_unread_features_are_refused(field, geom, joint, motor, more):
+    model = rich(geom, joint, motor, more)
+    for engine in (planar.plan, on_mjx.put):
+        with pytest.raises(ValueError, match=field):
+            engine(model)
+
+
+@pytest.mark.parametrize("reader", [features.PLANAR, features.MJX], ids=lambda reader: reader.engine)
+def test_every_field_is_read_or_derived_or_refused(reader):
+    """Whatever the installed MuJoCo has: a changed field that is neither read nor without effect is refused by name."""
+
+    def check(model: Any) -> None:
+        features.refuse_unread(model, reader, ValueError, planar.name_of)
+
+    check(rich())
+    refused = set()
+    for name in features.fields(rich()):
+        if name in reader.fields or features.without_effect(name, reader) or "flags" in name:
+            continue
+        model = rich()
+        owner, field = (model.opt, name[4:]) if name.startswith("opt.") else (model, name)
+        value = getattr(owner, field)
+        if isinstance(value, np.ndarray):
+            if not value.size:
+                continue
+            value[-1:] = value[-1:] + 1 if value.dtype != bool else ~value[-1:]
+        else:
+            setattr(owner, field, value + 1)
+        with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+            check(model)
+        refused.add(name)
+    assert refused >= {"geom_adhesion", "geom_gap", "jnt_springyield", "dof_dampingpoly", "opt.noslip_iterations"}
+    for bit in range(24):
+        model = rich()
+        model.opt.enableflags = 1 << bit
+        if bit in (int(getattr(mujoco.mjtEnableBit, f"mjENBL_{x}")).bit_length() - 1 for x in features.QUIET):
+            check(model)
+        else:
+            with pytest.raises(ValueError, match="option enableflags has the flag"):
+                check(model)
+
+
+def test_a_field_of_a_newer_mujoco_is_refused(monkeypatch):
+    """A field that no table names, in the model at hand and in the reference, is compared like any other."""
+    usual, there = (SimpleNamespace(geom_novel=np.array(x), opt=SimpleNamespace()) for x in ([0.0], [0.0, 3.0]))
+    monkeypatch.setattr(features, "_reference", lambda: usual)
+    assert list(features.fields(there)) == ["geom_novel"]
+    assert features.unusual(there, "geom_novel") == (1, 3.0, 0.0)

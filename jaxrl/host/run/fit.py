@@ -252,7 +252,7 @@ class _Session:
         elif writer is not None:  # what is resumed before its first checkpoint may have been another run
             folder.describe(self.settings, self.arrays)
         if writer is not None:
-            writer.truncate(self.done)
+            writer.truncate(self.done, None if self.evaluation.every is None else self.eval_gap)
             checkpoint.drop_after(folder.best, self.done)
 
     def step(self, most: int, stop: bool, pace: Pace, display: Display) -> dict[int, str]:

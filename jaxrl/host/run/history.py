@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.host.run.run_folder import Logger, RunFolder, read_rows
+from jaxrl.host.run.loggers import Logger
+from jaxrl.host.run.run_folder import RunFolder, read_rows
 
 OF_EPISODES = ("episode_return", "episode_length")
 
@@ -32,7 +33,7 @@ class History:
         every: int,
         steps: int,
     ):
-        self.folder, self.every, self.steps, self.num_seeds = folder, every, steps, num_seeds
+        self.every, self.steps, self.num_seeds = every, steps, num_seeds
         self.logger = None if folder is None else Logger(folder, loggers, settings)
         self.rows = [] if folder is None else [_arrays(row) for row in read_rows(folder.metrics, arrays=True)]
         self.pending: list[dict[str, np.ndarray]] = []
@@ -98,11 +99,8 @@ class History:
             row |= {"level_return": _plain(levels.mean((-2, -1))), "levels": _plain(levels.mean(-1))}
         before = max((_score(row) for row in self.evaluations), default=-np.inf)
         self.evaluations.append(row)
-        if self.folder is not None:
-            import json
-
-            with self.folder.evaluations.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+        if self.logger is not None:
+            self.logger.evaluated(row)
         return _score(row) - before if before > -np.inf else np.inf
 
     def metrics(self) -> dict[str, np.ndarray]:

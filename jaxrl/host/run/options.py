@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 import jax
 
 from jaxrl.environment import Environment
-from jaxrl.host.run.run_folder import check_loggers
+from jaxrl.host.run.loggers import check_loggers
 
 
 @dataclasses.dataclass(frozen=True)

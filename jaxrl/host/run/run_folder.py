@@ -12,6 +12,7 @@ import errno
 import functools
 import hashlib
 import inspect
+import io
 import itertools
 import json
 import math
@@ -22,7 +23,7 @@ import shutil
 import subprocess
 import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ class RunFolder:
         self.best = self.path / "best"
         self.media = self.path / "media"
         self.tensorboard = self.path / "tensorboard"
+        self.wandb = self.path / "wandb.json"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -222,32 +224,52 @@ class RunFolder:
                 "table.md compares them, and `jaxrl train` with a row's settings makes a run to evaluate."
             )
 
-    def truncate(self, update: int) -> None:
-        """Forget what was logged after `update`, so that a resumed run has no row twice; warns where rows up to it are
-        missing.
+    def truncate(self, update: int, eval_gap: int | None = None) -> None:
+        """Forget what was logged after `update`, so that a resumed run has no row twice. Warns where rows up to it are
+        missing, of evaluations one every `eval_gap` updates, and where the table of means is not that of the rows.
         """
+        counts = {}
         for file in (self.metrics, self.evaluations):
-            last, partial = 0, _partial_of(file)
+            updates, partial = [], _partial_of(file)
             with partial.open("x") as kept:
                 for row, line in _streamed(file):
                     if row["update"] <= update:
                         kept.write(line)
-                        last = row["update"]
+                        updates.append(row["update"])
             partial.replace(file)
-            if file == self.metrics and last < update:
-                warnings.warn(
-                    f"{file} ends at update {last} and the checkpoint is at {update}: the rows between are "
-                    "missing, and curves will have a gap.",
-                    stacklevel=2,
-                )
-        if self.table.exists():
-            lines = self.table.read_text().splitlines(keepends=True)
-            whole = [line for line in lines[1:] if line.endswith("\n") and _update_of(line, self.table) <= update]
-            _write(self.table, "".join(lines[:1] + whole if whole else []))
+            counts[file] = updates
+        logged, judged = counts[self.metrics], counts[self.evaluations]
+        if (last := logged[-1] if logged else 0) < update:
+            warnings.warn(
+                f"{self.metrics} ends at update {last} and the checkpoint is at {update}: the rows between are "
+                "missing, and curves will have a gap.",
+                stacklevel=2,
+            )
+        if eval_gap and not any(u % eval_gap for u in judged) and len(judged) < (due := update // eval_gap):
+            warnings.warn(
+                f"{self.evaluations} has {len(judged)} of the {due} evaluations up to update {update}: the others are "
+                "lost, and curves will have a gap.",
+                stacklevel=2,
+            )
+        self._check_table(update)
+
+    def _check_table(self, update: int) -> None:
+        """Write metrics.csv anew where it is not what metrics.jsonl says, and warn."""
+        found = self.table.read_text().splitlines(keepends=True) if self.table.exists() else []
+        whole = [line for line in found[1:] if line.endswith("\n") and _update_of(line, self.table) <= update]
+        there = "".join(found[:1] + whole if whole else [])
+        wanted = "".join(table_lines(row for row, _ in _streamed(self.metrics)))
+        if there != wanted:
+            warnings.warn(
+                f"{self.table} was lost, cut or changed: it is not what {self.metrics.name} says, and is written anew.",
+                stacklevel=3,
+            )
+        if found or wanted:
+            _write(self.table, wanted)
 
 
 OWN = re.compile(
-    r"\..*\.partial|\.writable|(config|summary|plan|sweep)\.json|(recipe|rule)\.npz|(metrics|evaluations|policy)\..*"
+    r"\..*\.partial|\.writable|(config|summary|plan|sweep|wandb)\.json|(recipe|rule)\.npz|(metrics|evaluations|policy)\..*"
 )
 """Names of files that jaxrl writes into a run folder."""
 
@@ -273,66 +295,6 @@ def _as_folder_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFolderError(f"Cannot write to {path} ({error.strerror}): choose another folder.") from error
-
-
-class Logger:
-    """Writes rows to metrics.jsonl and metrics.csv, and to TensorBoard or W&B when asked."""
-
-    def __init__(self, folder: RunFolder, loggers: tuple[str, ...] = (), config: dict[str, Any] | None = None) -> None:
-        check_loggers(loggers)
-        self.jsonl = folder.metrics.open("a")
-        self.table = folder.table.open("a", newline="")
-        self.columns: list[str] | None = None
-        self.sinks: list[Any] = []
-        self.closers: list[Any] = []
-        if "tensorboard" in loggers:
-            from tensorboardX import SummaryWriter
-
-            rows = read_rows(
-                folder.metrics, arrays=True, only=()
-            )  # after a resume, what TensorBoard has beyond them is shown no more
-            writer = SummaryWriter(str(folder.tensorboard), purge_step=rows[-1]["step"] + 1 if rows else None)
-            self.sinks.append(lambda row: [writer.add_scalar(k, v, row["step"]) for k, v in row.items()])
-            self.closers.append(writer.close)
-        if "wandb" in loggers:
-            import wandb
-
-            run = wandb.init(project="jaxrl", dir=str(folder.path), config=config, name=folder.path.name)
-            self.sinks.append(lambda row: run.log(row, step=row["step"]))
-            self.closers.append(run.finish)
-
-    def write(self, row: dict[str, Any]) -> None:
-        """One row: JSONL keeps a value a seed, CSV and the others get the mean over seeds."""
-        self.jsonl.write(json.dumps(row, default=_number) + "\n")
-        self.jsonl.flush()
-        flat = {k: _mean(v) for k, v in row.items()}
-        if self.columns is None:
-            self.columns = list(flat)
-            if self.table.tell() == 0:
-                self._line(self.columns)
-        self._line([flat[c] for c in self.columns])
-        self.table.flush()
-        for sink in self.sinks:
-            sink({k: v for k, v in flat.items() if v is not None})
-
-    def _line(self, cells: list[Any]) -> None:
-        csv.writer(self.table, lineterminator="\n").writerow(cells)
-
-    def close(self) -> None:
-        for close in (self.jsonl.close, self.table.close, *self.closers):
-            close()
-
-
-def check_loggers(loggers: tuple[str, ...]) -> None:
-    """Raise ValueError for an unknown logger, ImportError for one that is not installed."""
-    import importlib.util
-
-    modules = {"tensorboard": "tensorboardX", "wandb": "wandb"}
-    for name in loggers:
-        if name not in modules:
-            raise ValueError(f"loggers={name!r}: choose from {', '.join(modules)} (JSONL and CSV always are written).")
-        if importlib.util.find_spec(modules[name]) is None:
-            raise ImportError(f"The {name} logger needs a package that is not installed: pip install {modules[name]}.")
 
 
 def description(algo: Any, num_seeds: int | None) -> dict[str, Any]:
@@ -468,7 +430,7 @@ def _row(line: str, file: Path, number: int) -> dict[str, Any]:
 
 def write_json(file: Path, value: Any) -> None:
     """Write whole or not at all."""
-    _write(file, json.dumps(value, indent=1, default=_number) + "\n")
+    _write(file, json.dumps(value, indent=1, default=number_of) + "\n")
 
 
 def _write(file: Path, text: str) -> None:
@@ -485,11 +447,27 @@ def _partial_of(file: Path) -> Path:
     return partial
 
 
-def _number(x: Any) -> Any:
+def table_lines(rows: Iterable[dict[str, Any]], columns: list[str] | None = None) -> Iterator[str]:
+    """Lines of metrics.csv: a header, unless the `columns` are told, and the mean over seeds of each row's values."""
+    for row in rows:
+        if columns is None:
+            columns = list(row)
+            yield _csv(columns)
+        yield _csv([mean_of(row[name]) for name in columns])
+
+
+def _csv(cells: list[Any]) -> str:
+    held = io.StringIO()
+    csv.writer(held, lineterminator="\n").writerow(cells)
+    return held.getvalue()
+
+
+def number_of(x: Any) -> Any:
     return np.asarray(x).tolist()
 
 
-def _mean(x: Any) -> float | int | None:
+def mean_of(x: Any) -> float | int | None:
+    """The mean over seeds; None where none has a value."""
     if isinstance(x, int):
         return x
     values = [v for v in np.ravel(np.asarray(x, float)) if not math.isnan(v)]

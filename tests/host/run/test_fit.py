@@ -538,9 +538,11 @@ def test_away_from_the_main_thread(algo, whole):
 
 @pytest.mark.slow
 def test_tensorboard_files_are_written(algo, tmp_path):
-    fit(algo, KEY, 32, out=tmp_path, loggers=("tensorboard",), progress=False)
+    judged = {"eval_every": 16, "eval_episodes": 2, "eval_max_steps": 3}
+    fit(algo, KEY, 32, out=tmp_path, loggers=("tensorboard",), num_seeds=2, progress=False, **judged)
     (events,) = (tmp_path / "tensorboard").iterdir()
-    assert b"episode_length" in events.read_bytes() and b"loss" in events.read_bytes()
+    for tag in (b"episode_length", b"loss", b"evaluation/return", b"evaluation/return/1"):
+        assert tag in events.read_bytes()
     fit(algo, KEY, 32, out=tmp_path, progress=False, overwrite=True)
     assert not (tmp_path / "tensorboard").exists()
 

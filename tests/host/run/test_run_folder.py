@@ -143,6 +143,29 @@ def test_metrics_behind_the_checkpoint_are_told(tmp_path, recwarn):
         folder.truncate(5)
 
 
+def test_lost_evaluations_are_told(tmp_path, recwarn):
+    folder = written(tmp_path)
+    rows = [json.dumps({"update": u, "step": 8 * u, "return": 1.0}) + "\n" for u in (2, 4)]
+    folder.evaluations.write_text("".join(rows))
+    folder.truncate(3, 2)
+    assert not recwarn.list and len(read_rows(folder.evaluations)) == 1
+    folder.evaluations.unlink()
+    with pytest.warns(UserWarning, match=r"evaluations.jsonl has 0 of the 1 evaluations up to update 3.*lost"):
+        folder.truncate(3, 2)
+
+
+@pytest.mark.parametrize("change", ["lost", "cut", "changed"])
+def test_a_table_that_is_not_that_of_the_rows_is_told_and_written_anew(tmp_path, change):
+    folder = written(tmp_path)
+    folder.truncate(3)
+    whole = folder.table.read_text()
+    damaged = {"cut": whole[: whole.index("\n") + 1], "changed": whole.replace("3,", "3,1", 1)}
+    folder.table.unlink() if change == "lost" else folder.table.write_text(damaged[change])
+    with pytest.warns(UserWarning, match=r"metrics.csv was lost, cut or changed.*metrics.jsonl"):
+        folder.truncate(3)
+    assert folder.table.read_text() == whole
+
+
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("line", ["{'update': 2}", "", "[2]", '{"loss": 2}', "\udcff"])
 def test_a_bad_line_is_named(tmp_path, name, line):

@@ -157,6 +157,27 @@ def test_figures_are_those_of_the_rows(runs, tmp_path):
     assert "it was made by hand." in " ".join(found.words)
 
 
+def test_curricula_are_compared_on_held_out_levels_alone(tmp_path):
+    """Returns on the levels that a curriculum chose say how hard these were."""
+    alone = [
+        make_run(tmp_path / f"{x}0", [1.0, 2.0], algorithm=f"ppo+{x}", evaluations=False) for x in ("plr", "accel")
+    ]
+    found = page(report(alone, tmp_path / "a.html"))
+    assert [row[4] for row in found.table(["run", "algorithm"])[1:]] == ["–", "–"]
+    assert not any(table[0][:2] == ["", "probability"] for table in found.tables)
+    assert "a curriculum chose its levels" in " ".join(found.words)
+    judged = [make_run(tmp_path / f"{x}1", [1.0, 2.0], algorithm=f"ppo+{x}") for x in ("plr", "accel")]
+    for folder, held_out in zip(judged, ([0.2, 0.4], [0.6, 0.8]), strict=True):
+        row = {"update": 20, "step": 2000, "return": [5.0, 5.0], "episodes": 8, "level_return": held_out}
+        (folder / "evaluations.jsonl").write_text(json.dumps(row | {"levels": [[0, 1, 0], [1, 0, 1]]}) + "\n")
+    found = page(report(judged, tmp_path / "b.html"))
+    assert [(row[6], row[8]) for row in found.table(["run", "algorithm"])[1:]] == [
+        ("0.3", "3 held-out levels"),
+        ("0.7", "3 held-out levels"),
+    ]
+    assert found.table(["", "probability"])[1][:2] == ["accel1 over plr1", "1.00"]
+
+
 def test_probability_of_improvement_by_hand():
     assert probability_of_improvement([1.0, 3.0], [2.0, 3.0])[0] == (0 + 0 + 1 + 0.5) / 4
     assert probability_of_improvement([5.0, 6.0], [1.0, 2.0]) == (1.0, (1.0, 1.0))

@@ -119,8 +119,10 @@ def _summary(runs: Sequence[Run]) -> str:
             interval = f"{number(low)} to {number(high)}" if scores.size > 1 else "–"
             spread = f"{number(scores.min())} to {number(scores.max())}" if scores.size > 1 else "–"
             figures = [number(iqm(scores)), interval, number(scores.mean()), spread]
-        of = {"evaluation": "evaluation", "training": "training episodes", "": "–"}[run.source]
-        if run.evaluations:
+        of = {"training": "training episodes", "": "–"}.get(run.source, run.source)
+        if run.source == "levels":
+            of = f"{len(np.atleast_2d(run.evaluations[-1]['levels'])[0])} held-out levels"
+        elif run.evaluations:
             of = f"{run.evaluations[-1]['episodes']} episodes a seed"
             of += f", {run.config['eval_policy']}" if "eval_policy" in run.config else ""
         took = (run.summary or {}).get("run_seconds")
@@ -149,11 +151,18 @@ def _warnings(runs: Sequence[Run]) -> str:
 def _curves(runs: Sequence[Run], metrics: Sequence[str]) -> str:
     figures = []
     over = " or ".join(dict.fromkeys(unit_of_steps(run.config) for run in runs))
-    wanted = [("return", "Evaluations", 1), ("episode_return", "Training episodes", None)]
+    of_training = "Training episodes" + (
+        ", on the levels of its curriculum" if any(r.chooses_levels for r in runs) else ""
+    )
+    wanted = [
+        ("level_return", "Held-out levels", 1),
+        ("return", "Evaluations", 1),
+        ("episode_return", of_training, None),
+    ]
     for name, heading, window in (*wanted, *((m, m.replace("_", " "), None) for m in metrics)):
         lines = []
         for color, run in enumerate(runs):
-            steps, values = run.values(run.evaluations if name == "return" else run.rows, name)
+            steps, values = run.values(run.evaluations if window == 1 else run.rows, name)
             if np.isfinite(values).any():
                 values = np.where([[seed in run.diverged for seed in run.seeds]], np.nan, values)
                 lines += _curve(run, steps, smoothed(values, window or max(1, len(values) // 40)), color)

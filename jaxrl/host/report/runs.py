@@ -84,17 +84,28 @@ class Run:
 
     @property
     def source(self) -> str:
-        """What the final figures are of: `evaluation`, `training`, or nothing."""
+        """What the final figures are of: `levels` that were held out, `evaluation`, `training`, or nothing."""
         if self.evaluations:
-            return "evaluation"
+            return "levels" if "level_return" in self.evaluations[-1] else "evaluation"
+        if self.chooses_levels:
+            return ""
         return "training" if np.isfinite(self.values(self.rows, "episode_return")[1]).any() else ""
 
+    @property
+    def chooses_levels(self) -> bool:
+        """Whether a curriculum chose what it trained on. Returns on its own levels then say how hard these were, and
+        nothing that could be compared with another run's.
+        """
+        recipe = self.recipe if isinstance(self.recipe, Mapping) else {}
+        return "+" in str(self.config["algorithm"]) or bool(recipe.get("curriculum"))
+
     def final(self) -> np.ndarray:
-        """A return a seed: of the last evaluation, else of the last row in which an episode ended. NaN for a seed that
-        diverged."""
+        """A return a seed: on held-out levels, else of the last evaluation, else of the last row in which an episode
+        ended. NaN for a seed that diverged."""
         if not self.source:
             return np.full(len(self.seeds), np.nan)
-        rows, name = (self.evaluations, "return") if self.evaluations else (self.rows, "episode_return")
+        name = {"levels": "level_return", "evaluation": "return", "training": "episode_return"}[self.source]
+        rows = self.evaluations or self.rows
         values = self.values(rows, name)[1]
         last = values[-1] if self.evaluations else values[np.isfinite(values).any(1)][-1]
         return np.where([seed in self.diverged for seed in self.seeds], np.nan, last)
@@ -110,6 +121,11 @@ class Run:
         total = int(self.config["total_steps"])
         if not self.rows and not self.evaluations:
             found.append("Nothing was logged yet.")
+        elif not self.source and self.chooses_levels:
+            found.append(
+                "No evaluations: a curriculum chose its levels, and returns on these are not compared. Train with "
+                "--eval-every, or --eval-levels for levels that are held out."
+            )
         elif not self.source:
             found.append("No evaluation, and no episode ended: there is no return.")
         elif self.source == "training":

@@ -2,7 +2,7 @@
 
 The stump tracks of Portelas, Colas, Hofmann and Oudeyer (2019), "Teacher algorithms for curriculum learning of Deep RL
 in continuously parameterized environments" (arXiv:1910.07224), on Gymnasium's BipedalWalker; sizes, motors, reward and
-observation are theirs. They simulate in Box2D, here the physics is MuJoCo's (`biped.py`), so returns are alike, not
+observation are theirs. They simulate in Box2D, here the physics is MuJoCo's (`biped/`), so returns are alike, not
 equal. Each episode draws its track: from x = 9.33 m on, stumps 0.47 m wide, `stump_spacing` apart and
 `max(N(stump_height, height_std), least_height)` high, in units of 14/30 m.
 

@@ -57,7 +57,7 @@ class Steps(NamedTuple):
 
     @property
     def ends(self) -> Ends:
-        """Of these steps."""
+        """Where episodes ended in these steps, with their returns and lengths."""
         return ends_of(self)
 
 

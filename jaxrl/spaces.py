@@ -227,5 +227,5 @@ def flat_size(space: Space) -> int:
 
 
 def environment_action(space: Space, action: Array) -> Array:
-    """From units of the box to the environment's; discrete actions as they are."""
+    """The action in the environment's units, of one in units of the box; a discrete action as it is."""
     return space.from_unit(action) if isinstance(space, Box) else action

@@ -143,7 +143,7 @@ def features(space: Space, obs: Any, privileged: bool = False) -> Float[Array, "
 
 
 def _one(tree: Any) -> Any:
-    """Of the only environment."""
+    """The tree of the only environment, without its axis."""
     return jax.tree.map(lambda x: x[0], tree)
 
 

@@ -85,9 +85,9 @@ class Episode:
     period: float | None
     """Seconds of a step; None: time is counted in steps."""
     signals: Mapping[str, Quantity]
-    """By name, each (T + 1,); references likewise, limits (T + 1,) or numbers."""
+    """Signals by name, each (T + 1,); references likewise, limits (T + 1,) or numbers."""
     actions: Mapping[str, Quantity]
-    """By name, each (T,)."""
+    """Actions by name, each (T,)."""
     rewards: Mapping[str, Any]
     """`reward`, and its terms where the task names them, each (T,)."""
     planes: Sequence[Plane] = ()

@@ -118,7 +118,7 @@ class _CQL:
     init = learner.init_soft
 
     def next_value(self, weights: Any, target_weights: Any, key: Array, next_obs: Any) -> Float[Array, " B"]:
-        """Of the target critics at an action of the actor, or at the best of several."""
+        """The next state's value by the target critics at an action of the actor, or at the best of several."""
         if not self.config.max_target_backup:
             next_action = self.actor.explore(weights, key, next_obs)
             return jnp.min(critic_values(self.critic, target_weights, next_obs, next_action), 0)

@@ -123,8 +123,8 @@ def recoil_target(
 def recoil_loss(
     q: Float[Array, "K B"], target: Float[Array, " B"], bound: Float[Array, ""] | float
 ) -> Float[Array, ""]:
-    """Of each critic half the mean squared error of the first half, demonstrations, from `bound`, and of all from
-    `target`; added up."""
+    """Half the mean squared error of the demonstrations, the first half, from `bound`, and of all rows from `target`,
+    added up over the critics."""
     of_expert = q[:, : q.shape[1] // 2]
     return jnp.sum(jnp.mean((of_expert - bound) ** 2, -1) + jnp.mean((q - target) ** 2, -1)) / 2
 

@@ -113,7 +113,7 @@ class PolicyAndValue(nn.Module):
 
 
 def likeliest_other(log_prob: Float[Array, "K B"]) -> Array:
-    """Of each policy, for each row, which of the others gives it the highest probability: (K, B) of indices."""
+    """The index (K, B) of the other policy that gives each policy's row the highest probability."""
     own = jnp.eye(len(log_prob), dtype=bool)[:, :, None]
     return jnp.argmax(jnp.where(own, -jnp.inf, log_prob[None]), 1)
 
@@ -268,7 +268,7 @@ class _UniO4(Learner):
         return state.replace(key=key, step=step_count, weights=weights, ppo_optimizer=optimizer), metrics
 
     def scores(self, key: Array, state: UniO4State) -> Float[Array, " K"]:
-        """Of the present policies, which begin in the same states and share the model's noise."""
+        """The scores of the present policies, which begin in the same states and share the model's noise."""
         start_key, key = jax.random.split(key)
         start = self.replay.sample(start_key, state.replay, self.config.num_rollouts).obs
         keys = jax.random.split(key, self.config.horizon)

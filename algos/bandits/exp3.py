@@ -69,7 +69,7 @@ def exploration(K: int, estimator: str, hyper: Hyper) -> Float[Array, ""]:
 
 
 def probabilities(log_weight: Float[Array, " K"], gamma: Float[Array, ""], estimator: str) -> Float[Array, " K"]:
-    """Of pulling each arm."""
+    """The probability of pulling each arm."""
     p = jax.nn.softmax(log_weight)
     return (1 - gamma) * p + gamma / len(p) if estimator == "exp3" else p
 

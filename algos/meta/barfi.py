@@ -145,7 +145,7 @@ def mixed(outputs: Float[Array, "*batch 3"], primary: Array, auxiliary: Array, h
 
 
 def mean(x: Float[Array, "*batch"], weight: Float[Array, "*batch"]) -> Float[Array, ""]:
-    """Of what counts; 0 if nothing does."""
+    """The mean of x by these weights; 0 if all of them are 0."""
     return jnp.sum(x * weight) / jnp.maximum(jnp.sum(weight), 1)
 
 

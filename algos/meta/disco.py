@@ -84,7 +84,7 @@ def unsquashed(x: Array) -> Array:
 
 
 def centres(num_bins: int, max_value: float) -> Array:
-    """Of q's bins, in squashed values."""
+    """The middle of each bin of q, as a squashed value."""
     return jnp.linspace(-max_value, max_value, num_bins)
 
 

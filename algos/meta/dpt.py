@@ -163,7 +163,7 @@ class Transformer(nn.Module):
 
 @pytree
 class RandomHyper:
-    """Of the random behaviour."""
+    """Dynamic settings of the random behaviour."""
 
     uniform: jax.Array = 0.0  # share of the uniform distribution in every task's
 

@@ -45,7 +45,7 @@ class Hyper(maml.Hyper):
 
 
 def ranks(fitness: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Of all entries, evenly in [-1/2, 1/2]; equal ones share the mean of their ranks."""
+    """The ranks of all entries, evenly in [-1/2, 1/2]; equal ones share the mean of their ranks."""
     flat = fitness.reshape(-1)
     below = jnp.sum(flat[None] < flat[:, None], 1) + 0.5 * (jnp.sum(flat[None] == flat[:, None], 1) - 1)
     return (below / (flat.size - 1) - 0.5).reshape(fitness.shape)

@@ -148,7 +148,7 @@ def _rule(config: RuleConfig) -> UpdateRule:
 
 
 def entropy(log_p: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
-    """Of categorical log-probabilities, in nats."""
+    """The entropy of categorical log-probabilities, in nats."""
     return -jnp.sum(jnp.exp(log_p) * log_p, -1)
 
 

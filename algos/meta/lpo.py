@@ -49,7 +49,7 @@ class RuleConfig:
 
 @pytree
 class Weights:
-    """Of the rule."""
+    """Weights of the rule."""
 
     drift: Any
     numbers: Numbers  # PPO's settings, which are not learned with it: a meta-learner sees no gradient of them

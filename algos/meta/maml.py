@@ -231,7 +231,7 @@ class MAML:
         return state.replace(key=key, step=state.step + steps), Rollout(played, totals.mean(0), flat)
 
     def objective(self, weights: Any, played: Any, hyper: Hyper) -> Array:
-        """Of one task, the adapted policy's `surrogate`; `played` has leaves (K + 1, T, N, ...)."""
+        """The adapted policy's `surrogate` on one task; `played` has leaves (K + 1, T, N, ...)."""
         for i in range(self.config.inner_steps):
             weights = self.adapted(weights, jax.tree.map(lambda x, i=i: x[i], played), hyper)
         return self.surrogate(weights, jax.tree.map(lambda x: x[-1], played))

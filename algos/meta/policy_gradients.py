@@ -39,7 +39,7 @@ class Numbers:
 
 
 def numbers(gamma: float = 0.99, gae_lambda: float = 0.95, ent_coef: float = 0.01, vf_coef: float = 0.5) -> Numbers:
-    """Of settings as people write them. A coefficient of 0 is kept as 1e-8."""
+    """The rule's numbers, from settings as people write them. A coefficient of 0 is kept as 1e-8."""
 
     def logit(p: float) -> Array:
         p = min(max(p, 1e-6), 1 - 1e-6)

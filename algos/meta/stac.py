@@ -83,7 +83,7 @@ class STACState(a2c.A2CState):
 
 
 def logit(p: Float[Array, ""]) -> Float[Array, ""]:
-    """Of what is not quite 0 or 1."""
+    """The logit of p, which is held off 0 and 1 by 1e-6."""
     p = jnp.clip(p, 1e-6, 1 - 1e-6)
     return jnp.log(p) - jnp.log1p(-p)
 

@@ -219,7 +219,7 @@ def disagreement(mean: Float[Array, "E B D"], std: Float[Array, "E B D"]) -> Flo
 
 
 def uncertainties(ensemble: Ensemble, dataset: Dataset, measure: Measure = disagreement) -> Float[Array, " n"]:
-    """Of each step of a dataset, which thresholds go by."""
+    """The model's uncertainty at each step of a dataset, from which thresholds are chosen."""
 
     def of_step(step: tuple[Array, Array]) -> Array:
         obs, action = step

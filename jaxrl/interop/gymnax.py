@@ -47,7 +47,7 @@ class ToGymnax:
 
     @property
     def num_actions(self) -> int:
-        """Of a discrete action, else the numbers in one."""
+        """How many discrete actions there are; of another space how many numbers an action has."""
         space: Any = self.env.action_space(self.default_params)
         return space.n if isinstance(space, Discrete) else max(1, sum(space.shape))
 

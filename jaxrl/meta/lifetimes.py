@@ -97,7 +97,7 @@ class MetaState:
 
     @property
     def env_state(self) -> Any:
-        """Of the agents' environments, (agents, N, ...)."""
+        """The state of the agents' environments, (agents, N, ...)."""
         return self.agents.state.env_state
 
     @property
@@ -161,7 +161,7 @@ class RuleLearner:
 
     @functools.cached_property
     def parts(self) -> Any:
-        """Of an agent."""
+        """The parts of an agent that learns by the rule."""
         return agent_parts(self.rule, self.env, self.agent_config)
 
     @functools.cached_property

@@ -45,7 +45,7 @@ class Stored(NamedTuple):
 
 
 def names() -> list[str]:
-    """Of the rules that come with the library."""
+    """The names of the rules that come with the library."""
     return sorted(path.stem for path in FOLDER.glob("*.npz"))
 
 
@@ -122,7 +122,7 @@ def load(name: str | Path, kinds: Mapping[str, tuple[type, Callable[[Any], Updat
 
 @dataclasses.dataclass(frozen=True)
 class NoSettings:
-    """Of a rule of a user's own that takes none."""
+    """The settings of a user's own rule that takes none."""
 
 
 def own_rule(word: str) -> tuple[Callable[[Any], UpdateRule], type]:

@@ -66,7 +66,7 @@ class Hyper(learner.SoftHyper):
 
 
 class Prediction(NamedTuple):
-    """Of a batch (B, ...)."""
+    """What a model says of a batch of steps, (B, ...)."""
 
     next_obs: Any
     reward: Float[Array, " B"]

@@ -128,7 +128,7 @@ class OutcomeLearner(Learner):
         return state.replace(extra={"max_steps": max_steps})
 
     def max_steps(self, env_params: Any) -> Int[Array, ""]:
-        """Of a full episode: `Config.max_steps`, or the limit of these params, of several the longest.
+        """The length of a full episode: `Config.max_steps`, or the longest limit among these params.
 
         Under a trace of which the params are an argument, their values are not known and not checked.
         """

@@ -30,7 +30,7 @@ class Rollout(NamedTuple):
 
 
 def no_ends() -> Ends:
-    """Of an update in which nothing acts."""
+    """The ends of episodes in an update in which nothing acts: none."""
     return Ends(*(jnp.zeros((0, 0), kind) for kind in (jnp.bool_, jnp.result_type(float), jnp.int32)))
 
 

@@ -25,7 +25,7 @@ class WrapperState:
         return self.env.time
 
     def replace(self, **changes: Any) -> WrapperState:
-        """As every pytree's; `time` goes to the wrapped state."""
+        """A copy with some fields changed; `time` is changed in the wrapped state."""
         if "time" in changes:
             changes["env"] = changes.get("env", self.env).replace(time=changes.pop("time"))
         return dataclasses.replace(self, **changes)

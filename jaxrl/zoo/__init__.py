@@ -41,7 +41,7 @@ class Trained(NamedTuple):
 
 
 def names() -> list[str]:
-    """Of all policies, `<algorithm>/<environment id>`."""
+    """The names of all policies, `<algorithm>/<environment id>`."""
     return sorted(str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.rglob("*.npz"))
 
 
@@ -92,7 +92,7 @@ def save(policy: Any, path: Path, told: dict[str, Any]) -> Path:
 
 
 class Policies(NamedTuple):
-    """Of a run or of the zoo; leaves of `policies` have a leading axis of seeds."""
+    """The policies of a run or of the zoo; leaves of `policies` have a leading axis of seeds."""
 
     algo: Algorithm
     policies: Any

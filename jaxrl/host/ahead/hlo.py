@@ -140,7 +140,7 @@ def _closing(rest: str) -> int:
 
 
 def bytes_of(shape: str) -> int:
-    """Of an array, or of all of a tuple, without what tiling pads."""
+    """The bytes of an array, or of all arrays of a tuple, without what tiling pads."""
     total = 0
     for kind, dimensions in re.findall(r"\b([a-z]\w*?)\[([\d,<=]*)\]", shape):
         width = BITS.get(kind) or int((re.search(r"[a-z](\d+)", kind) or [0, 0])[1])

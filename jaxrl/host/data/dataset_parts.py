@@ -40,7 +40,7 @@ def named_arrays(dataset: Dataset) -> dict[str, np.ndarray]:
 
 
 def dataset_of(arrays: Mapping[str, np.ndarray], where: str) -> Dataset:
-    """Of named arrays. Raises ValueError for what no learner could use, which names `where` it is."""
+    """The dataset of named arrays. Raises ValueError for what no learner could use, which names `where` it is."""
 
     def of(field: str) -> dict[str, np.ndarray]:
         return {n[len(field) :]: x for n, x in arrays.items() if n == field or n.startswith(f"{field}.")}
@@ -70,7 +70,7 @@ def dataset_of(arrays: Mapping[str, np.ndarray], where: str) -> Dataset:
 
 
 def length_of(arrays: Mapping[str, np.ndarray], where: str) -> int:
-    """Of all of them. Raises ValueError where they differ."""
+    """The length that all arrays have. Raises ValueError where lengths differ."""
     lengths = {name: len(x) if x.ndim else 0 for name, x in arrays.items()}
     if len(set(lengths.values())) > 1:
         unequal = ", ".join(f"{name} {n}" for name, n in lengths.items())

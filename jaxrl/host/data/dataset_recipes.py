@@ -488,7 +488,7 @@ def _collected(
     seed: int,
     about_of: Callable[..., dict[str, Any]],
 ) -> tuple[Dataset, dict[str, Any]]:
-    """By a walker that the task itself has: goals are its own, so there are no returns to compare with."""
+    """Datasets of a walker that the task itself has: goals are its own, so there are no returns to compare with."""
     walker = importlib.import_module("jaxrl.envs.physics.maze_walker")
     if not isinstance(env, walker.PointMaze):
         raise ValueError(f"{env.id}: recipe {recipe!r} is of OGBench's point mazes, PointMazeMedium-v0 and others.")
@@ -505,7 +505,7 @@ def _collected(
 def _by_learner(
     task: _Task, learnt: _Learnt, name: str, share: float, num_steps: int, key: Array, other_key: Array
 ) -> dict[str, Dataset]:
-    """By who acted."""
+    """The datasets that a learner made, by the policy that acted."""
     if name == "medium-replay":
         points = range(learnt.medium + 1)
         if num_steps < len(points):

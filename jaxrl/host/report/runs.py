@@ -78,7 +78,7 @@ class Run:
 
     @property
     def diverged(self) -> dict[int, str]:
-        """By seed, what happened."""
+        """What happened to the seeds that diverged, by seed."""
         found = {int(seed): str(what) for seed, what in ((self.summary or {}).get("diverged") or {}).items()}
         return {seed: what for seed, what in found.items() if seed in self.seeds}
 

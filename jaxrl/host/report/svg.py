@@ -46,7 +46,7 @@ def number(x: float) -> str:
 
 
 def short(x: float) -> str:
-    """Of an axis."""
+    """A number as the axis of a figure shows it: 20k."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(x) >= size and abs(x) >= 1e4 or (letter != "k" and abs(x) >= size):
             return f"{x / size:.6g}{letter}"

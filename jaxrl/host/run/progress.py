@@ -182,7 +182,7 @@ class Display:
             self.bar.update(self.task, note=note, **({} if done is None else {"completed": done}))
 
     def steps_per_second(self) -> float:
-        """Of one seed, without compilation."""
+        """The speed of one seed, without compilation."""
         return (self.at - self.start) * self.algo.steps_per_update / max(self.run_seconds, 1e-9)
 
     def times(self) -> dict[str, float]:

@@ -87,7 +87,7 @@ class Program:
         return self.begin(*sharding.everywhere((self.keys, self.hyper), self.mesh))
 
     def shapes(self) -> Any:
-        """Of a carry, with where its leaves lie on the mesh."""
+        """Shapes of the carry's leaves, with where they lie on the mesh."""
         shapes = jax.eval_shape(self.begin, self.keys, self.hyper)
         if self.mesh is None:
             return shapes

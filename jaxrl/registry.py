@@ -142,6 +142,9 @@ MOVED = {
 }
 """Modules by the names that run folders and files of rules may know them by, and where they are now."""
 
+MOVED_SETTINGS = {"levels": "params_are_level"}
+"""Static settings of environments by the names that run folders and the zoo may know them by, and as they are now."""
+
 
 def get_algo(name: str) -> ModuleType:
     """The module of an algorithm by its name; or yours as `module`, `module:name` or `file.py`, which has `Config`,

@@ -863,7 +863,8 @@ def test_help_of_train_has_every_setting():
     module = jaxrl.get_algo("ppo")
     flags = [f"--config.{f.name}" for f in dataclasses.fields(module.Config)]
     flags += [f"--hyper.{f.name}" for f in dataclasses.fields(module.Hyper)]
-    flags += [f"--{f.name}" for f in dataclasses.fields(train.TrainFlags)] + ["--params.max-steps"]
+    names = [f.name.rstrip("_") for f in dataclasses.fields(train.TrainFlags)]  # `from` is a word of Python
+    flags += [f"--{name}" for name in names] + ["--params.max-steps"]
     for flag in flags:
         assert flag.replace("_", "-") in out, flag
     assert "default: 8" in out  # the tuned num_envs

@@ -131,7 +131,7 @@ def test_a_film_ends_with_the_state_in_which_the_episode_ended(tmp_path, monkeyp
     state = jax.vmap(algo.init)(jax.random.split(jax.random.key(0), 1))
     params = env.default_params.replace(length=jnp.int32(7 if cap is None else 100))
     monkeypatch.setattr(zoo, "read_recipe", lambda *_, **__: {"run": {"seeds": 1, "eval_max_steps": None}})
-    monkeypatch.setattr(zoo, "load_run", lambda *_: (algo, state, env, params))
+    monkeypatch.setattr(zoo, "load_run", lambda *_: (algo, state, env, params, 1))
     monkeypatch.setattr(host_render, "playback", lambda env, params: (2, 10.0))
     path = cli_render.render_run(tmp_path, tmp_path / "film.gif", 0, cap, None)
     shades = []

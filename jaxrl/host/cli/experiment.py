@@ -243,13 +243,13 @@ def settings_from(folder: Path, algo_name: str, env_id: str) -> tuple[Any, Any, 
     """
     from jaxrl import registry
     from jaxrl.host.run.recipe import placed, read_recipe
-    from jaxrl.host.run.recipe_inputs import hashable
+    from jaxrl.host.run.recipe_inputs import hashable, settings_of
 
     recipe = read_recipe(folder)
     if recipe["algo"] != algo_name:
         raise ValueError(f"--from {folder}: it is a run of {recipe['algo']}, and a state goes on with its algorithm.")
     alike = recipe["env_id"] == env_id
-    env, params = registry.make(env_id, **(hashable(recipe["env_settings"]) if alike else {}))
+    env, params = registry.make(env_id, **(settings_of(recipe) if alike else {}))
     hyper = {name: x for name, x in recipe["hyper"].items() if "." not in name}
     settings = registry.Tuned(0, hashable(recipe["config"]), hyper)
     return env, placed(params, recipe["params"]) if alike else params, settings

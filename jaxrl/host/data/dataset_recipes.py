@@ -43,7 +43,8 @@ from jaxrl.environment import NO_LIMIT, Environment, TimeStep, pytree, split_obs
 from jaxrl.evaluation import actor, evaluate
 from jaxrl.exact.mdp import tabulate
 from jaxrl.exact.solvers import backward_induction, bellman
-from jaxrl.host.run.recipe import hashable, placed
+from jaxrl.host.run.recipe import placed
+from jaxrl.host.run.recipe_inputs import settings_of
 from jaxrl.host.run.run_folder import tree_values
 from jaxrl.nn.distributions import Categorical, mask_logits
 from jaxrl.rollout import rollout
@@ -296,7 +297,7 @@ def _is_of(told: dict[str, Any], env: Environment, env_params: Any) -> bool:
     if told["max_steps"] is not None:
         params = params.replace(max_steps=np.minimum(params.max_steps, told["max_steps"]))
     alike = jax.tree.map(np.array_equal, tree_values(params), tree_values(env_params))
-    settings = hashable(recipe["env_settings"]).items()
+    settings = settings_of(recipe).items()
     return all(jax.tree.leaves(alike)) and all(getattr(env, name, None) == value for name, value in settings)
 
 

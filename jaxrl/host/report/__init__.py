@@ -331,11 +331,11 @@ def _has_plot(env_id: str, settings: tuple) -> bool:
 
 def _continuous(run: Run) -> bool:
     """Whether it is of a task with continuous actions and something to plot, whose policy can be had again."""
-    from jaxrl.host.run.recipe_inputs import hashable
+    from jaxrl.host.run.recipe_inputs import settings_of
 
     recipe = run.config.get("recipe")
     if recipe is None or not may_run(recipe):
         return False
     if not (run.files.checkpoints.is_dir() and any(run.files.checkpoints.iterdir())):
         return False
-    return _has_plot(recipe["env_id"], tuple(hashable(recipe["env_settings"]).items()))
+    return _has_plot(recipe["env_id"], tuple(settings_of(recipe).items()))

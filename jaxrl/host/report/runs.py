@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.host.run.config_file import checked, checked_recipe
-from jaxrl.host.run.recipe_inputs import hashable
+from jaxrl.host.run.recipe_inputs import settings_of
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_json, read_rows, tree_values
 from jaxrl.host.run.trust import may_run
 
@@ -57,7 +57,7 @@ class Run:
         try:
             if not may_run(self.recipe):
                 raise ImportError("it names Python of somebody else")
-            usual = tree_values(registry.make(self.recipe["env_id"], **hashable(self.recipe["env_settings"]))[1])
+            usual = tree_values(registry.make(self.recipe["env_id"], **settings_of(self.recipe))[1])
         except (ImportError, OSError, ValueError, TypeError, AttributeError):  # a module that is not here
             usual = {}
         return {name: _rounded(value) for name, value in {**usual, **self.recipe["params"]}.items()}

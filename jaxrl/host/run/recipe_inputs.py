@@ -6,7 +6,7 @@ changed since the run began is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +198,8 @@ def hashable(values: dict[str, Any]) -> dict[str, Any]:
         return tuple(map(whole, value)) if isinstance(value, list) else value
 
     return {name: whole(value) for name, value in values.items()}
+
+
+def settings_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The static settings of a recipe's environment, by their names of today."""
+    return {registry.MOVED_SETTINGS.get(name, name): x for name, x in hashable(recipe["env_settings"]).items()}

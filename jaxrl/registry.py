@@ -145,6 +145,9 @@ MOVED = {
 MOVED_SETTINGS = {"levels": "params_are_level"}
 """Static settings of environments by the names that run folders and the zoo may know them by, and as they are now."""
 
+DROPPED_SETTINGS = {"td3": {"config": {"baseline": False}, "hyper": {"optimism": 0.0}}}
+"""Settings that an algorithm had once, with the value at which they did nothing. MEX has them now."""
+
 
 def get_algo(name: str) -> ModuleType:
     """The module of an algorithm by its name; or yours as `module`, `module:name` or `file.py`, which has `Config`,

@@ -113,19 +113,24 @@ def _apply(network: MLP, weights: Any, x: Float[Array, "K B I"]) -> tuple[Array,
     return mean, log_var
 
 
-def fit(
-    key: Key[Array, ""], dataset: Dataset, config: Config = Config(), hyper: Hyper | None = None
-) -> tuple[Ensemble, Float[Array, "checks K"]]:
-    """`(ensemble, mean squared error on the held-out steps, normalised, at each check)`.
-
-    Raises ValueError for observations that are not a vector, and for fewer than two steps.
-    """
+def check_vectors(dataset: Dataset) -> None:
+    """Raise ValueError for observations or actions that are not vectors of numbers, one a step."""
     if len(getattr(dataset.obs, "shape", ())) != 2:
         shapes = jax.tree.map(lambda x: x.shape, dataset.obs)
         raise ValueError(f"observations of shape {shapes}: a model of dynamics takes flat ones, (steps, numbers).")
     if jnp.ndim(dataset.action) != 2 or not jnp.issubdtype(dataset.action.dtype, jnp.floating):
         kind = f"{dataset.action.dtype}{jnp.shape(dataset.action)}"
         raise ValueError(f"actions {kind}: a model of dynamics takes vectors, (steps, numbers).")
+
+
+def fit(
+    key: Key[Array, ""], dataset: Dataset, config: Config = Config(), hyper: Hyper | None = None
+) -> tuple[Ensemble, Float[Array, "checks K"]]:
+    """`(ensemble, mean squared error on the held-out steps, normalised, at each check)`.
+
+    Raises ValueError as `check_vectors` does, and for fewer than two steps.
+    """
+    check_vectors(dataset)
     dataset = with_successors(dataset)
     if dataset.size < 2:
         raise ValueError(f"a dataset of {dataset.size} steps: at least 2 are needed, to learn from and to hold out.")

@@ -185,6 +185,7 @@ def model(args: list[str]) -> int:
     out = flags.file.with_name(f"{flags.file.stem}-model.npz") if flags.out is None else flags.out
     npz_files.refuse(out, flags.overwrite, "--overwrite")
     dataset, about = dataset_files.read_any(flags.file)
+    dynamics.check_vectors(dataset)
     values = dataclasses.asdict(parsed.hyper)
     began, config = time.perf_counter(), parsed.config
     _say(f"fitting {config.num_members} networks in {config.num_checks * config.num_updates} updates")

@@ -26,7 +26,7 @@ from jaxrl.host.run.config_file import checked, said_of
 from jaxrl.host.run.curricula import held_out, under_curriculum
 from jaxrl.host.run.evaluator import of_task
 from jaxrl.host.run.made import NotMadeError, read
-from jaxrl.host.run.recipe_inputs import hashable, settings_of
+from jaxrl.host.run.recipe_inputs import hashable, settings_of, without_dropped
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError
 from jaxrl.host.run.training_program import Program
 from jaxrl.host.run.trust import foreign, may_run
@@ -51,6 +51,7 @@ def build(recipe: dict[str, Any], trained: bool = False) -> Built:
     """
     if "made" in recipe:
         return _made(recipe)
+    recipe = without_dropped(recipe)
     module = registry.get_algo(recipe["algo"])
     env, default = registry.make(recipe["env_id"], **settings_of(recipe))
     params = placed(default, recipe["params"])

@@ -200,6 +200,16 @@ def hashable(values: dict[str, Any]) -> dict[str, Any]:
     return {name: whole(value) for name, value in values.items()}
 
 
+def without_dropped(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe without settings that its algorithm has no more, where they did nothing."""
+    dropped = registry.DROPPED_SETTINGS.get(recipe["algo"], {})
+
+    def kept(part: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: x for name, x in values.items() if name not in (gone := dropped[part]) or x != gone[name]}
+
+    return {**recipe, **{part: kept(part, recipe[part]) for part in dropped}}
+
+
 def settings_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The static settings of a recipe's environment, by their names of today."""
     return {registry.MOVED_SETTINGS.get(name, name): x for name, x in hashable(recipe["env_settings"]).items()}

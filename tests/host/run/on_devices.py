@@ -91,8 +91,8 @@ def two_devices():
 
 def rules(by):
     """The same of rules that are learned, by a file of that name."""
-    module = registry.get_algo(f"jaxrl.algos.meta.{by}")
-    small = {"num_agents": 2, "num_updates": 1} if by == "training" else {"num_pairs": 2}
+    module = registry.get_algo(f"jaxrl.algos.rule_learners.{by}")
+    small = {"num_agents": 2, "num_updates": 1} if by == "gradients" else {"num_pairs": 2}
     config = module.Config(rule="a2c", lifetimes=(1, 2), num_envs=2, num_steps=2, hidden=(2,), **small)
     return on_both(module.make(jaxrl.make("CartPole-v1")[0], config))
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
-from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree
+from jaxrl.environment import NO_LIMIT, Environment, Hints, Transition, pytree, require_non_negative
 from jaxrl.math import sincos
 from jaxrl.spaces import Box, Discrete
 
@@ -83,3 +83,10 @@ class MountainCar(Environment):
     def validate(self, params: Params) -> None:
         if not np.all(np.asarray(params.episode_length) > 0):
             raise ValueError(f"{self.id}: episode_length={params.episode_length} must be positive.")
+        require_non_negative(self, params, "max_speed")
+        first = np.stack(np.broadcast_arrays(params.first_low, params.first_high))
+        if np.any(first < np.asarray(params.min_position)) or np.any(first > np.asarray(params.max_position)):
+            raise ValueError(
+                f"{self.id}: first_low={params.first_low} and first_high={params.first_high} are not between the walls, "
+                f"min_position={params.min_position} and max_position={params.max_position}."
+            )

@@ -34,6 +34,9 @@ from jaxrl.math import sincos
 from jaxrl.spaces import Box, Discrete
 
 
+STARTS = -0.6, -0.4  # the positions an episode may start at: near the bottom of the valley
+
+
 @pytree
 class Params:
     max_steps: jax.Array = 200
@@ -73,6 +76,11 @@ def check(env: Environment, params: Params) -> None:
     require_non_negative(env, params, "gravity")
     require_order(env, params, "min_position", "goal_position")
     require_order(env, params, "goal_position", "max_position")
+    if np.any(np.asarray(params.min_position) > STARTS[0]) or np.any(np.asarray(params.max_position) < STARTS[1]):
+        raise ValueError(
+            f"{env.id}: the car starts at {STARTS[0]} to {STARTS[1]}, which is not between the walls, "
+            f"min_position={params.min_position} and max_position={params.max_position}."
+        )
 
 
 def observation_space(params: Params) -> Box:
@@ -83,7 +91,7 @@ def observation_space(params: Params) -> Box:
 
 def initial(key: Array) -> State:
     """At rest near the bottom of the valley."""
-    (position,) = jax.random.uniform(key, (1,), minval=-0.6, maxval=-0.4)
+    (position,) = jax.random.uniform(key, (1,), minval=STARTS[0], maxval=STARTS[1])
     return State(jnp.int32(0), position, jnp.zeros_like(position))
 
 

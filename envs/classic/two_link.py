@@ -45,7 +45,9 @@ class Arm(Protocol):
     def damping(self) -> Any: ...  # N m s, viscous, in each joint
 
 
-def mass_matrix(cos_2: Scalar, arm: Arm) -> tuple[Scalar, Scalar, Scalar]:
+def mass_matrix(
+    cos_2: Float[Array, "*batch"], arm: Arm
+) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"], Float[Array, "*batch"]]:
     """Entries (1, 1), (1, 2), (2, 2) of the symmetric inertia matrix [kg m^2]."""
     m_22 = arm.mass_2 * arm.com_2**2 + arm.inertia_2
     coupling = arm.mass_2 * arm.length_1 * arm.com_2 * cos_2

@@ -249,7 +249,7 @@ def apply(network: Network, weights: Any, obs: Any, key: Array | None) -> tuple[
 
 def limits(hyper: Any) -> tuple[Array, Array]:
     """`(v_min, v_max)`, between which values lie. Raises ValueError unless v_min is below v_max."""
-    if is_concrete((hyper.v_min, hyper.v_max)) and np.any(hyper.v_min >= hyper.v_max):
+    if is_concrete((hyper.v_min, hyper.v_max)) and np.any(np.asarray(hyper.v_min) >= np.asarray(hyper.v_max)):
         raise ValueError(f"v_min={hyper.v_min}, v_max={hyper.v_max}: v_min must be below v_max.")
     return hyper.v_min, hyper.v_max
 

@@ -103,7 +103,7 @@ def test_exploration_is_linear(module):
 
 
 def module_of(config):
-    return pqn if isinstance(config, pqn.Config) else pqn_rnn
+    return pqn_rnn if isinstance(config, pqn_rnn.Config) else pqn
 
 
 @cache

@@ -30,6 +30,8 @@ def test_the_series_tends_to_the_inverse():
     np.testing.assert_allclose(found[1], -np.linalg.solve(hessian.T, vector), rtol=1e-10)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_implicit_gradient_is_that_of_the_solved_inner_level():
     """Episodes of two steps with a fixed behaviour; the policy and all parts of phi are linear in the cue."""
     config = barfi.Config(num_envs=2, num_steps=2, hidden=(), reward_hidden=(), neumann_terms=4000)

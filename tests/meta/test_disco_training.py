@@ -66,6 +66,8 @@ def moved(x, y):
     return [bool(jnp.any(a != b)) for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)]
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_every_group_of_the_rule_learns_and_so_do_agents_and_critics():
     _, (first, second, third), metrics = updates()
     still = {name for name, x in first.weights.items() if not (x != second.weights[name]).any()}
@@ -78,6 +80,8 @@ def test_every_group_of_the_rule_learns_and_so_do_agents_and_critics():
     assert int(third.step) == 2 and metrics["loss"].shape == () and metrics["grad_norm"] > 0
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_lives_end_one_after_the_other():
     _, states, metrics = updates()
     # Two updates a meta-update, four a life: the second agent begins in the middle of one.
@@ -88,6 +92,8 @@ def test_lives_end_one_after_the_other():
     np.testing.assert_array_equal(fresh.memory.missing < 1, [True, False])
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_rule_as_a_file_teaches_agents(tmp_path):
     algo, (*_, last), _ = updates()
     path = tmp_path / "rule.npz"
@@ -104,6 +110,8 @@ def test_the_rule_as_a_file_teaches_agents(tmp_path):
         Config(num_agents=0)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_what_the_objective_has_beside_the_policy_gradient():
     said = disco_rule.Said(
         jnp.zeros((2, 1, 3)), jnp.zeros((2, 1, 4)), jnp.zeros((2, 1, 3, 4)), jnp.zeros(()), jnp.zeros(())

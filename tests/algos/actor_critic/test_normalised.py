@@ -131,6 +131,8 @@ def test_learns_as_from_data_that_were_normalised_before(name):
     assert np.mean(wrong > 2e-3) <= (0.02 if name == "fb" else 0)  # two actions may be worth the same
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_goes_on_with_the_numbers_of_the_dataset():
     """It acts by them and keeps what it sees as it is; without a dataset it has none until then."""
     dataset = data(constant=True)

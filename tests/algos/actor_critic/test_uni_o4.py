@@ -179,6 +179,8 @@ def test_a_model_that_overflows_says_nothing():
     assert jax.jit(algo.update)(state)[0].score.tolist() == [-np.inf] * 2
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_seeds_together_run_one_phase():
     """A batched step count must not make both sides of the phases' conditions run."""
     states = jax.vmap(lambda key: ALGO.init(key, HYPER, PARAMS))(jax.random.split(KEY, 2))

@@ -155,6 +155,8 @@ def test_bad_params(change, line):
         ENV.validate(PARAMS.replace(**change))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_slopes():
     """Of a wall's push and of a free ball, also where its middle is on a cell's border."""
     for x, walls, slope in ((0.0, PARAMS.walls, 1.0), (2.0, jnp.zeros((8, 8), bool), 1.0)):

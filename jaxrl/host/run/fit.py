@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
+import json
 import os
 import warnings
 from collections.abc import Callable
@@ -21,14 +23,14 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, deployment, num_updates
-from jaxrl.environment import NO_LIMIT
+from jaxrl.environment import NO_LIMIT, strongly_typed
 from jaxrl.host.run import checkpoint
 from jaxrl.host.run.evaluator import Evaluator, of_task
 from jaxrl.host.run.history import History
 from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts, default_log_every
 from jaxrl.host.run.processes import agree, of_all, on_primary, primary, require_seen
 from jaxrl.host.run.progress import Display, Pace, interruptible
-from jaxrl.host.run.run_folder import RunFolder, RunFolderError, environment_of_run, write_json
+from jaxrl.host.run.run_folder import RunFolder, RunFolderError, environment_of_run, tree_values, write_json
 from jaxrl.host.run.start import Start
 from jaxrl.host.run.training_program import Program
 
@@ -184,6 +186,7 @@ class _Session:
             told |= {"keep_best": run.keep_best, "progress": progress, "eval_every": evaluation.every or 0, "act": act}
             of_recipe, self.arrays = _recipe(program, evaluation, told)
             self.settings |= of_recipe
+        self.began = {checkpoint.BEGAN: _began(program, key, self.settings.get("recipe"))}
         self.folder = None if run.out is None else RunFolder(run.out)
         self.writer = self.folder if primary() else None
 
@@ -242,7 +245,7 @@ class _Session:
         if len(set(there)) > 1:
             raise RunFolderError(f"{out}: the processes see different checkpoints; the folder must be one for all.")
         if there[0] >= 0:
-            self.done, self.carry = folder.restore(self.program)
+            self.done, self.carry = folder.restore(self.program, began=self.began)
             kept = folder.read_config()
             if self.done > self.updates:
                 at = self.done * self.algo.steps_per_update
@@ -295,7 +298,7 @@ class _Session:
         )
         if self.folder is not None and self.run.keep_best and of_all(gain > 0)[0]:
             # The one before stays, for a run that is killed now and goes on from an earlier checkpoint.
-            checkpoint.save(self.folder.best, self.done, self.carry, self.identity, keep=2)
+            checkpoint.save(self.folder.best, self.done, self.carry, self.identity | self.began, keep=2)
 
     def _film(self) -> None:
         """An episode of the first seed's policy, as `media/policy-<update>.gif`."""
@@ -314,7 +317,8 @@ class _Session:
         """A checkpoint of what is done, where there is a folder and none yet."""
         begun = self.done or self.begin is not None
         if self.folder is not None and begun and self.saved != self.done:
-            checkpoint.save(self.folder.checkpoints, self.done, self.carry, self.identity, self.run.keep)
+            identity = self.identity | self.began
+            checkpoint.save(self.folder.checkpoints, self.done, self.carry, identity, self.run.keep)
             self.saved = self.done
 
     def close(self, display: Display) -> FitResult:
@@ -371,6 +375,25 @@ def _recipe(
         return {"recipe": recipe}, arrays
     except NoRecipeError as error:
         return {"no_recipe": str(error)}, {}
+
+
+OF_DATA = ("episodes", "goals", "drop", "max_episode_steps", "digest")
+"""What a recipe says of a dataset and that training depends on; where the file is it does not."""
+
+
+def _began(program: Program, key: Array, recipe: dict[str, Any] | None) -> dict[str, Any]:
+    """What a run begins from and its state has no other trace of: a resumed one that is told otherwise is refused."""
+    params = program.algo.venv.default_params if program.env_params is None else program.env_params
+    told = {"key": _key_data(key), "params": {}}
+    told["params"] = {name: _brief(x) for name, x in tree_values(strongly_typed(params)).items()}
+    data = (recipe or {}).get("dataset")
+    return told | ({} if data is None else {"dataset": {name: data.get(name) for name in OF_DATA}})
+
+
+def _brief(value: Any) -> Any:
+    """A value, or its hash where it is of many numbers, as a batch of levels."""
+    text = json.dumps(value)
+    return value if len(text) <= 200 else hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _key_data(key: Array) -> dict[str, Any]:

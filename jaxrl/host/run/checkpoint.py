@@ -130,8 +130,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 BEGAN = "began"
-"""The part of a description with what a run began from: its key, params and data. It is compared where both have it:
-who only reads a policy has another key, and the state of a run that goes on holds what it began from."""
+"""The part of a description that `began` makes. What is in it is compared where both sides tell it: who only reads a
+policy has no key, and older checkpoints do not tell it."""
 
 
 def _compare(path: Path, manifest: dict[str, Any], target: PyTree, description: dict[str, Any]) -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import hashlib
-import json
 import os
 import warnings
 from collections.abc import Callable
@@ -23,14 +21,15 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm, deployment, num_updates
-from jaxrl.environment import NO_LIMIT, strongly_typed
+from jaxrl.environment import NO_LIMIT
 from jaxrl.host.run import checkpoint
+from jaxrl.host.run.began import began, key_data
 from jaxrl.host.run.evaluator import Evaluator, of_task
 from jaxrl.host.run.history import History
 from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts, default_log_every
 from jaxrl.host.run.processes import agree, of_all, on_primary, primary, require_seen
 from jaxrl.host.run.progress import Display, Pace, interruptible
-from jaxrl.host.run.run_folder import RunFolder, RunFolderError, environment_of_run, tree_values, write_json
+from jaxrl.host.run.run_folder import RunFolder, RunFolderError, environment_of_run, write_json
 from jaxrl.host.run.start import Start
 from jaxrl.host.run.training_program import Program
 
@@ -181,12 +180,12 @@ class _Session:
                 **counts(self.num_seeds, run, evaluation),
                 "total_steps": total_steps,
                 "log": run.loggers,
-                "key": _key_data(key),
+                "key": key_data(key),
             }
             told |= {"keep_best": run.keep_best, "progress": progress, "eval_every": evaluation.every or 0, "act": act}
             of_recipe, self.arrays = _recipe(program, evaluation, told)
             self.settings |= of_recipe
-        self.began = {checkpoint.BEGAN: _began(program, key, self.settings.get("recipe"))}
+        self.began = began(program, self.settings.get("recipe"), key)
         self.folder = None if run.out is None else RunFolder(run.out)
         self.writer = self.folder if primary() else None
 
@@ -232,7 +231,7 @@ class _Session:
             "keep": self.run.keep,
             "resume": self.run.resume,
         }
-        return {**told, "key": _key_data(self.program.keys), **self.identity}
+        return {**told, "key": key_data(self.program.keys), **self.identity}
 
     def _take(self, folder: RunFolder, held: contextlib.ExitStack) -> None:
         held.enter_context(folder.locked())
@@ -375,26 +374,3 @@ def _recipe(
         return {"recipe": recipe}, arrays
     except NoRecipeError as error:
         return {"no_recipe": str(error)}, {}
-
-
-OF_DATA = ("episodes", "goals", "drop", "max_episode_steps", "digest")
-"""What a recipe says of a dataset and that training depends on; where the file is it does not."""
-
-
-def _began(program: Program, key: Array, recipe: dict[str, Any] | None) -> dict[str, Any]:
-    """What a run begins from and its state has no other trace of: a resumed one that is told otherwise is refused."""
-    params = program.algo.venv.default_params if program.env_params is None else program.env_params
-    told = {"key": _key_data(key), "params": {}}
-    told["params"] = {name: _brief(x) for name, x in tree_values(strongly_typed(params)).items()}
-    data = (recipe or {}).get("dataset")
-    return told | ({} if data is None else {"dataset": {name: data.get(name) for name in OF_DATA}})
-
-
-def _brief(value: Any) -> Any:
-    """A value, or its hash where it is of many numbers, as a batch of levels."""
-    text = json.dumps(value)
-    return value if len(text) <= 200 else hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _key_data(key: Array) -> dict[str, Any]:
-    return {"impl": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()}

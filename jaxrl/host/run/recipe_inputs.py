@@ -18,6 +18,7 @@ from jaxrl import registry
 from jaxrl.data import datasets, dynamics
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.dynamics import Ends
+from jaxrl.data.hindsight import Hindsight
 from jaxrl.data.learns import Learns
 from jaxrl.environment import Environment
 from jaxrl.host.data import dataset_files, dataset_parts, missions, model_files
@@ -127,7 +128,7 @@ def replay_of(
         raise ValueError(
             f"--goals {goals}: observations have {', '.join(names) or 'no entries'}; it is one beside goal."
         )
-    return datasets.windows(dataset, space, length, weights, datasets.Hindsight(lambda obs: obs[goals]))
+    return datasets.windows(dataset, space, length, weights, Hindsight(lambda obs: obs[goals]))
 
 
 def model_of(

@@ -70,6 +70,7 @@ def build(recipe: dict[str, Any], trained: bool = False) -> Built:
         algo = under_curriculum(part, module.make, config, env, params, _policy_of)
         return Built(algo, hyper, env, params)
     fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
+    env = recipe_inputs.without_entries(env, params, recipe.get("dataset", {}).get("drop", ()))
     given = recipe_inputs.arguments(recipe, module, config, env, params, trained)
     algo = module.make(_slots(env, config.num_envs) if fold else env, config, **given)
     if fold and jax.tree.leaves(algo.initial_carry()):

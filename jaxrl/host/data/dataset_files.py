@@ -5,7 +5,7 @@
 | own npz | `read` | `write` | the leaves by dotted names (`obs.image`), `about` as JSON, a hash of the arrays |
 | Minari 0.4 to 0.5 | `minari_files.read_minari` | `write_minari` there | a group an episode; `infos` are not read |
 | OGBench npz | `d4rl_files.read_ogbench` | | rows of trajectories; `qpos`, `qvel` and the like are not read |
-| D4RL HDF5, whole or in chunks, or npz of the same names | `d4rl_files.read_d4rl` | | rows of all episodes; no `infos`, no `metadata` |
+| D4RL HDF5, or npz of its names | `d4rl_files.read_d4rl` | | rows of all episodes, also in chunks; no `infos` |
 | robomimic HDF5 | `robomimic_files.read_robomimic` | | a group a demonstration; `states` and `mask` are not read |
 
 `read_any` tells them apart. Nothing is unpickled, nothing is downloaded, and no other file is read that a file names.

@@ -298,6 +298,8 @@ def make(
     for flag, value, least in (("num_steps", num_steps, 2), ("train_steps", train_steps, 1)):
         if value is not None and value < least:
             raise ValueError(f"{flag}={value}: it must be at least {least}.")
+    if train_steps is not None and train_steps > NO_LIMIT:
+        raise ValueError(f"train_steps={train_steps}: it must be at most {NO_LIMIT}.")
     task = _Task(env, env_params)
     if name in ("navigate", "stitch"):
         return _collected(env, env_params, name, num_steps, seed, about_of)

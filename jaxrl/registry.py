@@ -27,6 +27,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from jaxrl.data.learns import DATA, MODELS, AlgorithmEntry, Learns
+from jaxrl.environment import NO_LIMIT
 
 EXTRAS = {"playground": "mujoco_playground"}
 """Modules without which ids of an extra (`pip install "jaxrl[playground]"`) are listed but cannot be made."""
@@ -97,9 +98,11 @@ def make(id: Any, /, **settings: Any) -> tuple[Any, Any]:
     cls: Any = _load(entry.target) if isinstance(entry.target, str) else entry.target
     is_class = dataclasses.is_dataclass(cls)  # a factory function takes what it takes
     allowed = [f.name for f in dataclasses.fields(cls) if f.init and f.name != "id"] if is_class else list(settings)
-    for name in settings:
+    for name, value in settings.items():
         if name not in allowed:
             raise ValueError(f"{id} has no static setting {name!r}; it has {', '.join(allowed) or 'none'}.")
+        if isinstance(value, int) and abs(value) > NO_LIMIT:  # a product of such sizes ends the program, in C++
+            raise ValueError(f"{id}: {name}={value} is beyond 32 bits; it must be at most {NO_LIMIT}.")
     env = cls(**{**entry.settings, **settings, "id": id})
     if said := foreign(env):
         raise ValueError(f"{id} makes what {said}")
@@ -259,7 +262,12 @@ def _own_curriculum(word: str) -> tuple[ModuleType, str]:
 def _own_environment(word: str) -> str | Callable[..., Any]:
     """What makes the environment, or its id where that is registered now."""
     source, _, name = word.rpartition(":")
-    found = getattr(own_module(source), name, None)
+    try:
+        found = getattr(own_module(source), name, None)
+    except ImportError as error:  # of what that library needs
+        if (said := FOREIGN.get(source.partition(".")[0])) is not None:
+            raise ValueError(f"{word} {said}") from error
+        raise
     if said := foreign(found) or ("" if callable(found) else _of_gymnasium(name)):
         raise ValueError(f"{word} {said}")
     if callable(found):
@@ -307,6 +315,12 @@ def _lookup(name: str, table: dict[str, Any], kind: str) -> Any:
     if name in table:
         return table[name]
     near = nearest(name, table)
+    if kind == "environment" and NOT_OF_MUJOCO.fullmatch(name):
+        there = ", ".join(id for id in table if id.endswith("-v5"))
+        model = f"; of the same model there is {near}" if near else ""
+        raise ValueError(
+            f"{name!r} is of the four of Gymnasium's eleven MuJoCo tasks that jaxrl lacks; it has {there}{model}."
+        )
     hint = f" Did you mean {near!r}?" if near else ""
     if kind == "environment" and not near and (said := _of_gymnasium(name)):
         raise ValueError(f"{name!r} {said}")
@@ -331,6 +345,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     holding = [word for word in folded if stem in word] if len(stem) >= 4 else []
     return folded[max(holding, key=close.__getitem__)] if holding else None
 
+
+NOT_OF_MUJOCO = re.compile(r"(humanoid|humanoidstandup|pusher|swimmer)-v\d+", re.IGNORECASE)
+"""Ids of Gymnasium's tasks in MuJoCo that are not here, of whatever version."""
 
 CLOSE = 0.75
 """How alike two names are, from 0 to 1, for one to be taken for the other misspelt."""

@@ -41,6 +41,19 @@ def test_unknown_id_names_the_nearest(name, hint):
         jaxrl.make(name)
 
 
+@pytest.mark.parametrize("name", ["Humanoid-v5", "HumanoidStandup-v4", "Pusher-v5", "swimmer-v3"])
+def test_the_tasks_of_mujoco_that_are_not_here_are_said_to_be_so(name):
+    there = [id for id in jaxrl.list_envs() if id.endswith("-v5")]
+    assert len(there) == 7
+    with pytest.raises(ValueError, match=f"'{name}' is of the four .* it has {', '.join(there)}; of the same model"):
+        jaxrl.make(name)
+
+
+def test_a_static_setting_is_of_32_bits():
+    with pytest.raises(ValueError, match="FrozenLake-v1: rows=10000000000 is beyond 32 bits"):
+        jaxrl.make("FrozenLake-v1", rows=10**10)
+
+
 def test_unknown_id_without_a_near_one_tells_how_to_list():
     with pytest.raises(ValueError, match=r"'zzzzzz'\. `jaxrl envs` lists all \d+"):
         jaxrl.make("zzzzzz")

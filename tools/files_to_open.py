@@ -32,6 +32,8 @@ CONTRACTS: dict[str, str] = {
     "jaxrl/curriculum/scores.py": "What a level is worth, from a student's rollout on it.",
     "jaxrl/curriculum/teaching.py": "Levels from named ranges, and the tasks that a teacher remembers.",
     "jaxrl/data/datasets.py": "Stored experience, and drawing from it.",
+    "jaxrl/data/hindsight.py": "Goals that were reached later, for a dataset's steps.",
+    "jaxrl/data/quality.py": "How good a dataset is, and what its steps cover.",
     "jaxrl/data/dynamics.py": "An ensemble of models of a dataset's transitions.",
     "jaxrl/data/transitions.py": "What a replay buffer and a dataset hold of a step.",
     "jaxrl/environment.py": "The protocol of environments, and pytrees with `replace`.",

@@ -9,7 +9,7 @@ each token with an embedding of its step's time, and predicts each action from i
 
 - `outcome="return"`: the return to go. When it acts, it begins with `Hyper.target_return`, from which the rewards are
   taken that it gets: the environment is wrapped in `PreviousActionReward`, so that it sees them.
-- `outcome="goal"`: a state that was reached after the window, which `datasets.Hindsight` puts in the observation's
+- `outcome="goal"`: a state that was reached after the window, which `hindsight.Hindsight` puts in the observation's
   entry "goal"; when it acts, that is the environment's.
 
 The context is the policy's carry. Deviations from the authors' code: no dropout (theirs: 0.1), no warm-up of the

@@ -6,7 +6,7 @@ perceptron predicts the dataset's action from the observation and an outcome of 
 - `outcome="return"` (RvS-R): the mean reward of what is left of a full episode, (r[t] + ... + r[T - 1]) / (max_steps -
   t). When it acts, it asks for `Hyper.target_return` / max_steps at every step, max_steps being the limit of the
   run's params unless `Config.max_steps` says another.
-- `outcome="goal"` (RvS-G): a state that was reached later, which `datasets.Hindsight` puts in the observation's entry
+- `outcome="goal"` (RvS-G): a state that was reached later, which `hindsight.Hindsight` puts in the observation's entry
   "goal". When it acts, the goal there is the environment's.
 
 The loss is the squared error of a Box (the likelihood at a fixed deviation), the cross-entropy of a Discrete space.

@@ -33,7 +33,6 @@ from jaxrl.environment import (
 from jaxrl.math import sincos
 from jaxrl.spaces import Box, Discrete
 
-
 STARTS = -0.6, -0.4  # the positions an episode may start at: near the bottom of the valley
 
 

@@ -20,7 +20,7 @@ from jaxrl.algos import iql, td3_bc
 from jaxrl.data import datasets
 from jaxrl.data.transitions import Transition
 from jaxrl.evaluation import evaluate
-from jaxrl.host.data.dataset_recipes import Actor, recorded
+from jaxrl.host.data.recording import Actor, recorded
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import told

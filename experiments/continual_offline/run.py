@@ -22,7 +22,7 @@ from jaxrl.data.transitions import Transition
 from jaxrl.environment import pytree
 from jaxrl.envs.classic import point_mass
 from jaxrl.evaluation import evaluate
-from jaxrl.host.data.dataset_recipes import Actor, recorded
+from jaxrl.host.data.recording import Actor, recorded
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import told

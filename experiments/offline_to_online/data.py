@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxrl
-from jaxrl.host.data.dataset_recipes import Actor, recorded
+from jaxrl.host.data.recording import Actor, recorded
 from jaxrl.wrappers.base import Wrapper
 
 STEPS, STREAMS = 10_000, 10

@@ -19,7 +19,8 @@ import td
 
 import jaxrl
 from jaxrl.algos import decision_transformer, iql, rvs
-from jaxrl.data.datasets import Hindsight, stored, windows
+from jaxrl.data.datasets import stored, windows
+from jaxrl.data.hindsight import Hindsight
 from jaxrl.evaluation import evaluate
 from jaxrl.host.plotting import bars
 from jaxrl.host.run.run_folder import environment_of_run

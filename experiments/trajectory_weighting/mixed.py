@@ -10,16 +10,8 @@ import jaxrl
 from jaxrl import zoo
 from jaxrl.data import datasets
 from jaxrl.data.transitions import Transition
-from jaxrl.host.data.dataset_recipes import (
-    at_random,
-    best_of_zoo,
-    nearest_episode,
-    of_policy,
-    recorded,
-    returns_of,
-    streams,
-    unbroken,
-)
+from jaxrl.host.data.dataset_recipes import best_of_zoo
+from jaxrl.host.data.recording import at_random, nearest_episode, of_policy, recorded, returns_of, streams, unbroken
 from jaxrl.replay.ring import Replay, take
 
 

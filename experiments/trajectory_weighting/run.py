@@ -16,7 +16,7 @@ from mixed import data_of, expert_episodes, memory, mixed, task
 from report import report
 
 from jaxrl.algos import cql, iql, td3_bc
-from jaxrl.data import datasets
+from jaxrl.data import datasets, quality
 from jaxrl.evaluation import evaluate
 from jaxrl.host.run.run_folder import environment_of_run
 
@@ -80,7 +80,7 @@ def main():
                 "share": share,
                 "episodes": len(datasets.Episodes(dataset)),
                 "expert episodes": int(expert_episodes(on, share, NUM_STEPS)),
-                "variance": datasets.positive_sided_variance(dataset),
+                "variance": quality.positive_sided_variance(dataset),
             }
             for sampling, weights in SAMPLING.items():
                 data = data_of(on, dataset, weights(dataset), NUM_STEPS + 3000)

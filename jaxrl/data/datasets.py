@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from jaxrl.data.hindsight import Hindsight, goals_of
 from jaxrl.data.transitions import Stored
 from jaxrl.environment import pytree
 from jaxrl.nn import normalize
@@ -121,6 +122,13 @@ def with_successors(dataset: Dataset) -> Dataset:
     return dataset if known.all() else jax.tree.map(lambda x: np.asarray(x)[known], dataset)
 
 
+def with_goal(dataset: Dataset, entry: str) -> Dataset:
+    """`dataset`, recorded without goals, as OGBench's files are, with its observations as `entry` and as entry "goal",
+    the place of what hindsight tells."""
+    obs, next_obs = ({entry: x, "goal": x} for x in (dataset.obs, dataset.next_obs))
+    return dataset.replace(obs=obs, next_obs=next_obs)
+
+
 def returns_to_go(dataset: Dataset, gamma: float = 1.0) -> Float[np.ndarray, " n"]:
     """The discounted rewards from each step to the end of its episode or, where that is sooner, of the task.
 
@@ -197,51 +205,6 @@ def reward_scale(dataset: Dataset, max_steps: int = 1000) -> float:
     return float(max_steps / np.ptp(total))
 
 
-def positive_sided_variance(dataset: Dataset) -> float:
-    """E[max(G - E[G], 0)^2] of the episodes' returns, scaled to [0, 1]: what weighting may gain (the same paper)."""
-    total = Episodes(dataset).total
-    scaled = (total - total.min()) / max(np.ptp(total), 1e-12)
-    return float(np.mean(np.maximum(scaled - scaled.mean(), 0.0) ** 2))
-
-
-# ---- what is known of a dataset
-
-
-def trajectory_quality(dataset: Dataset, random: float, best: float) -> float:
-    """TQ of Schweighofer et al. (2022), "A dataset perspective on offline reinforcement learning", equation 4: the mean
-    return between a random policy's (0) and the best known one's (1)."""
-    if not best > random:
-        raise ValueError(f"the best return, {best}, must be above a random policy's, {random}.")
-    return float((Episodes(dataset).total.mean() - random) / (best - random))
-
-
-def state_action_coverage(dataset: Dataset, reference: Dataset, bins: int = 100) -> float:
-    """SACo of the same paper, equation 5: different pairs of state and action, as a share of a reference's.
-
-    Continuous numbers fall into `bins` equal intervals between the reference's lowest and highest.
-    """
-    edges = _ranges(reference)
-    return _distinct(dataset, edges, bins) / _distinct(reference, edges, bins)
-
-
-def _columns(dataset: Dataset) -> list[np.ndarray]:
-    return [np.asarray(x).reshape(dataset.size, -1) for x in (*jax.tree.leaves(dataset.obs), dataset.action)]
-
-
-def _ranges(dataset: Dataset) -> list[tuple[np.ndarray, np.ndarray]]:
-    return [(x.min(0), x.max(0)) for x in _columns(dataset)]
-
-
-def _distinct(dataset: Dataset, ranges: list[tuple[np.ndarray, np.ndarray]], bins: int) -> int:
-    cells = []
-    for x, (low, high) in zip(_columns(dataset), ranges, strict=True):
-        if np.issubdtype(x.dtype, np.floating):
-            share = (x - low) / np.maximum(high - low, 1e-12)
-            x = np.clip(np.floor(share * bins), 0, bins - 1)
-        cells.append(x.astype(np.int32))
-    return len(np.unique(np.concatenate(cells, 1), axis=0))
-
-
 # ---- what learners draw from
 
 
@@ -257,76 +220,11 @@ def to_unit(space: Space, action: Array) -> Array:
     return jnp.where(bounded, jnp.clip(unit, -1, 1), unit).astype(action.dtype)
 
 
-def _equal(achieved: Array, goal: Array) -> Bool[Array, " n"]:
-    return jnp.all((achieved == goal).reshape(len(goal), -1), -1)
-
-
-class Hindsight(NamedTuple):
-    """Goals that were reached later in the same episode, in the place of those that it was recorded for.
-
-    The goal of step t is what the state after step t + k achieved, k from 0 to the end of the episode: alike for each
-    (gamma = 1), or with probabilities proportional to gamma^k. With `clusters` of the states after each step, a `share`
-    of goals goes on along another episode: one of the dataset's states in the cluster of that first goal, and the goal
-    is what it or a later one of its own episode achieved (temporal data augmentation, Ghugare et al. 2024, "Closing the
-    gap between TD learning and supervised learning"). If all are one cluster, such goals are any of the dataset's.
-    """
-
-    achieved: Callable[[Any], Array]  # observations (n, ...) -> what each achieves, as their entry "goal"
-    gamma: float = 1.0
-    clusters: np.ndarray | None = None  # (n,) integers from 0
-    share: float = 0.5
-    reached: Callable[[Array, Array], Array] = _equal  # (achieved, goal) -> (n,) bool, for what learns from rewards
-
-
-def with_goal(dataset: Dataset, entry: str) -> Dataset:
-    """`dataset`, recorded without goals, as OGBench's files are, with its observations as `entry` and as entry "goal",
-    the place of what hindsight tells."""
-    obs, next_obs = ({entry: x, "goal": x} for x in (dataset.obs, dataset.next_obs))
-    return dataset.replace(obs=obs, next_obs=next_obs)
-
-
-def _goals(dataset: Dataset, hindsight: Hindsight) -> Callable[[Key[Array, ""], Int[Array, " n"]], Array]:
-    """Goals of a dataset's rows."""
-    if not (isinstance(dataset.obs, dict) and "goal" in dataset.obs):
-        raise ValueError("hindsight: the dataset's observations have no entry 'goal' for it to be in.")
-    if not (0 < hindsight.gamma <= 1 and 0 <= hindsight.share <= 1):
-        raise ValueError(
-            f"hindsight: gamma={hindsight.gamma} must be above 0, share={hindsight.share} at least 0, and neither "
-            "above 1."
-        )
-    gamma, achieved = hindsight.gamma, jnp.asarray(hindsight.achieved(dataset.next_obs))
-    like = np.shape(dataset.obs["goal"])
-    if achieved.shape != like:
-        raise ValueError(f"hindsight: what is achieved has shape {achieved.shape}, the goals have {like}.")
+def _goals(dataset: Dataset, hindsight: Hindsight) -> Callable[[Key[Array, ""], Int[Array, " rows"]], Array]:
+    """Draws goals of a dataset's rows."""
     episodes = Episodes(dataset)
     end = jnp.asarray((episodes.first + episodes.length - 1)[episodes.of_step()])
-
-    def later(u: Float[Array, " n"], rows: Int[Array, " n"]) -> Int[Array, " n"]:
-        left = end[rows] - rows
-        k = u * (left + 1) if gamma == 1 else jnp.log1p(-u * (1 - gamma ** (left + 1.0))) / np.log(gamma)
-        return rows + jnp.clip(k.astype(jnp.int32), 0, left)
-
-    if hindsight.clusters is None:
-        return lambda key, rows: achieved[later(jax.random.uniform(key, rows.shape), rows)]
-    clusters = np.asarray(hindsight.clusters)
-    if clusters.shape != (dataset.size,) or not np.issubdtype(clusters.dtype, np.integer) or clusters.min() < 0:
-        raise ValueError(
-            f"hindsight: clusters are {clusters.dtype}{clusters.shape}; they must be an integer from 0 for each of "
-            f"{dataset.size} steps."
-        )
-    count = np.bincount(clusters)
-    members = jnp.asarray(np.argsort(clusters, kind="stable"))
-    first, count, clusters = (jnp.asarray(x) for x in (np.cumsum(count) - count, count, clusters))
-
-    def goals(key: Key[Array, ""], rows: Int[Array, " n"]) -> Array:
-        u = jax.random.uniform(key, (4, *rows.shape))
-        near = later(u[0], rows)
-        cluster = clusters[near]
-        n = count[cluster]
-        other = members[first[cluster] + jnp.minimum((u[1] * n).astype(jnp.int32), n - 1)]
-        return achieved[jnp.where(u[2] < hindsight.share, later(u[3], other), near)]
-
-    return goals
+    return goals_of(dataset.obs, dataset.next_obs, end, hindsight)
 
 
 def _rows(

@@ -8,7 +8,8 @@ has a `TrialState`); otherwise it is the wrapped environment's own. Wrappers tha
 
 `base` is what all wrappers are; `actions` has `ClipAction`, `RescaleAction` and `StickyActions`; `memory` has
 `FrameStack`, `ActionHistory`, `PreviousActionReward` and `VisitBonus`; `vectors` has `flatten` and
-`FlattenObservation`; `agents` has `agents_as_slots`; `starts` has `FromStates`; `trials` has `Trials`.
+`FlattenObservation` and `FilterObservation`; `agents` has `agents_as_slots`; `starts` has `FromStates`; `trials` has
+`Trials`.
 """
 
 from jaxrl.wrappers.actions import ClipAction, RescaleAction, StickyActions, StickyParams
@@ -17,13 +18,14 @@ from jaxrl.wrappers.base import Wrapper, WrapperState
 from jaxrl.wrappers.memory import ActionHistory, FrameStack, PreviousActionReward, VisitBonus
 from jaxrl.wrappers.starts import FromStates, StartParams
 from jaxrl.wrappers.trials import TrialParams, Trials, TrialState
-from jaxrl.wrappers.vectors import RESERVED, FlattenObservation, flatten, flatten_space
+from jaxrl.wrappers.vectors import RESERVED, FilterObservation, FlattenObservation, flatten, flatten_space
 
 __all__ = [
     "RESERVED",
     "ActionHistory",
     "AgentVectorEnv",
     "ClipAction",
+    "FilterObservation",
     "FlattenObservation",
     "FrameStack",
     "FromStates",

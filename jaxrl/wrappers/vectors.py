@@ -1,4 +1,4 @@
-"""Members of a space as vectors, and observations as one."""
+"""Members of a space as vectors, observations as one, and observations with some of their entries."""
 
 from __future__ import annotations
 
@@ -33,6 +33,27 @@ class FlattenObservation(Wrapper):
         vector = flatten_space(_unreserved(space))
         kept = _reserved(space)
         return Dict({"obs": vector, **kept}) if kept else vector
+
+
+@dataclasses.dataclass(frozen=True)
+class FilterObservation(Wrapper):
+    """Of a Dict observation the entries `keys` alone, as Gymnasium's wrapper of the name."""
+
+    keys: tuple[str, ...] = ()
+
+    def observe(self, key: Array, state: Any, params: Any) -> Any:
+        obs = self.env.observe(key, state, params)
+        return {name: obs[name] for name in self.observation_space(params).spaces}
+
+    def observation_space(self, params: Any) -> Dict:
+        space = self.env.observation_space(params)
+        has = list(space.spaces) if isinstance(space, Dict) else []
+        if not self.keys or (unknown := [name for name in self.keys if name not in has]):
+            said = ", ".join(unknown) if self.keys else "nothing"
+            raise ValueError(
+                f"FilterObservation keeps {said} of {self.id}, which has {', '.join(has) or 'no entries'}."
+            )
+        return Dict({name: inner for name, inner in space.spaces.items() if name in self.keys})
 
 
 def _reserved(space: Space) -> dict[str, Space]:

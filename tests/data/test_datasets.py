@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import jaxrl
 from jaxrl.algos import bc
-from jaxrl.data import datasets
+from jaxrl.data import datasets, quality
 from jaxrl.data.datasets import Dataset, Episodes
 from jaxrl.data.transitions import Transition
 from jaxrl.replay.ring import uniform
@@ -186,15 +186,15 @@ def test_weights_by_hand():
 
 def test_indicators_by_hand():
     dataset = made(1, 1, 1, 1, rewards=[0, 0, 0, 1])
-    assert datasets.positive_sided_variance(dataset) == pytest.approx(0.75**2 / 4)
-    assert datasets.trajectory_quality(dataset, 0.0, 0.5) == pytest.approx(0.5)
+    assert quality.positive_sided_variance(dataset) == pytest.approx(0.75**2 / 4)
+    assert quality.trajectory_quality(dataset, 0.0, 0.5) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="must be above"):
-        datasets.trajectory_quality(dataset, 1.0, 1.0)
+        quality.trajectory_quality(dataset, 1.0, 1.0)
     discrete = Dataset(np.array([0, 0, 1]), np.array([0, 0, 1]), np.zeros(3), *(np.ones(3, bool),) * 2, np.zeros(3))
     more = Dataset(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), np.zeros(4), *(np.ones(4, bool),) * 2, np.zeros(4))
-    assert datasets.state_action_coverage(discrete, more) == 2 / 4
-    assert datasets.state_action_coverage(made(10), made(10)) == 1.0
-    assert datasets.state_action_coverage(made(5), made(10), bins=2) == 0.5
+    assert quality.state_action_coverage(discrete, more) == 2 / 4
+    assert quality.state_action_coverage(made(10), made(10)) == 1.0
+    assert quality.state_action_coverage(made(5), made(10), bins=2) == 0.5
 
 
 def test_units_are_the_opposite_of_the_boxes():

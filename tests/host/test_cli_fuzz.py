@@ -6,6 +6,7 @@ import io
 import pytest
 
 from jaxrl.host import cli
+from jaxrl.host.cli import flags
 from jaxrl.host.run import fit as fitting
 
 SIZES = ("0", "-1", "1e10", "1e30", "1e99", "99999999999999999999999999999999", "nan", "1.5", "x", "", "64,64", "[8]")
@@ -17,6 +18,18 @@ TRAIN = "train ppo Maze-v0"
 WORDS = [
     *(f"{TRAIN} {flag}={value}" for flag in COUNTS for value in SIZES),
     "train",
+    "train ppo FrozenLake-v1 --env.rows 0",
+    "train ppo FrozenLake-v1 --env.rows 10000000000",
+    "train ppo CoupledRestlessMatching-v0 --env.num-arms 10000000000",
+    "train ppo Maze-v0 --eval-levels 1000000000000",
+    "train ppo CartPole-v1 --eval-max-steps 12345678901234567890",
+    "sweep ppo FrozenLake-v1 --env.rows 0 --hyper.gamma 0.9 0.99",
+    "bench CartPole-v1 --repeats 12345678901234567890",
+    "bench CartPole-v1 --steps 12345678901234567890",
+    "dataset make CartPole-v1 --recipe expert --train-steps 12345678901234567890",
+    "train ppo Humanoid-v5",
+    "train ppo CartPole-v1 --drop obs.x",
+    "train ppo CartPole-v1 --max-episode-steps 5",
     "train ppo",
     "train ppo --seeds 3",
     "train --seeds 3 ppo CartPole-v1",
@@ -127,3 +140,14 @@ def test_wrong_words_end_in_a_few_lines(words, tmp_path, monkeypatch):
     assert status in (1, 2), (status, out.getvalue(), said)
     assert 1 <= len(said.splitlines()) <= 5 and "Traceback" not in said, said
     assert not list(tmp_path.iterdir())
+
+
+def test_an_error_of_an_ascii_terminal_is_as_short(monkeypatch):
+    box = """+- Unrecognized options ----------------------------------+
+| Unrecognized options: --hyper.gama, 0.9                 |
+| ------------------------------------------------------- |
+| Perhaps you meant:                                      |
+|     --hyper.gamma FLOAT                                 |
++---------------------------------------------------------+"""
+    said = flags._in_few_lines(box, ["--hyper.gama", "0.9"])
+    assert said == "Unrecognized options: --hyper.gama, 0.9\n  Near: --hyper.gamma FLOAT"

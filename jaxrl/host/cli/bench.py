@@ -8,6 +8,9 @@ from typing import Annotated, Any
 
 from jaxrl.host.cli.flags import at_least_one, parse, positional
 
+MOST = 10_000
+"""Repeats."""
+
 
 def bench(args: list[str]) -> int:
     @dataclasses.dataclass
@@ -21,6 +24,8 @@ def bench(args: list[str]) -> int:
     flags = parse(Bench, args, "jaxrl bench", "Random actions, drawn for all at once, with auto-reset; the median.")
     for name in ("num_envs", "steps", "repeats"):
         at_least_one(f"--{name.replace('_', '-')}", getattr(flags, name))
+    if flags.repeats > MOST:
+        raise ValueError(f"--repeats {flags.repeats}: it must be at most {MOST}.")
     import jax
     import numpy as np
 
@@ -32,8 +37,8 @@ def bench(args: list[str]) -> int:
 
     for id in flags.envs:
         env, params = registry.make(id)
-        parts = {"their states": flags.num_envs * ram.episode_size(env, params)}
-        ram.require_room(parts, f"--num-envs {flags.num_envs}", "make it smaller")
+        parts = {"their states": flags.num_envs * ram.episode_size(env, params), "the keys": 16 * flags.steps}
+        ram.require_room(parts, f"--num-envs {flags.num_envs} --steps {flags.steps}", "make them smaller")
         venv, space = vectorize(env, flags.num_envs), env.action_space(params)
         venv = agents_as_slots(venv) if env.num_agents > 1 else venv
 

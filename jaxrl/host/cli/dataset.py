@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-from jaxrl.host.cli.experiment import ENDLESS
+from jaxrl.host.cli.experiment import ENDLESS, ReadFlags
 from jaxrl.host.cli.flags import UsageError, at_least_one, flat, flattened, key_of, numbers, parse, positional
 
 HELP = """usage: jaxrl dataset make ENV      record a dataset by a recipe
@@ -87,16 +87,14 @@ def make(args: list[str]) -> int:
 
 def info(args: list[str]) -> int:
     @dataclasses.dataclass
-    class Info:
-        file: Annotated[Path, positional()]
+    class Info(ReadFlags):
+        file: Annotated[Path, positional()] = dataclasses.field(kw_only=True)
         """A dataset."""
-        drop: tuple[str, ...] = ()
-        """Entries of its observations to leave out, as obs.mission."""
 
     flags = parse(Info, args, "jaxrl dataset info", "What is known of a dataset, a line each: name and value.")
-    from jaxrl.host.data import dataset_files, dataset_parts
+    from jaxrl.host.data import dataset_parts
 
-    dataset, about = dataset_files.read_any(flags.file, flags.drop)
+    dataset, about = flags.read(flags.file)
     known = {"digest": dataset_parts.digest(dataset), **dataset_parts.summary(dataset, about), **about}
     known["params"] = known.pop("params", {})  # last, since there may be many
     for name, value in flattened(known).items():
@@ -106,18 +104,17 @@ def info(args: list[str]) -> int:
 
 def plot(args: list[str]) -> int:
     @dataclasses.dataclass
-    class Plot:
-        file: Annotated[Path, positional()]
+    class Plot(ReadFlags):
+        file: Annotated[Path, positional()] = dataclasses.field(kw_only=True)
         """A dataset."""
         out: Path | None = None
         """A picture. Default: beside the file, with its name."""
 
     flags = parse(Plot, args, "jaxrl dataset plot", "Returns of the episodes, and how often observations were seen.")
     from jaxrl import registry
-    from jaxrl.host.data import dataset_files
     from jaxrl.host.plotting import dataset_picture
 
-    dataset, about = dataset_files.read_any(flags.file)
+    dataset, about = flags.read(flags.file)
     id = about.get("env")
     names = (
         registry.make(id)[0].observation_names if id in registry.environments() and registry.is_available(id) else ()
@@ -128,13 +125,11 @@ def plot(args: list[str]) -> int:
 
 def convert(args: list[str]) -> int:
     @dataclasses.dataclass
-    class Convert:
-        file: Annotated[Path, positional()]
+    class Convert(ReadFlags):
+        file: Annotated[Path, positional()] = dataclasses.field(kw_only=True)
         """A dataset of any format."""
         out: Path | None = None
         """An npz file. Default: in this folder, <the dataset's name>.npz."""
-        drop: tuple[str, ...] = ()
-        """Entries of its observations to leave out, as obs.mission."""
         overwrite: bool = False
         """Replace a file that is already there."""
 
@@ -143,9 +138,11 @@ def convert(args: list[str]) -> int:
 
     out = Path(f"{flags.file.absolute().stem}.npz") if flags.out is None else flags.out
     npz_files.refuse(out, flags.overwrite, "--overwrite")
-    dataset, about = dataset_files.read_any(flags.file, flags.drop)
+    dataset, about = flags.read(flags.file)
     if flags.drop:
         about = {**about, "dropped": list(flags.drop)}
+    if flags.max_episode_steps is not None:
+        about = {**about, "max_episode_steps": flags.max_episode_steps}
     print(f"dataset {dataset_files.write(out, dataset, about, overwrite=flags.overwrite)}")
     return 0
 
@@ -154,8 +151,8 @@ def model(args: list[str]) -> int:
     from jaxrl.data import dynamics
 
     @dataclasses.dataclass
-    class ModelFlags:
-        file: Annotated[Path, positional()]
+    class ModelFlags(ReadFlags):
+        file: Annotated[Path, positional()] = dataclasses.field(kw_only=True)
         """A dataset."""
         out: Path | None = None
         """An npz file. Default: beside the dataset, <its name>-model.npz."""
@@ -178,13 +175,13 @@ def model(args: list[str]) -> int:
 
     import numpy as np
 
-    from jaxrl.host.data import dataset_files, dataset_parts, model_files, npz_files
+    from jaxrl.host.data import dataset_parts, model_files, npz_files
     from jaxrl.host.run.recipe import placed
     from jaxrl.host.run.run_folder import environment_of_run
 
     out = flags.file.with_name(f"{flags.file.stem}-model.npz") if flags.out is None else flags.out
     npz_files.refuse(out, flags.overwrite, "--overwrite")
-    dataset, about = dataset_files.read_any(flags.file)
+    dataset, about = flags.read(flags.file)
     dynamics.check_vectors(dataset)
     values = dataclasses.asdict(parsed.hyper)
     began, config = time.perf_counter(), parsed.config

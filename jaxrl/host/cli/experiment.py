@@ -15,7 +15,23 @@ from jaxrl.host.cli.flags import UsageError, flat, flattened, multiplied, named,
 
 
 @dataclasses.dataclass
-class DataFlags:
+class ReadFlags:
+    """How a dataset's file is read."""
+
+    drop: tuple[str, ...] = ()
+    """Entries of its observations to leave out, as obs.mission; in a training the task shows none of them, either."""
+    max_episode_steps: int | None = None
+    """Of D4RL's first files, which have no `timeouts`: the task's time limit, after which an episode was cut."""
+
+    def read(self, file: Path) -> tuple[Any, dict[str, Any]]:
+        """`(dataset, about)` of a file."""
+        from jaxrl.host.data import dataset_files
+
+        return dataset_files.read_any(file, self.drop, self.max_episode_steps)
+
+
+@dataclasses.dataclass
+class DataFlags(ReadFlags):
     """What commands take that train on a dataset."""
 
     dataset: Path | None = None
@@ -36,13 +52,16 @@ class DataFlags:
         if self.dataset is None:
             if self.episodes != "all":
                 raise UsageError(f"--episodes {self.episodes}: of which --dataset?")
-            for flag in ("goals", "model"):
-                if (word := getattr(self, flag)) is not None:
-                    raise UsageError(f"--{flag} {word}: of which --dataset?")
+            for flag in ("goals", "model", "drop", "max_episode_steps"):
+                if word := getattr(self, flag):
+                    word = " ".join(word) if isinstance(word, tuple) else word
+                    raise UsageError(f"--{flag.replace('_', '-')} {word}: of which --dataset?")
             return {}
-        from jaxrl.host.data import dataset_files, dataset_parts, model_files
+        from jaxrl.host.data import dataset_parts, model_files
+        from jaxrl.host.run.recipe_inputs import without_entries
 
-        dataset, about = dataset_files.read_any(self.dataset)
+        dataset, about = self.read(self.dataset)
+        env = without_entries(env, params, self.drop)
         digest = dataset_parts.digest(dataset)
         differences = elsewhere(about, env.id, recipe["params"])
         if differences and dataset_parts.fits(dataset, about, env, params):  # else it is an error, where it is read
@@ -50,7 +69,8 @@ class DataFlags:
         # What random's return and the best one are, of the task that it was recorded in and its time limit.
         reference = about.get("reference") if not differences and "max_steps" in about else None
         reference = reference and {**reference, "max_steps": about["max_steps"]}
-        more = {"goals": self.goals, "reference": reference}
+        more = {"goals": self.goals, "reference": reference, "drop": list(self.drop)}
+        more |= {"max_episode_steps": self.max_episode_steps}
         more = {name: value for name, value in more.items() if value}
         of_data = {"path": str(self.dataset.absolute()), "episodes": self.episodes, "digest": digest, **more}
         if self.model is None:

@@ -128,13 +128,13 @@ def parse(cls: Any, args: list[str], prog: str, description: str) -> Any:
         raise UsageError(_in_few_lines(said.getvalue(), args), prog) from None
 
 
-RULE = re.compile("[─━]{3,}")
-"""What tyro draws between the parts of an error: what is wrong, the flags that are near, where the help is."""
+RULE = re.compile("[─━]{3,}|-{9,}")
+"""What tyro draws, in Unicode or ASCII, between the parts of an error: what is wrong, near flags, where the help is."""
 
 
 def _in_few_lines(box: str, args: Sequence[str]) -> str:
     """What tyro says in a box, as a sentence and, in one line each, the flags that are near and what is meant."""
-    lines = [line.strip("│┃╭╮╰╯").rstrip() for line in box.splitlines()]
+    lines = [line.strip("│┃╭╮╰╯|+").rstrip() for line in box.splitlines()]
     parts: list[list[str]] = [[]]
     for line in lines:
         if RULE.search(line):

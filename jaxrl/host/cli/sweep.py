@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from jaxrl.host.cli.experiment import DataFlags, episode_cap, experiment, folder_name
-from jaxrl.host.cli.flags import Act, UsageError, greedy_of, key_of
+from jaxrl.host.cli.flags import Act, UsageError, greedy_of, key_of, sizes_said
 
 
 @dataclasses.dataclass
@@ -77,7 +77,8 @@ def sweep_command(args: list[str]) -> int:
     out = run.out or Path("runs") / f"sweep-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     runs = run.seeds * (run.random or math.prod(len(options) for options in varied.values()))
     require_room({"the plan": runs * BYTES_OF_A_PLAN}, f"a sweep of {runs} runs", "make --seeds or the grid smaller")
-    algo, hyper, task, params = build(recipe)
+    with sizes_said():
+        algo, hyper, task, params = build(recipe)
     own = getattr(algo.hyper(), "_outer", "")  # the field that holds the settings of a curriculum
     varied = {f"{own}.{name}" if whose else name: options for (whose, name), options in varied.items()}
     points = random_points(varied, run.random, run.seed) if run.random else grid(varied)

@@ -238,7 +238,7 @@ def _run_fit(recipe: dict[str, Any], out: Path, devices: Devices, resume: bool, 
     from jaxrl.host.run.recipe import build, levels_of, task_params
     from jaxrl.host.run.run_folder import RunFolderError
 
-    with said_of(out / "config.json") if resume else contextlib.nullcontext():
+    with said_of(out / "config.json") if resume else sizes_said():
         built = build(recipe)
         (algo, hyper, task, params), judged_on = built, task_params(recipe, built)
     run = recipe["run"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,14 +64,23 @@ def read_ogbench(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
 # ---- D4RL
 
 
-def of_d4rl(data: Mapping[str, np.ndarray], where: str = "the dataset") -> Dataset:
+D4RL = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
+"""Arrays that are read."""
+
+
+def of_d4rl(
+    data: Mapping[str, np.ndarray], where: str = "the dataset", max_episode_steps: int | None = None
+) -> Dataset:
     """A dataset of D4RL's arrays, as `env.get_dataset()` of it gives them.
 
     They are `observations`, `actions`, `rewards` and `terminals`, where the task ended; an episode ended there or where
     `timeouts` are. Without `next_observations` the next row's is the successor, so that the last row and, as in D4RL's
     `qlearning_dataset`, rows at `timeouts` are left out. The successor at `terminals`, which no target reads, is not
-    known then: it is the row's own observation, and `datasets.with_successors` leaves it out. Raises ValueError as the
-    readers of files do.
+    known then: it is the row's own observation, and `datasets.with_successors` leaves it out.
+
+    The first files of D4RL have no `timeouts`. Of these its `qlearning_dataset` cuts an episode after the task's time
+    limit, which is `max_episode_steps` here; without it episodes end at `terminals` alone, which is warned of, as one
+    that the clock ended is then followed by the first row of the next. Raises ValueError as the readers of files do.
     """
     needed = ("observations", "actions", "rewards", "terminals")
     if missing := [name for name in needed if name not in data]:
@@ -81,7 +91,12 @@ def of_d4rl(data: Mapping[str, np.ndarray], where: str = "the dataset") -> Datas
     named = {n: x[:, 0] if n in columns else x for n, x in named.items()}
     rows = length_of(named, where)
     ended = flags_of(named["terminals"], "terminals", where)
-    cut = flags_of(named.get("timeouts", np.zeros(rows)), "timeouts", where) & ~ended
+    if "timeouts" in named:
+        if max_episode_steps is not None:
+            raise ValueError(f"max_episode_steps={max_episode_steps}: {where} has `timeouts`, which say it.")
+        cut = flags_of(named["timeouts"], "timeouts", where) & ~ended
+    else:
+        cut = _cut_after(max_episode_steps, ended, where)
     obs = named["observations"]
     if "next_observations" in named:
         known, after = np.ones(rows, bool), named["next_observations"]
@@ -101,19 +116,54 @@ def of_d4rl(data: Mapping[str, np.ndarray], where: str = "the dataset") -> Datas
     return dataset_of(arrays, where)
 
 
-def read_d4rl(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
-    """`(dataset, about)` of D4RL's HDF5, or of npz with the same names."""
+def _cut_after(steps: int | None, ended: np.ndarray, where: str) -> np.ndarray:
+    """Rows at which the clock ended an episode, by its limit."""
+    if steps is None:
+        warnings.warn(
+            f"{where} has no `timeouts`: its episodes end at terminals alone, so that rows of two may seem to follow "
+            "each other; max_episode_steps, on the command line --max-episode-steps, says where the clock ended them.",
+            stacklevel=4,
+        )
+        return np.zeros(len(ended), bool)
+    if steps < 1:
+        raise ValueError(f"max_episode_steps={steps}: it must be at least 1.")
+    rows = np.arange(len(ended))
+    begun = np.concatenate([[0], np.flatnonzero(ended)[:-1] + 1 if ended[-1:].any() else np.flatnonzero(ended) + 1])
+    first = begun[np.searchsorted(begun, rows, side="right") - 1]
+    return ((rows - first) % steps == steps - 1) & ~ended
+
+
+def read_d4rl(path: str | Path, max_episode_steps: int | None = None) -> tuple[Dataset, dict[str, Any]]:
+    """`(dataset, about)` of D4RL's HDF5, whole or in chunks (`virtual/0` and so on), or of npz with the same names.
+    `max_episode_steps` is of files without `timeouts`, see `of_d4rl`.
+    """
     path, kind = Path(path), npz_files.kind_of(path)
-    names = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
     if kind == "npz":
         with opened_npz(path) as file:
-            data = {name: npz_files.member(file, name, path) for name in names if name in file}
+            data = {name: npz_files.member(file, name, path) for name in D4RL if name in file}
     elif kind == "hdf5":
         with hdf5_files.opened(path) as (file, budget):
-            found = hdf5_files.children(file, names, str(path))
-            if not found and "virtual" in file:
-                raise ValueError(f"{path} is one of D4RL's in chunks (virtual/0, virtual/1, ...): join them.")
-            data = {name: hdf5_files.array(node, name, str(path), budget) for name, node in found.items()}
+            found = hdf5_files.children(file, D4RL, str(path))
+            if found or "virtual" not in file:
+                data = {name: hdf5_files.array(node, name, str(path), budget) for name, node in found.items()}
+            else:
+                data = _joined_chunks(hdf5_files.child(file, "virtual", str(path)), str(path), budget)
     else:
         raise no_dataset(path, kind)
-    return of_d4rl(data, str(path)), {"format": "D4RL", "name": path.stem}
+    return of_d4rl(data, str(path), max_episode_steps), {"format": "D4RL", "name": path.stem}
+
+
+def _joined_chunks(virtual: Any, where: str, budget: npz_files.Budget) -> dict[str, np.ndarray]:
+    """The arrays of a file that D4RL reads by `get_dataset_chunk`, one after the other."""
+    numbers = sorted(int(name) for name in hdf5_files.names(virtual, f"{where}: virtual") if name.isdecimal())
+    if not numbers:
+        raise ValueError(f"{where}: virtual has no chunks 0, 1, ...: it is not D4RL's.")
+    chunks = []
+    for number in numbers:
+        at = f"{where}: virtual/{number}"
+        found = hdf5_files.children(hdf5_files.child(virtual, str(number), where), D4RL, at)
+        chunks.append({name: hdf5_files.array(node, name, at, budget) for name, node in found.items()})
+        length_of(chunks[-1], at) if chunks[-1] else None
+        if {n: x.shape[1:] for n, x in chunks[-1].items()} != {n: x.shape[1:] for n, x in chunks[0].items()}:
+            raise ValueError(f"{at} has other arrays than virtual/{numbers[0]}: they must be alike.")
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}

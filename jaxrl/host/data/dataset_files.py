@@ -5,7 +5,7 @@
 | own npz | `read` | `write` | the leaves by dotted names (`obs.image`), `about` as JSON, a hash of the arrays |
 | Minari 0.4 to 0.5 | `minari_files.read_minari` | `write_minari` there | a group an episode; `infos` are not read |
 | OGBench npz | `d4rl_files.read_ogbench` | | rows of trajectories; `qpos`, `qvel` and the like are not read |
-| D4RL HDF5, or npz of the same names | `d4rl_files.read_d4rl` | | rows of all episodes; no `infos`, no `metadata` |
+| D4RL HDF5, or npz of its names | `d4rl_files.read_d4rl` | | rows of all episodes, also in chunks; no `infos` |
 | robomimic HDF5 | `robomimic_files.read_robomimic` | | a group a demonstration; `states` and `mask` are not read |
 
 `read_any` tells them apart. Nothing is unpickled, nothing is downloaded, and no other file is read that a file names.
@@ -24,7 +24,7 @@ does not hold are an error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,32 +82,47 @@ def read(path: str | Path, drop: Sequence[str] = ()) -> tuple[Dataset, dict[str,
 # ---- any of them
 
 
-def read_any(path: str | Path, drop: Sequence[str] = ()) -> tuple[Dataset, dict[str, Any]]:
+def read_any(
+    path: str | Path, drop: Sequence[str] = (), max_episode_steps: int | None = None
+) -> tuple[Dataset, dict[str, Any]]:
     """`(dataset, about)` of whichever format is there, without the entries `drop` of its observations.
 
-    Raises ValueError, in a line, for none of them, and for entries that are not there.
+    `max_episode_steps` is the time limit of a task whose file, one of D4RL's, has no `timeouts`. Raises ValueError, in
+    a line, for none of the formats, for entries that are not there, and for a limit where the file says it.
     """
     path = Path(path)
+    reader, entries = _reader_of(path)
+    if reader is read_d4rl:
+        kept_names([], drop, str(path))
+        return read_d4rl(path, max_episode_steps)
+    if max_episode_steps is not None:
+        raise ValueError(
+            f"max_episode_steps={max_episode_steps}: it is of D4RL's files without `timeouts`; {path} says where "
+            "episodes end."
+        )
+    if entries:
+        return reader(path, drop)
+    kept_names([], drop, str(path))
+    return reader(path)
+
+
+def _reader_of(path: Path) -> tuple[Callable[..., tuple[Dataset, dict[str, Any]]], bool]:
+    """What reads the file or folder, and whether its observations may have entries."""
     kind = "hdf5" if path.is_dir() else npz_files.kind_of(path)
     if kind == "hdf5":
         whose = _kind_of_hdf5(path) if path.is_file() else "minari"
-        if whose == "d4rl":
-            kept_names([], drop, str(path))
-            return read_d4rl(path)
-        return (read_robomimic if whose == "robomimic" else read_minari)(path, drop)
+        return {"d4rl": (read_d4rl, False), "robomimic": (read_robomimic, True), "minari": (read_minari, True)}[whose]
     if kind != "npz":
         raise no_dataset(path, kind)
     with opened_npz(path) as file:
         names = set(file.files)
     if ABOUT in names:
-        return read(path, drop)
-    kept_names([], drop, str(path))
+        return read, True
     if {"observations", "actions"} & names:
         # Both have `terminals`: the task's ends in D4RL's, the ends of trajectories in OGBench's. OGBench's files have
         # rewards and masks, or neither.
-        return (read_d4rl if "timeouts" in names or ("rewards" in names and "masks" not in names) else read_ogbench)(
-            path
-        )
+        d4rl = "timeouts" in names or ("rewards" in names and "masks" not in names)
+        return (read_d4rl if d4rl else read_ogbench), False
     raise ValueError(
         f"{path} is npz with {', '.join(sorted(names)) or 'nothing'}: jaxrl's has {ABOUT} and {', '.join(FIELDS)}, "
         "OGBench's and D4RL's observations, actions and terminals."

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.data.datasets import Dataset, Episodes, trajectory_quality
+from jaxrl.data.datasets import Dataset, Episodes
+from jaxrl.data.quality import trajectory_quality
 from jaxrl.environment import Environment
 from jaxrl.host.data import missions, npz_files
 from jaxrl.host.data.npz_files import dict_of

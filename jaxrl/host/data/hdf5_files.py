@@ -15,6 +15,9 @@ import numpy as np
 
 from jaxrl.host.data.npz_files import Budget
 
+ROWS = 256
+"""Entries of any length that are read at once."""
+
 SOFT_LINKS = 8
 """How many soft links may lead from one to the next."""
 
@@ -56,24 +59,60 @@ def child(group: Any, name: str, where: str, links: int = SOFT_LINKS) -> Any:
         return node
     node = group[name]
     if isinstance(node, lib.Dataset):
-        sources = [source.file_name for source in node.virtual_sources()] if node.is_virtual else []
-        other = [file for file, *_ in node.external or []] + [file for file in sources if file != "."]
-        if other:
-            raise ValueError(f"{where}: {name} keeps its numbers in {other[0]}: other files are not read.")
+        _refuse_elsewhere(node, name, where, links)
     return node
 
 
-def children(group: Any, names: Sequence[str], where: str) -> dict[str, Any]:
-    """Those of these names that are there."""
-    found = {name: child(group, name, where) for name in names}
+def _refuse_elsewhere(node: Any, name: str, where: str, links: int) -> None:
+    """Raise ValueError for a dataset with numbers in another file, its own or those of the parts it is put together
+    from.
+    """
+    sources = node.virtual_sources() if node.is_virtual else []
+    other = [file for file, *_ in node.external or []] + [x.file_name for x in sources if x.file_name != "."]
+    if other:
+        raise ValueError(f"{where}: {name} keeps its numbers in {other[0]}: other files are not read.")
+    for part in dict.fromkeys(source.dset_name for source in sources):
+        if "%" in part:
+            raise ValueError(f"{where}: {name} is put together from {part}, whatever that names: it is not read.")
+        if not links:
+            raise ValueError(f"{where}: {name} is put together of parts of parts, {SOFT_LINKS} times: it is not read.")
+        found = node.file
+        for step in filter(None, part.split("/")):
+            found = child(found, step, where, links - 1) if hasattr(found, "keys") else None
+
+
+def names(group: Any, where: str) -> list[str]:
+    """What is in a group. Raises ValueError for what is none."""
+    if not isinstance(group, h5py().Group):
+        raise ValueError(f"{where} is {_kind(group)}; it must be a group.")
+    return list(group)
+
+
+def children(group: Any, wanted: Sequence[str], where: str) -> dict[str, Any]:
+    """Those of these names that are there. Raises ValueError for what is no group."""
+    names(group, where)
+    found = {name: child(group, name, where) for name in wanted}
     return {name: node for name, node in found.items() if node is not None}
 
 
 def array(node: Any, name: str, where: str, budget: Budget) -> np.ndarray:
     """All of a dataset. Raises ValueError for a group, and for a size that is not to be believed."""
     if not isinstance(node, h5py().Dataset):
-        raise ValueError(
-            f"{where}: {name} is a group with {', '.join(list(node)[:5]) or 'nothing'}; it must be an array."
-        )
+        raise ValueError(f"{where}: {name} is {_kind(node)}; it must be an array.")
     budget.take(f"{where}: {name}", node.shape or (), node.dtype)
-    return np.asarray(node[()])
+    if node.dtype.kind != "O" or not node.shape:
+        return np.asarray(node[()])
+    # Entries of any length: what they take is known once they are read, a few at a time.
+    parts = []
+    for first in range(0, len(node), ROWS):
+        parts.append(np.asarray(node[first : first + ROWS]))
+        lengths = [len(x) for x in parts[-1].reshape(-1) if hasattr(x, "__len__")]
+        budget.take(f"{where}: {name}", (sum(lengths),), np.uint8)
+    return np.concatenate(parts) if parts else np.empty(node.shape, object)
+
+
+def _kind(node: Any) -> str:
+    lib = h5py()
+    if isinstance(node, lib.Group):
+        return f"a group with {', '.join(list(node)[:5]) or 'nothing'}"
+    return "an array" if isinstance(node, lib.Dataset) else "missing" if node is None else "a type"

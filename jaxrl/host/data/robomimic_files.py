@@ -26,7 +26,8 @@ def read_robomimic(path: str | Path, drop: Sequence[str] = ()) -> tuple[Dataset,
     path = Path(path)
     with hdf5_files.opened(path) as (file, budget):
         data = hdf5_files.child(file, "data", str(path))
-        numbers = sorted(int(found[1]) for key in data if (found := re.fullmatch(r"demo_(\d{1,12})", key)))
+        groups = hdf5_files.names(data, f"{path}: data")
+        numbers = sorted(int(found[1]) for key in groups if (found := re.fullmatch(r"demo_(\d{1,12})", key)))
         if not numbers:
             raise ValueError(f"{path}: data has no groups demo_0, demo_1, ...: it is not robomimic's.")
         reader = EpisodeReader({"observation": None, "action": None}, False, budget, tuple(drop), set())
@@ -49,7 +50,9 @@ def _demo(reader: EpisodeReader, group: Any, where: str) -> dict[str, np.ndarray
         raise ValueError(f"{where} has no {', '.join(missing)}: it has {', '.join(group) or 'nothing'}.")
     obs = dict(reader.leaves(parts["obs"], "obs", None, where))
     action = dict(reader.leaves(parts["actions"], "action", None, where))
-    read = {n: hdf5_files.array(parts[n], n, where, reader.budget) for n in ("rewards", "dones") if n in parts}
+    columns = {n: hdf5_files.array(parts[n], n, where, reader.budget) for n in ("rewards", "dones") if n in parts}
+    # Columns of one number a step are taken for it, as D4RL's are.
+    read = {n: x[:, 0] if x.shape[1:] == (1,) else x for n, x in columns.items()}
     rows = length_of({**obs, **action, **read}, where)
     done = flags_of(read.get("dones", np.zeros(rows)), "dones", where)
     rewards = rewards_of(read.get("rewards", np.zeros(rows)), where)

@@ -129,16 +129,26 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
+BEGAN = "began"
+"""The part of a description that `began` makes. What is in it is compared where both sides tell it: who only reads a
+policy has no key, and older checkpoints do not tell it."""
+
+
 def _compare(path: Path, manifest: dict[str, Any], target: PyTree, description: dict[str, Any]) -> None:
-    if differs := difference(manifest["description"], description):
+    there, here = (dict(told) for told in (manifest["description"], description))
+    before, now = there.pop(BEGAN, {}), here.pop(BEGAN, {})
+    told = [name for name in before if name in now]
+    there |= {BEGAN: {name: before[name] for name in told}}
+    here |= {BEGAN: {name: now[name] for name in told}}
+    if differs := difference(there, here):
         raise CheckpointError(
             f"Checkpoint {path} is of another run: {differs}. Use the settings it was made with, or another run folder."
         )
-    there, here = manifest["leaves"], _leaves(target)
-    for name in [*there, *(n for n in here if n not in there)]:
-        if there.get(name) != here.get(name):
+    leaves, wanted = manifest["leaves"], _leaves(target)
+    for name in [*leaves, *(n for n in wanted if n not in leaves)]:
+        if leaves.get(name) != wanted.get(name):
             raise CheckpointError(
-                f"Checkpoint {path} does not fit: leaf {name} is {there.get(name)} there, {here.get(name)} here. "
+                f"Checkpoint {path} does not fit: leaf {name} is {leaves.get(name)} there, {wanted.get(name)} here. "
                 "Use the settings it was made with, or another run folder."
             )
 

@@ -71,7 +71,8 @@ RUN = {
     "video": FLAG,
     "out": WORD,
 }
-FILES = {"path": WORD, "digest": WORD, "episodes": WORD, "goals": WORD, "reference": GROUP}
+FILES = {"path": WORD, "digest": WORD, "episodes": WORD, "goals": WORD, "reference": GROUP, "drop": WORDS}
+FILES |= {"max_episode_steps": SOME}
 CURRICULUM = {"name": WORD, "choice": GROUP, "config": GROUP, "hyper": NUMBERS}
 
 

@@ -25,6 +25,7 @@ from jaxrl.algorithm import Algorithm
 from jaxrl.curriculum import Curriculum, attach
 from jaxrl.curriculum.teaching import Ranges, ranges
 from jaxrl.environment import Environment
+from jaxrl.host.run import ram
 from jaxrl.vectorize import vectorize
 from jaxrl.wrappers import FromStates
 
@@ -181,6 +182,9 @@ def held_out(recipe: dict[str, Any], env: Environment, params: Any) -> Any:
         raise ValueError(f"--eval-levels {word}: {env.id} draws no levels; name a function, MODULE:FUNCTION.")
     else:
         draw = env.levels.generate
+    level = ram.size_of(jax.eval_shape(draw, jax.random.key(0), params))
+    parts = {"the levels": int(word) * level, "their keys": 8 * int(word)}
+    ram.require_room(parts, f"--eval-levels {word}", "make it smaller")
     keys = jax.random.split(jax.random.key(HELD_OUT_SEED), int(word))
     return jax.jit(jax.vmap(draw, (0, None)))(keys, params)
 

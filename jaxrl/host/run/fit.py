@@ -23,6 +23,7 @@ from jaxtyping import Array
 from jaxrl.algorithm import Algorithm, deployment, num_updates
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host.run import checkpoint
+from jaxrl.host.run.began import began, key_data
 from jaxrl.host.run.evaluator import Evaluator, of_task
 from jaxrl.host.run.history import History
 from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, check, collected, counts, default_log_every
@@ -179,11 +180,12 @@ class _Session:
                 **counts(self.num_seeds, run, evaluation),
                 "total_steps": total_steps,
                 "log": run.loggers,
-                "key": _key_data(key),
+                "key": key_data(key),
             }
             told |= {"keep_best": run.keep_best, "progress": progress, "eval_every": evaluation.every or 0, "act": act}
             of_recipe, self.arrays = _recipe(program, evaluation, told)
             self.settings |= of_recipe
+        self.began = began(program, self.settings.get("recipe"), key)
         self.folder = None if run.out is None else RunFolder(run.out)
         self.writer = self.folder if primary() else None
 
@@ -229,7 +231,7 @@ class _Session:
             "keep": self.run.keep,
             "resume": self.run.resume,
         }
-        return {**told, "key": _key_data(self.program.keys), **self.identity}
+        return {**told, "key": key_data(self.program.keys), **self.identity}
 
     def _take(self, folder: RunFolder, held: contextlib.ExitStack) -> None:
         held.enter_context(folder.locked())
@@ -242,7 +244,7 @@ class _Session:
         if len(set(there)) > 1:
             raise RunFolderError(f"{out}: the processes see different checkpoints; the folder must be one for all.")
         if there[0] >= 0:
-            self.done, self.carry = folder.restore(self.program)
+            self.done, self.carry = folder.restore(self.program, began=self.began)
             kept = folder.read_config()
             if self.done > self.updates:
                 at = self.done * self.algo.steps_per_update
@@ -295,7 +297,7 @@ class _Session:
         )
         if self.folder is not None and self.run.keep_best and of_all(gain > 0)[0]:
             # The one before stays, for a run that is killed now and goes on from an earlier checkpoint.
-            checkpoint.save(self.folder.best, self.done, self.carry, self.identity, keep=2)
+            checkpoint.save(self.folder.best, self.done, self.carry, self.identity | self.began, keep=2)
 
     def _film(self) -> None:
         """An episode of the first seed's policy, as `media/policy-<update>.gif`."""
@@ -314,7 +316,8 @@ class _Session:
         """A checkpoint of what is done, where there is a folder and none yet."""
         begun = self.done or self.begin is not None
         if self.folder is not None and begun and self.saved != self.done:
-            checkpoint.save(self.folder.checkpoints, self.done, self.carry, self.identity, self.run.keep)
+            identity = self.identity | self.began
+            checkpoint.save(self.folder.checkpoints, self.done, self.carry, identity, self.run.keep)
             self.saved = self.done
 
     def close(self, display: Display) -> FitResult:
@@ -371,7 +374,3 @@ def _recipe(
         return {"recipe": recipe}, arrays
     except NoRecipeError as error:
         return {"no_recipe": str(error)}, {}
-
-
-def _key_data(key: Array) -> dict[str, Any]:
-    return {"impl": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()}

@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 
 import jax
 
-from jaxrl.environment import Environment
+from jaxrl.environment import NO_LIMIT, Environment
 from jaxrl.host.run.loggers import check_loggers
 
 
@@ -141,6 +141,8 @@ def check(num_seeds: int | None, run: RunOptions, evaluation: EvalOptions) -> No
     for name, value in counts(num_seeds, run, evaluation).items():
         if value is not None and value < 1:
             raise ValueError(f"{name}={value}: it must be at least 1.")
+    if evaluation.max_steps is not None and evaluation.max_steps > NO_LIMIT:
+        raise ValueError(f"eval_max_steps={evaluation.max_steps}: it must be at most {NO_LIMIT}.")
     check_loggers(run.loggers)
     if run.keep_best and (run.out is None or evaluation.every is None):
         raise ValueError(

@@ -18,9 +18,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl.host.run import watch
+
 SECONDS_TO_MEET = 120
 SECONDS_TO_MISS = 30
-"""After which a process that is silent, frozen or cut off, is given up, and the job with it."""
+"""After which a process that is silent, frozen or cut off, is given up, and the job with it; JAXRL_SECONDS_TO_MISS says
+another number."""
+
+JAXLIB = 4
+"""How many times longer jaxlib waits for one, which then ends with a stack trace of C++: where `watch` sees nothing."""
 
 OF_LOST_PEERS = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED", "UNKNOWN", "Gloo", "gloo", "oordination")
 """In what JAX says where an exchange failed because another process is gone."""
@@ -51,10 +57,10 @@ def join(
     coordinator = coordinator or from_environment[0]
     processes = _number(VARIABLES[1], from_environment[1]) if processes is None else processes
     rank = _number(VARIABLES[2], from_environment[2]) if rank is None else rank
-    timeout = _number("JAXRL_SECONDS_TO_MEET", os.environ.get("JAXRL_SECONDS_TO_MEET")) if timeout is None else timeout
-    timeout = SECONDS_TO_MEET if timeout is None else timeout
+    timeout = _seconds("JAXRL_SECONDS_TO_MEET", SECONDS_TO_MEET) if timeout is None else timeout
     if timeout < 1:
-        raise ValueError(f"JAXRL_SECONDS_TO_MEET={timeout}: it must be at least 1.")
+        raise ValueError(f"timeout={timeout}: it must be at least 1.")
+    miss = _seconds("JAXRL_SECONDS_TO_MISS", SECONDS_TO_MISS)
     if coordinator is not None:
         host, _, port = coordinator.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
@@ -78,15 +84,38 @@ def join(
                 processes,
                 rank,
                 initialization_timeout=timeout + 10,
-                heartbeat_timeout_seconds=SECONDS_TO_MISS,
-                shutdown_timeout_seconds=SECONDS_TO_MISS,
+                heartbeat_timeout_seconds=JAXLIB * miss,
+                shutdown_timeout_seconds=miss,
             )
             jax.devices()  # exchanged, too
+            _watch(coordinator, miss)
     except ValueError as error:
         raise ValueError(
             f"No cluster was found that says who takes part ({error}) Say all of --coordinator, --processes and "
             f"--rank, or set {', '.join(VARIABLES)}."
         ) from error
+
+
+def _watch(coordinator: str | None, seconds: int) -> None:
+    """Have the processes of a job watch one another, from now on."""
+    if jax.process_count() == 1:
+        return
+    if primary():
+        server, token = watch.listen(), os.urandom(watch.TOKEN)
+        host = coordinator.rpartition(":")[0] if coordinator else socket.gethostname()
+        told = json.dumps([host.strip("[]"), server.getsockname()[1], token.hex()]).encode()
+    else:
+        server, told = None, b""
+    sent = of_all(np.frombuffer(told.ljust(TOLD), np.uint8))[0]
+    host, port, token = json.loads(sent.tobytes())
+    if server is not None:
+        watch.guard(server, bytes.fromhex(token), seconds, end)
+    else:
+        watch.report((host, port), bytes.fromhex(token), jax.process_index(), seconds, end)
+
+
+TOLD = 512
+"""Bytes in which the first process says where it listens: names of machines are at most half as long."""
 
 
 def _require_free(port: int) -> None:
@@ -113,6 +142,14 @@ def of_torchrun() -> tuple[str | None, str | None, str | None]:
     return f"{address}:{(_number(TORCHRUN[1], port) or 0) + 1}", processes, rank
 
 
+def _seconds(name: str, default: int) -> int:
+    """What a variable of the environment says. Raises ValueError for less than 1."""
+    value = _number(name, os.environ.get(name))
+    if value == 0:
+        raise ValueError(f"{name}=0: it must be at least 1.")
+    return default if value is None else value
+
+
 def _number(name: str, value: str | None) -> int | None:
     if value is not None and not value.isdecimal():
         raise ValueError(f"{name}={value!r}: it must be a number.")
@@ -130,11 +167,18 @@ def _ends_after(seconds: int, message: str) -> Iterator[None]:
         timer.cancel()
 
 
-def end(message: str) -> None:
-    """End this process now, without the farewell for which jax would wait on processes that are gone."""
-    sys.stdout.flush()
-    print(f"jaxrl: {message}", file=sys.stderr, flush=True)
-    os._exit(1)
+def end(message: str, before: Callable[[], None] = lambda: None) -> None:
+    """End this process now, without the farewell for which jax would wait on processes that are gone; `before` that do
+    what is to be done last. One sentence is said, the first, whatever other threads find.
+    """
+    with _ENDING:
+        sys.stdout.flush()
+        print(f"jaxrl: {message}", file=sys.stderr, flush=True)
+        before()
+        os._exit(1)
+
+
+_ENDING = threading.Lock()
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from jaxrl import registry
 from jaxrl.algorithm import Algorithm, names_of
 from jaxrl.environment import Environment, check_params, require_int32, strongly_typed
 from jaxrl.host.run import recipe_inputs
+from jaxrl.host.run.began import began
 from jaxrl.host.run.config_file import checked, said_of
 from jaxrl.host.run.curricula import held_out, under_curriculum
 from jaxrl.host.run.evaluator import of_task
@@ -69,6 +70,7 @@ def build(recipe: dict[str, Any], trained: bool = False) -> Built:
         algo = under_curriculum(part, module.make, config, env, params, _policy_of)
         return Built(algo, hyper, env, params)
     fold = env.num_agents > 1 and hasattr(config, "num_envs")  # without it, `make` says that it trains one agent
+    env = recipe_inputs.without_entries(env, params, recipe.get("dataset", {}).get("drop", ()))
     given = recipe_inputs.arguments(recipe, module, config, env, params, trained)
     algo = module.make(_slots(env, config.num_envs) if fold else env, config, **given)
     if fold and jax.tree.leaves(algo.initial_carry()):
@@ -168,7 +170,7 @@ def load_run(recipe: dict[str, Any], folder: Path, at: int | str | None = None) 
         algo, hyper, task, params = built
         seeds = recipe["run"]["num_seeds"]
         program = Program(algo, jax.random.key(0), seeds, hyper, params)
-    updates, (state, _) = RunFolder(folder).restore(program, at)
+    updates, (state, _) = RunFolder(folder).restore(program, at, began(program))
     state = jax.tree.map(lambda x: x[None], state) if seeds is None else state
     return Loaded(algo, state, task, task_params(recipe, built), updates)
 

@@ -6,7 +6,7 @@ changed since the run began is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,15 @@ from jaxrl import registry
 from jaxrl.data import datasets, dynamics
 from jaxrl.data.datasets import Dataset
 from jaxrl.data.dynamics import Ends
+from jaxrl.data.hindsight import Hindsight
 from jaxrl.data.learns import Learns
 from jaxrl.environment import Environment
 from jaxrl.host.data import dataset_files, dataset_parts, missions, model_files
 from jaxrl.nn import normalize
 from jaxrl.off_policy.imagination import Model
 from jaxrl.replay.ring import Replay
-from jaxrl.spaces import Space
+from jaxrl.spaces import Dict, Space
+from jaxrl.wrappers import FilterObservation
 
 
 def arguments(
@@ -64,7 +66,7 @@ def arguments(
     gamma = recipe["hyper"].get("gamma", getattr(module.Hyper(), "gamma", 0.99))
     length = module.window(config) if learns.data == "windows" else None
     said = recipe["dataset"]
-    dataset = dataset_of(env, params, said["path"], said["digest"], said.get("goals"))
+    dataset = dataset_of(env, params, said)
     replay = replay_of(
         dataset, env.action_space(params), gamma, length, prioritised, said["episodes"], said.get("goals")
     )
@@ -93,10 +95,25 @@ def _require_there(part: str, path: str) -> None:
         raise FileNotFoundError(f"{path}, which the run learned from, is not there: {flag}")
 
 
-def dataset_of(env: Environment, params: Any, path: str, digest: str, goals: str | None = None) -> Dataset:
-    """A dataset of `env`. Raises ValueError for a file that is not what it was, and for one of another environment."""
+def without_entries(env: Environment, params: Any, drop: Sequence[str]) -> Environment:
+    """`env` without the entries of its observations that are left out of its dataset, as `obs.mission`."""
+    space = env.observation_space(params)
+    has = tuple(space.spaces) if isinstance(space, Dict) else ()
+    kept = tuple(name for name in has if f"obs.{name}" not in drop)
+    if kept == has:
+        return env
+    if not kept:
+        raise ValueError(f"--drop {' '.join(drop)}: nothing would be left of the observations of {env.id}.")
+    return FilterObservation(env, kept)
+
+
+def dataset_of(env: Environment, params: Any, said: Mapping[str, Any]) -> Dataset:
+    """The dataset of `env` that a recipe's `said` is of. Raises ValueError for a file that is not what it was, and for
+    one of another environment.
+    """
+    path, digest, goals = said["path"], said["digest"], said.get("goals")
     _require_there("dataset", path)
-    dataset, about = dataset_files.read_any(path)
+    dataset, about = dataset_files.read_any(path, said.get("drop", ()), said.get("max_episode_steps"))
     if dataset_parts.digest(dataset) != digest:
         raise ValueError(f"{path} has changed since the run began: its hash was {digest}.")
     if goals is not None and not isinstance(dataset.obs, dict):
@@ -127,7 +144,7 @@ def replay_of(
         raise ValueError(
             f"--goals {goals}: observations have {', '.join(names) or 'no entries'}; it is one beside goal."
         )
-    return datasets.windows(dataset, space, length, weights, datasets.Hindsight(lambda obs: obs[goals]))
+    return datasets.windows(dataset, space, length, weights, Hindsight(lambda obs: obs[goals]))
 
 
 def model_of(

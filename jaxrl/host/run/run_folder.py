@@ -177,12 +177,14 @@ class RunFolder:
             self.refuse_sweep()
             raise RunFolderError(f"{self.path} holds no run: it has no readable config.json.") from error
 
-    def restore(self, program: Any, at: int | str | None = None) -> tuple[int, Any]:
+    def restore(
+        self, program: Any, at: int | str | None = None, began: dict[str, Any] | None = None
+    ) -> tuple[int, Any]:
         """`(updates done, carry)` of the newest whole checkpoint, of that `at` an update, or of the "best" one.
 
-        Raises CheckpointError where there is none or it is not of `program`.
+        Raises CheckpointError where there is none or it is not of `program`, or where the run `began` otherwise.
         """
-        target, identity = program.shapes(), program.identity()
+        target, identity = program.shapes(), program.identity() | (began or {})
         if at is None:
             return checkpoint.restore(self.checkpoints, target, identity)
         there, best = checkpoint.steps(self.checkpoints), checkpoint.steps(self.best)

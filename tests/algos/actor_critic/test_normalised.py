@@ -11,7 +11,8 @@ import jaxrl
 from jaxrl import registry
 from jaxrl.algos import td3_bc
 from jaxrl.data import datasets
-from jaxrl.data.datasets import Dataset, Hindsight
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.hindsight import Hindsight
 from jaxrl.nn import normalize
 from jaxrl.off_policy import fine_tune
 from jaxrl.replay.ring import Replay, uniform

@@ -14,7 +14,8 @@ from jaxrl import Transition, pytree
 from jaxrl.algos import decision_transformer as dt
 from jaxrl.algos import rvs
 from jaxrl.data import datasets
-from jaxrl.data.datasets import Dataset, Hindsight
+from jaxrl.data.datasets import Dataset
+from jaxrl.data.hindsight import Hindsight
 from jaxrl.environment import NO_LIMIT, Environment
 from jaxrl.evaluation import evaluate
 from jaxrl.nn.nets import net

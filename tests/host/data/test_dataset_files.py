@@ -1,5 +1,6 @@
 """Datasets come back from the disk as they went there, Minari reads ours and we read its, and bad files are refused."""
 
+import functools
 import importlib.util
 import json
 import pickle
@@ -15,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 import jaxrl
 from jaxrl.data.datasets import Dataset, from_rollout
-from jaxrl.host.data import d4rl_files, dataset_parts, minari_files
+from jaxrl.host.data import d4rl_files, dataset_parts, minari_files, npz_files, robomimic_files
 from jaxrl.host.data import dataset_files as files
 from jaxrl.rollout import Steps
 from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
@@ -603,11 +604,68 @@ def test_d4rl_rows_become_transitions(tmp_path):
 
 def test_d4rl_is_told_from_ogbench(tmp_path):
     """By the clock's ends, or by rewards without masks."""
-    for changes in ({}, {"timeouts": None}):
+    for changes, limit in (({}, None), ({"timeouts": None}, 3)):
         np.savez(tmp_path / "a.npz", **d4rl(**changes))
-        assert files.read_any(tmp_path / "a.npz")[0].terminated.sum() == 1
+        assert files.read_any(tmp_path / "a.npz", max_episode_steps=limit)[0].terminated.sum() == 1
     np.savez(tmp_path / "a.npz", **d4rl(timeouts=None, terminals=np.arange(7) == 6), masks=np.ones(7))
     assert files.read_any(tmp_path / "a.npz")[1]["format"] == "OGBench"
+
+
+def by_qlearning_dataset(rows, max_episode_steps):
+    """`(reward, terminal)` of the rows that D4RL keeps of a file without `timeouts`, as its loop does."""
+    kept, step = [], 0
+    for i in range(len(rows["rewards"]) - 1):
+        if step == max_episode_steps - 1 and not rows["terminals"][i]:
+            step = 0
+            continue
+        step = 0 if rows["terminals"][i] else step + 1
+        kept.append((float(rows["rewards"][i]), bool(rows["terminals"][i])))
+    return kept
+
+
+@pytest.mark.parametrize("limit", [2, 3, 4, 10])
+def test_d4rls_first_files_end_where_the_clock_did(limit, tmp_path):
+    n, path = 24, tmp_path / "hopper-random-v0.npz"
+    rows = {"observations": np.arange(n, dtype=np.float32)[:, None], "rewards": np.arange(n, dtype=np.float32)}
+    rows |= {"actions": np.zeros((n, 1), np.float32), "terminals": np.isin(np.arange(n), (2, 9, 10, 17))}
+    np.savez(path, **rows)
+    dataset, _ = files.read_any(path, max_episode_steps=limit)
+    kept = list(zip(np.asarray(dataset.reward).tolist(), np.asarray(dataset.terminated).tolist(), strict=True))
+    assert kept == by_qlearning_dataset(rows, limit)
+    follows = np.asarray(dataset.next_obs)[:, 0] - np.asarray(dataset.obs)[:, 0]
+    assert (follows[~np.asarray(dataset.terminated)] == 1).all()
+    within = np.flatnonzero(~np.asarray(dataset.last)[:-1])  # the next row goes on from this one
+    np.testing.assert_array_equal(dataset.obs[within + 1], dataset.next_obs[within])
+
+
+def test_a_file_without_timeouts_says_so_and_one_with_them_takes_no_limit(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, **d4rl(timeouts=None))
+    with pytest.warns(UserWarning, match="has no `timeouts`.*--max-episode-steps"):
+        files.read_any(path)
+    refused(lambda: files.read_any(path, max_episode_steps=0), "max_episode_steps=0", "at least 1")
+    refused(lambda: d4rl_files.of_d4rl(d4rl(), max_episode_steps=5), "max_episode_steps=5", "has `timeouts`")
+    files.write(path, toy(), {"format": "D4RL"}, overwrite=True)
+    refused(lambda: files.read_any(path, max_episode_steps=5), "max_episode_steps=5", "says where episodes end")
+
+
+@needs_h5py
+def test_d4rl_in_chunks_is_one_dataset(tmp_path):
+    import h5py
+
+    path, rows = tmp_path / "chunked.hdf5", d4rl()
+    parts = {10: slice(4, 7), 2: slice(0, 4)}
+    with h5py.File(path, "w") as file:
+        for i, part in parts.items():
+            for name, x in rows.items():
+                file[f"virtual/{i}/{name}"] = x[part]
+    assert_same(files.read_any(path)[0], d4rl_files.of_d4rl(rows))
+    with h5py.File(path, "a") as file:
+        del file["virtual/10/rewards"]
+    refused(lambda: files.read_any(path), "virtual/10 has other arrays than virtual/2")
+    with h5py.File(path, "w") as file:
+        file["virtual"] = np.zeros(3)
+    refused(lambda: files.read_any(path), "virtual is an array; it must be a group")
 
 
 def test_d4rl_from_hdf5(tmp_path):
@@ -732,6 +790,92 @@ def test_hdf5_is_read_from_its_own_file_alone(tmp_path):
         "64,000,000,000 bytes",
         "no data",
     )
+
+
+@needs_h5py
+def test_hdf5_that_is_put_together_within_a_file_is_read_and_no_way_leads_out(tmp_path):
+    import h5py
+
+    path, rows = tmp_path / "hopper.hdf5", d4rl()
+    obs = rows["observations"]
+    (tmp_path / "raw").write_bytes(obs.tobytes())
+
+    def written(put_part, source="part"):
+        with h5py.File(path, "w") as file:
+            for name, x in rows.items():
+                if name != "observations":
+                    file[name] = x
+            put_part(file)
+            layout = h5py.VirtualLayout(obs.shape, obs.dtype)
+            layout[...] = h5py.VirtualSource(".", source, obs.shape)
+            file.create_virtual_dataset("observations", layout)
+        return files.read_any(path)[0]
+
+    def keep(name, what):
+        return lambda file: file.__setitem__(name, what)
+
+    assert_same(written(keep("part", obs)), d4rl_files.of_d4rl(rows))
+    raw = [(str(tmp_path / "raw"), 0, h5py.h5f.UNLIMITED)]
+    stored = functools.partial(h5py.File.create_dataset, name="part", shape=obs.shape, dtype=obs.dtype, external=raw)
+    refused(lambda: written(stored), "part keeps its numbers in", "raw")
+    link = h5py.ExternalLink(str(tmp_path / "other.hdf5"), "x")
+    refused(lambda: written(keep("part", link)), "part is a link to x of")
+    refused(lambda: written(keep("a", link), "a/b"), "a is a link to x of")
+
+
+@needs_h5py
+def test_entries_of_any_length_are_counted_as_they_are_read(tmp_path, monkeypatch):
+    import h5py
+
+    folder = mission_dataset(tmp_path / "a-v0", "Elsewhere-v0", ["go"])
+    with h5py.File(folder / "data" / "main_data.hdf5", "a") as file:
+        group = file["episode_0/observations"]
+        del group["mission"]
+        group.create_dataset("mission", data=["x" * 1000] * 4, dtype=h5py.string_dtype())
+    monkeypatch.setattr(npz_files, "FREE", 3000)
+    monkeypatch.setattr(npz_files, "FOLD", 0)
+    refused(lambda: files.read_any(folder), "obs.mission declares", "no data compress so far")
+
+
+@needs_h5py
+def test_what_is_no_group_or_no_array_is_named(tmp_path):
+    import h5py
+
+    path = robomimic(tmp_path / "lift.hdf5")
+    with h5py.File(path, "a") as file:
+        del file["data/demo_2"]
+        file["data/demo_2"] = np.zeros(3)
+    refused(lambda: files.read_any(path), "demo_2 is an array; it must be a group")
+    robomimic(path, rewards=np.zeros((4, 1)), dones=np.array([[0], [0], [0], [1]]))
+    assert files.read_any(path)[0].terminated.sum() == 2  # columns of one number
+    with h5py.File(path, "a") as file:
+        del file["data/demo_0/actions"]
+        file["data/demo_0/actions"] = np.dtype("f4")
+    refused(lambda: files.read_any(path), "action is a type; it must be an array")
+    with h5py.File(path, "w") as file:
+        file["other"] = np.zeros(2)
+    refused(lambda: robomimic_files.read_robomimic(path), "data is missing; it must be a group")
+
+
+@needs_h5py
+def test_a_training_leaves_entries_out_of_data_and_task(tmp_path):
+    """Also one whose missions the task has many of: then its observations have none, either."""
+    from jaxrl.host import cli
+    from jaxrl.host.run.recipe import build, read_recipe
+
+    source = mission_dataset(tmp_path / "a-v0", "Elsewhere-v0", ["go to a"])
+    words = f"train bc MiniGrid-Fetch-5x5-N2-v0 --dataset {source} --total-steps 2 --eval-every 0 --no-progress"
+    small = "--config.hidden 4 --config.batch-size 2"
+    run = tmp_path / "run"
+    assert cli.main(f"{words} {small} --drop obs.mission --out {run}".split()) == 0
+    recipe = read_recipe(run)
+    assert recipe["dataset"]["drop"] == ["obs.mission"]
+    built = build(recipe)
+    assert list(built.task.observation_space(built.params).spaces) == ["image", "direction"]
+    assert cli.main(f"resume {run} --total-steps 4 --no-progress".split()) == 0
+    assert cli.main(f"eval {run} --episodes 1 --max-steps 2".split()) == 0
+    assert cli.main(f"{words} {small} --drop obs.moon --out {tmp_path / 'none'}".split()) == 1
+    assert cli.main("train bc CartPole-v1 --drop obs.mission".split()) == 2
 
 
 @needs_h5py

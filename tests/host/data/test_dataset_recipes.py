@@ -17,10 +17,10 @@ from jaxrl.algos import ppo
 from jaxrl.data.datasets import Dataset, Episodes
 from jaxrl.exact.mdp import Table
 from jaxrl.host import cli
-from jaxrl.host.data import dataset_recipes
+from jaxrl.host.data import dataset_recipes, recording
 from jaxrl.host.data.dataset_files import read
 from jaxrl.host.data.dataset_parts import digest, summary
-from jaxrl.host.data.dataset_recipes import Actor, recorded
+from jaxrl.host.data.recording import Actor, recorded
 from jaxrl.testing import Masked
 
 KEY = jax.random.key(0)
@@ -80,13 +80,13 @@ def test_a_memory_begins_anew_and_states_are_seen():
 def test_returns_are_those_of_first_episodes():
     env, params = ring(2, 4)
     stay = Actor(lambda key, env_state, obs, env_params, carry: (jnp.zeros(obs.shape, jnp.int32), carry))
-    found = jax.jit(lambda key: dataset_recipes.returns_of(env, params, stay, key, 3, 6))(KEY)
+    found = jax.jit(lambda key: recording.returns_of(env, params, stay, key, 3, 6))(KEY)
     assert found.tolist() == [4, 4, 4]
 
 
 def test_uniform_actions_keep_to_a_mask():
     env = Masked()
-    who = dataset_recipes.at_random(env, env.default_params)
+    who = recording.at_random(env, env.default_params)
     found = jax.jit(lambda key: recorded(env, env.default_params, who, key, 16, 8))(KEY)
     assert set(np.unique(found.reward)) == {0, 1} and set(np.unique(found.action)) == {0, 1, 2, 3}
 
@@ -102,12 +102,12 @@ def of_lengths(*lengths):
 
 def test_streams_end_with_an_episode():
     """Two streams of nine steps, of which five are enough."""
-    found = dataset_recipes.unbroken(of_lengths(2, 4, 3, 5, 3, 1), 2, 5)
+    found = recording.unbroken(of_lengths(2, 4, 3, 5, 3, 1), 2, 5)
     assert found.obs.tolist() == [0, 1, 2, 3, 4, 5, 9, 10, 11, 12, 13] and found.last.sum() == 3
-    assert dataset_recipes.first_steps(found, 4).obs.tolist() == [0, 1, 2, 3]
-    assert dataset_recipes.first_steps(found, 4).last.tolist() == [False, True, False, True]
+    assert recording.first_steps(found, 4).obs.tolist() == [0, 1, 2, 3]
+    assert recording.first_steps(found, 4).last.tolist() == [False, True, False, True]
     for wanted, size in ((1, 2), (4, 2), (5, 6), (8, 6), (9, 11), (99, 11)):
-        assert dataset_recipes.nearest_episode(found, wanted).size == size
+        assert recording.nearest_episode(found, wanted).size == size
 
 
 # ---- who acts
@@ -139,17 +139,17 @@ def test_training_is_that_of_train():
     env, params = cart_pole(8)
     config = ppo.Config(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,))
     algo = ppo.make(env, config)
-    assert dataset_recipes.updates_at(algo, 80, 3).tolist() == [0, 2, 5]
-    assert dataset_recipes.updates_at(algo, 17, 16).tolist() == [0, 1, 2]
+    assert recording.updates_at(algo, 80, 3).tolist() == [0, 2, 5]
+    assert recording.updates_at(algo, 17, 16).tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match="points=1: there must be at least 2"):
-        dataset_recipes.updates_at(algo, 80, 1)
+        recording.updates_at(algo, 80, 1)
 
     @jax.jit
     def both(key):
         init_key = jax.random.split(key)[0]
         state, _ = jaxrl.train(algo, init_key, 80, ppo.Hyper(), params)
         first = algo.policy(algo.init(init_key, ppo.Hyper(), params))
-        found = dataset_recipes.trained(algo, key, 80, ppo.Hyper(), params, 3, 4)
+        found = recording.trained(algo, key, 80, ppo.Hyper(), params, 3, 4)
         return found, first, algo.policy(state)
 
     (policies, returns), first, end = both(KEY)

@@ -1,5 +1,6 @@
 """Several processes on one machine: what they refuse, that they are one run, and that it ends when one is killed."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import pytest
 from jaxrl.algos import a2c
 from jaxrl.host import cli
 from jaxrl.host.run import fit as fitting
-from jaxrl.host.run import processes
+from jaxrl.host.run import processes, watch
 from jaxrl.host.run.recipe import load_run, read_recipe
 from jaxrl.host.run.run_folder import RunFolderError
 from jaxrl.testing.probes import ActionReward
@@ -243,6 +244,93 @@ def test_a_terminated_process_saves_and_ends_the_job(tmp_path):
         assert [process.returncode for process in job] == [143] * count, said
         assert f"Terminated; what was done is saved. Go on with: jaxrl resume {folder}" in said[0][0]
         assert list(folder.glob("checkpoints/0*"))
+
+
+@pytest.mark.slow
+@pytest.mark.light
+@pytest.mark.parametrize("frozen", [0, 1, 2])
+def test_a_frozen_process_ends_the_job_with_a_sentence_of_each(frozen, tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXRL_SECONDS_TO_MISS", "4")
+    folder = tmp_path / "run"
+    long = TRAIN.replace("--total-steps 4000 --checkpoint-every 400", "--total-steps 40000000")
+    job = start_job(f"{long} --seeds 3 --out {folder}", 3, 1)
+    deadline = time.monotonic() + 600
+    while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").read_text():
+        assert time.monotonic() < deadline and job[0].poll() is None, job[0].communicate()
+        time.sleep(0.05)
+    job[frozen].send_signal(signal.SIGSTOP)
+    said = [None if rank == frozen else job[rank].communicate(timeout=SECONDS_TO_END)[1] for rank in range(3)]
+    job[frozen].send_signal(signal.SIGCONT)
+    said[frozen] = job[frozen].communicate(timeout=SECONDS_TO_END)[1]
+    for rank in {0, 1, 2} - {frozen}:
+        lines = [line for line in said[rank].splitlines() if "the machine is overloaded" not in line]
+        assert job[rank].returncode == 1 and len(lines) == 1, (rank, said)
+        assert lines[0].startswith("jaxrl: ") and "jaxrl resume" in lines[0], said
+        assert f"rank {frozen} of the job has been silent" in lines[0] or "another process of the job" in lines[0]
+    # Once it goes on it ends, too; whether jaxlib's own log has a line before its sentence is a race.
+    assert job[frozen].returncode in (1, -signal.SIGABRT), said
+
+
+@contextlib.contextmanager
+def watched(count, seconds):
+    """A first process and others that report to it; what each said when it ended, by its rank."""
+    token, ended = bytes(watch.TOKEN), {}
+
+    def ending(rank):
+        def end(message, before):
+            ended[rank] = message
+            before()
+
+        return end
+
+    server = watch.listen()
+    address = ("127.0.0.1", server.getsockname()[1])
+    watch.guard(server, token, seconds, ending(0))
+    for rank in range(1, count):
+        watch.report(address, token, rank, seconds, ending(rank))
+    yield address, ended
+    with socket.create_connection(address) as frozen:  # which ends the threads
+        frozen.sendall(token + (99).to_bytes(4, "big"))
+        until(lambda: len(ended) == count)
+
+
+def until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_process_that_says_nothing_is_told_to_all(monkeypatch):
+    monkeypatch.setattr(watch, "BETWEEN", 0.05)
+    with watched(3, 1.0) as (address, ended), socket.create_connection(address) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1")  # is no process of the job, and may be as silent as it likes
+    assert len(ended) == 3
+    assert all("rank 99 of the job has been silent for 1 s" in said for said in ended.values()), ended
+
+
+def test_a_connection_that_is_closed_is_no_frozen_process(monkeypatch):
+    monkeypatch.setattr(watch, "BETWEEN", 0.02)
+    with watched(2, 0.4) as (address, ended):
+        with socket.create_connection(address) as done:
+            done.sendall(bytes(watch.TOKEN) + (5).to_bytes(4, "big"))
+        time.sleep(0.8)
+        assert not ended
+
+
+def test_a_first_process_that_says_nothing_and_one_that_was_frozen_itself(monkeypatch):
+    monkeypatch.setattr(watch, "BETWEEN", 0.02)
+    said = []
+    with watch.listen() as server:
+        watch.report(server.getsockname(), bytes(watch.TOKEN), 1, 0.3, lambda *what: said.append(what[0]))
+        until(lambda: said)
+    assert "rank 0 of the job has been silent" in said.pop()
+    with watch.listen() as server:
+        monkeypatch.setattr(watch, "BETWEEN", 0.5)  # as if this process stood still meanwhile
+        watch.report(server.getsockname(), bytes(watch.TOKEN), 1, 0.3, lambda *what: said.append(what[0]))
+        until(lambda: said)
+    assert "this process was frozen" in said.pop()
+    watch.report(("127.0.0.1", 1), bytes(watch.TOKEN), 1, 0.3, pytest.fail)  # nobody listens: nothing is watched
 
 
 def test_a_port_in_use_is_said_before_jax_takes_it():

@@ -239,6 +239,43 @@ def test_no_edit_of_a_config_of_any_kind_is_a_traceback(run, monkeypatch):
     no_traceback(run, monkeypatch, len(GARBAGE), 1)
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda recipe: recipe["params"].update(gravity=3.0), "began.params.gravity is 9.8"),
+        (lambda recipe: recipe["params"].pop("length"), "began.params.length is 0.4"),
+        (lambda recipe: recipe["run"]["key"].update(data=[0, 7]), "began.key.data is [0, 0] there, [0, 7] here"),
+        (lambda recipe: recipe["run"].update(seed=7), "began.key.data is [0, 0] there, [0, 7] here"),
+        (lambda recipe: recipe["hyper"].update(gamma=0.8), "hyper.gamma is"),
+        (lambda recipe: recipe["config"].update(num_steps=8), "config.num_steps is 4 there, 8 here"),
+    ],
+)
+def test_what_was_edited_by_hand_is_said_where_a_run_goes_on(run, change, says):
+    config = json.loads((run / "config.json").read_text())
+    change(config["recipe"])
+    (run / "config.json").write_text(json.dumps(config))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    status, err = run_command(f"resume {run} --total-steps 32 --no-progress")
+    assert status == 1 and says in err and "is of another run" in err and err.count("\n") == 1, err
+    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+def test_an_edit_of_the_dataset_is_said_where_a_run_goes_on(tmp_path):
+    file, folder = tmp_path / "data.npz", tmp_path / "run"
+    assert run_command(f"dataset make CartPole-v1 --recipe random --steps 60 --out {file}")[0] == 0
+    small = "--config.hidden 4 --config.batch-size 4 --total-steps 4 --eval-every 0 --no-progress"
+    assert run_command(f"train bc CartPole-v1 --dataset {file} {small} --out {folder}")[0] == 0
+    for name, value in (("episodes", "best:0.5"), ("seed", 3)):
+        config = json.loads((folder / "config.json").read_text())
+        config["recipe"]["dataset" if name == "episodes" else "run"][name] = value
+        kept = (folder / "config.json").read_text()
+        (folder / "config.json").write_text(json.dumps(config))
+        status, err = run_command(f"resume {folder} --total-steps 8 --no-progress")
+        assert status == 1 and "is of another run: began." in err and str(value) in err, err
+        (folder / "config.json").write_text(kept)
+    assert run_command(f"resume {folder} --total-steps 8 --no-progress")[0] == 0
+
+
 DEEP = "[" * 100_000 + "]" * 100_000
 
 

@@ -1,4 +1,4 @@
-"""Networks of action values, and acting by them: dueling heads, noisy layers, greedy and epsilon-greedy actions."""
+"""Networks of action values (dueling heads, noisy layers), and greedy and epsilon-greedy actions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from jaxrl.spaces import Discrete, Space
 class NoisyDense(nn.Module):
     """A dense layer with factorised Gaussian noise on weights and bias (Fortunato et al. 2018, eq. 9 to 11).
 
-    The noise is of the call's rng "noise"; without one the weights are their means.
+    The noise is drawn with the rng "noise" of `apply`; without that rng the layer uses the mean weights.
     """
 
     features: int
-    sigma: float = 0.5  # standard deviation at first, times the root of the number of inputs
+    sigma: float = 0.5  # initial standard deviation times the square root of the number of inputs
 
     @nn.compact
     def __call__(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch out"]:
@@ -39,18 +39,15 @@ class NoisyDense(nn.Module):
         if not self.has_rng("noise"):
             return out
         noise = jax.random.normal(self.make_rng("noise"), (sum(shapes["kernel"]),), x.dtype)
-        # Unfenced, it is drawn again for every element of the products below: five times Rainbow's time on a CPU.
+        # Without the fence XLA draws the noise again for every element of the products: Rainbow takes 5 times as long.
         noise = fence(jnp.sign(noise) * jnp.sqrt(jnp.abs(noise)))
         before, after = noise[: x.shape[-1]], noise[x.shape[-1] :]
-        # The noise of the kernel is an outer product: on the inputs and on the outputs it needs no noisy matrix.
+        # Kernel noise is an outer product, so it is applied to inputs and outputs, without a noisy matrix.
         return out + ((x * before) @ scale["kernel"] + scale["bias"]) * after
 
 
 class QNetwork(nn.Module):
-    """A network from observations (..., *) to outputs of n actions.
-
-    Those are (..., n) where an action has one output, else (..., n, num_outputs).
-    """
+    """A network from observations (..., *) to values (..., n) of n actions, or to outputs (..., n, num_outputs)."""
 
     observation_space: Space
     num_actions: int
@@ -97,7 +94,7 @@ def epsilon_at(step: Int[Array, ""], hyper: Any) -> Float[Array, ""]:
 def epsilon_greedy(
     q: Float[Array, "*batch n"], epsilon: Float[Array, ""] | float, action_mask: Bool[Array, "*batch n"] | None = None
 ) -> Categorical:
-    """The best allowed action with probability 1 - epsilon, else one of the allowed, each as likely."""
+    """The best allowed action with probability 1 - epsilon, else a uniformly drawn allowed one."""
     mask = jnp.ones(q.shape, bool) if action_mask is None else action_mask
     best = jax.nn.one_hot(best_action(q, action_mask), q.shape[-1], dtype=q.dtype)
     probability = (1 - epsilon) * best + epsilon * mask / jnp.sum(mask, -1, keepdims=True)
@@ -107,7 +104,7 @@ def epsilon_greedy(
 def best_action(
     q: Float[Array, "*batch n"], action_mask: Bool[Array, "*batch n"] | None = None
 ) -> Int[Array, "*batch"]:
-    """The allowed action of the largest value, the first of equals."""
+    """The allowed action with the largest value, the first one of a tie."""
     q = q if action_mask is None else jnp.where(action_mask, q, -jnp.inf)
     return jnp.argmax(q, -1).astype(jnp.int32)
 
@@ -126,7 +123,7 @@ def value_of(q: Float[Array, "*batch n"], action: Int[Array, "*batch"]) -> Float
 
 
 def outputs_of(outputs: Float[Array, "..."], action: Int[Array, "*batch"]) -> Float[Array, "..."]:
-    """Of `outputs` (*batch, n) or (*batch, n, m) those that belong to `action`."""
+    """The outputs (*batch) or (*batch, m) of `action`, from `outputs` (*batch, n) or (*batch, n, m) of all actions."""
     each = value_of if outputs.ndim == action.ndim + 1 else jax.vmap(value_of, (-1, None), -1)
     return each(outputs, action)
 

@@ -1,7 +1,7 @@
-"""Default networks of actors, critics and state values, and how an actor's outputs are acted on.
+"""Default networks of actors, critics and state values, and the policies that an actor's outputs parameterise.
 
-An actor is a flax module from an observation without its privileged part; what its outputs mean is said by one of
-`Deterministic`, `Gaussian`, `TanhGaussian` and `Softmax` around it. Actions are in units of the box, [-1, 1] a side.
+An actor is a flax module whose input is an observation without its privileged part. `Deterministic`, `Gaussian`,
+`TanhGaussian` or `Softmax` around it says what its outputs mean. Actions are in units of the box, [-1, 1] a side.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 
 
 class Actor(nn.Module):
-    """The default policy: actions (..., A) in units of the box or, with `spread`, `(mean, log_std)` before tanh, or
-    logits (..., n) of a Discrete space."""
+    """The default policy network.
+
+    Its outputs are actions (..., A) in units of the box; with `spread` `(mean, log_std)` before tanh; for a Discrete
+    space logits (..., n).
+    """
 
     observation_space: Space
     action_space: Space
@@ -47,7 +50,7 @@ class Actor(nn.Module):
 
 
 class GaussianActor(nn.Module):
-    """`(mean, log_std)` (..., A) in units of the box: a mean within it, deviations that do not depend on the state."""
+    """`(mean, log_std)` (..., A) in units of the box; the mean lies inside it, log_std is the same in every state."""
 
     observation_space: Space
     action_space: Space
@@ -65,7 +68,7 @@ class GaussianActor(nn.Module):
 
 
 class Value(nn.Module):
-    """The default state-value network: of a whole observation (...)."""
+    """The default state-value network: values (...) of whole observations, with their privileged part."""
 
     observation_space: Space
     hidden: tuple[int, ...]
@@ -79,7 +82,7 @@ class Value(nn.Module):
 
 
 class Critic(nn.Module):
-    """The default action-value network: of an observation and an action (...), without one of every action (..., n)."""
+    """The default action-value network: values (...) of an observation and an action; without it (..., n)."""
 
     observation_space: Space
     hidden: tuple[int, ...]
@@ -97,7 +100,7 @@ class Critic(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Deterministic:
-    """An actor that gives actions (..., A); where it explores it adds normal noise of the deviation `noise`."""
+    """A policy whose network gives actions (..., A); exploration adds normal noise of standard deviation `noise`."""
 
     module: Network
 
@@ -118,7 +121,7 @@ class Deterministic:
 
 @dataclasses.dataclass(frozen=True)
 class Gaussian:
-    """An actor that gives `(mean, log_std)` (..., A) of a normal distribution, whose draws are clipped to the box."""
+    """A policy whose network gives `(mean, log_std)` (..., A) of a normal; samples are clipped to the box."""
 
     module: Network
 
@@ -138,7 +141,7 @@ class Gaussian:
 
 @dataclasses.dataclass(frozen=True)
 class TanhGaussian:
-    """An actor that gives `(mean, log_std)` (..., A) of a normal distribution before tanh."""
+    """A policy whose network gives `(mean, log_std)` (..., A) of a normal distribution before tanh."""
 
     module: Network
     log_std_min: float = LOG_STD_MIN
@@ -159,7 +162,7 @@ class TanhGaussian:
 
 @dataclasses.dataclass(frozen=True)
 class Softmax:
-    """An actor that gives logits (..., n) of Discrete actions; those that the observation's mask forbids are out."""
+    """A policy whose network gives logits (..., n) of Discrete actions; the observation's action mask is applied."""
 
     module: Network
     observation_space: Space

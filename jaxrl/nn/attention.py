@@ -1,4 +1,4 @@
-"""Attention, and the layer that transformers are made of."""
+"""Multi-head attention and the transformer block."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def attend(
     visible: Any,
     softmax: bool,
 ) -> Float[Array, "... q h d"]:
-    """Attention of h heads to the keys that `visible`, (..., q, k) bool, admits; at least one a query.
+    """Attention of h heads to the keys that `visible` (bool, (..., q, k)) admits, at least one for each query.
 
-    Softmax: Vaswani et al. (2017), eq. 1. Otherwise the ReLU of the scores over the number of visible keys (Lin, Bai
-    and Mei 2024, section 2).
+    With `softmax` as Vaswani et al. (2017), eq. 1; without it the weights are the ReLU of the scores, divided by the
+    number of visible keys (Lin, Bai and Mei 2024, section 2).
     """
     scores = jnp.einsum("...qhd,...khd->...hqk", query, key) / math.sqrt(query.shape[-1])
     visible = visible[..., None, :, :]
@@ -35,13 +35,13 @@ def attend(
 
 
 class Block(nn.Module):
-    """Attention and a two-layer perceptron, each added to its input."""
+    """A transformer block: attention and a two-layer perceptron, each with a residual connection."""
 
     width: int
     hidden: int
     heads: int
     softmax: bool
-    first: bool  # reads its input without a layer norm
+    first: bool  # the first block, which does not normalise its input
 
     def setup(self) -> None:
         self.project = Dense(3 * self.width, use_bias=False)

@@ -62,7 +62,7 @@ class Categorical:
         return invert_cdf(jax.random.uniform(key, batch, self.logits.dtype), jax.nn.softmax(self.logits))
 
     def mode(self) -> Int[Array, "..."]:
-        """The most probable action, the first of equals."""
+        """The most probable action, the first one of a tie."""
         return jnp.argmax(self.logits, -1).astype(jnp.int32)
 
     def log_prob(self, x: Int[Array, "..."]) -> Float[Array, "..."]:
@@ -200,7 +200,7 @@ class TanhNormal:
         return jnp.tanh(self.base.sample(key))
 
     def mode(self) -> Float[Array, "... A"]:
-        """tanh(mean): the median, which is deployed by custom. (The density's own peaks may be at the ends.)"""
+        """tanh(mean): the median, by convention the greedy action. (The density may peak near -1 and 1 instead.)"""
         return jnp.tanh(self.mean)
 
     def log_prob(self, x: Float[Array, "... A"]) -> Float[Array, "..."]:
@@ -224,7 +224,7 @@ class TanhNormal:
         return jnp.tanh(u), log_prob - jnp.sum(_log_det_tanh(u), -1)
 
     def kl(self, other: TanhNormal) -> Float[Array, "..."]:
-        """KL(self || other), nats: that of the normals, for a bijection does not change it."""
+        """KL(self || other), nats: that of the normals, which a bijection such as tanh does not change."""
         return self.base.kl(other.base)
 
 
@@ -247,7 +247,7 @@ class Beta:
         return self._inside(jax.random.beta(key, self.alpha, self.beta, dtype=self.alpha.dtype))
 
     def mode(self) -> Float[Array, "... A"]:
-        """The peak where alpha, beta > 1; elsewhere, where it lies at the ends or nowhere, the mean."""
+        """The mode where alpha, beta > 1; else the mean, as the density then peaks at 0 or 1 or nowhere."""
         peaked = (self.alpha > 1) & (self.beta > 1)
         shift = peaked.astype(self.alpha.dtype)
         return (self.alpha - shift) / (self.alpha + self.beta - 2 * shift)
@@ -282,7 +282,7 @@ Distribution = Categorical | MultiCategorical | Normal | TanhNormal | Beta
 
 
 def num_outputs(space: Space) -> int:
-    """How many numbers a policy's last layer gives for an action space: logits, or the means of a Box.
+    """The number of outputs of a policy for an action space: logits, or the means of a Box.
 
     Raises ValueError for other spaces than Discrete, MultiDiscrete and one-dimensional Box.
     """
@@ -298,9 +298,9 @@ def num_outputs(space: Space) -> int:
 def of_space(
     space: Space, outputs: Any, action_mask: Bool[Array, "..."] | None = None
 ) -> Categorical | MultiCategorical | Normal:
-    """The action distribution that a network's outputs parameterise: logits, or `(mean, log_std)` in units of a Box."""
+    """The action distribution of a network's outputs: logits or, for a Box, `(mean, log_std)` in units of the box."""
     if isinstance(space, Box):
-        mean, log_std = outputs  # a log_std that is the same for all observations gets the mean's axes
+        mean, log_std = outputs  # a state-independent log_std is broadcast to the mean's axes
         return Normal(mean, jnp.broadcast_to(log_std, mean.shape))
     logits = outputs if action_mask is None else mask_logits(outputs, action_mask)
     return MultiCategorical(logits, space.nvec) if isinstance(space, MultiDiscrete) else Categorical(logits)

@@ -11,15 +11,15 @@ LARGEST_WEIGHT = 100.0
 
 
 def mean(x: Float[Array, " B"], mask: Bool[Array, " B"] | None = None) -> Float[Array, ""]:
-    """The mean over what `mask` keeps, of all without one; zero (not NaN) where the mask keeps nothing."""
+    """The mean, with `mask` over the entries where it is True; zero (not NaN) where it is True nowhere."""
     return jnp.mean(x) if mask is None else jnp.sum(jnp.where(mask, x, 0)) / jnp.maximum(mask.sum(), 1)
 
 
 def normalized(advantage: Float[Array, " B"], mask: Bool[Array, " B"] | None = None) -> Float[Array, " B"]:
-    """Advantages of mean zero and standard deviation one over what `mask` keeps."""
+    """Advantages shifted and scaled to mean 0 and standard deviation 1 over the entries where `mask` is True."""
     centred = advantage - mean(advantage, mask)
     variance = mean(centred**2, mask)
-    return centred / jnp.sqrt(variance + 1e-16)  # the sum keeps the derivative finite where all are equal
+    return centred / jnp.sqrt(variance + 1e-16)  # 1e-16 keeps the derivative finite where all are equal
 
 
 def td_target(
@@ -33,7 +33,7 @@ def td_target(
 
 
 def critic_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
-    """The mean squared error of each of K critics, added up (Fujimoto et al. 2018, algorithm 1)."""
+    """The sum over K critics of their mean squared errors (Fujimoto et al. 2018, algorithm 1)."""
     return jnp.sum(jnp.mean((q - target) ** 2, -1))
 
 
@@ -43,9 +43,9 @@ def expectile_loss(advantage: Float[Array, " B"], expectile: Float[Array, ""] | 
 
 
 def advantage_weighted_loss(log_prob: Float[Array, " B"], exponent: Float[Array, " B"]) -> Float[Array, ""]:
-    """-mean min(exp(exponent), 100) log pi(a | s): cloning of actions by weight (Nair et al. 2020, equation 13).
+    """-mean min(exp(exponent), 100) log pi(a | s): advantage-weighted cloning (Nair et al. 2020, equation 13).
 
-    The exponent is the advantage in units of a temperature; no gradient passes it.
+    The exponent is the advantage divided by a temperature, or times its inverse; its gradient is stopped.
     """
     weight = jnp.minimum(jnp.exp(exponent), LARGEST_WEIGHT)
     return -jnp.mean(jax.lax.stop_gradient(weight) * log_prob)
@@ -54,15 +54,15 @@ def advantage_weighted_loss(log_prob: Float[Array, " B"], exponent: Float[Array,
 def temperature_loss(
     log_alpha: Float[Array, ""], entropy: Float[Array, ""], target_entropy: Float[Array, ""] | float
 ) -> Float[Array, ""]:
-    """log alpha (H - target): the temperature falls where the policy is more random than the target.
+    """log(alpha) (entropy - target_entropy): the temperature falls where the entropy is above its target.
 
-    Haarnoja et al. 2018, equation 18, with the logarithm of alpha in its place, as in most implementations.
+    Haarnoja et al. 2018, equation 18, with log(alpha) in the place of alpha, as in most implementations.
     """
     return log_alpha * jax.lax.stop_gradient(entropy - target_entropy)
 
 
 def half_square(error: Float[Array, "*batch"], huber: bool) -> Float[Array, "*batch"]:
-    """Half the squared error; with `huber` up to 1, and linear beyond (Mnih et al. 2015, error clipping)."""
+    """Half the squared error; with `huber` the Huber loss, linear beyond 1 (Mnih et al. 2015, error clipping)."""
     error = jnp.abs(error)
     near = jnp.minimum(error, 1) if huber else error
     return 0.5 * near**2 + (error - near)

@@ -1,7 +1,7 @@
-"""A network while it learns: its weights, the weights of its target and the optimiser, as one value.
+"""`Net`: a network in training, with its weights, its target network and its optimiser state as one value.
 
-critic, report = critic.descend(lambda weights: (loss(weights), {}), hyper.learning_rate)
-critic = critic.track(hyper.tau)    # the target network follows
+    critic, metrics = critic.descend(lambda weights: (loss(weights), {}), hyper.learning_rate)
+    critic = critic.track(hyper.tau)  # Polyak step of the target network
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from jaxrl.nn.optim import Optimizer, OptimizerState, polyak
 
 @pytree(static=("name", "unravel", "optimizer"))
 class Net:
-    """Weights that follow their gradients. They are kept as one vector, as most optimisers take them."""
+    """A network in training. Its weights are kept as one vector, on which most optimisers work."""
 
     flat: jax.Array  # (P,)
-    flat_target: Any  # (P,), or None: it has no target
+    flat_target: Any  # (P,), or None without a target network
     state: OptimizerState
-    name: str  # its reports are `<name>_loss` and `<name>_grad_norm`
-    unravel: Callable[[Array], Any]  # a vector as the tree of weights
+    name: str  # its metrics are `<name>_loss` and `<name>_grad_norm`
+    unravel: Callable[[Array], Any]  # vector -> tree of weights
     optimizer: Optimizer
 
     @property
@@ -41,7 +41,7 @@ class Net:
 
     @property
     def count(self) -> Array:
-        """Gradient steps so far."""
+        """The number of gradient steps taken."""
         return self.state.count
 
     def descend(
@@ -51,10 +51,10 @@ class Net:
         max_grad_norm: Array | float = jnp.inf,
         when: Bool[Array, ""] | None = None,
     ) -> tuple[Net, dict[str, Array]]:
-        """`(net, report)` after one gradient step on `loss(weights) -> (value, report)`.
+        """`(net, metrics)` after one gradient step on `loss(weights) -> (value, metrics)`.
 
-        The gradient is clipped to a global norm of `max_grad_norm`. Where `when` is False the network stays as it is
-        and its report is NaN.
+        The gradient is clipped to a global norm of `max_grad_norm`. Where `when` is False the network is unchanged and
+        the metrics are NaN.
         """
         prefix = f"{self.name}_" if self.name else ""
 
@@ -71,7 +71,7 @@ class Net:
         return self.replace(flat=flat, state=state), report
 
     def track(self, tau: Float[Array, ""] | float) -> Net:
-        """The target moves to the weights: (1 - tau) target + tau weights."""
+        """The network with the target (1 - tau) target + tau weights."""
         return self.replace(flat_target=polyak(self.flat_target, self.flat, tau))
 
 
@@ -80,19 +80,19 @@ Nets = dict[str, Any]
 
 
 def net(weights: Any, state: OptimizerState, optimizer: Optimizer, target: Any = None, name: str = "") -> Net:
-    """A `Net` of trees of weights; `target` None: it has none."""
+    """A `Net` from trees of weights; `target` None: without a target network."""
     flat, unravel = ravel_pytree(weights)
     return Net(flat, None if target is None else ravel_pytree(target)[0], state, name, unravel, optimizer)
 
 
 def apply_critic(critic: Any, weights: Any, *inputs: Any) -> tuple[Any, Float[Array, ""]]:
-    """`(values, share of active units)`; the share is NaN for networks that sow none (see `networks.active_units`)."""
+    """`(values, share of active units)`; the share (`networks.active_units`) is NaN for networks that do not sow it."""
     values, sown = critic.apply(weights, *inputs, mutable="intermediates")
     return values, active_units(sown) if jax.tree.leaves(sown) else jnp.full((), jnp.nan)
 
 
 def apply_critics(critic: Any, weights: Any, *inputs: Any) -> tuple[Any, Float[Array, ""]]:
-    """`apply_critic` of K critics: their weights and their values (K, ...) have a leading axis; one share of all."""
+    """`apply_critic` for K critics: weights and values have a leading axis K; the share is the mean over critics."""
     values, active = jax.vmap(lambda weights: apply_critic(critic, weights, *inputs))(weights)
     return values, jnp.mean(active)
 

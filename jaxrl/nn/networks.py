@@ -43,11 +43,13 @@ Network = Any
 
 
 def own(argument: str, module: Network | None, *methods: str) -> Any:
-    """The network that was given to `make` as `argument`, or None.
+    """Checks the network that a user gave to `make` as `argument`, and returns it; None stays None.
 
-    It is a flax.linen module with `__call__` and these `methods`; or any hashable object with `init(key, *inputs)` and
-    `apply(weights, *inputs, method=None, rngs=None, mutable=False)` as linen's: `method` names one of them, and where
-    `mutable` it gives a pair of outputs and what was sown. Raises TypeError, naming what is missing.
+    A network is a flax.linen module with `__call__` and these `methods`, or any hashable object with the methods
+    `init(key, *inputs)` and `apply(weights, *inputs, method=None, rngs=None, mutable=False)` of one: `method` is a name
+    of `methods`, and with `mutable` the result is a pair, the outputs and the sown intermediates.
+
+    Raises TypeError that names what is missing.
     """
     if module is None:
         return None
@@ -72,9 +74,9 @@ def own(argument: str, module: Network | None, *methods: str) -> Any:
 def orthogonal(scale: float = 1.0) -> Callable[..., Array]:
     """Initialiser: `scale` times a uniformly distributed matrix with orthonormal rows or columns (Saxe et al. 2014).
 
-    The last axis of the shape counts the columns, all others together the rows, as in flax; raises ValueError for fewer
-    than two axes. It is Gram-Schmidt in plain operations, each vector swept twice (error below 1e-6), because the
-    LAPACK-backed QR of `jax.nn.initializers.orthogonal` can deadlock XLA's CPU thread pool when batched.
+    Columns are the last axis of the shape, rows all others together, as in flax. Raises ValueError for fewer than two
+    axes. Implemented as Gram-Schmidt applied twice (error below 1e-6), because the LAPACK-backed QR of
+    `jax.nn.initializers.orthogonal` can deadlock XLA's CPU thread pool when batched.
     """
 
     def init(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
@@ -82,7 +84,7 @@ def orthogonal(scale: float = 1.0) -> Callable[..., Array]:
             raise ValueError(f"orthogonal: shape {tuple(shape)} has fewer than two axes.")
         rows, columns = math.prod(shape[:-1]), shape[-1]
         few, many = min(rows, columns), max(rows, columns)
-        # In double precision where that is on: float32 weights of a vmapped and of a single run are then the same.
+        # In float64 where it is enabled: float32 weights of a vmapped and of a single run are then the same.
         vectors = jax.random.normal(key, (few, many), jnp.promote_types(dtype, jnp.result_type(float)))
 
         def add(basis, inputs):
@@ -98,7 +100,7 @@ def orthogonal(scale: float = 1.0) -> Callable[..., Array]:
 
 
 def rows_dot(x: Array, kernel: Array, dimension_numbers: Any, **settings: Any) -> Array:
-    """x @ kernel for `flax.linen.Dense`, all leading axes of x as one.
+    """x @ kernel for `flax.linen.Dense`, with all leading axes of x merged into one.
 
     XLA on CPU transposes and copies the cotangent of a product with a sequence (T, N, features): the gradient of a
     layer of 1,024 took 1.4 times as long (`benchmarks/recurrent_gradients.py`).
@@ -144,9 +146,9 @@ def convolve(
 ) -> Float[Array, "*batch out_height out_width features"]:
     """Convolution of images. `padding` is "VALID" or "SAME".
 
-    Patches of few numbers are collected and multiplied as a matrix: on CPU 2.5 times faster than XLA's convolution for
-    a 3x3 kernel on 4 channels, forward and backward, also when vmapped over weights, where that one becomes a grouped
-    convolution.
+    Small patches are gathered into a matrix and multiplied (im2col): for a 3x3 kernel on 4 channels that is 2.5 times
+    faster on a CPU than XLA's convolution, forward and backward. The same holds under `vmap` over weights, where XLA's
+    becomes a grouped convolution.
     """
     *batch, height, width, channels = x.shape
     kh, kw, _, features = kernel.shape
@@ -195,12 +197,12 @@ class Recurrent(nn.Module):
     """A GRU (Cho et al. 2014) or LSTM (Hochreiter & Schmidhuber 1997, forget bias 1) over time-major sequences.
 
     `start[t]` is True where `inputs[t]` is the first observation of an episode: the carry is zero before it. The inputs
-    of the whole sequence are projected in one product, only the recurrent one is left to the scan.
+    of the whole sequence are projected in one product; only the recurrent product is inside the scan.
     """
 
     features: int
     cell: str = "gru"
-    forward_mode: bool = False  # can be differentiated forwards too (`jax.jvp`), at the speed of a plain scan
+    forward_mode: bool = False  # also allows forward-mode derivatives (`jax.jvp`); slower, a plain scan
 
     def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
         """The carry before an episode: zeros (*batch_shape, features), a pair (hidden, cell) of them for an LSTM."""
@@ -228,7 +230,7 @@ class Recurrent(nn.Module):
 
 
 def _recurrent_bias(cell: str) -> Callable[..., Array]:
-    """Zeros, but 1 for the LSTM's forget gate: it then remembers before it has learnt to (Jozefowicz et al. 2015)."""
+    """Zeros, but 1 for the LSTM's forget gate, which then keeps its memory from the start (Jozefowicz et al. 2015)."""
 
     def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
         return jnp.zeros(shape, dtype).reshape(4, -1).at[1].set(1.0 if cell == "lstm" else 0.0).reshape(shape)
@@ -236,9 +238,9 @@ def _recurrent_bias(cell: str) -> Callable[..., Array]:
     return init
 
 
-# Gradients of a sequence are written out: what XLA makes of the derivative of a scan adds up the recurrent matrix's
-# gradient step by step and computes each gate several times. With one product after the scan, and with the gates kept,
-# an LSTM of 256 on 256 x 32 steps takes three quarters of the time. They can be differentiated again, in reverse only.
+# Gradients of a sequence are written by hand: XLA's derivative of a scan accumulates the gradient of the recurrent
+# matrix step by step and computes each gate several times. One product after the scan and stored gates take three
+# quarters of the time (LSTM of 256 on 256 x 32 steps). Second derivatives work in reverse mode only.
 
 
 @jax.custom_vjp
@@ -249,16 +251,16 @@ def gru(
     bias: Float[Array, " four_H"],
     start: Bool[Array, "T *batch"],
 ) -> tuple[Float[Array, "*batch H"], Float[Array, "T *batch H"]]:
-    """r, z = sigmoid(x + hU + b), n = tanh(x + b + r (hU + b')), h' = (1 - z) n + z h: `(last h', all of them)`.
+    """`(last h', all h')` of r, z = sigmoid(x + hU + b), n = tanh(x + b + r (hU + b')), h' = (1 - z) n + z h.
 
-    `projected` is x of r, z and n, `bias` that of r, z, n and b'. h is zero where `start`.
+    `projected` holds x for r, z and n; `bias` holds b for r, z and n, then b'. h is zero where `start`.
     """
     return _gru_forward(h, projected, recurrent, bias, start)[0]
 
 
 def _gru_forward(h: Any, projected: Any, recurrent: Any, bias: Any, start: Any) -> Any:
-    # Fused with what reads them, the gates take a CPU several times as long as alone. A single step, as policies act
-    # and are exported, has no conditional.
+    # Fused with their consumers the gates take several times as long on a CPU, so there is a fence. A single step, as
+    # acting and exported policies take it, has no conditional.
     alone = fence if len(projected) > 1 else lambda x: x
 
     def step(h, inputs):
@@ -306,9 +308,9 @@ def lstm(
     bias: Float[Array, " four_H"],
     start: Bool[Array, "T *batch"],
 ) -> tuple[tuple[Float[Array, "*batch H"], Float[Array, "*batch H"]], Float[Array, "T *batch H"]]:
-    """i, f, o = sigmoid(x + hU + b), g = tanh(x + hU + b), c' = f c + i g, h' = o tanh(c'): `(last (h', c'), all h')`.
+    """`(last (h', c'), all h')`: i, f, o = sigmoid(x + hU + b), g = tanh(x + hU + b), c' = f c + i g, h' = o tanh(c').
 
-    `projected` is x of i, f, g and o. h and c are zero where `start`.
+    `projected` holds x for i, f, g and o. h and c are zero where `start`.
     """
     return _lstm_forward(carry, projected, recurrent, bias, start)[0]
 
@@ -353,7 +355,7 @@ def _rows(x: Array) -> Array:
 
 
 class Ensemble(nn.Module):
-    """`size` members with separate weights on the same inputs; outputs gain a leading axis K."""
+    """`size` copies of `member` with separate weights on the same inputs; outputs gain a leading axis K."""
 
     member: nn.Module
     size: int
@@ -371,10 +373,10 @@ class Ensemble(nn.Module):
 
 
 class Encoder(nn.Module):
-    """`encode`, before which images, Boxes (H, W, C), pass 3x3 convolutions of stride 1; `conv=()`: `encode` itself.
+    """3x3 convolutions of stride 1 on images, which are Boxes (H, W, C), then `encode`; `conv=()`: `encode` alone.
 
-    Images of integers are divided by the highest that their space allows. Raises ValueError without images, or where
-    the convolutions, each of which takes a pixel from every edge, leave nothing of them.
+    Integer images are divided by the highest value of their space. Raises ValueError where the observation has no
+    image, or one too small: each convolution removes a pixel at every edge.
     """
 
     observation_space: Space
@@ -411,7 +413,7 @@ def _are_pixels(space: Space) -> bool:
 
 
 class ActorCritic(nn.Module):
-    """Two separate MLPs, the default network of on-policy methods. Bring your own with the same methods."""
+    """Two separate MLPs: the default network of on-policy methods. A network in its place needs the same methods."""
 
     observation_space: Space
     num_outputs: int
@@ -434,7 +436,7 @@ class ActorCritic(nn.Module):
         return (out, self.log_std) if self.continuous else out
 
     def critic(self, obs: Any) -> Float[Array, "..."]:
-        """Values (...); sees the privileged part of the observation too."""
+        """Values (...) of whole observations, with their privileged part."""
         return self.critic_mlp(self.critic_encoder(obs))[..., 0]
 
     def __call__(self, obs: Any) -> Any:
@@ -442,33 +444,33 @@ class ActorCritic(nn.Module):
 
 
 def active_units(intermediates: PyTree) -> Float[Array, ""]:
-    """The share of active (positive) hidden units over a batch and all layers, a sign of plasticity left.
+    """The share of active (positive) hidden units over a batch and all layers, a measure of plasticity.
 
-    `intermediates` as `network.apply(..., mutable="intermediates")` returns them, of networks made of `MLP`s. (Fraction
-    of active units, Ma et al. 2024, "Revisiting plasticity in visual RL".)
+    `intermediates` are those of `network.apply(..., mutable="intermediates")` for networks made of `MLP`s (fraction of
+    active units, Ma et al. 2024, "Revisiting plasticity in visual RL").
     """
-    # As a layer's share is a mean, layers of different width count alike.
+    # The mean of the layers' shares: each layer counts the same, whatever its width.
     return jnp.mean(jnp.stack([jnp.mean(x) for x in jax.tree.leaves(intermediates)]))
 
 
 def encode(space: Space, obs: PyTree[Shaped[Array, "..."]], privileged: bool = False) -> Array:
     """One vector (..., F) of an observation of `space` with any leading batch shape, F being `encoded_size`.
 
-    Boxes are flattened, Discrete and MultiDiscrete one-hot. Integers become float32: pixels, uint8 of 0..255, are
-    divided by 255, as Mnih et al. (2015) do, and others, as MiniGrid's codes, stay what they are. A Dict goes in the
-    order of its sorted names. Of a top-level Dict `action_mask` is left out, and `privileged` unless asked for.
+    Boxes are flattened, Discrete and MultiDiscrete one-hot. Integers become float32: pixels (uint8 of 0..255) are
+    divided by 255, as Mnih et al. (2015) do; others, such as MiniGrid's codes, keep their values. The entries of a Dict
+    are in sorted order. A top-level Dict's `action_mask` is left out, and its `privileged` entry unless asked for.
     """
     parts = [_vector(s, x) for s, x in zip(_parts(space, privileged), _parts(space, privileged, obs), strict=True)]
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, -1)
 
 
 def encoded_size(space: Space, privileged: bool = False) -> int:
-    """The length of the vectors that `encode` makes. Raises TypeError for an unknown kind of space."""
+    """The length F of the vectors of `encode`. Raises TypeError for an unknown kind of space."""
     return sum(_size(s) for s in _parts(space, privileged))
 
 
 def _parts(space: Space, privileged: bool, values: Any = None) -> list[Any]:
-    """The leaf spaces of an observation space or, given `values` of the same structure, what they hold."""
+    """The leaf spaces of an observation space or, given `values` of the same structure, the leaf values."""
 
     def walk(space: Space, value: Any, dropped: tuple[str, ...] = ()) -> list[Any]:
         if isinstance(space, Dict):

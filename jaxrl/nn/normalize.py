@@ -1,5 +1,7 @@
-"""Running statistics of observations and rewards, part of the learner's state: a reset would wipe an environment's; and
-those of a dataset, which stay what they are."""
+"""Running statistics of observations and rewards, and fixed ones of a dataset.
+
+Running statistics are part of the learner's state; in an environment's state a reset would wipe them.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ _EPSILON = 1e-8
 
 @pytree
 class Moments:
-    """Mean and population variance of one leaf, each as a float and the small rest that it could not hold (Kahan 1965).
+    """Mean and population variance of one leaf, each as a float and its rounding error (compensated sums, Kahan 1965).
 
-    Without the rest an average over 1e8 samples stops moving in float32: its steps fall below half a unit in the last
-    place.
+    Without the rounding errors an average over 1e8 samples stops changing in float32, as its steps fall below half a
+    unit in the last place.
     """
 
     mean: jax.Array  # the leaf's shape
@@ -36,8 +38,8 @@ class Moments:
 class Statistics:
     """Running moments of a pytree of observations."""
 
-    count: jax.Array  # () int32, samples seen; it stays at 2**30, from where on the oldest are forgotten
-    moments: Any  # like one observation, a Moments in place of each floating-point leaf and None of any other
+    count: jax.Array  # () int32, samples seen; it stops at 2**30, after which old samples lose weight
+    moments: Any  # the structure of one observation: Moments for each floating-point leaf, None for others
 
 
 def _is_float(x: Any) -> bool:
@@ -45,7 +47,7 @@ def _is_float(x: Any) -> bool:
 
 
 def init(example: PyTree) -> Statistics:
-    """Statistics of nothing yet (mean 0, variance 1) for observations like `example`, which has no batch axes."""
+    """Statistics before the first sample (mean 0, variance 1) of observations like `example`, without batch axes."""
 
     def moments(x):
         if not _is_float(x):
@@ -57,7 +59,7 @@ def init(example: PyTree) -> Statistics:
 
 
 def _add(total: Array, rest: Array, x: Array) -> tuple[Array, Array]:
-    """total + rest + x as an unevaluated sum: the float nearest to it, and the error of that (Knuth's two-sum)."""
+    """`(sum, error)`: total + rest + x rounded to a float, and the rounding error (Knuth's two-sum)."""
     x = x + rest
     new = total + x
     virtual = new - total
@@ -65,9 +67,9 @@ def _add(total: Array, rest: Array, x: Array) -> tuple[Array, Array]:
 
 
 def update(stats: Statistics, batch: PyTree, axes: tuple[int, ...] = (0,)) -> Statistics:
-    """Merge a batch of observations, whose leaves have the batch axes `axes` (all leading), into the statistics.
+    """The statistics after a batch of observations, whose batch axes are `axes`.
 
-    Exact for batches of any size (Chan, Golub & LeVeque 1983). Raises ValueError when they are not the leading ones.
+    Exact for batches of any size (Chan, Golub & LeVeque 1983). Raises ValueError unless `axes` are the leading ones.
     """
     if sorted(axes) != list(range(len(axes))):
         raise ValueError(f"normalize.update: axes={axes} must be the leading ones, (0, ..., k).")
@@ -79,15 +81,15 @@ def update(stats: Statistics, batch: PyTree, axes: tuple[int, ...] = (0,)) -> St
         if old is None:
             return None
         x = x.astype(old.mean.dtype)
-        # Deviations from the running mean are small numbers: their sums lose nothing to a large offset.
+        # Sums of deviations from the running mean keep their digits where the mean is large.
         deviation = (x - old.mean) - old.mean_rest
         shift = jnp.mean(deviation, axes)
         batch_var = jnp.mean(jnp.square(deviation - shift), axes)
         mean = _add(old.mean, old.mean_rest, weight * shift)
         change = weight * ((batch_var - old.var) - old.var_rest + (1 - weight) * jnp.square(shift))
         var, var_rest = _add(old.var, old.var_rest, change)
-        # Compilers may fuse the product into the sum, and 1 - 1 then falls just below zero.
-        # The first batch replaces the placeholder: 1 + (var - 1) would cost a small variance its digits.
+        # With a fused multiply-add, 1 - 1 may fall just below zero.
+        # The first batch replaces the initial 1: 1 + (var - 1) would cost a small variance its digits.
         first = stats.count == 0
         return Moments(*mean, jnp.where(first, batch_var, jnp.maximum(var, 0)), jnp.where(first, 0, var_rest))
 
@@ -95,9 +97,9 @@ def update(stats: Statistics, batch: PyTree, axes: tuple[int, ...] = (0,)) -> St
 
 
 def of_data(data: PyTree, weights: Float[np.ndarray, " n"] | None = None, epsilon: float = 1e-3) -> Statistics:
-    """Statistics of stored observations, leaves (n, ...), each counted by its weight; on the host, leaves of numpy.
+    """Weighted statistics of stored observations, leaves (n, ...); computed on the host, with leaves of numpy.
 
-    `epsilon` is added to their deviations, as Fujimoto and Gu (2021) do: what never changes is not divided by zero.
+    `epsilon` is added to their standard deviations, as Fujimoto and Gu (2021) do, against division by zero.
     """
 
     def moments(x: Any) -> Moments | None:
@@ -107,7 +109,7 @@ def of_data(data: PyTree, weights: Float[np.ndarray, " n"] | None = None, epsilo
         mean = np.average(x, 0, weights)
         deviation = np.sqrt(np.average(np.square(x - mean), 0, weights)) + epsilon
         leaves: list[Any] = []
-        for value in (mean, np.square(deviation) - _EPSILON):  # which `normalize` adds
+        for value in (mean, np.square(deviation) - _EPSILON):  # `normalize` adds _EPSILON
             near = np.asarray(value, kind)
             leaves += [near, np.asarray(value - near, kind)]
         return Moments(*leaves)
@@ -122,10 +124,10 @@ def visible(stats: Statistics | None) -> Statistics | None:
 
 
 def normalize(stats: Statistics | None, x: PyTree, clip: float | Float[Array, ""] | None = 10.0) -> PyTree:
-    """Observations with any leading batch axes, centred, divided by their standard deviation and clipped to +-clip.
+    """Observations (any batch axes), centred, divided by their standard deviation and clipped to +-clip.
 
-    Leaves that are not floating-point (masks, discrete observations) pass unchanged, and so does everything while
-    nothing has been seen, or where there are no statistics.
+    Leaves that are not floating-point (masks, discrete observations) are unchanged; so is everything without
+    statistics, or before their first sample.
     """
     if stats is None:
         return x
@@ -149,13 +151,13 @@ class RewardScaler:
 
     @staticmethod
     def init(num_envs: int) -> RewardScaler:
-        """A scaler that has seen nothing: it leaves rewards as they are."""
+        """A scaler before its first rollout: it leaves rewards unchanged."""
         return RewardScaler(jnp.zeros(num_envs), init(jnp.zeros(())))
 
     def update(
         self, reward: Float[Array, "T N"], done: Bool[Array, "T N"], gamma: float | Float[Array, ""]
     ) -> RewardScaler:
-        """Take in a rollout; `done` where an episode ended, of either kind."""
+        """The scaler after a rollout; `done` where an episode terminated or was truncated."""
 
         def step(returns, inputs):
             reward, done = inputs
@@ -166,7 +168,7 @@ class RewardScaler:
         return RewardScaler(returns, update(self.stats, history, (0, 1)))
 
     def restarted(self, mask: Bool[Array, " N"]) -> RewardScaler:
-        """Where `mask`, an episode was cut: what was earned in it is no part of the next one's return."""
+        """The scaler after the episodes in the slots of `mask` were cut: their discounted returns start at 0 again."""
         return RewardScaler(jnp.where(mask, 0, self.returns), self.stats)
 
     def scale(self, reward: Float[Array, "..."], clip: float | Float[Array, ""] = 10.0) -> Float[Array, "..."]:
@@ -185,12 +187,12 @@ def deviation(stats: Statistics) -> Float[Array, "..."]:
 
 
 def seen(stats: Statistics | None, x: Array) -> Statistics | None:
-    """The statistics of an array with one more sample; None stays None."""
+    """The statistics of an array after one more sample; None stays None."""
     return None if stats is None else update(stats, x[None])
 
 
 def standardized(stats: Statistics | None, x: Float[Array, "*batch F"]) -> Float[Array, "*batch F"]:
-    """Centred and divided by the sample deviation, without a limit; unchanged without statistics."""
+    """`x` centred and divided by its sample standard deviation, not clipped; unchanged without statistics."""
     if stats is None:
         return x
     return (((x - stats.moments.mean) - stats.moments.mean_rest) / deviation(stats)).astype(x.dtype)
@@ -209,11 +211,11 @@ class ReturnScale:
         return ReturnScale(zero, init(zero))
 
     def update(self, reward: Float[Array, ""], first: Bool[Array, ""], gamma: float | Float[Array, ""]) -> ReturnScale:
-        """Take in one reward; `first` where it is an episode's first."""
+        """The scale after one reward; `first` where it is an episode's first."""
         returns = jnp.where(first, 0, gamma * self.returns) + reward
         return ReturnScale(returns, update(self.stats, returns[None]))
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """What rewards are divided by."""
+        """The divisor of rewards."""
         return deviation(self.stats)

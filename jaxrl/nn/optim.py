@@ -1,4 +1,4 @@
-"""Optimisers: optax's, whose learning rate is a leaf and whose second derivative is finite."""
+"""Optimisers of optax with a learning rate that may be traced and, as far as possible, finite second derivatives."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ larger (1e-16), and weights whose gradients are near `eps` learn at a visibly lo
 
 
 def annealed(value: Array, step: Array, anneal_steps: Array) -> Array:
-    """`value`, going linearly to zero at `anneal_steps` environment steps; constant where that is 0."""
+    """`value`, decreasing linearly to zero at `anneal_steps` environment steps; constant where `anneal_steps` is 0."""
     left = jnp.maximum(1 - step / jnp.maximum(anneal_steps, 1), 0).astype(value.dtype)
     return value * jnp.where(anneal_steps > 0, left, 1)
 
 
 def safe_norm(tree: PyTree) -> Float[Array, ""]:
-    """The 2-norm of all leaves together, with gradient zero (not NaN) at zero."""
+    """The 2-norm of all leaves together; its gradient at zero is zero, not NaN."""
     square = sum((jnp.sum(x * x) for x in jax.tree.leaves(tree)), jnp.zeros(()))
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 
@@ -41,14 +41,14 @@ def safe_norm(tree: PyTree) -> Float[Array, ""]:
 def clip_by_global_norm(tree: PyTree, max_norm: Array | float) -> PyTree:
     """All leaves scaled by one factor, so that their common norm is at most `max_norm` (Pascanu et al. 2013).
 
-    optax's has a NaN derivative where all gradients are zero.
+    optax's function has a NaN derivative where all gradients are zero.
     """
     scale = jnp.minimum(1, max_norm / jnp.maximum(safe_norm(tree), 1e-12))
     return jax.tree.map(lambda x: x * scale, tree)
 
 
 def polyak(old: PyTree, new: PyTree, tau: Float[Array, ""] | float) -> PyTree:
-    """The average that a target network follows: (1 - tau) old + tau new."""
+    """The Polyak average of target networks: (1 - tau) old + tau new."""
     return jax.tree.map(lambda x, y: x + tau * (y - x), old, new)
 
 
@@ -115,12 +115,12 @@ class OptimizerState:
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """How weights follow their gradients: an optax transformation, made anew at each step's learning rate.
+    """An optax optimiser whose learning rate may be traced: a leaf, or annealed.
 
-    So the rate may be traced (a leaf, annealed), as what a transformation keeps does not depend on it.
+    The transformation is built again at each step with that step's rate; its state does not depend on the rate.
     """
 
-    transformation: Any  # learning rate -> optax.GradientTransformation, or one with a rate of its own
+    transformation: Any  # learning rate -> optax.GradientTransformation; or one whose rate is fixed
     settings: tuple[tuple[str, float], ...] = ()  # further arguments of `transformation`
     flat: bool = False  # work on all weights as one vector
     name: str = ""  # the key in `OPTIMIZERS`; "" for an optimiser that is not in that table
@@ -139,7 +139,7 @@ class Optimizer:
     def change(
         self, flat: Float[Array, " P"], state: OptimizerState, grads: PyTree, learning_rate: Array | float
     ) -> tuple[Float[Array, " P"], OptimizerState]:
-        """`(what to add to the flattened weights, state)`. `grads` has the structure of the weights."""
+        """`(update, state)`: the update is added to the flattened weights. `grads` has the structure of the weights."""
         gradient, unravel = ravel_pytree(grads)
         transformation = self.at(learning_rate)
         if self.flat:
@@ -156,9 +156,9 @@ class Optimizer:
         learning_rate: Array | float,
         max_grad_norm: Array | float = jnp.inf,
     ) -> tuple[Float[Array, " P"], OptimizerState, Float[Array, ""]]:
-        """`(flattened weights, state, norm of the gradient)` after a step along `grads` clipped by their global norm.
+        """`(flattened weights, state, gradient norm)` after one step; the norm is that before clipping.
 
-        `grads` has the structure of the weights.
+        `grads` has the structure of the weights and is clipped to the global norm `max_grad_norm`.
         """
         gradient, unravel = ravel_pytree(grads)
         norm = safe_norm(gradient)
@@ -172,17 +172,17 @@ OptimizerLike = str | Optimizer | optax.GradientTransformation | Callable[..., o
 
 
 def optimizer_of(optimizer: OptimizerLike, **adam: float) -> Optimizer:
-    """The `Optimizer` that is meant by a name of `OPTIMIZERS`, a function of the learning rate, or a transformation.
+    """The `Optimizer` of a name in `OPTIMIZERS`, a function of the learning rate, or an optax transformation.
 
-    A function is called with the algorithm's rate at each step, annealed and possibly traced. A transformation is used
-    as it is, with the rate and schedule that it has: the algorithm's `learning_rate` is then unused. Both see the
-    weights as a tree. `Optimizer(f, flat=True)` shows them to `f(learning_rate)` as one vector, as the names that treat
-    each number alike have it: on a CPU a kernel for every matrix and moment costs more than its arithmetic.
+    A function is called with the algorithm's learning rate at each step (annealed, possibly traced). A transformation
+    keeps its own rate and schedule; the algorithm's `learning_rate` is then unused. Both see the weights as a tree.
+    `Optimizer(f, flat=True)` passes them to `f(learning_rate)` as one vector, as element-wise optimisers given by name
+    get them: on a CPU a kernel for every matrix and moment costs more than its arithmetic.
 
     Args:
-        adam: the algorithm's own settings of Adam, which hold for the names in `ADAMS`.
+        adam: the algorithm's settings of Adam, used for the names in `ADAMS`.
 
-    Raises ValueError for an unknown name (naming the nearest) and TypeError for what is none of these.
+    Raises ValueError for an unknown name (it names the nearest one) and TypeError for any other object.
     """
     if isinstance(optimizer, Optimizer):
         return optimizer

@@ -1,8 +1,7 @@
-"""What recurrent policies carry from step to step, and from where a rollout of theirs is replayed.
+"""Hidden states of recurrent policies: carried from step to step, and stored to replay a rollout when learning.
 
-Networks are called as `network.apply(weights, hidden, obs, start)` with sequences (T, *batch, ...), and give the hidden
-state after them first. `start` (T, *batch) is True at the first observation of an episode: before that one the hidden
-state is forgotten.
+`network.apply(weights, hidden, obs, start)` takes sequences (T, *batch, ...) and returns the last hidden state first.
+`start` (T, *batch) is True at the first observation of an episode, before which the hidden state is reset.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from jaxtyping import Array
 
 
 class Carry(NamedTuple):
-    """What is carried from step to step. After an episode: `carry._replace(start=done)`."""
+    """The carry of a recurrent policy. After an episode: `carry._replace(start=done)`."""
 
-    start: Any  # (*batch,): the next observation is the first of an episode, so forget `hidden` before it
+    start: Any  # (*batch,): the next observation is the first of an episode, so `hidden` is reset before it
     hidden: Any
 
 
 class Past(NamedTuple):
-    """From where a rollout is replayed: the hidden state before the last `burn_in` steps, and these."""
+    """What a rollout is replayed from: the `burn_in` steps before it, and the hidden state before these."""
 
     hidden: Any  # leaves (N, ...)
     obs: Any  # leaves (burn_in, N, ...)
@@ -35,14 +34,14 @@ def one_step(tree: Any) -> Any:
 
 
 def first_past(hidden: Any, obs: Any, start: Array, burn_in: int) -> Past:
-    """Before the first rollout, which starts with episodes, nothing is remembered: what is in here does not matter."""
+    """The `Past` of the first rollout. Its values are not used, as that rollout begins with the start of episodes."""
     return Past(hidden, *jax.tree.map(lambda x: x[None].repeat(burn_in, 0), (obs, start)))
 
 
 def past_of(before: Any, after: Any, obs: Any, start: Array, burn_in: int) -> Past:
-    """What the next rollout is replayed from, of the T steps of this one.
+    """The `Past` of the next rollout, from the T steps of this one.
 
-    `before` is the hidden state at its begin, `after` (T, ...) those after each step, without a reset.
+    `before` is the hidden state before the first step, `after` (T, ...) those after each step, without a reset.
     """
     kept = start.shape[0] - burn_in
     hidden = jax.tree.map(lambda first, h: jnp.concatenate([first[None], h])[kept], before, after)
@@ -50,7 +49,7 @@ def past_of(before: Any, after: Any, obs: Any, start: Array, burn_in: int) -> Pa
 
 
 def burnt_in(weights: Any, past: Past, network: Any) -> Any:
-    """The hidden states before a rollout: as stored or, after the steps of `past`, of the present weights; no gradient.
+    """The hidden states before a rollout, without a gradient: the stored ones, advanced over `past`.
 
     Kapturowski et al. (2019), "Recurrent experience replay in distributed reinforcement learning", section 3.
     """

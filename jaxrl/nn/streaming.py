@@ -1,4 +1,4 @@
-"""What learners of a stream train with: sparse weights, normalised layers, and a step that does not overshoot.
+"""Parts of streaming learners: sparse initial weights, layer normalisation, and a step size that does not overshoot.
 
 Elsayed, Vasan & Mahmood (2024), "Streaming deep reinforcement learning finally works" (arXiv:2410.14606).
 """
@@ -40,9 +40,9 @@ def obgd(
 
 
 def sparse(sparsity: float) -> Callable[..., Array]:
-    """Initialiser of kernels (fan_in, fan_out): of each output's inputs ceil(sparsity * fan_in) at random are zero.
+    """Initialiser of sparse kernels (fan_in, fan_out): ceil(sparsity * fan_in) random weights of each output are zero.
 
-    The others are uniform in +-1 / sqrt(fan_in). Fewer than ten inputs at sparsity 0.9 are all zero.
+    The others are uniform in +-1 / sqrt(fan_in). At sparsity 0.9 a kernel of fewer than ten inputs is all zero.
     """
 
     def init(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
@@ -63,7 +63,7 @@ def layer_norm(x: Float[Array, "*batch features"]) -> Float[Array, "*batch featu
 
 
 class StreamMLP(nn.Module):
-    """Dense layers with sparse initial weights, each hidden one normalised before its leaky ReLU; zero biases."""
+    """An MLP with sparse initial weights, zero biases, and layer normalisation before each leaky ReLU."""
 
     hidden: tuple[int, ...]
     out: int

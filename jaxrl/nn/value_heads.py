@@ -1,11 +1,10 @@
-"""How a network's outputs can stand for a scalar value: as bins of a categorical distribution.
+"""Categorical and quantile value heads: a network's outputs as a distribution of a scalar value.
 
-m outputs are logits over m equidistant `centres`, and the value is the mean of that distribution. Its target is a
-distribution, and the loss the cross entropy; `two_hot` and `hl_gauss` make one of a scalar target (Farebrother et al.
-2024, "Stop Regressing").
+m outputs are logits over m equidistant `centres`; the value is the mean of that distribution. The target is a
+distribution, too, and the loss the cross entropy; `two_hot` and `hl_gauss` turn a scalar target into a distribution
+(Farebrother et al. 2024, "Stop Regressing").
 
-Where a range is asked for, its limits may be traced: settings of an algorithm that are leaves. No function stops the
-gradients of its target.
+Limits of a range may be traced, as leaves of a Hyper. No function here stops the gradient of its target.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ SIGMA = 0.75
 def padded_edges(
     v_min: Scalar, v_max: Scalar, num_bins: int, sigma: float = SIGMA, margin: float = 3.0
 ) -> Float[Array, " edges"]:
-    """The num_bins + 1 equidistant edges of a support in which [v_min, v_max] lies `margin` standard deviations inside.
+    """The num_bins + 1 equidistant edges of a support that exceeds [v_min, v_max] by `margin` sigma on either side.
 
-    So the Gaussian of each value there keeps 99.7 % of its mass, and the mean of its bins is not drawn inwards. `sigma`
-    in bins. Raises ValueError when the margins leave no room: with the defaults, below 5 bins.
+    The Gaussian of each value in the range then keeps 99.7 % of its mass, and the mean of its bins is not biased
+    inwards. `sigma` is in bins. Raises ValueError where the margins leave no room: with the defaults, below 5 bins.
     """
     inside = num_bins - 2 * margin * sigma
     if inside <= 0:
@@ -47,7 +46,7 @@ def expected_value(logits: Float[Array, "*batch m"], centres: Float[Array, " m"]
 
 
 def cross_entropy(logits: Float[Array, "*batch m"], target: Float[Array, "*batch m"]) -> Float[Array, "*batch"]:
-    """-sum target log softmax(logits), nats. Less the `entropy` of the target it is the divergence KL(target || .)."""
+    """-sum target log softmax(logits), nats. Minus the `entropy` of the target it is KL(target || softmax(logits))."""
     return -jnp.sum(target * jax.nn.log_softmax(logits), -1)
 
 
@@ -57,9 +56,9 @@ def entropy(probability: Float[Array, "*batch m"]) -> Float[Array, "*batch"]:
 
 
 def two_hot(y: Float[Array, "*batch"], centres: Float[Array, " m"]) -> Float[Array, "*batch m"]:
-    """The mass on the two centres around `y` whose mean is `y`; all on the last one where `y` is beyond.
+    """The distribution on the two centres around `y` whose mean is `y`; outside the range, all mass on the end.
 
-    `centres` are equidistant and ascend, at least two.
+    `centres` are equidistant and ascending, at least two.
     """
     width = (centres[-1] - centres[0]) / (centres.shape[0] - 1)
     y = jnp.clip(y, centres[0], centres[-1])
@@ -69,10 +68,10 @@ def two_hot(y: Float[Array, "*batch"], centres: Float[Array, " m"]) -> Float[Arr
 def hl_gauss(
     y: Float[Array, "*batch"], edges: Float[Array, " edges"], sigma: float = SIGMA
 ) -> Float[Array, "*batch m"]:
-    """The mass that a normal distribution around `y` has in each bin, as a share of its mass in all of them.
+    """The mass of a normal distribution around `y` in each bin, normalised to 1 over all bins.
 
-    `edges` are equidistant and ascend; `sigma` in bins; a `y` beyond the ends counts as at them. (Imani & White 2018;
-    Farebrother et al. 2024, section 3.1.)
+    `edges` are equidistant and ascending; `sigma` is in bins; `y` is clipped to the range of the edges (Imani & White
+    2018; Farebrother et al. 2024, section 3.1).
     """
     width = (edges[-1] - edges[0]) / (edges.shape[0] - 1)
     y = jnp.clip(y, edges[0], edges[-1])
@@ -81,7 +80,7 @@ def hl_gauss(
 
 
 def fractions(num: int) -> Float[Array, " num"]:
-    """tau: the middles of `num` equal parts of [0, 1], where quantiles are estimated best (Dabney et al. 2018)."""
+    """tau: the midpoints of `num` equal parts of [0, 1], the quantile levels of QR-DQN (Dabney et al. 2018)."""
     return (jnp.arange(num) + 0.5) / num
 
 
@@ -91,10 +90,10 @@ def quantile_huber(
     targets: Float[Array, "*batch k"],
     kappa: Float[Array, ""] | float = 1.0,
 ) -> Float[Array, "*batch"]:
-    """A sum over the n `quantiles`, each at its `fraction`, of its mean loss over the k `targets` (Dabney et al. 2018,
-    equations 9 and 10).
+    """The quantile Huber loss: a sum over n `quantiles` at levels `fraction`, a mean over k `targets`.
 
-    Divided by kappa > 0 as in the IQN paper, eq. 3: a small one is quantile regression.
+    Dabney et al. 2018, equations 9 and 10, divided by kappa > 0 as in the IQN paper, eq. 3: with a small kappa it is
+    quantile regression.
     """
     u = targets[..., None, :] - quantiles[..., None]
     size = jnp.abs(u)

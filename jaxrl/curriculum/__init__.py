@@ -1,7 +1,7 @@
-"""Curricula: what decides on which levels a student trains (`docs/curricula.md`).
+"""Curricula choose the levels on which a student trains (`docs/curricula.md`).
 
-`protocol` is the interface and `attachment` puts a curriculum around a student. `level_buffer` and `scores` are what
-level replay is made of, `teaching` is what teachers of continuous parameters share. The curricula themselves stand in
+`protocol` is the interface and `attachment` puts a curriculum around a student. `level_buffer` and `scores` are for
+level replay, `teaching` is for teachers of continuous parameters. The curricula themselves are in
 `jaxrl/algos/curricula`, one file each.
 """
 

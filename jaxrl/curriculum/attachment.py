@@ -21,7 +21,7 @@ from jaxrl.nesting import OuterState, around, split_hyper, with_settings
 from jaxrl.rollout import Ends, rollout, ticked
 from jaxrl.vectorize import rows_where, vectorize
 
-# ---- what episodes showed of levels
+# ---- outcomes of episodes on levels
 
 
 def outcomes_of(
@@ -32,7 +32,7 @@ def outcomes_of(
     success_above: float = 0.0,
     before: Outcomes | None = None,
 ) -> Outcomes:
-    """What a rollout (T, N) showed of the level in each of N slots.
+    """The outcomes of a rollout (T, N), for the level in each of N slots.
 
     Args:
         score: of levels, as `Curriculum.score`; None: all scores are -inf.
@@ -40,8 +40,8 @@ def outcomes_of(
         success_above: an episode succeeds if its return is higher.
         before: the outcomes of earlier rollouts on the same levels, which are counted in.
 
-    `score` is given the outcomes of all these episodes but the steps of this rollout only. In a slot where no episode
-    ended in this rollout the score of `before` stays.
+    `score` gets the outcomes of all these episodes, but only the steps of this rollout. In a slot where no episode
+    ended in this rollout the score of `before` is kept.
     """
     done, returns, lengths = rollout.ends
     episodes = done.sum(0, dtype=jnp.int32)
@@ -89,7 +89,7 @@ def merged(before: Outcomes, now: Outcomes) -> Outcomes:
 
 
 class LookRollout(NamedTuple):
-    """What a look at N levels leaves of its T steps: where episodes ended."""
+    """The result of a look at N levels over T steps: where episodes ended."""
 
     ends: Ends  # (T, N)
 
@@ -97,7 +97,7 @@ class LookRollout(NamedTuple):
 def look(student: Algorithm, state: Any, key: Array, levels: Any, num_steps: int) -> LookRollout:
     """`num_steps` steps of the student's policy on each of N levels, without learning from them.
 
-    An episode that ends is followed by another one on the same level. `state` is the student's and stays as it is.
+    An episode that ends is followed by another one on the same level. The student's `state` is not changed.
     """
     n = jax.tree.leaves(levels)[0].shape[0]
     venv, policy = vectorize(student.venv.env, n, batched_params=True), student.policy(state)
@@ -125,18 +125,19 @@ def look(student: Algorithm, state: Any, key: Array, levels: Any, num_steps: int
 class AttachedState(OuterState):
     """The student's state, the curriculum's state, and the level that each of N slots plays.
 
-    `step` counts all environment steps, `inner.step` those that the student learned from and by which it anneals.
+    `step` counts all environment steps; `inner.step` counts those that the student learned from, by which its
+    schedules anneal.
     """
 
     key: jax.Array
     step: jax.Array
-    inner: Any  # the student's
-    curriculum: Any  # the curriculum's; if it has dynamic settings, they are its field `hyper`
+    inner: Any  # the student's state
+    curriculum: Any  # the curriculum's state; its dynamic settings, if it has any, are the field `hyper`
     batch: LevelBatch  # leading axis N
-    outcomes: Outcomes  # of the episodes so far on levels that are not yet done with
+    outcomes: Outcomes  # of earlier rollouts on levels that the slots still play
     wanted: jax.Array  # (N,) bool: the slot gets another level before the next rollout
 
-    # `hyper` is the student's with one more field, `curriculum`, that holds the settings of the curriculum.
+    # `hyper` has the student's settings and one more field, `curriculum`, for the settings of the curriculum.
     SETTINGS = ("curriculum", "curriculum.hyper")
 
 
@@ -154,7 +155,7 @@ class AttachedRollout(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Attached:
-    """The static half; its methods are the Algorithm's functions."""
+    """Student and curriculum; its methods are the Algorithm's functions."""
 
     student: Algorithm
     curriculum: Curriculum
@@ -182,12 +183,12 @@ class _Attached:
         return batch._replace(params=strongly_typed(batch.params)), cstate
 
     def look(self, student_state: Any, key: Array, levels: Any, num_steps: int) -> Outcomes:
-        """How the student does on levels that it does not learn from, as `Look` of the protocol."""
+        """Outcomes of the student on levels that it does not learn from: a `Look` of the protocol."""
         steps: Any = look(self.student, student_state, key, levels, num_steps)
         return outcomes_of(steps, new_levels(levels), self.curriculum.score, student_state.hyper, self.success_above)
 
     def collect(self, state: AttachedState) -> tuple[AttachedState, AttachedRollout]:
-        """The curriculum chooses levels for the slots that want one; then the student acts."""
+        """The curriculum chooses levels for the slots that want one; then the student collects a rollout."""
         key, sample_key, restart_key = jax.random.split(state.key, 3)
         wanted, cstate = state.wanted, state.curriculum
         if self.curriculum.refresh is not None:
@@ -206,7 +207,7 @@ class _Attached:
         return state, AttachedRollout(student_rollout, batch)
 
     def learn(self, state: AttachedState, rollout: AttachedRollout) -> tuple[AttachedState, dict[str, Array]]:
-        """The student learns; then the curriculum is told the outcomes of the levels that are done with."""
+        """The student learns; then the curriculum gets the outcomes of the levels that slots are done with."""
         curriculum, N = self.curriculum, self.student.venv.num_envs
         key, update_key = jax.random.split(state.key)
         batch = rollout.batch
@@ -234,7 +235,7 @@ class _Attached:
         return state, metrics
 
     def student_learn(self, inner: Any, rollout: Any, learn_mask: Bool[Array, " N"]) -> tuple[Any, dict[str, Array]]:
-        """The student's `learn`, held back in slots where `learn_mask` is False, which do not count as steps."""
+        """The student's `learn`, without the steps of slots where `learn_mask` is False, which are not counted."""
         student, N = self.student, self.student.venv.num_envs
         if self.curriculum.score is None:
             return student.learn(inner, rollout)
@@ -253,7 +254,7 @@ class _Attached:
         return inner.replace(step=jnp.where(at_end, inner.step, inner.step - held_back)), metrics
 
     def learn_nothing(self, inner: Any, rollout: Any) -> tuple[Any, dict[str, Array]]:
-        """What stands in for the student's `learn` where it learns from no slot: losses are NaN."""
+        """Replaces the student's `learn` where it learns from no slot: the state is unchanged, losses are NaN."""
         metrics = jax.eval_shape(self.student.learn, inner, rollout)[1]
 
         def nothing(x):
@@ -262,50 +263,52 @@ class _Attached:
         return inner, {**jax.tree.map(nothing, metrics), **rollout.ends.metrics()}
 
     def described(self, batch: LevelBatch) -> dict[str, Array]:
-        """What the environment tells of levels, as the number of a maze's walls: means over those of this rollout."""
+        """`env.describe` of the levels, such as the number of walls of a maze: means over the rollout's levels."""
         told = jax.vmap(self.student.venv.env.describe)(batch.params)
         return {f"level/{name}": x.mean() for name, x in told.items()}
 
     def restart(self, state: AttachedState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> AttachedState:
-        """Episodes begin on `env_params` in the slots of `mask`, of which the curriculum is told nothing; the next
-        rollout is on a level that it chooses."""
+        """Starts episodes on `env_params` in the slots of `mask`.
+
+        The curriculum gets no outcomes of them; before the next rollout it chooses another level for these slots.
+        """
         inner = self.student.restart(state.inner, key, env_params, mask)
         outcomes = rows_where(mask, no_outcomes(self.student.venv.num_envs), state.outcomes)
         return state.replace(inner=inner, outcomes=outcomes, wanted=state.wanted | mask)
 
 
 def mean_where(x: Float[Array, " N"], valid: Bool[Array, " N"]) -> Float[Array, ""]:
-    """The mean of the valid entries; NaN where there is none."""
+    """The mean of the valid entries; NaN if there is none."""
     return jnp.where(valid.any(), jnp.where(valid, x, 0).sum() / jnp.maximum(valid.sum(), 1), jnp.nan)
 
 
 @recorded
 def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.0) -> Algorithm:
-    """`student` on the levels that `curriculum` chooses. An Algorithm again.
+    """An Algorithm that trains `student` on the levels that `curriculum` chooses.
 
-    A slot keeps its level until the first rollout in which an episode ends on it; the next rollout starts there with
-    another level. So rollouts may be shorter than episodes. The metric `levels_finished` is the share of slots that
-    were done with their level. Means over levels, as `level_score`, are over these slots, NaN where there was none.
+    A slot keeps its level until the first rollout in which an episode ends on it; the next rollout starts another
+    level there. So rollouts may be shorter than episodes. The metric `levels_finished` is the share of slots that were
+    done with their level. Means over levels, such as `level_score`, are over these slots, NaN if there is none.
 
-    `env_params` given to `init` are those of the level distribution. `hyper` are the student's settings with one more
-    field, `curriculum`, for the settings of the curriculum; given the student's settings alone, the curriculum takes
-    its defaults.
+    `env_params` given to `init` are those of the level distribution. `hyper` has the student's settings and one more
+    field, `curriculum`, for the settings of the curriculum; without that field the curriculum uses its defaults.
 
-    In a rollout where the curriculum lets the student learn from no slot, no gradients are computed (under `vmap` they
-    are), and the student stays as it was, including the steps by which it anneals. Its losses are then NaN and the
-    metric `learned` is 0.
+    In a rollout where the student must not learn from any slot, no gradients are computed (under `vmap` they are) and
+    the student does not change; nor does its step counter, by which its schedules anneal. Its losses are then NaN and
+    the metric `learned` is 0.
 
-    A curriculum with a score takes students whose rollouts have `value`, `next_value` and `learn_mask`, as those of
-    ppo. If an episode is longer than a rollout, the scores that go by steps (`max_mc` and the value losses) see its
-    steps in the last rollout; `learnability` and `oracle_regret` go by whole episodes. A curriculum without a score, as
-    domain randomisation and the teachers, learns from all levels, so students without values (sac, td3, dqn) will do.
+    A curriculum with a score needs students whose rollouts have `value`, `next_value` and `learn_mask`, as those of
+    ppo. If an episode is longer than a rollout, scores computed from steps (`max_mc` and the value losses) see its
+    steps in the last rollout only; `learnability` and `oracle_regret` are computed from whole episodes. A curriculum
+    without a score, such as domain randomisation or a teacher, lets the student learn from all levels, so students
+    without values (sac, td3, dqn) work as well.
 
     Args:
         success_above: an episode succeeds if its return is higher.
 
     Raises ValueError unless the student's environments were vectorised with `batched_params=True`; in `init` for levels
-    that are no params of the environments or, outside of transformations, that they refuse; in `learn` for rollouts
-    that lack what scores need.
+    that are not params of the environment or, outside of transformations, that its `validate` refuses; in `learn` for
+    rollouts that lack a field that scores need.
     """
     venv = student.venv
     if not venv.batched_params or venv.level_fn is not None:
@@ -326,8 +329,8 @@ def attach(student: Algorithm, curriculum: Curriculum, success_above: float = 0.
         collect=attached.collect,
         learn=attached.learn,
         restart=attached.restart,
-        # A population may copy the rest of one member's state to another. These fields stay, as the slots go on with
-        # the levels that they play. The copied curriculum may be told of such a level all the same: it does not trust
-        # the place in its buffer that a level came from, but compares the level with what stands there.
+        # A population may copy one member's state to another, except for these fields: the slots of the copy go on with
+        # the levels that they play. The copied curriculum then gets outcomes of levels that it did not choose; it
+        # compares a level with its buffer and does not rely on `LevelBatch.slot` alone.
         slots=(*(f"inner.{path}" for path in student.slots), "batch", "outcomes", "wanted"),
     )

@@ -3,7 +3,7 @@
     buffer = level_buffer.init(level, 4000)                             # empty
     slots, buffer = level_buffer.draw(key, buffer, wanted, 0.3, 0.3)    # replay: by score and by age
     levels = jax.tree.map(lambda x: x[slots], buffer.levels)
-    buffer = level_buffer.update(buffer, slots, score, max_return)      # new scores of levels that it holds
+    buffer = level_buffer.update(buffer, slots, score, max_return)      # new scores of levels in the buffer
     usefulness = level_buffer.weights(buffer, 0.3, 0.3)                 # probability of a draw, of each slot
     buffer = level_buffer.insert(buffer, new, score, max_return, usefulness)
 
@@ -27,26 +27,26 @@ from jaxrl.environment import pytree
 
 @pytree
 class LevelBuffer:
-    """C slots, each with a level and what replay must know of it. An empty slot has score -inf.
+    """C slots, each with a level and its replay statistics. An empty slot has score -inf.
 
-    Rank and hash follow from score and level. They are stored because computing them anew, by a sort of 100,000 scores
-    and a pass over as many levels, would cost more than everything else in an update.
+    Rank and hash are functions of score and level. They are stored because computing them again, by a sort of 100,000
+    scores and a pass over as many levels, would cost more than the rest of an update.
     """
 
     levels: Any  # leading axis C
     score: jax.Array  # (C,) of the level for training, higher is more useful; -inf where the slot is empty
     max_return: jax.Array  # (C,) best return ever seen on the level
-    sampled_at: jax.Array  # (C,) int32, the clock when the level was last drawn or made
+    sampled_at: jax.Array  # (C,) int32, the clock when the level was last drawn or generated
     rank: jax.Array  # (C,) int32, 1 is the highest score; of equal scores the first slot ranks higher
     hash: jax.Array  # (C,) uint32, of the level's bits
-    extras: Any  # leading axis C: whatever else a curriculum stores of each level
-    clock: jax.Array  # int32, how many levels were handed out so far
+    extras: Any  # leading axis C: further data that a curriculum stores with each level
+    clock: jax.Array  # int32, the number of levels drawn so far
 
 
 def init(example: PyTree, capacity: int, extras: PyTree = ()) -> LevelBuffer:
     """An empty buffer of `capacity` slots. `example` is one level and `extras` its extras, as arrays or shapes.
 
-    Raises ValueError for a capacity below 1 and for a buffer that the memory cannot hold.
+    Raises ValueError for a capacity below 1, and for a buffer that does not fit into memory.
     """
     if capacity < 1:
         raise ValueError(f"capacity={capacity}: a level buffer holds at least 1 level.")
@@ -125,7 +125,7 @@ def draw(
 
     Each draw advances the clock by 1 and sets the age of its level to 0, so the probabilities change from draw to draw.
     A level of high score may therefore fill much of a batch, while an old one is drawn for its age only once. A row
-    where `drawn` is False leaves the buffer unchanged, and its slot means nothing.
+    where `drawn` is False leaves the buffer unchanged, and its slot is undefined.
     """
     n, C = drawn.shape[0], buffer.score.shape[0]
     which_key, place_key = jax.random.split(key)
@@ -171,7 +171,7 @@ def draw(
 
 
 def _quantiles(weights: Float[Array, " C"], place: Float[Array, " n"]) -> Int[Array, " n"]:
-    """Inverse of the cumulative distribution of `weights` at n places in [0, 1). A slot of weight 0 is never found."""
+    """The slots at n quantiles in [0, 1) of the distribution `weights`; never a slot of weight 0."""
     below = jnp.cumsum(weights)
     last = jnp.max(jnp.where(weights > 0, jnp.arange(weights.shape[0]), 0))
     return jnp.minimum(jnp.searchsorted(below, place * below[-1], side="right"), last).astype(jnp.int32)
@@ -180,8 +180,8 @@ def _quantiles(weights: Float[Array, " C"], place: Float[Array, " n"]) -> Int[Ar
 def find(buffer: LevelBuffer, levels: PyTree) -> Int[Array, " n"]:
     """The slot of each level that the buffer holds, bit for bit; -1 for a level that it does not hold.
 
-    Only the last slot with the level's hash is compared with it. So a level is missed if another one with the same
-    hash stands in a later slot, which is rare enough.
+    Only the last slot with the level's hash is compared with it. So a level is missed if a later slot holds another
+    one with the same hash, which is rare.
     """
     words = _words(levels)
     slots = jnp.arange(buffer.hash.shape[0])
@@ -208,8 +208,7 @@ def _words(levels: PyTree) -> UInt32[Array, "n words"]:
 
 
 def _hash(words: UInt32[Array, "n words"]) -> UInt32[Array, " n"]:
-    """A hash of each row: each word is mixed with a constant of its place, and the results are added. The mixing
-    function is Wellons' lowbias32."""
+    """A hash of each row: each word is mixed with a constant of its column (lowbias32 of Wellons), then summed."""
     x = words ^ np.random.default_rng(0).integers(2**32, size=words.shape[1], dtype=np.uint32)
     x = (x ^ x >> 16) * np.uint32(0x7FEB352D)
     x = (x ^ x >> 15) * np.uint32(0x846CA68B)
@@ -231,7 +230,7 @@ def _above(score: Array, slot: Array, other: Array, other_slot: Array) -> Array:
 def _scored(buffer: LevelBuffer, rows: Int[Array, " n"], score: Float[Array, " n"]) -> LevelBuffer:
     """The buffer with new scores in the slots `rows`, which are distinct; a row C or above is dropped.
 
-    The rank of every other slot moves by the number of these slots that overtook it, less those that it overtook.
+    The rank of every other slot changes by the number of these slots that move above it, minus those that move below.
     """
     C = buffer.score.shape[0]
     slots = jnp.arange(C)
@@ -249,8 +248,8 @@ def update(
 ) -> LevelBuffer:
     """New scores and best returns of levels that the buffer holds. A row with slot -1 is ignored.
 
-    So is a row whose score is not finite, as no episode ended on its level. A slot that is named several times gets the
-    mean of its scores and the highest of its returns. Ages do not change: they count from the draw.
+    A row whose score is not finite is ignored, too, as no episode ended on its level. A slot in several rows gets the
+    mean of the scores and the highest of the returns. Ages do not change: they count from the draw.
     """
     n, C = slot.shape[0], buffer.score.shape[0]
     kept = (slot >= 0) & jnp.isfinite(score)
@@ -273,9 +272,9 @@ def insert(
     """Put n new levels into empty slots first, then in place of the least useful levels of a lower score.
 
     The new level of highest score competes with the slot of lowest `usefulness`, the second highest with the second
-    lowest, and so on. A level with score -inf, on which no episode ended, does not enter. A level that the buffer holds
-    already updates its slot and sets its age to 0, as it has just been made again. Equal levels of a batch enter once,
-    with the highest of their scores and returns.
+    lowest, and so on. A level with score -inf, on which no episode ended, is not inserted. A level that the buffer
+    holds already updates its slot and sets its age to 0, as it was generated again. Equal levels of a batch are
+    inserted once, with the highest of their scores and returns.
     """
     C = buffer.score.shape[0]
     score = jnp.where(jnp.isfinite(score), score, -jnp.inf)

@@ -1,4 +1,4 @@
-"""The curriculum protocol: what decides on which levels a student trains.
+"""The curriculum protocol: a curriculum chooses the levels on which a student trains.
 
 A level is env params, so any environment can have a curriculum. A `Curriculum` is three pure functions. `attach` puts
 one around any student whose environments take batched params, and returns an `Algorithm` again: train, fit, resume and
@@ -23,15 +23,15 @@ class LevelBatch(NamedTuple):
     """A level for each of n slots of the student's environments."""
 
     params: Any  # the levels: env params with leading axis n
-    slot: Int[Array, " n"]  # where in the curriculum's buffer the level stands, -1 for a new level
+    slot: Int[Array, " n"]  # the level's index in the curriculum's buffer, -1 for a new level
     learn_mask: Bool[Array, " n"]  # whether the student learns from it; robust PLR does not learn from new levels
-    parent: Int[Array, " n"]  # the buffer's slot of the level that a mutated one was made from, else -1
+    parent: Int[Array, " n"]  # for a mutated level the buffer index of the original, else -1
     max_return: Float[Array, " n"]  # best return ever seen on the level, -inf for a new one
-    note: Any = ()  # leading axis n: what the curriculum wants to get back with the outcomes
+    note: Any = ()  # leading axis n: data that the curriculum gets back with the outcomes
 
 
 class Outcomes(NamedTuple):
-    """What the episodes on each of n levels showed, (n,) each.
+    """The results of episodes on each of n levels, (n,) each.
 
     Where no episode has finished, the three means are 0, `score` is -inf, and so is `max_return` of a new level.
     """
@@ -50,14 +50,14 @@ Look = Callable[[Array, Any, int], Outcomes]
 
 
 class Curriculum(NamedTuple):
-    """Three pure functions over a state of the curriculum's own, `cstate`, and what is known of them.
+    """Three pure functions over the curriculum's state, `cstate`, and a description of the curriculum.
 
     `params` given to `init` are those of the level distribution. `hyper` are the dynamic settings of the curriculum;
     its state keeps them as the field `hyper`, where they can be read and replaced.
 
-    A slot keeps its level until an episode has ended on it. So `sample` makes levels for all n slots, but only those in
-    `wanted` take theirs. `update` is told of each level once, after the rollout in which it was done with: rows of
-    other levels have `episodes` 0 and must be left out.
+    A slot keeps its level until an episode has ended on it. So `sample` returns levels for all n slots, but only slots
+    in `wanted` take theirs. `update` gets the outcomes of each level once, after the last rollout on it; rows of other
+    levels have `episodes` 0 and must be ignored.
     """
 
     init: Callable[[Array, Any, Any], Any]  # (key, hyper, params) -> cstate
@@ -69,18 +69,18 @@ class Curriculum(NamedTuple):
     score: Callable[..., Array] | None = None  # of levels, see `scores`; None: the curriculum reads no score
     metrics: Callable[[Any], dict[str, Array]] = lambda cstate: {}  # cstate -> scalars for the log, after `update`
     refresh: Callable[[Array, Any, Look], Any] | None = None  # (key, cstate, look) -> cstate, before each rollout
-    whole_batches: bool = False  # True: no slot gets a new level before all are done with theirs
+    whole_batches: bool = False  # True: slots get new levels only when all are done with theirs
 
 
 def new_levels(params: PyTree) -> LevelBatch:
-    """A batch of new levels (leading axis n) of which nothing is known yet, all to be learned from."""
+    """A LevelBatch of new levels (leading axis n), all to be learned from."""
     n = jax.tree.leaves(params)[0].shape[0]
     nowhere = jnp.full(n, -1)
     return LevelBatch(params, nowhere, jnp.ones(n, bool), nowhere, jnp.full(n, -jnp.inf))
 
 
 def digest(tree: PyTree) -> str:
-    """A hash of a pytree's values, 16 letters, to stand for them in `settings`; empty while they are traced."""
+    """A hash of a pytree's values (16 letters) that represents them in `settings`; "" where they are traced."""
     if not is_concrete(tree):
         return ""
     leaves = [(str(path), np.asarray(x).tobytes()) for path, x in jax.tree_util.tree_leaves_with_path(tree)]
@@ -90,7 +90,7 @@ def digest(tree: PyTree) -> str:
 def check_levels(maker: str, levels: PyTree, expected: PyTree, of: str) -> None:
     """Raise ValueError unless `levels` have the structure, shapes and dtypes of `expected`. Both are arrays or shapes.
 
-    The message says that `maker` made the levels, and what `of` says the expected ones are.
+    The message names `maker`, which made the levels, and `of`, where the expected ones come from.
     """
     found, wanted = (
         {jax.tree_util.keystr(path): x for path, x in jax.tree_util.tree_leaves_with_path(tree)}

@@ -1,11 +1,11 @@
-"""Scores: what a level is worth for training, from a student's rollout on it. Level replay draws by them.
+"""Scores of levels for level replay: how useful a level is for training, computed from a student's rollout on it.
 
 A score is a function `(rollout, batch, outcomes, hyper) -> (N,)`:
 
-    rollout     the student's, (T, N), with `reward`, `value`, `next_value`, `terminated`, `truncated` and `ends`
+    rollout     the student's rollout (T, N) with `reward`, `value`, `next_value`, `terminated`, `truncated`, `ends`
     batch       the levels of the N slots, a `LevelBatch`
-    outcomes    what their episodes showed, `Outcomes`, whose own score is not yet computed
-    hyper       the student's settings, of which the value losses read `gamma` and `gae_lambda`
+    outcomes    `Outcomes` of their episodes, in which `score` is not yet computed
+    hyper       the student's settings; the value losses read `gamma` and `gae_lambda`
 
 A higher score is a level more useful for training. A level on which no episode ended scores -inf, and so never enters
 a buffer.
@@ -58,7 +58,7 @@ def positive_value_loss(rollout: Any, batch: LevelBatch, outcomes: Outcomes, hyp
 
 
 def l1_value_loss(rollout: Any, batch: LevelBatch, outcomes: Outcomes, hyper: Any) -> Float[Array, " N"]:
-    """The size of the advantage estimate (Jiang et al. 2021a, "L1 value loss"), as episodic mean."""
+    """The absolute advantage estimate (Jiang et al. 2021a, "L1 value loss"), as episodic mean."""
     return episodic_mean(jnp.abs(_advantage(rollout, hyper)), rollout.ends.done)
 
 
@@ -70,7 +70,7 @@ def _advantage(rollout: Any, hyper: Any) -> Float[Array, "T N"]:
 def learnability(rollout: Any, batch: LevelBatch, outcomes: Outcomes, hyper: Any) -> Float[Array, " N"]:
     """p (1 - p) with p the share of finished episodes that succeed (Rutherford et al. 2024, arXiv:2408.15099).
 
-    It is computed from whole numbers of successes and failures. So p and 1 - p have the same score to the last bit, and
+    It is computed from integer counts of successes and failures, so that p and 1 - p have bitwise the same score and
     rounding does not rank one level above the other.
     """
     wins = jnp.round(outcomes.success * outcomes.episodes)

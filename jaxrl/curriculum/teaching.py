@@ -1,9 +1,9 @@
-"""What teachers of continuous parameters share: levels from named ranges, and the tasks that a teacher remembers.
+"""Parts of teachers of continuous parameters: levels from named ranges, and a history of tasks.
 
 A teacher chooses points x (D,) of the unit box. Two kinds of functions make levels, which are env params:
 
-    level_at(params, x) -> level      the level at a point; what a teacher is made with, as `Ranges` are
-    level_fn(key, params) -> level    a random level; what `dr`, `plr`, `accel`, `sfl`, `groove` and `vectorize` take
+    level_at(params, x) -> level      the level at a point, such as `Ranges`; the argument of teachers
+    level_fn(key, params) -> level    a random level; the argument of `dr`, `plr`, `accel`, `sfl`, `groove`, `vectorize`
 
 `Ranges.draw` is a `level_fn`: the level at a uniform point. Where a curriculum takes a `level_fn`, it also takes
 `Ranges` and uses their `draw` (`drawing`).
@@ -35,7 +35,7 @@ class Ranges:
     """
 
     names: tuple[str, ...]  # of leaves of the params
-    low: tuple[tuple[float, ...], ...]  # of each leaf, a number for each of its entries
+    low: tuple[tuple[float, ...], ...]  # for each leaf a number for each of its entries
     high: tuple[tuple[float, ...], ...]
 
     @property
@@ -63,7 +63,7 @@ class Ranges:
 
 
 def drawing(level_fn: Callable[..., Any]) -> Callable[[Array, Any], Any]:
-    """The function itself, or `Ranges.draw` of `Ranges`."""
+    """A `level_fn`: the function itself, or the `draw` of `Ranges`."""
     return level_fn.draw if isinstance(level_fn, Ranges) else level_fn
 
 
@@ -119,9 +119,9 @@ def _find(name: str, paths: list[str], leaves: list[Any]) -> int:
 
 
 def dimensions_of(level_at: Callable[..., Any], dimensions: int | None) -> int:
-    """D of a teacher: as given, or as `level_at` says itself if it has an attribute `dimensions`, as `Ranges` have.
+    """D of a teacher: `dimensions`, or the attribute `dimensions` of `level_at`, which `Ranges` have.
 
-    Raises ValueError when nobody says it, when it is below 1, and when the two differ.
+    Raises ValueError if neither is given, for a number below 1, and if the two differ.
     """
     known = getattr(level_at, "dimensions", None)
     if dimensions is None and known is None:
@@ -139,12 +139,12 @@ def new_levels_at(level_at: Callable[..., Any], params: Any, x: Float[Array, "n 
     return new_levels(jax.vmap(level_at, (None, 0))(params, x))._replace(note=x)
 
 
-# ---- the tasks that a teacher remembers
+# ---- the history of tasks
 
 
 @pytree
 class History:
-    """The latest rows that were added to it, in a ring. A row is what a teacher remembers of one task."""
+    """A ring buffer of the latest rows. A row is a teacher's record of one task."""
 
     rows: jax.Array  # (capacity, width)
     count: jax.Array  # int32, rows ever added
@@ -156,12 +156,12 @@ class History:
 
 
 def no_history(capacity: int, width: int) -> History:
-    """A history without rows, with room for `capacity` of them, of `width` numbers each."""
+    """An empty history for `capacity` rows of `width` numbers each."""
     return History(jnp.zeros((capacity, width)), jnp.int32(0))
 
 
 def remember(history: History, rows: Float[Array, "n width"], valid: Bool[Array, " n"]) -> History:
-    """The history with the valid rows added in their order. Where it is full, the oldest rows make room."""
+    """The history with the valid rows added in order. A full history loses its oldest rows."""
     capacity = len(history.rows)
     rank, added = jnp.cumsum(valid) - 1, valid.sum(dtype=jnp.int32)
     kept = valid & (rank >= added - capacity)

@@ -89,7 +89,7 @@ def make(
     """Behaviour cloning for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        replay: a dataset, or what `datasets.stored` makes of one; None: the learner acts and fills a replay buffer.
         actor: a flax module from an observation without its privileged part to actions (..., A) in [-1, 1], or to
             logits (..., n) of a Discrete space.
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.

@@ -229,7 +229,7 @@ def make(
     """CrossQ for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        replay: a dataset, or what `datasets.stored` makes of one; None: the learner acts and fills a replay buffer.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` of actions before
             tanh, (..., A) each.
         critic: a flax module from a whole observation, an action and the keyword `train` to values (...), with running

@@ -227,7 +227,7 @@ def make(
     """FamO2O for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        replay: a dataset, or what `datasets.stored` makes of one; None: the learner acts and fills a replay buffer.
         actor: a flax module from an observation without its privileged part and a balance (...) to `(mean, log_std)`
             (..., A) in units of the box.
         balance: a flax module from such an observation to `(mean, log_std)` (..., 1) before tanh.

@@ -296,7 +296,7 @@ def make(
     """FB for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        replay: a dataset, or what `datasets.stored` makes of one; None: the learner acts and fills a replay buffer.
         forward: a flax module from an observation without its privileged part and z (..., d) to F of every action,
             (..., A, d); there will be `config.num_forward` of them.
         backward: a flax module from such an observation to B (..., d).

@@ -213,7 +213,7 @@ def worst_params(
 
 @dataclasses.dataclass(frozen=True)
 class _Adversarial:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     student: Algorithm
     level_at: Callable[[Any, Array], Any]

@@ -198,7 +198,7 @@ def last_states(env: Any, state: Any, action: Array, params: Any) -> tuple[Any, 
 
 @dataclasses.dataclass(frozen=True)
 class _PAIRED:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     student: Algorithm
     designer: Algorithm

@@ -1,1 +1,1 @@
-"""Action values of discrete actions, learned by networks."""
+"""Deep Q-learning: networks of action values for discrete actions."""

@@ -1,17 +1,17 @@
 """Batch-constrained deep Q-learning (BCQ) for discrete actions.
 
 Fujimoto, Conti, Ghavamzadeh and Pineau (2019), "Benchmarking batch deep reinforcement learning algorithms". Double DQN
-that looks only at actions which the data has: a second network G learns the data's policy, and an action counts if
+restricted to actions that occur in the dataset: a second network G clones the behaviour policy, and an action counts if
 
     G(b | s) / max_c G(c | s) > threshold
 
-The online network picks the best of those at s', the target network values it, and the same rule acts; a threshold of 0
-is double DQN, one near 1 behaviour cloning. The loss is
+The online network picks the best of these actions at s' and the target network evaluates it; the policy acts in the
+same way. A threshold of 0 is double DQN, one near 1 behaviour cloning. The loss is
 
     Huber(Q(s, a) - y) - log G(a | s) + 0.01 mean_b (logit_b of G)^2
 
-Deviations: those of `dqn.py`; G has layers of its own also before the last, on images too, where the authors' shares
-the convolutions; the gradients of both networks are clipped together.
+Deviations: those of `dqn.py`; Q and G share no layers, where the authors' networks share convolutions; the gradients of
+both networks are clipped together.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
-LOGIT_WEIGHT = 0.01  # the authors'
-LEAST = -1e9  # the value of an action that does not count: below all others, and finite
+LOGIT_WEIGHT = 0.01  # as in the authors' code
+LEAST = -1e9  # the value of an excluded action: below all others, and finite
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    dueling: bool = False  # the default network's head: a state value plus centred advantages
+    dueling: bool = False  # dueling head of the default network: a state value plus centred advantages
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
 
 
@@ -54,7 +54,7 @@ class Config(q_learner.Config):
 class Hyper(q_learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps; on a dataset, gradient steps."""
 
-    threshold: jax.Array = 0.3  # of an action's probability in the data, relative to the likeliest action's
+    threshold: jax.Array = 0.3  # least probability of an action in the dataset, relative to the likeliest action
 
 
 def likely(logits: Float[Array, "*batch n"], threshold: Float[Array, ""] | float) -> Bool[Array, "*batch n"]:
@@ -64,7 +64,7 @@ def likely(logits: Float[Array, "*batch n"], threshold: Float[Array, ""] | float
 
 
 def masked(logits: Float[Array, "*batch n"], allowed: Bool[Array, "*batch n"] | None) -> Float[Array, "*batch n"]:
-    """Logits of the allowed actions alone, if there is a mask."""
+    """Logits, where the action mask `allowed`, if there is one, forbids actions."""
     return logits if allowed is None else mask_logits(logits, allowed)
 
 
@@ -72,15 +72,15 @@ def behaviour_loss(
     logits: Float[Array, "B n"], action: Int[Array, " B"], allowed: Bool[Array, "B n"] | None = None
 ) -> Float[Array, " B"]:
     """-log G(a | s) + 0.01 mean_b (logit_b)^2."""
-    # The squares are of what the network gives: a mask's fill is too large for one.
+    # The squares are of unmasked logits, as the fill of a mask is too large to be squared.
     return -Categorical(masked(logits, allowed)).log_prob(action) + LOGIT_WEIGHT * jnp.mean(logits**2, -1)
 
 
 @dataclasses.dataclass(frozen=True)
 class _BCQ:
-    """What is learned, as `q_learner.Rule` asks for it: `values`, and `behaviour`, the policy of the data.
+    """The learning rule, a `q_learner.Rule`: networks `values`, and `behaviour`, the behaviour policy.
 
-    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    After an update, every `target_period` steps, the learner moves the target network to the online one by `tau`.
     """
 
     config: Config
@@ -100,19 +100,19 @@ class _BCQ:
         return split_observation(obs, self.observation_space)[2]
 
     def values(self, weights: Any, obs: Any, support: Any, key: Array | None) -> Float[Array, "..."]:
-        """Q of the actions that count, far below it of the others."""
+        """Q of the actions that count, `LEAST` for the others."""
         q = apply(self.network, weights["values"], obs, None)[0]
         logits = apply(self.network, weights["behaviour"], obs, None)[0]
         return jnp.where(likely(masked(logits, self.allowed(obs)), support[0]), q, LEAST)
 
     def ahead(self, target_weights: Any, batch: Batch, hyper: Hyper, key: Array | None) -> Float[Array, "B n"]:
-        """The target network's values of every next action."""
+        """The target network's values of all actions at next_obs."""
         return apply(self.network, target_weights["values"], batch.next_obs, None)[0]
 
     def gradient_step(
         self, net: Net, batch: Batch, ahead: Array, key: Array | None, hyper: Hyper, learning_rate: Array
     ) -> tuple[Net, dict[str, Array]]:
-        """The best likely next action, Huber's loss of its target, cloning of the data's action (algorithm 1)."""
+        """The best next action that counts, Huber's loss of its target, cloning of dataset actions (algorithm 1)."""
         allowed = self.allowed(batch.obs)
 
         def objective(weights: Any) -> tuple[Array, dict[str, Array]]:

@@ -4,15 +4,16 @@ Bellemare, Dabney and Munos (2017), "A distributional perspective on reinforceme
 network gives logits of m atoms z[i], equidistant from v_min to v_max, for each action; Q(s, a) is their mean. The
 target distribution puts the successor's probabilities at
 
-    y[i] = reward + discount * z[i],    of the next action that maximises the mean in the target network,
+    y[i] = reward + discount * z[i],    for the next action that maximises the mean in the target network,
 
-and splits the mass of each y[i], clipped to the support, between the two atoms around it, in proportion to how near
-they are (eq. 7 and algorithm 1). The loss is the cross entropy with it.
+and splits the mass of each y[i], clipped to the support, linearly between the two atoms around it (eq. 7 and algorithm
+1). The loss is the cross entropy with this target.
 
-Everything else is DQN's (`dqn.py`), its static choices too. The defaults are those of CleanRL's `c51.py` for classic
-control, which has one environment and ten steps where there are ten environments here. The paper has 51 atoms from -10
-to 10 on Atari, where rewards are clipped. `v_min` and `v_max` are leaves; returns beyond them cannot be represented.
-Deviations: those of `dqn.py`; Adam's epsilon and the clipping of gradients are DQN's too. Results: `docs/results.md`.
+Everything else is as in `dqn.py`, with its static choices. The defaults are those of CleanRL's `c51.py` for classic
+control, which takes ten steps in one environment where ten environments take one step here. The paper has 51 atoms from
+-10 to 10 on Atari, where rewards are clipped. `v_min` and `v_max` are leaves; returns beyond them cannot be
+represented. Deviations: those of `dqn.py`; Adam's epsilon and the clipping of gradients are DQN's too. Results:
+`docs/results.md`.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ from jaxrl.vectorize import VectorEnv
 class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    double: bool = False  # the online network picks the action that the target network values
+    double: bool = False  # double Q-learning: the online network picks the action that the target network evaluates
     num_outputs: int = 101  # atoms
-    dueling: bool = False  # the default network's head: a state value plus centred advantages
-    noisy: bool = False  # the default network explores by noise on its weights, and not at random
+    dueling: bool = False  # dueling head of the default network: a state value plus centred advantages
+    noisy: bool = False  # noisy layers in the default network explore, in the place of random actions
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class Hyper(q_learner.Hyper):
 
 
 def atoms(num: int, support: tuple[Any, Any]) -> Float[Array, " num"]:
-    """The returns z; `support` is `(v_min, v_max)`."""
+    """The atoms z; `support` is `(v_min, v_max)`."""
     return jnp.linspace(*support, num)
 
 
@@ -75,9 +76,9 @@ def values(logits: Float[Array, "*batch m"], support: tuple[Any, Any]) -> Float[
 def project(
     values: Float[Array, "*batch k"], probability: Float[Array, "*batch k"], centres: Float[Array, " m"]
 ) -> Float[Array, "*batch m"]:
-    """The distribution of `values` moved onto `centres`: the mass of each goes to the two centres around it.
+    """The distribution projected onto `centres`: each value's mass is split between the two centres around it.
 
-    The mean is kept unless values lie beyond the centres (eq. 7; `two_hot` is its bracket, clipped to 0 and 1).
+    The mean is preserved unless values lie outside the range of the centres (eq. 7, whose bracket is `two_hot`).
     """
     return jnp.sum(probability[..., None] * two_hot(values, centres), -2)
 
@@ -89,7 +90,7 @@ def loss(
     next_logits: Float[Array, "B m"],
     support: tuple[Any, Any],
 ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
-    """`(loss, priority)` of each transition: cross entropy with the projected target, and the divergence from it."""
+    """`(loss, priority)` of each transition: cross entropy with the projected target, and KL(target || prediction)."""
     z = atoms(logits.shape[-1], support)
     target = project(reward[:, None] + discount[:, None] * z, jax.nn.softmax(next_logits), z)
     each = cross_entropy(logits, target)
@@ -98,9 +99,9 @@ def loss(
 
 @dataclasses.dataclass(frozen=True)
 class _C51:
-    """What is learned, as `q_learner.Rule` asks for it.
+    """The learning rule, a `q_learner.Rule`.
 
-    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    After an update, every `target_period` steps, the learner moves the target network to the online one by `tau`.
     """
 
     config: Any
@@ -121,7 +122,7 @@ class _C51:
         return values(apply(self.network, weights, obs, key)[0], support)
 
     def ahead(self, target_weights: Any, batch: Batch, hyper: Any, key: Array | None) -> Float[Array, "B n m"]:
-        """The target network's logits of every next action."""
+        """The target network's logits for all actions at next_obs."""
         return apply(self.network, target_weights, batch.next_obs, key)[0]
 
     def gradient_step(

@@ -1,22 +1,22 @@
-"""Conservative Q-learning (CQL) for discrete actions, and the values of the policy that made the data.
+"""Conservative Q-learning (CQL) for discrete actions, and values of the behaviour policy.
 
-Kumar, Zhou, Tucker and Levine (2020), "Conservative Q-learning for offline reinforcement learning", equation 4: to the
-loss of each transition of DQN, or of QR-DQN where an action has several outputs, comes
+Kumar, Zhou, Tucker and Levine (2020), "Conservative Q-learning for offline reinforcement learning", equation 4: the
+loss of each transition is that of DQN, or of QR-DQN where an action has several outputs, plus the penalty
 
     min_q_weight (logsumexp_b Q(s, b) - Q(s, a))
 
-which is small where the data's action a stands out. `Config.target` says what Q(s, a) learns,
+which is small where the dataset's action a has the largest value by far. `Config.target` is the target of Q(s, a),
 
-    double, max    r + gamma Q'(s', b), b the best action by Q, or by the target network's Q' itself
-    data           r + gamma Q'(s', b), b the data's next action
+    double, max    r + gamma Q'(s', b), b the best action by Q (double), or by the target network Q' (max)
+    data           r + gamma Q'(s', b), b the dataset's next action
     returns        the discounted rewards to the end of the episode
 
 With `min_q_weight` 0 these are offline DQN; behaviour value estimation, BVE (Gulcehre et al. 2021, "Regularized
-behavior value estimation", without its regulariser); and Monte Carlo estimation, MCE, as Schweighofer et al. (2022), "A
-dataset perspective on offline reinforcement learning", have them: one step of improvement on the behaviour's values.
+behavior value estimation", without its regulariser); and Monte Carlo estimation, MCE, as in Schweighofer et al. (2022),
+"A dataset perspective on offline reinforcement learning". The latter two are one step of policy improvement.
 
-Deviations: those of `dqn.py`; Huber's loss of single values, as in the latter; `returns` do not bootstrap where the
-clock ended an episode, and are discounted as the dataset was stored (`datasets.stored`, gamma).
+Deviations: those of `dqn.py`; Huber's loss of single values, as in Schweighofer et al.; `returns` do not bootstrap
+where a time limit ended an episode, and have the discount of the stored dataset (`datasets.stored`, gamma).
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ TARGETS = ("double", "max", "data", "returns")
 class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    target: str = "double"  # one of TARGETS: what the value of the data's action learns
-    num_outputs: int = 1  # of an action: its value, or so many quantiles
-    dueling: bool = False  # the default network's head: a state value plus centred advantages
-    noisy: bool = False  # the default network explores by noise on its weights, and not at random
+    target: str = "double"  # one of TARGETS: the target of the value of the dataset's action
+    num_outputs: int = 1  # of an action: 1 is its value, more are quantiles
+    dueling: bool = False  # dueling head of the default network: a state value plus centred advantages
+    noisy: bool = False  # noisy layers in the default network explore, in the place of random actions
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class Hyper(q_learner.Hyper):
 
 
 def penalty(q: Float[Array, "B n"], of_data: Float[Array, " B"]) -> Float[Array, " B"]:
-    """logsumexp_b Q(s, b) - Q(s, a): at least 0, at most log n where the data's action is the best."""
+    """logsumexp_b Q(s, b) - Q(s, a): at least 0, and at most log n where the dataset's action is the best."""
     return jax.nn.logsumexp(q, -1) - of_data
 
 
@@ -84,7 +84,7 @@ def values(outputs: Float[Array, "..."], num_outputs: int) -> Float[Array, "..."
 def td_loss(
     outputs: Float[Array, "..."], reward: Array, discount: Array, following: Float[Array, "..."]
 ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
-    """`(loss, priority)` of each transition: Huber's of values (B,), the quantile Huber loss of quantiles (B, N)."""
+    """`(loss, priority)` of each transition: Huber's loss for values (B,), the quantile one for quantiles (B, N)."""
     if outputs.ndim == 1:
         error = outputs - (reward + discount * following)
         return half_square(error, huber=True), jnp.abs(error)
@@ -95,9 +95,9 @@ def td_loss(
 
 @dataclasses.dataclass(frozen=True)
 class _CQL:
-    """What is learned, as `q_learner.Rule` asks for it.
+    """The learning rule, a `q_learner.Rule`.
 
-    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    After an update, every `target_period` steps, the learner moves the target network to the online one by `tau`.
     """
 
     config: Config
@@ -118,7 +118,7 @@ class _CQL:
         return values(apply(self.network, weights, obs, key)[0], self.config.num_outputs)
 
     def ahead(self, target_weights: Any, batch: Batch, hyper: Hyper, key: Array | None) -> Float[Array, "..."]:
-        """The target network's outputs of every next action."""
+        """The target network's outputs for all actions at next_obs."""
         return apply(self.network, target_weights, batch.next_obs, key)[0]
 
     def gradient_step(
@@ -165,7 +165,7 @@ def make(
     """Discrete CQL on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        replay: a dataset, or what `datasets.stored` makes of one; None: the learner acts and fills a replay buffer.
         network: a flax module as `dqn.make` takes it, with `num_outputs` of each action.
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 

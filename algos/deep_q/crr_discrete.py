@@ -1,18 +1,18 @@
 """Critic-regularised regression (CRR) for discrete actions.
 
-Wang et al. (2020), "Critic regularized regression". The critic learns the value of the policy's own next action, and
-the policy is cloned from the data's actions that the critic likes better than the policy's,
+Wang et al. (2020), "Critic regularized regression". The critic evaluates the policy, and the policy clones those of the
+dataset's actions that have a higher value than the policy's,
 
     critic    Huber(Q(s, a) - r - gamma sum_b pi'(b | s') Q'(s', b))
     policy    -f(A) log pi(a | s),    A = Q(s, a) - sum_b pi(b | s) Q(s, b)
               f(A) = 1(A > 0)  or  min(exp(A / temperature), 20)    (`Config.weight`)
 
-(equations 3 to 5, with the mean over the policy's actions). With actions that can be counted both sums are exact, where
-the paper draws. Without a dataset it acts by the same losses, as advantage-weighted regression does.
+(equations 3 to 5, with the mean over the policy's actions). As actions are discrete both sums are exact, where the
+paper samples. Without a dataset it acts and learns with the same losses, as advantage-weighted regression does.
 
-Deviations: those of `dqn.py`; Huber's loss of single values, not of a distribution of returns; greedy actions are the
-policy's likeliest, others are random with probability epsilon, and are not drawn from the policy or by its values; the
-gradients of both networks are clipped together.
+Deviations: those of `dqn.py`; Huber's loss of single values, not a distribution of returns; actions are epsilon-greedy
+on the policy's likeliest action, where the paper samples policy or values; the gradients of both networks are clipped
+together.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
 WEIGHTS = ("binary", "exp")
-LARGEST_WEIGHT = 20.0  # the paper's
+LARGEST_WEIGHT = 20.0  # as in the paper
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    weight: str = "binary"  # one of WEIGHTS: of the data's actions
-    dueling: bool = False  # the default network's head: a state value plus centred advantages
+    weight: str = "binary"  # one of WEIGHTS: weight f of the dataset's actions
+    dueling: bool = False  # dueling head of the default network: a state value plus centred advantages
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
 
     def __post_init__(self) -> None:
@@ -82,9 +82,9 @@ def policy_loss(
 
 @dataclasses.dataclass(frozen=True)
 class _CRR:
-    """What is learned, as `q_learner.Rule` asks for it: `values`, and `policy`, by whose logits it acts.
+    """The learning rule, a `q_learner.Rule`: networks `values`, and `policy`, which acts.
 
-    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    After an update, every `target_period` steps, the learner moves the target network to the online one by `tau`.
     """
 
     config: Config
@@ -100,20 +100,20 @@ class _CRR:
         return ()
 
     def values(self, weights: Any, obs: Any, support: Any, key: Array | None) -> Float[Array, "..."]:
-        """Logits of the policy."""
+        """Logits of the policy, by which the learner acts."""
         allowed = split_observation(obs, self.observation_space)[2]
         logits = apply(self.network, weights["policy"], obs, None)[0]
         return logits if allowed is None else mask_logits(logits, allowed)
 
     def ahead(self, target_weights: Any, batch: Batch, hyper: Hyper, key: Array | None) -> Float[Array, " B"]:
-        """The target networks' value of the next state: the mean over the policy."""
+        """The value of the next state by the target networks: the mean of Q' over pi'."""
         next_q = apply(self.network, target_weights["values"], batch.next_obs, None)[0]
         return expected(self.values(target_weights, batch.next_obs, (), None), next_q)
 
     def gradient_step(
         self, net: Net, batch: Batch, ahead: Array, key: Array | None, hyper: Hyper, learning_rate: Array
     ) -> tuple[Net, dict[str, Array]]:
-        """Huber's loss of the values, then cloning of the data's actions by their advantage (algorithm 1)."""
+        """Huber's loss of the values, then cloning of the dataset's actions by their advantage (algorithm 1)."""
 
         def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
             outputs, report = apply(self.network, weights["values"], batch.obs, None)

@@ -7,18 +7,18 @@ holds k rewards, k <= n and smaller only where the episode ends, its target is
 
     y = r[0] + gamma r[1] + ... + gamma^(k-1) r[k-1] + gamma^k Q_target(s[k], argmax_a Q(s[k], a))
 
-without the last term if the episode terminated. `Config.critic` says how outputs stand for Q and what they learn:
+without the last term if the episode terminated. `Config.critic` selects what a network's outputs are, and their loss:
 
-    mse, huber          Q itself                 half the squared error of y, linear beyond 1
+    mse, huber          Q itself                 half the squared error of y; with huber linear beyond 1
     two_hot, hl_gauss   logits over bins         cross entropy with y on two bins, or with a Gaussian around y
 
-(two_hot, hl_gauss: Farebrother et al. 2024, "Stop Regressing". Distributions of returns are files of their own: c51.py,
-qr_dqn.py, iqn.py, and rainbow.py, which has everything of this one switched on.) The loop, its windows and the target
+(two_hot, hl_gauss: Farebrother et al. 2024, "Stop Regressing". Distributions of returns are in other files: c51.py,
+qr_dqn.py, iqn.py, and rainbow.py, which switches on all choices of this file.) The loop, its windows and the target
 network are `jaxrl/off_policy/q_learner.py`, layers of the network `nn/action_values.py`.
 
 Deviations: episodes cut by a time limit bootstrap from their final observation; Adam instead of RMSprop; several
 environments step together; the target network moves and priorities change after the gradient steps of an update, not
-between them; epsilon stays as it is during a rollout; the loss is half the squared error, so that `huber` is the same
+between them; epsilon is constant during a rollout; the loss is half the squared error, so that `huber` is the same
 near zero; priorities of mse and huber are absolute errors, of bins the divergence KL(target || prediction). Results:
 `docs/results.md`.
 """
@@ -53,11 +53,11 @@ from jaxrl.vectorize import VectorEnv
 class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    double: bool = True  # the online network picks the action that the target network values
-    critic: str = "mse"  # one of CRITICS: what the outputs of an action mean, and their loss
+    double: bool = True  # double Q-learning: the online network picks the action that the target network evaluates
+    critic: str = "mse"  # one of CRITICS: the meaning of an action's outputs, and their loss
     num_outputs: int = 101  # of an action: bins; mse and huber have 1
-    dueling: bool = False  # the default network's head: a state value plus centred advantages
-    noisy: bool = False  # the default network explores by noise on its weights, and not at random
+    dueling: bool = False  # dueling head of the default network: a state value plus centred advantages
+    noisy: bool = False  # noisy layers in the default network explore, in the place of random actions
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ def n_step_target(
 
 
 def scalar_values(q: Float[Array, "..."], support: Any = ()) -> Float[Array, "..."]:
-    """Outputs that are values."""
+    """Q of outputs that are action values: the outputs."""
     return q
 
 
@@ -97,13 +97,13 @@ def scalar_loss(
     support: Any = (),
     huber: bool = False,
 ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
-    """`(loss, priority)` of each transition: half the squared error, or Huber's loss of it, and its size."""
+    """`(loss, priority)` of each transition: half the squared error or Huber's loss, and the absolute error."""
     error = q - n_step_target(reward, discount, next_q)
     return half_square(error, huber), jnp.abs(error)
 
 
 def two_hot_values(logits: Float[Array, "*batch m"], support: tuple[Any, Any]) -> Float[Array, "*batch"]:
-    """The means over bins whose centres go from v_min to v_max: `support` is both."""
+    """Q: the means over bins whose centres go from v_min to v_max; `support` is `(v_min, v_max)`."""
     return expected_value(logits, jnp.linspace(*support, logits.shape[-1]))
 
 
@@ -114,7 +114,7 @@ def two_hot_loss(
     next_logits: Float[Array, "B m"],
     support: tuple[Any, Any],
 ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
-    """`(loss, priority)` of each transition: cross entropy with y on the two bins around it, and the divergence."""
+    """`(loss, priority)` of each transition: cross entropy with y on the two bins around it, and the KL divergence."""
     target = n_step_target(reward, discount, two_hot_values(next_logits, support))
     probability = two_hot(target, jnp.linspace(*support, logits.shape[-1]))
     each = cross_entropy(logits, probability)
@@ -122,7 +122,7 @@ def two_hot_loss(
 
 
 def hl_gauss_values(logits: Float[Array, "*batch m"], support: tuple[Any, Any]) -> Float[Array, "*batch"]:
-    """The means over bins between which v_min and v_max lie inside, as far as the Gaussian reaches."""
+    """Q: the means over bins that exceed [v_min, v_max] by the width of the Gaussian."""
     return expected_value(logits, midpoints(padded_edges(*support, logits.shape[-1])))
 
 
@@ -133,7 +133,7 @@ def hl_gauss_loss(
     next_logits: Float[Array, "B m"],
     support: tuple[Any, Any],
 ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
-    """`(loss, priority)` of each transition: cross entropy with a Gaussian around y, and the divergence."""
+    """`(loss, priority)` of each transition: cross entropy with a Gaussian around y, and the KL divergence."""
     target = n_step_target(reward, discount, hl_gauss_values(next_logits, support))
     probability = hl_gauss(target, padded_edges(*support, logits.shape[-1]))
     each = cross_entropy(logits, probability)
@@ -148,18 +148,18 @@ CRITICS = {
 }
 """The values that outputs stand for, and what they learn."""
 
-SCALAR = ("mse", "huber")  # those with one output an action
+SCALAR = ("mse", "huber")  # critics with one output for each action
 
 
 @dataclasses.dataclass(frozen=True)
 class _DQN:
-    """What is learned, as `q_learner.Rule` asks for it.
+    """The learning rule, a `q_learner.Rule`.
 
-    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    After an update, every `target_period` steps, the learner moves the target network to the online one by `tau`.
     """
 
     config: Config
-    network: Network  # (..., n), or (..., n, num_outputs) where the critic has several outputs an action
+    network: Network  # (..., n), or (..., n, num_outputs) for critics with several outputs for each action
     observation_space: Space
 
     @property
@@ -177,7 +177,7 @@ class _DQN:
         return of_outputs(apply(self.network, weights, obs, key)[0], support)
 
     def ahead(self, target_weights: Any, batch: Batch, hyper: Hyper, key: Array | None) -> Float[Array, "..."]:
-        """The target network's outputs of every next action."""
+        """The target network's outputs for all actions at next_obs."""
         return apply(self.network, target_weights, batch.next_obs, key)[0]
 
     def gradient_step(

@@ -2,7 +2,7 @@
 
 Dabney, Ostrovski, Silver and Munos (2018), "Implicit quantile networks for distributional reinforcement learning"
 (arXiv:1806.06923). The network is a function of the fraction tau as well: Z(s, a; tau) is the quantile of the return at
-tau, and the mean over tau ~ U[0, 1] is Q(s, a). With psi the layers of the observation,
+tau, and the mean over tau ~ U[0, 1] is Q(s, a). With psi(s) the features of the observation,
 
     Z(s, .; tau) = f(psi(s) * phi(tau)),    phi(tau) = relu(W cos(pi i tau) + b), i = 0 .. num_cosines - 1   (eq. 4)
 
@@ -11,11 +11,11 @@ reward + discount * Z_target(s', a'; tau'[j]) - Z(s, a; tau[i]), with a' of the 
 
     sum over i of the mean over j of |tau[i] - [u[i, j] < 0]| L(u[i, j])    (eq. 3, L: Huber's loss, kappa = 1)
 
-The rest is DQN's (`dqn.py`): n-step targets, double choice of a', prioritised replay, target network, epsilon.
+The rest is as in `dqn.py`: n-step targets, double Q-learning, prioritised replay, target network, epsilon.
 
 Deviations: those of `dqn.py`; N = N' = 16, where the paper has 64 on Atari and finds 8 nearly as good; greedy actions
-take the mean over K equidistant fractions, so that they are deterministic, exploring ones over K draws, for each
-environment its own; values are risk-neutral (no distortion of the fractions).
+take the mean over K equidistant fractions, so that they are deterministic, and exploring ones over K fractions drawn
+for each environment; values are risk-neutral (no distortion of the fractions).
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from jaxrl.vectorize import VectorEnv
 class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    double: bool = False  # the online network picks the action that the target network values
+    double: bool = False  # double Q-learning: the online network picks the action that the target network evaluates
     num_quantiles: int = 16  # N, drawn for the online network
     num_target_quantiles: int = 16  # N', drawn for the target network
     num_policy_quantiles: int = 32  # K, over which an action's value is the mean
-    num_cosines: int = 64  # of the embedding of a fraction
-    # All but the last before the fraction comes in, that one after it. With one only, the embedded fraction multiplies
-    # the observation itself, and where that is 0 all quantiles are alike.
+    num_cosines: int = 64  # features of the embedding of a fraction
+    # The embedded fraction is multiplied in before the last hidden layer. With a single layer it multiplies the
+    # observation itself, and where that is 0 all quantiles are equal.
     hidden: tuple[int, ...] = (120, 84)
 
     def __post_init__(self) -> None:
@@ -69,10 +69,7 @@ class Hyper(q_learner.Hyper):
 
 
 class QuantileNetwork(nn.Module):
-    """The default network. Bring your own with the same call.
-
-    Of observations (..., *) and fractions (k,) or (..., k) it gives quantiles (..., n, k).
-    """
+    """The default network: from observations (..., *) and fractions (k,) or (..., k) to quantiles (..., n, k)."""
 
     observation_space: Space
     num_actions: int
@@ -109,7 +106,7 @@ def loss(
 def drawn(
     network: Network, weights: Any, obs: Any, shape: tuple[int, int], key: Array
 ) -> tuple[Any, Float[Array, "B k"], Any]:
-    """Quantiles (B, n, k) at fractions drawn for each of B observations, these fractions, and what layers report."""
+    """`(quantiles (B, n, k), fractions, metrics)` at k fractions drawn for each of B observations."""
     fraction = jax.random.uniform(key, shape)
     quantiles, sown = network.apply(weights, obs, fraction, mutable="intermediates")
     return quantiles, fraction, sown
@@ -117,15 +114,15 @@ def drawn(
 
 @dataclasses.dataclass(frozen=True)
 class _IQN:
-    """What is learned, as `q_learner.Rule` asks for it.
+    """The learning rule, a `q_learner.Rule`.
 
-    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    After an update, every `target_period` steps, the learner moves the target network to the online one by `tau`.
     """
 
     config: Config
     network: Any  # a flax module as `QuantileNetwork`
     observation_space: Space
-    draws = True  # fractions
+    draws = True  # it draws fractions
 
     def init(self, key: Array, obs: Any) -> Any:
         return self.network.init(key, obs, fractions(self.config.num_quantiles))
@@ -134,19 +131,19 @@ class _IQN:
         return ()
 
     def values(self, weights: Any, obs: Any, support: Any, key: Array | None) -> Float[Array, "..."]:
-        """The means over K fractions: drawn ones or, without a key, for greedy actions, equidistant ones."""
+        """The means over K fractions: drawn ones or, without a key (greedy actions), equidistant ones."""
         num = self.config.num_policy_quantiles
         fraction = fractions(num) if key is None else jax.random.uniform(key, (num,))
         return jnp.mean(self.network.apply(weights, obs, fraction), -1)
 
     def next_action(self, weights: Any, batch: Batch, key: Array) -> Int[Array, " B"]:
-        """The actions of the best mean over drawn fractions, at next_obs."""
+        """The actions with the largest mean over drawn fractions, at next_obs."""
         shape = self.config.batch_size, self.config.num_policy_quantiles
         next_values = jnp.mean(drawn(self.network, weights, batch.next_obs, shape, key)[0], -1)
         return best_action(next_values, split_observation(batch.next_obs, self.observation_space)[2])
 
     def ahead(self, target_weights: Any, batch: Batch, hyper: Hyper, key: Array) -> tuple[Any, Float[Array, "B n j"]]:
-        """The target network's choice of the next action, () with `double`, and its quantiles at drawn fractions."""
+        """`(next action, quantiles)` of the target network at drawn fractions; the action is () with `double`."""
         choice_key, target_key = jax.random.split(key)
         next_action = () if self.config.double else self.next_action(target_weights, batch, choice_key)
         shape = self.config.batch_size, self.config.num_target_quantiles

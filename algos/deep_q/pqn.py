@@ -1,13 +1,13 @@
-"""Parallelised Q-network: Q-learning without a replay and without a target network.
+"""Parallelised Q-network: Q-learning without a replay buffer and without a target network.
 
 Gallici et al. (2024), "Simplifying deep temporal difference learning" (arXiv:2407.04811): many environments act
-epsilon-greedily for a few steps, the rollout's lambda-returns are computed once, and minibatches of it are regressed on
-for a few epochs. LayerNorm before every activation is what keeps this stable. The target is Peng's Q(lambda),
+epsilon-greedily for a few steps, the rollout's lambda-returns are computed once, and values are regressed on them in
+minibatches for a few epochs. LayerNorm before every activation keeps this stable. The target is Peng's Q(lambda),
 
     G[t] = r[t] + gamma ((1 - lambda) max_a Q(s[t+1], a) + lambda G[t+1])
 
-without the bracket if the episode terminated, and with max_a Q(s[t+1], a) alone for it where the episode was cut or
-the rollout ends. With memory: `pqn_rnn.py`.
+without the bracket if the episode terminated, and with max_a Q(s[t+1], a) in its place where the episode was truncated
+or the rollout ends. The recurrent version is `pqn_rnn.py`.
 
 Deviations from purejaxql: Adam instead of RAdam; episodes cut by a time limit bootstrap from their final observation;
 orthogonal weights. Results: `docs/results.md`.
@@ -75,15 +75,15 @@ class Hyper:
     anneal_steps: jax.Array = 0  # steps over which the learning rate goes to zero; 0: constant
     gamma: jax.Array = 0.99  # discount
     q_lambda: jax.Array = 0.95  # 0: one-step targets, 1: returns up to the end of the rollout
-    epsilon_start: jax.Array = 1.0  # probability of a random action, at first
-    epsilon_end: jax.Array = 0.05  # and after exploration_steps, linear between
+    epsilon_start: jax.Array = 1.0  # initial probability of a random action
+    epsilon_end: jax.Array = 0.05  # and after exploration_steps; linear in between
     exploration_steps: jax.Array = 50_000
     reward_scale: jax.Array = 1.0  # rewards are multiplied by it
     max_grad_norm: jax.Array = 10.0
 
 
 class QNetwork(nn.Module):
-    """The default network. Bring your own, a module from observations (..., *) to values of n actions (..., n)."""
+    """The default network: a module from observations (..., *) to values of n actions (..., n)."""
 
     observation_space: Space
     num_actions: int
@@ -100,15 +100,15 @@ class QNetwork(nn.Module):
 
 
 class Policy(NamedTuple):
-    """What is deployed."""
+    """The policy, as it is evaluated and exported."""
 
     weights: Any
-    epsilon: Array  # of random actions where not greedy
+    epsilon: Array  # probability of a random action, where not greedy
 
 
 @pytree
 class PQNState(on_policy.State):
-    """Nothing beyond what every learner of rollouts has."""
+    """The state of every learner of rollouts, without further fields."""
 
 
 class Rollout(NamedTuple):
@@ -125,7 +125,7 @@ class Rollout(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a minibatch holds."""
+    """A minibatch, leaves (B, ...)."""
 
     obs: Any
     action: Array
@@ -140,7 +140,7 @@ def td_loss(
 
 
 def loss(weights: Any, batch: Batch, network: nn.Module) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The objective of one minibatch (Gallici et al. 2024, algorithm 1) and what to report of it."""
+    """`(loss, metrics)` of one minibatch (Gallici et al. 2024, algorithm 1)."""
     q: Any = network.apply(weights, batch.obs)
     total = td_loss(q, batch.action, batch.target)
     return total, {"loss": total, "q_value": jnp.mean(value_of(q, batch.action))}
@@ -148,7 +148,7 @@ def loss(weights: Any, batch: Batch, network: nn.Module) -> tuple[Float[Array, "
 
 @dataclasses.dataclass(frozen=True)
 class _PQN:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     config: Config
     venv: VectorEnv

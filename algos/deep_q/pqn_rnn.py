@@ -1,16 +1,17 @@
-"""PQN with a recurrent network, for tasks whose observation does not tell the state.
+"""PQN with a recurrent network, for partially observed tasks.
 
 Gallici et al. (2024), "Simplifying deep temporal difference learning" (arXiv:2407.04811), PQN-RNN. Target and loss are
 those of `pqn.py`, whose functions this file uses. What recurrence changes:
 
-- Minibatches are whole sequences of some environments. They are replayed from the carry with which the rollout began
-  (stored, as in R2D2: Kapturowski et al. 2019), and forget it wherever an episode starts inside the sequence.
-- That carry came from older weights. The `burn_in` steps before the rollout are replayed first, with the present
-  weights and without gradient; they refresh the carry and are not learned from.
-- A cut episode bootstraps from the value of its final observation, after the carry of that episode, not the reset one.
+- Minibatches are whole sequences of some environments. They are replayed from the carry at the begin of the rollout
+  (stored, as in R2D2: Kapturowski et al. 2019), which is reset wherever an episode starts inside the sequence.
+- That carry was computed with older weights. The `burn_in` steps before the rollout are replayed first, with the
+  current weights and without gradient, which refreshes the carry; they are not learned from.
+- A truncated episode bootstraps from the value of its final observation with the carry of that episode, not a reset
+  one.
 
-Deviations from purejaxql: those of `pqn.py`; targets are computed once a rollout, from the values with which it was
-collected; the last step of a rollout is learned from too; the network does not see the last action. Results:
+Deviations from purejaxql: those of `pqn.py`; targets are computed once for a rollout, from the values at the time it
+was collected; the last step of a rollout is learned from too; the network does not see the last action. Results:
 `experiments/memory/`.
 """
 
@@ -60,8 +61,8 @@ class Config(pqn.Config):
     hidden: tuple[int, ...] = (64, 64)  # widths before the recurrent layer
     rnn: str = "gru"  # or "lstm"
     rnn_size: int = 64
-    burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
-    forward_mode: bool = False  # derivatives forwards too (`jax.jvp`), at the speed of a plain scan
+    burn_in: int = 0  # steps before a rollout that are replayed to refresh its carry; at most num_steps
+    forward_mode: bool = False  # also allows forward-mode derivatives (`jax.jvp`); slower, a plain scan
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size")
@@ -78,7 +79,7 @@ class Hyper(pqn.Hyper):
 
 
 class QNetwork(nn.Module):
-    """The default network, of time-major sequences. Bring your own with the same two methods."""
+    """The default network, on time-major sequences. A network in its place has the same two methods."""
 
     observation_space: Space
     num_actions: int
@@ -91,7 +92,7 @@ class QNetwork(nn.Module):
     forward_mode: bool = False
 
     def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
-        """What is remembered before an episode."""
+        """The hidden state before an episode."""
         return Recurrent(self.rnn_size, self.rnn, parent=None).initial_carry(batch_shape)
 
     @nn.compact
@@ -125,7 +126,7 @@ class Rollout(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a minibatch holds: sequences, time-major."""
+    """A minibatch of sequences, time-major (T, B, ...)."""
 
     obs: Any
     action: Array
@@ -135,7 +136,7 @@ class Batch(NamedTuple):
 
 
 def loss(weights: Any, batch: Batch, network: nn.Module) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The objective of one minibatch (Gallici et al. 2024, algorithm 1) and what to report of it."""
+    """`(loss, metrics)` of one minibatch (Gallici et al. 2024, algorithm 1)."""
     past = batch.past._replace(hidden=on_policy.first_of(batch.past.hidden))
     after: Any = network.apply(weights, burnt_in(weights, past, network), batch.obs, batch.start)
     q, action = after[1].reshape(-1, after[1].shape[-1]), batch.action.reshape(-1)
@@ -145,7 +146,7 @@ def loss(weights: Any, batch: Batch, network: nn.Module) -> tuple[Float[Array, "
 
 @dataclasses.dataclass(frozen=True)
 class _PQNRNN:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     slots: ClassVar = ("carry", "past")
     config: Config
@@ -174,7 +175,7 @@ class _PQNRNN:
         return PQNRNNState(**begun, carry=carry, past=past)
 
     def restart(self, state: PQNRNNState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PQNRNNState:
-        """A new episode in the slots of `mask`, before which nothing is remembered."""
+        """Starts a new episode in the slots of `mask`, with a reset carry."""
         state = restarted(self.venv, state, key, env_params, mask)
         return state.replace(carry=state.carry._replace(start=state.carry.start | mask))
 
@@ -196,7 +197,7 @@ class _PQNRNN:
 
         new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, state.carry, ended)
         action, value, start, after = steps.output
-        # A final observation is of the episode that it ends: the carry `after` a step is the one before any reset.
+        # A final observation belongs to the episode that it ends: its value uses the carry before any reset.
         last = carry._replace(start=jnp.zeros_like(carry.start))
         next_value = successor_values(
             value_after, value, (new_state.obs, last), (steps.next_obs, after), steps.truncated

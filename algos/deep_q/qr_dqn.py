@@ -1,15 +1,15 @@
 """QR-DQN: quantiles of the return.
 
 Dabney, Rowland, Bellemare and Munos (2018), "Distributional reinforcement learning with quantile regression"
-(arXiv:1710.10044). The network gives N values theta[i] for each action, theta[i] learning to be the quantile of the
-return at tau[i] = (2i + 1) / 2N; Q(s, a) is their mean. With the target network's theta' of the next action that
-maximises its mean, the errors are u[i, j] = reward + discount * theta'[j] - theta[i], and the loss is
+(arXiv:1710.10044). The network gives N values theta[i] for each action; theta[i] estimates the quantile of the return
+at tau[i] = (2i + 1) / 2N, and Q(s, a) is their mean. With theta' the target network's quantiles of the next action that
+maximises their mean, the errors are u[i, j] = reward + discount * theta'[j] - theta[i], and the loss is
 
     sum over i of the mean over j of |tau[i] - [u[i, j] < 0]| L(u[i, j]),    L: Huber's loss with slope 1 beyond 1
 
 (eq. 9 and 10, kappa = 1). No range of returns has to be known, unlike C51.
 
-Everything else is DQN's (`dqn.py`), its static choices too. Deviations: those of `dqn.py`; 51 quantiles, where the
+Everything else is as in `dqn.py`, with its static choices. Deviations: those of `dqn.py`; 51 quantiles, where the
 paper has 200 on Atari: in classic control returns vary little, and the loss costs N^2. Results: `docs/results.md`.
 """
 
@@ -41,10 +41,10 @@ from jaxrl.vectorize import VectorEnv
 class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    double: bool = False  # the online network picks the action that the target network values
+    double: bool = False  # double Q-learning: the online network picks the action that the target network evaluates
     num_outputs: int = 51  # quantiles
-    dueling: bool = False  # the default network's head: a state value plus centred advantages
-    noisy: bool = False  # the default network explores by noise on its weights, and not at random
+    dueling: bool = False  # dueling head of the default network: a state value plus centred advantages
+    noisy: bool = False  # noisy layers in the default network explore, in the place of random actions
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
 
     def __post_init__(self) -> None:
@@ -75,9 +75,9 @@ def loss(
 
 @dataclasses.dataclass(frozen=True)
 class _QRDQN:
-    """What is learned, as `q_learner.Rule` asks for it.
+    """The learning rule, a `q_learner.Rule`.
 
-    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    After an update, every `target_period` steps, the learner moves the target network to the online one by `tau`.
     """
 
     config: Config
@@ -98,7 +98,7 @@ class _QRDQN:
         return values(apply(self.network, weights, obs, key)[0])
 
     def ahead(self, target_weights: Any, batch: Batch, hyper: Hyper, key: Array | None) -> Float[Array, "B n N"]:
-        """The target network's quantiles of every next action."""
+        """The target network's quantiles for all actions at next_obs."""
         return apply(self.network, target_weights, batch.next_obs, key)[0]
 
     def gradient_step(

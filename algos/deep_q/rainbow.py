@@ -1,26 +1,23 @@
 """Rainbow is C51 (`c51.py`) with five further improvements of DQN.
 
 Hessel et al. (2018), "Rainbow: combining improvements in deep reinforcement learning" (arXiv:1710.02298). Five are
-static choices that `dqn.py` and `c51.py` have too, switched on here, and each can be taken away:
+static choices that `dqn.py` and `c51.py` have too, switched on here; each can be switched off:
 
     double      the online network picks the next action
     prioritised transitions drawn in proportion to KL(target || prediction)^alpha; weights (size P)^-beta, beta -> 1
-    dueling     of each atom, value + advantage - mean advantage; the softmax over atoms comes after it
+    dueling     for each atom, value + advantage - mean advantage, followed by the softmax over atoms
     n_step      three rewards before the bootstrap
-    noisy       factorised noise on all weights instead of random actions; greedy actions use the means
+    noisy       factorised noise on all weights instead of random actions; greedy actions use the mean weights
 
-The sixth is C51's categorical distribution of returns, whose values and loss (`c51.py`) are this algorithm's: with the
-window's sum of rewards R and discount gamma^k,
-
-    cross entropy with the projection of R + gamma^k z onto z, of the target network's probabilities for
-    argmax_a of the online network's means;
-
-without it Rainbow is `dqn.py` with these settings.
+The sixth is C51's categorical distribution of returns, with the values and the loss of `c51.py`: with R the window's
+sum of rewards and gamma^k its discount, the loss is the cross entropy with the projection onto z of the atoms R +
+gamma^k z, which have the target network's probabilities for the action argmax_a of the online network's means. Without
+the sixth Rainbow is `dqn.py` with these settings.
 
 Deviations: those of `dqn.py`; the two streams of the dueling head share all hidden layers; the learning rate is 2.5e-4
 for classic control, where the paper has 6.25e-5 on Atari, and the 51 atoms reach from -100 to 100, as rewards are not
-clipped; each environment of a rollout draws noise of its own. Set `priority_steps`, over which the correction of the
-bias becomes full, to the length of the run.
+clipped; each environment of a rollout draws separate noise. Set `priority_steps`, after which the importance weights
+correct the whole bias, to the length of the run.
 """
 
 from __future__ import annotations
@@ -50,11 +47,11 @@ class Config(c51.Config):
     """Static settings: each value compiles its own program."""
 
     n_step: int = 3  # rewards before the bootstrap
-    double: bool = True  # the online network picks the action that the target network values
+    double: bool = True  # double Q-learning: the online network picks the action that the target network evaluates
     num_outputs: int = 51  # atoms
-    prioritised: bool = True  # replay by the priorities of Hyper, not uniformly
-    dueling: bool = True  # the default network's head: a state value plus centred advantages
-    noisy: bool = True  # the default network explores by noise on its weights; without it set epsilon_start
+    prioritised: bool = True  # prioritised replay, with Hyper.priority_*; else uniform
+    dueling: bool = True  # dueling head of the default network: a state value plus centred advantages
+    noisy: bool = True  # noisy layers in the default network explore; without them set epsilon_start
 
 
 @pytree
@@ -62,20 +59,20 @@ class Hyper(c51.Hyper):
     """Dynamic settings: leaves, so vmap over any of them. Steps are environment steps."""
 
     epsilon_start: jax.Array = 0.0  # probability of a random action: the noise explores
-    epsilon_end: jax.Array = 0.0  # and after exploration_steps, linear between
+    epsilon_end: jax.Array = 0.0  # and after exploration_steps; linear in between
     exploration_steps: jax.Array = 0
-    priority_alpha: jax.Array = 0.5  # prioritised: 0 is uniform
-    priority_steps: jax.Array = 500_000  # steps until the correction is full; 0: it stays as it is
+    priority_alpha: jax.Array = 0.5  # exponent of priorities; 0: uniform
+    priority_steps: jax.Array = 500_000  # steps until priority_beta is 1; 0: constant
 
 
 @dataclasses.dataclass(frozen=True)
 class _Rainbow:
-    """What is learned, as `q_learner.Rule` asks for it: C51's loss with a double arg-max.
+    """The learning rule, a `q_learner.Rule`: C51's loss with a double arg-max.
 
-    `n_step` and `prioritised` are of the replay: `batch.reward` is a window's discounted sum, `batch.weight` corrects
-    for priorities, which become the reported ones. `dueling` and `noisy` are of the network; with noise
-    `epsilon_start` and `epsilon_end` do not count. After an update, once every `target_period` steps, the target
-    network moves by `tau` to the online one.
+    `n_step` and `prioritised` are settings of the replay buffer: `batch.reward` is a window's discounted sum,
+    `batch.weight` its importance weight, and the reported priorities replace the old ones. `dueling` and `noisy` are
+    settings of the network; with noise `epsilon_start` and `epsilon_end` have no effect. After an update, every
+    `target_period` steps, the learner moves the target network to the online one by `tau`.
     """
 
     config: Any
@@ -96,7 +93,7 @@ class _Rainbow:
         return c51.values(apply(self.network, weights, obs, key)[0], support)
 
     def ahead(self, target_weights: Any, batch: Batch, hyper: Any, key: Array | None) -> Float[Array, "B n m"]:
-        """The target network's logits of every next action."""
+        """The target network's logits for all actions at next_obs."""
         return apply(self.network, target_weights, batch.next_obs, key)[0]
 
     def gradient_step(
@@ -131,9 +128,10 @@ def make(
     network: Network | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
-    """Rainbow on `env`. Arguments and errors as of `dqn.make`; a network that is brought along draws its own noise.
+    """Rainbow on `env`. Arguments and errors as of `dqn.make`.
 
-    It finds the key as its rng "noise", absent where actions are greedy, and gives logits (..., n, num_outputs).
+    A `network` of yours gives logits (..., n, num_outputs). It draws noise with the rng "noise", which is absent for
+    greedy actions.
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, space = spaces_of("rainbow", venv, Discrete)

@@ -1,13 +1,14 @@
-"""Random ensemble mixture (REM): DQN on many heads, mixed anew at every gradient step.
+"""Random ensemble mixture (REM): DQN with many heads, mixed with random weights at every gradient step.
 
 Agarwal, Schuurmans and Norouzi (2020), "An optimistic perspective on offline reinforcement learning". The network gives
-K values of each action. Every batch draws K uniform numbers, which divided by their sum are weights alpha, and
+K values of each action. For every batch K uniform numbers divided by their sum are weights alpha, and the mixture
 
-    Q(s, a) = sum_k alpha_k Q_k(s, a)    learns    r + gamma max_b sum_k alpha_k Q'_k(s', b)
+    Q(s, a) = sum_k alpha_k Q_k(s, a)    has the target    r + gamma max_b sum_k alpha_k Q'_k(s', b)
 
-by Huber's loss: a Bellman equation of every mixture at once. Acted on is the mean of the heads.
+with Huber's loss, so that every mixture of heads learns to satisfy the Bellman equation. Actions maximise the mean over
+heads.
 
-Everything else is DQN's (`dqn.py`), and so are its deviations; on 64 heads where the paper has 200 on Atari.
+Everything else is as in `dqn.py`, with its deviations; there are 64 heads where the paper has 200 on Atari.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from jaxrl.vectorize import VectorEnv
 class Config(q_learner.Config):
     """Static settings: each value compiles its own program."""
 
-    double: bool = False  # the online network picks the action that the target network values
+    double: bool = False  # double Q-learning: the online network picks the action that the target network evaluates
     num_outputs: int = 64  # heads, K
-    dueling: bool = False  # the default network's head: a state value plus centred advantages
+    dueling: bool = False  # dueling head of the default network: a state value plus centred advantages
     conv: tuple[int, ...] = ()  # features of 3x3 convolutions over images, before the hidden layers
 
     def __post_init__(self) -> None:
@@ -61,15 +62,15 @@ def mixture(key: Key[Array, ""], num_heads: int) -> Float[Array, " K"]:
 
 @dataclasses.dataclass(frozen=True)
 class _REM:
-    """What is learned, as `q_learner.Rule` asks for it.
+    """The learning rule, a `q_learner.Rule`.
 
-    After an update, once every `target_period` steps, the target network moves by `tau` to the online one.
+    After an update, every `target_period` steps, the learner moves the target network to the online one by `tau`.
     """
 
     config: Config
     network: Network  # values (..., n, num_outputs)
     observation_space: Space
-    draws = True  # the mixture
+    draws = True  # it draws the mixture's weights
 
     def init(self, key: Array, obs: Any) -> Any:
         return self.network.init(key, obs)
@@ -82,7 +83,7 @@ class _REM:
         return jnp.mean(apply(self.network, weights, obs, None)[0], -1)
 
     def ahead(self, target_weights: Any, batch: Batch, hyper: Hyper, key: Array | None) -> Float[Array, "B n K"]:
-        """The target network's heads of every next action."""
+        """The target network's heads for all actions at next_obs."""
         return apply(self.network, target_weights, batch.next_obs, None)[0]
 
     def gradient_step(

@@ -1,18 +1,17 @@
 """SQIRL: shallow Q-iteration via reinforcement learning.
 
 Laidlaw, Zhu, Russell and Dragan (2024), "The effective horizon explains deep RL performance in stochastic
-environments", algorithm 1. For t = 1, ..., T: in m episodes the policies found so far act before time t, uniformly
-random ones from t on; of the steps from t on, of this and the earlier phases, regression learns k action values,
+environments", algorithm 1. Phase t = 1, ..., T plays m episodes: before time t the policies found so far act, from t on
+actions are uniformly random. Regression on the steps from t on, of this and the earlier phases, learns k action values,
 
     Q^1(s, a) ~ the rest of the episode's return,    Q^{j+1}(s, a) ~ r + gamma max_a' Q^j(s', a'),
 
-and the policy of time t is greedy in Q^k. The oracle of the regression is a network with k heads, trained by Adam on
-the mean squared error of all heads; with an observation that names the state and `hidden=()` it is a table of
-averages at its optimum.
+and the policy of time t is greedy in Q^k. The regression is a network with k heads, trained by Adam on the mean squared
+error of all heads; with one-hot states and `hidden=()` its optimum is a table of averages.
 
-One update is one phase: m episodes of T steps from a fresh start. The policies of later times are those of the newest
-network; further updates add episodes and train it for the last time. What is deployed counts the steps in its carry.
-Episodes longer than T count as ended there, without a bootstrap. Results: `experiments/effective_horizon`.
+One update is one phase: m episodes of T steps from a reset. Times after t use the newest network; updates after phase T
+add episodes and train the network of time T again. The policy counts the steps of an episode in its carry. Episodes
+longer than T count as ended there, without a bootstrap. Results: `experiments/effective_horizon`.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ class Config:
 
     num_envs: int = 64  # m: episodes of a phase, one in each environment
     horizon: int = 20  # T: the environment's time limit
-    depth: int = 1  # k: heads
-    num_gradient_steps: int = 200  # of a phase
+    depth: int = 1  # k: heads, steps of value iteration
+    num_gradient_steps: int = 200  # gradient steps of a phase
     batch_size: int = 256
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "relu"
@@ -73,7 +72,7 @@ class Hyper:
 
 
 class QNetwork(nn.Module):
-    """The default network: values (..., k, n) of observations. Bring your own with the same output."""
+    """The default network: from observations to values (..., k, n)."""
 
     observation_space: Space
     num_actions: int
@@ -88,14 +87,14 @@ class QNetwork(nn.Module):
 
 
 class Policy(NamedTuple):
-    """What is deployed."""
+    """The policy, as it is evaluated and exported."""
 
     weights: Any  # a network for each time step, (T, ...)
-    phase: Array  # int32, policies found: from this time on actions are random unless greedy
+    phase: Array  # int32, policies found; from this time on actions are random, unless greedy
 
 
 class Step(NamedTuple):
-    """Steps of one phase, (T, N, ...); the replay has a leading axis of T phases."""
+    """Steps of one phase, (T, N, ...); the replay buffer has one more leading axis, of T phases."""
 
     obs: Any
     action: Array
@@ -103,7 +102,7 @@ class Step(NamedTuple):
     next_obs: Any
     terminated: Array
     value: Array  # the discounted sum of this and all later rewards of the episode
-    usable: Array  # bool: part of the first episode, and of its random part
+    usable: Array  # bool: in the first episode, at or after time t
 
 
 class Rollout(NamedTuple):
@@ -114,7 +113,7 @@ class Rollout(NamedTuple):
 @pytree
 class SQIRLState(State):
     phase: jax.Array  # int32, policies found
-    weights: Any  # networks by time, (T, ...); the last is the one that learns
+    weights: Any  # the networks of all times, (T, ...); the last one learns
     optimizer: OptimizerState
     replay: Step  # (T, T, N, ...)
 
@@ -139,14 +138,14 @@ def targets(
     next_q: Float[Array, "B k n"],
     gamma: Float[Array, ""] | float,
 ) -> Float[Array, "B k"]:
-    """What each head should say: the return for the first, r + gamma max of the head before for the others."""
+    """The target of each head: the return for the first, r + gamma max of the previous head for the others."""
     ahead = jnp.where(terminated[:, None], 0, jnp.max(next_q, -1)[:, :-1])
     return jnp.concatenate([value[:, None], reward[:, None] + gamma * ahead], -1)
 
 
 @dataclasses.dataclass(frozen=True)
 class _SQIRL:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     config: Config
     venv: VectorEnv
@@ -206,12 +205,12 @@ class _SQIRL:
         return state.replace(key=key, obs=obs, env_state=env_state, step=ticked(state.step, T * N)), rollout
 
     def learn(self, state: SQIRLState, rollout: Rollout) -> tuple[SQIRLState, dict[str, Array]]:
-        """Regression on the steps of all phases from time t on; the network is that of time t and later."""
+        """Regression on the steps of all phases from time t on; the network is then used at time t and later."""
         config, T = self.config, self.config.horizon
         key, sample_key = jax.random.split(state.key)
         t = jnp.minimum(state.phase, T - 1)
         replay = jax.tree.map(lambda rows, new: rows.at[t].set(new), state.replay, rollout.step)
-        # Only steps from t on: those of earlier phases began at earlier times.
+        # Only steps from t on, as earlier phases have random steps before t.
         usable = replay.usable & (jnp.arange(T)[:, None] >= t)
         upto = jnp.cumsum(usable.reshape(-1))
         steps = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), replay)
@@ -242,7 +241,7 @@ class _SQIRL:
             return jnp.mean((taken - target) ** 2), {}
 
         new, report = net.descend(loss, hyper.learning_rate, hyper.max_grad_norm)
-        # Where every episode has ended before t there is nothing to learn from.
+        # Where every episode has ended before t there is no step to learn from.
         return new.replace(flat=jnp.where(upto[-1] > 0, new.flat, net.flat)), report["loss"]
 
     def policy(self, state: SQIRLState) -> Policy:

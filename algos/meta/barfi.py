@@ -196,7 +196,7 @@ def against_inverse(pull: Callable[[Any], Any], vector: Any, step: Float[Array, 
 
 @dataclasses.dataclass(frozen=True)
 class _BARFI:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     config: Config
     venv: VectorEnv

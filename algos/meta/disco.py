@@ -265,7 +265,7 @@ def adam(learning_rate: Any, max_update: Any) -> optax.GradientTransformation:
 
 @dataclasses.dataclass(frozen=True)
 class _Disco:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     slots: ClassVar = ()
     config: Config

@@ -269,7 +269,7 @@ def remembered(
 
 @dataclasses.dataclass(frozen=True)
 class _DPT:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     config: Config
     venv: VectorEnv

@@ -60,7 +60,7 @@ def pairs_gradient(
 
 @dataclasses.dataclass(frozen=True)
 class ESMAML(maml.MAML):
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     hyper: ClassVar[type] = Hyper
 

@@ -146,7 +146,7 @@ def first_episodes(done: Bool[Array, "T N"]) -> Float[Array, "T N"]:
 
 @dataclasses.dataclass(frozen=True)
 class MAML:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     hyper: ClassVar[type] = Hyper
     config: Config

@@ -98,7 +98,7 @@ def settings(eta: dict[str, Array], hyper: Hyper) -> dict[str, Array]:
 
 @dataclasses.dataclass(frozen=True)
 class _STAC:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     config: Config
     venv: VectorEnv

@@ -100,7 +100,7 @@ class Hyper:
 
 
 class Policy(NamedTuple):
-    """What is deployed."""
+    """The policy, as it is evaluated and exported."""
 
     weights: Any
     hyper: Hyper  # the settings of `search`
@@ -108,7 +108,7 @@ class Policy(NamedTuple):
 
 @pytree
 class AlphaZeroState(on_policy.State):
-    """Nothing beyond what every learner of rollouts has."""
+    """The state of every learner of rollouts, without further fields."""
 
 
 class Plan(NamedTuple):
@@ -133,7 +133,7 @@ class Rollout(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a minibatch holds."""
+    """A minibatch, leaves (B, ...)."""
 
     obs: Any
     weights: Array  # (B, A): the search's policy
@@ -287,7 +287,7 @@ class _Search:
 
 @dataclasses.dataclass(frozen=True)
 class _AlphaZero:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     config: Config
     venv: VectorEnv

@@ -85,7 +85,7 @@ class Hyper:
 
 
 class Policy(NamedTuple):
-    """What is deployed."""
+    """The policy, as it is evaluated and exported."""
 
     weights: Any
 
@@ -140,7 +140,7 @@ def value_loss(value: Float[Array, " B"], target: Float[Array, " B"]) -> Float[A
 
 @dataclasses.dataclass(frozen=True)
 class _APG:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     config: Config
     venv: VectorEnv

@@ -1,1 +1,1 @@
-"""Policy gradients on what the policy itself just did."""
+"""Policy-gradient methods that learn from rollouts of the current policy."""

@@ -1,15 +1,15 @@
 """Advantage actor-critic.
 
 The synchronous form of Mnih et al. (2016), "Asynchronous methods for deep reinforcement learning" (arXiv:1602.01783):
-every few steps of all environments one gradient step on the rollout,
+after every few steps of all environments it takes one gradient step on the rollout, on the loss
 
-    E[-log pi(a|s) A - ent_coef H(pi(.|s)) + vf_coef (G - V(s))^2 / 2],    A = G - V(s) held fixed
+    E[-log pi(a|s) A - ent_coef H(pi(.|s)) + vf_coef (G - V(s))^2 / 2],    A = G - V(s) without a gradient
 
-with G the rewards up to the end of the rollout and the value of the state after it, which is gae_lambda = 1, as in the
-paper; smaller values are generalised advantage estimates (Schulman et al. 2016).
+where G is the discounted sum of the rewards to the end of the rollout and of the value of the state after it. That is
+gae_lambda = 1, as in the paper; smaller values give generalised advantage estimates (Schulman et al. 2016).
 
-Deviations: one synchronous learner; Adam (eps 1e-5) instead of RMSprop, as in `ppo.py`, from which this differs by the
-loss and by the single step on the whole batch; separate actor and critic; episodes cut by a time limit bootstrap from
+Deviations: one synchronous learner; Adam (eps 1e-5) instead of RMSprop, as in `ppo.py`, from which this file differs by
+the loss and by a single step on the whole batch; separate actor and critic; episodes cut by a time limit bootstrap from
 their final observation; continuous policies act in units of the action box. Results: `docs/results.md`.
 """
 
@@ -69,7 +69,7 @@ class Hyper:
 
 @pytree
 class A2CState(on_policy.State):
-    """Nothing beyond what every learner of rollouts has."""
+    """The state of every learner of rollouts, without further fields."""
 
 
 class Rollout(NamedTuple):
@@ -86,7 +86,7 @@ class Rollout(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What the gradient step sees."""
+    """The inputs of the gradient step, leaves (B, ...)."""
 
     obs: Any
     action: Array
@@ -109,7 +109,7 @@ def loss(
     space: Space,
     policy_loss: Callable[..., Array] = policy_loss,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The whole objective of one rollout and what to report of it."""
+    """`(loss, metrics)` of one rollout."""
     pi = policy_of(network, weights, batch.obs, observation_space, space)
     value: Any = network.apply(weights, batch.obs, method="critic")
     advantage = normalized(batch.advantage) if config.normalize_advantage else batch.advantage
@@ -122,7 +122,7 @@ def loss(
 
 @dataclasses.dataclass(frozen=True)
 class _A2C:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     config: Config
     venv: VectorEnv
@@ -130,7 +130,7 @@ class _A2C:
     observation_space: Space
     action_space: Space
     optimizer: Optimizer
-    loss: Callable[..., Any] | None = None  # in place of `loss`
+    loss: Callable[..., Any] | None = None  # replaces the function `loss` of this file
 
     def distribution(self, weights: Any, obs: Any) -> Distribution:
         return policy_of(self.network, weights, obs, self.observation_space, self.action_space)
@@ -150,7 +150,7 @@ class _A2C:
             return self.network.apply(state.weights, obs, method="critic")
 
         new_state, _, steps = rollout(self.venv, state, self.config.num_steps, act)
-        # What was not needed to act is computed here, in one batch.
+        # Acting does not need these values: they are computed after it, in one batch.
         value: Any = critic(steps.obs)
         return new_state, Rollout(
             obs=steps.obs,
@@ -198,7 +198,7 @@ def a2c_parts(
     optimizer: OptimizerLike | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> _A2C:
-    """The learner of `make`, with the same arguments, for algorithms that differentiate through its parts."""
+    """The object behind `make`, with the same arguments, for algorithms that differentiate through its methods."""
     venv = as_vector_env(env, config.num_envs)
     parts = on_policy.actor_critic("a2c", venv, config, network)
     return _A2C(config, venv, *parts, optimizer_of(optimizer or config.optimizer, eps=config.adam_eps), loss)

@@ -1,7 +1,7 @@
 """Proximal policy optimisation.
 
 Schulman et al. (2017), "Proximal policy optimization algorithms" (arXiv:1707.06347), with the details that CleanRL's
-`ppo.py` made customary: orthogonal initialisation, advantage normalisation per minibatch, clipped value loss, one Adam
+`ppo.py` established: orthogonal initialisation, advantage normalisation per minibatch, clipped value loss, one Adam
 with eps 1e-5, gradient clipped by its global norm, linearly annealed learning rate.
 
 Deviations: episodes cut by a time limit bootstrap from their final observation (CleanRL treats them as deaths); values
@@ -85,7 +85,7 @@ class Hyper:
 
 
 class Policy(NamedTuple):
-    """What is deployed."""
+    """The policy, as it is evaluated and exported."""
 
     weights: Any
     normalizer: Any  # running statistics of observations; None without Config.normalize_obs
@@ -113,7 +113,7 @@ class Rollout(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a minibatch holds."""
+    """A minibatch, leaves (B, ...)."""
 
     obs: Any
     action: Array
@@ -144,7 +144,7 @@ def value_loss(
     clip_eps: Float[Array, ""] | float | None,
     mask: Bool[Array, " B"] | None = None,
 ) -> Float[Array, ""]:
-    """Half the squared error; with `clip_eps` the larger one of the value and the value kept near its old one."""
+    """Half the squared error; with `clip_eps` at least that of the value clipped to its old one +-clip_eps."""
     error = (value - target) ** 2
     if clip_eps is not None:
         clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
@@ -161,9 +161,10 @@ def objective(
     config: Any,
     policy_loss: Callable[..., Array] = policy_loss,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """What a minibatch minimises (Schulman et al. 2017, eq. 9, negated), of what the weights say of it; and a report.
+    """`(loss, metrics)` of a minibatch (Schulman et al. 2017, eq. 9, negated).
 
-    `batch`, `hyper` and `config` are those above or another algorithm's with the fields that are read here.
+    `log_prob`, `value` and `entropy` are those of the current weights. `batch`, `hyper` and `config` may be another
+    algorithm's with the fields that are read here.
     """
     advantage = normalized(batch.advantage, batch.mask) if config.normalize_advantage else batch.advantage
     actor = policy_loss(log_prob, batch.log_prob, advantage, hyper.clip_eps, batch.mask)
@@ -187,7 +188,7 @@ def loss(
     space: Space,
     policy_loss: Callable[..., Array] = policy_loss,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The objective of one minibatch at these weights. Another `policy_loss` takes the arguments of the one above."""
+    """`(loss, metrics)` of a minibatch at `weights`. Another `policy_loss` takes the arguments of the one above."""
     pi = policy_of(network, weights, batch.obs, observation_space, space)
     value: Any = network.apply(weights, batch.obs, method="critic")
     return objective(pi.log_prob(batch.action), value, pi.entropy(), batch, hyper, config, policy_loss)
@@ -195,7 +196,7 @@ def loss(
 
 @dataclasses.dataclass(frozen=True)
 class PPO:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     slots: ClassVar = ("reward_scaler.returns",)
     config: Config
@@ -204,7 +205,7 @@ class PPO:
     observation_space: Space
     action_space: Space
     optimizer: Optimizer
-    loss: Callable[..., Any] | None = None  # in place of `loss`
+    loss: Callable[..., Any] | None = None  # replaces the function `loss` of this file
 
     def distribution(self, weights: Any, obs: Any, normalizer: Any) -> Distribution:
         obs = normalize.normalize(normalizer, obs)
@@ -228,7 +229,7 @@ class PPO:
         return PPOState(**self.begin(Hyper, key, hyper, env_params))
 
     def restart(self, state: PPOState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PPOState:
-        """A new episode in the slots of `mask`; what was earned in the one that is cut is no part of its return."""
+        """Starts a new episode in the slots of `mask`; the running discounted return of rewards starts at 0 there."""
         state = restarted(self.venv, state, key, env_params, mask)
         if state.reward_scaler is None:
             return state
@@ -245,7 +246,7 @@ class PPO:
 
         new_state, _, steps = rollout(self.venv, state, self.config.num_steps, act)
         action, pi = steps.output
-        # What was not needed to act is computed here, in one batch.
+        # Acting does not need these values: they are computed after it, in one batch.
         value: Any = critic(steps.obs)
         return new_state, Rollout(
             obs=steps.obs,
@@ -290,7 +291,7 @@ class PPO:
         return state, {**rollout.ends.metrics(), **report, **shown}
 
     def gradient_step(self, hyper: Hyper, learning_rate: Array, carry: Any, batch: Batch) -> tuple[Any, dict]:
-        """One step on a minibatch: none from where `stop_on_kl` stops them on, nor where the mask leaves nothing."""
+        """One step on a minibatch; no step after `stop_on_kl` has stopped them, or where the mask is all False."""
         net, stopped = carry
         parts = hyper, self.config, self.network, self.observation_space, self.action_space
         objective = self.loss or loss

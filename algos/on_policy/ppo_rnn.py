@@ -1,15 +1,16 @@
-"""Proximal policy optimisation with recurrent networks, for tasks whose observation does not tell the state.
+"""Proximal policy optimisation with recurrent networks, for partially observed tasks.
 
 Schulman et al. (2017), "Proximal policy optimization algorithms" (arXiv:1707.06347): objective and details are those
 of `ppo.py`, whose functions this file uses. What recurrence changes:
 
-- Actor and critic each have a GRU or LSTM of their own, so that the critic's may see what is privileged and only the
-  actor's is deployed; or, `shared`, one with two heads.
-- Minibatches are whole sequences of some environments. They are replayed from the carry with which the rollout began
-  (stored, as in R2D2: Kapturowski et al. 2019), and forget it wherever an episode starts inside the sequence.
-- That carry came from older weights. The `burn_in` steps before the rollout are replayed first, with the present
-  weights and without gradient; they refresh the carry and are not learned from.
-- A cut episode bootstraps from the value of its final observation, after the carry of that episode, not the reset one.
+- Actor and critic have separate GRUs or LSTMs, so that the critic's may see privileged observations and only the
+  actor's is deployed; or, with `shared`, they have one body with two heads.
+- Minibatches are whole sequences of some environments. They are replayed from the carry at the begin of the rollout
+  (stored, as in R2D2: Kapturowski et al. 2019), which is reset wherever an episode starts inside the sequence.
+- That carry was computed with older weights. The `burn_in` steps before the rollout are replayed first, with the
+  current weights and without gradient, which refreshes the carry; they are not learned from.
+- A truncated episode bootstraps from the value of its final observation with the carry of that episode, not a reset
+  one.
 
 Deviations from purejaxrl's `ppo_rnn.py`: two recurrent bodies instead of one shared; resets are flags beside the carry;
 time limits are not deaths. Results: `docs/results.md`, `experiments/memory/`.
@@ -68,13 +69,13 @@ class Config:
     rnn: str = "gru"  # or "lstm"
     rnn_size: int = 64
     head_hidden: tuple[int, ...] = ()  # widths between the recurrent layer and the heads
-    shared: bool = False  # one encoder and body for both: half the work, but a critic that sees nothing privileged
-    burn_in: int = 0  # steps before a rollout from which its carry is computed again; at most num_steps
+    shared: bool = False  # one encoder and body for both: half the work, but the critic sees nothing privileged
+    burn_in: int = 0  # steps before a rollout that are replayed to refresh its carry; at most num_steps
     normalize_advantage: bool = True  # per minibatch
     clip_value: bool = True
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
     adam_eps: float = 1e-5  # added to the denominator of Adam and its kin
-    forward_mode: bool = False  # derivatives forwards too (`jax.jvp`), at the speed of a plain scan
+    forward_mode: bool = False  # also allows forward-mode derivatives (`jax.jvp`); slower, a plain scan
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches", "rnn_size")
@@ -100,13 +101,13 @@ class Hyper:
 
 
 class RecurrentBody(nn.Module):
-    """Dense layers, one recurrent one, perhaps dense ones again, and linear heads."""
+    """Dense layers, a recurrent layer, optional further dense layers, and linear heads."""
 
     hidden: tuple[int, ...]
     activation: str
     rnn: str
     rnn_size: int
-    heads: tuple[tuple[int, float], ...]  # how many outputs of what scale
+    heads: tuple[tuple[int, float], ...]  # (outputs, scale of initial weights) of each head
     forward_mode: bool = False
     head_hidden: tuple[int, ...] = ()
 
@@ -120,7 +121,7 @@ class RecurrentBody(nn.Module):
 
 class Hidden(NamedTuple):
     actor: Any
-    critic: Any = ()  # of one body for both: nothing
+    critic: Any = ()  # () with one body for both
 
     @property
     def seen_by_critic(self) -> Any:
@@ -128,7 +129,7 @@ class Hidden(NamedTuple):
 
 
 class RecurrentActorCritic(nn.Module):
-    """The default network, of time-major sequences. Bring your own with the same methods, and `shared`."""
+    """The default network, on time-major sequences. A network in its place has the same methods, and `shared`."""
 
     observation_space: Space
     num_outputs: int
@@ -155,7 +156,7 @@ class RecurrentActorCritic(nn.Module):
             self.log_std = self.param("log_std", nn.initializers.zeros, (self.num_outputs,))
 
     def initial_carry(self, batch_shape: tuple[int, ...]) -> PyTree[Float[Array, "..."]]:
-        """What actor and critic, each, remember before an episode."""
+        """The hidden states of actor and critic before an episode."""
         return Recurrent(self.rnn_size, self.rnn, parent=None).initial_carry(batch_shape)
 
     def actor(self, hidden: Any, obs: Any, start: Any) -> tuple[Any, Any]:
@@ -175,7 +176,7 @@ class RecurrentActorCritic(nn.Module):
         return hidden, out[..., 0]
 
     def __call__(self, hidden: Hidden, obs: Any, start: Any) -> tuple[Hidden, Any, Float[Array, "T *batch"]]:
-        """`(hidden, what actor gives, values)`."""
+        """`(hidden, outputs of the actor, values)`."""
         if self.shared:
             after, out, value = self.actor_body(hidden.actor, self.actor_encoder(obs), start)
             return Hidden(after), (out, self.log_std) if self.continuous else out, value[..., 0]
@@ -208,7 +209,7 @@ class Rollout(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a minibatch holds: sequences, time-major."""
+    """A minibatch of sequences, time-major (T, B, ...)."""
 
     obs: Any
     start: Array
@@ -231,7 +232,7 @@ def loss(
     space: Space,
     policy_loss: Callable[..., Array] = policy_loss,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """PPO's objective of the sequences of a minibatch, replayed from where they began, and what to report of it."""
+    """`(loss, metrics)` of PPO on a minibatch of sequences, replayed from the carry at their begin."""
     past = batch.past._replace(hidden=on_policy.first_of(batch.past.hidden))
     hidden = burnt_in(weights, past, network)
     after: Any = network.apply(weights, hidden, batch.obs, batch.start)
@@ -245,7 +246,7 @@ def loss(
 
 @dataclasses.dataclass(frozen=True)
 class _PPORNN:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     slots: ClassVar = ("carry", "past")
     config: Config
@@ -254,13 +255,13 @@ class _PPORNN:
     observation_space: Space
     action_space: Space
     optimizer: Optimizer
-    loss: Callable[..., Any] | None = None  # in place of `loss`
+    loss: Callable[..., Any] | None = None  # replaces the function `loss` of this file
 
     def distribution(self, outputs: Any, obs: Any) -> Distribution:
         """The policy of an actor's outputs for one step's observations (*batch, ...), still with a time axis."""
         if isinstance(self.action_space, Box):
             means, log_std = outputs
-            # A log_std that is the same for all observations has no time axis.
+            # A state-independent log_std has no time axis.
             outputs = means[0], log_std[0] if log_std.ndim == means.ndim else log_std
         else:
             outputs = outputs[0]
@@ -278,7 +279,7 @@ class _PPORNN:
         return PPORNNState(**begun, carry=Carry(start, hidden), past=past)
 
     def restart(self, state: PPORNNState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PPORNNState:
-        """A new episode in the slots of `mask`, before which nothing is remembered."""
+        """Starts a new episode in the slots of `mask`, with a reset carry."""
         state = restarted(self.venv, state, key, env_params, mask)
         return state.replace(carry=state.carry._replace(start=state.carry.start | mask))
 
@@ -299,7 +300,7 @@ class _PPORNN:
 
         new_state, carry, steps = rollout(self.venv, state, self.config.num_steps, act, state.carry, ended)
         action, pi, value, start, after = steps.output
-        # A final observation is of the episode that it ends: the carry `after` a step is the one before any reset.
+        # A final observation belongs to the episode that it ends: its value uses the carry before any reset.
         last = Carry(jnp.zeros_like(carry.start), carry.hidden.seen_by_critic)
         successor = Carry(after.start, after.hidden.seen_by_critic)
         next_value = successor_values(
@@ -344,7 +345,7 @@ class _PPORNN:
         return state, {**rollout.ends.metrics(), **report, **shown}
 
     def gradient_step(self, hyper: Hyper, learning_rate: Array, net: nets.Net, batch: Batch) -> tuple[nets.Net, dict]:
-        """One step on a minibatch; none where the mask leaves nothing."""
+        """One step on a minibatch; no step where the mask is all False."""
         parts = hyper, self.config, self.network, self.observation_space, self.action_space
         objective = self.loss or loss
         new, report = net.descend(lambda w: objective(w, batch, *parts), learning_rate, hyper.max_grad_norm)

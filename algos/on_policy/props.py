@@ -1,24 +1,24 @@
-"""PROPS: PPO on data that look on-policy because the acting policy fills in what the buffer lacks.
+"""PROPS: PPO on a buffer that a behaviour policy keeps close to the current policy's distribution of actions.
 
 Corrado and Hanna (2023), "On-policy policy gradient reinforcement learning without on-policy sampling"
-(arXiv:2311.08290). A finite sample of the policy pi_theta has the wrong proportions of actions: sampling error. PROPS
-keeps the last `buffer_batches` batches and, every `props_num_steps` steps, starts a behaviour policy pi_phi at theta
-and moves it away from what the buffer has too much of,
+(arXiv:2311.08290). In a finite sample of the policy pi_theta the proportions of actions differ from its probabilities:
+sampling error. PROPS keeps the last `buffer_batches` batches. Every `props_num_steps` steps it starts a behaviour
+policy pi_phi at theta and makes actions less likely that the buffer has too often,
 
     min over phi of  E_buffer[max(r, clip(r, 1 - eps, 1 + eps))] + props_kl_coef KL(pi_theta || pi_phi),
 
 with r = pi_phi(a|s) / pi_theta(a|s), until the KL divergence exceeds `props_target_kl`. PPO then learns from the whole
-buffer as if pi_theta had drawn it: probabilities, values and advantages are those of the present weights.
+buffer as if pi_theta had drawn it: probabilities, values and advantages are computed with the current weights.
 
-Special cases: no `props_num_epochs` is PPO on the last `buffer_batches` batches, and on one batch it is `ppo`. One
-epoch of one minibatch after every step is ROS, robust on-policy sampling (Zhong et al. 2022).
+Special cases: `props_num_epochs` 0 is PPO on the last `buffer_batches` batches; with one batch that is `ppo`. One epoch
+of one minibatch after every step is ROS, robust on-policy sampling (Zhong et al. 2022).
 
-The metric `sampling_error` is KL(pi_D || pi_theta), where pi_D is the policy that makes the buffer most likely: counted
-where observations and actions are Discrete, fitted from theta by `fit_steps` gradient steps elsewhere.
+The metric `sampling_error` is KL(pi_D || pi_theta), where pi_D is the maximum-likelihood policy of the buffer: counted
+where observations and actions are Discrete, else fitted from theta by `fit_steps` gradient steps.
 
-Deviations from the authors' code: the behaviour policy is updated before its steps, so that a batch begins with one
-that belongs to the present theta; no gradient step once a limit of KL is exceeded, where theirs takes one more; the fit
-for the sampling error trains all layers of the policy, not the last one; the rest as in `ppo`. Results:
+Deviations from the authors' code: the behaviour policy is updated before its steps, so that a batch begins with one for
+the current theta; no gradient step follows once a KL limit is exceeded, where theirs takes one more; the fit for the
+sampling error trains all layers of the policy, not the last one alone; the rest as in `ppo`. Results:
 `experiments/props`.
 """
 
@@ -61,9 +61,9 @@ class Config(ppo.Config):
     stop_on_kl: bool = True  # no more gradient steps on a buffer once approx_kl exceeds hyper.target_kl
     buffer_batches: int = 2  # batches learnt from, the newest included
     props_num_steps: int = 4  # steps of each environment between updates of the behaviour policy; divides num_steps
-    props_num_epochs: int = 16  # passes over the buffer of such an update; 0: act with the policy itself
+    props_num_epochs: int = 16  # passes over the buffer in such an update; 0: the policy itself acts
     props_num_minibatches: int = 4  # gradient steps a pass; divides the buffer
-    fit_steps: int = 0  # gradient steps of the fit for sampling_error; 0: only where it can be counted
+    fit_steps: int = 0  # gradient steps of the fit for sampling_error; 0: only counted, for Discrete spaces
 
     def __post_init__(self) -> None:
         least = {"props_num_epochs": 0, "fit_steps": 0}
@@ -89,9 +89,9 @@ class Hyper(ppo.Hyper):
     learning_rate: jax.Array = 1e-3
     target_kl: jax.Array = 0.03  # read with Config.stop_on_kl
     props_learning_rate: jax.Array = 1e-3  # of the behaviour policy
-    props_clip_eps: jax.Array = 0.3  # no gradient where its probability is this share below the policy's
+    props_clip_eps: jax.Array = 0.3  # no gradient where the ratio r is below 1 - this
     props_kl_coef: jax.Array = 0.0  # weight of KL(policy, behaviour policy); the paper's regulariser
-    props_target_kl: jax.Array = 0.01  # an update of the behaviour policy ends when its KL to the policy exceeds it
+    props_target_kl: jax.Array = 0.01  # largest KL to the policy, at which an update of the behaviour policy ends
     fit_learning_rate: jax.Array = 1e-3  # of the fit for sampling_error
 
 
@@ -108,9 +108,9 @@ class Transition(NamedTuple):
 
 @pytree
 class PROPSState(ppo.PPOState):
-    behaviour_optimizer: OptimizerState  # goes on from one behaviour policy to the next
+    behaviour_optimizer: OptimizerState  # kept from one behaviour policy to the next
     buffer: Any  # Transition (b T, N, ...) of the last b batches, the newest at the end
-    num_batches: jax.Array  # how many of them there are so far
+    num_batches: jax.Array  # number of batches in the buffer
 
 
 class Rollout(NamedTuple):
@@ -123,11 +123,11 @@ class Rollout(NamedTuple):
 
 
 class BehaviourBatch(NamedTuple):
-    """What a minibatch for the behaviour policy holds."""
+    """A minibatch for the behaviour policy, leaves (B, ...)."""
 
     obs: Any
     action: Array
-    target: Any  # the policy's distributions
+    target: Any  # action distributions of the policy pi_theta
     mask: Array
 
 
@@ -137,9 +137,9 @@ def sampling_loss(
     clip_eps: Float[Array, ""] | float,
     mask: Bool[Array, " B"] | None = None,
 ) -> Float[Array, ""]:
-    """What the behaviour policy minimises: its probability of recorded actions, down to 1 - clip_eps of the policy's.
+    """The clipped loss of the behaviour policy: mean max(r, clip(r, 1 - clip_eps, 1 + clip_eps)), r as above.
 
-    Corrado and Hanna (2023), the clipped objective: no gradient below, whatever is above is brought back.
+    Corrado and Hanna (2023). Recorded actions become less likely; there is no gradient where r is below 1 - clip_eps.
     """
     ratio = jnp.exp(log_prob - target_log_prob)
     return mean(jnp.maximum(ratio, jnp.clip(ratio, 1 - clip_eps, 1 + clip_eps)), mask)
@@ -151,7 +151,7 @@ def counted_sampling_error(
     action: Integer[Array, " B"],
     mask: Bool[Array, " B"],
 ) -> Float[Array, ""]:
-    """KL(pi_D || pi_theta) [nats] over the recorded states, from counts; `log_prob` is pi_theta's in every state."""
+    """KL(pi_D || pi_theta) [nats] over the recorded states, from counts; `log_prob` is pi_theta's in each state."""
     count = jnp.zeros(log_prob.shape, log_prob.dtype).at[obs, action].add(mask.astype(log_prob.dtype))
     log_share = jnp.log(jnp.maximum(count, 1)) - jnp.log(jnp.maximum(count.sum(1, keepdims=True), 1))
     return jnp.sum(count * (log_share - log_prob)) / jnp.maximum(jnp.sum(count), 1)
@@ -163,10 +163,10 @@ def fitted_sampling_error(
     num_steps: int,
     learning_rate: Float[Array, ""] | float,
 ) -> Float[Array, ""]:
-    """KL(pi_D || pi_theta) [nats] over the recorded pairs: how much likelier they get by fitting the policy to them.
+    """KL(pi_D || pi_theta) [nats] over recorded pairs: the gain in log-likelihood of a fit of the policy to them.
 
-    `log_likelihood` is the mean over the buffer for flattened weights, `flat` the policy's. `num_steps` of Adam, whose
-    rate goes down linearly to a third.
+    `log_likelihood` maps flattened weights to the mean over the buffer; `flat` are the weights of the policy. The fit
+    takes `num_steps` steps of Adam, whose learning rate decreases linearly to a third.
     """
 
     adam = optimizer_of("adam")
@@ -184,7 +184,7 @@ def fitted_sampling_error(
 def behaviour_loss(
     weights: Any, batch: BehaviourBatch, hyper: Hyper, network: Network, observation_space: Space, space: Space
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The behaviour policy's objective of one minibatch, and `approx_kl` to the policy."""
+    """`(loss, metrics)` of the behaviour policy on a minibatch; the metrics have `approx_kl` to the policy."""
     pi: Any = policy_of(network, weights, batch.obs, observation_space, space)
     log_prob, target_log_prob = pi.log_prob(batch.action), batch.target.log_prob(batch.action)
     sampling = sampling_loss(log_prob, target_log_prob, hyper.props_clip_eps, batch.mask)
@@ -195,12 +195,12 @@ def behaviour_loss(
 
 @dataclasses.dataclass(frozen=True)
 class _PROPS:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     slots: ClassVar = ("reward_scaler.returns", "buffer", "num_batches")
     config: Config
     venv: VectorEnv
-    ppo: ppo.PPO  # which learns from the buffer
+    ppo: ppo.PPO  # the learner from the buffer
 
     @property
     def optimizer(self) -> Any:
@@ -223,8 +223,9 @@ class _PROPS:
         return state.replace(buffer=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
 
     def restart(self, state: PROPSState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> PROPSState:
-        """A new episode in the slots of `mask`: in the buffer the one that is cut is a truncated one, and what was
-        earned in it is no part of the new one's return.
+        """Starts a new episode in the slots of `mask`.
+
+        In the buffer the old episode is truncated; the running discounted return of rewards starts at 0.
         """
         state = restarted(self.venv, state, key, env_params, mask)
         if state.buffer is not None:
@@ -250,7 +251,7 @@ class _PROPS:
         return state, Rollout(transition, steps.ends, zero, jnp.int32(0))
 
     def collect(self, state: PROPSState) -> tuple[PROPSState, Rollout]:
-        """Every `props_num_steps` steps a new behaviour policy (Corrado and Hanna 2023, algorithm 1)."""
+        """A batch, with a new behaviour policy every `props_num_steps` steps (Corrado and Hanna 2023, algorithm 1)."""
         config = self.config
         if not config.props_num_epochs:
             new_state, steps = self.advance(state, state.weights, config.num_steps)
@@ -279,16 +280,17 @@ class _PROPS:
     def behave(
         self, state: PROPSState, buffer: Transition, rows: Bool[Array, " T"]
     ) -> tuple[PROPSState, Any, Float[Array, ""], Integer[Array, ""]]:
-        """`(state, weights, approx_kl, gradient steps)` of the behaviour policy for a buffer that holds `rows`.
+        """`(state, weights, approx_kl, gradient steps)` of a behaviour policy for the filled `rows` of the buffer.
 
-        It starts at the policy and stops where its KL to it exceeds the limit (Corrado and Hanna 2023, algorithm 2).
+        It starts at the policy and stops where the KL between the two exceeds the limit (Corrado and Hanna 2023,
+        algorithm 2).
         """
         config = self.config
         key, order_key = jax.random.split(state.key)
         target = self.ppo.distribution(state.weights, buffer.obs, state.normalizer)
         mask = jnp.broadcast_to(rows[:, None], buffer.reward.shape)
         batch = BehaviourBatch(normalize.normalize(state.normalizer, buffer.obs), buffer.action, target, mask)
-        # Reverse-mode differentiation cannot pass a loop of unknown length; it need not, as actions are data.
+        # Reverse-mode differentiation cannot pass a loop of unknown length; it is not needed, as actions are data.
         batch, weights, hyper, optimizer = jax.lax.stop_gradient(
             (flattened(batch), state.weights, state.hyper, state.behaviour_optimizer)
         )
@@ -317,7 +319,7 @@ class _PROPS:
         return state.replace(key=key, behaviour_optimizer=net.state), net.weights, approx_kl, steps
 
     def learn(self, state: PROPSState, rollout: Rollout) -> tuple[PROPSState, dict[str, Array]]:
-        """PPO's epochs on the whole buffer, all of it as seen by the present weights."""
+        """PPO's epochs on the whole buffer, whose values and advantages are computed with the current weights."""
         config, hyper = self.config, state.hyper
         key, shuffle_key = jax.random.split(state.key)
         new = rollout.transition
@@ -349,7 +351,7 @@ class _PROPS:
         return state.replace(normalizer=normalizer, reward_scaler=scaler), metrics
 
     def targets(self, state: PROPSState, buffer: Transition, num_batches: Array, scaler: Any) -> ppo.Batch:
-        """Probabilities, values and advantages of the buffer (b T, N), of which the last `num_batches` are there."""
+        """Log-probabilities, values and advantages of the buffer (b T, N), whose last `num_batches` are filled."""
         reward = buffer.reward if scaler is None else scaler.scale(buffer.reward)
         row = jnp.arange(len(reward))
         held = row >= len(row) - num_batches * self.config.num_steps
@@ -367,7 +369,7 @@ class _PROPS:
         return ppo.Batch(obs, buffer.action, log_prob, value, advantage, advantage + value, mask)
 
     def sampling_error(self, state: PROPSState, batch: ppo.Batch) -> dict[str, Array]:
-        """The metric of that name, of what the mask keeps of the buffer; empty where it is not to be computed."""
+        """`{"sampling_error": ...}` over the masked buffer; empty where it is not computed."""
         network, observation_space, action_space = self.parts
         mask: Any = batch.mask
         if isinstance(observation_space, Discrete) and isinstance(action_space, Discrete):

@@ -6,12 +6,12 @@ Learning 8): after every rollout one gradient step on
     E[-log pi(a|s) (G - b(s)) - ent_coef H(pi(.|s)) + vf_coef (G - b(s))^2 / 2]
 
 with G the discounted sum of the rewards up to the end of the episode and b a network regressed on it. Only steps whose
-episode ends inside the rollout have a G. The others are masked, for a bootstrap there would make this `a2c.py` with
-gae_lambda = 1. The price is that steps of long episodes are missed more often: let a rollout be longer than an episode
-(the metric `learnt` is the share of steps that count). The first steps of a rollout may continue an episode of the one
-before; their G is whole.
+episode ends inside the rollout have a G. The others are masked, as a bootstrap there would make this `a2c.py` with
+gae_lambda = 1. Steps of long episodes are therefore masked more often: choose rollouts longer than an episode (the
+metric `learnt` is the share of steps that are not masked). An episode that began in the previous rollout has a complete
+G, too.
 
-Deviations: an episode cut by a time limit goes on in G with the baseline's value of its final observation; steps are
+Deviations: where a time limit cuts an episode, G bootstraps from the baseline at the final observation; steps are
 averaged, not summed over an episode, and not weighted by gamma^t; Adam; an entropy bonus; advantages normalised over
 the rollout. It differs from `a2c.py` by the return and the mask. Results: `docs/results.md`.
 """
@@ -46,7 +46,7 @@ class Config:
     """Static settings: each value compiles its own program."""
 
     num_envs: int = 8  # environments stepped together
-    num_steps: int = 512  # steps of each in a rollout; several episodes' worth
+    num_steps: int = 512  # steps of each in a rollout; several episodes
     hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
     activation: str = "tanh"
     normalize_advantage: bool = True
@@ -71,7 +71,7 @@ class Hyper:
 
 @pytree
 class ReinforceState(on_policy.State):
-    """Nothing beyond what every learner of rollouts has."""
+    """The state of every learner of rollouts, without further fields."""
 
 
 class Rollout(NamedTuple):
@@ -88,13 +88,13 @@ class Rollout(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What the gradient step sees."""
+    """The inputs of the gradient step, leaves (B, ...)."""
 
     obs: Any
     action: Array
     advantage: Array
     target: Array
-    mask: Array  # whose return is known
+    mask: Array  # steps whose return is known
 
 
 def policy_loss(
@@ -107,7 +107,7 @@ def policy_loss(
 def loss(
     weights: Any, batch: Batch, hyper: Hyper, config: Config, network: Network, observation_space: Space, space: Space
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The whole objective of one rollout and what to report of it."""
+    """`(loss, metrics)` of one rollout."""
     pi = policy_of(network, weights, batch.obs, observation_space, space)
     value: Any = network.apply(weights, batch.obs, method="critic")
     advantage = normalized(batch.advantage, batch.mask) if config.normalize_advantage else batch.advantage
@@ -121,7 +121,7 @@ def loss(
 
 @dataclasses.dataclass(frozen=True)
 class _Reinforce:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     config: Config
     venv: VectorEnv
@@ -148,7 +148,7 @@ class _Reinforce:
             return self.network.apply(state.weights, obs, method="critic")
 
         new_state, _, steps = rollout(self.venv, state, self.config.num_steps, act)
-        # What was not needed to act is computed here, in one batch.
+        # Acting does not need these values: they are computed after it, in one batch.
         value: Any = critic(steps.obs)
         return new_state, Rollout(
             obs=steps.obs,
@@ -165,10 +165,10 @@ class _Reinforce:
         """Returns of whole episodes, then one gradient step on the rollout."""
         config, hyper = self.config, state.hyper
         done = rollout.terminated | rollout.truncated
-        # The rest of an episode that was cut, as the baseline expects it.
+        # The baseline stands for the rest of a truncated episode.
         rest = hyper.gamma * jnp.where(rollout.truncated & ~rollout.terminated, rollout.next_value, 0)
         target = discounted_returns(rollout.reward + rest, done, hyper.gamma)
-        # Where a later step of the rollout, or this one, ends the episode.
+        # Where this step or a later one of the rollout ends the episode.
         whole = jnp.flip(jnp.cumsum(jnp.flip(done, 0), 0), 0) > 0
         batch = on_policy.flattened(Batch(rollout.obs, rollout.action, target - rollout.value, target, whole))
         learning_rate = annealed(
@@ -177,7 +177,7 @@ class _Reinforce:
         parts = hyper, config, self.network, self.observation_space, self.action_space
         old = nets.net(state.weights, state.optimizer, self.optimizer)
         new, report = old.descend(lambda weights: loss(weights, batch, *parts), learning_rate, hyper.max_grad_norm)
-        # Without a whole episode there is nothing to learn from, nor for the optimiser's momentum to go on with.
+        # Without a finished episode there is no gradient, and the optimiser must not step on its momentum alone.
         net = jax.tree.map(functools.partial(jnp.where, whole.any()), new, old)
         state = state.replace(weights=net.weights, optimizer=net.state)
         return state, {**rollout.ends.metrics(), **report, "learning_rate": learning_rate}

@@ -1,16 +1,16 @@
-"""PPO that explores for the error of predicting a random network: RND, and RDD, whose bonus decays like a count.
+"""PPO with an exploration bonus, the error of predicting a random network: RND, and RDD, whose bonus is a pseudo-count.
 
 RND: Burda, Edwards, Storkey and Klimov (2018), "Exploration by random network distillation" (arXiv:1810.12894).
 RDD: Fang et al. (2025), "Exploration by random distribution distillation" (arXiv:2505.11044), `Config(bonus="rdd")`.
 
-A random network mu is never trained; a predictor f is regressed to it on what was visited. The bonus of a step is
-b(s') = |f(s') - mu(s')|^2 / d, d features, s' the step's true successor. RND's targets are mu(s'); RDD's are drawn
-anew at each visit from N(mu(s'), noise_scale^2 I). After n visits a converged predictor is the mean of n draws, so
-E[b] = noise_scale^2 / n, a pseudo-count, while an unconverged one adds RND's own error of prediction.
+A random network mu is never trained; a predictor f is regressed to it on visited states. The bonus of a step is
+b(s') = |f(s') - mu(s')|^2 / d, with d features and s' the step's true successor. RND's targets are mu(s'); RDD's are
+drawn at each visit from N(mu(s'), noise_scale^2 I). After n visits a converged predictor is the mean of n draws, so
+E[b] = noise_scale^2 / n, a pseudo-count; before convergence RND's prediction error is added to it.
 
-Bonuses are divided by the running standard deviation of their discounted sum; rewards and bonuses have a critic and a
-discount each, and their advantages are added. The sum of bonuses goes on beyond the end of an episode (unless
-`episodic_bonus`), so that a death costs only what it costs to come back.
+Bonuses are divided by the running standard deviation of their discounted sum. Rewards and bonuses have separate critics
+and discounts, and their advantages are added. Returns of bonuses continue beyond the end of an episode (unless
+`episodic_bonus`), so that the end of an episode costs only the bonuses missed on the way back.
 
 Deviations from the authors' code: the running statistics of observations include the rollout whose bonuses they
 normalise, instead of starting from a phase of random actions; the two critics are two networks, not two heads of one;
@@ -66,12 +66,12 @@ class Config:
     num_minibatches: int = 4  # gradient steps a pass; divides num_envs * num_steps
     hidden: tuple[int, ...] = (64, 64)  # widths of actor and critics
     activation: str = "tanh"
-    normalize_obs: bool = False  # what actor and critics see; what the random network sees always is
+    normalize_obs: bool = False  # inputs of actor and critics; those of the random network are always normalised
     bonus: str = "rnd"  # or "rdd"
-    episodic_bonus: bool = False  # the sum of bonuses ends with the episode
+    episodic_bonus: bool = False  # returns of bonuses end with the episode
     target_hidden: tuple[int, ...] = (64,)  # widths of the random network
-    predictor_hidden: tuple[int, ...] = (64, 64, 64)  # of the predictor, which has to be the larger one
-    num_features: int = 64  # outputs of both
+    predictor_hidden: tuple[int, ...] = (64, 64, 64)  # widths of the predictor, which must be the larger network
+    num_features: int = 64  # outputs of both networks
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
     adam_eps: float = 1e-5  # added to the denominator of Adam and its kin
 
@@ -89,10 +89,10 @@ class Hyper:
     learning_rate: jax.Array = 2.5e-4
     anneal_steps: jax.Array = 0  # environment steps over which the learning rate goes to zero; 0: constant
     gamma: jax.Array = 0.999  # discount of rewards
-    int_gamma: jax.Array = 0.99  # of bonuses
+    int_gamma: jax.Array = 0.99  # discount of bonuses
     gae_lambda: jax.Array = 0.95
-    ext_coef: jax.Array = 2.0  # weight of the rewards' advantage
-    int_coef: jax.Array = 1.0  # of the bonuses'
+    ext_coef: jax.Array = 2.0  # weight of the advantages of rewards
+    int_coef: jax.Array = 1.0  # weight of the advantages of bonuses
     clip_eps: jax.Array = 0.1
     ent_coef: jax.Array = 0.001
     vf_coef: jax.Array = 0.5
@@ -102,14 +102,14 @@ class Hyper:
 
 
 class TwoCritics(ActorCritic):
-    """The core's actor and critic, and a critic of bonuses."""
+    """`networks.ActorCritic` with one more critic, of bonuses."""
 
     def setup(self) -> None:
         super().setup()
         self.int_critic_mlp = MLP(self.hidden, 1, self.activation, out_scale=1.0)
 
     def int_critic(self, obs: Any) -> Float[Array, "..."]:
-        """Values (...) of the bonuses to come; sees the privileged part of the observation too."""
+        """Values (...) of future bonuses, of whole observations with their privileged part."""
         return self.int_critic_mlp(encode(self.observation_space, obs, privileged=True))[..., 0]
 
     def __call__(self, obs: Any) -> Any:
@@ -117,7 +117,7 @@ class TwoCritics(ActorCritic):
 
 
 class Policy(NamedTuple):
-    """What is deployed."""
+    """The policy, as it is evaluated and exported."""
 
     weights: Any
     normalizer: Any  # running statistics of observations; None without Config.normalize_obs
@@ -128,8 +128,8 @@ class RNDState(on_policy.State):
     """`weights` are `{"network": actor and critics, "predictor": ...}`."""
 
     target: Any  # the random network's weights, never trained
-    normalizer: Any  # of what actor and critics see
-    bonus_normalizer: Any  # of what the random network and the predictor see
+    normalizer: Any  # statistics of the inputs of actor and critics
+    bonus_normalizer: Any  # statistics of the inputs of random network and predictor
     bonus_scaler: Any
 
 
@@ -146,12 +146,12 @@ class Rollout(NamedTuple):
     value: Array
     next_value: Array  # of the true successor
     int_value: Array
-    next_int_value: Array  # of what came next, a reset included unless Config.episodic_bonus
+    next_int_value: Array  # of the next observation, also across a reset unless Config.episodic_bonus
     ends: Ends
 
 
 class Batch(NamedTuple):
-    """What a minibatch holds."""
+    """A minibatch, leaves (B, ...)."""
 
     obs: Any
     action: Array
@@ -160,13 +160,13 @@ class Batch(NamedTuple):
     value_target: Array
     int_value_target: Array
     inputs: Array  # encoded and normalised successor
-    features: Array  # what the predictor is regressed to
+    features: Array  # regression targets of the predictor
 
 
 def prediction_error(
     prediction: Float[Array, "*#batch d"], features: Float[Array, "*#batch d"]
 ) -> Float[Array, " *batch"]:
-    """|f - mu|^2 / d: the bonus where `features` are the random network's, the predictor's loss where its targets."""
+    """|f - mu|^2 / d: with the random network's `features` the bonus, with drawn targets the predictor's loss."""
     return jnp.mean((prediction - features) ** 2, -1)
 
 
@@ -198,7 +198,7 @@ def loss(
     observation_space: Space,
     space: Space,
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """PPO's objective, a squared error for each critic and the predictor's on the samples that `learns` (B,) marks."""
+    """`(loss, metrics)` of PPO with both critics, and of the predictor on the samples where `learns` (B,) is True."""
     apply = functools.partial(network.apply, weights["network"], batch.obs)
     pi = policy_of(network, weights["network"], batch.obs, observation_space, space)
     value: Any = apply(method="critic")
@@ -227,7 +227,7 @@ def loss(
 
 @dataclasses.dataclass(frozen=True)
 class _RND:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     slots: ClassVar = ("bonus_scaler.returns",)
     config: Config
@@ -280,7 +280,7 @@ class _RND:
         )
 
     def restart(self, state: RNDState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> RNDState:
-        """A new episode in the slots of `mask`. Bonuses go on, unless they are episodic."""
+        """Starts a new episode in the slots of `mask`. Returns of bonuses continue, unless they are episodic."""
         state = restarted(self.venv, state, key, env_params, mask)
         return state.replace(bonus_scaler=state.bonus_scaler.restarted(mask & self.config.episodic_bonus))
 
@@ -304,7 +304,7 @@ class _RND:
             return value, successor_values(values_of, value, new_state.obs, steps.next_obs, cut)
 
         value, next_value = values("critic", steps.truncated)
-        # A stream of bonuses that does not end goes from an episode's end to the next one's start.
+        # Without episodic bonuses the successor of an episode's last step is the next episode's first observation.
         cut = steps.truncated if self.config.episodic_bonus else jnp.zeros_like(steps.truncated)
         int_value, next_int_value = values("int_critic", cut)
         return new_state, Rollout(
@@ -323,7 +323,7 @@ class _RND:
         )
 
     def learn(self, state: RNDState, rollout: Rollout) -> tuple[RNDState, dict[str, Array]]:
-        """Bonuses, an advantage for each of the two streams, then epochs of gradient steps on minibatches."""
+        """Bonuses, advantages of rewards and of bonuses, then epochs of gradient steps on minibatches."""
         config, hyper = self.config, state.hyper
         key, shuffle_key, noise_key, subset_key = jax.random.split(state.key, 4)
         bonus_normalizer, inputs, features, bonus = self.bonuses(state, rollout.next_obs)
@@ -369,7 +369,7 @@ class _RND:
         return state, {**rollout.ends.metrics(), **reports, **shown}
 
     def bonuses(self, state: RNDState, next_obs: Any) -> tuple[normalize.Statistics, Array, Array, Array]:
-        """`(statistics, what the two networks see of the successors, the random one's features, bonuses)`."""
+        """`(statistics, inputs of the two networks, the random network's features, bonuses)` of the successors."""
         seen = self.encoded(next_obs)
         stats = normalize.update(state.bonus_normalizer, seen, axes=(0, 1))
         inputs = normalize.normalize(stats, seen, clip=5.0)
@@ -380,7 +380,7 @@ class _RND:
     def descend(
         self, state: RNDState, batch: Batch, orders: Array, learns: Bool[Array, "epochs B"]
     ) -> tuple[nets.Net, dict[str, Array]]:
-        """Epochs of gradient steps; `learns` says of which places in a pass the predictor learns, whoever is there."""
+        """Epochs of gradient steps; `learns` marks the positions of a pass where the predictor learns."""
         config, hyper = self.config, state.hyper
         steps = config.num_steps * config.num_envs
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)

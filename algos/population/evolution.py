@@ -168,7 +168,7 @@ def with_its_rate(optimizer: Optimizer, unravel: Callable[[Array], Any]) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _Evolution:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     config: Config
     venv: VectorEnv

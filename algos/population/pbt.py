@@ -180,7 +180,7 @@ class Rollout(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _PBT:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     student: Algorithm
     config: Config

@@ -60,8 +60,8 @@ class Hyper:
     kappa: jax.Array = 2.0  # how strict the bound is; above 1, an update stays short of delta
     gamma: jax.Array = 0.99  # discount
     trace_decay: jax.Array = 0.8  # lambda
-    epsilon_start: jax.Array = 1.0  # probability of a random action, at first
-    epsilon_end: jax.Array = 0.01  # and after exploration_steps, linear between
+    epsilon_start: jax.Array = 1.0  # initial probability of a random action
+    epsilon_end: jax.Array = 0.01  # and after exploration_steps; linear in between
     exploration_steps: jax.Array = 25_000  # 5 % of the authors' 500,000
 
 

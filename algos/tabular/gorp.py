@@ -89,7 +89,7 @@ def mean_returns(
 
 @dataclasses.dataclass(frozen=True)
 class _GORP:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     config: Config
     venv: VectorEnv

@@ -1,4 +1,4 @@
-"""Learning to learn: what an update rule is, the agent that learns by one, and how rules are learned. docs/meta.md."""
+"""Meta-learning of update rules: the protocol of rules, agents that learn by one, and how rules are learned."""
 
 from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
 from jaxrl.meta.rule import Lifetime, Seen, UpdateRule

@@ -1,4 +1,4 @@
-"""The agent that learns by an update rule: acting, what it says of observations, and the steps towards the targets."""
+"""An agent that learns by an update rule: acting, the outputs that the rule reads, and steps towards its targets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AgentConfig:
     num_steps: int = 20  # steps of each in a rollout
     num_epochs: int = 1  # passes over a rollout
     num_minibatches: int = 1
-    hidden: tuple[int, ...] = ()  # widths of actor and critic; (): one matrix without bias, a table for one-hots
+    hidden: tuple[int, ...] = ()  # widths of actor and critic; (): one matrix without bias, tabular for one-hot inputs
     activation: str = "relu"
     optimizer: str = "sgd"  # a name of optim.OPTIMIZERS
     adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
@@ -59,11 +59,11 @@ TABULAR = AgentConfig()
 class AgentHyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    rule: Any = None  # the rule's weights; None: those that its `init` draws of a fixed key
+    rule: Any = None  # the rule's weights; None: its `init` with a fixed key
     learning_rate: jax.Array = 40.0  # of the actor
     critic_learning_rate: jax.Array = 4.0  # of the rule's heads
-    max_grad_norm: jax.Array = 0.5  # of each of the two
-    lifetime: jax.Array = 2500  # updates, which rules that plan ahead are told
+    max_grad_norm: jax.Array = 0.5  # of the gradient of each of the two networks
+    lifetime: jax.Array = 2500  # updates of a life; rules may depend on it
 
 
 @pytree
@@ -74,7 +74,7 @@ class AgentState:
     env_state: Any
     obs: Any  # (N, ...)
     step: jax.Array  # environment steps done
-    updates: jax.Array  # int32, done
+    updates: jax.Array  # int32, updates done
     weights: Any  # {"actor": ..., "critic": ...}
     optimizer: dict[str, OptimizerState]
 
@@ -84,7 +84,7 @@ class Rollout(NamedTuple):
 
     obs: Any
     action: Array  # as sampled, before clipping to the box
-    last_obs: Any  # (N, ...), where it stopped
+    last_obs: Any  # (N, ...), the observation after the last step
     steps: Steps
     ends: Ends
 
@@ -94,7 +94,7 @@ def _product(table: Array, index: Array) -> Array:
 
 
 class Body(nn.Module):
-    """Dense layers; without any a matrix on the encoded observation, which of a Discrete one is a table."""
+    """Dense layers; with `hidden=()` one matrix on the encoded observation: for Discrete observations a table."""
 
     observation_space: Space
     out: int
@@ -107,7 +107,7 @@ class Body(nn.Module):
         if not self.hidden and isinstance(self.observation_space, Discrete):
             init = nn.initializers.lecun_normal()
             table = self.param("table", init, (self.observation_space.n, self.out))
-            # A row is read where reading is cheap; elsewhere it is a product with a one-hot, as it is without this.
+            # Where a gather is cheap the row is read; elsewhere it is a product with a one-hot, as without this branch.
             return on_cpu(lambda table, i: table[i], _product, table, obs)
         x = encode(self.observation_space, obs, self.privileged)
         if not self.hidden:
@@ -117,7 +117,7 @@ class Body(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class _Agent:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the agent; its methods are the Algorithm's functions."""
 
     rule: UpdateRule
     config: AgentConfig
@@ -129,7 +129,7 @@ class _Agent:
     optimizer: Optimizer
 
     def outputs(self, weights: Any, obs: Any) -> dict[str, Array]:
-        """`logits` and the rule's heads, (..., size) each, of observations with any leading shape."""
+        """`logits` and the rule's heads, (..., size) each, for observations with any leading shape."""
         heads: Any = self.critic.apply(weights["critic"], obs)
         said: dict[str, Array] = {"logits": self.logits(weights, obs)}
         begin = 0
@@ -144,7 +144,7 @@ class _Agent:
         return of_space(self.action_space, logits, split_observation(obs, self.observation_space)[2])
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> AgentState:
-        given = getattr(hyper, "lifetime", 1)  # a number in a trace, too, until it is made an array
+        given = getattr(hyper, "lifetime", 1)  # still a number here, in a trace too, before it becomes an array
         if is_concrete(given) and np.any(np.asarray(given) < 1):
             raise ValueError(f"hyper.lifetime={given}: a life has at least one update.")
         hyper, env_params = starting_values(AgentHyper, self.venv, hyper, env_params)
@@ -169,7 +169,7 @@ class _Agent:
         return after, Rollout(steps.obs, steps.output, after.obs, steps, steps.ends)
 
     def seen(self, weights: Any, rollout: Rollout) -> Seen:
-        """What the rule sees of a rollout, as the agent with these weights saw it."""
+        """The rollout as the rule sees it, with the outputs of the agent with these weights."""
         steps = rollout.steps
         obs = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), rollout.obs, rollout.last_obs)
         said = self.outputs(weights, obs)
@@ -190,10 +190,11 @@ class _Agent:
     def taught(
         self, state: AgentState, rollout: Rollout, held: bool = True
     ) -> tuple[AgentState, dict[str, Array], dict[str, Array]]:
-        """`(state, metrics, what the rule gives a meta-objective to weigh)`, differentiable in `state.hyper.rule`.
+        """`(state, metrics, regularisers)` after an update by the rule, differentiable in `state.hyper.rule`.
 
-        The targets are constants of the agent's loss. With `held` the rule's inputs are constants, too: a gradient
-        through several updates then does not flow through what the agent predicted in the rollout.
+        The regularisers are the second output of `rule.targets`, for a meta-objective. Targets are constants of the
+        agent's loss. With `held` the rule's inputs are constants, too: a gradient through several updates then does not
+        flow through the agent's predictions in the rollout.
         """
         config, hyper = self.config, state.hyper
         seen = self.seen(jax.lax.stop_gradient(state.weights) if held else state.weights, rollout)
@@ -256,9 +257,9 @@ class _Agent:
 
 
 def agent_parts(rule: UpdateRule, env: Environment | VectorEnv, config: AgentConfig) -> _Agent:
-    """The agent of `agent`, with the functions that meta-learners differentiate through.
+    """The object behind `agent`, whose methods meta-learners differentiate through.
 
-    Raises ValueError for an action space in which the rule cannot teach, and several agents.
+    Raises ValueError for an action space that the rule does not support, and for several agents.
     """
     venv = as_vector_env(env, config.num_envs)
     observation_space, action_space = spaces_of(rule.name, venv, *(rule.spaces or (Discrete,)))
@@ -271,9 +272,9 @@ def agent_parts(rule: UpdateRule, env: Environment | VectorEnv, config: AgentCon
 
 @shared
 def agent(rule: UpdateRule, env: Environment | VectorEnv, config: AgentConfig = TABULAR) -> Algorithm:
-    """An agent that learns by `rule`, whose weights are the field `rule` of its settings.
+    """An agent that learns by `rule`; the weights of the rule are the field `rule` of the agent's Hyper.
 
-    Raises ValueError for an action space in which the rule cannot teach, and several agents.
+    Raises ValueError for an action space that the rule does not support, and for several agents.
     """
     learner = agent_parts(rule, env, config)
     return algorithm_of(rule.name, learner, AgentHyper, config.num_envs * config.num_steps)

@@ -1,14 +1,14 @@
-"""Learning an update rule from many agents' lives at once.
+"""Learning an update rule by meta-gradients, from the lives of many agents at once.
 
-A batch of agents, each on a level of its own with a lifetime of its own, learns by the rule. A meta-update lets all of
-them make K updates, looks at how they act then, and moves the rule's weights so that they would have acted better:
+Each agent of a batch has its own level and lifetime, and learns by the rule. In a meta-update every agent makes K
+updates; then the rule's weights eta take a gradient step on
 
     J(eta) = E[ -log pi_K(a|s) A - b_pi H(pi) - b_y H(y) + b_pi_hat pi_hat^2 + b_y_hat |y_hat|^2 ]
 
-with pi_K the policy after K updates on the rollout that it then makes, and A advantages by a critic of the agent's own,
-which learns from the same rollouts (Oh et al. 2020, section 3.3; Jackson et al. 2023). The gradient goes through the K
-updates. An agent whose life is over begins anew on the level that a curriculum has for it; what its life was worth
-(`Outcomes`, scored by algorithmic regret) is what the curriculum hears of the old one.
+with pi_K the policy after K updates, on a rollout of it, and A advantages by a critic that each agent has for this
+purpose and that learns from the same rollouts (Oh et al. 2020, section 3.3; Jackson et al. 2023). The gradient flows
+through the K updates. An agent whose life is over is replaced by a new one on a level that the curriculum chooses; the
+curriculum gets the `Outcomes` of the finished life, scored by algorithmic regret.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class MetaConfig:
     """Static settings: each value compiles its own program."""
 
     num_agents: int = 64
-    num_updates: int = 5  # of each agent that the gradient goes through
+    num_updates: int = 5  # updates of each agent that the meta-gradient goes through
     at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
-    held_inputs: bool = False  # hold fixed what agents give to the rule, as GROOVE's code: not J's gradient
-    remat: bool = True  # keep only rollouts and what lies between updates, and compute these again on the way back
-    judged_at_once: int = 8  # lives that are over are judged in groups of so many: antagonists live only for these
+    held_inputs: bool = False  # stop gradients of the rule's inputs, as GROOVE's code: not the gradient of J
+    remat: bool = True  # store rollouts and agents between updates only; recompute updates in the backward pass
+    judged_at_once: int = 8  # finished lives are evaluated in groups of this size, each with its antagonist
     optimizer: str = "adam"  # of the rule
 
     def __post_init__(self) -> None:
@@ -64,22 +64,22 @@ class MetaHyper:
 
     learning_rate: jax.Array = 1e-4  # of the rule
     max_grad_norm: jax.Array = 0.5  # of the rule's gradient
-    gamma: jax.Array = 0.99  # of the advantages that the rule is judged by
+    gamma: jax.Array = 0.99  # discount of the advantages A
     gae_lambda: jax.Array = 0.95
-    critic_learning_rate: jax.Array = 4.0  # of the agents' critics that these need
+    critic_learning_rate: jax.Array = 4.0  # of the critics of A
     policy_entropy: jax.Array = 0.05  # b_pi
     prediction_entropy: jax.Array = 1e-3  # b_y
     pi_hat_l2: jax.Array = 5e-3  # b_pi_hat
     y_hat_l2: jax.Array = 1e-3  # b_y_hat
-    agent: AgentHyper = AgentHyper()  # settings of every agent, but for its rule and lifetime
-    curriculum: Any = None  # settings of the curriculum, of its own class; None: those that it was made with
+    agent: AgentHyper = AgentHyper()  # settings of all agents; `rule` and `lifetime` are replaced
+    curriculum: Any = None  # settings of the curriculum (its Hyper); None: those that it was made with
 
 
 class Agents(NamedTuple):
     """Leaves have a leading axis of agents."""
 
     state: Any  # AgentState without a rule
-    critic: Any  # weights of the critic that judges
+    critic: Any  # weights of the critic of the advantages A
     critic_optimizer: OptimizerState
 
 
@@ -87,13 +87,13 @@ class Agents(NamedTuple):
 class MetaState:
     key: jax.Array
     hyper: MetaHyper
-    env_params: Any  # what levels are drawn of
+    env_params: Any  # params of the level distribution
     step: jax.Array  # meta-updates done
     weights: Any  # of the rule
     optimizer: OptimizerState
     agents: Agents
-    batch: LevelBatch  # the levels that they are on
-    curriculum: Any  # its state
+    batch: LevelBatch  # the agents' levels
+    curriculum: Any  # the state of the curriculum
 
     @property
     def env_state(self) -> Any:
@@ -102,12 +102,12 @@ class MetaState:
 
     @property
     def obs(self) -> Any:
-        """What the agents see, (agents, N, ...)."""
+        """The observations of the agents, (agents, N, ...)."""
         return self.agents.state.obs
 
 
 class Lives(NamedTuple):
-    """What `collect` of a meta-learner hands to `learn`: nothing, as its agents act while they are differentiated."""
+    """The rollout of a meta-learner: no steps, as its agents act inside `learn`, where they are differentiated."""
 
     ends: Ends
 
@@ -121,15 +121,15 @@ class Settings:
 
 
 def policy_gradient(log_prob: Float[Array, "T N"], advantage: Float[Array, "T N"]) -> Float[Array, ""]:
-    """-E[log pi A], A normalised over the agent's rollout and held fixed."""
+    """-E[log pi A], where A is normalised over the agent's rollout and has no gradient."""
     centred = advantage - jnp.mean(advantage)
     return -jnp.mean(log_prob * jax.lax.stop_gradient(centred / (jnp.std(centred) + 1e-8)))
 
 
 def starting_with(algo_hyper: type, curriculum: Curriculum, hyper: Any) -> Any:
-    """A meta-learner's `starting_hyper`, with the settings of its curriculum; None where that one has none.
+    """`starting_hyper` of a meta-learner, with the settings of its curriculum (None if that has no settings).
 
-    Raises TypeError for settings of another curriculum, or of one that has none.
+    Raises TypeError for settings of another curriculum, or for a curriculum without settings.
     """
     hyper = starting_hyper(algo_hyper, hyper)
     if curriculum.hyper is None:
@@ -142,13 +142,13 @@ def starting_with(algo_hyper: type, curriculum: Curriculum, hyper: Any) -> Any:
 
 
 def told(cstate: Any, hyper: Any) -> Any:
-    """A curriculum's state with the settings that the meta-learner has for it now."""
+    """A curriculum's state with the settings `hyper.curriculum` of the meta-learner."""
     return cstate if hyper.curriculum is None else cstate.replace(hyper=hyper.curriculum)
 
 
 @dataclasses.dataclass(frozen=True)
 class RuleLearner:
-    """The static half of `learner`, where its fields are explained; its methods are the Algorithm's functions."""
+    """The static settings of `learner`, which explains the fields; its methods are the Algorithm's functions."""
 
     rule: UpdateRule
     env: Environment
@@ -166,7 +166,7 @@ class RuleLearner:
 
     @functools.cached_property
     def judge(self) -> Body:
-        """The critic of an agent that its rule is judged by."""
+        """The network of the critics of the advantages A."""
         c = self.agent_config
         return Body(self.parts.observation_space, 1, c.hidden, c.activation, privileged=True)
 
@@ -183,7 +183,7 @@ class RuleLearner:
         return None if self.antagonist is None else agent(self.antagonist, self.env, self.agent_config)
 
     def begin(self, key: Array, hyper: MetaHyper, level: Any) -> Agents:
-        """One agent on a level."""
+        """A new agent on a level."""
         life_key, agent_key, critic_key = jax.random.split(key, 3)
         lifetime = lifetime_of(level) if self.lifetime_fn is None else self.lifetime_fn(life_key, level)
         state = self.parts.init(agent_key, hyper.agent.replace(rule=(), lifetime=lifetime), level)
@@ -203,7 +203,7 @@ class RuleLearner:
         return MetaState(key, hyper, env_params, jnp.int32(0), weights, optimizer, agents, batch, cstate)
 
     def judged(self, critic: Any, rollout: Rollout, hyper: MetaHyper) -> tuple[Array, Array]:
-        """`(values, advantages)`, (T, N) each, of a rollout."""
+        """`(values, advantages A)`, (T, N) each, of a rollout."""
 
         def value(obs: Any) -> Array:
             values: Any = self.judge.apply(critic, obs)
@@ -215,7 +215,7 @@ class RuleLearner:
         return values, gae(steps.reward, values, following, *ends, hyper.gamma, hyper.gae_lambda)
 
     def corrected(self, critic: Any, optimizer: OptimizerState, rollout: Rollout, hyper: MetaHyper) -> tuple[Any, Any]:
-        """The critic after a step towards the returns of a rollout."""
+        """`(critic, optimizer)` after a gradient step towards the returns of a rollout."""
 
         def loss(critic: Any) -> Array:
             values, advantage = self.judged(critic, rollout, hyper)
@@ -230,7 +230,7 @@ class RuleLearner:
     def objective(
         self, weights: Any, one_agent: Agents, hyper: MetaHyper
     ) -> tuple[Array, tuple[Agents, dict[str, Array]]]:
-        """J of one agent after K updates by the rule with these weights, the agent then, and what to report."""
+        """`(J, (agent, metrics))` of one agent after K updates by the rule with these weights."""
 
         def learn_from(rollout: Rollout, acting: Any, agent: Agents) -> tuple[Agents, Any]:
             state = acting.replace(weights=agent.state.weights, optimizer=agent.state.optimizer)
@@ -283,7 +283,7 @@ class RuleLearner:
         return grads, agents, metrics
 
     def in_groups(self, weights: Any, agents: Agents, hyper: MetaHyper) -> tuple[Any, Agents, dict[str, Array]]:
-        """`gradient` of all agents, of `at_once` of them after the other."""
+        """`gradient` of all agents, computed in groups of `at_once`."""
         n, at_once = self.config.num_agents, self.config.at_once
         if at_once in (0, n):
             return self.gradient(weights, agents, hyper)
@@ -311,7 +311,7 @@ class RuleLearner:
         return self.renewed(state, begin_key, report)
 
     def worth(self, key: Array, agent: Agents, hyper: MetaHyper) -> Array:
-        """Final return of an agent, and of the antagonist's on its level."""
+        """The final return of an agent, and of an antagonist on the same level."""
         own_key, other_key = jax.random.split(key)
         state = agent.state
         own = final_return(self.taught_by_rule, state, own_key)
@@ -321,7 +321,7 @@ class RuleLearner:
         return jnp.stack([own, lived(self.opponent, jax.random.split(other_key), settings, state.env_params)])
 
     def renewed(self, state: MetaState, key: Array, report: dict[str, Array]) -> tuple[MetaState, dict[str, Array]]:
-        """Lives that are over are judged, and others begin in their place."""
+        """Evaluates the lives that are over and starts new ones in their place."""
         agents, hyper, n = state.agents, state.hyper, self.config.num_agents
         over = agents.state.updates >= agents.state.hyper.lifetime
         worth_key, update_key, sample_key, begin_key = jax.random.split(key, 4)
@@ -400,16 +400,16 @@ def learner(
 ) -> Algorithm:
     """An Algorithm that learns `rule` on levels of `env`, by gradients through its agents' updates.
 
-    So `jaxrl.train`, `fit`, `sweep`, checkpoints and plots work as for any other. A step is a meta-update, the weights
-    and the policy are the rule's: it does not act, agents do that learn by it. `RuleLearner` has the parts.
+    `jaxrl.train`, `fit`, `sweep`, checkpoints and plots work as for any other. A step is a meta-update; weights and
+    policy are those of the rule. The rule does not act: agents that learn by it do. `RuleLearner` has the parts.
 
     Args:
-        curriculum: of levels, the params of one agent's environments; `dr.make(level_fn)` draws them. Its own settings
-            are the field `curriculum` of the learner's.
-        antagonist: a rule that teaches an agent of its own on a level where a life is over, as long a life. The score
-            that the curriculum hears is what that one got more; None: it is the return of `rule`'s agent.
-        lifetime_fn: `(key, level) -> int32`, updates that an agent is given there; default: the level's `lifetime`.
-        policy_loss: `(log_prob, advantage)`, (T, N) each, to the scalar that judges a policy.
+        curriculum: chooses levels, the params of one agent's environments; `dr.make(level_fn)` draws them at random.
+            Its settings are the field `curriculum` of the learner's Hyper.
+        antagonist: another rule, by which a second agent learns for a lifetime on each level where a life is over. The
+            curriculum's score is the antagonist's return minus the agent's; None: it is the return of the agent.
+        lifetime_fn: `(key, level) -> int32`, the number of an agent's updates; default: the level's `lifetime`.
+        policy_loss: `(log_prob, advantage) -> scalar`, with (T, N) each, the first term of J.
     """
     made = RuleLearner(rule, env, curriculum, config, agent_config, antagonist, lifetime_fn, policy_loss)
     return made.algorithm()

@@ -41,16 +41,16 @@ def final_return(algo: Algorithm, state: Any, key: Array) -> Array:
 
 
 def lived(algo: Algorithm, keys: Any, hyper: AgentHyper, level: Any) -> Array:
-    """The final return of an agent that lived a whole life on a level.
+    """The final return of an agent after a whole life on a level.
 
-    `keys` are two: of the life and of the evaluation.
+    `keys` are two: one for the life and one for the evaluation.
     """
     start_key, end_key = keys
     return final_return(algo, life(algo, algo.init(start_key, hyper, level), hyper.lifetime), end_key)
 
 
 def where_over(over: Array, fn: Callable[..., Array], args: Any, at_once: int, shape: tuple[int, ...]) -> Array:
-    """`fn` of the rows of `args` where `over`, in groups of `at_once` rows; 0 in the other rows."""
+    """`fn` of the rows of `args` where `over` is True, in groups of `at_once` rows; 0 for the other rows."""
     n, order = over.shape[0], jnp.argsort(~over)
     count = jnp.sum(over)
 

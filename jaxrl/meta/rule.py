@@ -1,4 +1,4 @@
-"""The update-rule protocol: from a rollout and what the agent said on the way to targets, and the loss that fits them.
+"""The update-rule protocol: a rule computes an agent's targets from a rollout, and the loss that fits them.
 
 A hand-written rule (A2C, PPO) and a learned one (LPG, a drift, DiscoRL's) are the same NamedTuple of pure functions.
 """
@@ -17,13 +17,13 @@ class Seen(NamedTuple):
     """A rollout as a rule sees it, time-major (T, N)."""
 
     action: Array
-    log_prob: Array  # of the action, when it was drawn
+    log_prob: Array  # of the action under the policy that drew it
     reward: Array
     terminated: Array
     truncated: Array
     outputs: dict[str, Array]  # of the acting weights: "logits" (T, N, A) and the rule's heads (T, N, size)
-    following: dict[str, Array]  # of the next observation; where an episode ended that is the next one's first
-    successor: Callable[[str], Array]  # a head of the true successor, after truncation the last observation's
+    following: dict[str, Array]  # outputs for the next observation; at an episode's end the first of the next one
+    successor: Callable[[str], Array]  # name -> a head for the true successor: at a truncation the final observation
 
     @property
     def done(self) -> Array:
@@ -32,26 +32,26 @@ class Seen(NamedTuple):
 
 
 class Lifetime(NamedTuple):
-    """Where an agent is in its life, scalars: what rules that plan ahead are told."""
+    """The position of an agent in its life, scalars, on which rules may depend."""
 
     update: Array  # int32, updates done
-    of: Array  # int32, updates that it will be given
+    of: Array  # int32, updates of the whole life
 
 
 class UpdateRule(NamedTuple):
-    """How agents learn."""
+    """An update rule: pure functions of its weights."""
 
     name: str
-    heads: tuple[tuple[str, int], ...]  # what an agent says of an observation beside its logits, and how many numbers
-    init: Callable[[Array], Any]  # key -> the rule's own weights, which are what is learned of it
+    heads: tuple[tuple[str, int], ...]  # (name, size) of an agent's outputs besides its logits
+    init: Callable[[Array], Any]  # key -> the rule's weights, which meta-learning trains
     targets: Callable[[Any, Seen, Lifetime], tuple[Any, dict[str, Array]]]
-    """(weights, seen, lifetime) -> (targets, leaves (T, N, ...); scalars that a meta-objective may weigh)."""
+    """(weights, seen, lifetime) -> (targets with leaves (T, N, ...), scalars for regularisers of a meta-objective)."""
     loss: Callable[[Any, dict[str, Array], Seen, Any], tuple[Array, dict[str, Array]]]
-    """(weights, outputs, seen, targets) of B steps -> (loss (B,), scalars to report). `outputs` are of the agent's
-    present weights, the rest is as it was when the rollout was seen."""
-    spaces: tuple[type, ...] = ()  # of the actions that it can learn; all if ()
+    """(weights, outputs, seen, targets) of B steps -> (loss (B,), metrics). `outputs` are computed with the agent's
+    current weights; `seen` and `targets` are those of the rollout."""
+    spaces: tuple[type, ...] = ()  # action spaces that it supports; (): all
 
 
 def fresh_weights(rule: UpdateRule, key: Array) -> Any:
-    """A rule's weights before it has learned anything, in JAX's present precision."""
+    """The initial weights of a rule, in JAX's current default precision."""
     return jax.tree.map(lambda x: x.astype(jnp.result_type(float)), rule.init(key))

@@ -1,4 +1,4 @@
-"""Learned rules as files: npz of arrays without pickles, with where they come from."""
+"""Files of learned rules: npz archives of arrays, without pickles, with their provenance."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ FOLDER = Path(__file__).parent / "rules"
 
 
 class RuleFileError(ValueError):
-    """A file that holds no rule of the wanted kind; the message says why."""
+    """Raised for a file that does not hold a rule of the wanted kind; the message says why."""
 
 
 class Stored(NamedTuple):
-    """A rule that has been learned. `rule.init` gives its weights, whatever the key."""
+    """A learned rule. `rule.init` returns the learned weights for every key."""
 
     rule: UpdateRule
     config: Any  # static settings of its network
@@ -50,7 +50,7 @@ def names() -> list[str]:
 
 
 def save(path: str | Path, kind: str, config: Any, weights: Any, provenance: dict[str, Any]) -> None:
-    """Write a rule of a kind, as "lpg", with the dataclass `config` of its network."""
+    """Writes a rule of `kind`, such as "lpg", with the dataclass `config` of its network."""
     leaves = {jax.tree_util.keystr(p): np.asarray(x) for p, x in jax.tree_util.tree_leaves_with_path(weights)}
     about = json.dumps({"kind": kind, "config": dataclasses.asdict(config), "provenance": provenance})
     np.savez_compressed(path, allow_pickle=False, about=np.array(about), **leaves)
@@ -64,10 +64,10 @@ def arrays_of(path: Path, what: str = "rule") -> dict[str, np.ndarray]:
     if not path.exists():
         raise RuleFileError(f"{path}: there is no such file.")
     try:
-        # Of bytes: numpy leaves a file open that it cannot read.
+        # From bytes, as numpy leaves a file open that it cannot read.
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    # Damage shows as whatever zipfile, zlib or numpy stumble over: a dozen kinds of error, from no common class.
+    # zipfile, zlib and numpy raise a dozen kinds of errors for damaged files, without a common base class.
     except Exception as error:
         raise RuleFileError(f"{path}: it is no stored {what} ({type(error).__name__}: {error}).") from None
 
@@ -76,9 +76,10 @@ def load(name: str | Path, kinds: Mapping[str, tuple[type, Callable[[Any], Updat
     """A rule by its name in the library, or by the path of its file.
 
     Args:
-        kinds: what it may be: of each kind the dataclass of its network's settings, and the rule of these.
+        kinds: allowed kinds of rules, each with the dataclass of its network's settings and the function that makes the
+            rule of these.
 
-    Raises RuleFileError for an unknown name, a file that is none (damaged, pickled), and one of another kind or shape.
+    Raises RuleFileError for an unknown name, a file that is no rule (damaged, pickled), or another kind or shape.
     """
     path = Path(name)
     if not path.suffix and not path.exists():
@@ -122,14 +123,14 @@ def load(name: str | Path, kinds: Mapping[str, tuple[type, Callable[[Any], Updat
 
 @dataclasses.dataclass(frozen=True)
 class NoSettings:
-    """The settings of a user's own rule that takes none."""
+    """The settings of a user's rule whose function takes no settings."""
 
 
 def own_rule(word: str) -> tuple[Callable[[Any], UpdateRule], type]:
-    """The function `module:name` or `file.py:name`, which returns a rule, as a function of its settings, and the class
-    of these: the dataclass `RuleConfig` of its module.
+    """`(make, settings class)` of a user's rule, which `word` names as `module:function` or `file.py:function`.
 
-    Raises ValueError where there is no such function, and for one whose settings have no class.
+    `make(settings)` returns the rule; the class of its settings is the dataclass `RuleConfig` of the same module.
+    Raises ValueError if there is no such function, or if it takes settings and the module has no `RuleConfig`.
     """
     make = registry.own_function(word)
     if not inspect.signature(make).parameters:
@@ -141,5 +142,5 @@ def own_rule(word: str) -> tuple[Callable[[Any], UpdateRule], type]:
 
 
 def settings_of(config_class: type, kept: Mapping[str, Any]) -> Any:
-    """Static settings as they were before JSON made lists of their tuples."""
+    """Static settings read from JSON, with its lists turned back into tuples."""
     return config_class(**{name: tuple(x) if isinstance(x, list) else x for name, x in kept.items()})

@@ -1,9 +1,9 @@
-"""Learning an update rule by evolution strategies: whole lives, nothing differentiated.
+"""Learning an update rule by evolution strategies, from the returns after whole lives, without derivatives.
 
-Salimans et al. (2017), arXiv:1703.03864, with the antithetic tasks of Jackson et al. (2024), arXiv:2402.05828: the
-rules eta + sigma eps and eta - sigma eps teach agents that begin alike, on the same level, with the same random
-numbers, and all that counts of a pair is which of the two did better. So rules can be found that change over a life,
-for which a gradient through a few updates is blind.
+Salimans et al. (2017), arXiv:1703.03864, with the antithetic tasks of Jackson et al. (2024), arXiv:2402.05828: agents
+that learn by the rules eta + sigma eps and eta - sigma eps have the same initial weights, level and random numbers, and
+only the sign of the difference of their final returns is used. This finds rules that change over a life, which a
+gradient through a few updates cannot see.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 class StrategyConfig:
     """Static settings: each value compiles its own program."""
 
-    num_pairs: int = 64  # of opposite rules, each on a level of its own
-    at_once: int = 0  # pairs whose lives are lived at once, for memory; 0: all
+    num_pairs: int = 64  # pairs of antithetic rules, each pair on another level
+    at_once: int = 0  # pairs that are simulated at once, to save memory; 0: all
     optimizer: str = "adam"  # of the rule
 
     def __post_init__(self) -> None:
@@ -49,28 +49,28 @@ class StrategyHyper:
     learning_rate: jax.Array = 1e-2
     decay: jax.Array = 0.999  # of the learning rate, each meta-update
     sigma: jax.Array = 0.1  # of the noise on the rule's weights
-    agent: AgentHyper = AgentHyper()  # settings of every agent, but for its rule and lifetime
-    curriculum: Any = None  # settings of the curriculum, of its own class; None: those that it was made with
+    agent: AgentHyper = AgentHyper()  # settings of all agents; `rule` and `lifetime` are replaced
+    curriculum: Any = None  # settings of the curriculum (its Hyper); None: those that it was made with
 
 
 @pytree
 class StrategyState:
     key: jax.Array
     hyper: StrategyHyper
-    env_params: Any  # what levels are drawn of
-    env_state: Any  # and of observations there is none: nobody is alive between meta-updates
+    env_params: Any  # params of the level distribution
+    env_state: Any  # (), as is `obs`: no agent lives between meta-updates
     obs: Any
     step: jax.Array  # meta-updates done
     weights: Any  # of the rule
     optimizer: OptimizerState
-    curriculum: Any  # its state
+    curriculum: Any  # the state of the curriculum
 
 
 def pair_gradient(noise: Array, scores: Array, sigma: Array | float) -> Array:
-    """The estimate from P pairs, noise (P, D) and scores (P, 2) of the rules with it added and taken away.
+    """The gradient estimate from P pairs: noise (P, D), and scores (P, 2) of the rules with noise added and subtracted.
 
-    Fitness is 1 for the better of a pair and 0 for the other, 1/2 each if they are equal, so the sign of the
-    difference is what is left. To be descended along: minus the direction of better rules.
+    Fitness is 1 for the better rule of a pair and 0 for the other, 1/2 each if they are equal. The result is for
+    gradient descent: it points away from better rules.
     """
     sign = jnp.sign(scores[:, 0] - scores[:, 1])
     return -(sign @ noise) / (2 * sigma * noise.shape[0])
@@ -78,7 +78,7 @@ def pair_gradient(noise: Array, scores: Array, sigma: Array | float) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Strategy:
-    """The static half of `strategy`, which says what its fields are; its methods are the Algorithm's functions."""
+    """The static settings of `strategy`, which explains the fields; its methods are the Algorithm's functions."""
 
     rule: UpdateRule
     env: Environment
@@ -110,7 +110,7 @@ class Strategy:
         return StrategyState(key, hyper, env_params, (), (), jnp.int32(0), weights, optimizer, cstate)
 
     def scored(self, key: Array, pair: tuple[Any, Any], level: Any, hyper: StrategyHyper) -> tuple[Array, Array]:
-        """Final returns on a level of agents that a pair of rules taught, (2,), and of the antagonist's."""
+        """Final returns on a level: (2,) of the agents of a pair of rules, and that of the antagonist."""
         life_key, own_key, other_key = jax.random.split(key, 3)
         lifetime = lifetime_of(level) if self.lifetime_fn is None else self.lifetime_fn(life_key, level)
         settings = hyper.agent.replace(rule=None, lifetime=lifetime)
@@ -173,7 +173,7 @@ def strategy(
 ) -> Algorithm:
     """An Algorithm that learns `rule` on levels of `env` by the returns of agents at the ends of their lives.
 
-    A step is a meta-update; its arguments are those of `lifetimes.learner`. No agent lives on from one to the next, and
-    a level's score is what the antagonist got more than the pair on average.
+    A step is a meta-update. Arguments are those of `lifetimes.learner`. Lives begin and end within a meta-update. The
+    score of a level is the antagonist's return minus the pair's mean return.
     """
     return Strategy(rule, env, curriculum, config, agent_config, antagonist, lifetime_fn).algorithm()

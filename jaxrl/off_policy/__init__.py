@@ -1,4 +1,4 @@
-"""Learning from stored steps: acting and storing, or drawing from a dataset, and the gradient steps that are due.
+"""Shells of algorithms that learn from stored steps: acting and storing, or a dataset, and when to take gradient steps.
 
-What a gradient step does is in each algorithm's file; `learner` and `q_learner` say what they ask of it.
+The gradient step itself is in each algorithm's file: a `learner.Rule` or a `q_learner.Rule`.
 """

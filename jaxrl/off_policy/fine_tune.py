@@ -1,4 +1,4 @@
-"""From a dataset into the environment: what was learned goes on, with a replay buffer that may be warmed up first.
+"""Fine-tuning: a learner trained on a dataset goes on learning in the environment, with a replay buffer of its steps.
 
     offline = cql.make(env, config, replay=datasets.stored(dataset, env.action_space(params)))
     trained, _ = jaxrl.train(offline, key, gradient_steps, hyper, params)
@@ -7,9 +7,10 @@
     state = fine_tune.start(online, trained, key, hyper, params, warm_up=5_000)
     state, metrics = jax.lax.scan(lambda state, _: online.update(state), state, length=20_000)
 
-Zhou et al. (2024), "Efficient online reinforcement learning fine-tuning need not retain offline data" (WSRL): values of
-a dataset are wrong where the policy goes, and the first steps on a replay buffer of its own spoil it, unless the
-dataset stays in the batches, or the frozen policy has first filled the buffer with some thousand steps.
+Zhou et al. (2024), "Efficient online reinforcement learning fine-tuning need not retain offline data" (WSRL): values
+that were learned from a dataset are wrong in states that the policy visits, and the first gradient steps on new
+transitions spoil the policy. Two remedies: batches keep a share of the dataset (`datasets.mixed`), or the frozen policy
+first fills the replay buffer with some thousand steps (`warm_up`).
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ def start(
     warm_up: int = 0,
     optimizer: bool = True,
 ) -> Any:
-    """The first state of `algo`, with what the state `trained` has learned, after `warm_up` environment steps.
+    """A state of `algo` with the weights of the state `trained`, after `warm_up` environment steps.
 
-    These are of the policy, which does not learn meanwhile; they count as steps. From there on it learns at once:
-    `hyper.learning_starts` is 0. With `optimizer` the optimiser's moments go on, too, else they begin anew. With
-    `Config.normalize_obs` the statistics of the dataset's observations stay.
+    During the warm-up the trained policy acts and does not learn; these steps count in `state.step`. Learning begins
+    right after it: `hyper.learning_starts` is set to 0. With `optimizer` the optimiser's moments are kept, else they
+    begin anew. With `Config.normalize_obs` the statistics of the dataset's observations are kept.
 
     Raises ValueError for an algorithm that stores nothing, one whose networks `trained` does not have or has in other
     shapes, another `normalize_obs`, and a warm-up that is no multiple of `algo.steps_per_update`.
@@ -62,9 +63,12 @@ def start(
 
 
 def taken(algo: Algorithm, part: str, state: Any, trained: Any) -> Any:
-    """This part of `trained`, of the networks that `state` has. Raises ValueError where they differ."""
+    """The field `part` of the state `trained`, for the networks that `state` has.
+
+    Raises ValueError for a network that `trained` lacks or has in other shapes.
+    """
     own, given = getattr(state, part), getattr(trained, part)
-    whole = not isinstance(own, dict)  # as an optimiser of all networks together
+    whole = not isinstance(own, dict)  # one optimiser of all networks together has no dictionary
     if whole:
         own, given = {"all": own}, {"all": given}
     lacking = sorted(set(own) - set(given))
@@ -79,7 +83,7 @@ def taken(algo: Algorithm, part: str, state: Any, trained: Any) -> Any:
 
 
 def warmed_up(algo: Algorithm, state: Any, num_steps: int) -> Any:
-    """`state` after so many environment steps of its policy, which are remembered and from which nothing is learned."""
+    """`state` after its policy has taken `num_steps` environment steps, which are stored but not learned from."""
     hyper, never = state.hyper, jnp.iinfo(jnp.int32).max
 
     def with_starts(state, value):

@@ -1,11 +1,14 @@
-"""Learning from a dataset and from what a model of the environment imagines: rollouts of MOPO, MOReL, COMBO and RAVL.
+"""The shell of offline model-based learners (MOPO, MOReL, COMBO, RAVL): they learn from a dataset and model rollouts.
 
-A model is a function of a batch, `(key, obs (B, ...), action (B, A)) -> Prediction`, actions in the environment's
-units: a learned one (`dynamics.predictor`) or the environment itself (`of_environment`). An update rolls the policy out
-in it for `horizon` steps from `num_rollouts` states of the dataset, puts the steps into a ring of what was imagined,
-which forgets the oldest, and takes `num_updates` gradient steps on batches of which a share `real_ratio` is the
-dataset's. What is imagined goes on beyond no end: where the task ends, the next step is from another state of the data.
-What a gradient step does is an algorithm's `learner.Rule`.
+A model is a function of a batch, `(key, obs (B, ...), action (B, A)) -> Prediction`, with actions in the environment's
+units: a learned one (`dynamics.predictor`) or the environment itself (`of_environment`). An update
+
+1. rolls the policy out in the model for `horizon` steps from `num_rollouts` states of the dataset,
+2. stores these steps in a ring buffer, which forgets the oldest,
+3. takes `num_updates` gradient steps on batches of which a share `real_ratio` comes from the dataset.
+
+A rollout does not go on beyond a predicted end of the task: its next step starts from another state of the dataset.
+The gradient step itself is an algorithm's `learner.Rule`.
 """
 
 from __future__ import annotations
@@ -38,12 +41,12 @@ class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
     num_updates: int = 1000  # gradient steps between rollouts; where it acts, at most: see Hyper.replay_ratio
-    buffer_size: int = 1_250_000  # transitions kept of what was imagined; without a dataset, of what was done
+    buffer_size: int = 1_250_000  # transitions kept: of model rollouts or, without a dataset, of the environment
     hidden: tuple[int, ...] = (256, 256, 256)  # widths of all networks
-    num_rollouts: int = 50_000  # states of the data that rollouts begin from, each update
+    num_rollouts: int = 50_000  # model rollouts of an update, each from a state of the dataset
     horizon: int = 5  # steps of a rollout
-    real_ratio: float = 0.05  # share of a batch that is the data's
-    num_critics: int = 2  # of which the smallest value counts
+    real_ratio: float = 0.05  # share of a batch that comes from the dataset
+    num_critics: int = 2  # critics; the smallest of their values is used
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,19 +69,19 @@ class Hyper(learner.SoftHyper):
 
 
 class Prediction(NamedTuple):
-    """What a model says of a batch of steps, (B, ...)."""
+    """What a model predicts for a batch of observations and actions, (B, ...)."""
 
     next_obs: Any
     reward: Float[Array, " B"]
     terminated: Bool[Array, " B"]
-    uncertainty: Float[Array, " B"]  # of the model, 0 where it knows
+    uncertainty: Float[Array, " B"]  # of the prediction; 0: the model is exact
 
 
 Model = Callable[[Array, Any, Array], Prediction]
 
 
 def of_environment(env: Environment, params: Any, state_of: Callable[[Any], Any]) -> Model:
-    """The environment as its own model, without error; `state_of(obs)` is the state that is observed so."""
+    """The environment as a model without error; `state_of(obs)` must give the state behind an observation."""
 
     def model(key: Key[Array, ""], obs: Any, action: Array) -> Prediction:
         def step(key: Array, obs: Any, action: Array) -> tuple[Any, Array, Array]:
@@ -96,12 +99,12 @@ Pessimism = Callable[[Prediction, Any], Prediction]
 
 
 def num_real(config: Any) -> int:
-    """Rows of a batch that are the dataset's; they come first."""
+    """How many rows of a batch come from the dataset; they are the first."""
     return round(config.real_ratio * config.batch_size)
 
 
 def mixed(data: Replay, imagined: Replay, config: Any) -> Replay:
-    """A replay whose state is the ring of what was imagined, and whose batches are of both."""
+    """A replay whose state is the ring buffer of model rollouts, and whose batches draw from that and the dataset."""
 
     def sample(key: Key[Array, ""], state: Any, n: int) -> Transition:
         real_key, imagined_key = jax.random.split(key)
@@ -117,11 +120,11 @@ def mixed(data: Replay, imagined: Replay, config: Any) -> Replay:
 
 @dataclasses.dataclass(frozen=True)
 class ModelLearner(Learner):
-    """A `Learner` that imagines where it would act. Of its state, `replay` is the ring of what was imagined."""
+    """A `Learner` that collects from a model, not the environment; `state.replay` holds the rollouts."""
 
     data: Any = None  # the dataset's Replay
     model: Any = None
-    ring: Any = None  # the Replay of what is imagined
+    ring: Any = None  # the Replay of model rollouts
     pessimistic: Any = None  # Pessimism or None
 
     def collect(self, state: State) -> tuple[State, Rollout | None]:
@@ -131,7 +134,7 @@ class ModelLearner(Learner):
         return state.replace(key=key, replay=self.ring.add(state.replay, flat)), None
 
     def imagine(self, key: Key[Array, ""], state: State) -> Transition:
-        """The policy in the model from states of the data: (horizon, num_rollouts, ...)."""
+        """Rollouts of the policy in the model from states of the dataset: (horizon, num_rollouts, ...)."""
         policy, n = self.policy(state), self.config.num_rollouts
         start_key, key = jax.random.split(key)
 
@@ -167,13 +170,14 @@ def algorithm(
     optimizer: OptimizerLike | None = None,
     critic: Network | None = None,
 ) -> Algorithm:
-    """The Algorithm that a rule makes of a dataset and a model; without either it acts, as `learner.algorithm` says.
+    """The Algorithm of a rule that learns from a dataset and a model.
 
-    That function explains the other arguments of an algorithm's `make`, too.
+    Without dataset and model it acts and fills a replay buffer, as `learner.algorithm` says, which explains the other
+    arguments, too.
 
     Args:
-        replay: a dataset, or what `datasets.stored` makes of one; None, as `model`: it acts and fills a replay buffer.
-        model: what imagines; see `Model`.
+        replay: a dataset, or what `datasets.stored` makes of one. Give it and `model`, or neither.
+        model: predicts the steps of rollouts; see `Model`.
 
     `make` raises ValueError for an action space that is not a vector, several agents, networks whose outputs do not
     fit, a dataset without a model, a model without a dataset, and a replay that takes steps in.

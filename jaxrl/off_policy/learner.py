@@ -1,8 +1,8 @@
 """The shell of an algorithm that learns from stored steps: it acts, stores, draws batches and keeps the state.
 
 Without a dataset it acts, stores and learns, as SAC does. With one (`replay=` a dataset) it never acts: an update is
-`num_updates` gradient steps, which are what `step` counts; a state trained so goes on in an environment by
-`fine_tune.start`. What is learned, and how a gradient step goes, is an algorithm's `Rule`, in its file.
+`num_updates` gradient steps, and `state.step` counts these; `fine_tune.start` lets a state that was trained so go on
+learning in an environment. The networks and the gradient step are an algorithm's `Rule`, which its own file defines.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Config:
     num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
     batch_size: int = 256
     buffer_size: int = 100_000  # transitions kept, without a dataset
-    normalize_obs: bool = False  # observations, by the dataset's mean and deviation; without one as they are
+    normalize_obs: bool = False  # by the dataset's mean and deviation; without a dataset nothing is normalised
     hidden: tuple[int, ...] = (256, 256)  # widths of all networks
     activation: str = "relu"
-    layer_norm: bool = False  # in the critics and the value
+    layer_norm: bool = False  # in the critics and the state value
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
     adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
@@ -59,19 +59,19 @@ class Hyper:
 
     learning_rate: jax.Array = 3e-4  # of all networks
     gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target networks move to the others, each gradient step
+    tau: jax.Array = 0.005  # Polyak step of target networks, each gradient step
     learning_starts: jax.Array = 1000  # where it acts: environment steps before the first gradient step
     replay_ratio: jax.Array = jnp.inf  # where it acts: gradient steps an environment step; infinite: num_updates
-    max_grad_norm: jax.Array = 1e6  # of each network; no gradient is that large
+    max_grad_norm: jax.Array = 1e6  # of each network's gradient; the default clips nothing
 
 
 @pytree
 class SoftHyper(Hyper):
-    """Dynamic settings of soft actor-critics: with a temperature that follows a target entropy."""
+    """Dynamic settings of soft actor-critics, whose temperature is tuned to a target entropy."""
 
     actor_learning_rate: jax.Array = jnp.inf  # of the actor; infinite: learning_rate
-    alpha_learning_rate: jax.Array = 3e-4  # of the logarithm of the temperature; 0: constant
-    alpha: jax.Array = 1.0  # temperature, at first
+    alpha_learning_rate: jax.Array = 3e-4  # of the temperature's logarithm; 0: a constant temperature
+    alpha: jax.Array = 1.0  # initial temperature
     target_entropy: jax.Array = jnp.inf  # nats in units of the box; infinite: -A
 
 
@@ -79,7 +79,7 @@ class Policy(NamedTuple):
     """What is deployed."""
 
     weights: Any  # of the actor
-    noise: Array  # standard deviation in units of the box, where not greedy; 0 where the actor draws by itself
+    noise: Array  # standard deviation of exploration in units of the box; 0 for actors that are distributions
     normalizer: Any = None  # statistics of observations; None without Config.normalize_obs
 
 
@@ -91,37 +91,40 @@ class State:
     env_state: Any
     obs: Any  # (N, ...)
     step: jax.Array  # environment steps done; on a dataset, gradient steps
-    weights: Any  # of each network by its name, those of critics with a leading axis K
-    target_weights: Any  # of the networks that have a target
-    optimizer: Any  # an OptimizerState of each network
-    extra: Any  # what else gradient steps change, by its name, as running statistics of a batch normalisation
-    replay: Any  # the replay buffer's; () of a dataset
+    weights: Any  # {name: weights} of the networks; critics have a leading axis K
+    target_weights: Any  # {name: weights} of the target networks
+    optimizer: Any  # {name: OptimizerState} of the networks
+    extra: Any  # {name: value} of what else gradient steps change, such as statistics of a batch normalisation
+    replay: Any  # the state of the replay buffer; () for a dataset
     normalizer: Any  # statistics of the dataset's observations; None without Config.normalize_obs
 
 
 @runtime_checkable
 class Rule(Protocol):
-    """What an algorithm's file says: its networks and its gradient step."""
+    """The learning rule of an algorithm, which its file defines: its networks and its gradient step."""
 
     networks: ClassVar[tuple[str, ...]]  # names; the first one's loss is the update's `loss`
-    targets: ClassVar[tuple[str, ...]]  # names of those that have a target
+    targets: ClassVar[tuple[str, ...]]  # names of the networks that have a target network
 
     def init(self, keys: dict[str, Array], obs: Any, action: Any, hyper: Any) -> dict[str, Any]:
-        """The first weights of each network, from a key each, one observation and one action.
+        """`{name: initial weights}` of the networks, from `{name: key}`, one observation and one action.
 
-        The dictionary may have entries that are no network's, such as running statistics. A gradient step finds them
-        among its nets as they are and returns them anew.
+        The dictionary may have further entries, such as running statistics. `gradient_step` finds these in `nets`
+        under the same names, and returns their new values there.
         """
         ...
 
     def gradient_step(self, nets: Nets, key: Array, batch: Any, hyper: Any) -> tuple[Nets, dict[str, Array]]:
-        """`(nets, report)` after one step of each network on what the replay gives, (B, ...), as a rule a `Batch`."""
+        """`(nets, metrics)` after one step of each network on a batch of the replay, leaves (B, ...)."""
         ...
 
 
 @runtime_checkable
 class Acting(Protocol):
-    """How weights are acted by: observations (...) without their privileged part, actions in units of the box."""
+    """How a policy of given weights acts.
+
+    Observations (...) lack their privileged part; actions are in units of the box.
+    """
 
     def explore(self, weights: Any, key: Array, obs: Any, noise: Array) -> Array: ...
 
@@ -130,10 +133,9 @@ class Acting(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
-    """The static half; its methods are the Algorithm's functions.
+    """The static settings of the learner; its methods are the Algorithm's functions.
 
-    The rule and the actor are given observations that are normalised, where the Config has `normalize_obs`; the replay
-    buffer holds them as they are.
+    With `Config.normalize_obs` the rule and the actor see normalised observations; the replay buffer holds raw ones.
     """
 
     slots: ClassVar = ("replay",)
@@ -146,13 +148,13 @@ class Learner:
     observation_space: Space
     action_space: Space
     rule: Any  # a Rule
-    actor: Any  # an Acting, of the weights `actor`
+    actor: Any  # an Acting: how the weights named `actor` act
     replay: Replay
     optimizer: Optimizer
-    deploy: Callable[[State], Any] | None = None  # the weights that are acted by; None: those of `actor`
+    deploy: Callable[[State], Any] | None = None  # the weights that act; None: those named `actor`
 
     def optimizer_of(self, network: str) -> Optimizer:
-        """Of the temperature it is Adam, whatever the networks' is: it is one number, which decay would pull to 1."""
+        """The optimiser of a network; that of the temperature is always Adam, as weight decay would pull it to 1."""
         return optimizer_of("adam") if network == "log_alpha" else self.optimizer
 
     # ---- the Algorithm's functions
@@ -185,7 +187,7 @@ class Learner:
         )
 
     def first_normalizer(self, obs: Any) -> Any:
-        """Statistics of the dataset; without one, of no observation yet, which leave observations as they are."""
+        """Statistics of the dataset's observations; without a dataset empty ones, which change no observation."""
         if not getattr(self.config, "normalize_obs", False):
             return None
         known = self.replay.normalizer
@@ -197,7 +199,7 @@ class Learner:
         return jax.tree.map(jnp.asarray, (known or normalize.init)(obs))
 
     def collect(self, state: State) -> tuple[State, Rollout | None]:
-        """None on a dataset: there is nothing to do before `learn`."""
+        """A rollout of the exploring policy; None with a dataset, where nothing acts."""
         if self.replay.add is None:
             return state, None
         policy, normalizer = self.exploring(state), normalize.visible(state.normalizer)
@@ -209,7 +211,7 @@ class Learner:
         return steps.collect(self.venv, state, self.config.num_steps, act, *spaces)
 
     def learn(self, state: State, rollout: Rollout | None = None) -> tuple[State, dict[str, Array]]:
-        """Store the rollout, if there is one, and take the gradient steps that are due."""
+        """Stores the rollout, if there is one, and takes the gradient steps that are due."""
         names, hyper = self.rule.networks, state.hyper
         nets: dict[str, Any] = {
             name: net(
@@ -244,7 +246,7 @@ class Learner:
         return Policy(weights, noise, normalize.visible(state.normalizer))
 
     def exploring(self, state: State) -> Any:
-        """The policy by which it collects."""
+        """The policy that collects."""
         return self.policy(state)
 
     def explore(self, policy: Any, key: Array, obs: Any) -> Array:
@@ -264,12 +266,12 @@ class Learner:
     def algorithm(self, critic: Network | None = None, num_critics: int = 2) -> Algorithm:
         """The Algorithm. Raises ValueError for an actor, or critics, whose outputs have wrong shapes.
 
-        Critics are of observations and actions, or of observations where actions are Discrete; `num_critics` 0: there
-        is one, without an axis K.
+        A critic takes an observation and an action; where actions are Discrete, an observation alone. `num_critics` 0:
+        a single critic, whose values have no axis K.
         """
         n, shape = self.config.num_envs, self.action_space.shape
         discrete, logits = isinstance(self.action_space, Discrete), isinstance(self.actor, Softmax)
-        action_shape = (n, self.action_space.n) if logits else (n, *shape)  # a mode says nothing of how many there are
+        action_shape = (n, self.action_space.n) if logits else (n, *shape)  # an action's shape does not show n
         q_shape = (*((num_critics,) if num_critics else ()), n, *((self.action_space.n,) if discrete else ()))
 
         def outputs(key: Array) -> tuple[Any, Any]:
@@ -289,7 +291,7 @@ class Learner:
 
 
 def init_twin(rule: Any, keys: dict[str, Array], obs: Any, action: Any, hyper: Any) -> dict[str, Any]:
-    """A rule's `init` with the networks `critic`, two of them, and `actor`."""
+    """A rule's `init` for the networks `critic` (two of them, stacked) and `actor`."""
     return {
         "critic": init_critics(rule.critic, keys["critic"], 2, obs, action),
         "actor": rule.actor.init(keys["actor"], obs),
@@ -297,12 +299,12 @@ def init_twin(rule: Any, keys: dict[str, Array], obs: Any, action: Any, hyper: A
 
 
 def init_with_value(rule: Any, keys: dict[str, Array], obs: Any, action: Any, hyper: Any) -> dict[str, Any]:
-    """A rule's `init` with the networks `value`, `critic`, two of them, and `actor`."""
+    """A rule's `init` for the networks `value`, `critic` (two of them, stacked) and `actor`."""
     return {"value": rule.value.init(keys["value"], obs), **init_twin(rule, keys, obs, action, hyper)}
 
 
 def init_soft(rule: Any, keys: dict[str, Array], obs: Any, action: Any, hyper: Any) -> dict[str, Any]:
-    """A rule's `init` with the networks `critic`, `config.num_critics` of them, and `actor`, and with `log_alpha`."""
+    """A rule's `init` for the networks `critic` (`config.num_critics`, stacked) and `actor`, and for `log_alpha`."""
     return {
         "critic": init_critics(rule.critic, keys["critic"], rule.config.num_critics, obs, action),
         "actor": rule.actor.init(keys["actor"], obs),
@@ -319,9 +321,10 @@ def actor_settings(hyper: Any) -> tuple[Array, Array]:
 def temperature_step(
     log_alpha: Net, policy: TanhNormal, key: Array, hyper: SoftHyper, when: Bool[Array, ""] | None = None
 ) -> tuple[Net, dict[str, Array]]:
-    """`(log_alpha, report)` after a step towards the target entropy of the policy at a batch, -A unless it is given.
+    """`(log_alpha, metrics)` after a gradient step of the temperature on the policy's entropy over a batch.
 
-    Where `when` is False the temperature stays as it is, as of `Net.descend`.
+    The target entropy is -A where `hyper.target_entropy` is infinite. Where `when` is False nothing changes, as in
+    `Net.descend`.
     """
     entropy = -jnp.mean(policy.sample_and_log_prob(key)[1])
     usual = -float(policy.mode().shape[-1])
@@ -347,20 +350,21 @@ def algorithm(
     num_critics: int = 2,
     deploy: Callable[[State], Any] | None = None,
 ) -> Algorithm:
-    """The Algorithm that a rule makes on `venv`. `replay`, `critic` and `optimizer` are those of an algorithm's `make`.
+    """The Algorithm of a learning rule on `venv`. `replay`, `critic` and `optimizer` are the arguments of `make`.
 
     Args:
-        config: a `learner.Config`, or of a subclass. hyper: the class of the dynamic settings, `Hyper` or a subclass.
-        actor: how the weights `actor` are acted by: `Deterministic`, `Gaussian` or `TanhGaussian` around the network
-            that `make` takes as `actor`, a flax module from an observation without its privileged part.
-        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        config: a `learner.Config`, or an instance of a subclass.
+        hyper: the class of the dynamic settings, `Hyper` or a subclass.
+        actor: how the weights named `actor` act: `Deterministic`, `Gaussian` or `TanhGaussian` around the flax module
+            that `make` takes as `actor`, whose input is an observation without its privileged part.
+        replay: a dataset, or what `datasets.stored` makes of one; None: the learner acts and fills a replay buffer.
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
-        critic: a flax module from a whole observation and an action to values (...); there will be `num_critics`, with
-            weights of their own. None: the outputs of critics are not checked.
-        deploy: the weights that are acted by, other than `actor`'s.
+        critic: a flax module from a whole observation and an action to values (...), of which there are `num_critics`
+            copies with separate weights. None: the outputs of critics are not checked.
+        deploy: the weights that act, where they are not those named `actor`.
 
     `make` raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not
-    fit, and TypeError for a `replay` that is neither.
+    fit, and TypeError for a `replay` that is neither a dataset nor a Replay.
     """
     params = venv.env.default_params
     observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)
@@ -371,5 +375,5 @@ def algorithm(
 
 
 def normalized(stats: normalize.Statistics | None, obs: Any) -> Any:
-    """Not clipped, as in the authors' code of TD3+BC."""
+    """Normalised observations, not clipped, as in the authors' code of TD3+BC; unchanged without statistics."""
     return normalize.normalize(stats, obs, clip=None)

@@ -1,8 +1,8 @@
-"""Cloning of a dataset's actions given what came of them, a return or a goal: what its learners share.
+"""The shell of outcome-conditioned behaviour cloning (RvS, Decision Transformer): actions given a return or a goal.
 
-The return that is asked for is `Hyper.target_return`, a leaf of the policy, so evaluation at several is a `vmap`; as
-long as it is infinite it is the best episode's of the data. A goal is the entry "goal" of the observation. They need a
-dataset, `datasets.windows`: made without one, a learner acts by weights that it is given, and refuses to learn.
+The target return is `Hyper.target_return`, a leaf of the policy, so evaluation at several returns is a `vmap`; an
+infinite one stands for the best return of the dataset. A goal is the entry "goal" of the observation. Training needs a
+dataset, `datasets.windows`; a learner that is made without one can only act, with weights that were trained before.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Policy(NamedTuple):
     """What is deployed."""
 
     weights: Any
-    target: Array  # what is asked for, in units of `scale`: a return, of RvS the mean reward of a full episode
+    target: Array  # the target in units of `scale`: a return or, for RvS, the mean reward of a full episode
     scale: Array
 
 
 def action_loss(space: Space, output: Array, action: Array, valid: Bool[Array, "*batch"]) -> Float[Array, ""]:
-    """The mean over steps that are `valid`: squared error, or the negative log-likelihood [nats] of logits (..., n)."""
+    """The mean over `valid` steps of the squared error or, for Discrete actions, of -log softmax(output) [nats]."""
     if isinstance(space, Discrete):
         each = -Categorical(output).log_prob(action)
     else:
@@ -46,9 +46,9 @@ def action_loss(space: Space, output: Array, action: Array, valid: Bool[Array, "
 
 
 def with_limit(name: str, config: C, venv: VectorEnv) -> C:
-    """`config` with the limit of the task's default params in the place of `max_steps=None`.
+    """`config`, where `max_steps=None` is replaced by the time limit of the environment's default params.
 
-    Raises ValueError where there is none.
+    Raises ValueError where these have no time limit.
     """
     settings: Any = config
     if settings.max_steps is not None:
@@ -61,7 +61,7 @@ def with_limit(name: str, config: C, venv: VectorEnv) -> C:
 
 
 def check_outcome(name: str, config: Any, observation_space: Space) -> None:
-    """Raise ValueError for an unknown outcome, a goal that is not observed, or sizes below 1."""
+    """Raise ValueError for an unknown outcome, observations without the goal it needs, or sizes below 1."""
     check_at_least_one(config, "num_envs", "num_updates", "batch_size")
     if config.max_steps is not None:
         check_at_least_one(config, "max_steps")
@@ -84,19 +84,19 @@ class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
     learning_rate: jax.Array = 1e-3
-    target_return: jax.Array = jnp.inf  # of a whole episode, when it acts; infinite: the best of the data
-    return_scale: jax.Array = jnp.inf  # what returns are divided by; infinite: the largest of the data, either sign
+    target_return: jax.Array = jnp.inf  # of a whole episode, when acting; infinite: the best of the dataset
+    return_scale: jax.Array = jnp.inf  # divides returns; infinite: the largest absolute return of the dataset
     max_grad_norm: jax.Array = 1e6
 
 
 def masked(output: Array, obs: Any, observation_space: Space) -> Array:
-    """Logits of the allowed actions alone, if there is a mask."""
+    """Logits, where the observation's action mask, if it has one, forbids actions."""
     mask = split_observation(obs, observation_space)[2]
     return output if mask is None else mask_logits(output, mask)
 
 
 def chosen(output: Array, space: Space, key: Array, greedy: bool) -> Array:
-    """The action of an output: itself in a Box, else the likeliest or a drawn one."""
+    """The action of a network's output: the output itself in a Box, else the likeliest action or a drawn one."""
     if not isinstance(space, Discrete):
         return output
     return Categorical(output).mode() if greedy else Categorical(output).sample(key)
@@ -104,19 +104,20 @@ def chosen(output: Array, space: Space, key: Array, greedy: bool) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class OutcomeLearner(Learner):
-    """A `Learner` on windows of a dataset, whose rule is also what acts: `act(policy, key, obs, carry, greedy)`,
-    `initial_carry(batch_shape)` and `asked(hyper, max_steps)`, the target of a policy in an episode of so many steps.
+    """A `Learner` from windows of a dataset, whose rule also acts.
 
-    How long a full episode is, the rule's gradient step finds as `max_steps` beside its networks.
+    Besides `gradient_step` the rule has `act(policy, key, obs, carry, greedy)`, `initial_carry(batch_shape)` and
+    `asked(hyper, max_steps)`, a policy's target in an episode of `max_steps` steps. Its gradient step finds the length
+    of a full episode as `nets["max_steps"]`.
     """
 
-    counts: bool = False  # the network tells the times of config.max_steps apart, which are the default params'
+    counts: bool = False  # the network embeds the time step, for config.max_steps times: those of the default params
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> State:
-        """An infinite `target_return` becomes the best return of the data, an infinite `return_scale` the largest.
+        """The first state; infinite `target_return` and `return_scale` are replaced by those of the dataset.
 
-        Without `Config.max_steps` a full episode is as long as `env_params` say. Raises ValueError where they say
-        nothing, or more than the network tells apart.
+        Without `Config.max_steps` a full episode is as long as the time limit of `env_params`. Raises ValueError where
+        they have none, or one above the number of time steps that the network embeds.
         """
         max_steps = self.max_steps(env_params)
         hyper, env_params = starting_values(self.hyper_class, self.venv, hyper, env_params)
@@ -128,9 +129,9 @@ class OutcomeLearner(Learner):
         return state.replace(extra={"max_steps": max_steps})
 
     def max_steps(self, env_params: Any) -> Int[Array, ""]:
-        """The length of a full episode: `Config.max_steps`, or the longest limit among these params.
+        """The length of a full episode: `Config.max_steps`, or the longest time limit of a batch of params.
 
-        Under a trace of which the params are an argument, their values are not known and not checked.
+        Where params are traced their values are unknown and not checked.
         """
         env_id, most = self.venv.env.id, self.config.max_steps
         if most is not None and not self.counts:
@@ -170,7 +171,7 @@ class OutcomeLearner(Learner):
         n, space = self.config.num_envs, self.action_space
 
         def outputs(key: Array) -> tuple[Any, Any]:
-            params = self.venv.default_params  # of which a run's may have a limit where these have none
+            params = self.venv.default_params  # without a time limit here, though the params of a run may have one
             state = self.init(key, None, params.replace(max_steps=jnp.ones_like(params.max_steps)))
             action, _ = self.act(self.policy(state), key, state.obs, self.initial_carry((n,)), greedy=True)
             return action, jnp.zeros(0)

@@ -1,17 +1,16 @@
-"""The shell of deep Q-learning: epsilon-greedy steps, windows of n of them from the replay buffer, the gradient steps
-that are due, and a target network. What the network's outputs mean, their target, their loss and the gradient step are
-an algorithm's `Rule`, in its file.
+"""The shell of deep Q-learning: epsilon-greedy acting, a replay buffer of n-step windows, and a target network.
 
-Where a transition's window holds k rewards, k <= n and smaller only where the episode ends, a `Batch` has
+What the network's outputs mean, their target, their loss and the gradient step are an algorithm's `Rule`, which its own
+file defines. A window holds k <= n rewards, fewer than n only where the episode ends. Its `Batch` has
 
     reward = r[0] + gamma r[1] + ... + gamma^(k-1) r[k-1]    and    discount = gamma^k, 0 if the episode terminated
 
 so that the target of a value is reward + discount * (value of the best action at next_obs). Episodes cut by a time
 limit bootstrap from their final observation. The target network moves and priorities change after the gradient steps of
-an update, not between them; epsilon stays as it is during a rollout.
+an update, not between them; epsilon is constant during a rollout.
 
-With a dataset (`replay=` one) the learner never acts: an update is `num_updates` gradient steps on windows of one step,
-which are what its `step` counts, and so every setting of `Hyper` that is in steps.
+With a dataset (`replay=` one) the learner never acts: an update is `num_updates` gradient steps on windows of one step.
+`state.step`, and every setting of `Hyper` that is in steps, then counts gradient steps.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Config:
     batch_size: int = 128
     buffer_size: int = 10_000  # transitions kept, without a dataset; a multiple of num_envs
     n_step: int = 1  # rewards before the bootstrap; 1 on a dataset
-    prioritised: bool = False  # replay by the priorities of Hyper, not uniformly
+    prioritised: bool = False  # prioritised replay, with Hyper.priority_*; else uniform
     hidden: tuple[int, ...] = (120, 84)
     activation: str = "relu"
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
@@ -69,36 +68,36 @@ class Hyper:
     learning_rate: jax.Array = 2.5e-4
     anneal_steps: jax.Array = 0  # steps over which the learning rate goes to zero; 0: constant
     gamma: jax.Array = 0.99  # discount
-    epsilon_start: jax.Array = 1.0  # probability of a random action, at first
-    epsilon_end: jax.Array = 0.05  # and after exploration_steps, linear between
+    epsilon_start: jax.Array = 1.0  # initial probability of a random action
+    epsilon_end: jax.Array = 0.05  # and after exploration_steps; linear in between
     exploration_steps: jax.Array = 250_000
     learning_starts: jax.Array = 10_000  # where it acts: steps before the first gradient step
     target_period: jax.Array = 500  # steps between updates of the target network; at most once an update
-    tau: jax.Array = 1.0  # how far it then moves to the online one; 1: a copy
+    tau: jax.Array = 1.0  # Polyak step of the target network, each such update; 1: a copy
     max_grad_norm: jax.Array = 10.0
     replay_ratio: jax.Array = float("inf")  # where it acts: gradient steps a step; inf: num_updates an update
-    priority_alpha: jax.Array = 0.5  # prioritised: 0 is uniform
-    priority_beta: jax.Array = 0.4  # how far its bias is corrected, at first
-    priority_steps: jax.Array = 0  # steps until the correction is full; 0: it stays as it is
+    priority_alpha: jax.Array = 0.5  # exponent of priorities; 0: uniform
+    priority_beta: jax.Array = 0.4  # initial exponent of the importance weights; 1: no bias
+    priority_steps: jax.Array = 0  # steps until that exponent is 1; 0: constant
 
 
 class Policy(NamedTuple):
     """What is deployed."""
 
     weights: Any
-    epsilon: Array  # of random actions where not greedy
-    support: Any = ()  # the settings that values need, see `Rule.support`
+    epsilon: Array  # probability of a random action, where not greedy
+    support: Any = ()  # settings that the values depend on, see `Rule.support`
 
 
 class Transition(NamedTuple):
-    """What the replay holds of a step."""
+    """One step, as the replay buffer holds it."""
 
     obs: Any
     action: Array
     reward: Array
     terminated: Array
     truncated: Array
-    next_obs: Any  # of the true successor, before a reset
+    next_obs: Any  # of the true successor: the final observation where the episode ended
 
 
 @pytree
@@ -112,7 +111,7 @@ class State:
     weights: Any
     target_weights: Any
     optimizer: OptimizerState
-    replay: Any  # the replay buffer's; of a dataset its priorities or ()
+    replay: Any  # the state of the replay buffer; for a dataset its priorities or ()
 
 
 class Rollout(NamedTuple):
@@ -130,46 +129,48 @@ class Batch(NamedTuple):
     reward: Array  # the window's discounted sum
     discount: Array  # gamma^k, 0 if terminated
     next_obs: Any  # k steps later
-    weight: Array | None = None  # of each loss, from prioritised replay; None: all alike
-    next_action: Array | None = None  # of a dataset: the one taken there at next_obs
-    return_to_go: Array | None = None  # of a dataset: discounted rewards to the end of the episode
+    weight: Array | None = None  # importance weights of prioritised replay; None: all 1
+    next_action: Array | None = None  # with a dataset: the action that it took at next_obs
+    return_to_go: Array | None = None  # with a dataset: discounted rewards to the end of the episode
 
 
 @runtime_checkable
 class Rule(Protocol):
-    """What an algorithm's file says: the network, what its outputs are worth, and the gradient step.
+    """The learning rule of an algorithm, which its file defines: network, action values and gradient step.
 
-    A network that draws noise has `draws` True and is given keys; without noise, and for greedy actions, a key is None.
-    The learner samples the batches of an update, takes its gradient steps, stores the priorities that they report, and
-    then moves the target network: once every `Hyper.target_period` steps by `Hyper.tau`.
+    `draws` is True for a network with noise, which is given keys; for other networks, and for greedy actions, a key is
+    None. The learner samples the batches of an update, takes its gradient steps, stores the priorities that they
+    report, and then moves the target network: every `Hyper.target_period` steps, by `Hyper.tau`.
     """
 
     def init(self, key: Array, obs: Any) -> Any:
-        """The first weights, from one observation."""
+        """The initial weights, from one observation."""
         ...
 
     def support(self, hyper: Any) -> Any:
-        """The settings of `hyper` that values need, such as `limits(hyper)`; () without."""
+        """The settings of `hyper` that action values depend on, such as `limits(hyper)`; () where there are none."""
         ...
 
     def values(self, weights: Any, obs: Any, support: Any, key: Array | None) -> Float[Array, "..."]:
-        """Action values (..., n), by which it acts."""
+        """Action values (..., n), by which the learner acts."""
         ...
 
     def ahead(self, target_weights: Any, batch: Batch, hyper: Any, key: Any) -> Any:
-        """What the target network says of `batch.next_obs`, asked once for all batches of an update. A gradient step is
-        given it and does not differentiate it."""
+        """What targets need of the target network at `batch.next_obs`.
+
+        It is computed once for all batches of an update and given to each gradient step as a constant.
+        """
         ...
 
     def gradient_step(
         self, net: Net, batch: Batch, ahead: Any, key: Any, hyper: Any, learning_rate: Array
     ) -> tuple[Net, dict[str, Array]]:
-        """`(net, report)` after one step; of each transition the report has a `priority` (B,)."""
+        """`(net, metrics)` after one step; the metrics have each transition's `priority` (B,)."""
         ...
 
 
 def check_sizes(config: Any) -> None:
-    """Raise ValueError for counts below 1, or a replay that does not hold a rollout and a window."""
+    """Raise ValueError for counts below 1, or a replay buffer too small for a rollout and a window."""
     check_at_least_one(config, "num_envs", "num_steps", "num_updates", "batch_size", "n_step")
     # Where windows have priorities, those that begin before a rollout and end in it must still be held.
     both = config.num_steps + config.n_step - 1 if config.prioritised else max(config.num_steps, config.n_step)
@@ -183,7 +184,7 @@ def check_sizes(config: Any) -> None:
 
 
 def check_dataset(name: str, config: Any, replay: Replay) -> None:
-    """Raise ValueError for a replay that is no dataset, and for what cannot be had from one."""
+    """Raise ValueError for a replay that is no dataset, and for settings that a dataset does not allow."""
     if replay.add is not None:
         raise ValueError(
             f"{name}: replay is a dataset or None; the size of its own replay buffer is Config.buffer_size."
@@ -198,7 +199,7 @@ def check_dataset(name: str, config: Any, replay: Replay) -> None:
 
 
 def check_num_outputs(num_outputs: int, least: int, of: str) -> None:
-    """Raise ValueError for fewer outputs of an action than `of` needs."""
+    """Raise ValueError where an action has fewer outputs than the algorithm `of` needs."""
     if num_outputs < least:
         raise ValueError(f"num_outputs={num_outputs}: {of} needs at least {least}.")
 
@@ -223,7 +224,7 @@ def n_step(
 
 
 def windows_to_batch(windows: Transition, gamma: Float[Array, ""] | float) -> Batch:
-    """n consecutive transitions, leaves (n, B, ...), as one with the true successor of the window."""
+    """A Batch of windows of n consecutive transitions, leaves (n, B, ...), with the true successor of each window."""
     reward, discount, last = n_step(windows.reward, windows.terminated, windows.truncated, gamma)
 
     def at_last(x):
@@ -234,45 +235,47 @@ def windows_to_batch(windows: Transition, gamma: Float[Array, ""] | float) -> Ba
 
 
 def stored_to_batch(steps: Stored, gamma: Float[Array, ""] | float) -> Batch:
-    """Single steps of a dataset."""
+    """A Batch of single steps of a dataset."""
     discount = jnp.where(steps.terminated, 0, gamma).astype(steps.reward.dtype)
     seen = visible(steps.obs), steps.action, steps.reward, discount, visible(steps.next_obs)
     return Batch(*seen, next_action=steps.next_action, return_to_go=steps.return_to_go)
 
 
 def apply(network: Network, weights: Any, obs: Any, key: Array | None) -> tuple[Any, dict[str, Array]]:
-    """The network's outputs, with noise of `key`, and `active_units` if it tells."""
+    """`(outputs, metrics)` of the network, with noise of `key`; the metrics have `active_units` if it sows them."""
     rngs = None if key is None else {"noise": key}
     outputs, sown = network.apply(weights, obs, rngs=rngs, mutable="intermediates")
     return outputs, {"active_units": active_units(sown)} if jax.tree.leaves(sown) else {}
 
 
 def limits(hyper: Any) -> tuple[Array, Array]:
-    """`(v_min, v_max)`, between which values lie. Raises ValueError unless v_min is below v_max."""
+    """`(v_min, v_max)`, the range of values. Raises ValueError unless v_min is below v_max."""
     if is_concrete((hyper.v_min, hyper.v_max)) and np.any(np.asarray(hyper.v_min) >= np.asarray(hyper.v_max)):
         raise ValueError(f"v_min={hyper.v_min}, v_max={hyper.v_max}: v_min must be below v_max.")
     return hyper.v_min, hyper.v_max
 
 
 def clipped_targets(mean: Float[Array, " B"], support: tuple[Array, Array]) -> Float[Array, ""]:
-    """The share of targets beyond the limits, of which a loss takes the nearest end: they are too narrow, or the values
-    run away."""
+    """The share of targets outside `support`, which a loss clips to it.
+
+    A large share means that the support is too narrow, or that values diverge.
+    """
     return jnp.mean((mean < support[0]) | (mean > support[1]), dtype=mean.dtype)
 
 
 def split_or_none(key: Array | None) -> tuple[Array | None, Array | None]:
-    """Two keys of one; of None two Nones."""
+    """`jax.random.split(key)`, or two Nones for None."""
     return (None, None) if key is None else tuple(jax.random.split(key))
 
 
 def weighted_mean(each: Float[Array, " B"], weight: Float[Array, " B"] | None) -> Float[Array, ""]:
-    """The mean loss; with importance weights of prioritised replay, of each loss times its weight."""
+    """The mean of the losses, each multiplied by its importance weight of prioritised replay, if there are any."""
     return jnp.mean(each if weight is None else weight * each)
 
 
 @dataclasses.dataclass(frozen=True)
 class QLearner:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     slots: ClassVar = ("replay",)
     deployed: ClassVar = "greedy"
@@ -285,12 +288,12 @@ class QLearner:
     optimizer: Optimizer
 
     def epsilon(self, state: State) -> Array:
-        """How often actions are random: where the weights are noisy that explores alone (Fortunato et al. 2018)."""
+        """The probability of a random action: 0 with noisy layers, which explore alone (Fortunato et al. 2018)."""
         now = epsilon_at(state.step, state.hyper)
         return jnp.zeros_like(now) if getattr(self.config, "noisy", False) else now
 
     def values(self, policy: Policy, obs: Any, key: Array | None) -> Float[Array, "..."]:
-        """Action values (..., n) to act by, greedy ones without a key."""
+        """Action values (..., n); without a key those of the mean weights, for greedy actions."""
         return self.rule.values(policy.weights, obs, policy.support, key)
 
     def allowed(self, obs: Any) -> Any:
@@ -301,7 +304,7 @@ class QLearner:
         hyper, env_params = starting_values(self.hyper_class, self.venv, hyper, env_params)
         if self.replay.add is not None:
             check_ratio(hyper, self.config)
-        self.rule.support(hyper)  # which checks it
+        self.rule.support(hyper)  # raises for invalid limits
         key, weights_key, reset_key = jax.random.split(key, 3)
         obs, env_state = self.venv.reset(reset_key, env_params)
         first = jax.tree.map(lambda x: x[0], visible(obs))
@@ -323,7 +326,7 @@ class QLearner:
         )
 
     def restart(self, state: State, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> State:
-        """A new episode in the slots of `mask`: no window runs from the one that is cut into it."""
+        """Starts a new episode in the slots of `mask`; no window will reach from the old episode into the new one."""
         state = restarted(self.venv, state, key, env_params, mask)
         if self.config.n_step == 1:
             return state
@@ -335,14 +338,14 @@ class QLearner:
         return state.replace(replay=state.replay.replace(ring=ring) if self.config.prioritised else ring)
 
     def collect(self, state: State) -> tuple[State, Rollout | None]:
-        """None on a dataset: there is nothing to do before `learn`."""
+        """An epsilon-greedy rollout; None with a dataset, where nothing acts."""
         if self.replay.add is None:
             return state, None
         policy = self.policy(state)
 
         def act(key, obs, carry):
             obs = visible(obs)
-            if self.rule.draws:  # other weights for every environment
+            if self.rule.draws:  # each environment draws its own noisy weights
                 key, draw_key = jax.random.split(key)
                 keys = jax.random.split(draw_key, self.config.num_envs)
                 q = jax.vmap(self.values, (None, 0, 0))(policy, obs, keys)
@@ -358,7 +361,7 @@ class QLearner:
         return state, Rollout(transition, steps.ends)
 
     def batches(self, key: Array, replay: Any, state: State) -> tuple[Batch, Any]:
-        """The batches of an update, leaves (num_updates, batch_size, ...), and where priorities of them belong."""
+        """The batches of an update, leaves (num_updates, batch_size, ...), and their indices for new priorities."""
         config, hyper = self.config, state.hyper
         count = config.num_updates, config.batch_size
         if not config.prioritised:
@@ -394,7 +397,7 @@ class QLearner:
             due = jnp.where(enough, due, 0)
 
         def inputs():
-            # The target network stays as it is during an update, so it is asked in one batch.
+            # The target network is constant during an update, so it is evaluated on all batches at once.
             ahead = jax.vmap(self.rule.ahead, (None, 0, None, 0))(state.target_weights, batches, hyper, keys[0])
             return batches, ahead, keys[1]
 
@@ -406,7 +409,7 @@ class QLearner:
         priority = report.pop("priority")
         if self.replay.update:
             made = jnp.repeat(jnp.arange(config.num_updates) < due, config.batch_size)
-            # A divergence near 0 may be rounded below it.
+            # Rounding may make a divergence near 0 negative.
             priority = jnp.where(made, jnp.maximum(priority.reshape(-1), 0) + 1e-6, 1)
             replay = self.replay.update(replay, indices.reshape(-1), priority, hyper.priority_alpha, made)
         weights = learning.weights
@@ -450,15 +453,16 @@ def algorithm(
     replay: Replay | Dataset | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
-    """The Algorithm that a rule makes on `venv`.
+    """The Algorithm of a learning rule on `venv`.
 
     Args:
-        config: `Config` or a class of it. hyper: the class of the dynamic settings, `Hyper` or a class of it.
-        replay: a dataset, or what `datasets.stored` makes of one; None: it acts and fills a replay buffer of its own.
+        config: a `Config`, or an instance of a subclass.
+        hyper: the class of the dynamic settings, `Hyper` or a subclass.
+        replay: a dataset, or what `datasets.stored` makes of one; None: the learner acts and fills a replay buffer.
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     `make` raises ValueError for an action space that is not Discrete, several agents, or a network whose outputs do not
-    fit, and TypeError for a `replay` that is neither.
+    fit, and TypeError for a `replay` that is neither a dataset nor a Replay.
     """
     params = venv.env.default_params
     observation_space, space = venv.env.observation_space(params), venv.env.action_space(params)
@@ -475,14 +479,17 @@ def algorithm(
 
 
 def q_network(config: Any, observation_space: Space, num_actions: int, num_outputs: int = 1) -> QNetwork:
-    """The default network of a config's sizes."""
+    """The default Q-network, with the layer sizes of `config`."""
     body = config.hidden, config.activation, config.dueling
     noisy = getattr(config, "noisy", False)
     return QNetwork(observation_space, num_actions, *body, num_outputs, noisy, config.conv)
 
 
 def check_network(algo: Algorithm, network: Network, num_actions: int, num_outputs: int, name: str = "") -> None:
-    """Raise ValueError unless its outputs fit; `name` is its weights', where there are several networks'."""
+    """Raise ValueError unless the network's outputs have the shape (N, num_actions[, num_outputs]).
+
+    `name` is the key of its weights in `state.weights`, for algorithms with several networks.
+    """
     state = jax.eval_shape(algo.init, jax.random.key(0))
     weights = state.weights[name] if name else state.weights
     outputs = jax.eval_shape(

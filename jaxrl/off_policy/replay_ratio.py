@@ -1,9 +1,9 @@
-"""An adaptive replay ratio: few gradient steps a step while the critic's plasticity is being formed, then many.
+"""An adaptive replay ratio: few gradient steps per environment step early in training, many once the critic is stable.
 
 Ma et al. (2024), "Revisiting plasticity in visual reinforcement learning: data, modules and training stages" (ICLR):
-the share of active units of the critic is averaged over windows of episodes; once two successive windows differ by no
-more than `gap`, the critic is held to be past the stage in which plasticity lost is lost for good, and the replay ratio
-goes from `low` to `high`, for once and all.
+the share of active units of the critic is averaged over windows of episodes. Early in training a critic that loses
+plasticity does not recover it. Once two successive windows differ by no more than `gap`, that stage is taken to be
+over, and the replay ratio is raised from `low` to `high`, and stays there.
 
     algo = replay_ratio.adapt(td3.make(env, td3.Config(num_updates=2)))
 
@@ -29,10 +29,10 @@ from jaxrl.nesting import OuterState, around, split_hyper, with_settings
 class Ratio:
     """Dynamic settings: leaves."""
 
-    low: jax.Array = 0.5  # gradient steps an environment step, at first
+    low: jax.Array = 0.5  # initial gradient steps per environment step
     high: jax.Array = 2.0  # and after the switch; Config.num_updates must allow it
     gap: jax.Array = 1e-3  # largest difference of two windows at which it switches
-    window: jax.Array = 50  # episodes or steps between checks
+    window: jax.Array = 50  # length of a window in episodes or steps
 
 
 @pytree
@@ -51,7 +51,7 @@ class AdaptiveState(OuterState):
     """The adapted algorithm's state and the monitor."""
 
     inner: Any
-    ratio: Ratio  # as `hyper.ratio`, too
+    ratio: Ratio  # also read and set as `hyper.ratio`
     monitor: Monitor
     SETTINGS = ("ratio", "ratio")
 
@@ -66,7 +66,7 @@ def observe(monitor: Monitor, ratio: Ratio, active_units: Array, learnt: Array, 
     total = monitor.total + jnp.where(learnt, active_units, 0)
     count = monitor.count + learnt
     elapsed = monitor.elapsed + elapsed
-    # A window without a gradient step, before learning starts, says nothing: it goes on.
+    # A window without a gradient step, before learning starts, is extended.
     check = (elapsed >= ratio.window) & (count > 0)
     mean = total / jnp.maximum(count, 1)
     return Monitor(
@@ -125,7 +125,7 @@ def adapt(algo: Algorithm, unit: str = "episodes") -> Algorithm:
         inner, metrics = algo.learn(state.inner, rollout)
         active = metrics["active_units"]
         elapsed = metrics["episodes"] if unit == "episodes" else jnp.int32(algo.steps_per_update)
-        # It is zero, or nothing, where no gradient step was due.
+        # It is 0 or NaN where no gradient step was due.
         learnt = jnp.isfinite(active) & (active > 0)
         monitor = observe(state.monitor, state.ratio, active, learnt, elapsed)
         metrics = {**metrics, "replay_ratio": inner.hyper.replay_ratio}

@@ -30,12 +30,12 @@ class Rollout(NamedTuple):
 
 
 def no_ends() -> Ends:
-    """The ends of episodes in an update in which nothing acts: none."""
+    """The `Ends` of an update in which nothing acts: no episode ended."""
     return Ends(*(jnp.zeros((0, 0), kind) for kind in (jnp.bool_, jnp.result_type(float), jnp.int32)))
 
 
 def check_config(config: Any) -> None:
-    """Raise ValueError for sizes that cannot be."""
+    """Raise ValueError for counts below 1, or a replay buffer that does not hold a rollout."""
     check_at_least_one(config, "num_envs", "num_steps", "num_updates", "batch_size")
     steps = config.num_envs * config.num_steps
     if config.buffer_size < steps:
@@ -45,7 +45,7 @@ def check_config(config: Any) -> None:
 
 
 def as_replay(name: str, replay: Any, space: Space, default: Callable[[], Replay]) -> Replay:
-    """What algorithm `name` draws from: a `Replay` as it is, a `Dataset` as `stored` makes one of it, or the default.
+    """The Replay of algorithm `name`: a `Replay` as it is, `stored` of a `Dataset`, or `default()` for None.
 
     Raises TypeError for anything else.
     """
@@ -62,7 +62,7 @@ def as_replay(name: str, replay: Any, space: Space, default: Callable[[], Replay
 
 
 def random_action(key: Key[Array, ""], space: Space, observation_space: Space, obs: Any, num_envs: int) -> Array:
-    """Uniform in the box, in its units, or among the allowed actions; (N, ...)."""
+    """Actions (N, ...), uniform in the box (in units of it) or among the allowed Discrete ones."""
     if isinstance(space, Discrete):
         logits, action_mask = jnp.zeros((num_envs, space.n)), split_observation(obs, observation_space)[2]
         return Categorical(logits if action_mask is None else mask_logits(logits, action_mask)).sample(key)
@@ -77,7 +77,7 @@ def collect(
     observation_space: Space,
     space: Space,
 ) -> tuple[Any, Rollout]:
-    """`(state, rollout)` of `act(key, obs) -> action`, at random before `hyper.learning_starts`."""
+    """`(state, rollout)` of the policy `act(key, obs) -> action`; before `hyper.learning_starts` of random actions."""
     at_random = state.step < state.hyper.learning_starts
 
     def explore(key, obs, carry):
@@ -98,11 +98,11 @@ GradientStep = Callable[[PyTree, Array, Any], tuple[PyTree, dict[str, Array]]]
 def learn(
     state: Any, rollout: Rollout | None, replay: Replay, config: Any, carry: PyTree, gradient_step: GradientStep
 ) -> tuple[Any, PyTree, dict[str, Array]]:
-    """Store a rollout and take the gradient steps that are due; without one take them all, on a dataset.
+    """Stores a rollout and takes the gradient steps that are due; with a dataset (no rollout) takes `num_updates`.
 
-    Of `state`, `key` and `replay` advance, on a dataset also `step`, which counts gradient steps there;
-    `hyper.learning_starts` and `hyper.replay_ratio` are read. Returns `(state, carry, metrics)`: reports are means over
-    the steps that were taken, NaN where there was none; `gradient_steps` says how many there were.
+    Returns `(state, carry, metrics)`. Of `state`, `key` and `replay` change; with a dataset also `step`, which counts
+    gradient steps there. `hyper.learning_starts` and `hyper.replay_ratio` say how many steps are due. Metrics are means
+    over the gradient steps, NaN without any; `gradient_steps` is their number.
     """
     if rollout is None:
         return _learn_from_dataset(state, replay, config, carry, gradient_step)
@@ -111,7 +111,7 @@ def learn(
     hyper, steps = state.hyper, config.num_envs * config.num_steps
     due = gradient_steps_due(state.step, steps, hyper.replay_ratio, config.num_updates)
     due = jnp.where(state.step > hyper.learning_starts, due, 0)
-    # Drawn outside the branch: what goes into a branch may be copied, and the replay buffer is large.
+    # Batches are drawn outside the branch: inputs of a branch may be copied, and the replay buffer is large.
     batches = replay.sample(fast_key(sample_key), filled, config.num_updates * config.batch_size)
     batches = jax.tree.map(lambda x: x.reshape(config.num_updates, config.batch_size, *x.shape[1:]), batches)
     batches = spread(batches, 1)
@@ -127,7 +127,7 @@ def learn(
 def _learn_from_dataset(
     state: Any, replay: Replay, config: Any, carry: PyTree, gradient_step: GradientStep
 ) -> tuple[Any, PyTree, dict[str, Array]]:
-    """`num_updates` gradient steps, each of which draws its own batch."""
+    """Takes `num_updates` gradient steps, each on a batch drawn for it."""
     key, steps_key = jax.random.split(state.key)
 
     def step(carry, key):
@@ -150,9 +150,9 @@ def steps_taken(
     inputs: Callable[[], PyTree],
     gradient_step: Callable[[PyTree, Any], tuple[PyTree, dict[str, Array]]],
 ) -> tuple[PyTree, dict[str, Array]]:
-    """The first `due` of `num_updates` gradient steps: what they carry on, and their reports, NaN for the others.
+    """`(carry, metrics)` after the first `due` of `num_updates` gradient steps; metrics of the others are NaN.
 
-    `inputs()`, leading axis `num_updates`, are those of each step; they are made only where any is due.
+    `inputs()` gives the inputs of all steps, leading axis `num_updates`; it is evaluated only where a step is due.
     """
 
     def taken():
@@ -176,7 +176,7 @@ def steps_taken(
 def check_ratio(hyper: Any, config: Any) -> None:
     """Raise ValueError for a replay ratio that asks for more gradient steps an update than `config.num_updates`.
 
-    Looks at concrete ones only. An infinite one asks for all.
+    Only concrete values are checked. An infinite ratio asks for all `num_updates`.
     """
     steps = config.num_envs * config.num_steps
     if is_concrete(hyper.replay_ratio):
@@ -195,9 +195,9 @@ def gradient_steps_due(
     """How many gradient steps an off-policy update takes after environment step `step`, at most `num_updates`.
 
     `replay_ratio`: gradient steps per environment step, a leaf that may change while training; infinite: always
-    `num_updates`. Whatever the ratio, after n steps about n * ratio gradient steps were made.
+    `num_updates`. With a constant ratio n steps give about n * ratio gradient steps.
     """
-    # Counted from a near origin: a float32 holds each integer up to 2^24 only.
+    # Steps are counted from a near origin: float32 represents integers exactly only up to 2^24.
     origin = (step - steps_per_update) // 65_536 * 65_536
     before = jnp.floor((step - steps_per_update - origin) * replay_ratio)
     now = jnp.floor((step - origin) * replay_ratio)
@@ -208,7 +208,7 @@ def gradient_steps_due(
 def check_outputs(
     space: Space, outputs: Callable[[Array], tuple[Any, Any]], action_shape: tuple[int, ...], q_shape: tuple[int, ...]
 ) -> None:
-    """Raise ValueError unless `outputs(key)`, of an actor and its critics, have these shapes. Traces, runs nothing."""
+    """Raise ValueError unless `outputs(key)`, `(actions, values)`, has these shapes. Only traces it."""
     action, q = jax.eval_shape(outputs, jax.random.key(0))
     if action.shape != action_shape or q.shape != q_shape:
         raise ValueError(

@@ -1,1 +1,1 @@
-"""Learned rules that come with the library, as files; what each was made of is in it and in docs/meta.md."""
+"""Files of learned rules that come with the library; each states how it was learned, as does docs/meta.md."""

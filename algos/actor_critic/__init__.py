@@ -1,1 +1,1 @@
-"""An actor and critics that learn from stored steps."""
+"""Off-policy actor-critics, online and from datasets."""

@@ -1,14 +1,14 @@
 """Advantage-weighted actor-critic (AWAC).
 
 Nair, Gupta, Dalal and Levine (2020), "AWAC: accelerating online reinforcement learning with offline datasets". The
-critics regress on the value of the actor's own actions; the actor is cloned from the replay by weights of advantages,
+critics regress on the value of the actor's actions; the actor clones stored actions, weighted by their advantages,
 
     critics r + gamma (1 - terminated) min_k Q'_k(s', a'),   a' ~ pi(s')
     actor   -mean min(exp(A / temperature), 100) log pi(a | s),   A = min_k Q_k(s, a) - min_k Q_k(s, b),   b ~ pi(s)
 
-so that it learns alike from a dataset and, where it acts, from what it adds to it. Deviations from the authors' code:
-weights are not normalised over the batch but cut at 100; actions are in units of the box; orthogonal initialisation
-with a small last layer of the actor.
+so the same losses serve for a dataset and for the steps that the learner takes itself. Deviations from the authors'
+code: weights are not normalised over the batch but clipped at 100; actions are in units of the box; orthogonal
+initialisation with a small last layer of the actor.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Config(learner.Config):
 class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    temperature: jax.Array = 1.0  # of the actor's weights
+    temperature: jax.Array = 1.0  # of the advantage weights
 
 
 @dataclasses.dataclass(frozen=True)
 class _AWAC:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor")
     targets: ClassVar[tuple[str, ...]] = ("critic",)

@@ -1,10 +1,10 @@
-"""Behaviour cloning: the actor is fitted to the data's actions (Pomerleau 1989), nothing else is learned.
+"""Behaviour cloning: the actor is fitted to the dataset's actions by supervised learning (Pomerleau 1989).
 
-    loss = mean_B sum_A (mu(s) - a)^2 / A     of a deterministic actor in a Box
-    loss = mean_B -log pi(a | s)              of logits in a Discrete space
+    loss = mean_B sum_A (mu(s) - a)^2 / A     for a deterministic actor in a Box
+    loss = mean_B -log pi(a | s)              for logits in a Discrete space
 
-On a replay with weights of episodes it is weighted or filtered cloning: `datasets.best_weights(dataset, 0.1)` gives the
-"10 % BC" that Chen et al. (2021), "Decision transformer", compare with.
+With a dataset whose episodes have weights it is weighted or filtered cloning: `datasets.best_weights(dataset, 0.1)`
+gives the "10 % BC" that Chen et al. (2021), "Decision transformer", compare with.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Config(learner.Config):
 class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    exploration_noise: jax.Array = 0.1  # standard deviation in units of the box, where it acts; Discrete: it draws
+    exploration_noise: jax.Array = 0.1  # standard deviation in units of the box, when acting in a Box
 
 
 def actor_loss(policy_action: Float[Array, "B A"], action: Float[Array, "B A"]) -> Float[Array, ""]:
@@ -55,7 +55,7 @@ def cross_entropy(logits: Float[Array, "B n"], action: Int[Array, " B"]) -> Floa
 
 @dataclasses.dataclass(frozen=True)
 class _BC:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("actor",)
     targets: ClassVar[tuple[str, ...]] = ()
@@ -66,7 +66,7 @@ class _BC:
         return {"actor": self.actor.init(keys["actor"], obs)}
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """The likelihood of the data's actions, or their squared distance."""
+        """A step on the cross entropy with the dataset's actions, or on the squared error."""
 
         def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
             if isinstance(self.actor, Softmax):
@@ -95,7 +95,7 @@ def make(
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is neither a vector nor Discrete, several agents, or a network whose
-    outputs do not fit, and TypeError for a `replay` that is neither.
+    outputs do not fit, and TypeError for a `replay` that is neither a dataset nor a Replay.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("bc", venv, Discrete, Box, between_ends=True)

@@ -1,23 +1,25 @@
 """Conservative Q-learning (CQL), and calibrated (Cal-QL), for vectors of actions.
 
 Kumar, Zhou, Tucker and Levine (2020), "Conservative Q-learning for offline reinforcement learning". Soft actor-critic
-whose critics are low for actions that the data does not have: to the squared error of each comes
+whose critics are low for actions that the dataset does not have: the loss of each is its squared error plus the penalty
 
     min_q_weight (T mean logsumexp_i (Q(s, a_i) / T - log p(a_i)) - mean Q(s, a))
 
-over `num_actions` actions each that are uniform, the actor's at s and the actor's at s', p being what they were drawn
-from (CQL(H) with importance sampling). Nakamoto et al. (2023), "Cal-QL: calibrated offline RL pre-training for
-efficient online fine-tuning": with `Config.calibrated` values of the actor's actions count as at least the return that
-the dataset had from s on (`datasets.return_bounds`, of `datasets.stored(..., gamma)`), so that they do not sink below
-what was seen, which is what made them recover slowly online.
+over `num_actions` uniform actions, as many of the actor at s and as many of the actor at s', with p the density that an
+action was drawn from (CQL(H) with importance sampling).
 
-Targets are without entropy, as in the authors' settings. Published are an actor's rate of 1e-4 beside 3e-4 of the
-critics (3e-5 in CORL), `Hyper.actor_learning_rate`; three layers in CORL; and `Config.max_target_backup` on AntMaze
-and in WSRL. Deviations from their code: actions are in units of the box; orthogonal initialisation with a small last
-layer of the actor; no Lagrange multiplier for the weight; T divides Q alone, where theirs divides Q - log p; the actor
-does not begin by cloning the data, where theirs does for 40,000 steps. Of an episode that was cut only the first
-rewards are known, and Cal-QL's code takes their sum for the return unless the episode missed its goal; here rewards
-beyond the cut are the dataset's least.
+Cal-QL, Nakamoto et al. (2023), "Cal-QL: calibrated offline RL pre-training for efficient online fine-tuning": with
+`Config.calibrated` the penalty counts values of the actor's actions as at least the dataset's return from s on
+(`datasets.return_bounds`, of `datasets.stored(..., gamma)`). Values then do not fall below observed returns, which
+makes online fine-tuning slow.
+
+Targets are without entropy, as in the authors' settings. Published settings: an actor's learning rate of 1e-4
+(`Hyper.actor_learning_rate`) with 3e-4 for the critics (3e-5 in CORL); three layers in CORL; `Config.max_target_backup`
+on AntMaze and in WSRL. Deviations from the authors' code: actions are in units of the box; orthogonal initialisation
+with a small last layer of the actor; no Lagrange multiplier for the weight; T divides Q alone, where theirs divides Q -
+log p; the actor does not begin by cloning the dataset, where theirs does for 40,000 steps. For a truncated episode
+Cal-QL's code takes the sum of the known rewards as the return, unless the episode missed its goal; here rewards after
+the cut count as the lowest of the dataset.
 """
 
 from __future__ import annotations
@@ -54,11 +56,11 @@ from jaxrl.vectorize import VectorEnv
 class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
-    num_actions: int = 10  # of each kind, for the penalty
-    max_target_backup: bool = False  # the target is of the best of num_actions next actions, not of one
-    calibrated: bool = False  # Cal-QL; of its own episodes returns are not known, and there it is CQL
+    num_actions: int = 10  # actions of each of the three kinds in the penalty
+    max_target_backup: bool = False  # the target takes the best of num_actions next actions, not one action
+    calibrated: bool = False  # Cal-QL; for steps without a known return, such as the learner's, it is CQL
     actor_layer_norm: bool = False  # in the actor, before each activation
-    num_critics: int = 2  # of which the target takes the smallest value; WSRL has 10
+    num_critics: int = 2  # critics; the target takes the smallest of their values; WSRL has 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,7 +72,7 @@ class Hyper(learner.SoftHyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
     min_q_weight: jax.Array = 5.0  # of the penalty
-    temperature: jax.Array = 1.0  # T
+    temperature: jax.Array = 1.0  # T of the penalty
 
 
 def penalty(
@@ -85,14 +87,14 @@ def penalty(
 
 
 def best_of(next_q: Float[Array, "K n B"]) -> Float[Array, " B"]:
-    """max_i min_k Q_k(s', a_i): the most that the smallest critic gives to one of n next actions."""
+    """max_i min_k Q_k(s', a_i): the value of the best of n next actions by the smallest critic."""
     return jnp.max(jnp.min(next_q, 0), 0)
 
 
 def tried_actions(
     key: Key[Array, ""], num: int, policies: Sequence[TanhNormal]
 ) -> tuple[Float[Array, "n B A"], Float[Array, "n B"]]:
-    """`num` uniform actions, then so many of each policy (B, A), and the logarithms of their densities."""
+    """`num` uniform actions, then `num` of each policy (B, A), and their log-densities."""
     keys, shape = jax.random.split(key, 1 + len(policies)), (num, *policies[0].mode().shape)
     actions = [jax.random.uniform(keys[0], shape, policies[0].mode().dtype, -1, 1)]
     densities = [jnp.full(shape[:-1], -shape[-1] * jnp.log(2.0), actions[0].dtype)]
@@ -106,7 +108,7 @@ def tried_actions(
 
 @dataclasses.dataclass(frozen=True)
 class _CQL:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
     targets: ClassVar[tuple[str, ...]] = ("critic",)
@@ -118,7 +120,7 @@ class _CQL:
     init = learner.init_soft
 
     def next_value(self, weights: Any, target_weights: Any, key: Array, next_obs: Any) -> Float[Array, " B"]:
-        """The next state's value by the target critics at an action of the actor, or at the best of several."""
+        """The target critics' value of the next state, at an action of the actor or at the best of several."""
         if not self.config.max_target_backup:
             next_action = self.actor.explore(weights, key, next_obs)
             return jnp.min(critic_values(self.critic, target_weights, next_obs, next_action), 0)

@@ -1,14 +1,14 @@
 """CrossQ: soft actor-critic with batch-normalised critics and without target networks.
 
 Bhatt, Palenicek et al. (2024), "CrossQ: batch normalization in deep reinforcement learning for greater sample
-efficiency and simplicity" (ICLR). The critics see both halves of a transition, (s, a) and (s', a') with a' of the
-policy, in one forward pass, so that batch renormalisation (Ioffe 2017) has the statistics of their mixture; their own
-values of the second half, held fixed, are the bootstrap:
+efficiency and simplicity" (ICLR). One forward pass of the critics takes both (s, a) and (s', a') with a' of the policy,
+so that batch renormalisation (Ioffe 2017) uses the statistics of their mixture. The values at (s', a'), with their
+gradient stopped, are the bootstrap:
 
     y = r + gamma (1 - terminated) (min_k Q_k(s', a') - alpha log pi(a' | s'))
 
-Critics are wide, Adam's first moment short (b1 = 0.5), and every `policy_delay`-th gradient step the actor and the
-temperature of `sac.py` learn, from critics that normalise by their running statistics.
+Critics are wide and Adam's momentum is short (b1 = 0.5). Every `policy_delay`-th gradient step the actor and the
+temperature learn as in `sac.py`, from critics that normalise by their running statistics.
 
 Deviations from the authors' code: critics of 1,024 units by default, theirs 2,048 (`Config.critic_hidden`); no batch
 normalisation in the actor; actions in units of the box; several environments may step together.
@@ -49,7 +49,7 @@ class Config(learner.Config):
     policy_delay: int = 3  # gradient steps of the critics for one of the actor
     hidden: tuple[int, ...] = (256, 256)  # widths of the actor
     critic_hidden: tuple[int, ...] = (1024, 1024)  # widths of the critics; the paper's are 2,048
-    b1: float = 0.5  # Adam's, of actor and critics
+    b1: float = 0.5  # of Adam, for actor and critics
     momentum: float = 0.99  # of the running statistics of batch renormalisation
     warmup: int = 100_000  # gradient steps of plain batch normalisation before its limits on r and d apply
 
@@ -68,8 +68,8 @@ class Hyper(learner.SoftHyper):
     alpha_learning_rate: jax.Array = 1e-3  # of the logarithm of the temperature; 0: constant
 
 
-LOG_STD_MIN = -20.0  # the authors', as in SAC
-R_MAX, D_MAX = 3.0, 5.0  # the authors' limits of the correction
+LOG_STD_MIN = -20.0  # as in the authors' code and in SAC
+R_MAX, D_MAX = 3.0, 5.0  # limits of the correction, as in the authors' code
 
 
 def renormalize(
@@ -79,10 +79,10 @@ def renormalize(
     warm: Bool[Array, ""] | bool = True,
     epsilon: float = 1e-3,
 ) -> tuple[Float[Array, "*batch F"], Float[Array, " F"], Float[Array, " F"]]:
-    """`(normalised, mean, variance)` of a batch, by its own statistics, corrected towards running ones (Ioffe 2017).
+    """`(normalised, mean, variance)` of a batch, by its statistics corrected towards running ones (Ioffe 2017).
 
-    (x - m) / s * r + d with r = s / s_running within 1/3 and 3 and d = (m - m_running) / s_running within 5, neither
-    differentiated; until `warm` they are 1 and 0: plain batch normalisation.
+    (x - m) / s * r + d with r = s / s_running, clipped to [1/3, 3], and d = (m - m_running) / s_running, clipped to
+    +-5, both without a gradient. Before `warm` they are 1 and 0: plain batch normalisation.
     """
     axes = tuple(range(x.ndim - 1))
     batch_mean, batch_var = jnp.mean(x, axes), jnp.var(x, axes)
@@ -133,7 +133,7 @@ class Critic(nn.Module):
         x = encode(self.observation_space, obs, privileged=True)
         x = BatchRenorm(self.momentum, self.warmup)(jnp.concatenate([x, action.astype(x.dtype)], -1), train)
         for width in self.hidden:
-            # Not orthogonal, as elsewhere: for layers this wide that takes seconds, and the scale is normalised away.
+            # Not orthogonal: for layers this wide that takes seconds, and normalisation removes the scale.
             x = activation_function(self.activation)(nn.Dense(width)(x))
             self.sow("intermediates", "active", jnp.mean(x > 0))
             x = BatchRenorm(self.momentum, self.warmup)(x, train)
@@ -142,7 +142,7 @@ class Critic(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class _CrossQ:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
     targets: ClassVar[tuple[str, ...]] = ()
@@ -166,7 +166,7 @@ class _CrossQ:
         }
 
     def both(self, weights: Any, batch_stats: Any, obs: Any, action: Array) -> tuple[Float[Array, "K B"], Any]:
-        """Values by the batch's own statistics, and the new collections, among them the running ones."""
+        """`(values, collections)`: values by the batch's statistics, and new collections with the running ones."""
 
         def one(weights: Any, batch_stats: Any) -> Any:
             variables = {**weights, "batch_stats": batch_stats}
@@ -175,7 +175,7 @@ class _CrossQ:
         return jax.vmap(one)(weights, batch_stats)
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """The critics on both halves of a transition at once; every `policy_delay` times actor and temperature."""
+        """The critics on (s, a) and (s', a') at once; every `policy_delay` steps actor and temperature."""
         critic, actor, log_alpha = (nets[name] for name in self.networks)
         critic_key, actor_key = jax.random.split(key)
         settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
@@ -237,7 +237,7 @@ def make(
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
-    and TypeError for a `replay` that is neither.
+    and TypeError for a `replay` that is neither a dataset nor a Replay.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("crossq", venv, Box, between_ends=True)

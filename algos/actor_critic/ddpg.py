@@ -4,11 +4,11 @@ Lillicrap et al. (2016), "Continuous control with deep reinforcement learning". 
 
     y = r + gamma (1 - terminated) Q'(s', mu'(s'))
 
-and at every gradient step the actor ascends Q(s, mu(s)) and the targets follow. `td3.py` is this with a second critic,
-a smoothed target and a delayed actor.
+and at every gradient step the actor ascends Q(s, mu(s)) and the target networks take a Polyak step. `td3.py` is this
+with a second critic, a smoothed target and a delayed actor.
 
 Deviations from the paper: Gaussian exploration noise instead of an Ornstein-Uhlenbeck process, one learning rate, no
-weight decay, no batch normalisation, the action enters with the observation (TD3's choices, as is customary); actions
+weight decay, no batch normalisation, the action enters at the first layer (these are TD3's choices); actions
 in units of the box; orthogonal initialisation with a small last layer of the actor; several environments may step
 together. Results: `docs/results.md`.
 """
@@ -55,7 +55,7 @@ class Hyper(learner.Hyper):
 
 @dataclasses.dataclass(frozen=True)
 class _DDPG:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor")
     targets: ClassVar[tuple[str, ...]] = ("critic", "actor")

@@ -1,26 +1,26 @@
 """Dual value learning (f-DVL) and extreme Q-learning (XQL).
 
 Sikchi, Zheng, Zhang and Niekum (2024), "Dual RL: unification and new methods for reinforcement and imitation learning".
-Offline learning as maximising return less a divergence of visitations from the data's has a dual in the state value
-alone. Its loss is the conjugate of the divergence, which makes V follow the best of the data's actions, as the
-expectile does in IQL: with d = min_k Q'_k(s, a) - V(s) and l the temperature,
+Maximising the return minus a divergence between the visitation distributions of policy and dataset has a dual problem
+in the state value alone. Its loss is the convex conjugate of the divergence and makes V follow the best of the
+dataset's actions, as the expectile does in IQL: with d = min_k Q'_k(s, a) - V(s) and l the temperature,
 
     chi2             mean l max(d + d^2 / 4, 0) - (1 - l) d
     total_variation  mean l max(d, 0) - (1 - l) d            d is above 0 with probability (1 - l) / l
-    gumbel           mean exp(z) - z - 1, z = min(d / l, max_clip), over the batch's largest exp(z)
+    gumbel           mean exp(z) - z - 1, z = min(d / l, max_clip), divided by the batch's largest exp(z)
 
-`gumbel` is reverse KL: XQL of Garg, Hejna, Geist and Ermon (2023), "Extreme Q-learning: MaxEnt RL without entropy",
-whose exponential is what the other two do without. The rest is IQL's but for Huber's loss,
+`gumbel` is the reverse KL divergence: XQL of Garg, Hejna, Geist and Ermon (2023), "Extreme Q-learning: MaxEnt RL
+without entropy"; the other two avoid its exponential. The rest is IQL with Huber's loss,
 
     critics  Huber(Q_k(s, a) - (r + gamma (1 - terminated) V(s')))
     actor    -mean min(exp(beta d), 100) log pi(a | s)
 
-`Config.random_actions` uniform ones a state go into the value's loss beside the data's, as the authors do for
-locomotion, where they also scale rewards by 1,000 over the range of the episodes' returns: `chi2` and `gumbel` are not
-indifferent to the scale of rewards. For l at or below 1/2 `total_variation` is low without a bound or minimal.
+`Config.random_actions` uniform actions for each state enter the value's loss, too, as the authors do for locomotion.
+There they also scale rewards by 1,000 over the range of returns: `chi2` and `gumbel` depend on the scale of rewards.
+For l at or below 1/2 `total_variation` has no unique minimum, or none.
 
 Deviations from the authors' code: actions are in units of the box; orthogonal initialisation with a small last layer of
-the actor; its learning rate is constant, where theirs falls along a cosine over the whole training.
+the actor; its learning rate is constant, where theirs has a cosine decay over the whole training.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
-HUBER_DELTA = 20.0  # the authors'
+HUBER_DELTA = 20.0  # as in the authors' code
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
     divergence: str = "chi2"  # a name of VALUE_LOSSES
-    random_actions: int = 0  # uniform ones a state beside the data's, in the value's loss
+    random_actions: int = 0  # uniform actions for each state in the value's loss, besides the dataset's
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,13 +73,13 @@ class Config(learner.Config):
 class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    temperature: jax.Array = 0.8  # l: of chi2 and total_variation the nearer to 1 the nearer to the best action's value
+    temperature: jax.Array = 0.8  # l; chi2, total_variation: towards 1 V nears the value of the best action
     beta: jax.Array = 3.0  # inverse temperature of the actor's weights
-    max_clip: jax.Array = 7.0  # of gumbel: the largest exponent; infinite: none
+    max_clip: jax.Array = 7.0  # gumbel: the largest exponent; infinite: no limit
 
 
 def chi2(advantage: Float[Array, " B"], temperature: Any, max_clip: Any = jnp.inf) -> Float[Array, ""]:
-    """mean l max(d + d^2 / 4, 0) - (1 - l) d; flat for l = 1 and d from -4 to 0."""
+    """mean l max(d + d^2 / 4, 0) - (1 - l) d; for l = 1 it has no gradient at d from -4 to 0."""
     conjugate = jnp.maximum(advantage + advantage**2 / 4, 0)
     return jnp.mean(temperature * conjugate - (1 - temperature) * advantage)
 
@@ -101,7 +101,7 @@ VALUE_LOSSES = {"chi2": chi2, "total_variation": total_variation, "gumbel": gumb
 
 
 def huber_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
-    """The mean of Huber's loss of each critic, added up: half the square, beyond 20 linear."""
+    """The sum over critics of the mean Huber loss: half the square, linear beyond 20."""
     error = jnp.abs(q - target)
     near = jnp.minimum(error, HUBER_DELTA)
     return jnp.sum(jnp.mean(near**2 / 2 + HUBER_DELTA * (error - near), -1))
@@ -109,7 +109,7 @@ def huber_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Arra
 
 @dataclasses.dataclass(frozen=True)
 class _DVL:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("value", "critic", "actor")
     targets: ClassVar[tuple[str, ...]] = ("critic",)
@@ -127,7 +127,7 @@ class _DVL:
         return q - self.value.apply(value_weights, obs)
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """The value by the divergence's loss, the critics on it, the actor, the target critics."""
+        """The value with the loss of the divergence, the critics on its target, the actor, the target critics."""
         value, critic, actor = (nets[name] for name in self.networks)
         value_key, _, _ = jax.random.split(key, 3)
         settings, times = (hyper.learning_rate, hyper.max_grad_norm), self.config.random_actions

@@ -1,25 +1,26 @@
 """Ensemble-diversified actor-critic (EDAC), and SAC-N, which is EDAC with `diversity` 0.
 
 An, Moon, Kim and Song (2021), "Uncertainty-based offline reinforcement learning with diversified Q-ensemble". Soft
-actor-critic with N critics, whose smallest value is low where they disagree,
+actor-critic with N critics; their smallest value is low where they disagree,
 
     critics r + gamma (1 - terminated) (min_k Q'_k(s', a') - alpha log pi(a' | s')),   a' ~ pi(s')
     actor   mean alpha log pi(a_pi | s) - min_k Q_k(s, a_pi),   a_pi ~ pi(s)
 
-and, so that few critics do, their gradients in the data's action are kept from pointing one way: the critics' loss has
+So that few critics suffice, their gradients with respect to the dataset's action are made diverse: the critics' loss
+has the additional term
 
     diversity / (N - 1) mean_B sum_{k != l} <e_k, e_l>,   e_k = grad_a Q_k(s, a) / |grad_a Q_k(s, a)|
 
-The published settings: N = 10 and diversity 1 on most of MuJoCo's tasks (50 and 1 on Hopper); SAC-N takes 10 to 500
-critics. The temperature follows the target entropy -A.
+The published settings: N = 10 and diversity 1 on most MuJoCo tasks (50 and 1 on Hopper); SAC-N takes 10 to 500 critics.
+The temperature is tuned to the target entropy -A.
 
-Online, SAC-N with LayerNorm, many gradient steps a step and targets of the smaller of two critics drawn anew each time
-(`num_target_critics`, REDQ's) is RLPD's learner, with a dataset as half of its batches (`datasets.mixed`; Ball et al.
-2023, "Efficient online reinforcement learning with offline data"), and that of WSRL, which goes on from trained weights
-(`fine_tune`); `docs/algos/offline.md` has the settings of both. Deviations from the authors' code: actions are in units
-of the box; orthogonal initialisation with a small last layer of the actor, where EDAC's last layers are uniform in
-+-0.003 and its other biases 0.1; critics, actor, temperature in this order, where EDAC's code goes by temperature,
-actor, critics.
+Online, SAC-N with LayerNorm, many gradient steps per environment step, and targets of the smaller of two randomly drawn
+critics (`num_target_critics`, from REDQ) is the learner of RLPD, where half of each batch comes from a dataset
+(`datasets.mixed`; Ball et al. 2023, "Efficient online reinforcement learning with offline data"), and of WSRL, which
+fine-tunes trained weights (`fine_tune`); `docs/algos/offline.md` has the settings of both. Deviations from the authors'
+code: actions are in units of the box; orthogonal initialisation with a small last layer of the actor, where EDAC's last
+layers are uniform in +-0.003 and its other biases 0.1; networks learn in the order critics, actor, temperature, in
+EDAC's code in the reverse order.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ class Config(learner.Config):
 
     num_critics: int = 10  # N
     diverse: bool = True  # False: SAC-N, without the gradients in the actions
-    num_target_critics: int | None = None  # drawn for each target, whose smallest value it takes; None: all N
-    mean_actor: bool = False  # the actor follows the critics' mean, as RLPD's does, not their smallest value
-    soft_targets: bool = True  # with the entropy of the next action; False as in WSRL
+    num_target_critics: int | None = None  # critics drawn for a target, which takes their smallest value; None: all N
+    mean_actor: bool = False  # the actor ascends the critics' mean, as in RLPD, not their smallest value
+    soft_targets: bool = True  # targets have the entropy of the next action; False as in WSRL
     policy_delay: int = 1  # gradient steps of the critics for one of the actor and the temperature
     actor_layer_norm: bool = False  # in the actor, before each activation
     hidden: tuple[int, ...] = (256, 256, 256)  # widths of all networks
@@ -78,11 +79,11 @@ class Config(learner.Config):
 class Hyper(learner.SoftHyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    diversity: jax.Array = 1.0  # eta; read where Config.diverse
+    diversity: jax.Array = 1.0  # eta; read with Config.diverse
 
 
 def similarity(gradients: Float[Array, "K B A"]) -> Float[Array, ""]:
-    """1 / (K - 1) mean_B sum_{k != l} <e_k, e_l> of gradients in the action, each made of length 1 (equation 6)."""
+    """1 / (K - 1) mean_B sum_{k != l} <e_k, e_l> of normalised gradients in the action (equation 6)."""
     square = jnp.sum(gradients**2, -1, keepdims=True)
     unit = gradients / jnp.sqrt(square + 1e-10)
     together = jnp.sum(jnp.sum(unit, 0) ** 2, -1) - jnp.sum(unit**2, (0, 2))
@@ -91,7 +92,7 @@ def similarity(gradients: Float[Array, "K B A"]) -> Float[Array, ""]:
 
 @dataclasses.dataclass(frozen=True)
 class _EDAC:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
     targets: ClassVar[tuple[str, ...]] = ("critic",)
@@ -103,7 +104,7 @@ class _EDAC:
     init = learner.init_soft
 
     def values_at_own(self, weights: Any, obs: Any, actions: Float[Array, "K B A"]) -> Float[Array, "K B"]:
-        """Each critic's values at actions of its own."""
+        """The values of critic k at `actions[k]`."""
         return jax.vmap(lambda w, a: self.critic.apply(w, obs, a))(weights, actions)
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:

@@ -1,18 +1,18 @@
 """Family offline-to-online learning (FamO2O), on implicit Q-learning.
 
 Wang et al. (2023), "Train once, get a family: state-adaptive balances for offline-to-online reinforcement learning".
-IQL (see iql) with an actor for each balance beta between the data and improvement, and a model that says for each state
-which balance is best,
+IQL (`iql.py`) with an actor that takes the balance beta between cloning and improvement as an input, and a balance
+model that predicts the best beta for each state,
 
     actor    -mean min(exp(beta (min_k Q'_k(s, a) - V(s))), 100) log pi(a | s, beta)
     balance  mean temperature log pi_b(beta | s) - min_k Q'_k(s, a),   beta ~ pi_b(s), a ~ pi(s, beta)
 
-Offline beta is uniform in [beta_min, beta_max], online (`Config.balanced`) the balance model's. The actor is told beta
-as sines and cosines of beta / 10000^(2i / 6), i = 0, 1, 2. The balance is tanh of a normal, spread over the interval;
-its temperature follows the target entropy -1/2. Where it acts, its balance is that model's median.
+Offline beta is uniform in [beta_min, beta_max]; online (`Config.balanced`) the balance model draws it. The actor's
+input is sin and cos of beta / 10000^(2i / 6), i = 0, 1, 2. The balance is a tanh-normal scaled to the interval; its
+temperature is tuned to the target entropy -1/2. When acting, beta is the median of the balance model.
 
 Deviations from the authors' code: networks learn in the order value, critics, balance, temperature, actor (theirs has
-the critics last); the balance's deviations depend on the state; actions are in units of the box; orthogonal
+the critics last); the balance's standard deviation depends on the state; actions are in units of the box; orthogonal
 initialisation with a small last layer; the actor's learning rate is constant. FamO2O on CQL is not here.
 """
 
@@ -47,25 +47,25 @@ from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box, Space
 from jaxrl.vectorize import VectorEnv
 
-WAVELENGTH, SIZE = 10_000.0, 6  # of the encoding of beta, the authors'
+WAVELENGTH, SIZE = 10_000.0, 6  # of the encoding of beta, as in the authors' code
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
-    balanced: bool = False  # the actor learns at the balance model's beta, not at uniform ones: online
+    balanced: bool = False  # the actor learns at the balance model's beta (online), not at uniform ones (offline)
 
 
 @pytree
 class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    expectile: jax.Array = 0.7  # above 1/2: how near the value is to the best action's in the data
-    beta_min: jax.Array = 1.0  # least inverse temperature of the actor's weights
-    beta_max: jax.Array = 5.0  # and the largest; the authors' for AntMaze are 8 and 14
-    alpha: jax.Array = 1.0  # temperature of the balance, at first
-    alpha_learning_rate: jax.Array = 3e-4  # of its logarithm
+    expectile: jax.Array = 0.7  # of the state value; towards 1 it nears the value of the dataset's best action
+    beta_min: jax.Array = 1.0  # smallest inverse temperature of the advantage weights
+    beta_max: jax.Array = 5.0  # largest one; for AntMaze the authors take 8 and 14
+    alpha: jax.Array = 1.0  # initial temperature of the balance
+    alpha_learning_rate: jax.Array = 3e-4  # of the logarithm of that temperature
     target_entropy: jax.Array = -0.5  # nats, of the balance in [-1, 1]
 
 
@@ -76,7 +76,7 @@ def encoded(beta: Float[Array, "..."]) -> Float[Array, "... 6"]:
 
 
 class FamilyActor(nn.Module):
-    """`(mean, log_std)` (..., A) of an observation and a balance (...): a mean within the box, constant deviations."""
+    """`(mean, log_std)` (..., A) of an observation and a balance (...): a mean inside the box, a constant log_std."""
 
     observation_space: Space
     action_space: Space
@@ -94,13 +94,13 @@ class FamilyActor(nn.Module):
 
 
 def beta_of(unit: Float[Array, "... 1"], low: Array, high: Array) -> Float[Array, "..."]:
-    """The inverse temperature, between `low` and `high`, that a balance in [-1, 1] stands for."""
+    """The inverse temperature beta in [low, high] for a balance in [-1, 1]."""
     return low + (unit[..., 0] + 1) / 2 * (high - low)
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """How it acts: by the actor at the median of the balance. Its weights are those of `deployed`."""
+    """The acting policy: the actor at the median of the balance. Weights are those of `deployed`."""
 
     actor: Any  # flax modules
     balance: Any
@@ -127,14 +127,14 @@ class Family:
 
 
 def deployed(state: learner.State) -> dict[str, Any]:
-    """The actor, the balance and the interval of beta."""
+    """The weights that act: the actor, the balance model and the interval of beta."""
     interval = {"beta_min": state.hyper.beta_min, "beta_max": state.hyper.beta_max}
     return {**{name: state.weights[name] for name in ("actor", "balance")}, **interval}
 
 
 @dataclasses.dataclass(frozen=True)
 class _FamO2O:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("value", "critic", "balance", "log_alpha", "actor")
     targets: ClassVar[tuple[str, ...]] = ("critic",)
@@ -235,7 +235,7 @@ def make(
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not a vector, several agents, or networks whose outputs do not fit,
-    and TypeError for a `replay` that is neither.
+    and TypeError for a `replay` that is neither a dataset nor a Replay.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("famo2o", venv, Box, between_ends=True)

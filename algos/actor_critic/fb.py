@@ -1,31 +1,33 @@
-"""Forward-backward representations (FB): from data without a task to a policy for each reward, and conservative ones.
+"""Forward-backward representations (FB): zero-shot policies for any reward, learned from reward-free data.
 
 Touati and Ollivier (2021), "Learning one representation to optimize all rewards"; Touati, Rapin and Ollivier (2023),
 "Does zero-shot reinforcement learning exist?". Two embeddings factor the successor measure of a family of policies,
 
     F(s, a, z) . B(s') rho(s') = sum_t gamma^t Pr(s_{t+1} = s' | s, a, pi_z),    pi_z(s) = argmax_a F(s, a, z) . z
 
-rho being the data's next states. Q(s, a) of pi_z for a reward r of the next state is then F(s, a, z) . E_rho[B r], and
-z = E_rho[B(s') r(s')] (`task_vector`) makes pi_z greedy to its own values: no learning for a new reward. Losses of a
-batch, m_ij = F(s_i, a_i, z_i) . B(s'_j) (`measure_loss`, `orthonormality`):
+where rho is the distribution of the dataset's next states. For a reward r of the next state, Q(s, a) of pi_z is then
+F(s, a, z) . E_rho[B r], and with z = E_rho[B(s') r(s')] (`task_vector`) pi_z is greedy with respect to its own values:
+a new reward needs no learning. With m_ij = F(s_i, a_i, z_i) . B(s'_j) the losses of a batch are (`measure_loss`,
+`orthonormality`)
 
     mean_{i != j} (m_ij - gamma m'_ij)^2 / 2 - mean_i m_ii
     orthonormality (mean_{i != j} (B_i . B_j)^2 - 2 mean_i |B_i|^2)
 
-where m' is the target networks' at s'_i and the greedy action there, the least of `num_forward` Fs. Half of the z are
-normal ones, half B of the batch's states, all of length sqrt(size).
+where m' is computed by the target networks at s'_i and the greedy action there, and is the smallest of `num_forward`
+networks F. Half of the z are drawn from a normal distribution, half are B of the batch's states; all have length
+sqrt(size).
 
-Jeen, Bewley and Cullen (2024), "Zero-shot reinforcement learning from low quality data": on little or narrow data F is
-too high for actions that the data lacks. `conservative="value"` (VC-FB) adds conservative_weight times the mean of
-logsumexp_a' F(s, a', z) . z - F(s, a, z) . z, a being the data's action; `"measure"` (MC-FB) the same of F . B(s'_j).
+Jeen, Bewley and Cullen (2024), "Zero-shot reinforcement learning from low quality data": on small or narrow datasets F
+is too high for actions that the dataset lacks. `conservative="value"` (VC-FB) adds conservative_weight times the mean
+of logsumexp_a' F(s, a', z) . z - F(s, a, z) . z, a being the dataset's action; `"measure"` (MC-FB) the same of F .
+B(s'_j).
 
-Which task is deployed: that of the replay's own rewards, z of `num_labelled` of its steps. The same state is deployed
-for other rewards by the learner of a dataset that has them (`dataset.replace(reward=...)`), or with another `task` in
-the policy.
+The deployed task is that of the dataset's rewards: z of `num_labelled` of its steps. For other rewards deploy the same
+state with a learner whose dataset has them (`dataset.replace(reward=...)`), or with another `task` in the policy.
 
-Deviations from the papers' code: discrete actions alone, with an exact argmax and an exact logsumexp in place of an
-actor and sampled actions; one network of observation and z, not two whose features are joined, and z at length 1 in it;
-one learning rate; the weight of the penalty is constant, not a Lagrange multiplier; orthogonal initialisation.
+Deviations from the papers' code: discrete actions only, with an exact argmax and logsumexp in place of an actor and
+sampled actions; one network of observation and z, not two whose features are joined, and its input z has length 1; one
+learning rate; the weight of the penalty is constant, not a Lagrange multiplier; orthogonal initialisation.
 """
 
 from __future__ import annotations
@@ -61,10 +63,10 @@ PENALTIES = ("none", "value", "measure")
 class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
-    size: int = 50  # numbers of F, B and z
-    num_forward: int = 2  # Fs, of which the target is the least
+    size: int = 50  # dimension d of F, B and z
+    num_forward: int = 2  # networks F; the target takes the smallest of their measures
     conservative: str = "none"  # "value": VC-FB, "measure": MC-FB
-    num_labelled: int = 10_000  # steps that tell the task which is deployed
+    num_labelled: int = 10_000  # steps from whose rewards the deployed task z is inferred
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,24 +87,24 @@ class Hyper(learner.Hyper):
 
     learning_rate: jax.Array = 1e-4  # of F and B
     gamma: jax.Array = 0.98  # discount
-    tau: jax.Array = 0.01  # how far target networks move to the others, each gradient step
-    orthonormality: jax.Array = 1.0  # weight of B's
+    tau: jax.Array = 0.01  # Polyak step of target networks, each gradient step
+    orthonormality: jax.Array = 1.0  # weight of B's orthonormality loss
     conservative_weight: jax.Array = 1.0  # of the penalty, where Config.conservative has one
-    goal_share: jax.Array = 0.5  # of the z that are B of a state
-    epsilon: jax.Array = 0.1  # share of random actions where it acts and is not greedy
+    goal_share: jax.Array = 0.5  # share of the z that are B of a state
+    epsilon: jax.Array = 0.1  # probability of a random action, where not greedy
 
 
 class Policy(NamedTuple):
-    """What is deployed; `task` says for which reward."""
+    """The policy, as it is evaluated and exported, for the reward that `task` represents."""
 
-    weights: Any  # of the Fs
+    weights: Any  # of the networks F
     task: Float[Array, " d"]  # z
     epsilon: Array
     normalizer: Any = None  # statistics of observations; None without Config.normalize_obs
 
 
 class Forward(nn.Module):
-    """The default F: of an observation and z (..., d) for each action, (..., A, d)."""
+    """The default F: from an observation and z (..., d) to (..., A, d), a vector for each action."""
 
     observation_space: Space
     num_actions: int
@@ -118,7 +120,7 @@ class Forward(nn.Module):
 
 
 class Backward(nn.Module):
-    """The default B: of an observation, (..., d) of length sqrt(d)."""
+    """The default B: from an observation to a vector (..., d) of length sqrt(d)."""
 
     observation_space: Space
     size: int
@@ -133,17 +135,17 @@ class Backward(nn.Module):
 
 
 def on_sphere(x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    """The same directions at length sqrt(d); zero has none and stays."""
+    """Vectors of the same directions with length sqrt(d); zero stays zero."""
     return x * jnp.sqrt(x.shape[-1]) * jax.lax.rsqrt(jnp.maximum(jnp.sum(x**2, -1, keepdims=True), 1e-12))
 
 
 def task_vector(backward: Float[Array, "n d"], reward: Float[Array, " n"]) -> Float[Array, " d"]:
-    """z of a reward of states that are drawn as the data's next ones: the mean of B r, at length sqrt(d)."""
+    """z of a reward: the mean of B(s') r(s') over next states of the dataset, scaled to length sqrt(d)."""
     return on_sphere(jnp.mean(backward * reward[:, None], 0))
 
 
 def measures(forward: Float[Array, "... B d"], backward: Float[Array, "N d"]) -> Float[Array, "... B N"]:
-    """F_i . B_j: densities of the successor measure with regard to the data's next states."""
+    """F_i . B_j: densities of the successor measure relative to the distribution of the dataset's next states."""
     return jnp.einsum("...id,jd->...ij", forward, backward)
 
 
@@ -156,7 +158,7 @@ def measure_loss(measure: Float[Array, "K B B"], target: Float[Array, "B B"]) ->
 
 
 def orthonormality(backward: Float[Array, "B d"]) -> Float[Array, ""]:
-    """mean_{i != j} (B_i . B_j)^2 - 2 mean_i |B_i|^2, which is |E[B B^T] - 1|^2 without a constant."""
+    """mean_{i != j} (B_i . B_j)^2 - 2 mean_i |B_i|^2, which is |E[B B^T] - I|^2 up to a constant."""
     n, products = len(backward), backward @ backward.T
     own = jnp.diagonal(products)
     return (jnp.sum(products**2) - jnp.sum(own**2)) / (n * (n - 1)) - 2 * jnp.mean(own)
@@ -168,9 +170,9 @@ def penalty(tried: Float[Array, "K B A *j"], of_data: Float[Array, "K B *j"]) ->
 
 
 def draw_tasks(key: Key[Array, ""], backward: Float[Array, "B d"], goal_share: Array | float) -> Float[Array, "B d"]:
-    """A z for each row: B of some row's state, with probability `goal_share`, or uniform on the sphere.
+    """A z for each row: B of a random row's state, with probability `goal_share`, or uniform on the sphere.
 
-    As in the papers' code goals are the batch's own states, so that in it a goal is 1/B too frequent.
+    As in the papers' code goals are states of the same batch, so that a row's own state is drawn with probability 1/B.
     """
     order_key, normal_key, share_key = jax.random.split(key, 3)
     goals = backward[jax.random.permutation(order_key, len(backward))]
@@ -185,7 +187,7 @@ def of_action(x: Float[Array, "K B A d"], action: Integer[Array, " B"]) -> Float
 
 @dataclasses.dataclass(frozen=True)
 class _FB:
-    """What is learned, as `learner.Rule` asks for it: one network `representation`, F and B, which one loss trains."""
+    """The learning rule, a `learner.Rule`: one network `representation`, F and B, which one loss trains."""
 
     networks: ClassVar[tuple[str, ...]] = ("representation",)
     targets: ClassVar[tuple[str, ...]] = ("representation",)
@@ -208,7 +210,7 @@ class _FB:
         return self.backward_net.apply(weights, visible(obs))
 
     def q_values(self, forward: Float[Array, "K ... A d"], obs: Any, z: Float[Array, "... d"]) -> Float[Array, "... A"]:
-        """The least F . z; actions that the observation forbids are far below."""
+        """The smallest F . z over the K networks; actions that the observation forbids get a value far below."""
         q = jnp.min(jnp.einsum("...ad,...d->...a", forward, z), 0)
         allowed = self.allowed(obs)
         return q if allowed is None else mask_logits(q, allowed)
@@ -217,9 +219,9 @@ class _FB:
         return split_observation(obs, self.observation_space)[2]
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """Tasks are drawn; F and B learn the successor measure of each one's greedy policy (Touati et al. 2023)."""
+        """Draws tasks; F and B learn the successor measure of each task's greedy policy (Touati et al. 2023)."""
         net = nets["representation"]
-        (task_key,) = jax.random.split(key, 1)  # as everywhere a key for each network
+        (task_key,) = jax.random.split(key, 1)  # one key for each network, as in all algorithms
 
         def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
             backward = self.backward(weights["backward"], batch.next_obs)
@@ -250,17 +252,17 @@ class _FB:
 
 @dataclasses.dataclass(frozen=True)
 class _Learner(Learner):
-    """The shell, and how it acts: greedily by F . z, the task z being that of the rewards in the replay."""
+    """A `Learner` that acts greedily by F . z, where the task z is inferred from the rewards in the replay."""
 
     def policy(self, state: State) -> Policy:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.of_rewards(state, self.config.num_labelled)
 
     def exploring(self, state: State) -> Policy:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Its z is of `batch_size` steps, not of `num_labelled`, since it is made anew at each step."""
+        """The policy that collects: its z is inferred from `batch_size` steps only, as that is done in each update."""
         return self.of_rewards(state, self.config.batch_size)
 
     def of_rewards(self, state: State, labelled: int) -> Policy:
-        """The policy for the rewards of so many steps of the replay, which are the same ones at each evaluation."""
+        """The policy for the rewards of `labelled` steps of the replay, the same steps at each call."""
         weights = state.weights["representation"]
         seen = self.replay.sample(jax.random.key(0), state.replay, labelled)
         next_obs = normalized(state.normalizer, seen.next_obs)
@@ -298,12 +300,12 @@ def make(
     Args:
         replay: a dataset, or what `datasets.stored` makes of one; None: the learner acts and fills a replay buffer.
         forward: a flax module from an observation without its privileged part and z (..., d) to F of every action,
-            (..., A, d); there will be `config.num_forward` of them.
+            (..., A, d); there are `config.num_forward` of them.
         backward: a flax module from such an observation to B (..., d).
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is not Discrete, several agents, or networks whose outputs do not fit,
-    and TypeError for a `replay` that is neither.
+    and TypeError for a `replay` that is neither a dataset nor a Replay.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("fb", venv, Discrete)

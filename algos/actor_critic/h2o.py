@@ -1,23 +1,23 @@
-"""Hybrid offline-and-online learning (H2O): H2O is CQL with a penalty and errors that are weighted by dynamics.
+"""Hybrid offline-and-online learning (H2O): CQL whose penalty and errors are weighted by a dynamics gap.
 
 Niu et al. (2022), "When to trust your simulator: dynamics-aware hybrid offline-and-online reinforcement learning". Soft
-actor-critic in a wrong simulator and on a little real data at once, trusting the first by its dynamics. Two
-discriminators tell real from simulated (s, a, s') and (s, a); of their logits l, log P_real/P_sim (s' | s, a) is
-l(s, a, s') - l(s, a). Each has a pair of outputs, of real and of simulated, bounded by 2 tanh, whose difference is its
-logit; to that of (s, a, s') the logit of (s, a) is added, so that the log ratio is the former's own, within [-4, 4].
-The critics' loss is
+actor-critic that learns from an inaccurate simulator and a small real dataset at once; simulated steps count by how
+likely their dynamics are in reality. Two discriminators tell real from simulated (s, a, s') and (s, a); with logits l,
+log P_real/P_sim (s' | s, a) is l(s, a, s') - l(s, a). Each discriminator has two outputs, for real and simulated,
+bounded by 2 tanh; their difference is its logit. The logit of (s, a) is added to that of (s, a, s'), so that the log
+ratio is the difference of the latter's outputs, within [-4, 4]. The critics' loss is
 
     mean_real (Q - y)^2 + mean_sim w (Q - y)^2 + min_q_weight (logsumexp_sim (Q + log omega) - mean_real Q)
 
-with w = clip(P_real / P_sim, 1e-5, 1), the square of what multiplies the error, and omega proportional in the batch to
-u(s, a) = clip(mean log P_sim / P_real, 0, 10) at `NUM_NEAR` next states around the simulated one. The replay buffer
-holds the simulator's steps, real ones come from a dataset; the actor learns on states of both.
+with w = clip(P_real / P_sim, 1e-5, 1) and omega proportional over the batch to u(s, a) = clip(mean log P_sim / P_real,
+0, 10), a mean over `NUM_NEAR` next states around the simulated one. The replay buffer holds the simulator's steps, real
+steps come from a dataset; the actor learns on states of both.
 
-Deviations from the authors' code: the least u is 1e-6, not 1e-45, which is no float32; real and simulated steps have a
-batch each; the penalty is not cut off at 1,000; next states around the simulated one deviate by the deviation of real
-states in the batch, theirs by that in the whole data; critics, actor, temperature learn in this order, theirs by the
-weights before the step; the temperature follows the entropy at simulated states alone, theirs at real ones, too;
-discriminators have the initialisation of the other networks.
+Deviations from the authors' code: the smallest u is 1e-6, not 1e-45, which is no float32; real and simulated steps have
+separate batches; the penalty is not clipped at 1,000; next states around the simulated one are drawn with the standard
+deviation of real states in the batch, theirs with that of the whole dataset; critics, actor and temperature learn one
+after the other, theirs with the weights before the step; the temperature follows the entropy at simulated states only,
+theirs at real ones, too; discriminators are initialised as the other networks.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Config:
     num_envs: int = 1  # simulators stepped together
     num_steps: int = 1  # steps of each between updates
     num_updates: int = 1  # gradient steps an update, at most: see Hyper.replay_ratio
-    batch_size: int = 256  # of simulated steps, and as many real ones
+    batch_size: int = 256  # simulated steps of a batch, and as many real ones
     buffer_size: int = 100_000  # simulated transitions kept
-    num_critics: int = 2  # of which the target takes the smallest value
-    trusting: bool = False  # every simulated error counts in full, w = 1
+    num_critics: int = 2  # critics; the target takes the smallest of their values
+    trusting: bool = False  # w = 1: errors of simulated steps have full weight
     hidden: tuple[int, ...] = (256, 256)  # widths of all networks
     activation: str = "relu"
     layer_norm: bool = False  # in the critics
@@ -88,25 +88,25 @@ def log_ratio(logit_sas: Float[Array, "*batch"], logit_sa: Float[Array, "*batch"
 
 
 def logit(outputs: Float[Array, "*batch 2"]) -> Float[Array, "*batch"]:
-    """How much a step is real rather than simulated, of a discriminator's outputs of both before they are bounded."""
+    """The logit of "real" from a discriminator's two unbounded outputs."""
     bounded = BOUND * jnp.tanh(outputs)
     return bounded[..., 0] - bounded[..., 1]
 
 
 def trust(log_ratio: Float[Array, " B"]) -> Float[Array, " B"]:
-    """w of simulated errors."""
+    """w, the weight of errors of simulated steps."""
     return jnp.clip(jnp.exp(log_ratio), 1e-5, 1.0)
 
 
 def dynamics_gap(log_ratios: Float[Array, "n B"]) -> Float[Array, " B"]:
-    """u of the log ratios at n next states near each simulated one."""
+    """u, from the log ratios at n next states near each simulated one."""
     return jnp.clip(jnp.mean(-log_ratios, 0), 0.0, 10.0)
 
 
 def penalty(q_sim: Float[Array, "K B"], gap: Float[Array, " B"], q_real: Float[Array, "K B"]) -> Float[Array, ""]:
-    """sum_k logsumexp_i (Q_k(s_i, a_i) + log omega_i) - mean Q_k of real steps; the gap is u.
+    """sum_k logsumexp_i (Q_k(s_i, a_i) + log omega_i) - mean Q_k of real steps; `gap` is u.
 
-    CQL's, of one state whose tried actions are the simulated steps, drawn from 1 / omega.
+    This is the penalty of CQL for a single state, with the simulated steps as actions drawn from the density 1 / omega.
     """
     log_omega = jnp.log(gap + 1e-6) - jnp.log(jnp.sum(gap + 1e-6))
     return cql.penalty(q_sim[..., None], -log_omega[:, None], jnp.mean(q_real, -1, keepdims=True), 1.0)
@@ -119,19 +119,19 @@ def critic_loss(
     target_real: Float[Array, " B"],
     weight: Float[Array, " B"],
 ) -> Float[Array, ""]:
-    """The mean squared error of each critic on real steps and by weight on simulated ones, added up."""
+    """The sum over critics of mean squared errors: on real steps, and weighted on simulated ones."""
     real, simulated = (q_real - target_real) ** 2, weight * (q_sim - target_sim) ** 2
     return jnp.sum(jnp.mean(real, -1) + jnp.mean(simulated, -1))
 
 
 def discriminator_loss(simulated: Sequence[Float[Array, " B"]], real: Sequence[Float[Array, " B"]]) -> Array:
-    """Cross-entropies of the logits of each discriminator, added up: large ones say that a step is real [nats]."""
+    """The sum of the discriminators' cross-entropies [nats]; large logits mean "real"."""
     losses = [jnp.mean(jax.nn.softplus(logit)) for logit in simulated]
     return sum(losses + [jnp.mean(jax.nn.softplus(-logit)) for logit in real], jnp.zeros(()))
 
 
 def noisy(key: Key[Array, ""], batch: Batch) -> list[Array]:
-    """Observations, actions and next observations with normal noise, which keeps discriminators from being certain."""
+    """Observations, actions and next observations with normal noise, which regularises the discriminators."""
     parts = batch.obs, batch.action, batch.next_obs
     keys = jax.random.split(key, len(parts))
     return [x + NOISE * jax.random.normal(k, x.shape) for k, x in zip(keys, parts, strict=True)]
@@ -139,7 +139,7 @@ def noisy(key: Key[Array, ""], batch: Batch) -> list[Array]:
 
 @dataclasses.dataclass(frozen=True)
 class _H2O:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("discriminator", "critic", "actor", "log_alpha")
     targets: ClassVar[tuple[str, ...]] = ("critic",)
@@ -162,7 +162,7 @@ class _H2O:
         }
 
     def logits(self, weights: Any, obs: Array, action: Array, next_obs: Array) -> tuple[Array, Array]:
-        """Of (s, a, s'), which is a residual on the second, and of (s, a), large where a step is real."""
+        """Logits of (s, a, s'), a residual added to the second, and of (s, a); large for real steps."""
         sa = jnp.concatenate([obs, action], -1)
         of_sa = logit(self.discriminator.apply(weights[1], sa))
         residual = logit(self.discriminator.apply(weights[0], jnp.concatenate([sa, next_obs], -1)))
@@ -172,13 +172,13 @@ class _H2O:
         return Transition(*self.real.sample(key, (), self.config.batch_size)[: len(Transition._fields)])
 
     def gap(self, weights: Any, key: Key[Array, ""], batch: Batch, deviation: Float[Array, " F"]) -> Float[Array, " B"]:
-        """u of simulated steps, at next states around theirs, by the deviation of real states."""
+        """u of simulated steps; next states near theirs are drawn with the `deviation` of real states."""
         noise = jax.random.normal(key, (NUM_NEAR, *batch.next_obs.shape))
         near = batch.next_obs + SPREAD * deviation * noise
         return dynamics_gap(log_ratio(*jax.vmap(lambda x: self.logits(weights, batch.obs, batch.action, x))(near)))
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """The discriminators, the critics by their trust, the actor on both, the temperature (algorithm 1)."""
+        """The discriminators, the weighted critics, the actor on all states, the temperature (algorithm 1)."""
         discriminator, critic, actor, log_alpha = (nets[name] for name in self.networks)
         sort_key, critic_key, actor_key, alpha_key = jax.random.split(key, 4)
         settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
@@ -222,7 +222,7 @@ class _H2O:
 
 
 def with_real(simulated: Batch, real: Transition) -> Transition:
-    """Simulated steps first."""
+    """One batch of the simulated steps, followed by the real ones."""
     return jax.tree.map(lambda *x: jnp.concatenate(x), Transition(*simulated[: len(real)]), real)
 
 
@@ -240,15 +240,15 @@ def make(
     """H2O that acts in `env`, the simulator. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        real: a dataset of the real system, or what `datasets.stored` makes of one; there is no other.
-        replay: simulated steps, as a dataset or what `datasets.stored` makes of one, and then it does not act; None: it
-            acts and fills a replay buffer of its own.
+        real: a dataset of the real system, or what `datasets.stored` makes of one; required.
+        replay: simulated steps, as a dataset or what `datasets.stored` makes of one, and then the learner does not act;
+            None: it acts and fills a replay buffer.
         actor: a flax module from an observation to `(mean, log_std)` of actions before tanh, (..., A) each.
         critic: a flax module from an observation and an action to values (...); there will be `num_critics`.
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError without real steps, for observations or actions that are not vectors, several agents, or networks
-    whose outputs do not fit, and TypeError for a `replay` that is neither.
+    whose outputs do not fit, and TypeError for a `replay` that is neither a dataset nor a Replay.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("h2o", venv, Box, between_ends=True)

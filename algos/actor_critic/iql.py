@@ -1,19 +1,21 @@
 """Implicit Q-learning (IQL).
 
-Kostrikov, Nair and Levine (2022), "Offline reinforcement learning with implicit Q-learning". No action outside the data
-is ever asked for: a state value follows an upper expectile of the target critics' values of the data's actions, the
-critics regress on it, and the actor is cloned from the data by weights of its advantage,
+Kostrikov, Nair and Levine (2022), "Offline reinforcement learning with implicit Q-learning". Values are only computed
+for actions of the dataset: a state value follows an upper expectile of the target critics' values, the critics regress
+on the state value, and the actor clones the dataset's actions, weighted by their advantages,
 
     value   mean L(min_k Q'_k(s, a) - V(s)),    L(u) = |expectile - 1(u < 0)| u^2
     critics r + gamma (1 - terminated) V(s')
     actor   -mean min(exp(beta (min_k Q'_k(s, a) - V(s))), 100) log pi(a | s)
 
-Rewards r are `Hyper.reward_scale` times the task's plus `Hyper.reward_bias`, of the dataset's steps and its own alike.
-The authors scale by 1,000 over the difference of the best and the worst return on locomotion (`datasets.reward_scale`)
-and take 1 from each reward on AntMaze; beta 3 and 10 are for such rewards. The default is the task's own rewards.
+Rewards r are `Hyper.reward_scale` times the task's reward plus `Hyper.reward_bias`, for steps of the dataset and of the
+learner. On locomotion the authors scale by 1,000 over the difference of the best and the worst return
+(`datasets.reward_scale`), on AntMaze they subtract 1; beta 3 and 10 are for such rewards. By default r is the task's
+reward.
 
-The actor is normal with a mean of tanh and deviations that do not depend on the state, its actions are clipped. Where
-it acts, it draws from it, and goes on by the same losses (the paper's online fine-tuning).
+The actor is a normal distribution whose mean is a tanh and whose standard deviation does not depend on the state;
+samples are clipped to the box. Without a dataset it acts by samples and learns with the same losses (the paper's online
+fine-tuning).
 
 Deviations from the authors' code: actions are in units of the box; orthogonal initialisation with a small last layer of
 the actor; the actor's learning rate is constant, where theirs falls along a cosine over the whole training.
@@ -52,15 +54,15 @@ class Config(learner.Config):
 class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    expectile: jax.Array = 0.7  # above 1/2: how near the value is to the best action's in the data
-    beta: jax.Array = 3.0  # inverse temperature of the actor's weights
-    reward_scale: jax.Array = 1.0  # of each reward; see datasets.reward_scale
-    reward_bias: jax.Array = 0.0  # added to each reward so scaled; -1 on AntMaze
+    expectile: jax.Array = 0.7  # of the state value; towards 1 it nears the value of the dataset's best action
+    beta: jax.Array = 3.0  # inverse temperature of the advantage weights
+    reward_scale: jax.Array = 1.0  # factor of each reward; see datasets.reward_scale
+    reward_bias: jax.Array = 0.0  # added to each scaled reward; -1 on AntMaze
 
 
 @dataclasses.dataclass(frozen=True)
 class _IQL:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("value", "critic", "actor")
     targets: ClassVar[tuple[str, ...]] = ("critic",)
@@ -72,7 +74,7 @@ class _IQL:
     init = learner.init_with_value
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """The value, the critics on it, the actor, the target critics (Kostrikov et al. 2022, algorithm 1)."""
+        """The value, the critics, the actor, the target critics (Kostrikov et al. 2022, algorithm 1)."""
         value, critic, actor = (nets[name] for name in self.networks)
         settings = hyper.learning_rate, hyper.max_grad_norm
         q_target = jnp.min(critic_values(self.critic, critic.target, batch.obs, batch.action), 0)

@@ -1,7 +1,7 @@
-"""Maximize to explore (MEX) is TD3 (`td3.py`) with critics that are optimistic.
+"""Maximize to explore (MEX) is TD3 (`td3.py`) with optimistic critics.
 
 Liu et al. (2023), "Maximize to explore: one objective function fusing estimation, planning, and exploration". The
-critics' loss is TD3's less `optimism` times the mean of sum_k Q_k(s, a) over the batch or, with `Config.baseline`, of
+critics' loss is TD3's minus `optimism` times the mean over the batch of sum_k Q_k(s, a) or, with `Config.baseline`, of
 sum_k A_k with
 
     A_k = Q_k(s, mu(s)) - log sum_a' exp Q_k(s, a')    over a' in {a, mu(s'), a uniform one}
@@ -45,7 +45,7 @@ from jaxrl.vectorize import VectorEnv
 class Config(td3.Config):
     """Static settings: each value compiles its own program."""
 
-    baseline: bool = False  # optimism about the actor's action against others, not about the batch's
+    baseline: bool = False  # optimism about A_k, the actor's action against others, not about the batch's action
 
 
 @pytree
@@ -56,13 +56,13 @@ class Hyper(td3.Hyper):
 
 
 def advantage(q_actor: Float[Array, "K B"], q_others: Float[Array, "K B n"]) -> Float[Array, "K B"]:
-    """How much better critics think the actor's action than a soft maximum of n others (MEX's released code)."""
+    """A_k: the value of the actor's action minus the logsumexp over n others (as in MEX's released code)."""
     return q_actor - jax.nn.logsumexp(q_others, -1)
 
 
 @dataclasses.dataclass(frozen=True)
 class _MEX:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor")
     targets: ClassVar[tuple[str, ...]] = ("critic", "actor")
@@ -74,7 +74,7 @@ class _MEX:
     init = learner.init_twin
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """TD3's step, of critics whose loss falls with their own values."""
+        """TD3's gradient step, with the optimism term in the critics' loss."""
         critic, actor = nets["critic"], nets["actor"]
         noise_key, random_key = jax.random.split(key)
         settings = hyper.learning_rate, hyper.max_grad_norm

@@ -1,21 +1,20 @@
 """Revisited behaviour-regularised actor-critic (ReBRAC).
 
 Tarasov, Kurenkov, Nikulin and Kolesnikov (2023), "Revisiting the minimalist approach to offline reinforcement
-learning". TD3+BC with its penalty apart for actor and critics, layer normalisation and a deeper network:
+learning". TD3+BC with separate penalties of actor and critics, layer normalisation and a deeper network:
 
     critics r + gamma (1 - terminated) (min_k Q'_k(s', mu') - critic_penalty |mu' - a'|^2)
     actor   actor_penalty mean |mu(s) - a|^2 - mean min_k Q_k(s, mu(s)) / mean |min_k Q_k(s, mu(s))|
 
-where mu' is the smoothed action of the target actor at s', a' the data's next action and |.|^2 a sum over dimensions.
-At the last step of an episode that the clock ended a' is not known; the step's own action stands for it. A learner with
-a replay buffer of its own does not know a' at all: where it acts, the critics' penalty is of the same stand-in.
+where mu' is the smoothed action of the target actor at s', a' the dataset's next action and |.|^2 a sum over
+dimensions. At the last step of a truncated episode a' is unknown and the step's action a replaces it. Steps in a replay
+buffer have no a' at all: when the learner acts, a replaces it everywhere.
 
 The defaults are those published for Gym's tasks: batches of 1,024, three layers, LayerNorm of the critics after each
-activation, first weights as EDAC's. The penalties differ by task; Adroit and AntMaze have batches of 256 and rates of
-3e-4 (critics of AntMaze 5e-5), and AntMaze has gamma 0.999 and a hundred times the rewards. Deviations
-from the authors' code: actions are in units of the box; the actor's target follows the actor as it is after its step,
-where theirs follows the one before; of its own steps the next action is not kept, so that online the critic's penalty
-is the distance from the step's own.
+activation, initial weights as in EDAC's code. The penalties differ by task; Adroit and AntMaze have batches of 256 and
+learning rates of 3e-4 (critics of AntMaze 5e-5), and AntMaze has gamma 0.999 and rewards multiplied by 100. Deviations
+from the authors' code: actions are in units of the box; the actor's target network follows the weights after the
+actor's step, where theirs follows those before it; online the next action is not stored, see above.
 """
 
 from __future__ import annotations
@@ -64,11 +63,11 @@ class Hyper(learner.Hyper):
 
     learning_rate: jax.Array = 1e-3  # of all networks
     actor_learning_rate: jax.Array = jnp.inf  # of the actor; infinite: learning_rate
-    actor_penalty: jax.Array = 0.01  # weight of the distance to the data's action
-    critic_penalty: jax.Array = 0.01  # of the next action's
+    actor_penalty: jax.Array = 0.01  # weight of the distance to the dataset's action
+    critic_penalty: jax.Array = 0.01  # weight of the distance to the dataset's next action
     policy_noise: jax.Array = 0.2  # standard deviation of the smoothing of the target action, in units of the box
     noise_clip: jax.Array = 0.5  # largest smoothing
-    exploration_noise: jax.Array = 0.1  # standard deviation where it acts
+    exploration_noise: jax.Array = 0.1  # standard deviation, when acting
 
 
 CRITIC_BOUND, ACTOR_BOUND = 3e-3, 1e-3
@@ -76,9 +75,9 @@ CRITIC_BOUND, ACTOR_BOUND = 3e-3, 1e-3
 
 
 class Body(nn.Module):
-    """Dense layers as in EDAC's code, with LayerNorm after each activation where it is asked for.
+    """Dense layers initialised as in EDAC's code; with `layer_norm` a LayerNorm after each activation.
 
-    First weights are uniform within 1 / sqrt(inputs), biases 0.1; in the last layer both are uniform within `bound`.
+    Initial weights are uniform in +-1 / sqrt(inputs) and biases 0.1; in the last layer both are uniform in +-`bound`.
     """
 
     hidden: tuple[int, ...]
@@ -140,7 +139,7 @@ def penalty(policy_action: Float[Array, "B A"], action: Float[Array, "B A"]) -> 
 
 
 def actor_loss(q: Float[Array, "K B"], own_penalty: Float[Array, " B"]) -> Float[Array, ""]:
-    """mean own_penalty - mean min_k q / mean |min_k q|, the weight included (equation 5, Q normalised)."""
+    """mean own_penalty - mean min_k q / mean |min_k q|; `own_penalty` has its weight (equation 5, normalised Q)."""
     least = jnp.min(q, 0)
     scale = 1 / jnp.maximum(jax.lax.stop_gradient(jnp.mean(jnp.abs(least))), 1e-6)
     return jnp.mean(own_penalty) - scale * jnp.mean(least)
@@ -148,7 +147,7 @@ def actor_loss(q: Float[Array, "K B"], own_penalty: Float[Array, " B"]) -> Float
 
 @dataclasses.dataclass(frozen=True)
 class _ReBRAC:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor")
     targets: ClassVar[tuple[str, ...]] = ("critic", "actor")
@@ -160,7 +159,7 @@ class _ReBRAC:
     init = learner.init_twin
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """TD3's, with the distance to the data's action in both losses (Tarasov et al. 2023, equations 4 and 5)."""
+        """TD3's step, with the distance to dataset actions in both losses (Tarasov et al. 2023, equations 4 and 5)."""
         critic, actor = nets["critic"], nets["actor"]
         critic_key, _ = jax.random.split(key)
         settings = hyper.learning_rate, hyper.max_grad_norm
@@ -169,7 +168,7 @@ class _ReBRAC:
         noise = hyper.policy_noise * jax.random.normal(critic_key, next_action.shape, next_action.dtype)
         next_action = jnp.clip(next_action + jnp.clip(noise, -hyper.noise_clip, hyper.noise_clip), -1, 1)
         next_q = jnp.min(critic_values(self.critic, critic.target, batch.next_obs, next_action), 0)
-        # Of steps of its own the next action is not known; the one at hand stands for it.
+        # Steps of a replay buffer have no next action: the step's action replaces it.
         of_data = batch.action if isinstance(batch, Transition) else batch.next_action
         next_value = next_q - hyper.critic_penalty * penalty(next_action, of_data)
         target = td_target(batch.reward, batch.terminated, next_value, hyper.gamma)

@@ -1,25 +1,25 @@
-"""ReCOIL: imitation from few demonstrations and other data, without rewards and without a discriminator.
+"""ReCOIL: imitation from few demonstrations and other steps, without rewards and without a discriminator.
 
 Sikchi, Zheng, Zhang and Niekum (2024), "Dual RL: unification and new methods for reinforcement and imitation learning".
-Visitations are matched after both, the learner's and the expert's, are mixed with the other data's, so that these need
-not cover the expert's. Of the dual problem remains a critic that is high on demonstrations and obeys Bellman's equation
-without rewards on the mixture, a value that follows the best of the mixture's actions, as in XQL, and a cloned actor by
-weights of the advantage. With d = min_k Q'_k(s, a) - V(s) and the bound b = cost / (1 - gamma),
+The visitation distributions of learner and expert are matched after each is mixed with that of the other steps, which
+therefore need not cover the expert's. The dual problem has a critic that is high on demonstrations and satisfies the
+Bellman equation without rewards on the mixture, a value that follows the best of the mixture's actions, as in XQL, and
+an actor by advantage-weighted cloning. With d = min_k Q'_k(s, a) - V(s) and the bound b = cost / (1 - gamma),
 
     critics  E_expert (Q_k(s, a) - b)^2 / 2 + E_mixture (Q_k(s, a) - y)^2 / 2
-             y = -cost + gamma (V(s') where the task goes on, -b where it ended)
-    value    E_mixture exp(z) - z - 1, z = min(d / temperature, max_clip), over the batch's largest exp(z)
+             y = -cost + gamma (V(s') where the task goes on, -b where it terminated)
+    value    E_mixture exp(z) - z - 1, z = min(d / temperature, max_clip), divided by the batch's largest exp(z)
     actor    -E_mixture min(exp(beta d), 100) log pi(a | s)
 
-So an action is worth the more the sooner it leads to what the expert did. The mixture is half demonstrations and half
-the other data, which may be a dataset or the learner's own (`demonstrated`).
+So the value of an action is higher the sooner it leads to states and actions of the expert. Half of the mixture are
+demonstrations, half the other steps, which come from a dataset or from the learner (`demonstrated`).
 
-This is the bounded form of the authors' code (after LS-IQ of Al-Hafez et al. 2023): their paper's has Q's difference
-between expert and other data in place of the first square, and no cost. Read were their critic and the loop around it,
-and the learner of their later project SMORe, which is alike; not ReCOIL's own learner, nor the paper's appendix.
-Deviations from that code: its value and its y are on the other data alone, into which it puts up to 200 more expert
-episodes; actions are in units of the box; orthogonal initialisation with a small last layer of the actor; a constant
-learning rate of the actor.
+This is the bounded form of the authors' code (after LS-IQ of Al-Hafez et al. 2023). The form in the paper has the
+difference of Q between expert and other steps in place of the first square, and no cost. Sources of this file: the
+authors' critic and training loop, and the similar learner of their later project SMORe; neither ReCOIL's learner nor
+the paper's appendix was available. Deviations from that code: its value and y use the other steps only, to which it
+adds up to 200 expert episodes; actions are in units of the box; orthogonal initialisation with a small last layer of
+the actor; a constant learning rate of the actor.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Config:
     num_envs: int = 1  # environments stepped together, where it acts
     num_steps: int = 1  # steps of each between updates, where it acts
     num_updates: int = 1  # gradient steps an update; where it acts, at most: see Hyper.replay_ratio
-    batch_size: int = 256  # of demonstrations, and as many of the other data
+    batch_size: int = 256  # demonstrations of a batch, and as many other steps
     hidden: tuple[int, ...] = (256, 256)  # widths of all networks
     activation: str = "relu"
-    layer_norm: bool = False  # in the critics and the value
+    layer_norm: bool = False  # in the critics and the state value
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
     adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
@@ -72,20 +72,20 @@ class Config:
 class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    cost: jax.Array = 2.0  # of each step; demonstrations are worth cost / (1 - gamma)
-    temperature: jax.Array = 1.0  # of the value's loss: the lower the nearer to the best action's value
-    beta: jax.Array = 3.0  # inverse temperature of the actor's weights
-    max_clip: jax.Array = 7.0  # the largest exponent in the value's loss; infinite: none
+    cost: jax.Array = 2.0  # of each step; the target value of demonstrations is cost / (1 - gamma)
+    temperature: jax.Array = 1.0  # of the value's loss; towards 0 V nears the value of the best action
+    beta: jax.Array = 3.0  # inverse temperature of the advantage weights
+    max_clip: jax.Array = 7.0  # the largest exponent in the value's loss; infinite: no limit
 
 
 class Pair(NamedTuple):
-    """What a gradient step is taken on."""
+    """A batch: demonstrations, and as many other steps."""
 
     expert: Batch
     other: Batch
 
     def mixture(self) -> Transition:
-        """Demonstrations first."""
+        """One batch of the demonstrations, followed by the other steps."""
         parts = ([getattr(batch, name) for name in Transition._fields] for batch in self)
         return Transition(*jax.tree.map(lambda *x: jnp.concatenate(x), *parts))
 
@@ -95,12 +95,12 @@ class Demonstrated(Replay):
 
 
 def demonstrated(expert: Replay, other: Replay) -> Replay:
-    """A replay that draws as many steps of the one as of the other, as a `Pair`.
+    """A Replay that draws equally many steps of both replays, as a `Pair`.
 
     Args:
         expert: demonstrations, `datasets.stored(dataset, env.action_space(params))`.
-        other: any other data, stored too, and then the learner does not act; or a replay buffer,
-            `ring.uniform(capacity)`, into which go the steps that it takes itself.
+        other: another dataset, `datasets.stored(...)`, and then the learner does not act; or a replay buffer,
+            `ring.uniform(capacity)`, which stores the steps that the learner takes.
     """
 
     def sample(key: Key[Array, ""], state: Any, n: int) -> Pair:
@@ -116,15 +116,17 @@ def recoil_target(
     gamma: Float[Array, ""] | float,
     cost: Float[Array, ""] | float,
 ) -> Float[Array, " B"]:
-    """-cost + gamma V(s'), where the end of the task is worth that cost for ever."""
+    """-cost + gamma V(s'); after termination V is -cost / (1 - gamma), the cost of all further steps."""
     return -cost + gamma * jnp.where(terminated, -cost / (1 - gamma), next_value)
 
 
 def recoil_loss(
     q: Float[Array, "K B"], target: Float[Array, " B"], bound: Float[Array, ""] | float
 ) -> Float[Array, ""]:
-    """Half the mean squared error of the demonstrations, the first half, from `bound`, and of all rows from `target`,
-    added up over the critics."""
+    """The sum over critics of half the mean squared errors: of demonstrations from `bound`, of all rows from `target`.
+
+    Demonstrations are the first half of the rows.
+    """
     of_expert = q[:, : q.shape[1] // 2]
     return jnp.sum(jnp.mean((of_expert - bound) ** 2, -1) + jnp.mean((q - target) ** 2, -1)) / 2
 
@@ -138,7 +140,7 @@ def value_loss(advantage: Float[Array, " B"], temperature: Any, max_clip: Any = 
 
 @dataclasses.dataclass(frozen=True)
 class _ReCOIL:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("value", "critic", "actor")
     targets: ClassVar[tuple[str, ...]] = ("critic",)
@@ -150,7 +152,7 @@ class _ReCOIL:
     init = learner.init_with_value
 
     def gradient_step(self, nets: Nets, key: Array, batch: Pair, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """The value of the mixture, the critics apart on demonstrations and all, the actor, the target critics."""
+        """The value on the mixture, the critics on demonstrations and mixture, the actor, the target critics."""
         value, critic, actor = (nets[name] for name in self.networks)
         settings, mixture = (hyper.learning_rate, hyper.max_grad_norm), batch.mixture()
         q_target = jnp.min(critic_values(self.critic, critic.target, mixture.obs, mixture.action), 0)
@@ -194,7 +196,7 @@ def make(
     """ReCOIL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        replay: `demonstrated(expert, other)`; there is no other.
+        replay: `demonstrated(expert, other)`; required.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
             the box.
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.

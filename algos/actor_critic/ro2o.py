@@ -1,16 +1,17 @@
 """Robust offline-to-online learning (RO2O).
 
-Wen et al. (2024), "Towards robust offline-to-online reinforcement learning via uncertainty and smoothness". SAC-N (see
-edac) whose critics and actor are smooth around the data's states and whose critics are low where they disagree, by the
-same losses offline and online. With n states s^ = s + d, d uniform in [-eps, eps] per feature,
+Wen et al. (2024), "Towards robust offline-to-online reinforcement learning via uncertainty and smoothness". SAC-N
+(`edac.py`) whose critics and actor are smooth around the dataset's states and whose critics are low where they
+disagree, with the same losses offline and online. With n states s^ = s + d, d uniform in [-eps, eps] per feature, the
+losses have these additional terms:
 
     critics + smooth_q mean_B max_i mean_k L(Q_k(s^_i, a) - Q_k(s, a)),   L(x) = 0.8 max(x, 0)^2 + 0.2 min(x, 0)^2
-            + ood mean (Q_k(s^_i, a_i) - y_k)^2,   y_k = Q_k(s^_i, a_i) - uncertainty std_k Q_k(s^_i, a_i) held fixed,
-              a_i ~ pi(s^_i)
+            + ood mean (Q_k(s^_i, a_i) - y_k)^2,   y_k = Q_k(s^_i, a_i) - uncertainty std_k Q_k(s^_i, a_i) without
+              a gradient, a_i ~ pi(s^_i)
     actor   + smooth_actor mean_B max_i KL(pi(s) || pi(s^_i)) + KL(pi(s^_i) || pi(s))
 
-The authors' settings for MuJoCo are the defaults, of observations normalised by the dataset. They go on without the
-dataset, with a replay buffer that the trained policy has first filled (`fine_tune.start(..., warm_up=2_500)`).
+The defaults are the authors' settings for MuJoCo, for observations normalised by the dataset. Their fine-tuning does
+not use the dataset; the trained policy first fills the replay buffer (`fine_tune.start(..., warm_up=2_500)`).
 Deviations from their code: `uncertainty` is a constant, where theirs falls from 1 to 0.1 over 1.8 million steps;
 critics learn first, then actor and temperature; no behaviour cloning and no lower bound for the actor, which they have
 for AntMaze; actions are in units of the box; orthogonal initialisation with a small last layer of the actor.
@@ -43,7 +44,7 @@ from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
-TAU = 0.2  # weight of values below, as the authors have it
+TAU = 0.2  # weight of negative differences, as in the authors' code
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
     num_critics: int = 10  # N
-    num_samples: int = 20  # n, states around each of the data
+    num_samples: int = 20  # n, states around each state of the dataset
     hidden: tuple[int, ...] = (256, 256, 256)  # widths of all networks
 
     def __post_init__(self) -> None:
@@ -66,16 +67,16 @@ class Hyper(learner.SoftHyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
     smooth_q: jax.Array = 1e-4  # weight of the critics' smoothness
-    smooth_actor: jax.Array = 1.0  # and of the actor's
-    ood: jax.Array = 0.1  # weight of the values of the actor's actions around the data
-    uncertainty: jax.Array = 1.0  # standard deviations that those are lowered by
-    smooth_q_eps: jax.Array = 0.01  # half a side of the box around a state, for the critics, in the observation's units
-    smooth_actor_eps: jax.Array = 0.01  # for the actor
-    ood_eps: jax.Array = 0.01  # for values of the actor's actions
+    smooth_actor: jax.Array = 1.0  # weight of the actor's smoothness
+    ood: jax.Array = 0.1  # weight of the loss of the actor's actions around the dataset's states
+    uncertainty: jax.Array = 1.0  # standard deviations by which their values are lowered
+    smooth_q_eps: jax.Array = 0.01  # eps of the critics' smoothness, in units of the observation
+    smooth_actor_eps: jax.Array = 0.01  # eps of the actor's smoothness
+    ood_eps: jax.Array = 0.01  # eps of the loss of the actor's actions
 
 
 def around(key: Key[Array, ""], obs: Any, num_samples: int, eps: Float[Array, ""] | float) -> Any:
-    """`num_samples` states around each of (B, ...), (n, B, ...): the same n displacements for all, as the authors'."""
+    """`num_samples` states (n, B, ...) around each of B states; all have the same n displacements, as in their code."""
 
     def leaf(key, x):
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -87,20 +88,20 @@ def around(key: Key[Array, ""], obs: Any, num_samples: int, eps: Float[Array, ""
 
 
 def smoothness(q_around: Float[Array, "K n B"], q: Float[Array, "K B"]) -> Float[Array, ""]:
-    """mean_B max_i mean_k L(q_around - q), values above counting four times those below (the paper's tau = 0.2)."""
+    """mean_B max_i mean_k L(q_around - q); L weighs positive differences four times as much as negative ones."""
     difference = q_around - q[:, None]
     return jnp.mean(jnp.max(jnp.mean(jnp.where(difference > 0, 1 - TAU, TAU) * difference**2, 0), 0))
 
 
 def ood_loss(q_around: Float[Array, "K n B"], uncertainty: Float[Array, ""] | float) -> Float[Array, ""]:
-    """mean (q - y)^2, y = q - uncertainty std_k q held fixed: pulls down values on which the critics disagree."""
+    """mean (q - y)^2 with y = q - uncertainty std_k q constant: lowers values on which the critics disagree."""
     lower = q_around - uncertainty * jnp.std(q_around, 0, ddof=1)
     return jnp.mean((q_around - jax.lax.stop_gradient(lower)) ** 2)
 
 
 @dataclasses.dataclass(frozen=True)
 class _RO2O:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
     targets: ClassVar[tuple[str, ...]] = ("critic",)

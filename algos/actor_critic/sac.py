@@ -1,13 +1,13 @@
-"""Soft actor-critic (SAC), for Box and Discrete actions: the action space decides.
+"""Soft actor-critic (SAC), for Box and Discrete actions.
 
 Haarnoja et al. (2018), "Soft actor-critic algorithms and applications" (arXiv:1812.05905); Christodoulou (2019), "Soft
-actor-critic for discrete action settings". Two critics regress on one target, of the smaller value and the entropy of
-the policy at the next observation,
+actor-critic for discrete action settings". Two critics regress on one target, the smaller value plus the entropy of the
+policy at the next observation,
 
     y = r + gamma (1 - terminated) E_a' [min_k Q'_k(s', a') - alpha log pi(a' | s')]
 
-the actor ascends the same expectation at s, and the temperature alpha follows the difference between a target entropy
-and the policy's. The expectation is one sample of a tanh-normal in a Box and exact where actions are Discrete.
+the actor ascends the same expectation at s, and the temperature alpha is tuned so that the policy's entropy reaches a
+target. The expectation is one sample of a tanh-normal for a Box, and exact for Discrete actions.
 
 Deviations from the authors' code: the temperature's loss is log(alpha) times the difference, as in most
 implementations, not alpha times it; actions are in units of the box; orthogonal initialisation with a small last layer
@@ -45,7 +45,7 @@ from jaxrl.replay.ring import Replay
 from jaxrl.spaces import Box, Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
-LOG_STD_MIN = -20.0  # the authors'
+LOG_STD_MIN = -20.0  # as in the authors' code
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,15 +67,17 @@ def soft_value(
 ) -> Float[Array, " B"]:
     """min_k q[k] - alpha log_prob of the sampled action (Haarnoja et al. 2018, eq. 3).
 
-    With an axis of n actions the mean of that under the policy (Christodoulou 2019, eq. 10).
+    With an axis of n actions, the mean over the policy's probabilities (Christodoulou 2019, eq. 10).
     """
     value = jnp.min(q, 0) - alpha * log_prob
     return value if value.ndim == 1 else jnp.sum(jnp.exp(log_prob) * value, -1)
 
 
 def default_target_entropy(space: Space, action_mask: Array | None = None) -> Float[Array, ""] | float:
-    """-A in units of a Box of A dimensions (Haarnoja et al. 2018, table 1), 0.89 log n of n actions, or of those that
-    masks (B, n) allow, on average: of the others no policy has any entropy."""
+    """-A in units of a Box of A dimensions (Haarnoja et al. 2018, table 1); 0.89 log n for n Discrete actions.
+
+    With masks (B, n) n counts the allowed actions, and the result is a mean over the batch.
+    """
     if not isinstance(space, Discrete):
         return -float(space.shape[0])
     return 0.89 * (math.log(space.n) if action_mask is None else jnp.mean(jnp.log(action_mask.sum(-1))))
@@ -83,7 +85,7 @@ def default_target_entropy(space: Space, action_mask: Array | None = None) -> Fl
 
 @dataclasses.dataclass(frozen=True)
 class _SAC:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
     targets: ClassVar[tuple[str, ...]] = ("critic",)
@@ -102,7 +104,7 @@ class _SAC:
         }
 
     def soft_values(self, actor_weights: Any, critic_weights: Any, alpha: Any, key: Array, obs: Any) -> tuple[Any, Any]:
-        """`(value (B,), entropy ())` of the policy at `obs`, the entropy a mean over the batch."""
+        """`(values (B,), entropy ())` of the policy at `obs`; the entropy is a mean over the batch."""
         pi = self.actor(actor_weights, obs)
         if isinstance(pi, Categorical):
             q = critic_values(self.critic, critic_weights, obs)
@@ -167,7 +169,7 @@ def make(
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is neither a vector nor Discrete, several agents, or networks whose
-    outputs do not fit, and TypeError for a `replay` that is neither.
+    outputs do not fit, and TypeError for a `replay` that is neither a dataset nor a Replay.
     """
     venv = as_vector_env(env, config.num_envs)
     obs_space, space = spaces_of("sac", venv, Box, Discrete, between_ends=True)

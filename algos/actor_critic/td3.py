@@ -1,11 +1,11 @@
 """Twin delayed deep deterministic policy gradient (TD3).
 
 Fujimoto, van Hoof and Meger (2018), "Addressing function approximation error in actor-critic methods". Two critics
-regress on one target, of the smaller value at a smoothed action of the target actor,
+regress on one target with the smaller target value at a smoothed action of the target actor,
 
     y = r + gamma (1 - terminated) min_k Q'_k(s', clip(mu'(s') + clip(e, -c, c), -1, 1)),   e ~ N(0, sigma)
 
-and every `policy_delay`-th gradient step the actor ascends Q_1(s, mu(s)) and the targets follow.
+and every `policy_delay`-th gradient step the actor ascends Q_1(s, mu(s)) and the target networks take a Polyak step.
 
 Deviations from the authors' code: actions are in units of the box; orthogonal initialisation with a small last layer of
 the actor; several environments may step together; a replay ratio other than one step each may be set. Results:
@@ -70,7 +70,7 @@ def smoothed(
 
 @dataclasses.dataclass(frozen=True)
 class _TD3:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor")
     targets: ClassVar[tuple[str, ...]] = ("critic", "actor")
@@ -82,8 +82,7 @@ class _TD3:
     init = learner.init_twin
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """The critics on the smoothed target action; every `policy_delay` times the actor and all targets
-        (Fujimoto et al. 2018, algorithm 1)."""
+        """The critics; every `policy_delay` steps the actor and all targets (Fujimoto et al. 2018, algorithm 1)."""
         critic, actor = nets["critic"], nets["actor"]
         noise_key, _ = jax.random.split(key)
         settings = hyper.learning_rate, hyper.max_grad_norm

@@ -1,15 +1,15 @@
 """TD3 with behaviour cloning (TD3+BC).
 
-Fujimoto and Gu (2021), "A minimalist approach to offline reinforcement learning". TD3 whose actor also stays with the
-data,
+Fujimoto and Gu (2021), "A minimalist approach to offline reinforcement learning". TD3 whose actor also clones the
+dataset's actions,
 
     loss = -lambda mean Q_1(s, mu(s)) + mean_B sum_A (mu(s) - a)^2 / A,    lambda = alpha / mean |Q_1(s, mu(s))|
 
-where lambda is held fixed in the gradient. Everything else is TD3's: two critics regress on one target at a smoothed
-action of the target actor, and every `policy_delay`-th gradient step the actor learns and the targets follow.
+where lambda has no gradient. Everything else is as in TD3: two critics regress on one target at a smoothed action of
+the target actor, and every `policy_delay`-th gradient step the actor learns and the target networks take a Polyak step.
 
-The second change to TD3 is `Config.normalize_obs`: observations less the dataset's mean, divided by its deviation plus
-1e-3, each dimension for itself.
+The second change to TD3 is `Config.normalize_obs`: from each dimension of an observation the dataset's mean is
+subtracted, and the result is divided by the standard deviation plus 1e-3.
 
 Deviations from the authors' code: actions are in units of the box; orthogonal initialisation with a small last layer of
 the actor.
@@ -47,7 +47,7 @@ from jaxrl.vectorize import VectorEnv
 class Config(learner.Config):
     """Static settings: each value compiles its own program."""
 
-    normalize_obs: bool = True  # observations, by the dataset's mean and deviation; without one as they are
+    normalize_obs: bool = True  # by the dataset's mean and deviation; without a dataset nothing is normalised
     policy_delay: int = 2  # gradient steps of the critics for one of the actor
 
     def __post_init__(self) -> None:
@@ -59,10 +59,10 @@ class Config(learner.Config):
 class Hyper(learner.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    alpha: jax.Array = 2.5  # weight of the values against the data
+    alpha: jax.Array = 2.5  # weight of the values relative to cloning
     policy_noise: jax.Array = 0.2  # standard deviation of the smoothing of the target action, in units of the box
     noise_clip: jax.Array = 0.5  # largest smoothing
-    exploration_noise: jax.Array = 0.1  # standard deviation where it acts
+    exploration_noise: jax.Array = 0.1  # standard deviation, when acting
 
 
 def actor_loss(
@@ -86,7 +86,7 @@ def smoothed(
 
 @dataclasses.dataclass(frozen=True)
 class _TD3BC:
-    """What is learned, as `learner.Rule` asks for it."""
+    """The learning rule, a `learner.Rule`."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor")
     targets: ClassVar[tuple[str, ...]] = ("critic", "actor")
@@ -98,7 +98,7 @@ class _TD3BC:
     init = learner.init_twin
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """The critics on the smoothed target action; every `policy_delay` times the actor and all targets."""
+        """The critics on the smoothed target action; every `policy_delay` steps the actor and all target networks."""
         critic, actor = nets["critic"], nets["actor"]
         critic_key, _ = jax.random.split(key)
         settings = hyper.learning_rate, hyper.max_grad_norm

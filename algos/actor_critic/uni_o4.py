@@ -1,23 +1,28 @@
-"""Uni-O4: proximal policy optimisation from stored data, and on from there in the environment.
+"""Uni-O4: proximal policy optimisation on a dataset, followed by fine-tuning in the environment with PPO.
 
 Lei, He, Lu, Hu, Gao and Xu (2024), "Uni-O4: unifying online and offline deep reinforcement learning with multi-step
-on-policy optimization". First, for `Hyper.cloning_steps` gradient steps, implicit Q-learning's values (see iql) and K
-policies cloned from the data, each kept away from whichever of the others explains the data's action best,
+on-policy optimization". Three phases:
+
+1. Cloning, for `Hyper.cloning_steps` gradient steps: the values of implicit Q-learning (`iql.py`), and K policies
+cloned
+   from the dataset, each pushed away from the other policy that gives the dataset's action the highest probability,
 
     -mean log pi_i(a | s) - diversity KL(pi_i(. | s), pi_j(. | s)),   j = argmax_{j != i} log pi_j(a | s)
 
-From there on each policy has a reference, at first itself, and PPO's clipped objective on the data's states and the
-reference's actions, with the fixed advantage min_k Q_k(s, a) - V(s), of mean 0 and deviation 1 in a batch. After an
-update of `num_updates` such steps it takes its reference's place if it has a higher score than any before: the mean
-value of its actions along `horizon` steps in a model, from states of the data (the paper's AM-Q). What acts is the
-reference with the highest score. `start` makes it, and V, the first weights of `ppo`, which is all there is online. The
-divergence has no bound: on Pendulum's data policies ran away from each other at a `diversity` of 1/2, not at 1/10.
+2. Offline PPO: each policy has a reference, initially itself. It learns by PPO's clipped objective on the dataset's
+   states and the reference's actions, with the advantage min_k Q_k(s, a) - V(s), normalised over the batch; Q and V are
+   constant. After an update of `num_updates` such steps the policy replaces its reference if its score is the highest
+   so far. The score (AM-Q in the paper) is the mean value of its actions along `horizon` steps in a dynamics model,
+   from states of the dataset. The reference with the highest score is the deployed policy.
+3. Online: `start` gives `ppo` the weights of that policy and of V; from there on only PPO learns.
 
-Deviations from the authors' code: the policies learn at once, not in turn, and no longer than Q and V do; their
-deviations do not depend on the state; of the kinds of disagreement it is the one between distributions (their default
-adds what has no slope of its own: it scales the likelihood's by 1 + diversity); Q sees what would be done, actions
-clipped to the box; theirs goes on online from the best in the environment of the three with the highest scores. The
-slight decay of their clipping is left out.
+The KL divergence is unbounded: on a Pendulum dataset policies diverged at a `diversity` of 1/2, not at 1/10.
+
+Deviations from the authors' code: the policies learn at the same time, not in turn, and not longer than Q and V; their
+standard deviations do not depend on the state; disagreement is the KL divergence between distributions (the default of
+the authors' code adds a term without a gradient, which scales the likelihood's gradient by 1 + diversity); Q gets
+actions clipped to the box; their online phase starts from the best policy, evaluated in the environment, of the three
+with the highest scores; their slight decay of the clipping range is left out.
 """
 
 from __future__ import annotations
@@ -55,15 +60,15 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments of the state, in which nothing acts
-    num_updates: int = 100  # gradient steps an update, after which policies are judged
+    num_envs: int = 1  # environments in the state; nothing acts in them
+    num_updates: int = 100  # gradient steps an update, after which policies are scored
     batch_size: int = 512
     num_policies: int = 4  # K
-    horizon: int = 1000  # steps in the model, by which a policy is judged
-    num_rollouts: int = 512  # states of the data that they begin from
+    horizon: int = 1000  # model steps of a score
+    num_rollouts: int = 512  # model rollouts of a score, each from a state of the dataset
     hidden: tuple[int, ...] = (256, 256)  # widths of all networks
     activation: str = "relu"
-    layer_norm: bool = False  # in the critics and the value
+    layer_norm: bool = False  # in the critics and the state value
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
     adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
@@ -76,28 +81,28 @@ class Config:
 class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    learning_rate: jax.Array = 1e-4  # of cloning, critics and value
+    learning_rate: jax.Array = 1e-4  # of cloned policies, critics and value
     gamma: jax.Array = 0.99  # discount
-    tau: jax.Array = 0.005  # how far target critics move to the others, each gradient step
-    expectile: jax.Array = 0.7  # above 1/2: how near the value is to the best action's in the data
-    diversity: jax.Array = 0.1  # of cloned policies; 0: each is cloned alone
+    tau: jax.Array = 0.005  # Polyak step of target critics, each gradient step
+    expectile: jax.Array = 0.7  # of the state value; towards 1 it nears the value of the dataset's best action
+    diversity: jax.Array = 0.1  # weight of the KL divergence between cloned policies
     cloning_steps: jax.Array = 1_000_000  # gradient steps before the first of PPO
     max_grad_norm: jax.Array = 1e6  # of each network, before PPO
     ppo_learning_rate: jax.Array = 1e-4  # of PPO
-    anneal_steps: jax.Array = 10_000  # gradient steps of PPO over which its rate goes to zero; 0: constant
+    anneal_steps: jax.Array = 10_000  # gradient steps of PPO over which its learning rate goes to zero; 0: constant
     clip_eps: jax.Array = 0.25
-    ppo_max_grad_norm: jax.Array = 0.5  # of PPO, of each policy
+    ppo_max_grad_norm: jax.Array = 0.5  # of each policy's gradient in PPO
 
 
 @pytree
 class UniO4State(State):
-    reference: Any  # actors' weights, leading axis K
-    score: jax.Array  # (K,), of the references; -inf before they are judged
+    reference: Any  # weights of the reference policies, leading axis K
+    score: jax.Array  # (K,), of the references; -inf before the first scores
     ppo_optimizer: Any  # leading axis K
 
 
 class PolicyAndValue(nn.Module):
-    """The network that `ppo` goes on with: an actor as here, and the state value."""
+    """The network of the online phase, for `ppo`: an actor as in this file, and the state value."""
 
     policy: Network
     value: Network
@@ -113,13 +118,13 @@ class PolicyAndValue(nn.Module):
 
 
 def likeliest_other(log_prob: Float[Array, "K B"]) -> Array:
-    """The index (K, B) of the other policy that gives each policy's row the highest probability."""
+    """(K, B): for each policy and row the index of the other policy that gives the row the highest probability."""
     own = jnp.eye(len(log_prob), dtype=bool)[:, :, None]
     return jnp.argmax(jnp.where(own, -jnp.inf, log_prob[None]), 1)
 
 
 def cloning_loss(policies: Normal, action: Float[Array, "B A"], diversity: Float[Array, ""] | float) -> Any:
-    """`(loss, report)` of policies (K, B, A): the means of -log pi_i(a | s) - diversity KL, added up."""
+    """`(loss, metrics)` of policies (K, B, A): the sum over i of mean -log pi_i(a | s) - diversity KL."""
     log_prob = policies.log_prob(action)
     j, row = likeliest_other(log_prob), jnp.arange(len(action))
     other = jax.tree.map(lambda x: jax.lax.stop_gradient(x[j, row]), policies)
@@ -140,13 +145,13 @@ def clipped_loss(
 
 
 def mean_value(q: Float[Array, "T B"], alive: Bool[Array, "T B"]) -> Float[Array, ""]:
-    """AM-Q: the mean over steps that a rollout took before the task ended."""
+    """AM-Q: the mean value over the steps of rollouts before the task ended."""
     return jnp.sum(jnp.where(alive, q, 0)) / jnp.sum(alive)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Cloning:
-    """What is learned before PPO, as `learner.Rule` asks for it: values of the data, and K policies cloned from it."""
+    """The learning rule of the cloning phase, a `learner.Rule`: IQL's values, and K cloned policies."""
 
     networks: ClassVar[tuple[str, ...]] = ("value", "critic", "actor")
     targets: ClassVar[tuple[str, ...]] = ("critic",)
@@ -165,7 +170,7 @@ class _Cloning:
         }
 
     def policies(self, weights: Any, obs: Any) -> Normal:
-        """Of K actors, (K, B, A)."""
+        """The action distributions (K, B, A) of K actors."""
         return jax.vmap(lambda weights: self.actor(weights, obs))(weights)
 
     def advantage(self, critic_weights: Any, value_weights: Any, obs: Any, action: Array) -> Float[Array, " B"]:
@@ -201,7 +206,7 @@ class _Cloning:
 
 @dataclasses.dataclass(frozen=True)
 class _UniO4(Learner):
-    """The shell; after cloning, PPO's steps and the scores by which policies take their references' places."""
+    """A `Learner` that follows cloning by PPO's steps, scores, and the replacement of references."""
 
     model: Any = None  # Model
 
@@ -216,10 +221,10 @@ class _UniO4(Learner):
             ppo_optimizer=jax.vmap(lambda weights: self.optimizer.init(weights, rate))(actors),
         )
 
-    # ---- PPO on the data's states
+    # ---- PPO on the dataset's states
 
     def improved(self, state: UniO4State) -> tuple[UniO4State, dict[str, Array]]:
-        """`num_updates` steps of PPO for each policy; Q, V and the references stay."""
+        """`num_updates` steps of PPO for each policy; Q, V and the references are constant."""
         hyper, weights = state.hyper, state.weights
         key, steps_key = jax.random.split(state.key)
         rate = annealed(hyper.ppo_learning_rate, state.step - hyper.cloning_steps, hyper.anneal_steps)
@@ -268,7 +273,7 @@ class _UniO4(Learner):
         return state.replace(key=key, step=step_count, weights=weights, ppo_optimizer=optimizer), metrics
 
     def scores(self, key: Array, state: UniO4State) -> Float[Array, " K"]:
-        """The scores of the present policies, which begin in the same states and share the model's noise."""
+        """The scores of the current policies; their rollouts share initial states and the model's noise."""
         start_key, key = jax.random.split(key)
         start = self.replay.sample(start_key, state.replay, self.config.num_rollouts).obs
         keys = jax.random.split(key, self.config.horizon)
@@ -297,13 +302,13 @@ class _UniO4(Learner):
             after, metrics = phases[number](before.replace(key=phase_keys[number]))
             return after.replace(key=None), {**absent, **metrics}
 
-        # Of seeds under a vmap, too, one phase alone runs.
+        # Only one phase runs, for seeds under a vmap, too.
         none = before.replace(key=None), {name: jnp.zeros(x.shape, x.dtype) for name, x in shapes.items()}
         cloned = rarely(cloning, lambda: run(0), none)
         state, metrics = rarely(~cloning, lambda: run(1), cloned)
         judged = state.step >= state.hyper.cloning_steps
         score = rarely(judged, lambda: self.scores(fast_key(own_key), state), jnp.full_like(state.score, -jnp.inf))
-        score = jnp.where(jnp.isfinite(score), score, -jnp.inf)  # a model that overflows says nothing
+        score = jnp.where(jnp.isfinite(score), score, -jnp.inf)  # a model that overflows gives no score
         better = cloning | (score > state.score)
 
         def replaced(new: Array, old: Array) -> Array:
@@ -327,16 +332,17 @@ def best(state: UniO4State) -> Any:
 
 
 def network_of(env: Environment | VectorEnv, config: Config = Config()) -> PolicyAndValue:
-    """What `ppo.make` takes as its network to go on from an algorithm with the default ones."""
+    """The `network` of `ppo.make` for the online phase after an algorithm with default networks."""
     obs_space, space = spaces_of("uni_o4", as_vector_env(env, config.num_envs), Box, between_ends=True)
     actor = GaussianActor(obs_space, space, config.hidden, config.activation)
     return PolicyAndValue(actor, Value(obs_space, config.hidden, config.activation, config.layer_norm))
 
 
 def start(online: Algorithm, trained: UniO4State, key: Array, hyper: Any = None, env_params: Any = None) -> Any:
-    """The first state of `online`, PPO with the network of `network_of`: the best policy, and V as its critic.
+    """The first state of `online`, PPO with the network of `network_of`: the deployed policy, and V as its critic.
 
-    Raises ValueError for other networks than `trained` has, and where PPO normalises what they see or are asked for.
+    Raises ValueError for networks of other shapes than `trained` has, and for a PPO that normalises observations or
+    rewards.
     """
     if online.config.normalize_obs or online.config.normalize_reward:
         raise ValueError("uni_o4.start: the networks know plain observations and rewards; PPO must not normalise them.")
@@ -363,7 +369,7 @@ def make(
 
     Args:
         replay: a dataset, or what `datasets.stored` makes of one.
-        model: what policies are judged in, as `dynamics.predictor(ensemble)`; see `imagination.Model`.
+        model: the dynamics model of the scores, such as `dynamics.predictor(ensemble)`; see `imagination.Model`.
         actor: a flax module from an observation without its privileged part to `(mean, log_std)` (..., A) in units of
             the box; there will be `num_policies` of them.
         critic: a flax module from a whole observation and an action to values (...); there will be two of them.

@@ -1,7 +1,7 @@
 """`Net`: a network in training, with its weights, its target network and its optimiser state as one value.
 
-    critic, metrics = critic.descend(lambda weights: (loss(weights), {}), hyper.learning_rate)
-    critic = critic.track(hyper.tau)  # Polyak step of the target network
+critic, metrics = critic.descend(lambda weights: (loss(weights), {}), hyper.learning_rate)
+critic = critic.track(hyper.tau)  # Polyak step of the target network
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Learners that look ahead in a model, be it learned or the environment itself."""
+"""Model-based algorithms: with a learned model, or with the environment as the model."""

@@ -11,12 +11,13 @@ network also with few simulations. Each step of a rollout is searched from; lear
 where w is the search's policy (visit shares; softmax(logits + scaled completed action values) with Gumbel) and target
 the lambda-return that bootstraps from the search's values, sum_a w(a) q(a).
 
-An edge of the tree that ends an episode leads to a leaf for good: of value 0 if it terminated, of the network's value
-if it was cut by a limit. In an environment with noise a simulation draws an outcome once, when it makes the edge, and
-the tree then knows it: its action values are optimistic, and the search's values with them (`td_lambda=1` keeps these
-out of the targets). A learned model (MuZero) and chance nodes are not built.
+An edge of the tree that ends an episode leads to a permanent leaf: of value 0 if the episode terminated, of the
+network's value if it was truncated. In a stochastic environment a simulation draws an outcome once, when it expands the
+edge, and the search then plans with this known outcome: action values, and with them the search's values, are
+optimistic (`td_lambda=1` keeps these out of the targets). There is no learned model (MuZero) and there are no chance
+nodes.
 
-Deviations: no replay, several passes over each rollout, as PPO makes them, instead; no weight decay; no schedule of the
+Deviations: no replay buffer, but several passes over each rollout, as in PPO; no weight decay; no schedule of the
 temperature. Results: `docs/algos/alphazero.md`.
 """
 
@@ -62,9 +63,9 @@ class Config:
     num_envs: int = 16  # environments stepped together
     num_steps: int = 32  # steps of each in a rollout
     search: str = "gumbel"  # or "puct"
-    num_simulations: int = 16  # model steps a search, which is one action
+    num_simulations: int = 16  # environment steps of a search, which chooses one action
     max_depth: int | None = None  # of the tree; None: num_simulations
-    max_considered: int = 16  # gumbel: actions looked at in the root
+    max_considered: int = 16  # gumbel: actions considered at the root
     num_epochs: int = 4  # passes over a rollout
     num_minibatches: int = 8  # gradient steps a pass; divides num_envs * num_steps
     hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
@@ -93,9 +94,9 @@ class Hyper:
     td_lambda: jax.Array = 0.95  # of the value targets; 1: Monte Carlo
     vf_coef: jax.Array = 0.5
     max_grad_norm: jax.Array = 10.0
-    value_scale: jax.Array = 0.1  # gumbel: weight of the action values beside the logits
-    dirichlet_alpha: jax.Array = 0.3  # puct: concentration of the noise in the root,
-    dirichlet_fraction: jax.Array = 0.25  # and its share
+    value_scale: jax.Array = 0.1  # gumbel: weight of the action values relative to the logits
+    dirichlet_alpha: jax.Array = 0.3  # puct: concentration of the noise at the root
+    dirichlet_fraction: jax.Array = 0.25  # puct: share of that noise
     temperature: jax.Array = 1.0  # puct: acts with probability ~ visits ** (1 / temperature)
 
 
@@ -112,11 +113,11 @@ class AlphaZeroState(on_policy.State):
 
 
 class Plan(NamedTuple):
-    """What a search finds, a row a root."""
+    """The result of a search, one row for each root."""
 
     action: Array  # (B,)
     weights: Array  # (B, A): the improved policy
-    value: Array  # (B,): of that policy, as far as the tree shows it
+    value: Array  # (B,): of that policy, by the action values of the tree
     visits: Array  # (B, A)
 
 
@@ -128,7 +129,7 @@ class Rollout(NamedTuple):
     reward: Array
     terminated: Array
     truncated: Array
-    next_value: Array  # of the true successor: the search's, the network's where the rollout or an episode was cut
+    next_value: Array  # of the true successor, by search; by the network at truncations and the rollout's end
     ends: Ends
 
 
@@ -141,19 +142,19 @@ class Batch(NamedTuple):
 
 
 class Node(NamedTuple):
-    """What the tree keeps of a node."""
+    """The data of a tree node."""
 
     env_state: Any
     ended: Array  # (B,): the episode is over here
-    value: Array  # (B,): the network's, 0 where terminated
+    value: Array  # (B,): by the network, 0 where terminated
 
 
 def plan_value(
     weights: Float[Array, "*batch A"], q: Float[Array, "*batch A"], visits: Float[Array, "*batch A"]
 ) -> Float[Array, "*batch"]:
-    """The mean of the action values that the search knows, under its policy."""
+    """The mean of the visited actions' values under the search's policy."""
     known = jnp.where(visits > 0, weights, 0)
-    # Weights far below the others' may vanish together in rounding; then visits are all there is.
+    # Weights of all visited actions may round to zero; then the visit counts are the weights.
     known = jnp.where(jnp.sum(known, -1, keepdims=True) > 0, known, visits)
     return jnp.sum(known * jnp.where(visits > 0, q, 0), -1) / jnp.maximum(jnp.sum(known, -1), 1e-30)
 
@@ -171,7 +172,7 @@ def value_loss(value: Float[Array, " B"], target: Float[Array, " B"]) -> Float[A
 def loss(
     weights: Any, batch: Batch, hyper: Hyper, network: Network, observation_space: Space
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The whole objective of one minibatch and what to report of it."""
+    """`(loss, metrics)` of one minibatch."""
     logits, value = _predict(network, observation_space, weights, batch.obs)
     actor, critic = policy_loss(logits, batch.weights), value_loss(value, batch.target)
     total = actor + hyper.vf_coef * critic
@@ -180,7 +181,7 @@ def loss(
 
 
 def _predict(network: Network, space: Space, weights: Any, obs: Any) -> tuple[Any, Any]:
-    """The network's logits, forbidden actions made impossible, and values."""
+    """The network's logits, with forbidden actions masked, and values."""
     logits, value = network.apply(weights, obs)
     action_mask = split_observation(obs, space)[2]
     return (logits if action_mask is None else mask_logits(logits, action_mask)), value
@@ -193,10 +194,10 @@ def model(
     env_params: Any,
     axis: int | None = None,
 ) -> Callable[..., tuple[Any, Node]]:
-    """mctx's `recurrent_fn`, (weights, raw key, action (B,), node) -> (what it found, next node), of an env's `step`.
+    """mctx's `recurrent_fn` for an environment's `step`: (weights, raw key, action (B,), node) -> (output, next node).
 
-    A node past the end of an episode is stepped on without reward or discount and keeps its value, so that searching on
-    from there adds that again and changes nothing. `axis` is 0 where `env_params` have a row for each of the B roots.
+    A step from a node where the episode has ended has reward 0 and discount 1 and keeps the value, so that simulations
+    through it leave estimates unchanged. `axis` is 0 where `env_params` have a row for each of the B roots.
     """
     import mctx
 
@@ -221,15 +222,15 @@ def model(
 def _raw(key: Array) -> Array:
     """A raw key drawn from a typed one.
 
-    mctx's batched loops carry the split keys of slots that stopped before others. Nothing is drawn from those, but
-    jax's key-reuse checker, which follows typed keys, would take carrying them on for reuse.
+    mctx's batched loops carry split keys of slots that stopped before others, without drawing from them. jax's
+    key-reuse checker, which follows typed keys, would report that as reuse.
     """
     return jax.random.bits(key, jax.random.key_data(jax.random.key(0)).shape, jnp.uint32)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Search:
-    """What `searcher` returns."""
+    """The result of `searcher`, a function."""
 
     env: Environment
     config: Config
@@ -310,7 +311,7 @@ class _AlphaZero:
         def critic(obs):
             return self.search.predict(state.weights, obs)[1]
 
-        # The core's `rollout` shows a policy observations; a search needs the states.
+        # `jaxrl.rollout` gives a policy observations only; a search needs the states.
         def step(carried, key):
             obs, env_state = carried
             search_key, env_key = jax.random.split(key)
@@ -360,7 +361,7 @@ class _AlphaZero:
         return state, {**rollout.ends.metrics(), **report, **shown}
 
     def gradient_step(self, hyper: Hyper, learning_rate: Array, net: nets.Net, batch: Batch) -> tuple[nets.Net, dict]:
-        """The policy towards the search's and the value towards its target, on a minibatch."""
+        """One step on a minibatch: the policy towards the search's, the value towards its target."""
         parts = hyper, self.network, self.observation_space
         return net.descend(lambda weights: loss(weights, batch, *parts), learning_rate, hyper.max_grad_norm)
 

@@ -1,22 +1,22 @@
-"""Analytic policy gradients: the return is differentiated through the environment's dynamics.
+"""Analytic policy gradients (APG, SHAC): the return is differentiated through the environment's dynamics.
 
-A rollout of `num_steps` steps is a differentiable function of the policy's weights, since actions are,
-`a = tanh(mean(s) + std noise)`, and states are, `s' = f(s, a)`; its gradient has no likelihood ratio: Freeman et al.
-(2021), "Brax - a differentiable physics engine for large scale rigid body simulation" (arXiv:2106.13281); Xu et al.
-(2022), "Accelerated policy learning with parallel differentiable simulation" (arXiv:2204.07137), SHAC. Environments go
-on where the last rollout stopped, and no gradient passes an episode's end.
+A rollout of `num_steps` steps is a differentiable function of the policy's weights: actions are, `a = tanh(mean(s) +
+std noise)`, and so are states, `s' = f(s, a)`. Its gradient needs no likelihood ratio: Freeman et al. (2021), "Brax - a
+differentiable physics engine for large scale rigid body simulation" (arXiv:2106.13281); Xu et al. (2022), "Accelerated
+policy learning with parallel differentiable simulation" (arXiv:2204.07137), SHAC. Environments continue where the last
+rollout stopped, and no gradient passes an episode's end.
 
 With `critic=True` (SHAC) the objective of a window is
 
     sum_t gamma^t r_t + gamma^h V(s_h),   h: the end of the window, or of an episode that was truncated in it,
 
-V being a target network, which follows a critic of lambda-returns. Without (plain APG, as Brax trains) V is 0, and the
-policy sees no further than its window: make `num_steps` long.
+where V is the target network of a critic that learns lambda-returns. With `critic=False` (APG as in Brax) V is 0, and
+the policy ignores all that follows its window: choose a large `num_steps`.
 
-The objective is the mean per step, so that learning rates do not depend on the window. Deviations from SHAC: Adam's
-betas are the usual ones and rates are constant; observations are not normalised. From Brax: the sampled policy is
-trained. A jump of the reward or of the dynamics (a termination, a contact) has no derivative: its effect is not learnt.
-Results: `docs/results.md`.
+The objective is the mean per step, so that learning rates do not depend on the window. Deviations from SHAC: Adam has
+its usual betas and learning rates are constant; observations are not normalised. From Brax: the sampled policy is
+trained. A jump of the reward or the dynamics (a termination, a contact) has no derivative, so its effect is not
+learned. Results: `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Config:
 
     num_envs: int = 32  # environments stepped together
     num_steps: int = 16  # steps that a gradient passes
-    critic: bool = True  # value what lies beyond them; else it counts nothing
-    num_epochs: int = 4  # of the critic, on a rollout
+    critic: bool = True  # SHAC: a critic estimates the return after them; False: it counts as 0
+    num_epochs: int = 4  # passes of the critic over a rollout
     num_minibatches: int = 4  # of an epoch; divides num_envs * num_steps
     hidden: tuple[int, ...] = (64, 64)  # widths of actor and critic
-    activation: str = "elu"  # smooth ones: their derivative is what is learnt from
+    activation: str = "elu"  # should be smooth, as gradients pass it several times
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS
     adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
@@ -79,8 +79,8 @@ class Hyper:
     critic_learning_rate: jax.Array = 2e-3  # of the critic
     anneal_steps: jax.Array = 0  # environment steps over which both go to zero; 0: constant
     gamma: jax.Array = 0.99  # discount
-    gae_lambda: jax.Array = 0.95  # of the critic's targets
-    tau: jax.Array = 0.2  # how far the target critic moves to the critic after an update
+    gae_lambda: jax.Array = 0.95  # lambda of the critic's targets
+    tau: jax.Array = 0.2  # Polyak step of the target critic, each update
     max_grad_norm: jax.Array = 1.0  # of the policy's gradient and of the critic's
 
 
@@ -92,12 +92,12 @@ class Policy(NamedTuple):
 
 @pytree
 class APGState(on_policy.State):
-    target_weights: Any  # of which only the critic is used; None without Config.critic
+    target_weights: Any  # only their critic is used; None without Config.critic
     critic_optimizer: Any  # of the critic, as `optimizer` is of the policy; None without Config.critic
 
 
 class Rollout(NamedTuple):
-    """What happened, and the derivative through it: both come of one pass through the dynamics."""
+    """The steps of a rollout and the gradient through them, which one pass through the dynamics computes."""
 
     steps: Steps  # (T, N, ...)
     loss: Array
@@ -124,7 +124,7 @@ def objective(
     truncated: Bool[Array, "T N"],
     gamma: Float[Array, ""] | float,
 ) -> Float[Array, ""]:
-    """Discounted rewards of each window and the value of where it stopped, a step (SHAC's policy loss, negated).
+    """Discounted rewards of each window plus the value at its end, per step (SHAC's policy loss, negated).
 
     `next_value` counts where an episode is truncated and at the end of the window, unless it terminated there.
     """
@@ -158,7 +158,7 @@ class _APG:
         return self.network.apply(weights, obs, method="critic")
 
     def init(self, key: Array, hyper: Any = None, env_params: Any = None) -> APGState:
-        method = "__call__" if self.config.critic else "actor"  # weights that nothing would train are not made
+        method = "__call__" if self.config.critic else "actor"  # without a critic its weights are not created
 
         def init(key, obs):
             return self.network.init(key, on_policy.first_of(obs), method=method)
@@ -181,11 +181,11 @@ class _APG:
         return new_state, steps
 
     def action(self, x: Array) -> Array:
-        """tanh, not a clip, whose derivative is zero outside the box."""
+        """The action in the box: tanh, as the derivative of clipping is zero outside."""
         return self.action_space.from_unit(jnp.tanh(x))
 
     def gradient(self, state: APGState) -> tuple[Any, tuple[Array, APGState, Steps]]:
-        """The loss's gradient, the loss, and the rollout from `state` that it was taken through."""
+        """`(gradient, (loss, state, steps))` of a rollout from `state`."""
 
         def loss(weights):
             new_state, steps = self.roll(weights, state)
@@ -211,7 +211,7 @@ class _APG:
         return new_state, Rollout(steps, loss, grads)
 
     def learn(self, state: APGState, rollout: Rollout) -> tuple[APGState, dict[str, Array]]:
-        """A step along the policy's gradient, then the critic's epochs on the steps."""
+        """A step along the policy's gradient, then epochs of the critic on the steps."""
         hyper, (steps, loss, grads) = state.hyper, rollout
         begin = state.step - self.config.num_steps * self.config.num_envs
         learning_rate = annealed(hyper.learning_rate, begin, hyper.anneal_steps)
@@ -224,7 +224,7 @@ class _APG:
         return state, {**rollout.ends.metrics(), **report}
 
     def learn_values(self, state: APGState, steps: Steps, begin: Array) -> tuple[APGState, Array]:
-        """Regression of the critic on lambda-returns, after which the target critic follows."""
+        """Regression of the critic on lambda-returns, then a Polyak step of the target critic."""
         config, hyper = self.config, state.hyper
         key, shuffle_key = jax.random.split(state.key)
         next_value = self.value(state.target_weights, steps.next_obs)

@@ -1,16 +1,16 @@
 """Conservative offline model-based policy optimisation (COMBO).
 
 Yu, Kumar, Rafailov, Rajeswaran, Levine and Finn (2021), "COMBO: conservative offline model-based policy optimization".
-Soft actor-critic on short rollouts of a model, without a penalty for its uncertainty: critics are low for what the
-model imagines instead, and not for the data. To their squared error on batches of both comes
+Soft actor-critic on short rollouts of a model, without a penalty for the model's uncertainty: instead, critics are made
+low at model states and high on the dataset. Their loss is the squared error on batches of both, plus
 
-    min_q_weight (mean_{s of the model} T logsumexp_i (Q(s, a_i) / T - log p(a_i)) - mean_{s, a of the data} Q(s, a))
+    min_q_weight (mean_{s of the model} T logsumexp_i (Q(s, a_i) / T - log p(a_i)) - mean_{s, a of the dataset} Q(s, a))
 
-over `num_actions` actions each that are uniform, the actor's at s and the actor's at s', as in `cql.py`.
+over `num_actions` uniform actions, as many of the actor at s and as many of the actor at s', as in `cql.py`.
 
-Defaults are unifloral's (Jackson et al. 2025) but for the actor's rate and 10 critics. Deviations from the paper:
-targets are with entropy, as there; rollouts are the policy's only; the penalty looks at imagined states alone, ten
-actions of each kind, where unifloral's looks at the whole batch, one of each; else as in `mopo.py`.
+Defaults are those of unifloral (Jackson et al. 2025), except for the actor's learning rate and 10 critics. Deviations
+from the paper: targets have an entropy term, as in unifloral; only the policy acts in rollouts; the penalty is over
+model states with ten actions of each kind, in unifloral over the whole batch with one of each; else as in `mopo.py`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from jaxrl.vectorize import VectorEnv
 class Config(imagination.Config):
     """Static settings: each value compiles its own program."""
 
-    real_ratio: float = 0.5  # share of a batch that is the data's
-    num_actions: int = 10  # of each kind, for the penalty
+    real_ratio: float = 0.5  # share of a batch that comes from the dataset
+    num_actions: int = 10  # actions of each of the three kinds in the penalty
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,12 +60,12 @@ class Hyper(imagination.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
     min_q_weight: jax.Array = 0.5  # of the penalty
-    temperature: jax.Array = 1.0  # T
+    temperature: jax.Array = 1.0  # T of the penalty
 
 
 @dataclasses.dataclass(frozen=True)
 class _COMBO:
-    """What is learned, as `learner.Rule` asks for it: soft actor-critic with K critics."""
+    """The learning rule, a `learner.Rule`: soft actor-critic with K critics."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
     targets: ClassVar[tuple[str, ...]] = ("critic",)
@@ -73,12 +73,12 @@ class _COMBO:
     config: Config
     critic: Any  # a flax module
     actor: TanhGaussian
-    imagines: bool  # where it acts, nothing is imagined, and there is no penalty
+    imagines: bool  # False: it acts in the environment, without a model and a penalty
 
     init = learner.init_soft
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """CQL's step, with low values where the model imagines and high ones on the data (Yu et al. 2021, eq. 2)."""
+        """CQL's step, with values low at model states and high on the dataset (Yu et al. 2021, eq. 2)."""
         critic, actor, log_alpha = (nets[name] for name in self.networks)
         critic_key, actor_key, alpha_key = jax.random.split(key, 3)
         settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)
@@ -98,7 +98,7 @@ class _COMBO:
             if not self.imagines:
                 return critic_loss(q, target), {**report, "penalty": jnp.zeros(())}
             values = jax.vmap(lambda a: critic_values(self.critic, weights, imagined.obs, a), out_axes=1)(actions)
-            # The mean over the data's rows, beside each row of the model's.
+            # The mean over the dataset's rows, repeated for each row of the model's.
             of_data = jnp.broadcast_to(jnp.mean(q[:, :real], -1, keepdims=True), (q.shape[0], q.shape[1] - real))
             low = cql.penalty(values, densities, of_data, hyper.temperature)
             return critic_loss(q, target) + hyper.min_q_weight * low, {**report, "penalty": low}

@@ -1,17 +1,17 @@
-"""Model-based offline policy optimisation (MOPO), and MBPO's rollouts on a dataset, which is MOPO with `penalty` 0.
+"""Model-based offline policy optimisation (MOPO); with `penalty` 0 it is offline MBPO.
 
 Yu, Thomas, Yu, Ermon, Zou, Levine, Finn and Ma (2020), "MOPO: model-based offline policy optimization". Soft
-actor-critic on short rollouts of a model, whose reward is less where the model is uncertain,
+actor-critic on short rollouts of a model, whose reward is reduced by the model's uncertainty,
 
     r(s, a) - penalty u(s, a),   u = max_k |sigma_k(s, a)|
 
-sigma_k being the standard deviation that member k of an ensemble predicts (`dynamics.largest_std`). Janner, Fu, Zhang
-and Levine (2019), "When to trust your model: model-based policy optimization", is where the rollouts come from; online
-it learns the model anew, which is not done here.
+where sigma_k is the standard deviation that member k of an ensemble predicts (`dynamics.largest_std`). The rollouts are
+those of MBPO: Janner, Fu, Zhang and Levine (2019), "When to trust your model: model-based policy optimization". MBPO
+acts online and keeps training the model, which is not implemented here.
 
 Usual settings (unifloral, Jackson et al. 2025): horizons of 1 and 5, penalties from 0 to 5 by task, 5 % real steps.
-Deviations from the authors' code: the maximum is over the ensemble's elites, which are all that is kept; where a
-rollout ends, the next step is from another state of the data; actions are in units of the box.
+Deviations from the authors' code: the maximum is over the ensemble's elites, as only these are kept; after the end of
+an episode a rollout continues from another state of the dataset; actions are in units of the box.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Config(imagination.Config):
 class Hyper(imagination.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    penalty: jax.Array = 1.0  # of the model's uncertainty; 0: MBPO's rollouts
+    penalty: jax.Array = 1.0  # weight of the model's uncertainty; 0: MBPO
 
 
 def penalised(
@@ -61,18 +61,18 @@ def penalised(
 
 
 def model_of(ensemble: Ensemble, dataset: Dataset, terminated: Ends | None = None) -> Model:
-    """A learned model with the uncertainty that is penalised here; `terminated` are the task's own ends."""
+    """A learned model with the uncertainty u; `terminated` is the termination function of the task."""
     return dynamics.predictor(ensemble, dynamics.largest_std, terminated)
 
 
 def pessimistic(predicted: Prediction, hyper: Hyper) -> Prediction:
-    """The prediction as it is stored: its reward less the penalty of its uncertainty."""
+    """The prediction as it is stored, with the penalised reward."""
     return predicted._replace(reward=penalised(predicted.reward, predicted.uncertainty, hyper.penalty))
 
 
 @dataclasses.dataclass(frozen=True)
 class _MOPO:
-    """What is learned, as `learner.Rule` asks for it: soft actor-critic with K critics."""
+    """The learning rule, a `learner.Rule`: soft actor-critic with K critics."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
     targets: ClassVar[tuple[str, ...]] = ("critic",)

@@ -1,16 +1,17 @@
-"""Model-based offline reinforcement learning (MOReL): a pessimistic MDP that halts where its model does not know.
+"""Model-based offline reinforcement learning (MOReL): a pessimistic MDP that halts where its model is uncertain.
 
 Kidambi, Rajeswaran, Netrapalli and Joachims (2020), "MOReL: model-based offline reinforcement learning". Where the
 members of an ensemble disagree by more than a threshold, an episode of the model ends with a low reward,
 
     r_halt, terminated   where max_{k, l} |f_k(s, a) - f_l(s, a)| > threshold
 
-f_k being what member k predicts (`dynamics.disagreement`). The threshold is a share of the largest disagreement on the
-data, the unit of `model_of`'s uncertainty; the reward is to be well below the data's smallest (unifloral: 200 below).
+where f_k is the prediction of member k (`dynamics.disagreement`). The threshold is in units of the largest disagreement
+on the dataset, as is `model_of`'s uncertainty; `halt_reward` should be well below the dataset's lowest reward (in
+unifloral 200 below).
 
-The loop is MOPO's (`algos/model_based/mopo.py`) with another penalty, as in unifloral (Jackson et al. 2025), whose
-settings the defaults are: the paper trains a natural policy gradient in the pessimistic MDP with long rollouts, here it
-is soft actor-critic on short ones. Other deviations are those of MOPO.
+The loop is that of `mopo.py` with another penalty, as in unifloral (Jackson et al. 2025), whose settings are the
+defaults. The paper trains by natural policy gradients with long rollouts in the pessimistic MDP, this file by soft
+actor-critic with short ones. Other deviations are those of `mopo.py`.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from jaxrl.vectorize import VectorEnv
 class Config(imagination.Config):
     """Static settings: each value compiles its own program."""
 
-    real_ratio: float = 0.01  # share of a batch that is the data's
-    num_critics: int = 10  # of which the smallest value counts
+    real_ratio: float = 0.01  # share of a batch that comes from the dataset
+    num_critics: int = 10  # critics; the smallest of their values is used
 
 
 @pytree
@@ -54,7 +55,7 @@ class Hyper(imagination.Hyper):
 
     learning_rate: jax.Array = 1e-4  # of all networks
     alpha_learning_rate: jax.Array = 1e-4  # of the logarithm of the temperature; 0: constant
-    threshold: jax.Array = 1.0  # of the model's uncertainty, in its units; infinite: never halts
+    threshold: jax.Array = 1.0  # largest uncertainty of the model without halting; infinite: never halts
     halt_reward: jax.Array = -200.0  # of the step that halts, in the task's units
 
 
@@ -71,9 +72,9 @@ def halted(
 
 
 def model_of(ensemble: Ensemble, dataset: Dataset, terminated: Ends | None = None) -> Model:
-    """A learned model whose disagreement is 1 where it is largest on the data; `terminated` are the task's own ends.
+    """A learned model with its disagreement as uncertainty, scaled so that the largest on the dataset is 1.
 
-    Raises ValueError where its members agree about all of the data, so that no threshold tells steps apart.
+    `terminated` is the termination function of the task. Raises ValueError if the members agree on the whole dataset.
     """
     largest = float(jnp.max(dynamics.uncertainties(ensemble, dataset, dynamics.disagreement)))
     if not 0 < largest < jnp.inf:
@@ -86,7 +87,7 @@ def model_of(ensemble: Ensemble, dataset: Dataset, terminated: Ends | None = Non
 
 
 def pessimistic(predicted: Prediction, hyper: Hyper) -> Prediction:
-    """What is stored of a prediction: it halts where the model does not know."""
+    """The prediction as it is stored, halted where its uncertainty exceeds the threshold."""
     _, reward, terminated, uncertainty = predicted
     reward, terminated = halted(reward, terminated, uncertainty, hyper.threshold, hyper.halt_reward)
     return predicted._replace(reward=reward, terminated=terminated)
@@ -94,7 +95,7 @@ def pessimistic(predicted: Prediction, hyper: Hyper) -> Prediction:
 
 @dataclasses.dataclass(frozen=True)
 class _MOReL:
-    """What is learned, as `learner.Rule` asks for it: soft actor-critic with K critics."""
+    """The learning rule, a `learner.Rule`: soft actor-critic with K critics."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
     targets: ClassVar[tuple[str, ...]] = ("critic",)

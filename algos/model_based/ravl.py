@@ -1,16 +1,16 @@
-"""Reach-aware value learning (RAVL): pessimism about values, not about the model.
+"""Reach-aware value learning (RAVL): pessimism about values at the edge of reach, not about the model.
 
-Sims, Lu, Foerster and Teh (2024), "The edge-of-reach problem in offline model-based reinforcement learning". Rollouts
-of k steps from states of a dataset come to states that are reached at step k alone: they are in targets and are never
-learned, so values there are what critics make up, and maximisation spreads the highest. A penalty for the model's
-uncertainty hides that, and vanishes with the model's error. RAVL has no such penalty: its critics are EDAC's
-(`edac.py`), many and diverse, whose smallest value is low where nothing holds them together:
+Sims, Lu, Foerster and Teh (2024), "The edge-of-reach problem in offline model-based reinforcement learning". Some
+states are reached only at the last step of rollouts of k steps from a dataset. They occur in targets but their values
+are never trained, so they are arbitrary, and maximisation propagates the highest of them. A penalty for the model's
+uncertainty hides this problem, and vanishes for an exact model. RAVL has no such penalty: its critics are those of EDAC
+(`edac.py`), many and diverse, whose smallest value is low where they are untrained:
 
     critics  sum_k mean_B (Q_k(s, a) - r - gamma (1 - terminated) (min_l Q'_l(s', a') - alpha log pi(a' | s')))^2
              + diversity * similarity of the gradients in the action
 
-The published settings: N = 10, diversity 1, k = 5 and 5 % real steps in the authors' example. The study with a model
-without error is in `experiments/edge_of_reach`. Deviations: as in `mopo.py`.
+The published settings: N = 10, diversity 1, k = 5 and 5 % real steps in the authors' example.
+`experiments/edge_of_reach` studies an exact model. Deviations: as in `mopo.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from jaxrl.vectorize import VectorEnv
 class Config(imagination.Config):
     """Static settings: each value compiles its own program."""
 
-    num_critics: int = 10  # of which the smallest value counts
+    num_critics: int = 10  # critics; the smallest of their values is used
     diverse: bool = True  # False: N critics without the gradients in the actions
 
     def __post_init__(self) -> None:
@@ -55,11 +55,11 @@ class Config(imagination.Config):
 class Hyper(imagination.Hyper):
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    diversity: jax.Array = 1.0  # eta; read where Config.diverse
+    diversity: jax.Array = 1.0  # eta; read with Config.diverse
 
 
 def similarity(gradients: Float[Array, "K B A"]) -> Float[Array, ""]:
-    """EDAC's 1 / (K - 1) mean_B sum_{k != l} <e_k, e_l> of gradients in the action, each made of length 1."""
+    """EDAC's 1 / (K - 1) mean_B sum_{k != l} <e_k, e_l> of normalised gradients in the action."""
     square = jnp.sum(gradients**2, -1, keepdims=True)
     unit = gradients / jnp.sqrt(square + 1e-10)
     together = jnp.sum(jnp.sum(unit, 0) ** 2, -1) - jnp.sum(unit**2, (0, 2))
@@ -68,7 +68,7 @@ def similarity(gradients: Float[Array, "K B A"]) -> Float[Array, ""]:
 
 @dataclasses.dataclass(frozen=True)
 class _RAVL:
-    """What is learned, as `learner.Rule` asks for it: soft actor-critic with K critics."""
+    """The learning rule, a `learner.Rule`: soft actor-critic with K critics."""
 
     networks: ClassVar[tuple[str, ...]] = ("critic", "actor", "log_alpha")
     targets: ClassVar[tuple[str, ...]] = ("critic",)
@@ -80,11 +80,11 @@ class _RAVL:
     init = learner.init_soft
 
     def values_at_own(self, weights: Any, obs: Any, actions: Float[Array, "K B A"]) -> Float[Array, "K B"]:
-        """Each critic's values at actions of its own."""
+        """The values of critic k at `actions[k]`."""
         return jax.vmap(lambda w, a: self.critic.apply(w, obs, a))(weights, actions)
 
     def gradient_step(self, nets: Nets, key: Array, batch: Batch, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """EDAC's step on what the model imagines (Sims et al. 2024, section 5)."""
+        """EDAC's step on rollouts of the model (Sims et al. 2024, section 5)."""
         critic, actor, log_alpha = (nets[name] for name in self.networks)
         critic_key, actor_key, alpha_key = jax.random.split(key, 3)
         settings, alpha = (hyper.learning_rate, hyper.max_grad_norm), jnp.exp(log_alpha.weights)

@@ -1,1 +1,1 @@
-"""Agents that learn to learn, a file a method."""
+"""Meta-learning algorithms, one file each."""

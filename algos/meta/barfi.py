@@ -1,11 +1,11 @@
-"""BARFI: a reward of the task's own and a designer's hint, mixed so that who learns by it does well at the task.
+"""BARFI: learns how to mix the task's reward and a designer's auxiliary reward, so that the task is learned well.
 
 Gupta, Chandak, Jordan, Thomas and Castro da Silva (2023), "Behavior Alignment via Reward Function Optimization",
 NeurIPS, arXiv:2310.19007. A policy learns by
 
     r_phi(s, a) = phi_1(s) + phi_2(s) r_primary(s, a) + phi_3(s) r_auxiliary(s, a),    discounted by gamma_phi,
 
-and phi is learned so that it does well at the task (two levels):
+and phi is learned so that this policy has a high primary return (bi-level optimisation):
 
     inner: theta(phi) is a root of Delta = E_memory[sum_t grad log pi(a_t|s_t) G_t],
            G_t = sum_j>=t gamma_phi^(j-t) (r_phi(s_j, a_j) - c log pi(a_j|s_j))
@@ -13,20 +13,19 @@ and phi is learned so that it does well at the task (two levels):
            dJ/dphi = -(dJ/dtheta) H^-1 dDelta/dphi, H = dDelta/dtheta,
            -H^-1 = b sum_k (I + b H)^k, of which `neumann_terms` + 1 terms are kept (b is `neumann_step`)
 
-An update plays a rollout, moves phi along dJ/dphi (dJ/dtheta of this rollout, Delta and H of those before, so not in
-the first update), puts the rollout into a memory of `num_rollouts` and makes `inner_steps` steps along Delta. Without
-importance weights, old rollouts bias Delta, which r_phi can make up for. Products with H are derivatives of
-derivatives: no matrix is formed.
+An update collects a rollout, moves phi along dJ/dphi (with dJ/dtheta of this rollout, and Delta and H of earlier ones,
+so not in the first update), stores the rollout in a memory of the last `num_rollouts`, and takes `inner_steps` steps
+along Delta. There are no importance weights: old rollouts bias Delta, which r_phi can compensate. Products with H are
+computed as derivatives; no matrix is formed.
 
-Deviations: returns end with the rollout and have a linear baseline of observation and time (the features
-of MAML's); those of r_phi are divided by their deviation, so that the root of Delta does not depend on the scale of
-r_phi and c (`ent_coef`) is without unit; one optimiser's rule (Adam) for both levels, but plain ascent for gamma_phi's
-logit, its slope clipped to `max_grad_norm`: Adam would take full steps along the penalty alone where dJ/dphi fades; the
-memory forgets. The sizes of the paper's own networks and schedules are not known to us: it was at hand in its abstract
-and from memory only.
+Deviations: returns end with the rollout and have a linear baseline of observation and time (the features of `maml.py`);
+returns of r_phi are divided by their standard deviation, so that the root of Delta does not depend on the scale of
+r_phi and c (`ent_coef`) has no unit; Adam optimises both levels, but gamma_phi's logit takes plain gradient ascent with
+its gradient clipped to `max_grad_norm`, as Adam would take full steps along the penalty where dJ/dphi is small; the
+memory is finite. The network sizes and schedules of the paper are unknown to us: only its abstract was available.
 
-The auxiliary reward is `aux_fn(obs, action, next_obs)`. Without `learn_reward` the mix stays as it begins, at
-`primary_weight` and `auxiliary_weight`: (1, 0) is the task alone, (1, 1) the plain sum. Results: `experiments/barfi/`.
+The auxiliary reward is `aux_fn(obs, action, next_obs)`. Without `learn_reward` the mix is constant, `primary_weight`
+and `auxiliary_weight`: (1, 0) is the task's reward alone, (1, 1) the sum. Results: `experiments/barfi/`.
 """
 
 from __future__ import annotations
@@ -72,13 +71,13 @@ class Config:
     """Static settings: each value compiles its own program."""
 
     num_envs: int = 8  # environments stepped together
-    num_steps: int = 200  # steps of each in a rollout, beyond which nothing counts; give it the task's time limit
-    num_rollouts: int = 4  # that the inner level learns from
-    inner_steps: int = 15  # steps of the policy on these, per rollout
+    num_steps: int = 200  # steps of each in a rollout, with which returns end; choose the task's time limit
+    num_rollouts: int = 4  # rollouts in the memory, from which the inner level learns
+    inner_steps: int = 15  # steps of the policy along Delta, each update
     neumann_terms: int = 5  # products with the Hessian
     hidden: tuple[int, ...] = (32,)  # widths of the policy
-    reward_hidden: tuple[int, ...] = (32,)  # and of phi
-    learn_reward: bool = True  # False: phi stays as it begins, and there is no outer gradient in the program
+    reward_hidden: tuple[int, ...] = (32,)  # widths of the reward network phi
+    learn_reward: bool = True  # False: phi is constant, and no outer gradient is computed
     activation: str = "tanh"
     optimizer: str = "adam"  # of both levels; a name of optim.OPTIMIZERS
     adam_eps: float = 1e-5  # added to the denominator of Adam and its kin
@@ -95,13 +94,13 @@ class Hyper:
 
     learning_rate: jax.Array = 5e-3  # of the policy
     reward_learning_rate: jax.Array = 2e-2  # of phi
-    gamma: jax.Array = 0.99  # of the primary return, and where gamma_phi begins
-    primary_weight: jax.Array = 1.0  # where phi_2 begins
-    auxiliary_weight: jax.Array = 1.0  # where phi_3 begins
-    ent_coef: jax.Array = 0.02  # c above, of the inner level
-    discount_penalty: jax.Array = 1e-3  # slope against gamma_phi
+    gamma: jax.Array = 0.99  # discount of the primary return; initial gamma_phi
+    primary_weight: jax.Array = 1.0  # initial phi_2
+    auxiliary_weight: jax.Array = 1.0  # initial phi_3
+    ent_coef: jax.Array = 0.02  # c above, in the inner level
+    discount_penalty: jax.Array = 1e-3  # weight of gamma_phi in the outer objective
     neumann_step: jax.Array = 0.1  # b above
-    max_grad_norm: jax.Array = 0.5  # of each level's gradient, and of gamma_phi's slope
+    max_grad_norm: jax.Array = 0.5  # of each level's gradient, and of that of gamma_phi's logit
 
 
 class Played(NamedTuple):
@@ -119,51 +118,51 @@ class BARFIState(State):
     weights: Any  # {"policy", "reward": phi, "discount": gamma_phi's logit}
     optimizer: dict[str, OptimizerState]  # of "policy" and "reward"
     memory: Played  # (M, T, N, ...), the newest first
-    held: jax.Array  # int32, rollouts in it
+    held: jax.Array  # int32, rollouts in the memory
 
 
 class Rollout(NamedTuple):
-    """What one rollout showed."""
+    """A rollout: steps, and where episodes ended."""
 
     played: Played
     ends: Ends
 
 
 class Data(NamedTuple):
-    """Rollouts side by side, (T, B, ...), and what is linear in their returns."""
+    """Several rollouts (T, B, ...), with the features of the linear baseline."""
 
     played: Played
-    weight: Array  # (T, B): 1 of what counts, 0 of places of the memory that are still empty
-    features: Array  # (T, B, F), 0 where that is 0
-    inverse: Array  # (F, F) of their mean squares
+    weight: Array  # (T, B): 1, or 0 for empty places of the memory
+    features: Array  # (T, B, F), 0 where `weight` is 0
+    inverse: Array  # (F, F), inverse of the features' second moments
 
 
 def mixed(outputs: Float[Array, "*batch 3"], primary: Array, auxiliary: Array, hyper: Hyper) -> Float[Array, "*batch"]:
-    """r_phi of steps, of the reward network's three outputs there: they are what the mix differs from its start by."""
+    """r_phi of steps, from the reward network's three outputs, which are added to the initial weights of the mix."""
     by_primary, by_auxiliary = outputs[..., 1] + hyper.primary_weight, outputs[..., 2] + hyper.auxiliary_weight
     return outputs[..., 0] + by_primary * primary + by_auxiliary * auxiliary
 
 
 def mean(x: Float[Array, "*batch"], weight: Float[Array, "*batch"]) -> Float[Array, ""]:
-    """The mean of x by these weights; 0 if all of them are 0."""
+    """The weighted mean of x; 0 if all weights are 0."""
     return jnp.sum(x * weight) / jnp.maximum(jnp.sum(weight), 1)
 
 
 def baseline_features(x: Float[Array, "T B F"], time: Integer[Array, "T B"]) -> Float[Array, "T B G"]:
-    """What the baseline is linear in: the observation, its squares, three powers of time [100 steps] and a constant."""
+    """Features of the linear baseline: the observation, its squares, three powers of time [100 steps], a constant."""
     t = time[..., None] / 100
     return jnp.concatenate([x, x**2, t, t**2, t**3, jnp.ones_like(t)], -1)
 
 
 def centred(returns: Float[Array, "T B"], data: Data) -> Float[Array, "T B"]:
-    """Returns less their least-squares fit by the features, and 0 where nothing counts. Linear in the returns."""
+    """Returns minus their least-squares fit by the features; 0 where `weight` is 0. Linear in the returns."""
     returns = returns * data.weight
     moments = jnp.einsum("tbf,tb->f", data.features, returns) / returns.size
     return returns - data.features @ (data.inverse @ moments)
 
 
 def reward_advantage(reward: Float[Array, "T B"], gamma: Float[Array, ""], data: Data) -> Float[Array, "T B"]:
-    """Centred returns divided by their deviation."""
+    """Centred returns of `reward`, divided by their standard deviation."""
     advantage = centred(discounted_returns(reward, data.played.done, gamma), data)
     return advantage / jnp.sqrt(mean(advantage**2, data.weight) + 1e-8)
 
@@ -176,14 +175,14 @@ def direction(
     ent_coef: Float[Array, ""],
     data: Data,
 ) -> Any:
-    """Delta: where the policy is led by rewards of this advantage and by its entropy. Differentiable in all of them."""
+    """Delta: the policy gradient for this advantage with an entropy bonus. Differentiable in all arguments."""
     own = discounted_returns(log_prob(weights, data.played), data.played.done, gamma)
     soft = advantage - ent_coef * centred(own, data)
     return jax.grad(lambda w: mean(log_prob(w, data.played) * soft, data.weight))(weights)
 
 
 def against_inverse(pull: Callable[[Any], Any], vector: Any, step: Float[Array, ""], terms: int) -> Any:
-    """`-H^-T vector` by `step` sum_k=0..terms (I + step H^T)^k vector, `pull` being the product with H^T."""
+    """`-H^-T vector`, approximated by step sum_k=0..terms (I + step H^T)^k vector; `pull(x)` is H^T x."""
 
     def one(carried: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], None]:
         power, total = carried
@@ -259,11 +258,11 @@ class _BARFI:
         features = baseline_features(encode(self.observation_space, played.obs), time) * weight[..., None]
         gram = jnp.einsum("tbf,tbg->fg", features, features) / weight.size
         eye = jnp.eye(len(gram), dtype=gram.dtype)
-        ridge = RIDGE * jnp.trace(gram) / len(gram) + jnp.finfo(gram.dtype).tiny  # all places may be empty
+        ridge = RIDGE * jnp.trace(gram) / len(gram) + jnp.finfo(gram.dtype).tiny  # the tiny term is for an empty memory
         return Data(played, weight, features, solve(gram + ridge * eye, eye))
 
     def remembered(self, state: BARFIState) -> Data:
-        """The memory's rollouts side by side."""
+        """The rollouts of the memory as one `Data`, their environments side by side on axis B."""
 
         def beside(x: Array) -> Array:
             return jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:])
@@ -274,22 +273,22 @@ class _BARFI:
         return self.data(jax.tree.map(beside, memory), beside(weight))
 
     def delta(self, policy: Any, phi: Any, data: Data, hyper: Hyper) -> Any:
-        """Delta of these weights and this phi."""
+        """Delta of a policy's weights and a phi."""
         gamma = jax.nn.sigmoid(phi["discount"])
         advantage = reward_advantage(self.reward(phi, data.played, hyper), gamma, data)
         return direction(policy, self.log_prob, advantage, gamma, hyper.ent_coef, data)
 
     def implicit_gradient(self, policy: Any, phi: Any, slope: Any, data: Data, hyper: Hyper) -> Any:
-        """dJ/dphi where the policy is a root of Delta, `slope` being dJ/dtheta there."""
+        """dJ/dphi, with the policy taken as a root of Delta; `slope` is dJ/dtheta there."""
         _, by_policy = jax.vjp(lambda policy: self.delta(policy, phi, data, hyper), policy)
         solved = against_inverse(lambda x: by_policy(x)[0], slope, hyper.neumann_step, self.config.neumann_terms)
         _, by_phi = jax.vjp(lambda phi: self.delta(policy, phi, data, hyper), phi)
         return by_phi(solved)[0]
 
     def outer(self, state: BARFIState, slope: Any) -> tuple[Any, OptimizerState, Array]:
-        """phi after its step where `slope` is dJ/dtheta, its optimiser's state, and the norm of the network's gradient.
+        """`(phi, optimiser state, norm of the reward network's gradient)` after the outer step; `slope` is dJ/dtheta.
 
-        All is as before while the memory is empty: there is no Delta yet.
+        Nothing changes while the memory is empty, as Delta is not defined yet.
         """
         hyper, before = state.hyper, state.optimizer["reward"]
         phi = {name: state.weights[name] for name in ("reward", "discount")}
@@ -370,8 +369,8 @@ def make(
     """BARFI on `env`. Feed-forward policies.
 
     Args:
-        aux_fn: the auxiliary reward, `(obs, action, next_obs) -> scalar` of one step; None: there is none, and phi is
-            a bonus of the state beside the weighted primary reward.
+        aux_fn: the auxiliary reward of one step, `(obs, action, next_obs) -> scalar`; None: there is none, and r_phi is
+            the weighted primary reward plus a bonus of the state.
         optimizer: of both levels, in place of `config.optimizer`; see `optimizer_of`.
 
     Raises ValueError for several agents, action spaces that are not Discrete, MultiDiscrete or Box, and an auxiliary

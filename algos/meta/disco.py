@@ -1,25 +1,25 @@
-"""DiscoRL: an agent that learns by a rule which was discovered on a hundred environments.
+"""DiscoRL: an agent that learns by an update rule that was meta-learned on a hundred environments.
 
-Oh et al. (2025), "Discovering state-of-the-art reinforcement learning algorithms", Nature. The agent says of a state
-its policy, `logits`, and a prediction y, and of every action in it a prediction z, the policy one step later and a
-value q; what y and z mean, the rule has made up. The rule's network reads a rollout from its end to its beginning and
-says what the policy and both predictions should have been, and the agent follows
+Oh et al. (2025), "Discovering state-of-the-art reinforcement learning algorithms", Nature. The agent's network outputs
+for a state a policy (`logits`) and a prediction vector y, and for each action a prediction vector z, the policy one
+step later (aux_pi) and a value q; the meaning of y and z was found by meta-learning. The rule's network reads a rollout
+backwards and outputs targets for the policy and both predictions, and the agent takes gradient steps on
 
     KL(pi_hat || pi) + KL(y_hat || y) + KL(z_hat || z(a)) + KL(pi(s_t+1) || aux_pi(a)) + 0.2 CE(q(a), Retrace target)
 
-A second recurrent network is stepped once an update and scales the first one's output: what the rule remembers of an
-agent's life. Target networks, moving averages of advantages and replay are the agent's. q is 601 bins of
-sign(x) (sqrt(|x| + 1) - 1) + x / 1000.
+A second recurrent network, which takes one step for each update, is the rule's memory of an agent's life and scales the
+output of the first. The agent has target networks, moving averages of advantages, and a replay buffer. q is categorical
+on 601 bins of sign(x) (sqrt(|x| + 1) - 1) + x / 1000.
 
-The rule's network and its weights, the published Disco103 among them, are in `disco_rule.py`: `Config(weights=path)`
-learns by such a file, and without one the rule is as little learned as `init` makes it.
+The rule's network and its weights, the published Disco103 among them, are in `disco_rule.py`: with
+`Config(weights=path)` the agent learns by the rule in that file, without a file by a random initial rule.
 
-Deviations from disco_rl at commit 9059a29, whose numbers are in `tests/golden/disco.npz`: there a state in which an
-episode ended takes a step of its own, which is masked; here it is the successor of the last step, and no step is lost.
-As there, an episode that was cut short has ended: the rule has one input for both, and q no value beyond either.
-Its running average of temporal differences is left out, as nothing reads it. Hidden layers and the heads of what is
-said of actions begin orthogonal, and the gates of an action by its own inputs alone, so that z and q of a fresh agent
-differ 5 times as much between actions as there, and aux_pi 12 times. Results: `experiments/disco/`.
+Deviations from disco_rl at commit 9059a29, whose numbers are in `tests/golden/disco.npz`: there the final state of an
+episode is a masked step; here it is the successor of the last step, and no step is masked. As there, a truncated
+episode counts as terminated: the rule has one input for both, and q does not bootstrap from either. Its running average
+of temporal differences is left out, as nothing reads it. Hidden layers and the heads of actions have orthogonal initial
+weights, and the initial gates of an action depend on that action alone, so that z and q of a new agent differ 5 times
+as much between actions as there, and aux_pi 12 times. Results: `experiments/disco/`.
 """
 
 from __future__ import annotations
@@ -91,9 +91,10 @@ def centres(num_bins: int, max_value: float) -> Array:
 def values_of(
     now: Said, after: Said, old: Said, old_after: Said, seen: Trajectories, memory: Memory, hyper: Hyper, bins: Array
 ) -> tuple[Values, Memory]:
-    """Retrace targets of q (Munos et al. 2016) and advantages, and the memory with their averages.
+    """Retrace targets of q (Munos et al. 2016) and advantages, and the memory with updated moving averages.
 
-    `now` and `after` are of the states and of their successors, `old` ones by the target network.
+    `now` and `after` are the agent's outputs for states and their successors, `old` and `old_after` the target
+    network's.
     """
     q, target_q, target_q_after = (unsquashed(expected_value(x.q, bins)) for x in (now, old, old_after))
     pi, pi_after = jax.nn.softmax(now.logits), jax.nn.softmax(after.logits)
@@ -128,7 +129,7 @@ def values_of(
 def loss(
     now: Said, after_logits: Array, seen: Trajectories, targets: Targets, hyper: Hyper, bins: Array
 ) -> tuple[Array, dict[str, Array]]:
-    """The loss of each step, (T, B), of an agent whose outputs are `now`, and what to report. The targets are fixed."""
+    """`(loss (T, B), metrics)` of an agent whose outputs are `now`. The targets have no gradient."""
     q = chosen(now.q, seen.action)
     aim = jax.lax.stop_gradient(two_hot(squashed(targets.q), bins))
     policy, y = kl(targets.pi, now.logits), kl(targets.y, now.y)
@@ -144,21 +145,21 @@ def loss(
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Static settings: each value compiles its own program. The defaults are those of disco_rl's own evaluation."""
+    """Static settings: each value compiles its own program. The defaults are those of the evaluation in disco_rl."""
 
     num_envs: int = 2  # environments stepped together
     num_steps: int = 29  # steps of each in a rollout, and of the trajectories that are replayed
     batch_size: int = 64  # trajectories of an update
     buffer_size: int = 1024  # trajectories kept
     hidden: tuple[int, ...] = (512, 512)  # of the torso; the last one is linear
-    model_size: int = 128  # of the recurrent step that takes an action
-    model_hidden: tuple[int, ...] = (128,)  # of the heads of what is said of actions
+    model_size: int = 128  # of the recurrent model step, whose input is an action
+    model_hidden: tuple[int, ...] = (128,)  # of the heads of each action: z, aux_pi and q
     num_bins: int = 601  # of q
-    max_value: float = 300.0  # squashed, of the last bin
-    predictions: int = 600  # numbers of y, and of z of each action
-    features: int = 256  # of the rule's networks, as the one below; see RuleConfig
-    memory: int = 128  # numbers that the rule remembers
-    weights: str = ""  # file of the rule; "": those of Hyper, else ones that have learned nothing
+    max_value: float = 300.0  # value of the last bin, squashed
+    predictions: int = 600  # size of y, and of z of each action
+    features: int = 256  # width of the rule's network, see RuleConfig
+    memory: int = 128  # width of the rule's memory, see RuleConfig
+    weights: str = ""  # file of the rule; "": Hyper.rule, else random initial weights
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_envs", "num_steps", "batch_size", "predictions", "features", "memory")
@@ -176,16 +177,16 @@ class Config:
 class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    rule: Any = None  # the rule's weights; None: of `Config.weights`
+    rule: Any = None  # the rule's weights; None: those of `Config.weights`
     learning_rate: jax.Array = 1e-2  # of the agent, by Adam
-    max_update: jax.Array = 1.0  # of every number, in units of the learning rate
+    max_update: jax.Array = 1.0  # largest change of a weight in a step, in units of the learning rate
     gamma: jax.Array = 0.997
     td_lambda: jax.Array = 0.95  # of the traces of Retrace
-    target_rate: jax.Array = 0.1  # by which the target network moves to the agent's, each update
+    target_rate: jax.Array = 0.1  # Polyak step of the target network, each update
     policy_coef: jax.Array = 1.0  # weight of KL(pi_hat, pi)
     y_coef: jax.Array = 1.0  # of KL(y_hat, y)
     z_coef: jax.Array = 1.0  # of KL(z_hat, z)
-    aux_coef: jax.Array = 1.0  # of KL(policy of the next state, what aux_pi predicted of it)
+    aux_coef: jax.Array = 1.0  # of KL(policy of the next state, aux_pi)
     vf_coef: jax.Array = 0.2  # of q's cross entropy
 
 
@@ -226,7 +227,7 @@ class Actor(nn.Module):
 
 
 class Predictions(nn.Module):
-    """The predictions made from features beside the policy: y, and z, aux_pi and q after one model step per action."""
+    """The outputs besides the policy: y, and for each action z, aux_pi and q after one step of the model."""
 
     config: Config
     num_actions: int
@@ -236,14 +237,14 @@ class Predictions(nn.Module):
         c, n = self.config, self.num_actions
         y = Dense(c.predictions, kernel_init=small_normal)(x)
         cell = Dense(c.model_size)(x)[..., None, :]
-        # One step for every action, from one state: its part of the gates is computed once.
+        # One model step for every action from the same state, whose part of the gates is computed once.
         gates = Dense(4 * c.model_size)(jnp.tanh(cell)) + Dense(4 * c.model_size, use_bias=False)(jnp.eye(n))
         hidden, _ = lstm(gates, cell)
         return y, *(MLP(c.model_hidden, size, "relu")(hidden) for size in (c.predictions, n, c.num_bins))
 
 
 def adam(learning_rate: Any, max_update: Any) -> optax.GradientTransformation:
-    """Adam with a denominator without derivative, and each number's change at most `max_update` learning rates."""
+    """Adam with no gradient through its denominator, and changes of at most `max_update` learning rates."""
 
     def init(params: Any) -> tuple[Array, Any, Any]:
         return jnp.int32(0), jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params)
@@ -280,7 +281,7 @@ class _Disco:
         return centres(self.config.num_bins, self.config.max_value)
 
     def said(self, weights: Any, obs: Any) -> Said:
-        """What the agent with these weights says of observations with any leading axes."""
+        """The outputs of the agent with these weights, for observations with any leading axes."""
         applied: Any = self.actor.apply(weights["actor"], obs)
         logits, features = applied
         more: Any = self.predictions.apply(weights["predictions"], features)
@@ -331,7 +332,7 @@ class _Disco:
         return after, Rollout(steps.obs, steps.next_obs, seen, steps.ends)
 
     def targets(self, state: DiscoState, obs: Any, next_obs: Any, seen: Trajectories) -> tuple[Targets, Memory]:
-        """What the rule says of trajectories (T, B, ...) to the agent as it is, and its memory after them."""
+        """`(targets, memory)` of the rule for trajectories (T, B, ...) and the current agent."""
         now, after = self.said(state.weights, obs), self.said(state.weights, next_obs)
         old, old_after = self.said(state.target, obs), self.said(state.target, next_obs)
         values, memory = values_of(now, after, old, old_after, seen, state.memory, state.hyper, self.bins)
@@ -346,7 +347,7 @@ class _Disco:
         batch = buffer.sample(sample_key, replay, self.config.batch_size)
         obs, next_obs, seen = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), batch)
         after, report = self.follow(state, obs, next_obs, seen)
-        # It learns as soon as there is a batch of trajectories that differ.
+        # It learns as soon as the buffer holds a batch of different trajectories.
         ready = replay.size >= jnp.minimum(self.config.batch_size, self.config.buffer_size)
         learned = ("weights", "target", "optimizer", "memory")
         kept = {
@@ -358,9 +359,10 @@ class _Disco:
     def follow(
         self, state: DiscoState, obs: Any, next_obs: Any, seen: Trajectories
     ) -> tuple[DiscoState, dict[str, Array]]:
-        """The agent after one step by the rule on trajectories (T, B, ...), differentiable in `state.hyper.rule`.
+        """`(state, metrics)` after one gradient step by the rule on trajectories (T, B, ...).
 
-        So is what the report says of the targets, means of their logits and how far pi_hat is from the target network.
+        Both are differentiable in `state.hyper.rule`, also the metrics of the targets: means of their logits, and the
+        divergence of pi_hat from the target network.
         """
         hyper = state.hyper
         targets, memory = self.targets(state, obs, next_obs, seen)
@@ -393,7 +395,7 @@ class _Disco:
 
 @shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
-    """An agent that learns by a DiscoRL rule, whose weights are the field `rule` of its settings.
+    """An agent that learns by a DiscoRL rule; the weights of the rule are the field `rule` of the agent's Hyper.
 
     Raises ValueError for action spaces that are not Discrete and for several agents, and RuleFileError, from `init`,
     for a file that holds no rule of these sizes.

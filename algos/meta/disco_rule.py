@@ -1,8 +1,8 @@
-"""The network of DiscoRL's rule: what an agent's policy and predictions should have been, and the weights that say so.
+"""The network of DiscoRL's update rule, which computes targets of an agent's policy and predictions, and its weights.
 
 Oh et al. (2025), "Discovering state-of-the-art reinforcement learning algorithms", Nature. A recurrent network reads a
-rollout from its end to its beginning and gives targets for the policy and for both predictions of the agent; a second
-one is stepped once an update and scales the output of the first. The agent that learns by the rule is `disco.py`.
+rollout backwards and gives targets for the policy and for both predictions of the agent; a second one takes one step
+for each update and scales the output of the first. The agent that learns by the rule is `disco.py`.
 
 **Weights.** The published rule, Disco103, is a file of github.com/google-deepmind/disco_rl,
 `disco_rl/update_rules/weights/disco_103.npz` (2.8 MB, 42 float32 arrays, 754,778 numbers). It does not come with this
@@ -33,11 +33,11 @@ Weights = dict[str, Array]
 class RuleConfig:
     """Sizes of the rule's networks; the defaults are Disco103's."""
 
-    predictions: int = 600  # of y and z
-    features: int = 256  # of the network that reads a rollout
-    memory: int = 128  # of the one that is stepped once an update
-    embedding: int = 16  # hidden units on predictions, and of what the memory reads
-    channels: tuple[int, int] = (16, 2)  # of the two layers on what belongs to actions
+    predictions: int = 600  # size of y and z
+    features: int = 256  # width of the network that reads a rollout
+    memory: int = 128  # width of the network that takes one step for each update
+    embedding: int = 16  # hidden units of the embeddings of predictions and of the memory's inputs
+    channels: tuple[int, int] = (16, 2)  # of the two layers on the inputs of actions
     target_channels: int = 16  # of the layer before pi_hat
 
 
@@ -82,7 +82,7 @@ def shapes(config: RuleConfig) -> dict[str, tuple[int, ...]]:
 
 
 def fresh_rule(key: Array, config: RuleConfig = RuleConfig()) -> Weights:
-    """Weights of a rule that has learned nothing: normal, cut at two deviations of `DEVIATIONS`, biases zero."""
+    """Initial weights of a rule: truncated normals with standard deviations `DEVIATIONS`, zero biases."""
     wanted = shapes(config)
     keys = jax.random.split(key, len(wanted))
 
@@ -96,7 +96,7 @@ def fresh_rule(key: Array, config: RuleConfig = RuleConfig()) -> Weights:
 
 
 def load(path: str | Path, config: RuleConfig = RuleConfig()) -> Weights:
-    """A rule's weights, of the published file or of one that `save` wrote.
+    """A rule's weights, from the published file or from one that `save` wrote.
 
     Raises RuleFileError for a file that is missing, damaged or pickled, and for other names or shapes than `config`'s.
     """
@@ -122,19 +122,19 @@ def _which(there: bool) -> str:
 
 
 def save(path: str | Path, weights: Weights) -> None:
-    """Write a rule's weights, to be `load`ed with the sizes that they have."""
+    """Writes a rule's weights; `load` needs a config of the same sizes."""
     np.savez_compressed(path, allow_pickle=False, **{name: np.asarray(x) for name, x in weights.items()})
 
 
 @pytree
 class Memory:
-    """What a rule remembers of an agent's life."""
+    """The memory of a rule over an agent's life."""
 
     hidden: jax.Array  # (memory,)
     cell: jax.Array
     mean: jax.Array  # moving averages of the advantage and of its square
     square: jax.Array
-    missing: jax.Array  # weight that they do not have yet
+    missing: jax.Array  # weight still missing in the averages, for bias correction
 
 
 def fresh_memory(config: RuleConfig) -> Memory:
@@ -143,60 +143,60 @@ def fresh_memory(config: RuleConfig) -> Memory:
 
 
 class Said(NamedTuple):
-    """What an agent says of states, with any leading axes."""
+    """The outputs of an agent for states with any leading axes."""
 
     logits: Array  # (..., A)
     y: Array  # (..., Y) logits
     z: Array  # (..., A, Y) logits, of every action
     aux_pi: Array  # (..., A, A) logits of the policy after every action
-    q: Array  # (..., A, bins) logits of its value
+    q: Array  # (..., A, bins) logits of the value of each action
 
 
 class Trajectories(NamedTuple):
-    """What the rule learns from, time-major (T, B); successors are the true ones, also where an episode ended."""
+    """Trajectories, the rule's input, time-major (T, B)."""
 
     action: Int[Array, "T B"]
-    behaviour: Float[Array, "T B A"]  # logits that the actions were drawn by
+    behaviour: Float[Array, "T B A"]  # logits of the policy that drew the actions
     reward: Float[Array, "T B"]
     done: Bool[Array, "T B"]
 
 
 class Values(NamedTuple):
-    """What the agent's q says of the trajectories."""
+    """Values, advantages and targets of q for trajectories."""
 
-    value: Array  # (T, B) of the policy, by q
+    value: Array  # (T, B), the mean of q under the policy
     next_value: Array
-    advantage: Array  # (T, B) of the target, over the target network's value
+    advantage: Array  # (T, B), the Retrace target minus the target network's value
     normalized: Array
     target_q: Array  # (T, B, A)
-    q_advantage: Array  # (T, B, A) of every action by the target network
+    q_advantage: Array  # (T, B, A), advantages of all actions by the target network
     normalized_q: Array
-    target: Array  # (T, B) of q(a)
+    target: Array  # (T, B), the Retrace target of q(a)
 
 
 class Targets(NamedTuple):
-    """What the agent should have said, logits."""
+    """Targets of the agent's outputs, as logits."""
 
     pi: Array  # (T, B, A)
     y: Array  # (T, B, Y)
-    z: Array  # (T, B, Y), of the action
-    q: Array  # (T, B) a value
+    z: Array  # (T, B, Y), for the action taken
+    q: Array  # (T, B), a scalar value
 
 
 def chosen(x: Array, action: Array) -> Array:
-    """The rows of x (T, B, A, ...) of the actions (T, B)."""
+    """The entries of x (T, B, A, ...) that belong to the actions (T, B)."""
     index = action.reshape(*action.shape, *[1] * (x.ndim - 2))
     return jnp.take_along_axis(x, index, 2)[:, :, 0]
 
 
 def kl(p: Array, q: Array) -> Array:
-    """KL(p || q) of categorical distributions by their logits."""
+    """KL(p || q) of categorical distributions given as logits."""
     log_p = jax.nn.log_softmax(p)
     return jnp.sum(jnp.exp(log_p) * (log_p - jax.nn.log_softmax(q)), -1)
 
 
 def lstm(linear: Array, cell: Array) -> tuple[Array, Array]:
-    """`(hidden, cell)` after a step with these gates, (..., 4 size): input, candidate, forget (biased by 1), output."""
+    """`(hidden, cell)` after an LSTM step with gates (..., 4 size): input, candidate, forget (biased by 1), output."""
     i, g, f, o = jnp.split(linear, 4, -1)
     cell = jax.nn.sigmoid(f + 1) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
     return jax.nn.sigmoid(o) * jnp.tanh(cell), cell
@@ -206,7 +206,7 @@ def apply_rule(
     weights: Weights, config: RuleConfig, now: Said, after: Said, old: Said, old_after: Said, seen: Trajectories,
     values: Values, memory: Memory,
 ) -> tuple[Targets, Memory]:  # fmt: skip
-    """What the rule says to trajectories (T, B, ...), and what it remembers of them."""
+    """`(targets, memory)` of the rule for trajectories (T, B, ...)."""
 
     def linear(name: str, x: Array) -> Array:
         w = weights[f"lstm/{name}/w"]
@@ -217,7 +217,7 @@ def apply_rule(
         return linear(f"{name}/~/linear_1", hidden)[..., 0]
 
     def on_actions(name: str, x: Array) -> Array:
-        """A layer that treats all actions alike: each sees itself and the mean of all."""
+        """A layer that is equivariant in actions: its inputs for each are the action's and the mean over all."""
         mean = jnp.broadcast_to(jnp.mean(x, 2, keepdims=True), x.shape)
         return jax.nn.relu(linear(name, jnp.concatenate([x, mean], -1)))
 
@@ -235,7 +235,7 @@ def apply_rule(
         return jnp.sum(one_hot * x, -1)
 
     def seen_through(prefix: str) -> tuple[Array, Array]:
-        """`(inputs (T, B, n), what the layers on actions say (T, B, A, c))`, by one of the networks' embeddings."""
+        """`(inputs (T, B, n), outputs of the layers on actions (T, B, A, c))`, with the embeddings of one network."""
         y, y_after, old_y, old_y_after = (embedded(f"{prefix}mlp", x.y) for x in (now, after, old, old_after))
         z, z_after, old_z, old_z_after = (embedded(f"{prefix}mlp_1", x.z) for x in (now, after, old, old_after))
         inputs = [

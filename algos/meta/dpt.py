@@ -1,28 +1,28 @@
-"""Decision-pretrained transformers and algorithm distillation: learning in context, without changing a weight.
+"""Decision-pretrained transformers and algorithm distillation: in-context learning, with constant weights.
 
 A causal transformer is trained on generated interaction: each update draws new tasks from the environment's level kit
-(`generate`), lets a behaviour play each of them, and takes one AdamW step on the cross-entropy
+(`generate`), lets a behaviour policy play each of them, and takes one AdamW step on the cross-entropy
 
     mean over tasks and t of -log p(target[t] | obs[0], action[0], reward[0], ..., obs[t])
 
-at every prefix at once. Afterwards it solves a new task from what it has seen of it so far.
+for all prefixes at once. The trained network solves a new task from the interaction in its context.
 
 - `label="optimal"`: the target is the task's best action (DPT: Lee et al. 2023, "Supervised pretraining can learn
   in-context reinforcement learning", arXiv:2306.14892, eq. 2). The trained p is then the posterior probability of each
   action being the best one, so sampling from it is Thompson sampling, and its mode is for offline data.
-- `label="behaviour"`: the target is what the behaviour itself did (algorithm distillation: Laskin et al. 2022,
+- `label="behaviour"`: the target is the action of the behaviour policy (algorithm distillation: Laskin et al. 2022,
   "In-context reinforcement learning with algorithm distillation", arXiv:2210.14215). With an online algorithm as
   `source` the network imitates its learning, UCB for example, from the learning histories.
 
 Both are supervised pretraining in the sense of Lin, Bai and Mei (2024), "Transformers as decision makers"
 (arXiv:2310.08566), whose attention without a softmax is `attention="relu"`.
 
-Deviations: there is no data set, a task is never seen twice; a token is one observation of `PreviousActionReward`,
-(obs[t], action[t-1], reward[t-1]), and also the query at its time, where DPT puts one query state before the context;
-so the context is a trajectory of the behaviour, not independent (state, action) pairs; there are no positions but the
-logarithm of the number of steps so far, since a softmax cannot count; a token also holds the product of action and
-reward, and the first layer's attention reads the tokens without a layer norm, so that averages of rewards are exact.
-Results: `experiments/in_context`.
+Deviations: there is no stored dataset, a task is never seen twice; a token is one observation of
+`PreviousActionReward`, (obs[t], action[t-1], reward[t-1]), and also the query at its time, where DPT puts one query
+state before the context; so the context is a trajectory of the behaviour policy, not independent (state, action) pairs;
+the only positional input is the logarithm of the number of steps so far, since a softmax cannot count; a token also has
+the product of action and reward, and the first layer's attention reads tokens without a layer norm, so that averages of
+rewards are exact. Results: `experiments/in_context`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Config:
     width: int = 32  # of a token
     hidden: int = 128  # of the perceptron in each layer
     layers: int = 4  # attention and perceptron each
-    heads: int = 4  # several let a softmax pick out one action each, whose mean reward it then has
+    heads: int = 4  # of attention; with a softmax each head can average the rewards of one action
     optimizer: str = "adam"  # a name of optim.OPTIMIZERS; Hyper.weight_decay makes Adam AdamW, and adamw decay twice
     adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
@@ -83,9 +83,9 @@ class Hyper:
     """Dynamic settings: leaves. Steps are environment steps, `num_envs * num_steps` an update."""
 
     learning_rate: jax.Array = 1e-3
-    warmup_steps: jax.Array = 0  # over which it rises linearly from 0
-    anneal_steps: jax.Array = 0  # at which it has fallen to 0 along a cosine; 0: constant
-    weight_decay: jax.Array = 1e-4  # times the learning rate, of every weight (Loshchilov and Hutter 2019)
+    warmup_steps: jax.Array = 0  # steps over which the learning rate rises linearly from 0
+    anneal_steps: jax.Array = 0  # steps at which its cosine decay reaches 0; 0: constant
+    weight_decay: jax.Array = 1e-4  # of all weights, times the learning rate (Loshchilov and Hutter 2019)
     max_grad_norm: jax.Array = 1.0
 
 
@@ -93,17 +93,17 @@ class Hyper:
 
 
 def tokens(space: Space, obs: dict[str, Any]) -> Float[Array, "... F"]:
-    """One vector of everything observed, and of the previous action times the previous reward.
+    """One vector of the observation, and of the previous action (one-hot) times the previous reward.
 
-    With the product, an average over tokens holds every action's sum of rewards; without it a layer has to learn to
-    multiply first.
+    With the product, an average over tokens has every action's sum of rewards; without it a layer would have to learn
+    the multiplication first.
     """
     product = obs["previous_action"] * obs["previous_reward"][..., None]
     return jnp.concatenate([encode(space, obs), product], -1)
 
 
 class Cache(NamedTuple):
-    """What a deployed network remembers: keys and values of the last `H` tokens, a ring."""
+    """The carry of a transformer that acts: a ring buffer of keys and values of the last `H` tokens."""
 
     key: Array  # (..., L, H, width)
     value: Array  # (..., L, H, width)
@@ -111,7 +111,7 @@ class Cache(NamedTuple):
 
 
 class Transformer(nn.Module):
-    """The default network: `__call__` for whole contexts, `step` for one more token of a context held in a `Cache`."""
+    """The default network: `__call__` for whole contexts, `step` for one more token of a context in a `Cache`."""
 
     num_actions: int
     width: int
@@ -158,14 +158,14 @@ class Transformer(nn.Module):
         return self.head(self.norm(x))[..., 0, :], cache
 
 
-# ---- who makes the contexts
+# ---- behaviour policies that make the contexts
 
 
 @pytree
 class RandomHyper:
     """Dynamic settings of the random behaviour."""
 
-    uniform: jax.Array = 0.0  # share of the uniform distribution in every task's
+    uniform: jax.Array = 0.0  # share of the uniform distribution in the actions' distribution of each task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +175,7 @@ class _One:
 
 @functools.cache
 def random_behaviour(env: Environment) -> Algorithm:
-    """Actions from a fixed distribution, drawn anew for every task (Lee et al. 2023, appendix A).
+    """Actions from a distribution that is drawn once for every task (Lee et al. 2023, appendix A).
 
     (1 - c) Dirichlet(1, ..., 1) + c (one action), c uniform on {0, 0.1, ..., 1}; `RandomHyper(uniform=1)` makes them
     all equally likely.
@@ -212,9 +212,9 @@ def with_hyper(source: Algorithm, hyper: Any) -> Algorithm:
 class DPTState:
     key: jax.Array
     hyper: Hyper
-    env_params: Any  # what tasks are drawn from
-    env_state: Any  # (N, ...): where the behaviours stopped
-    obs: Any  # (N, ...), there; previous action and reward are zeros
+    env_params: Any  # params of the task distribution
+    env_state: Any  # (N, ...), where the behaviour policies stopped
+    obs: Any  # (N, ...), of that state; previous action and reward are zeros
     step: jax.Array  # environment steps done
     weights: Any
     optimizer: OptimizerState
@@ -284,14 +284,14 @@ class _DPT:
         return logits if mask is None else mask_logits(logits, mask)
 
     def first(self, obs: Any) -> Any:
-        """Observations (N, 1, ...) of behaviours, as a network sees them before the first step."""
+        """Observations (N, 1, ...) as a network sees them before the first step, with zero action and reward."""
         obs = jax.tree.map(lambda x: x[None, :, 0], obs)
         N = self.venv.num_envs
         nothing = jnp.zeros((1, N), jnp.int32), jnp.zeros((1, N)), jnp.zeros((1, N), bool)
         return jax.tree.map(lambda x: x[0], remembered(obs, *nothing, self.network.num_actions))
 
     def draw(self, key: Array, env_params: Any) -> tuple[Any, Any]:
-        """`(levels, behaviours)`, one of each a task: nothing played yet."""
+        """`(levels, behaviours)`: N tasks, and the initial state of a behaviour policy for each."""
         level_key, init_key = jax.random.split(key)
         N, level_fn = self.venv.num_envs, self.venv.level_fn
         if level_fn is None:
@@ -358,7 +358,7 @@ class _DPT:
         }
 
     def restart(self, state: DPTState, key: Array, env_params: Any, mask: Array) -> DPTState:
-        """New tasks in the slots of `mask`, as every rollout draws them before it begins."""
+        """Draws new tasks for the slots of `mask`; every rollout draws new tasks before it begins, too."""
         _, behaviours = self.draw(key, env_params)
         fresh = behaviours.env_state, self.first(behaviours.obs)
         env_state, obs = rows_where(mask, fresh, (state.env_state, state.obs))
@@ -390,7 +390,7 @@ def make(
     source: Algorithm | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
-    """A transformer that learns in context on `env`, wrapped in `PreviousActionReward` unless it is.
+    """A transformer that learns in context on `env`, which is wrapped in `PreviousActionReward` if it is not yet.
 
     Equal arguments give the same functions, so they share one jit cache. Tasks are drawn by the VectorEnv's `level_fn`
     or, of an Environment, by its `generate(key, params)`; without either there is one task.

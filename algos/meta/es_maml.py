@@ -6,9 +6,8 @@ perturbations, each pair on a task of its own, both with the same random numbers
 
     grad = mean over pairs of (F(theta + sigma eps) - F(theta - sigma eps)) eps / (2 sigma)
 
-The inner step is the policy gradient of `maml.py`; what adapts need not have a derivative, as nothing looks at it.
-Fitness is made of ranks in [-1/2, 1/2] over all policies of an update, as Salimans et al. (2017) do. `maml.adapt`
-adapts its policies, too.
+The inner step is the policy gradient of `maml.py`; it need not be differentiable here. Fitness are ranks in [-1/2, 1/2]
+over all policies of an update, as in Salimans et al. (2017). `maml.adapt` adapts these policies, too.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from jaxrl.nn.optim import OptimizerLike
 class Config(maml.Config):
     """Static settings: each value compiles its own program. `num_tasks` are pairs of opposite perturbations."""
 
-    first_order: bool = dataclasses.field(default=True, init=False)  # nothing is differentiated through an inner step
+    first_order: bool = dataclasses.field(default=True, init=False)  # no derivative passes an inner step
 
 
 @pytree
@@ -45,7 +44,7 @@ class Hyper(maml.Hyper):
 
 
 def ranks(fitness: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The ranks of all entries, evenly in [-1/2, 1/2]; equal ones share the mean of their ranks."""
+    """The ranks of all entries, spaced evenly in [-1/2, 1/2]; ties get their mean rank."""
     flat = fitness.reshape(-1)
     below = jnp.sum(flat[None] < flat[:, None], 1) + 0.5 * (jnp.sum(flat[None] == flat[:, None], 1) - 1)
     return (below / (flat.size - 1) - 0.5).reshape(fitness.shape)
@@ -54,7 +53,7 @@ def ranks(fitness: Float[Array, "..."]) -> Float[Array, "..."]:
 def pairs_gradient(
     noise: Float[Array, "P D"], fitness: Float[Array, "P 2"], sigma: Array | float
 ) -> Float[Array, " D"]:
-    """The estimate of the gradient of what `fitness` measures at theta + sigma noise and theta - sigma noise."""
+    """The antithetic estimate of the gradient of fitness, measured at theta + sigma noise and theta - sigma noise."""
     return (fitness[:, 0] - fitness[:, 1]) @ noise / (2 * sigma * len(noise))
 
 

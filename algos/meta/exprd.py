@@ -1,23 +1,24 @@
-"""ExpRD: rewards in few states, from which a task is learned quickly and its optimal policy stays what it is.
+"""ExpRD: designs a reward in few states that speeds up learning and keeps the optimal policy.
 
 Devidze, Radanovic, Kamalaruban and Singla (2021), "Explicable Reward Design for Reinforcement Learning Agents",
-NeurIPS. Given a finite MDP with a sparse reward R0 and an optimal policy pi of it, a reward R that is zero but in the
-states G of R0 and in B more is designed for whoever learns by it. With optimality gaps of h steps,
+NeurIPS. Given a finite MDP with a sparse reward R0 and an optimal policy pi, it designs a reward R that is zero except
+in the states G where R0 pays and in B more states. With the h-step optimality gaps
 
     delta_h(s, a) = Q_h(s, pi(s)) - Q_h(s, a),      Q_h = R + gamma T Q_h-1(., pi), Q_0 = R, h infinite: the usual Q
 
-it is as informative as it can be, which is to say that actions look as bad soon as they turn out to be in the end,
+R is as informative as possible: bad actions should already have over few steps the gap that they have in the end,
 
     maximise  I(R) = - sum over h in H, s, a not optimal of max(0, delta0(s, a) - delta_h(s, a)),
 
-delta0 being the infinite gaps under R0, while the policy stays optimal by as much in every state (equations C.1, C.2):
+where delta0 are the infinite gaps under R0, and pi stays optimal with the same margin in every state (equations C.1,
+C.2):
 
     delta_infinite(s, a) >= min over a' not optimal of delta0(s, a'),      |R| <= max_reward
 
-Gaps are linear in R, so that this is a linear program for given states (`scipy.optimize.linprog`); states are added
-greedily, the one that gains most each time (algorithm 1, without the term D). Potential-based shaping by the optimal
-value has I = 0, the most there is, in every state (`shaped`). Deviations: one policy pi; actions that are as good as
-pi's under R0 may not be better under R, so that pi is optimal for sure. Results: `experiments/reward_design/`.
+Gaps are linear in R, so for given states this is a linear program (`scipy.optimize.linprog`); states are added
+greedily, each time the one with the largest gain (algorithm 1, without the term D). Potential-based shaping by the
+optimal value (`shaped`), a reward in all states, has the largest possible I = 0. Deviations: one policy pi; actions as
+good as pi's under R0 may not be better under R, so that pi is certainly optimal. Results: `experiments/reward_design/`.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ TOLERANCE = 1e-6
 
 
 class Design(NamedTuple):
-    """A reward and what it is worth."""
+    """A designed reward and its informativeness."""
 
     reward: Float[np.ndarray, "S A"]
-    states: Int[np.ndarray, " B"]  # those that were added, in their order
-    informativeness: Float[np.ndarray, " steps"]  # I with none, one, ... of them; 0 is the most there is
+    states: Int[np.ndarray, " B"]  # the added states, in order
+    informativeness: Float[np.ndarray, " steps"]  # I with none, one, ... of the added states; at most 0
 
 
 class Task(NamedTuple):
-    """What all programs of a design have in common."""
+    """The data that all linear programs of a design share."""
 
     transition: np.ndarray  # (S, A, S)
     reward: np.ndarray  # (S, A)
@@ -57,7 +58,7 @@ class Task(NamedTuple):
 
 
 def gap_matrix(transition: np.ndarray, policy: np.ndarray, gamma: float, horizon: int | None) -> np.ndarray:
-    """The matrix that makes `delta_h` of rewards, both flattened (S A,); None: of infinitely many steps."""
+    """The matrix (S A, S A) from flattened rewards to flattened `delta_h`; `horizon` None: infinitely many steps."""
     S, A, _ = transition.shape
     on_policy = np.zeros((S, S * A))
     on_policy[np.arange(S), np.arange(S) * A + policy] = 1
@@ -73,7 +74,7 @@ def gap_matrix(transition: np.ndarray, policy: np.ndarray, gamma: float, horizon
 
 
 def task_of(mdp: MDP | DenseMDP, gamma: float, horizons: Sequence[int]) -> Task:
-    """Raises ValueError for no or negative horizons, and for a reward under which every action is optimal."""
+    """The `Task` of an MDP. Raises ValueError for no or negative horizons, or if every action is optimal."""
     if not horizons or min(horizons) < 0:
         raise ValueError(f"horizons={tuple(horizons)}: at least one, of 0 or more steps.")
     dense = mdp.dense()
@@ -97,7 +98,7 @@ def informativeness(task: Task, reward: Float[np.ndarray, "S A"]) -> float:
 def best_reward(task: Task, states: Sequence[int], max_reward: float) -> tuple[Float[np.ndarray, "S A"], float]:
     """`(R, I(R))` of the most informative reward that is zero outside of `states`.
 
-    Raises ValueError where none keeps the policy optimal, as for states without those that R0 pays in.
+    Raises ValueError if no such reward keeps the policy optimal, as where `states` lacks those where R0 pays.
     """
     S, A = task.reward.shape
     free = (np.sort(np.asarray(states, int))[:, None] * A + np.arange(A)).ravel()
@@ -107,7 +108,7 @@ def best_reward(task: Task, states: Sequence[int], max_reward: float) -> tuple[F
     # Variables: R in these states, then one slack a horizon, state and action: slack >= gap - delta_h.
     soft = np.hstack([-rows, -np.eye(slack)])
     least = np.where(task.worse, np.min(np.where(task.worse, task.gaps, np.inf), 1, keepdims=True), 0).ravel()
-    # R0 itself lies on the border of what is allowed: a solver needs some room.
+    # R0 lies on the boundary of the feasible set: a solver needs some tolerance.
     least = least - TOLERANCE * task.gaps.max()
     others = np.ones(S * A, bool)
     others[np.arange(S) * A + task.policy] = False
@@ -134,9 +135,9 @@ def design(
     max_reward: float = 10.0,
     candidates: Sequence[int] | None = None,
 ) -> Design:
-    """A reward in the states that `mdp` pays in and in `num_states` more, chosen of `candidates` (default: all).
+    """A reward in the states where `mdp` pays and in `num_states` more, chosen from `candidates` (default: all).
 
-    Host only, numpy in float64: as many linear programs as there are candidates, for each state that is added.
+    Host only, numpy in float64: for each added state it solves one linear program for each candidate.
     Raises ValueError for a negative `num_states`, an MDP without reward, and as `task_of` and `best_reward` do.
     """
     if num_states < 0:

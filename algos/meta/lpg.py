@@ -1,9 +1,9 @@
-"""Learned policy gradient: an update rule that is itself learned, and says what to predict as well as how to act.
+"""Learned policy gradient (LPG): an agent that learns by an update rule whose network is meta-learned.
 
 Oh et al. (2020), "Discovering Reinforcement Learning Algorithms", NeurIPS, arXiv:2007.08794; settings and the backward
-GRU in place of their LSTM as in Jackson et al. (2023, GROOVE), arXiv:2310.02782. A recurrent network reads a rollout
-from its end to its beginning, an agent's policy pi(a|s) and its prediction y(s), m categorical probabilities that mean
-whatever the rule makes of them:
+GRU in place of their LSTM as in Jackson et al. (2023, GROOVE), arXiv:2310.02782. The agent has a policy pi(a|s) and a
+prediction y(s), m categorical probabilities whose meaning meta-learning decides. The rule is a recurrent network that
+reads a rollout backwards and outputs targets of both:
 
     x_t   = [reward, done, pi(a_t|s_t), phi(y(s_t)), phi(y(s_t+1)) (0 where done)]
     h_t   = GRU(x_t, h_t+1 (0 where done)),    pi_hat_t = w . relu(h_t),    y_hat_t = softmax(W relu(h_t))
@@ -12,12 +12,12 @@ and the agent makes a gradient step on
 
     E[ log pi(a|s) pi_hat + alpha_y KL(y(s) || y_hat) ],        alpha_y = 1/2
 
-phi is a small network on y. The targets are fixed while the agent follows them. `make` is the agent; the rule is
-learned by gradients through K of the agents' updates, or by evolution strategies: docs/meta.md.
+phi is a small network on y. The targets have no gradient in the agent's step. `make` is the agent; the rule is learned
+by gradients through K of the agents' updates, or by evolution strategies: docs/meta.md.
 
 Temporally aware (TA-LPG; Jackson et al. 2024, "Discovering Temporally-Aware Reinforcement Learning Algorithms",
-arXiv:2402.05828): x_t has two more numbers, n / N and log N, the share of an agent's life that is over and its length
-in updates. log N is divided by 10, so that it is of the size of the others.
+arXiv:2402.05828): x_t has two more numbers, n / N and log N, the elapsed share of an agent's life and its length in
+updates. log N is divided by 10, to the magnitude of the other inputs.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class RuleConfig:
     predictions: int = 8  # m, the size of y
     features: int = 256  # of the recurrent cell
     embedding: tuple[int, ...] = (16,)  # hidden layers of phi
-    temporal: bool = False  # told where in its life an agent is: TA-LPG
+    temporal: bool = False  # TA-LPG: the position in the agent's life is an input
     alpha_y: float = 0.5  # weight of the predictions in the agent's loss
 
 
 class RuleNetwork(nn.Module):
-    """From what is seen of a rollout to (pi_hat (T, N), logits of y_hat (T, N, m))."""
+    """The rule's network: from the inputs of a rollout to (pi_hat (T, N), logits of y_hat (T, N, m))."""
 
     config: RuleConfig
 
@@ -82,7 +82,7 @@ class RuleNetwork(nn.Module):
         told += [jnp.broadcast_to(x, reward.shape) for x in more]
         x = jnp.flip(jnp.stack(told, -1), 0)
         cell = Recurrent(self.config.features)
-        # Read backwards, an episode begins where it ended.
+        # The scan runs backwards, so the hidden state is reset where an episode ended.
         _, h = cell(cell.initial_carry(reward.shape[1:]), x, jnp.flip(done, 0) > 0)
         h = nn.relu(jnp.flip(h, 0))
         return Dense(1, name="pi_hat")(h)[..., 0], Dense(self.config.predictions, name="y_hat")(h)
@@ -133,7 +133,7 @@ def _rule(config: RuleConfig) -> UpdateRule:
         log_pi = jnp.take_along_axis(nn.log_softmax(outputs["logits"]), seen.action[:, None], -1)[:, 0]
         y = nn.softmax(outputs["y"])
         divergence = kl(y, targets["y_hat"])
-        # Minimised: a negative pi_hat makes the action likelier.
+        # The sign is that of the paper: the loss is minimised, so a negative pi_hat makes the action likelier.
         each = log_pi * targets["pi_hat"] + config.alpha_y * divergence
         report = {
             "policy_loss": jnp.mean(log_pi * targets["pi_hat"]),
@@ -162,11 +162,11 @@ def make(
 def load(name: str | Path) -> Stored:
     """A learned rule, by its name in the library or the path of its file: `load("lpg-cpu-1").agent(env)`.
 
-    Raises RuleFileError, which says what is wrong with it.
+    Raises RuleFileError for a file that holds no such rule; the message says why.
     """
     return stored.load(name, {"lpg": (RuleConfig, rule)})
 
 
 def save(path: str | Path, config: RuleConfig, weights: Any, provenance: dict[str, Any]) -> None:
-    """Write a rule that was learned, to be `load`ed."""
+    """Writes a learned rule for `load`."""
     stored.save(path, "lpg", config, weights, provenance)

@@ -1,11 +1,11 @@
-"""Learned policy optimisation: PPO whose clipping is a learned function, the drift.
+"""Learned policy optimisation (LPO): PPO with a meta-learned function, the drift, in the place of clipping.
 
 Lu et al. (2022), "Discovered Policy Optimisation", NeurIPS, arXiv:2210.05639. The agent maximises
 
     E[ r A - f(r, A) ],    r = pi(a|s) / pi_old(a|s)
 
-and the drift f >= 0 is zero with zero gradient at r = 1, whatever its weights, so that improvement is guaranteed as for
-PPO (mirror learning, Kuba et al. 2022). It is a network without biases on features that vanish at r = 1:
+For all weights the drift f >= 0 is zero with zero gradient at r = 1, which guarantees improvement as for PPO (mirror
+learning, Kuba et al. 2022). It is a network without biases on features that vanish at r = 1:
 
     x = [1-r, (1-r)^2, (1-r) A, (1-r)^2 A, log r, (log r)^2, A log r, A (log r)^2],    f = relu(w . tanh(W x) - xi)
 
@@ -43,8 +43,8 @@ class RuleConfig:
     """Static settings of the drift."""
 
     hidden: int = 128
-    temporal: bool = False  # told where in its life an agent is: TA-LPO
-    clip_eps: float | None = None  # the network adds to PPO's own drift with this clip, as a start
+    temporal: bool = False  # TA-LPO: the position in the agent's life is an input
+    clip_eps: float | None = None  # the drift is PPO's with this clip plus the network's; None: the network's alone
 
 
 @pytree
@@ -52,7 +52,7 @@ class Weights:
     """Weights of the rule."""
 
     drift: Any
-    numbers: Numbers  # PPO's settings, which are not learned with it: a meta-learner sees no gradient of them
+    numbers: Numbers  # PPO's settings; they have no meta-gradient
 
 
 def features(log_ratio: Float[Array, "*batch"], advantage: Float[Array, "*batch"]) -> Float[Array, "*batch 8"]:

@@ -1,24 +1,24 @@
-"""MAML: initial weights from which one step of policy gradient on a new task goes far.
+"""MAML: learns initial weights from which one policy-gradient step on a new task gives a good policy.
 
 Finn, Abbeel and Levine (2017), "Model-agnostic meta-learning for fast adaptation of deep networks", arXiv:1703.03400,
-section 5.3. For every task the initial policy plays, its weights make an inner step along the policy gradient,
+section 5.3. The initial policy plays each task, and its weights take an inner step along the policy gradient,
 
     theta' = theta + alpha grad J_task(theta),        objective: mean over tasks of J_task(theta')
 
-and the outer step follows the gradient of the adapted policies' returns by the initial weights, through the inner step:
-(I + alpha Hessian J(theta)) grad J(theta'). `first_order` leaves the Hessian out (FOMAML).
+The outer step follows the gradient of the adapted policies' returns with respect to the initial weights, through the
+inner step: (I + alpha Hessian J(theta)) grad J(theta'). `first_order` leaves the Hessian out (FOMAML).
 
-Both returns are estimated by sum r A with r = pi(a|s) / what it was when a was drawn, whose value is of no interest and
-whose derivatives are the policy gradient and a curvature that is right where a step's action decides about that step
-alone, and of low variance elsewhere (Rothfuss et al. 2019, "ProMP", arXiv:1810.06784, section 5): log pi A, which the
-original differentiates twice, misses the part of the Hessian that comes from what is played. That the initial policy
-also decides which trajectories it adapts by (E-MAML) is left out, as in the original.
+Both returns are represented by the surrogate sum r A with r = pi(a|s) / pi_old(a|s). Only its derivatives are used: the
+first is the policy gradient, the second a low-variance estimate of the Hessian, exact where an action affects only its
+own step (Rothfuss et al. 2019, "ProMP", arXiv:1810.06784, section 5). The original differentiates log pi A twice, which
+misses the part of the Hessian from the distribution of trajectories. As in the original, the outer gradient ignores
+that the initial policy also draws the trajectories of the inner step (E-MAML).
 
-A task is a setting of the environment's params, by `env.generate` or a `task_fn`. Advantages are returns less a
+A task is a setting of the environment's params, drawn by `env.generate` or a `task_fn`. Advantages are returns minus a
 baseline that is linear in observation and time, fitted to each task's trajectories (Duan et al. 2016,
-arXiv:1604.06778), as in the original; a rollout is one new episode of each environment, what follows it is left out.
-Deviation: an outer step of Adam in place of TRPO. `adapt` is for deployment: the policy after some inner steps on a
-task. Results: `experiments/maml/`.
+arXiv:1604.06778), as in the original. A rollout is one new episode of each environment; later steps are ignored.
+Deviation: an outer step of Adam in place of TRPO. `adapt` gives the policy after some inner steps on a task, for
+deployment. Results: `experiments/maml/`.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_tasks: int = 20  # of an outer step
+    num_tasks: int = 20  # tasks of an outer step
     num_envs: int = 20  # environments of a task
-    num_steps: int = 100  # of a rollout, of which one episode of each counts; give it the task's time limit
+    num_steps: int = 100  # steps of a rollout, of which the first episode counts; choose the task's time limit
     inner_steps: int = 1
     first_order: bool = False  # without second derivatives: FOMAML
     hidden: tuple[int, ...] = (64, 64)
@@ -78,24 +78,24 @@ class Hyper:
     inner_learning_rate: jax.Array = 0.1  # alpha
     gamma: jax.Array = 0.99
     max_grad_norm: jax.Array = 0.5  # of the outer gradient
-    ridge: jax.Array = 1e-5  # of the baseline's fit
+    ridge: jax.Array = 1e-5  # regularisation of the baseline's fit
 
 
 @pytree
 class MAMLState:
     key: jax.Array
     hyper: Hyper
-    env_params: Any  # what tasks are drawn of
-    env_state: Any  # and of observations there is none: every rollout begins new episodes
+    env_params: Any  # params of the task distribution
+    env_state: Any  # (), as is `obs`: every rollout begins new episodes
     obs: Any
     step: jax.Array  # environment steps done
-    weights: Any  # the initial ones
+    weights: Any  # the initial weights theta
     optimizer: OptimizerState
 
 
 @pytree
 class Playing:
-    """What `rollout` advances: environments of one task."""
+    """The state that `rollout` advances: environments of one task."""
 
     key: jax.Array
     env_params: Any
@@ -109,22 +109,22 @@ class Played(NamedTuple):
 
     obs: Any
     action: Array
-    log_prob: Array  # of the action, when it was drawn
+    log_prob: Array  # of the action under the policy that drew it
     advantage: Array
 
 
 class Rollout(NamedTuple):
-    """What the policies of all tasks did, before and after each inner step: leaves (K + 1, tasks, T, N, ...)."""
+    """Trajectories of all tasks, before and after each of K inner steps: leaves (K + 1, tasks, T, N, ...)."""
 
     played: Played
     returns: Array  # (K + 1,) mean returns of one episode
-    ends: Ends  # after the last step, (T, tasks * N)
+    ends: Ends  # of the policies after the last inner step, (T, tasks * N)
 
 
 def linear_baseline(
     features: Float[Array, "T N F"], returns: Float[Array, "T N"], ridge: Float[Array, ""] | float
 ) -> Float[Array, "T N"]:
-    """The least-squares fit of returns by features, the ridge being relative to their mean square."""
+    """The least-squares fit of returns by features; `ridge` is relative to the features' mean square."""
     x, y = features.reshape(-1, features.shape[-1]), returns.reshape(-1)
     gram = x.T @ x / len(x)
     size = jnp.trace(gram) / len(gram)
@@ -133,13 +133,13 @@ def linear_baseline(
 
 
 def with_time(x: Float[Array, "T N F"], time: Integer[Array, "T N"]) -> Float[Array, "T N G"]:
-    """What the baseline is linear in: the observation, its squares, three powers of time [100 steps] and a constant."""
+    """Features of the linear baseline: the observation, its squares, three powers of time [100 steps], a constant."""
     t = time[..., None] / 100
     return jnp.concatenate([x, x**2, t, t**2, t**3, jnp.ones_like(t)], -1)
 
 
 def first_episodes(done: Bool[Array, "T N"]) -> Float[Array, "T N"]:
-    """1 for the steps until an environment's first episode ends, that one too; 0 for those after."""
+    """1 for the steps of an environment's first episode, its last step included; 0 for later steps."""
     ended = jnp.cumsum(done, 0) - done
     return (ended == 0).astype(jnp.result_type(float))
 
@@ -174,7 +174,7 @@ class MAML:
         return MAMLState(key, hyper, env_params, (), (), jnp.int32(0), weights, optimizer)
 
     def play(self, weights: Any, key: Array, task: Any, hyper: Hyper) -> tuple[Played, Array, Ends]:
-        """`(what a policy did on a task, its mean return of one episode, where episodes ended)`."""
+        """`(trajectories, mean return of one episode, ends)` of a policy on a task."""
         reset_key, key = jax.random.split(key)
         obs, env_state = self.venv.reset(reset_key, task)
 
@@ -186,7 +186,7 @@ class MAML:
         start = Playing(key, task, env_state, obs, jnp.int32(0))
         _, _, steps = rollout(self.venv, start, self.config.num_steps, act)
         action, log_prob = steps.output
-        # One episode of each environment. What lies beyond the rollout's end counts as nothing, as in the original.
+        # One episode of each environment. There is no bootstrap at the end of the rollout, as in the original.
         counts = first_episodes(steps.done)
         returns = discounted_returns(steps.reward, steps.done, hyper.gamma)
         time = jnp.broadcast_to(jnp.arange(self.config.num_steps)[:, None], counts.shape)
@@ -194,17 +194,17 @@ class MAML:
         advantage = (returns - linear_baseline(features, returns * counts, hyper.ridge)) * counts
         share = jnp.mean(counts)
         centred = (advantage - jnp.mean(advantage) / share) * counts
-        advantage = centred / (jnp.sqrt(jnp.mean(centred**2) / share) + 1e-8) / share  # so that a mean is over episodes
+        advantage = centred / (jnp.sqrt(jnp.mean(centred**2) / share) + 1e-8) / share  # a mean over episodes
         total = jnp.mean(jnp.sum(steps.reward * counts, 0))
         return jax.lax.stop_gradient(Played(steps.obs, action, log_prob, advantage)), total, steps.ends
 
     def surrogate(self, weights: Any, played: Played) -> Array:
-        """-mean(r A) of what was played, r being 1 where these weights played it: its derivatives are the return's."""
+        """-mean(r A) of trajectories: r is 1 at the weights that played them; derivatives are the return's."""
         log_prob = self.distribution(weights, played.obs).log_prob(played.action)
         return -jnp.mean(jnp.exp(log_prob - played.log_prob) * played.advantage)
 
     def adapted(self, weights: Any, played: Played, hyper: Hyper) -> Any:
-        """The weights after an inner step on what was played with them."""
+        """The weights after an inner step on trajectories that were played with them."""
 
         grads = jax.grad(self.surrogate)(weights, played)
         grads = jax.lax.stop_gradient(grads) if self.config.first_order else grads
@@ -262,7 +262,7 @@ class MAML:
 def adapt(algo: Algorithm, weights: Any, key: Array, task: Any, hyper: Any, steps: int = 1) -> tuple[Any, Array]:
     """`(weights, returns (steps + 1,))` after inner steps on a task: mean returns before each and after the last.
 
-    A return is of one episode, as far as `num_steps` steps go. `task` are params of the environment, `hyper` the
+    A return is that of one episode, up to `num_steps` steps. `task` are params of the environment, `hyper` the
     algorithm's settings (`state.hyper`). Pure: jit and vmap it.
     """
     learner: Any = algo.policy
@@ -275,13 +275,13 @@ def adapt(algo: Algorithm, weights: Any, key: Array, task: Any, hyper: Any, step
 
 
 def drawn_by(env: Environment, task_fn: Callable[[Array, Any], Any] | None) -> Callable[[Array, Any], Any]:
-    """What draws tasks: `task_fn`, else the environment's `generate`, else its params are the one task."""
+    """The function that draws tasks: `task_fn`, else the environment's `generate`, else its params are the one task."""
     kit = env.levels
     return task_fn or (kit and kit.generate) or (lambda key, params: params)
 
 
 def parts(env: Environment, config: Any, task_fn: Any, optimizer: OptimizerLike | None, name: str) -> MAML:
-    """The static half of an algorithm that adapts by policy gradients."""
+    """The object behind `make`, for algorithms that adapt by policy gradients."""
     draw = drawn_by(env, task_fn)
     kit = env.levels
     inner = kit.env if task_fn is None and kit is not None else env

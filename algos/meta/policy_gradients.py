@@ -1,14 +1,14 @@
-"""A2C and PPO as update rules: hand-written ones, of the same kind as those that are learned.
+"""A2C and PPO as hand-written update rules, with the interface of learned ones.
 
 A2C is Mnih et al. (2016), arXiv:1602.01783, PPO is Schulman et al. (2017), arXiv:1707.06347, with generalised
-advantages (Schulman et al. 2016). The value is the rule's head, the targets are advantages and returns; what a rule
-"knows" is its handful of numbers, so that a meta-learner tunes them as it learns a network (self-tuning actor-critic,
-Zahavy et al. 2020, arXiv:2002.12928: `a2c_rule` and gradients through its updates). They are kept where any real number
-is a setting: gamma and gae_lambda as logits, ent_coef and vf_coef as logarithms.
+advantages (Schulman et al. 2016). The value is the rule's head, the targets are advantages and returns. The weights of
+the rule are four numbers, which a meta-learner tunes as it does the weights of a network (self-tuning actor-critic,
+Zahavy et al. 2020, arXiv:2002.12928: `a2c_rule` and gradients through its updates). They are stored unconstrained:
+gamma and gae_lambda as logits, ent_coef and vf_coef as logarithms.
 
-The value loss is vf_coef (v - target)^2 / 2. A2C begins with a vf_coef of 2, which makes it the mean squared error of
-GROOVE's A2C, the antagonist of its meta-training, whose critic has a rate of its own as heads of rules have; PPO with
-0.5. `algos/on_policy/a2c.py`, one optimiser for all, has 0.5, too.
+The value loss is vf_coef (v - target)^2 / 2. A2C's initial vf_coef is 2, which gives the mean squared error of GROOVE's
+A2C, the antagonist in its meta-training, whose critic has a separate learning rate, as heads of rules have. PPO's is
+0.5, as in `algos/on_policy/a2c.py`, where one optimiser trains all weights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Numbers:
 
 
 def numbers(gamma: float = 0.99, gae_lambda: float = 0.95, ent_coef: float = 0.01, vf_coef: float = 0.5) -> Numbers:
-    """The rule's numbers, from settings as people write them. A coefficient of 0 is kept as 1e-8."""
+    """The rule's numbers from settings in their usual units. A coefficient of 0 is stored as 1e-8."""
 
     def logit(p: float) -> Array:
         p = min(max(p, 1e-6), 1 - 1e-6)
@@ -58,7 +58,7 @@ def advantages(weights: Numbers, seen: Seen, lifetime: Lifetime) -> tuple[Any, d
 
 
 def normalized(advantage: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """Mean 0, standard deviation 1."""
+    """Advantages with mean 0 and standard deviation 1."""
     centred = advantage - jnp.mean(advantage)
     return centred / (jnp.sqrt(jnp.mean(centred**2) + 1e-16) + 1e-8)
 
@@ -93,7 +93,7 @@ def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
 
 @functools.cache
 def a2c_rule() -> UpdateRule:
-    """One step along the policy gradient; its value loss is the mean squared error, as of GROOVE's A2C."""
+    """A2C: one step along the policy gradient; the value loss is the mean squared error, as in GROOVE's A2C."""
     return UpdateRule(
         "a2c_rule",
         (("value", 1),),
@@ -106,7 +106,7 @@ def a2c_rule() -> UpdateRule:
 
 @functools.cache
 def ppo_rule(clip_eps: float = 0.2) -> UpdateRule:
-    """Several passes, clipped."""
+    """PPO: the clipped objective, for several passes over a rollout."""
     return UpdateRule(
         "ppo_rule",
         (("value", 1),),

@@ -1,18 +1,17 @@
-"""RL^2 is recurrent PPO (`ppo_rnn.py`) on trials: a policy learns, slowly, how to learn fast in its own activations.
+"""RL^2 is recurrent PPO (`ppo_rnn.py`) on trials: the policy's hidden state learns a task within a few episodes.
 
 Duan et al. (2016), "RL^2: Fast Reinforcement Learning via Slow Reinforcement Learning", arXiv:1611.02779; Wang et al.
-(2016), "Learning to reinforcement learn", arXiv:1611.05763. Several episodes of one task, drawn anew for each trial,
-are one episode to the policy: it sees its last action and reward and where an episode begins, its memory is cleared
-between trials only, and what is maximised is the return of the whole trial. So exploring in the first episodes is
-worth what it earns in the last ones, and what comes out is an algorithm for the family of tasks, run by the weights.
+(2016), "Learning to reinforcement learn", arXiv:1611.05763. A trial is several episodes of one task, and each trial
+draws another task. To the policy a trial is one episode: it observes its last action and reward and where an inner
+episode begins, its hidden state is reset only between trials, and it maximises the return of the whole trial. So it
+learns to explore in the first episodes of a trial and to exploit in the later ones.
 
     trials = wrappers.Trials(env, episodes=2)     # env.generate draws the tasks, or task_fn
     algo = rl2.make(env, rl2.Config(episodes=2))  # PPO with recurrent networks on them
 
-The learner is `ppo_rnn.py`, the trial is `jaxrl.wrappers.Trials`; here is what belongs to both, and `play`, which
-judges: what was earned in each episode of a trial, on tasks that training never saw. Deviations from Duan et al.: PPO
-in place of TRPO; the flag is of the first observation of an episode; a trial is a number of episodes (a bandit's
-problem is one episode). Results: `experiments/rl2/`.
+The learner is `ppo_rnn.py`, the trial is `jaxrl.wrappers.Trials`; this file combines them, and evaluates with `play`:
+returns of each episode of a trial, on new tasks. Deviations from Duan et al.: PPO in place of TRPO; the flag marks the
+first observation of an episode; a trial is a number of episodes (for a bandit one). Results: `experiments/rl2/`.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ Hyper = ppo_rnn.Hyper
 
 @dataclasses.dataclass(frozen=True)
 class Config(ppo_rnn.Config):
-    """Static settings: each value compiles its own program. Those of the learner, and the length of a trial."""
+    """Static settings of `ppo_rnn`, and the length of a trial: each value compiles its own program."""
 
-    episodes: int = 2  # of a trial
+    episodes: int = 2  # episodes of a trial
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,7 +57,7 @@ def make(
 
     Args:
         task_fn: `(key, params)` to the params of a task; default: `env.generate`, and without one the params.
-        reveal: task to a vector that the critic alone is told, as a bandit's means; see `Trials`. For `shared=False`.
+        reveal: `task -> vector` that only the critic sees, such as a bandit's means; see `Trials`. Needs shared=False.
         network: see `ppo_rnn.make`.
 
     Raises ValueError for several agents and action spaces that `ppo_rnn` has no policy for.
@@ -70,9 +69,9 @@ def make(
 class Played(NamedTuple):
     """N trials of E episodes."""
 
-    returns: Float[Array, "N E"]  # of every episode; 0 of those that were not begun
+    returns: Float[Array, "N E"]  # of every episode; 0 for episodes that did not begin
     lengths: Int[Array, "N E"]
-    finished: Bool[Array, " N"]  # the trial came to its end
+    finished: Bool[Array, " N"]  # whether the trial ended within the steps
     regret: Float[Array, " N"]  # the sum of `info["regret"]`, which bandits report; else 0
 
 
@@ -86,10 +85,10 @@ def play(
     max_steps: int,
     greedy: bool = False,
 ) -> Played:
-    """What a policy earns in each of the `episodes` of new trials, at most `max_steps` steps. Pure: jit and vmap it.
+    """Returns of a policy in each of the `episodes` of new trials of at most `max_steps` steps. Pure: jit and vmap it.
 
-    `params` are the trials' and are those of tasks not trained on if their distribution is: memory is kept between
-    the episodes of a trial, by the policies that have one.
+    `params` are `TrialParams`; they may be those of another task distribution than the training's. The carry of a
+    policy is kept between the episodes of a trial.
     """
     env = algo.venv.env
     reset_key, key = jax.random.split(key)
@@ -103,7 +102,7 @@ def play(
         action, carry = algo.act(policy, act_key, obs, carry, greedy)
         ts = jax.vmap(env.step, (0, 0, 0, None))(jax.random.split(step_key, num_trials), state, action, params)
         on = ~played.finished
-        # Before a trial is over its episode is below `episodes`; after it, nothing counts.
+        # Before a trial is over its episode is below `episodes`; later steps do not count.
         here = jax.nn.one_hot(ts.info["episode"], episodes) * on[:, None]
         played = Played(
             played.returns + here * ts.reward[:, None],

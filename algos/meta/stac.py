@@ -1,22 +1,22 @@
-"""STAC is A2C (`a2c.py`) with a change: it tunes its own discount, trace and loss coefficients while it learns.
+"""STAC is A2C (`a2c.py`) that tunes its discount, trace and loss coefficients by meta-gradients while it learns.
 
-Zahavy et al. (2020), "A Self-Tuning Actor-Critic Algorithm", NeurIPS, arXiv:2002.12928. The agent's settings eta are
-numbers of the loss that its weights follow; an update leads from theta to theta'(eta), and eta descends what another
-loss, at settings that are held fixed, says of theta':
+Zahavy et al. (2020), "A Self-Tuning Actor-Critic Algorithm", NeurIPS, arXiv:2002.12928. The settings eta parameterise
+the inner loss L of the weights; an update leads from theta to theta'(eta), and eta descends the outer loss of theta',
+which has constant settings:
 
     theta'(eta) = theta - step(grad L(theta; gamma, gae_lambda, pg_coef, ent_coef, vf_coef))
     eta descends  L(theta'(eta); the outer settings) + kl_coef KL(pi_theta' | pi_theta)
 
-through that one update (Xu, van Hasselt and Silver 2018, arXiv:1805.09801). gamma and gae_lambda are sigmoids of eta,
-coefficients are `headroom` times where they begin times one, so that none leaves its range. At the ends of a sigmoid
-nothing moves: a gamma or gae_lambda that begins at 0 or 1 stays there, and a tuned coefficient must not be 0. The outer
-loss is taken on the rollout that theta' plays next, as by Xu et al.; what remains of the update till then is its
-derivative by the few numbers of eta, by forward differentiation (`sensitivity`).
+with a gradient through that one update (Xu, van Hasselt and Silver 2018, arXiv:1805.09801). gamma and gae_lambda are
+sigmoids of eta; a coefficient is its initial value times `headroom` times a sigmoid, so that all stay in their ranges.
+At the ends of a sigmoid the gradient vanishes: a gamma or gae_lambda that begins at 0 or 1 stays there, and a tuned
+coefficient must not be 0. The outer loss is computed on the rollout that theta' plays next, as in Xu et al.; until then
+the derivative of the update with respect to eta is stored, computed by forward differentiation (`sensitivity`).
 
-Left out: IMPALA around it with V-trace and its leaky form (here everything is on-policy), and STACX's auxiliary heads
-with settings of their own. Deviations: coefficients may grow, up to `headroom`; the paper begins where the sigmoid is
-0.99, and with the settings of the outer loss. `jaxrl meta-train a2c` learns such numbers over the lives of many agents
-instead. It differs from `a2c.py`, whose loss and rollouts it takes, by `learn`. Results: `experiments/self_tuning/`.
+Left out: IMPALA with V-trace and its leaky form (here everything is on-policy), and STACX's auxiliary heads with
+separate settings. Deviations: coefficients may grow, up to `headroom`; the paper begins where the sigmoid is 0.99, and
+with the settings of the outer loss. `jaxrl meta-train a2c` learns such numbers over the lives of many agents instead.
+This file differs from `a2c.py`, whose loss and rollouts it uses, by `learn`. Results: `experiments/self_tuning/`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ COEFFICIENTS = ("pg_coef", "ent_coef", "vf_coef")
 class Config(a2c.Config):
     """Static settings: each value compiles its own program."""
 
-    tuned: tuple[str, ...] = SHARES + COEFFICIENTS  # the others stay as they begin
+    tuned: tuple[str, ...] = SHARES + COEFFICIENTS  # settings that are tuned; the others are constant
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,36 +60,36 @@ class Config(a2c.Config):
 
 @pytree
 class Hyper(a2c.Hyper):
-    """Dynamic settings: leaves, so vmap over any of them. What is tuned begins as it is here."""
+    """Dynamic settings: leaves, so vmap over any of them. These are the initial values of tuned settings."""
 
     gae_lambda: jax.Array = 0.95
     pg_coef: jax.Array = 1.0  # of the policy's loss
-    headroom: jax.Array = 2.0  # how many times its first value a coefficient may become, above 1
+    headroom: jax.Array = 2.0  # largest value of a coefficient relative to its initial one; above 1
     meta_learning_rate: jax.Array = 1e-2  # of eta, by Adam
-    outer_gamma: jax.Array = 0.99  # of the loss that judges
-    outer_gae_lambda: jax.Array = 0.95  # its trace
-    outer_ent_coef: jax.Array = 0.01  # its weight of the entropy
-    outer_vf_coef: jax.Array = 0.5  # and of the value loss
-    kl_coef: jax.Array = 1.0  # weight of how far the policy moved in the update
+    outer_gamma: jax.Array = 0.99  # discount of the outer loss
+    outer_gae_lambda: jax.Array = 0.95  # trace of the outer loss
+    outer_ent_coef: jax.Array = 0.01  # weight of the entropy in the outer loss
+    outer_vf_coef: jax.Array = 0.5  # weight of the value loss in the outer loss
+    kl_coef: jax.Array = 1.0  # weight of KL(pi_theta' | pi_theta) in the outer loss
 
 
 @pytree
 class STACState(a2c.A2CState):
     hyper: Hyper
-    eta: dict[str, jax.Array]  # unbounded, of what is tuned
+    eta: dict[str, jax.Array]  # unbounded numbers of the tuned settings
     eta_optimizer: OptimizerState
     before: Any  # the weights before the last update
-    sensitivity: dict[str, jax.Array]  # its derivative by eta, (P,) each
+    sensitivity: dict[str, jax.Array]  # derivatives of the last update with respect to eta, (P,) each
 
 
 def logit(p: Float[Array, ""]) -> Float[Array, ""]:
-    """The logit of p, which is held off 0 and 1 by 1e-6."""
+    """The logit of p, clipped to [1e-6, 1 - 1e-6]."""
     p = jnp.clip(p, 1e-6, 1 - 1e-6)
     return jnp.log(p) - jnp.log1p(-p)
 
 
 def settings(eta: dict[str, Array], hyper: Hyper) -> dict[str, Array]:
-    """gamma, gae_lambda and the coefficients that these eta mean."""
+    """gamma, gae_lambda and the coefficients that `eta` represents."""
     found = {name: getattr(hyper, name) for name in SHARES + COEFFICIENTS}
     for name, x in eta.items():
         found[name] = jax.nn.sigmoid(x) * (1 if name in SHARES else hyper.headroom * found[name])
@@ -102,7 +102,7 @@ class _STAC:
 
     config: Config
     venv: VectorEnv
-    a2c: Any  # A2C's static half
+    a2c: Any  # the object behind `a2c.make`
     optimizer: Optimizer
     eta_optimizer: Optimizer
 
@@ -150,7 +150,7 @@ class _STAC:
         )
 
     def outer_loss(self, weights: Any, before: Any, rollout: a2c.Rollout, hyper: Hyper) -> Array:
-        """What judges an update from `before` to `weights`, which played the rollout."""
+        """The outer loss of an update from `before` to `weights`, which played the rollout."""
         fixed = {name: getattr(hyper, f"outer_{name}") for name in (*SHARES, "ent_coef", "vf_coef")}
         total, _ = self.loss(weights, rollout, {**fixed, "pg_coef": jnp.ones_like(hyper.outer_gamma)})
         old, new = (self.a2c.distribution(w, rollout.obs) for w in (before, weights))
@@ -159,7 +159,7 @@ class _STAC:
     def after(
         self, eta: dict[str, Array], state: STACState, rollout: a2c.Rollout, learning_rate: Array
     ) -> tuple[Array, tuple[Array, OptimizerState, dict[str, Array]]]:
-        """The flat weights after a step at the settings that eta mean, and again with all else for `jacfwd`."""
+        """`(flat weights, (flat weights, optimiser state, metrics))` after a step with settings `eta`, for `jacfwd`."""
         flat, _ = ravel_pytree(state.weights)
         grads, report = jax.grad(self.loss, has_aux=True)(state.weights, rollout, settings(eta, state.hyper))
         flat, optimizer, report["grad_norm"] = self.optimizer.descend(
@@ -169,7 +169,7 @@ class _STAC:
 
     def learn(self, state: STACState, rollout: a2c.Rollout) -> tuple[STACState, dict[str, Array]]:
         hyper = state.hyper
-        # What the last update was worth, on what it played.
+        # The outer loss of the last update, on the rollout of its weights.
         outer, slope = jax.value_and_grad(self.outer_loss)(state.weights, state.before, rollout, hyper)
         slope, _ = ravel_pytree(slope)
         grads = {name: jnp.vdot(slope, x) for name, x in state.sensitivity.items()}

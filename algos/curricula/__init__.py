@@ -1,1 +1,1 @@
-"""Curricula: what chooses the levels on which a student trains, a file a method."""
+"""Curricula, which choose the levels on which a student trains, one file for each method."""

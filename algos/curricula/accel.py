@@ -1,4 +1,4 @@
-"""ACCEL, compounding complexity by editing levels: robust PLR (`plr.py`) that also mutates what it replays.
+"""ACCEL, compounding complexity by editing levels: robust PLR (`plr.py`) that also mutates replayed levels.
 
 Parker-Holder et al. (2022), "Evolving curricula with regret-based environment design" (arXiv:2203.01302), algorithm 1.
 This file uses the functions `choose`, `updated`, `report` and `check_hyper` of `plr.py`. The order is
@@ -13,7 +13,7 @@ This file uses the functions `choose`, `updated`, `report` and `check_hyper` of 
 
 `level_fn` should draw the simplest levels (mazes without walls); edits of them grow at the frontier of what the student
 can do. Parents are all levels replayed last (`parents="batch"`), or the `num_parents` of lowest (`easy`) or highest
-score (`hard`) among them, each used as often as it takes to fill the batch. With `parallel` (ACCEL-par of minimax), a
+score (`hard`) among them, repeated until the batch is full. With `parallel` (ACCEL-par of minimax), a
 third of each batch is new, a third is mutated and a third is replayed, and only the latter is learned from. With
 `robust=False` the student learns from all levels.
 
@@ -70,7 +70,7 @@ class Config(plr.Config):
 class Hyper:
     """Dynamic settings, those of minimax for mazes."""
 
-    replay_prob: jax.Array = 0.8  # probability that a batch not of children is replayed; not read with Config.parallel
+    replay_prob: jax.Array = 0.8  # probability that a batch without children is replayed; not read with Config.parallel
     min_fill: jax.Array = 0.5  # share of the buffer that must be filled before any replay
     temperature: jax.Array = 0.3  # of the prioritisation: the lower, the more the best scores are replayed
     staleness: jax.Array = 0.5  # weight of the levels' age in the probability of replay

@@ -41,7 +41,7 @@ from jaxrl.environment import is_concrete, pytree, strongly_typed
 class Config:
     """Static settings."""
 
-    dimensions: int | None = None  # D of the box; None: what `level_at` says, as `Ranges` do
+    dimensions: int | None = None  # D of the box; None: `level_at.dimensions`, which `Ranges` have
 
 
 @pytree
@@ -72,8 +72,10 @@ def entropy(state: ADRState) -> Float[Array, ""]:
 
 
 def moved(state: ADRState) -> ADRState:
-    """Every boundary that has enough returns moves or stays, and forgets them. It stays in the unit box and on its side
-    of the start."""
+    """The state after every boundary with enough returns has moved or stayed, and has forgotten its returns.
+
+    A boundary stays in the unit box and on its side of the start.
+    """
     hyper = state.hyper
     mean = state.total / jnp.maximum(state.count, 1)
     enough = state.count >= hyper.num_returns

@@ -1,27 +1,27 @@
-"""Adversarial parameters: the worst dynamics in a box, by the gradient through the dynamics; a policy trained on them.
+"""Adversarial parameters: gradient search for the worst dynamics in a box, and training a policy on them.
 
-This is no `Curriculum` but an Algorithm around a student, as its points move by gradients of the student's return.
+This is no `Curriculum` but an Algorithm around a student, as its points move along gradients of the student's return.
 
-Where the dynamics are differentiable, a policy's return has a gradient with respect to their parameters, as it has with
-respect to the policy's weights (`algos/model_based/apg.py`). Let x be a point of the unit box, `level_at(params, x)`
-the dynamics there, and J(x) the mean return of the policy's episodes on them.
+Where the dynamics are differentiable, a policy's return has a gradient with respect to their parameters, and not only
+with respect to the policy's weights (`algos/model_based/apg.py`). Let x be a point of the unit box, `level_at(params,
+x)` the dynamics there, and J(x) the mean return of the policy's episodes on them.
 
-    worst_params    gradient descent x <- clip(x - rate sign(grad J)) with a falling rate, from several starts: corners
-                    of the box, where the worst often is though no slope leads there, and uniform x; the x of least J is
-                    taken, and its return is estimated on other episodes
+    worst_params    gradient descent x <- clip(x - rate sign(grad J)) with a decreasing rate, from several starts:
+                    corners of the box, where the worst x often is although no gradient leads there, and uniform x;
+                    returns the x of smallest J, whose return is estimated on other episodes
     make            trains a student against a population of points. Each update
-                    1. each x moves one step, x <- clip(x - rate sign(grad J)) for the student's policy of now (`moved`)
-                    2. each x is replaced by a uniform one where that returned less on the same episodes
+                    1. each x moves one step, x <- clip(x - rate sign(grad J)) for the student's current policy
+                    2. each x is replaced by a uniform one if that has a smaller return on the same episodes
                     3. the student plays episodes, each on one of the points or, with probability `uniform_share`, on a
                        uniform x, and learns
 
 `make` alternates as robust adversarial RL does (Pinto et al. 2017, "Robust adversarial reinforcement learning",
-arXiv:1703.02702). There the adversary is a policy that pushes at every step and is trained without gradients of the
-dynamics; here it is parameters that hold for an episode. With `uniform_share` 1 it is domain randomisation. Step 2 is
-there because J has several minima as a rule.
+arXiv:1703.02702). There the adversary is a policy that applies forces at every step and is trained without gradients of
+the dynamics; here it chooses parameters for a whole episode. With `uniform_share` 1 this is domain randomisation. Step
+2 is needed because J usually has several minima.
 
-A jump of the dynamics or the reward (a termination, a contact) has no derivative, so a minimum that depends on a jump
-alone is not found. Usage:
+A jump of the dynamics or the reward (a termination, a contact) has no derivative, so a minimum that is due to a jump is
+not found. Usage:
 
     boxes = jaxrl.curriculum.teaching.ranges(env_params, {"mass": (0.5, 2.0), "length": (0.5, 1.5)})
     student = ppo.make(vectorize(env, 32, level_fn=adversarial_params.Drawn(boxes)), ppo.Config(num_envs=32))
@@ -54,10 +54,10 @@ from jaxrl.rollout import Ends
 class Config:
     """Static settings."""
 
-    dimensions: int | None = None  # D of the box; None: what `level_at` says, as `Ranges` do
-    num_adversaries: int = 8  # points x of the adversary; of `worst_params`, starts of the search
+    dimensions: int | None = None  # D of the box; None: `level_at.dimensions`, which `Ranges` have
+    num_adversaries: int = 8  # points x of the adversary; in `worst_params`, starts of the search
     num_episodes: int = 4  # episodes that estimate J(x)
-    num_steps: int = 200  # steps of each, after which it is cut
+    num_steps: int = 200  # steps after which each of them is cut
     num_moves: int = 30  # gradient steps of `worst_params`
     greedy: bool = True  # the policy acts by its mode in these episodes
 
@@ -87,9 +87,9 @@ class AdversarialState(OuterState):
     """The student's state, whose `env_params` are the adversary."""
 
     key: jax.Array
-    inner: Any  # the student's
+    inner: Any  # the student's state
 
-    # `hyper` is the student's with one more field, `adversary`, that holds the settings of the adversary.
+    # `hyper` has the student's settings and one more field, `adversary`, for the settings of the adversary.
     SETTINGS = ("adversary", "inner.env_params.hyper")
 
     @property
@@ -99,7 +99,7 @@ class AdversarialState(OuterState):
 
 
 class Rollout(NamedTuple):
-    """A student's rollout, and how its policy did against the adversary."""
+    """A student's rollout, and the return of its policy at the adversary's points."""
 
     student: Any
     adversary_return: Array  # mean return at the adversary's points before they moved
@@ -111,7 +111,7 @@ class Rollout(NamedTuple):
 
 
 class Worst(NamedTuple):
-    """What `worst_params` found."""
+    """The result of `worst_params`."""
 
     x: Float[Array, " D"]
     params: Any  # at x
@@ -141,8 +141,10 @@ class Drawn:
 def mean_return(
     key: Array, algo: Algorithm, policy: Any, env: Environment, params: Any, config: Config = Config()
 ) -> Float[Array, ""]:
-    """J: the mean return of `config.num_episodes` episodes, each cut after `config.num_steps` steps. It has a gradient
-    with respect to `params`."""
+    """J: the mean return of `config.num_episodes` episodes, each cut after `config.num_steps` steps.
+
+    Differentiable with respect to `params`.
+    """
     E = config.num_episodes
     reset_key, run_key = jax.random.split(key)
     obs, state = jax.vmap(env.reset, (0, None))(jax.random.split(reset_key, E), params)
@@ -159,13 +161,12 @@ def mean_return(
 
 
 def descended(x: Float[Array, " D"], gradient: Float[Array, " D"], rate: Array | float) -> Float[Array, " D"]:
-    """clip(x - rate sign(gradient)), inside the unit box. Only the sign counts: slopes may differ by magnitudes."""
+    """clip(x - rate sign(gradient)), inside the unit box. Only signs are used: gradients may differ by magnitudes."""
     return jnp.clip(x - rate * jnp.sign(jnp.where(jnp.isfinite(gradient), gradient, 0)), 0, 1)
 
 
 def starts(key: Array, n: int, D: int) -> Float[Array, "n D"]:
-    """n points from which a search starts: up to half of them are corners of the unit box, all different; the others
-    are uniform."""
+    """n starts of a search: up to half are different corners of the unit box, the others are uniform."""
     corner_key, uniform_key = jax.random.split(key)
     few = min(n // 2, 2 ** min(D, 16))
     which = jax.random.permutation(corner_key, 2 ** min(D, 16))[:few]
@@ -184,7 +185,7 @@ def worst_params(
     config: Config = Config(),
     rate: float | Float[Array, ""] = 0.1,
 ) -> Worst:
-    """The params in the box of `level_at` on which the policy returns least. Every x is judged on the same episodes."""
+    """The params in the box of `level_at` with the smallest return of the policy, all compared on the same episodes."""
     D = dimensions_of(level_at, config.dimensions)
     start_key, key, judge_key = jax.random.split(key, 3)
 
@@ -233,7 +234,7 @@ class _Adversarial:
         return AdversarialState(key, inner)
 
     def collect(self, state: AdversarialState) -> tuple[AdversarialState, Rollout]:
-        """The adversary moves against the policy of now; then the student plays."""
+        """The adversary moves against the current policy; then the student collects a rollout."""
         key, move_key = jax.random.split(state.key)
         adversary, returns = self.moved(move_key, self.student.policy(state.inner), state.adversary)
         inner, rollout = self.student.collect(state.inner.replace(env_params=adversary))
@@ -263,8 +264,9 @@ class _Adversarial:
 
 @recorded
 def make(student: Algorithm, config: Config = Config(), hyper: Hyper | None = None) -> Algorithm:
-    """`student` against an adversary that moves the parameters of its episodes. An Algorithm again, whose settings have
-    one more field, `adversary`, a `Hyper`.
+    """An Algorithm that trains `student` against an adversary, which moves the params of its episodes.
+
+    Its Hyper has one more field, `adversary`, a `Hyper` of this file.
 
     Raises ValueError unless the student's environments draw their levels by `Drawn`, and for settings out of range.
     """

@@ -54,7 +54,7 @@ from jaxrl.math import rarely
 class Config:
     """Static settings, those of the paper."""
 
-    dimensions: int | None = None  # D of the box; None: what `level_at` says, as `Ranges` do
+    dimensions: int | None = None  # D of the box; None: `level_at.dimensions`, which `Ranges` have
     fit_rate: int = 250  # episodes from one fit to the next, and points in each
     smallest: int = 2  # fewest components of a mixture that is tried
     largest: int = 10  # and most
@@ -96,10 +96,10 @@ def learning_progress(
     known: Bool[Array, " H"],
     count: Array,
 ) -> Float[Array, " n"]:
-    """|r - r'| of n tasks that came one after another. r' is the reward of the nearest task before, which is one of the
-    past tasks that are `known`, or an earlier one of these n.
+    """|r - r'| of n consecutive tasks, r' being the reward of the nearest earlier task.
 
-    `count` is the number of tasks before these n.
+    That is one of the past tasks that are `known`, or an earlier one of these n. `count` is the number of tasks before
+    these n.
     """
     before = finished & (jnp.arange(len(x)) < jnp.arange(len(x))[:, None])
     nearest, distance = _nearest(x, past_x, known)

@@ -1,4 +1,4 @@
-"""Covar-GMM: a teacher that samples tasks on which its student gets better in time.
+"""Covar-GMM: a teacher that samples tasks on which its student's reward grows over time.
 
 Moulin-Frier, Nguyen and Oudeyer (2014), "Self-organization of early vocal development in infants and machines: the role
 of intrinsic motivation", Frontiers in Psychology 4:1006, as adapted by Portelas et al. (2019, arXiv:1910.07224) and its
@@ -47,7 +47,7 @@ from jaxrl.math import rarely
 class Config:
     """Static settings, those of the paper."""
 
-    dimensions: int | None = None  # D of the box; None: what `level_at` says, as `Ranges` do
+    dimensions: int | None = None  # D of the box; None: `level_at.dimensions`, which `Ranges` have
     fit_rate: int = 250  # episodes from one fit to the next, and points in each
     smallest: int = 2  # fewest components of a mixture that is tried
     largest: int = 10  # and most

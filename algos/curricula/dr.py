@@ -1,4 +1,4 @@
-"""Domain randomisation as a curriculum: new levels in each rollout, all learned from. What a curriculum must beat.
+"""Domain randomisation as a curriculum: new levels in each rollout, all learned from. The baseline of curricula.
 
 Tobin et al. (2017), "Domain randomization for transferring deep neural networks from simulation to the real world"
 (arXiv:1703.06907).

@@ -1,19 +1,19 @@
-"""GROOVE: a curriculum for update rules, of the levels on which a rule teaches an agent less than A2C does.
+"""GROOVE: a curriculum for meta-learned update rules, of levels on which agents learn worse by the rule than by A2C.
 
 Jackson et al. (2023), "Discovering General Reinforcement Learning Algorithms with Adversarial Environment Design",
-NeurIPS, arXiv:2310.02782. The student is a learner of update rules (`jaxrl.meta.lifetimes`), whose agents live one life
-each on a level. A level says how long the life on it is.
+NeurIPS, arXiv:2310.02782. The student is a learner of update rules (`jaxrl.meta.lifetimes`); each of its agents spends
+one life on a level, which states the length of that life.
 
     sample   for an agent whose life begins: with probability replay_prob the level of highest score in the buffer that
              no agent is on, else a new level of `level_fn`
-    score    the student's, when a life is over: the algorithmic regret of the level, which is how much more an agent
-             returns that A2C taught on it, from scratch and for as long, than the one that the rule taught
+    score    from the student, when a life is over: the algorithmic regret of the level, which is the final return of an
+             agent that learned by A2C there, from scratch and for as long, minus that of the agent of the rule
     update   a replayed level gets its new score; a new level enters the buffer if it scores higher than the lowest
              score there of a level that no agent is on
 
 Deviations from the authors' code: new levels enter the buffer only once they have been scored (there, slots that are
-filled beforehand and were never evaluated count as levels of score 0); the agent that A2C teaches is trained only where
-a life is over. Usage:
+filled beforehand and were never evaluated count as levels of score 0); the agent of A2C is trained only where a life is
+over. Usage:
 
     meta = lifetimes.learner(lpg.rule(), env, groove.make(generate), antagonist=policy_gradients.a2c_rule())
 """
@@ -65,8 +65,10 @@ class GrooveState:
 
 
 def best_free(buffer: LevelBuffer, active: Bool[Array, " C"], asking: Bool[Array, " n"]) -> Int[Array, " n"]:
-    """The buffer's slots of the levels that no agent is on, the highest score first, one for each row that is asking;
-    -1 for rows that are not, and where no level is left."""
+    """The buffer's slots of levels that no agent is on, the highest score first, one for each row of `asking`.
+
+    Rows that are not asking, and rows for which no level is left, get -1.
+    """
     free = jnp.isfinite(buffer.score) & ~active
     ranked = jnp.argsort(jnp.where(free, -buffer.score, jnp.inf))
     turn = jnp.cumsum(asking) - 1
@@ -111,7 +113,7 @@ def make(level_fn: Callable[[Array, Any], Any], config: Config = Config(), hyper
         active = state.active.at[jnp.where(slot >= 0, slot, C)].set(False, mode="drop")
         buffer = level_buffer.update(state.buffer, slot, outcomes.score, outcomes.max_return)
         score_of_new = jnp.where(over & (batch.slot < 0), outcomes.score, -jnp.inf)
-        # The level of lowest score makes room first; one that an agent is on stays.
+        # The level of lowest score is replaced first; levels that an agent is on are kept.
         usefulness = jnp.where(active, jnp.inf, buffer.score)
         buffer = level_buffer.insert(buffer, batch.params, score_of_new, outcomes.max_return, usefulness)
         return state.replace(buffer=buffer, active=active)

@@ -2,13 +2,13 @@
 
 Cho, Jayawardana, Li and Wu (2024), "Model-based transfer learning for contextual reinforcement learning" (NeurIPS,
 arXiv:2408.04498). A task has K contexts x_i (masses, lengths, inductances). Policies are trained one after another,
-each to the end on one context, its source, and are deployed as they are on all contexts, the targets. V(i, j) is the
-performance on context j of the policy trained on context i, normalised to about [0, 1]. After k sources:
+each fully on one context, its source, and are evaluated without further training on all contexts, the targets. V(i, j)
+is the performance on context j of the policy trained on context i, normalised to about [0, 1]. After k sources:
 
     predict   V(i, j) = J(i) - slope |x_i - x_j|, J a Gaussian process given the V(i, i) of the sources trained so far
     propose   the source argmax_i  mean_j max(0, mu(i) + sqrt(log(k + 1)) sigma(i) - slope |x_i - x_j| - max_l V(l, j)),
-              mu and sigma the mean and standard deviation of J; it promises most above the best sources so far; the
-              first source is the middle of the range
+              mu and sigma the mean and standard deviation of J: the source with the largest predicted gain over the
+              best sources so far; the first source is the middle of the range
     update    train a policy on it, measure V(i, j) on all targets, and condition the process on V(i, i)
 
 A target is served by the best source for it, so the performance after k sources is mean_j max_l V(l, j).
@@ -18,9 +18,9 @@ the constant and length scale of largest marginal likelihood, here on a grid and
 one observation at a time, for all points of the grid at once (`observe`). That is exact and needs no factorisation, as
 the likelihood is the product of the predictive densities; it costs O(grid K^2) for each source.
 
-Deviations from the authors' code: the process is conditioned on V(i, i) of a source, not on the best that any source
-so far does there. Performances are not cut off at 0. One observation says nothing of the length scale; of equally
-likely ones the longest is taken, and not one spacing, with which the second source would be a neighbour of the first.
+Deviations from the authors' code: the process is conditioned on V(i, i) of a source, not on the best performance of any
+source there. Performances are not clipped at 0. One observation does not identify the length scale; of equally likely
+ones the longest is taken, and not one spacing, with which the second source would be a neighbour of the first.
 The slope may be estimated from the sources trained so far (least squares through the origin). Usage:
 
     levels = level_batch(params, lambda params, x: params.replace(mass_cart=x), contexts)
@@ -28,8 +28,8 @@ The slope may be estimated from the sources trained so far (least squares throug
     found = select(normalised(transfer, 0.0, 500.0), Config(num_sources=15))  # found.source, found.performance
 
 or without the matrix, with policies trained inside the loop: `select_by(lambda i: row i of V, K)`; or step by step with
-`init`, `propose` and `update`. The file ends with what MBTL is compared with: `greedy_oracle`, `equidistant`,
-`random_order`, and the `performance` of any order of sources. Results: `experiments/mbtl`.
+`init`, `propose` and `update`. The file ends with baselines: `greedy_oracle`, `equidistant`, `random_order`, and the
+`performance` of any order of sources. Results: `experiments/mbtl`.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ def normalised(transfer: Float[Array, "*n K"], low: float, high: float) -> Float
     return (transfer - low) / (high - low)
 
 
-# ---- what MBTL is compared with
+# ---- baselines of MBTL
 
 
 def performance(transfer: Float[Array, "K K"], sources: Integer[Array, " n"]) -> Float[Array, " n"]:
@@ -315,7 +315,7 @@ def oracle(transfer: Float[Array, "K K"]) -> Float[Array, ""]:
 
 
 def greedy_oracle(transfer: Float[Array, "K K"], num_sources: int) -> Int[Array, " n"]:
-    """The sources that a greedy choice takes that knows the matrix: each time the one that adds most."""
+    """The sources of a greedy choice that knows the matrix: each time the one with the largest gain."""
 
     def step(carry, _):
         covered, trained = carry
@@ -327,8 +327,10 @@ def greedy_oracle(transfer: Float[Array, "K K"], num_sources: int) -> Int[Array,
 
 
 def equidistant(num_contexts: int, num_sources: int) -> Int[Array, " n"]:
-    """The middles of `num_sources` equal parts of the contexts. That is the best set of so many sources where all reach
-    the same performance and lose the same per spacing."""
+    """The middles of `num_sources` equal parts of the contexts.
+
+    That is the best set of sources if all have the same performance and the same slope.
+    """
     middles = (jnp.arange(num_sources) + 0.5) * num_contexts / num_sources - 0.5
     return jnp.floor(middles + 0.5).astype(jnp.int32)
 
@@ -339,6 +341,6 @@ def random_order(key: Array, num_contexts: int, num_sources: int) -> Int[Array, 
 
 
 def sources_needed(curve: Float[Array, " n"], level: Float[Array, ""] | float) -> Float[Array, ""]:
-    """How many of the sources it takes to reach the performance `level`; infinity where they do not."""
+    """The number of sources needed to reach the performance `level`; infinity if they do not reach it."""
     reached = curve >= level
     return jnp.where(reached.any(), jnp.argmax(reached) + 1.0, jnp.inf)

@@ -35,7 +35,7 @@ from jaxrl.environment import is_concrete, pytree, strongly_typed
 class Config:
     """Static settings."""
 
-    dimensions: int | None = None  # D of the box; None: what `level_at` says, as `Ranges` do
+    dimensions: int | None = None  # D of the box; None: `level_at.dimensions`, which `Ranges` have
 
 
 @pytree

@@ -81,17 +81,19 @@ class Config:
 class PAIREDState(OuterState):
     """The states of M students and of the designer of their levels.
 
-    Public fields of an algorithm's state, as `obs`, are the protagonist's, except `step`, which counts the steps of all
-    students, and `weights`, which are those of all students and of the designer.
+    Public fields of an algorithm's state, such as `obs`, are those of the protagonist, except `step`, which counts the
+    steps of all students, and `weights`, which has the weights of all students and of the designer.
     """
 
     key: jax.Array
-    inner: Any  # the students', leading axis M; the first is the protagonist
+    inner: Any  # the students' states, leading axis M; the first is the protagonist
     designer: Any
 
     def student(self, which: int) -> Any:
-        """The state of one student: 0 is the protagonist, 1 the antagonist. Of several runs, whose axes come before the
-        axis of students, one of each."""
+        """The state of one student: 0 is the protagonist, 1 the antagonist.
+
+        A batch of runs, whose axes come before the axis of students, gives a batch of states.
+        """
         axis = self.inner.step.ndim - 1
         return jax.tree.map(lambda x: jax.lax.index_in_dim(x, which, axis, keepdims=False), self.inner)
 
@@ -100,7 +102,7 @@ class PAIREDState(OuterState):
 
     @property
     def hyper(self) -> Any:
-        """The students' settings with one more field, `designer`, that holds the designer's."""
+        """The students' settings with one more field, `designer`, for the settings of the designer."""
         return join_hyper(self.student(0).hyper, "designer", self.designer.hyper)
 
     @property
@@ -112,8 +114,11 @@ class PAIREDState(OuterState):
         return {"students": self.inner.weights, "designer": self.designer.weights}
 
     def replace(self, **changes: Any) -> PAIREDState:
-        """A copy with fields changed. A public field of a student changes the protagonist's; `hyper` and `step`, which
-        all students share, change for all."""
+        """A copy with fields changed.
+
+        A public field of a student is changed for the protagonist; `hyper` and `step`, which all students share, are
+        changed for all.
+        """
         own = {name: changes.pop(name) for name in ("key", "inner", "designer") if name in changes}
         state = super().replace(**own)
         if weights := changes.pop("weights", None):
@@ -161,7 +166,7 @@ def population_regret(outcomes: Outcomes) -> Float[Array, " N"]:
 
 
 def designer_reward(outcomes: Outcomes, reward: str) -> Float[Array, " N"]:
-    """What the designer earns with each level, by the students' outcomes (M, N); 0 where none finished an episode."""
+    """The designer's reward for each level, from the students' outcomes (M, N); 0 where none finished an episode."""
     if reward == "population":
         return population_regret(outcomes)
     if reward == "minimax":
@@ -185,8 +190,10 @@ def rewarded(rollout: Any, reward: Float[Array, " N"]) -> Any:
 
 
 def last_states(env: Any, state: Any, action: Array, params: Any) -> tuple[Any, Bool[Array, "T N"]]:
-    """`(states, done)`: the states of N environments after T actions each (T, N, ...), without any reset, and which of
-    these steps ended an episode."""
+    """`(states, done)`: the states of N environments after T actions (T, N, ...), without a reset.
+
+    `done` marks the steps that ended an episode.
+    """
 
     def step(state, action):
         # The key does not matter, as the environment is deterministic.
@@ -259,7 +266,7 @@ class _PAIRED:
         return PAIREDState(state.key, students, designer), metrics
 
     def policy(self, state: PAIREDState) -> Any:
-        """The protagonist's."""
+        """The policy of the protagonist."""
         return self.student.policy(state.student(0))
 
     def restart(self, state: PAIREDState, key: Array, levels: Any, mask: Bool[Array, " N"]) -> PAIREDState:
@@ -277,12 +284,12 @@ def make(
     config: Config = Config(),
     designer_hyper: Any = None,
 ) -> Algorithm:
-    """PAIRED around a student and the designer of its levels. An Algorithm again, whose policy is the protagonist's.
+    """PAIRED around a student and the designer of its levels: an Algorithm whose policy is the protagonist's.
 
     Args:
         student: on environments with batched params.
         designer: on an environment that builds a level in each episode, with as many slots as the student.
-        level_of_state: the level that a state of that environment after the last step stands for, as `editor.level`.
+        level_of_state: the level of that environment's state after the last step, such as `editor.level`.
         designer_hyper: dynamic settings of the designer, unless `init` is given others as `hyper.designer`.
 
     `env_params` given to `init` are those of the designer's environment.

@@ -51,7 +51,7 @@ class Config:
     buffer_size: int = 4000  # levels kept
     robust: bool = True  # do not learn from new levels
     prioritization: str = "rank"  # or "proportional" to scores that are not negative
-    parallel: bool = False  # replay with a share of each batch, always, and not with whole batches at random
+    parallel: bool = False  # half of every batch is replayed; False: whole batches, at random
 
     def __post_init__(self) -> None:
         if self.buffer_size < 1:
@@ -117,8 +117,7 @@ def choose(
 def updated(
     buffer: LevelBuffer, batch: LevelBatch, outcomes: Outcomes, hyper: Any, config: Config, extras: Any = ()
 ) -> LevelBuffer:
-    """The buffer after a rollout: replayed levels get their new scores, then new levels enter where they score higher
-    than the least useful ones.
+    """The buffer after a rollout: replayed levels get new scores, then new levels replace less useful ones.
 
     A replayed level counts as new if its slot of the buffer was given to another level in the meantime.
     """
@@ -130,8 +129,10 @@ def updated(
 
 
 def report(state: Any) -> dict[str, Array]:
-    """For the log: the filled share of the buffer, the mean score in it, and the mean age of its levels, counted in
-    levels handed out since."""
+    """Metrics: the filled share of the buffer, and the mean score and mean age of its levels.
+
+    Age is the number of levels drawn since.
+    """
     buffer = state.buffer
     filled = jnp.isfinite(buffer.score)
 

@@ -1,8 +1,8 @@
 """Reverse curricula: starts grow from the goal, by short random walks, as the student learns to reach it.
 
 Florensa, Held, Wulfmeier, Zhang and Abbeel (2017), "Reverse curriculum generation for reinforcement learning"
-(arXiv:1707.05300), algorithms 1 and 2. For tasks with a sparse reward, of which a state at the goal is known. A level
-is a start: a state in which episodes begin, as params of a `FromStates` environment. The good starts are at first the
+(arXiv:1707.05300), algorithms 1 and 2. For tasks with a sparse reward of which a state at the goal is known. A level is
+a start: a state in which episodes begin, as params of a `FromStates` environment. The initial good starts are the
 states at the goal.
 
     sample   with probability `old_share`: a start that was good once
@@ -70,7 +70,7 @@ class Hyper:
 
 @pytree
 class Starts:
-    """The latest C states that were added to it, in a ring."""
+    """A ring buffer of the latest C states."""
 
     states: Any  # leading axis C
     count: jax.Array  # int32, states ever added
@@ -83,8 +83,8 @@ class Starts:
 
 @pytree
 class State:
-    good: Starts  # of the last batch that had some
-    old: Starts  # of all batches
+    good: Starts  # good starts of the last batch that had any
+    old: Starts  # good starts of all batches
     params: StartParams  # of the level distribution
     hyper: Hyper
 
@@ -102,7 +102,7 @@ def walked(key: Array, env: Environment, states: Any, params: Any, walk_steps: i
         action = jax.vmap(space.sample)(jax.random.split(action_key, n))
         ts = jax.vmap(env.step, (0, 0, 0, None))(jax.random.split(env_key, n), states, action, params)
         on = (i < length) & ~(ts.terminated | ts.truncated)
-        # The clock stands still. Otherwise starts, each at the end of many walks, would come close to the time limit.
+        # The clock does not advance: else starts, each at the end of many walks, would come close to the time limit.
         after = ts.state.replace(time=states.time)
         return rows_where(on, after, states), None
 
@@ -113,8 +113,10 @@ def walked(key: Array, env: Environment, states: Any, params: Any, walk_steps: i
 def kept(
     success: Float[Array, " n"], known: Bool[Array, " n"], low: Array | float, high: Array | float
 ) -> Bool[Array, " n"]:
-    """Which starts of a batch are the next good ones: those with low <= success <= high, or if there are none, those
-    above high. A start that is not `known`, as no episode finished, is no good one."""
+    """Which starts of a batch become the good ones: those with low <= success <= high, or else those above high.
+
+    A start is `known` if an episode on it has finished; others are never good.
+    """
     good = known & (success >= low) & (success <= high)
     return jnp.where(good.any(), good, known & (success > high))
 

@@ -1,4 +1,4 @@
-"""RIAC: a teacher that cuts the space of tasks into regions and samples those where its student's competence changes.
+"""RIAC: a teacher that splits the task space into regions and samples those where its student's competence changes.
 
 Baranes and Oudeyer (2009), "R-IAC: Robust intrinsically motivated exploration and active learning", IEEE Transactions
 on Autonomous Mental Development 1(3), as adapted by Portelas et al. (2019, arXiv:1910.07224) and its code. A task is a
@@ -49,7 +49,7 @@ from jaxrl.math import nth, rarely
 class Config:
     """Static settings, those of the paper's code."""
 
-    dimensions: int | None = None  # D of the box; None: what `level_at` says, as `Ranges` do
+    dimensions: int | None = None  # D of the box; None: `level_at.dimensions`, which `Ranges` have
     region_size: int = 200  # pairs that a leaf holds before it splits
     attempts: int = 50  # random cuts of which the best splits a region
     max_regions: int = 512  # nodes of the tree
@@ -104,8 +104,10 @@ class State:
 def progress(
     reward: Float[Array, "*batch W"], rank: Int[Array, "*batch W"], count: Int[Array, "*batch"], window: int
 ) -> Float[Array, "*batch"]:
-    """ALP of the last `window` of `count` rewards. `rank` is each one's place in time, 0 for the oldest; a reward of
-    rank `count` or above is none of them."""
+    """ALP of the last `window` of `count` rewards. `rank` is the order in time, 0 for the oldest.
+
+    Rewards of rank `count` or above are ignored.
+    """
     recent = jnp.minimum(count, window)
     half = recent // 2
     begin, middle, end = (c[..., None] for c in (count - recent, count - half, count))
@@ -210,8 +212,10 @@ def refresh(tree: Tree, stale: Bool[Array, " R"], at_once: int = 32) -> Tree:
 
 
 def divide(tree: Tree, node: Array, split: Split) -> Tree:
-    """The tree with leaf `node` cut in two. If the split is not valid or no room is left, the leaf forgets its oldest
-    quarter instead. Node -1 changes nothing."""
+    """The tree with leaf `node` cut in two; node -1 changes nothing.
+
+    If the split is not valid or the tree is full, the leaf forgets its oldest quarter instead.
+    """
     R, W = tree.reward.shape
     cut = (node >= 0) & split.valid & (tree.size + 2 <= R)
     children = jnp.where(cut, tree.size + jnp.arange(2), R)  # past the end: dropped

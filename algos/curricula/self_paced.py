@@ -1,4 +1,4 @@
-"""Self-paced learning: a Gaussian over tasks that goes to the target tasks as fast as the student's return allows.
+"""Self-paced learning: a Gaussian over tasks that moves to the target tasks as fast as the student's return allows.
 
 Klink, D'Eramo, Peters and Pajarinen (2020), "Self-paced deep reinforcement learning" (arXiv:2004.11812), and Klink et
 al. (2021), "A probabilistic interpretation of self-paced learning with applications to reinforcement learning"
@@ -54,7 +54,7 @@ from jaxrl.nn.optim import optimizer_of, safe_norm
 class Config:
     """Static settings."""
 
-    dimensions: int | None = None  # D of the box; None: what `level_at` says, as `Ranges` do
+    dimensions: int | None = None  # D of the box; None: `level_at.dimensions`, which `Ranges` have
     num_contexts: int = 128  # tasks from one change of p to the next
     rounds: int = 20  # updates of the Lagrangian's multipliers
     steps: int = 30  # of Adam in each round

@@ -1,4 +1,4 @@
-"""Sampling for learnability: now and then a student looks at many random levels, and trains on those it half solves.
+"""Sampling for learnability (SFL): a student trains on those of many random levels that it solves about half the time.
 
 Rutherford et al. (2024), "No Regrets: Investigating and Improving Regret Approximations for Curriculum Discovery"
 (arXiv:2408.15099), in the form of the authors' code (github.com/amacrutherford/sampling-for-learnability):

@@ -1,4 +1,4 @@
-"""SnapshotRL: early episodes start in states that a trained policy, the teacher, has been in.
+"""SnapshotRL: early episodes start in states that a trained policy, the teacher, has visited.
 
 Zhao, Qian, Wang, Shan and Qin (2024), "Snapshot reinforcement learning: leveraging prior trajectories for efficiency"
 (arXiv:2403.00673), with its baseline S3RL. Before training (`take`):
@@ -11,8 +11,9 @@ In the first part of the training an episode starts in a snapshot: a cluster is 
 uniformly. Such an episode is truncated after `limit` steps (and bootstrapped, as every truncation). After that part
 episodes start as the environment does.
 
-States are data here. A snapshot is a row of the table in the params of a `FromStates` environment, and the two draws
-are the weights of its rows, so no environment and no learner knows of snapshots. There are two ways to train on them:
+A snapshot is a row of the table of states in the params of a `FromStates` environment, and the two draws are the
+weights of its rows, so neither environments nor learners need to know of snapshots. There are two ways to train on
+them:
 
     staged    any student, off-policy ones too: each reset draws a start; an Algorithm around the student
     make      a `Curriculum`, in which each slot keeps one start for a rollout:
@@ -81,10 +82,10 @@ class Hyper:
 
 
 class Snapshots(NamedTuple):
-    """K states and the probability of each to be drawn. States of probability 0 are no snapshots and only fill up."""
+    """K states and the probability of each to be drawn. States of probability 0 are padding, no snapshots."""
 
     states: Any  # leading axis K
-    value: Float[Array, " K"]  # to the teacher
+    value: Float[Array, " K"]  # by the teacher
     cluster: Int[Array, " K"]  # number of the cluster, ascending in value
     weights: Float[Array, " K"]  # probabilities, sum 1
 
@@ -197,16 +198,16 @@ def params_of(starts: FromStates, env_params: Any, table: Snapshots, limit: int 
 class StagedState(OuterState):
     """The state of a student under `staged`."""
 
-    inner: Any  # the student's
+    inner: Any  # the student's state
 
 
 @functools.cache
 @recorded
 def staged(student: Algorithm, snapshot_steps: int) -> Algorithm:
-    """`student`, whose episodes start in snapshots before environment step `snapshot_steps`. An Algorithm again.
+    """An Algorithm: `student`, whose episodes start in snapshots before environment step `snapshot_steps`.
 
     Until then a reset starts in a snapshot with the probability `share` of its params, afterwards never. An episode
-    that is under way at the change goes on, without the limit. Raises ValueError for an environment that is not
+    that is running at the change continues without the limit. Raises ValueError for an environment that is not
     `FromStates`, and in `init` for params of `share` 0.
     """
     if not isinstance(student.venv.env, FromStates):

@@ -1,4 +1,4 @@
-"""What learners of whole rollouts share: how their state begins, the policy of a network, epochs of minibatches."""
+"""Shared parts of on-policy learners: the initial state, the policy of a network, epochs of minibatches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jaxrl.vectorize import VectorEnv
 
 @pytree
 class State(algorithm.State):
-    """The state of a learner of rollouts; an algorithm's file adds the fields of its own."""
+    """The state of an on-policy learner; an algorithm's file may add fields."""
 
     weights: Any
     optimizer: OptimizerState
@@ -37,7 +37,7 @@ def begin(
     hyper: Any = None,
     env_params: Any = None,
 ) -> dict[str, Any]:
-    """The fields of `State` before the first step, of the first weights `init(key, obs)`; obs is (N, ...)."""
+    """The fields of `State` before the first step; `init(key, obs)` gives the initial weights, obs being (N, ...)."""
     hyper, env_params = starting_values(hyper_class, venv, hyper, env_params)
     key, weights_key, reset_key = jax.random.split(key, 3)
     obs, env_state = venv.reset(reset_key, env_params)
@@ -55,12 +55,12 @@ def begin(
 
 
 def first_of(tree: PyTree) -> PyTree:
-    """What is of the first environment, or row, without the leading axis."""
+    """The first environment's (or row's) part of `tree`, without the leading axis."""
     return jax.tree.map(lambda x: x[0], tree)
 
 
 def policy_of(network: Network, weights: Any, obs: Any, observation_space: Space, action_space: Space) -> Distribution:
-    """The distribution of actions that the network's `actor` gives for observations (...), masked ones left out."""
+    """The action distribution of the network's `actor` for observations (...), with the action mask applied."""
     outputs: Any = network.apply(weights, obs, method="actor")
     return of_space(action_space, outputs, split_observation(obs, observation_space)[2])
 
@@ -106,10 +106,10 @@ def epochs(
     num_minibatches: int,
     sequences: bool = False,
 ) -> tuple[Any, dict[str, Float[Array, ""]]]:
-    """`(carry, mean reports)` after passes over the rows of `batch` (B, ...), each pass in its order of `orders`.
+    """`(carry, mean metrics)` after passes over the rows of `batch` (B, ...), pass i in the order `orders[i]`.
 
-    `gradient_step` is `(carry, minibatch) -> (carry, report)`, called `num_minibatches` times a pass. With `sequences`
-    leaves are (T, B, ...) and a minibatch holds whole columns.
+    `gradient_step` is `(carry, minibatch) -> (carry, metrics)`, called `num_minibatches` times a pass. With `sequences`
+    leaves are (T, B, ...) and a minibatch has whole columns.
     """
 
     def parts(order: Array) -> PyTree:
@@ -123,5 +123,5 @@ def epochs(
 
 
 def explained_variance(target: Float[Array, "T N"], value: Float[Array, "T N"]) -> Float[Array, ""]:
-    """The share of the targets' variance that the values foresaw."""
+    """1 - Var(target - value) / Var(target)."""
     return 1 - jnp.var(target - value) / jnp.maximum(jnp.var(target), 1e-8)

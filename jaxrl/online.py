@@ -1,13 +1,12 @@
-"""Algorithms that learn from every step before they take the next: bandits and learners of tables.
+"""The shell of algorithms that learn from every step before they take the next: bandit and tabular algorithms.
 
 An algorithm's file writes a `Rule`; `make` turns it into an `Algorithm` whose update is one step:
 
-    weights = rule.init(key, hyper, env_params)                   # once; of a bandit anew as each problem begins
+    weights = rule.init(key, hyper, env_params)                   # once; for bandits at the begin of each problem
     action = rule.act(weights, hyper, key, obs, greedy=False)     # collect: in each environment
     weights, loss = rule.learn(weights, hyper, key, experience)   # learn: from each environment's step in turn
 
-Runs are made parallel as everywhere here, by `vmap` over keys: a thousand learners are a thousand keys, and each has
-weights and an environment of its own.
+Parallel runs are a `vmap` over keys: a thousand learners are a thousand keys, with separate weights and environments.
 """
 
 from __future__ import annotations
@@ -48,22 +47,21 @@ def _kept(weights: Any) -> Any:
 
 
 class Rule(NamedTuple):
-    """What an algorithm's file says: pure functions of its weights and of a single observation or step.
+    """The learning rule of an algorithm: pure functions of its weights and of a single observation or step.
 
-    The weights are what has been learned, any pytree: counts, tables, an estimate. Their shapes do not change. A key is
-    given wherever chance may play a part.
+    The weights are all that was learned, a pytree of constant shapes: counts, tables, estimates.
     """
 
     init: Callable[..., Any]  # (key, hyper, env_params) -> weights before the first step
-    act: Callable[..., Array]  # (weights, hyper, key, obs, greedy) -> action; greedy: what it takes for the best
+    act: Callable[..., Array]  # (weights, hyper, key, obs, greedy) -> action; greedy: without exploration
     learn: Callable[..., tuple[Any, Array]]  # (weights, hyper, key, Experience) -> (weights, loss, a scalar)
-    at: Callable[[Any, Array], Any] | None = None  # (weights, t) -> as they act at step t of an episode; None: alike
-    restart: Callable[[Any], Any] = _kept  # weights -> weights where an episode is cut and another begins
+    at: Callable[[Any, Array], Any] | None = None  # (weights, t) -> weights at step t of an episode
+    restart: Callable[[Any], Any] = _kept  # weights -> weights after an episode was cut, before another begins
 
 
 @pytree
 class OnlineState:
-    """The whole of a run."""
+    """The state of a learner of single steps."""
 
     key: jax.Array
     hyper: Any
@@ -72,22 +70,22 @@ class OnlineState:
     obs: Any  # (N, ...)
     step: jax.Array  # int32, environment steps done
     weights: Any
-    ended: jax.Array  # whether the last step ended an episode: with `forget` the next one begins with new weights
-    regret: jax.Array  # sum of info["regret"] over the run, through the ends of problems; 0 where `info` has none
+    ended: jax.Array  # whether the last step ended an episode; with `forget` new weights follow
+    regret: jax.Array  # sum of info["regret"] over the whole run; 0 where `info` has none
 
 
 class Rollout(NamedTuple):
     """One step of N environments."""
 
     key: Array  # for the rule's `learn`
-    weights: Any  # that acted
+    weights: Any  # the weights that acted
     experience: Experience  # leaves (N, ...)
     ends: Ends  # (1, N)
     regret: Array  # (N,)
 
 
 class Policy(NamedTuple):
-    """What is deployed: it no longer learns."""
+    """The policy, as it is evaluated and exported: it no longer learns."""
 
     weights: Any
     hyper: Any
@@ -95,7 +93,7 @@ class Policy(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Online:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     rule: Rule
     config: Any
@@ -122,11 +120,11 @@ class _Online:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """What was learned of one problem belongs to the slot in which it is played."""
+        """With `forget` the weights belong to a slot, as they were learned from the problem in it."""
         return ("ended", "weights") if self.forget else ("ended",)
 
     def restart(self, state: OnlineState, key: Array, env_params: Any, mask: Bool[Array, " N"]) -> OnlineState:
-        """A new episode in the slots of `mask`. Rules with a `restart` keep something of an episode; they play one."""
+        """Starts a new episode in the slots of `mask`; rules with a `restart` have one environment."""
         state = restarted(self.venv, state, key, env_params, mask)
         begun = self.rule.restart(state.weights)
         weights = jax.tree.map(functools.partial(jnp.where, mask[0]), begun, state.weights)
@@ -134,7 +132,7 @@ class _Online:
 
     @precise
     def collect(self, state: OnlineState) -> tuple[OnlineState, Rollout]:
-        """Act once in every environment, with new weights where a problem begins."""
+        """One step of every environment, with new weights where a problem begins."""
         key, act_key, env_key, learn_key, forget_key = fast_split(state.key, 5)
         weights = state.weights
         if self.forget:
@@ -152,7 +150,7 @@ class _Online:
 
     @precise
     def learn(self, state: OnlineState, rollout: Rollout) -> tuple[OnlineState, dict[str, Array]]:
-        """Learn from the step of each environment, one after the other."""
+        """Learns from the step of each environment, one after the other."""
         key, experience, N = fast_key(rollout.key), rollout.experience, self.venv.num_envs
         if N == 1:
             one = jax.tree.map(lambda x: x[0], experience)
@@ -179,7 +177,7 @@ class _Online:
         return Policy(state.weights, state.hyper)
 
     def initial_carry(self, batch_shape: tuple[int, ...] = ()) -> Any:
-        """The steps into an episode, of rules that act by them; else nothing."""
+        """The time step within an episode, for rules that depend on it; else ()."""
         return () if self.rule.at is None else jnp.zeros(batch_shape, jnp.int32)
 
     @precise
@@ -207,7 +205,7 @@ def make(
     """The `Algorithm` that learns on `env` by this rule; `config` needs a field `num_envs`.
 
     With several environments one learner learns from all their steps, one after the other. With `forget` an episode is
-    the whole problem, as in bandits: the weights start anew with each.
+    a whole problem, as in bandits: each begins with new weights.
 
     Raises ValueError for several agents, or several environments with `forget`.
     """
@@ -261,7 +259,7 @@ def _of_bandit(obs: Space, arms: int) -> bool:
 
 
 def random_argmax(x: Float[Array, " n"], key: Array) -> Int[Array, ""]:
-    """The index of the largest entry, any one of equals with the same probability, from a single random number."""
+    """The index of the largest entry; ties are broken uniformly, with a single random number."""
     tied = x >= jnp.max(x)
     count = jnp.cumsum(tied)
     rank = jnp.floor(jax.random.uniform(key) * count[-1])

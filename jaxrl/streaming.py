@@ -1,4 +1,4 @@
-"""Algorithms that follow one stream of steps with a network: one step in, one update, nothing kept of it.
+"""The shell of streaming algorithms: one update of a network for each step, without storing steps.
 
 Elsayed, Vasan & Mahmood (2024), "Streaming deep reinforcement learning finally works" (arXiv:2410.14606): eligibility
 traces, a step size that is bounded (`nn.streaming.obgd`), and observations and rewards scaled by running statistics. No
@@ -10,9 +10,9 @@ An algorithm's file writes a `Rule`; `make` turns it into an `Algorithm` of one 
     action = rule.act(weights, hyper, step, key, x, obs, greedy=False)
     weights, trace, report = rule.gradient_step(weights, trace, hyper, transition)   # of that step, rewards scaled
 
-Streams are made parallel as everywhere here, by `vmap` over keys. A policy that changes with every step cannot act
-without learning, so `collect` follows the stream for `num_steps` steps and hands over what was learned; `learn` adopts
-it. Without `learn` the environment has moved on and the learner has not.
+Parallel streams are a `vmap` over keys. As the policy changes with every step, `collect` both acts and learns for
+`num_steps` steps and returns the learned fields in the rollout; `learn` puts them into the state. A state after
+`collect` alone has the new environment state and the old weights.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ LEARNED = ("weights", "trace", "start", "normalizer", "reward_scaler")
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Static settings that all have in common: each value compiles its own program."""
+    """Static settings of all streaming algorithms: each value compiles its own program."""
 
-    num_steps: int = 100  # steps an update, each learned from at once: how often metrics are reported
+    num_steps: int = 100  # steps an update, after which metrics are reported
     hidden: tuple[int, ...] = (32, 32)
     sparsity: float = 0.9  # share of the inputs of a unit whose initial weights are zero
     layer_norm: bool = True
-    bounded: bool = True  # ObGD; False: the learning rate as it is
+    bounded: bool = True  # ObGD; False: a constant learning rate
     normalize_obs: bool = True
     normalize_reward: bool = True  # by the standard deviation of the discounted return
 
@@ -55,7 +55,7 @@ class Config:
             raise ValueError(f"num_steps={self.num_steps}: it must be at least 1.")
         if not 0 <= self.sparsity < 1:
             raise ValueError(f"sparsity={self.sparsity}: it must be from 0 (dense) to less than 1.")
-        # The input layer may start at zero, but nothing passes two layers of zeros.
+        # The input layer may start at zero, but no gradient passes two layers of zeros.
         dead = [width for width in self.hidden if math.ceil(self.sparsity * width) == width]
         if dead:
             least = math.ceil(1 / (1 - self.sparsity) - 1e-9)
@@ -66,7 +66,7 @@ class Config:
 
 
 class Transition(NamedTuple):
-    """What is learned from. Observations are vectors, standardised, what is privileged at their end."""
+    """One step. Observations are standardised vectors, whose last entries are the privileged part."""
 
     obs: Array  # (F,)
     action_mask: Array | None
@@ -75,18 +75,18 @@ class Transition(NamedTuple):
     next_obs: Array  # (F,), of the true successor, before a reset
     next_mask: Array | None
     terminated: Array
-    first: Array  # whether `obs` is the first of its episode: a trace starts there
+    first: Array  # whether `obs` is the first of its episode, where traces are reset
 
 
 @runtime_checkable
 class Rule(Protocol):
-    """What an algorithm's file says."""
+    """The learning rule of an algorithm, which its file defines."""
 
-    privileged: ClassVar[bool]  # whether it learns from the privileged part of observations, too
+    privileged: ClassVar[bool]  # whether it uses the privileged part of observations for learning
     deployed: ClassVar[str]  # as `Algorithm.deployed`
 
     def init(self, key: Array) -> PyTree:
-        """The first weights."""
+        """The initial weights."""
         ...
 
     def act(self, weights: Any, hyper: Any, step: Array, key: Array, x: Array, obs: Any, greedy: bool) -> Array:
@@ -94,11 +94,11 @@ class Rule(Protocol):
         ...
 
     def to_env(self, action: Array) -> Array:
-        """The environment's action for one that `act` gave."""
+        """The environment's action for an action of `act`."""
         ...
 
     def gradient_step(self, weights: Any, trace: Any, hyper: Any, x: Transition) -> tuple[Any, Any, dict[str, Array]]:
-        """`(weights, trace, scalars to report)` after a step; the trace is a pytree like the weights."""
+        """`(weights, trace, metrics)` after a step; the trace is a pytree like the weights."""
         ...
 
 
@@ -118,7 +118,7 @@ class StreamState:
 
 
 class Rollout(NamedTuple):
-    """`num_steps` steps of the stream, and what was learned from them on the way."""
+    """`num_steps` steps of the stream, and the fields of the state that were learned from them."""
 
     learned: dict[str, Any]  # the fields `LEARNED` after the last step
     report: dict[str, Array]  # (T,)
@@ -126,16 +126,16 @@ class Rollout(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """What is deployed: it no longer learns."""
+    """The policy, as it is evaluated and exported: it no longer learns."""
 
     weights: Any
-    normalizer: Any  # statistics of what is visible
+    normalizer: Any  # statistics of observations without the privileged part
     hyper: Any
     step: Array
 
 
 def features(space: Space, obs: Any, privileged: bool = False) -> Float[Array, "..."]:
-    """A vector (..., F) of an observation: what is visible, then, where asked for and there, what is privileged."""
+    """A vector (..., F) of an observation: the visible part, then with `privileged` the privileged one."""
     x = encode(space, obs)
     if privileged and isinstance(space, Dict) and "privileged" in space.spaces:
         x = jnp.concatenate([x, encode(space.spaces["privileged"], obs["privileged"])], -1)
@@ -143,13 +143,13 @@ def features(space: Space, obs: Any, privileged: bool = False) -> Float[Array, "
 
 
 def _one(tree: Any) -> Any:
-    """The tree of the only environment, without its axis."""
+    """`tree` of the only environment, without the leading axis."""
     return jax.tree.map(lambda x: x[0], tree)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Stream:
-    """The static half; its methods are the Algorithm's functions."""
+    """The static settings of the learner; its methods are the Algorithm's functions."""
 
     slots: ClassVar = ("trace", "start", "reward_scaler.returns")
     config: Config
@@ -182,16 +182,16 @@ class _Stream:
         )
 
     def restart(self, state: StreamState, key: Array, env_params: Any, mask: Bool[Array, "1"]) -> StreamState:
-        """A new episode, where `mask`: traces and the return begin again with its first observation."""
+        """Starts a new episode where `mask`, which resets traces and the running return."""
         state = restarted(self.venv, state, key, env_params, mask)
         return state.replace(start=state.start | mask[0])
 
     def step(self, state: StreamState, key: Array) -> tuple[StreamState, tuple]:
-        """Act, see what happens, learn from it."""
+        """Takes one step and learns from it."""
         act_key, env_key = jax.random.split(key)
         hyper, obs, first = state.hyper, _one(state.obs), state.start
         now = self.features(obs)
-        # The statistics know an episode's first observation from here on, the others since they were a successor.
+        # An episode's first observation enters the statistics here; others did so as successors.
         before = state.normalizer
         stats = jax.tree.map(functools.partial(jnp.where, first), normalize.seen(before, now), before)
         x = normalize.standardized(stats, now)

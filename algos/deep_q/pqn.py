@@ -202,7 +202,7 @@ class _PQN:
         batch = flattened(Batch(rollout.obs, rollout.action, target))
         steps = config.num_steps * config.num_envs
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient_step = functools.partial(self.gradient_step, hyper, learning_rate)
+        gradient_step = functools.partial(self.gradient_step, hyper=hyper, learning_rate=learning_rate)
         orders = shuffled(shuffle_key, (config.num_epochs, steps))
         net = nets.net(state.weights, state.optimizer, self.optimizer)
         net, report = epochs(gradient_step, net, batch, orders, config.num_minibatches)
@@ -210,7 +210,7 @@ class _PQN:
         state = state.replace(key=key, weights=net.weights, optimizer=net.state)
         return state, {**rollout.ends.metrics(), **report, **shown}
 
-    def gradient_step(self, hyper: Hyper, learning_rate: Array, net: nets.Net, batch: Batch) -> tuple[nets.Net, dict]:
+    def gradient_step(self, net: nets.Net, batch: Batch, hyper: Hyper, learning_rate: Array) -> tuple[nets.Net, dict]:
         """One step of regression on a minibatch."""
         return net.descend(lambda weights: loss(weights, batch, self.network), learning_rate, hyper.max_grad_norm)
 

@@ -227,7 +227,7 @@ class _PQNRNN:
         batch = Batch(rollout.obs, rollout.action, target, rollout.start, past)
         steps = config.num_steps * config.num_envs
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient_step = functools.partial(self.gradient_step, hyper, learning_rate)
+        gradient_step = functools.partial(self.gradient_step, hyper=hyper, learning_rate=learning_rate)
         orders = shuffled(shuffle_key, (config.num_epochs, config.num_envs))
         net = nets.net(state.weights, state.optimizer, self.optimizer)
         net, report = epochs(gradient_step, net, batch, orders, config.num_minibatches, sequences=True)
@@ -235,7 +235,7 @@ class _PQNRNN:
         state = state.replace(key=key, weights=net.weights, optimizer=net.state)
         return state, {**rollout.ends.metrics(), **report, **shown}
 
-    def gradient_step(self, hyper: Hyper, learning_rate: Array, net: nets.Net, batch: Batch) -> tuple[nets.Net, dict]:
+    def gradient_step(self, net: nets.Net, batch: Batch, hyper: Hyper, learning_rate: Array) -> tuple[nets.Net, dict]:
         """One step of regression on a minibatch."""
         return net.descend(lambda weights: loss(weights, batch, self.network), learning_rate, hyper.max_grad_norm)
 

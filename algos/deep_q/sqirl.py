@@ -214,7 +214,7 @@ class _SQIRL:
         usable = replay.usable & (jnp.arange(T)[:, None] >= t)
         upto = jnp.cumsum(usable.reshape(-1))
         steps = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), replay)
-        gradient_step = functools.partial(self.gradient_step, state.hyper, steps, upto)
+        gradient_step = functools.partial(self.gradient_step, steps=steps, upto=upto, hyper=state.hyper)
         uniform = jax.random.uniform(sample_key, (config.num_gradient_steps, config.batch_size))
         net = nets.net(jax.tree.map(lambda x: x[-1], state.weights), state.optimizer, self.optimizer)
         net, losses = jax.lax.scan(gradient_step, net, uniform)
@@ -227,7 +227,7 @@ class _SQIRL:
         return state, {**rollout.ends.metrics(), "loss": jnp.mean(losses)}
 
     def gradient_step(
-        self, hyper: Hyper, steps: Step, upto: Array, net: nets.Net, uniform: Array
+        self, net: nets.Net, uniform: Array, steps: Step, upto: Array, hyper: Hyper
     ) -> tuple[nets.Net, Array]:
         """One step of regression on steps drawn uniformly from the usable ones, whose running count is `upto`."""
         index = jnp.searchsorted(upto, jnp.floor(uniform * upto[-1]).astype(upto.dtype), side="right")

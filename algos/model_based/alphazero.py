@@ -348,7 +348,7 @@ class _AlphaZero:
         batch = flattened(Batch(rollout.obs, searched, target))
         steps = config.num_steps * config.num_envs
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient_step = functools.partial(self.gradient_step, hyper, learning_rate)
+        gradient_step = functools.partial(self.gradient_step, hyper=hyper, learning_rate=learning_rate)
         orders = shuffled(shuffle_key, (config.num_epochs, steps))
         net = nets.net(state.weights, state.optimizer, self.optimizer)
         net, report = epochs(gradient_step, net, batch, orders, config.num_minibatches)
@@ -360,7 +360,7 @@ class _AlphaZero:
         state = state.replace(key=key, weights=net.weights, optimizer=net.state)
         return state, {**rollout.ends.metrics(), **report, **shown}
 
-    def gradient_step(self, hyper: Hyper, learning_rate: Array, net: nets.Net, batch: Batch) -> tuple[nets.Net, dict]:
+    def gradient_step(self, net: nets.Net, batch: Batch, hyper: Hyper, learning_rate: Array) -> tuple[nets.Net, dict]:
         """One step on a minibatch: the policy towards the search's, the value towards its target."""
         parts = hyper, self.network, self.observation_space
         return net.descend(lambda weights: loss(weights, batch, *parts), learning_rate, hyper.max_grad_norm)

@@ -277,7 +277,7 @@ class PPO:
         batch = Batch(obs, rollout.action, rollout.log_prob, rollout.value, advantage, target, mask)
         steps = config.num_steps * config.num_envs
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient_step = functools.partial(self.gradient_step, hyper, learning_rate)
+        gradient_step = functools.partial(self.gradient_step, hyper=hyper, learning_rate=learning_rate)
         orders = shuffled(shuffle_key, (config.num_epochs, steps))
         start = nets.net(state.weights, state.optimizer, self.optimizer), jnp.bool_(False)
         (net, _), report = epochs(gradient_step, start, on_policy.flattened(batch), orders, config.num_minibatches)
@@ -290,7 +290,7 @@ class PPO:
         shown = {"explained_variance": explained_variance(target, rollout.value), "learning_rate": learning_rate}
         return state, {**rollout.ends.metrics(), **report, **shown}
 
-    def gradient_step(self, hyper: Hyper, learning_rate: Array, carry: Any, batch: Batch) -> tuple[Any, dict]:
+    def gradient_step(self, carry: Any, batch: Batch, hyper: Hyper, learning_rate: Array) -> tuple[Any, dict]:
         """One step on a minibatch; no step after `stop_on_kl` has stopped them, or where the mask is all False."""
         net, stopped = carry
         parts = hyper, self.config, self.network, self.observation_space, self.action_space

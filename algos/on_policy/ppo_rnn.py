@@ -336,7 +336,7 @@ class _PPORNN:
         )
         steps = config.num_steps * config.num_envs
         learning_rate = annealed(hyper.learning_rate, state.step - steps, hyper.anneal_steps)
-        gradient_step = functools.partial(self.gradient_step, hyper, learning_rate)
+        gradient_step = functools.partial(self.gradient_step, hyper=hyper, learning_rate=learning_rate)
         orders = shuffled(shuffle_key, (config.num_epochs, config.num_envs))
         net = nets.net(state.weights, state.optimizer, self.optimizer)
         net, report = epochs(gradient_step, net, batch, orders, config.num_minibatches, sequences=True)
@@ -344,7 +344,7 @@ class _PPORNN:
         state = state.replace(key=key, weights=net.weights, optimizer=net.state)
         return state, {**rollout.ends.metrics(), **report, **shown}
 
-    def gradient_step(self, hyper: Hyper, learning_rate: Array, net: nets.Net, batch: Batch) -> tuple[nets.Net, dict]:
+    def gradient_step(self, net: nets.Net, batch: Batch, hyper: Hyper, learning_rate: Array) -> tuple[nets.Net, dict]:
         """One step on a minibatch; no step where the mask is all False."""
         parts = hyper, self.config, self.network, self.observation_space, self.action_space
         objective = self.loss or loss

@@ -332,7 +332,7 @@ class _PROPS:
         learning_rate = annealed(
             hyper.learning_rate, state.step - config.num_steps * config.num_envs, hyper.anneal_steps
         )
-        gradient_step = functools.partial(self.ppo.gradient_step, hyper, learning_rate)
+        gradient_step = functools.partial(self.ppo.gradient_step, hyper=hyper, learning_rate=learning_rate)
         orders = shuffled(shuffle_key, (config.num_epochs, batch.mask.size))
         start = nets.net(state.weights, state.optimizer, self.optimizer), jnp.bool_(False)
         (net, _), report = epochs(gradient_step, start, batch, orders, config.num_minibatches)

@@ -19,11 +19,11 @@ _FAN = 8
 
 @pytree
 class PrioritisedRing:
-    """A ring whose items have priorities: `tree[0]` these, to the power alpha, `tree[i + 1]` sums of 8 of `tree[i]`."""
+    """A ring buffer with priorities: `tree[0]` has priorities^alpha, `tree[i + 1]` sums of 8 entries of `tree[i]`."""
 
     ring: Ring
     tree: tuple[Any, ...]
-    max_priority: jax.Array  # () largest priority yet given, raised to alpha: what new items get
+    max_priority: jax.Array  # () largest priority so far, raised to alpha, which new items get
 
 
 @functools.cache
@@ -68,7 +68,7 @@ def prioritised(capacity: int) -> Replay:
 
 
 def tree_of(leaves: Float[Array, " n"]) -> tuple[Array, ...]:
-    """The sum tree of these, filled up with zeros."""
+    """The sum tree of `leaves`, padded with zeros."""
     tree, level = [], leaves.astype(jnp.float32)
     while level.size > 1 or not tree:
         level = jnp.concatenate([level, jnp.zeros(-level.size % _FAN, jnp.float32)])
@@ -81,16 +81,16 @@ def draw(
     key: Key[Array, ""], tree: tuple[Array, ...], size: int, n: int, beta: float | Float[Array, ""]
 ) -> tuple[Int[Array, " n"], Float[Array, " n"]]:
     """`n` of the first `size` leaves and their weights, as `prioritised` says."""
-    # A fresh uniform a level: one for the whole descent has too few bits to reach each of 1e6 leaves fairly.
+    # A new uniform number for each level: a single one has too few bits to reach each of 1e6 leaves fairly.
     u = jax.random.uniform(key, (len(tree), n), jnp.float32)
     u = u.at[0].set(jnp.minimum((jnp.arange(n) + u[0]) / n, 1 - jnp.finfo(u.dtype).eps))
     node = jnp.zeros(n, jnp.int32)
     for level, quantile in zip(reversed(tree), u, strict=True):
         node = node * _FAN + invert_cdf(quantile, take(level.reshape(-1, _FAN), node))
-    # Only an empty tree leads past the end.
+    # Only in an empty tree the descent ends past the last leaf.
     indices = jnp.minimum(node, size - 1)
     mass = take(tree[0], indices)
-    smallest = jnp.min(mass)  # zero of an empty buffer alone
+    smallest = jnp.min(mass)  # zero only for an empty buffer
     return indices, jnp.where(smallest > 0, (mass / jnp.where(smallest > 0, smallest, 1)) ** -beta, 0)
 
 
@@ -102,10 +102,10 @@ def with_priorities(
     alpha: float | Float[Array, ""],
     given: Bool[Array, " B"] | bool,
 ) -> tuple[tuple[Array, ...], Array]:
-    """The tree with new priorities where `given`, to the power alpha, and the largest yet."""
+    """`(tree, max_priority)` with priorities^alpha at `indices` where `given`."""
     scaled = (priorities**alpha).astype(jnp.float32)
     largest = jnp.maximum(max_priority, jnp.max(scaled, where=given, initial=0))
-    # An index may be there twice, given once: what is not given is not written at all.
+    # An index may occur twice and be given once, so entries that are not given are not written.
     return set_leaves(tree, indices, scaled, jnp.broadcast_to(given, indices.shape)), largest
 
 
@@ -115,7 +115,7 @@ def set_leaves(
     values: Float[Array, " B"],
     given: Bool[Array, " B"] | None = None,
 ) -> tuple[Array, ...]:
-    """The sum tree with the `given` leaves replaced, and the sums above computed anew: rounding does not build up."""
+    """The sum tree with the `given` leaves replaced; sums are recomputed, so that rounding errors do not accumulate."""
     levels = []
     for level in tree:
         if given is None:

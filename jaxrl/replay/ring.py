@@ -21,7 +21,7 @@ from jaxrl.environment import pytree
 
 @pytree
 class Ring:
-    """The items of a buffer and where the next one goes."""
+    """The items of a ring buffer and the position of the next one."""
 
     items: Any  # like one item, leaves (capacity, ...)
     position: jax.Array  # () int32, row of the next item
@@ -32,11 +32,11 @@ class Replay(NamedTuple):
     """A replay buffer, or a dataset in its place. See `uniform`, `prioritised` and `sequence` for the signatures."""
 
     init: Callable[..., Any]
-    add: Any  # a function, or None: a stored dataset, which takes nothing in
+    add: Any  # a function; None for a dataset, to which nothing is added
     sample: Callable[..., Any]
     update: Callable[..., Any] | None = None
-    returns: tuple[float, float] | None = None  # of a dataset's episodes, the least and the greatest; None: not known
-    normalizer: Callable[[Any], Any] | None = None  # statistics of a dataset's observations, given one; None: not known
+    returns: tuple[float, float] | None = None  # lowest and highest return of a dataset's episodes; None: unknown
+    normalizer: Callable[[Any], Any] | None = None  # obs -> statistics of a dataset's observations; None: unknown
 
 
 def ring_init(item: PyTree, capacity: int) -> Ring:
@@ -47,7 +47,7 @@ def ring_init(item: PyTree, capacity: int) -> Ring:
 
 
 def ring_add(ring: Ring, batch: PyTree[Shaped[Array, "B ..."]]) -> tuple[Ring, Int[Array, " B"]]:
-    """The ring with the batch in it, and the rows where it went."""
+    """`(ring, rows)`: the ring with the batch added, and the rows of the batch."""
     capacity = jax.tree.leaves(ring.items)[0].shape[0]
     count = jax.tree.leaves(batch)[0].shape[0]
     if count > capacity:

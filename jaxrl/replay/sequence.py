@@ -1,4 +1,4 @@
-"""Replay of sequences, drawn alike or by priority, that never run over the place where the ring was overwritten."""
+"""Replay of sequences, drawn uniformly or by priority, which never cross the write position of the ring."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxrl.replay.ring import Replay, Ring, ring_add, ring_init, take
 
 @functools.cache
 def sequence(capacity: int, num_envs: int, length: int) -> Replay:
-    """Uniform replay of sequences: `length` steps in a row of one of `num_envs` environments (Hausknecht & Stone 2015).
+    """Uniform replay of sequences of `length` steps of one of `num_envs` environments (Hausknecht & Stone 2015).
 
     `capacity` counts items, that is `capacity // num_envs` steps of every environment.
 
@@ -81,7 +81,7 @@ def prioritised_sequence(capacity: int, num_envs: int, length: int) -> Replay:
                 f"replay.prioritised_sequence: a rollout of {count} items and the {lag} before it do not fit a "
                 f"capacity of {capacity}."
             )
-        # Sequences that end in the new rows are whole now; those that start in the last rows are not yet.
+        # Sequences that end in the new rows are complete now; those that start in the last rows are not yet.
         start = jnp.arange(-lag, count, dtype=jnp.int32)
         whole = (start < count - lag) & (start + state.ring.size >= 0)
         rows = (state.ring.position + start) % capacity

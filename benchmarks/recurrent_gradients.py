@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 from common import print_table, save
 
-from jaxrl.nn.networks import Dense, gru, lstm
+from jaxrl.nn.networks import Dense
+from jaxrl.nn.recurrent import gru, lstm
 
 
 def recurrent(cell: str, steps: int, batch: int, size: int):

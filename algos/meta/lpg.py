@@ -36,7 +36,8 @@ from jaxrl.meta import stored
 from jaxrl.meta.agent import TABULAR, AgentConfig, agent
 from jaxrl.meta.rule import Lifetime, Seen, UpdateRule
 from jaxrl.meta.stored import Stored
-from jaxrl.nn.networks import Dense, Recurrent
+from jaxrl.nn.networks import Dense
+from jaxrl.nn.recurrent import Recurrent
 from jaxrl.spaces import Discrete
 from jaxrl.vectorize import VectorEnv
 

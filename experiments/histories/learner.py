@@ -22,7 +22,8 @@ import room
 from jaxrl.algos import cql_discrete, iql
 from jaxrl.nn.action_values import value_of
 from jaxrl.nn.distributions import Categorical, Normal
-from jaxrl.nn.networks import MLP, Recurrent
+from jaxrl.nn.networks import MLP
+from jaxrl.nn.recurrent import Recurrent
 
 GAMMA = 0.9
 

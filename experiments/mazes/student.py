@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxrl.algos import ppo_rnn
-from jaxrl.nn.networks import CNN, MLP, Dense, Recurrent, orthogonal
+from jaxrl.nn.networks import CNN, MLP, Dense, orthogonal
+from jaxrl.nn.recurrent import Recurrent
 
 
 class MazeActorCritic(nn.Module):

@@ -18,7 +18,6 @@ from jaxrl.nn.networks import (
     Dense,
     Encoder,
     Ensemble,
-    Recurrent,
     active_units,
     convolve,
     encode,
@@ -26,6 +25,7 @@ from jaxrl.nn.networks import (
     orthogonal,
     own,
 )
+from jaxrl.nn.recurrent import Recurrent
 
 KEY = jax.random.key(0)
 

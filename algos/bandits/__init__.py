@@ -1,1 +1,1 @@
-"""Bandit algorithms, a file each."""
+"""Bandit algorithms, one file each."""

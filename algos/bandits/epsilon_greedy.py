@@ -1,14 +1,15 @@
-"""epsilon-greedy: the arm of the best average, and now and then any arm.
+"""epsilon-greedy: the arm of the best average, and with probability epsilon a random arm.
 
-With probability epsilon an arm drawn uniformly, else the one of the highest empirical mean; before that each arm once.
+First each arm is pulled once. Then a uniformly drawn arm is pulled with probability epsilon, else that of the highest
+empirical mean.
 `decreasing` is figure 3 of Auer, Cesa-Bianchi and Fischer (2002), "Finite-time analysis of the multiarmed bandit
 problem": in round t, with K arms,
 
     epsilon_t = min(1, c K / (d^2 t)),
 
 whose regret is logarithmic where d is at most the smallest gap between the best arm and another, and c large, for
-example above 5 (theorem 3; the arms tried once at first are ours). With constant epsilon the regret is linear. The
-means decide whatever the range of rewards. Results: `docs/results.md`.
+example above 5 (theorem 3; the initial pulls of each arm are not in the paper). With constant epsilon the regret is
+linear. The algorithm does not depend on the range of rewards. Results: `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
-    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
+    num_envs: int = 1  # 1 with `forget`; for many runs, vmap over keys
+    forget: bool = True  # an episode is a whole problem; False: it is a round, as in bsuite's bandit
     decreasing: bool = False  # epsilon_t instead of a constant
 
 
@@ -41,14 +42,14 @@ class Hyper:
     """Dynamic settings: leaves."""
 
     epsilon: jax.Array = 0.1  # probability of a random arm; constant
-    c: jax.Array = 5.0  # decreasing: the more, the more exploration
+    c: jax.Array = 5.0  # decreasing: larger values explore more
     gap: jax.Array = 0.1  # decreasing: d, a lower bound of the smallest gap
 
 
 @pytree
 class Weights:
-    pulls: jax.Array  # (K,) float, of each arm
-    total: jax.Array  # (K,) sum of its rewards
+    pulls: jax.Array  # (K,) float, pulls of each arm
+    total: jax.Array  # (K,) sum of each arm's rewards
 
 
 def decreasing_epsilon(t: Float[Array, ""], K: int, c: Array, gap: Array) -> Float[Array, ""]:
@@ -60,7 +61,7 @@ def decreasing_epsilon(t: Float[Array, ""], K: int, c: Array, gap: Array) -> Flo
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """An epsilon-greedy player of `env`'s arms. Equal arguments share one jit cache.
 
-    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
+    Raises ValueError unless the actions are Discrete, or for several environments with `forget`.
     """
     K = num_arms("epsilon_greedy", env)
 
@@ -77,7 +78,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
             epsilon = decreasing_epsilon(jnp.sum(weights.pulls) + 1, K, hyper.c, hyper.gap)
         explore_key, tie_key = jax.random.split(key)
         u = jax.random.uniform(explore_key)
-        # Given u < epsilon, u / epsilon is uniform: one random number says whether and where.
+        # Given u < epsilon, u / epsilon is uniform: one random number decides both whether to explore and the arm.
         arm = jnp.minimum(jnp.floor(u / epsilon * K), K - 1).astype(jnp.int32)
         best = random_argmax(jnp.where(untried, jnp.inf, mean), tie_key)
         return jnp.where((u < epsilon) & ~jnp.any(untried), arm, best)

@@ -36,8 +36,8 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
-    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
+    num_envs: int = 1  # 1 with `forget`; for many runs, vmap over keys
+    forget: bool = True  # an episode is a whole problem; False: it is a round, as in bsuite's bandit
     estimator: Literal["exp3", "ix"] = "exp3"  # or "ix"
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ class Config:
 class Hyper:
     """Dynamic settings: leaves."""
 
-    gamma: jax.Array = 0.0  # exploration; 0: the theorem's for `horizon`
+    gamma: jax.Array = 0.0  # exploration; 0: the theorem's value for `horizon`
     horizon: jax.Array = 1000.0  # rounds
     scale: jax.Array = 1.0  # width of the range of rewards
 
@@ -60,7 +60,7 @@ class Weights:
 
 
 def exploration(K: int, estimator: str, hyper: Hyper) -> Float[Array, ""]:
-    """gamma: what is set, or what the theorem says."""
+    """gamma: `hyper.gamma`, or the theorem's value where that is 0."""
     if estimator == "exp3":
         theorem = jnp.minimum(1, jnp.sqrt(K * math.log(K) / ((math.e - 1) * hyper.horizon)))
     else:
@@ -77,7 +77,7 @@ def probabilities(log_weight: Float[Array, " K"], gamma: Float[Array, ""], estim
 def log_weight_step(
     reward: Float[Array, ""], p: Float[Array, ""], gamma: Float[Array, ""], K: int, estimator: str
 ) -> Float[Array, ""]:
-    """What is added to the log weight of the pulled arm, drawn with probability p."""
+    """The increment of the log weight of the pulled arm, which was drawn with probability p."""
     return gamma * reward / (p * K) if estimator == "exp3" else -2 * gamma * (1 - reward) / (p + gamma)
 
 
@@ -85,7 +85,7 @@ def log_weight_step(
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """An exponential-weights player of `env`'s arms. Equal arguments share one jit cache.
 
-    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
+    Raises ValueError unless the actions are Discrete, or for several environments with `forget`.
     """
     K, estimator = num_arms("exp3", env), config.estimator
 
@@ -96,7 +96,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         if greedy:
             return jnp.argmax(weights.log_weight).astype(jnp.int32)
         p = probabilities(weights.log_weight, exploration(K, estimator, hyper), estimator)
-        # The inverse distribution function; the last entry is left out, where rounding could miss 1.
+        # The inverse distribution function, without the last entry, as its sum may round to less than 1.
         below = jnp.cumsum(p)[:-1] <= jax.random.uniform(key)
         return jnp.sum(below).astype(jnp.int32)
 
@@ -106,7 +106,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         p = jnp.sum(jnp.where(pulled, probabilities(weights.log_weight, gamma, estimator), 0))
         reward = x.reward / hyper.scale
         log_weight = weights.log_weight + pulled * log_weight_step(reward, p, gamma, K, estimator)
-        # Only differences matter; without this they would drown in rounding.
+        # Only differences matter; subtracting the maximum keeps them from being lost in rounding.
         return Weights(log_weight - jnp.max(log_weight)), -jnp.log(p) * reward
 
     return make_online("exp3", Rule(init, act, learn), config, Hyper, env, forget=config.forget)

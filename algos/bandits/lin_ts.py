@@ -1,16 +1,16 @@
 """LinTS: Thompson sampling for arms whose mean reward is linear in known features.
 
 Agrawal and Goyal (2013), "Thompson sampling for contextual bandits with linear payoffs", algorithm 1. The observation
-of a round is a matrix of features, a row an arm. With all features x and rewards r so far,
+of a round is a matrix of features, one row for each arm. With the features x and rewards r of earlier rounds,
 
     A = regularisation I + sum x x^T,   mean = A^-1 sum r x,
 
-a vector is drawn from N(mean, v^2 A^-1) and the arm pulled that is best for it. With normal noise of standard deviation
-v this is exactly the posterior of the prior N(0, v^2 / regularisation I); the paper's bound takes the larger
+a parameter vector is drawn from N(mean, v^2 A^-1) and the best arm for it is pulled. With normal noise of standard
+deviation v this is exactly the posterior of the prior N(0, v^2 / regularisation I); the paper's bound takes the larger
 v = noise_scale sqrt(9 d log(t / delta)).
 
-The draw needs a square root W of A^-1 = W W^T. It follows A by a rank-one correction (Potter 1963, known from Kalman
-filters), d^2 operations a round and no factorisation: with w = W^T x and s = w w,
+The draw needs a square root W of A^-1 = W W^T. It is updated by a rank-one correction (Potter 1963, known from Kalman
+filters) in d^2 operations a round, without a factorisation: with w = W^T x and s = w w,
 
     W' = W (I - w w^T / (1 + s + sqrt(1 + s))).
 
@@ -38,8 +38,8 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
-    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
+    num_envs: int = 1  # 1 with `forget`; for many runs, vmap over keys
+    forget: bool = True  # an episode is a whole problem; False: it is a round, as in bsuite's bandit
 
 
 @pytree
@@ -57,7 +57,7 @@ class Weights:
 
 
 def feature_shape(env: Environment | VectorEnv) -> tuple[int, int]:
-    """`(K, d)`: an observation is the features of the K arms. Raises ValueError where it is not."""
+    """`(K, d)`, the shape of observations: features of K arms. Raises ValueError for other observations."""
     K = num_arms("lin_ts", env)
     env = environment_of(env)
     space = env.observation_space(env.default_params)
@@ -79,7 +79,7 @@ def add_sample(root: Float[Array, "d d"], x: Float[Array, " d"]) -> Float[Array,
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A linear Thompson sampler of `env`, whose observations are features (K, d). Equal arguments share one jit cache.
 
-    Raises ValueError unless observations and actions are such, or for several environments where it forgets.
+    Raises ValueError unless observations and actions are such, or for several environments with `forget`.
     """
     _, d = feature_shape(env)
 

@@ -1,19 +1,19 @@
 """LinUCB and OFUL: upper confidence bounds for arms whose mean reward is linear in known features.
 
-The observation of a round is a matrix of features, a row an arm. With all features x and rewards r so far, one vector
-for all arms is estimated by ridge regression,
+The observation of a round is a matrix of features, one row for each arm. From the features x and rewards r of earlier
+rounds one parameter vector for all arms is estimated by ridge regression,
 
     A = regularisation I + sum x x^T,   theta = A^-1 sum r x,
 
 and the arm with the largest x theta + beta sqrt(x A^-1 x) is pulled. `radius` says what beta is:
 
-- `constant`: `alpha` (Li, Chu, Langford and Schapire 2010, algorithm 1, whose disjoint model is this one on features
-  that are in a block of their own for each arm);
+- `constant`: `alpha` (Li, Chu, Langford and Schapire 2010, algorithm 1; their disjoint model is this one with a
+  separate block of features for each arm);
 - `oful`: noise_scale sqrt(2 log(sqrt(det A / regularisation^d) / delta)) + sqrt(regularisation) theta_norm, with which
   theta is within the ellipsoid in all rounds with probability 1 - `delta` (Abbasi-Yadkori, Pal and Szepesvari 2011,
   theorem 2; figure 1 is the algorithm).
 
-The inverse and the determinant follow A by Sherman and Morrison's formula, d^2 operations a round and no factorisation.
+Inverse and determinant are updated by the Sherman-Morrison formula in d^2 operations a round, without a factorisation.
 Results: `experiments/regret`.
 
 Papers: Li, Chu, Langford and Schapire (2010), "A contextual-bandit approach to personalized news article
@@ -42,8 +42,8 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
-    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
+    num_envs: int = 1  # 1 with `forget`; for many runs, vmap over keys
+    forget: bool = True  # an episode is a whole problem; False: it is a round, as in bsuite's bandit
     radius: Literal["constant", "oful"] = "constant"  # or "oful"
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class Weights:
 
 
 def feature_shape(env: Environment | VectorEnv) -> tuple[int, int]:
-    """`(K, d)`: an observation is the features of the K arms. Raises ValueError where it is not."""
+    """`(K, d)`, the shape of observations: features of K arms. Raises ValueError for other observations."""
     K = num_arms("lin_ucb", env)
     env = environment_of(env)
     space = env.observation_space(env.default_params)
@@ -82,7 +82,7 @@ def feature_shape(env: Environment | VectorEnv) -> tuple[int, int]:
 
 
 def add_sample(inverse: Float[Array, "d d"], x: Float[Array, " d"]) -> tuple[Float[Array, "d d"], Float[Array, ""]]:
-    """`(A + x x^T)^-1` from `A^-1`, and by how much log det A grows."""
+    """`((A + x x^T)^-1, increase of log det A)`, from `A^-1`."""
     direction = inverse @ x
     growth = 1 + x @ direction
     return inverse - jnp.outer(direction, direction / growth), jnp.log(growth)
@@ -98,7 +98,7 @@ def oful_radius(log_det: Float[Array, ""], hyper: Hyper) -> Float[Array, ""]:
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A LinUCB player of `env`, whose observations are features (K, d). Equal arguments share one jit cache.
 
-    Raises ValueError unless observations and actions are such, or for several environments where it forgets.
+    Raises ValueError unless observations and actions are such, or for several environments with `forget`.
     """
     _, d = feature_shape(env)
 

@@ -1,13 +1,14 @@
-"""D-UCB and SW-UCB: upper confidence bounds that forget, for arms that change.
+"""D-UCB and SW-UCB: upper confidence bounds with forgetting, for arms whose rewards change.
 
 Garivier and Moulines (2011), "On upper-confidence bound policies for switching bandit problems". Pulls n_i and sums of
 rewards of each arm are
 
 - `discounted`: multiplied by `discount` every round; the index is mean + 2 B sqrt(xi log(sum_j n_j) / n_i);
-- `window`: of the last `window` rounds alone; the index is mean + B sqrt(xi log(min(t, window)) / n_i),
+- `window`: those of the last `window` rounds only; the index is mean + B sqrt(xi log(min(t, window)) / n_i),
 
-with rewards in [0, B], B = `scale`. An arm without pulls comes first. For T rounds and C changes the paper's choices
-are discount = 1 - sqrt(C / T) / 4 and window = 2 sqrt(T log(T) / C) (both for B = 1). Results: `docs/results.md`.
+with rewards in [0, B], B = `scale`. An arm without pulls is pulled first. For T rounds and C changes the paper's
+choices are discount = 1 - sqrt(C / T) / 4 and window = 2 sqrt(T log(T) / C) (both for B = 1). Results:
+`docs/results.md`.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
-    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
+    num_envs: int = 1  # 1 with `forget`; for many runs, vmap over keys
+    forget: bool = True  # an episode is a whole problem; False: it is a round, as in bsuite's bandit
     forgetting: Literal["discounted", "window"] = "discounted"  # or "window"
-    window: int = 200  # rounds, for `window`: so many are kept
+    window: int = 200  # `window`: number of rounds that are kept
 
     def __post_init__(self) -> None:
         if self.forgetting not in ("discounted", "window"):
@@ -46,7 +47,7 @@ class Config:
 class Hyper:
     """Dynamic settings: leaves."""
 
-    discount: jax.Array = 0.99  # discounted
+    discount: jax.Array = 0.99  # `discounted`: factor of counts and sums, each round
     xi: jax.Array = 0.6  # weight of the bonus, inside the root
     scale: jax.Array = 1.0  # width of the range of rewards
 
@@ -57,7 +58,7 @@ class Weights:
     total: jax.Array  # (K,) sum of their rewards over scale
     time: jax.Array  # rounds played
     arms: Any  # (window,) int32, the arms of the last rounds; None unless window
-    rewards: Any  # (window,) theirs over scale
+    rewards: Any  # (window,) rewards of these rounds, divided by scale
 
 
 def index(pulls: Float[Array, " K"], total: Float[Array, " K"], log_time: Float[Array, ""], width: Array | float):
@@ -69,9 +70,9 @@ def index(pulls: Float[Array, " K"], total: Float[Array, " K"], log_time: Float[
 
 @shared
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
-    """A forgetful upper-confidence-bound player of `env`'s arms. Equal arguments share one jit cache.
+    """An upper-confidence-bound player of `env`'s arms with forgetting. Equal arguments share one jit cache.
 
-    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
+    Raises ValueError unless the actions are Discrete, or for several environments with `forget`.
     """
     K, tau = num_arms("nonstationary_ucb", env), config.window
     windowed = config.forgetting == "window"
@@ -98,9 +99,9 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         arms, rewards = weights.arms, weights.rewards
         if windowed:
             slot = weights.time % tau
-            leaves = jnp.arange(K) == arms[slot]  # no arm while the window fills
+            leaves = jnp.arange(K) == arms[slot]  # no arm leaves while the window fills
             pulls, total = pulls - leaves, total - leaves * rewards[slot]
-            total = jnp.where(pulls > 0, total, 0)  # rounding does not outlive an empty window
+            total = jnp.where(pulls > 0, total, 0)  # removes rounding errors when the window has no pull of an arm
             arms, rewards = arms.at[slot].set(x.action.astype(jnp.int32)), rewards.at[slot].set(reward)
         return Weights(pulls, total, weights.time + 1, arms, rewards), error**2
 

@@ -1,14 +1,14 @@
-"""Successive elimination: pull all arms in turn, and drop those that are surely not the best.
+"""Successive elimination: pull all arms in turn, and drop those that are not the best with high probability.
 
 Even-Dar, Mannor and Mansour (2006), "Action elimination and stopping conditions for the multi-armed bandit and
-reinforcement learning problems", algorithm 3: after t pulls of each surviving arm, those go whose mean is below the
-best one by at least 2 alpha_t,
+reinforcement learning problems", algorithm 3: after t pulls of each surviving arm, those are dropped whose mean is
+below the best one by at least 2 alpha_t,
 
     alpha_t = sqrt(log(c K t^2 / delta) / t),   c = 5 (the paper asks for more than 4),
 
-which with probability 1 - `delta` never drops the best arm. The last survivor is pulled for ever; greedily, the
-survivor of the highest mean. The bound is for rewards in [0, 1]; `scale` divides them where they are larger. Results:
-`docs/results.md`.
+which with probability 1 - `delta` never drops the best arm. In the end the last survivor is pulled. The greedy action
+is the surviving arm of the highest mean. The bound is for rewards in [0, 1]; `scale` divides them where they are
+larger. Results: `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
-    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
+    num_envs: int = 1  # 1 with `forget`; for many runs, vmap over keys
+    forget: bool = True  # an episode is a whole problem; False: it is a round, as in bsuite's bandit
 
 
 @pytree
@@ -45,8 +45,8 @@ class Hyper:
 
 @pytree
 class Weights:
-    pulls: jax.Array  # (K,) float, of each arm
-    total: jax.Array  # (K,) sum of its rewards over scale
+    pulls: jax.Array  # (K,) float, pulls of each arm
+    total: jax.Array  # (K,) sum of each arm's rewards, divided by scale
     alive: jax.Array  # (K,) bool, arms not yet dropped
 
 
@@ -59,7 +59,7 @@ def confidence(t: Float[Array, ""], K: int, delta: Float[Array, ""]) -> Float[Ar
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A player of `env`'s arms by elimination. Equal arguments share one jit cache.
 
-    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
+    Raises ValueError unless the actions are Discrete, or for several environments with `forget`.
     """
     K = num_arms("successive_elimination", env)
 
@@ -78,7 +78,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         error = jnp.sum(jnp.where(pulled, reward - weights.total / jnp.maximum(weights.pulls, 1), 0))
         pulls, total, alive = weights.pulls + pulled, weights.total + pulled * reward, weights.alive
         t = jnp.min(jnp.where(alive, pulls, jnp.inf))
-        even = jnp.all(~alive | (pulls == t))  # the end of a turn
+        even = jnp.all(~alive | (pulls == t))  # every surviving arm has t pulls
         mean = jnp.where(alive, total / jnp.maximum(pulls, 1), -jnp.inf)
         near = mean > jnp.max(mean) - 2 * confidence(jnp.maximum(t, 1), K, hyper.delta)
         return Weights(pulls, total, alive & (near | ~even)), error**2

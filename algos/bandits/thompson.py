@@ -1,4 +1,4 @@
-"""Thompson sampling: draw a mean for every arm from its posterior, pull the arm whose draw is highest.
+"""Thompson sampling: draw a mean of each arm from its posterior, and pull the arm with the highest draw.
 
 Thompson (1933), "On the likelihood that one unknown probability exceeds another in view of the evidence of two
 samples". `posterior`:
@@ -34,8 +34,8 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
-    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
+    num_envs: int = 1  # 1 with `forget`; for many runs, vmap over keys
+    forget: bool = True  # an episode is a whole problem; False: it is a round, as in bsuite's bandit
     posterior: Literal["beta", "gaussian"] = "beta"  # or "gaussian"
 
     def __post_init__(self) -> None:
@@ -55,23 +55,23 @@ class Hyper:
 
 @pytree
 class Weights:
-    pulls: jax.Array  # (K,) float, of each arm
+    pulls: jax.Array  # (K,) float, pulls of each arm
     total: jax.Array  # (K,) sum of its rewards; beta: successes
 
 
 def normal_posterior(
     pulls: Float[Array, " K"], total: Float[Array, " K"], hyper: Hyper
 ) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
-    """Mean and variance of each arm's mean."""
+    """Mean and variance of the posterior of each arm's mean."""
     prior, noise = hyper.prior_scale**-2, hyper.noise_scale**-2
     variance = 1 / (prior + pulls * noise)
     return variance * (hyper.prior_mean * prior + total * noise), variance
 
 
 def gamma_draw(key: Array, shape: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Gamma variates of shapes 1 or more, by Marsaglia and Tsang (2000): exact, and 95 % or more accepted at once.
+    """Gamma variates of shapes 1 or more, by Marsaglia and Tsang (2000): exact, with at least 95 % acceptance.
 
-    Every round draws all of them in one call; `jax.random.gamma` goes from one to the next.
+    Each iteration proposes all variates in one call; `jax.random.gamma` draws one after the other.
     """
     # Logarithms are slow on a CPU in rows that do not fill its vector registers.
     n, shape = len(shape), jnp.pad(shape, (0, -len(shape) % 8), constant_values=1e3)
@@ -97,7 +97,7 @@ def gamma_draw(key: Array, shape: Float[Array, " n"]) -> Float[Array, " n"]:
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """A Thompson sampler of `env`'s arms. Equal arguments share one jit cache.
 
-    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
+    Raises ValueError unless the actions are Discrete, or for several environments with `forget`.
     """
     K = num_arms("thompson", env)
 

@@ -40,8 +40,8 @@ TINY = 1e-12  # keeps quotients finite at means of 0 and 1; its square is still 
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # more only where it does not forget; for many runs, vmap over keys
-    forget: bool = True  # an episode is a problem of its own; False where episodes are rounds, as in bsuite's bandit
+    num_envs: int = 1  # 1 with `forget`; for many runs, vmap over keys
+    forget: bool = True  # an episode is a whole problem; False: it is a round, as in bsuite's bandit
     bound: Literal["ucb1", "kl", "moss"] = "ucb1"  # or "kl", "moss"
 
     def __post_init__(self) -> None:
@@ -60,8 +60,8 @@ class Hyper:
 
 @pytree
 class Weights:
-    pulls: jax.Array  # (K,) float, of each arm
-    total: jax.Array  # (K,) sum of its rewards
+    pulls: jax.Array  # (K,) float, pulls of each arm
+    total: jax.Array  # (K,) sum of each arm's rewards
 
 
 def ucb1(mean: Float[Array, " K"], pulls: Float[Array, " K"], t: Float[Array, ""], hyper: Hyper) -> Float[Array, " K"]:
@@ -70,14 +70,14 @@ def ucb1(mean: Float[Array, " K"], pulls: Float[Array, " K"], t: Float[Array, ""
 
 
 def moss(mean: Float[Array, " K"], pulls: Float[Array, " K"], t: Float[Array, ""], hyper: Hyper) -> Float[Array, " K"]:
-    """The bound that stops exploring arms pulled more than their share, horizon / K."""
+    """MOSS's upper bound of each arm's mean: no bonus for arms with more than horizon / K pulls."""
     return mean + jnp.sqrt(jnp.maximum(jnp.log(hyper.horizon / (len(mean) * pulls)), 0) / pulls)
 
 
 def kl_bernoulli(p: Float[Array, "..."], excess: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The divergence of a Bernoulli distribution of mean p from one of mean p + excess, both in [0, 1), excess >= 0.
+    """KL between Bernoulli distributions of means p and p + excess, both in [0, 1), excess >= 0.
 
-    In terms of the excess, because the difference of two logarithms loses its digits where that is small.
+    A function of the excess, as the difference of two logarithms loses its digits where that is small.
     """
     rest = 1 - p
     return -p * jnp.log1p(excess / jnp.maximum(p, TINY)) - rest * jnp.log1p(-excess / jnp.maximum(rest, TINY))
@@ -113,7 +113,7 @@ def kl_bound(mean: Float[Array, " K"], pulls: Float[Array, " K"], t: Float[Array
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """An upper-confidence-bound player of `env`'s arms. Equal arguments share one jit cache.
 
-    Raises ValueError unless the actions are Discrete, or for several environments where it forgets.
+    Raises ValueError unless the actions are Discrete, or for several environments with `forget`.
     """
     K = num_arms("ucb", env)
 

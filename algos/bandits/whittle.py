@@ -1,12 +1,13 @@
-"""The Whittle index policy for restless bandits: pull the arms whose present states have the highest indices.
+"""The Whittle index policy for restless bandits: pull the arms whose current states have the highest indices.
 
 Whittle (1988), "Restless bandits: activity allocation in a changing world". The arms are known: the indices are
 computed exactly (`jaxrl.exact.whittle`) from the params that `init` is given, and nothing is learned. It is the
 standard heuristic, asymptotically optimal as arms and budget grow together under a condition on their dynamics (Weber
-and Weiss 1990). Arms of negative index rest, budget or not.
+and Weiss 1990). Arms of negative index are never pulled.
 
-It plays environments whose params have `transition` (M, 2, S, S) and `reward` (M, 2, S), at rest and pulled, and whose
-observations and actions are MultiDiscrete: the arms' states, zeros and ones. Results: `experiments/sequoia`.
+It plays environments whose params have `transition` (M, 2, S, S) and `reward` (M, 2, S), with index 0 for a resting and
+1 for a pulled arm, and whose observations (the arms' states) and actions (0 or 1 for each arm) are MultiDiscrete.
+Results: `experiments/sequoia`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Config:
     """Static settings: each value compiles its own program."""
 
     num_envs: int = 1  # environments stepped together
-    budget: int | None = None  # arms pulled at most; None: the environment's own
+    budget: int | None = None  # largest number of pulled arms; None: the environment's budget
 
     def __post_init__(self) -> None:
         if self.budget is not None and self.budget < 1:
@@ -50,8 +51,8 @@ class Hyper:
 def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """The index policy on a restless bandit. Equal arguments share one jit cache.
 
-    Raises ValueError unless observations and actions are MultiDiscrete with an entry an arm, for a budget above the
-    environment's, or for drawn levels, whose arms would differ from those of the params.
+    Raises ValueError unless observations and actions are MultiDiscrete with one entry for each arm, for a budget above
+    the environment's, or for a level_fn, as the arms of drawn levels differ from those of the params.
     """
     bandit = environment_of(env)
     params = bandit.default_params

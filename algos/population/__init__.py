@@ -1,1 +1,1 @@
-"""Many learners or policies at once, the better ones of which go on."""
+"""Population methods: many learners or policies at once, with selection."""

@@ -1,19 +1,18 @@
 """Evolution strategies over the weights of a policy: OpenAI-ES, PGPE and CMA-ES.
 
-An update is one generation. The strategy draws `population_size` weight vectors, each is the deterministic policy of
-its own environments for one episode, and the distribution is moved towards those of higher return. Nothing is
-differentiated. With fitness f_i made into centred ranks in [-1/2, 1/2] and w_i = mean + std * noise_i,
+An update is one generation. The strategy draws `population_size` weight vectors; each acts deterministically in
+separate environments for one episode, and the search distribution moves towards those of higher return. No derivatives
+are used. With fitness f_i as centred ranks in [-1/2, 1/2] and w_i = mean + std * noise_i,
 
     OpenAI-ES   gradient = sum_i f_i noise_i / (n std), std constant (Salimans et al. 2017, arXiv:1703.03864)
-    PGPE        that of the mean (f_i+ - f_i-) (w_i - mean) / n over pairs of opposite noise, and a gradient of one std
-                a weight (Sehnke et al. 2010)
+    PGPE        gradient of the mean (f_i+ - f_i-) (w_i - mean) / n over pairs of opposite noise, and a gradient of the
+                std of each weight (Sehnke et al. 2010)
     CMA-ES      weighted recombination of the better half, step size and full covariance from evolution paths (Hansen
                 2016, arXiv:1604.00772); `sep_cma_es` keeps its diagonal (Ros and Hansen 2008)
 
-The strategies are evosax's (`pip install jaxrl[evosax]`); here are the evaluation, the settings as leaves and the
-optimiser (Adam) on the gradient of the mean. Deviations from Salimans et al.: no weight decay and no virtual batch
-normalisation (the observations may be normalised by running statistics); actions carry no noise. Results:
-`docs/algos/evolution.md`.
+The strategies are those of evosax (`pip install jaxrl[evosax]`); this file adds the evaluation, settings as leaves and
+the optimiser (Adam) of the mean. Deviations from Salimans et al.: no weight decay and no virtual batch normalisation
+(the observations may be normalised by running statistics); actions carry no noise. Results: `docs/algos/evolution.md`.
 
 Papers: Salimans et al. (2017), "Evolution strategies as a scalable alternative to reinforcement learning"
 (arXiv:1703.03864); Sehnke et al. (2010), "Parameter-exploring policy gradients"; Hansen (2016), "The CMA evolution
@@ -59,12 +58,12 @@ class Config:
     strategy: str = "open_es"  # or "pgpe", "cma_es", "sep_cma_es"
     population_size: int = 64  # members a generation; even for open_es and pgpe, whose noise comes in opposite pairs
     num_episodes: int = 1  # environments of a member, one episode of each
-    num_steps: int = 500  # of a generation; a longer episode counts as far as it came
-    common_starts: bool = True  # the k-th episodes of all members start in one state (and level)
+    num_steps: int = 500  # steps of a generation; longer episodes are cut there
+    common_starts: bool = True  # the k-th episodes of all members have the same initial state (and level)
     hidden: tuple[int, ...] = (16,)
     activation: str = "tanh"
     normalize_obs: bool = False
-    optimizer: str = "adam"  # of the mean, by its gradient; a name of optim.OPTIMIZERS; open_es and pgpe
+    optimizer: str = "adam"  # of the mean, for open_es and pgpe; a name of optim.OPTIMIZERS
     adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
 
     @property
@@ -89,15 +88,15 @@ class Config:
 class Hyper:
     """Dynamic settings: leaves, so vmap over any of them."""
 
-    sigma: jax.Array = 0.1  # std of the weights around their mean; pgpe and (sep_)cma_es adapt it from here on
+    sigma: jax.Array = 0.1  # std of the weights around their mean; its initial value for pgpe and (sep_)cma_es
     learning_rate: jax.Array = 0.03  # of the mean, by the optimiser; open_es and pgpe
     anneal_steps: jax.Array = 0  # environment steps over which the learning rate goes to zero; 0: constant
-    std_learning_rate: jax.Array = 0.1  # pgpe
+    std_learning_rate: jax.Array = 0.1  # pgpe: learning rate of the stds
     std_max_change: jax.Array = 0.2  # pgpe: largest relative change of a std in one generation
 
 
 class PolicyNetwork(nn.Module):
-    """The default network. Bring your own: observations (..., *) to logits (..., n) or means in units of the box."""
+    """The default network: from observations (..., *) to logits (..., n) or means in units of the box."""
 
     observation_space: Space
     num_outputs: int
@@ -110,7 +109,7 @@ class PolicyNetwork(nn.Module):
 
 
 class Policy(NamedTuple):
-    """What is deployed: the mean of the search distribution."""
+    """The policy, as it is evaluated and exported: the mean of the search distribution."""
 
     weights: Any
     normalizer: Any  # running statistics of observations; None without Config.normalize_obs
@@ -133,26 +132,26 @@ class Rollout(NamedTuple):
 
 
 def counted(done: Bool[Array, "T N"]) -> Bool[Array, "T N"]:
-    """The steps of each environment's first episode, its last one among them."""
+    """Whether a step is in its environment's first episode, the last step of it included."""
     before = jnp.cumsum(done, 0, dtype=jnp.int32) - done
     return before == 0
 
 
 def fitness(reward: Float[Array, "T N"], done: Bool[Array, "T N"], population_size: int) -> Float[Array, " P"]:
-    """The mean return of a member's first episodes, each as far as it came."""
+    """The mean return of each member's first episodes, which may be cut at the end of the generation."""
     returns = jnp.sum(jnp.where(counted(done), reward, 0), 0)
     return returns.reshape(population_size, -1).mean(1)
 
 
 def choose(space: Space, outputs: Float[Array, "*batch n"], action_mask: Any = None) -> Array:
-    """What a network's outputs stand for: the largest allowed logit (of each factor), or a point of the box."""
+    """The deterministic action of a network's outputs: the largest allowed logit (of each factor), or itself."""
     if isinstance(space, Box):
         return space.from_unit(outputs)
     return of_space(space, outputs, action_mask).mode()
 
 
 def with_its_rate(optimizer: Optimizer, unravel: Callable[[Array], Any]) -> Any:
-    """An optax transformation of flattened weights whose learning rate lies in its state, `(state, learning_rate)`."""
+    """An optax transformation of flattened weights whose state is `(state, learning_rate)`."""
     import optax
 
     def init(flat):
@@ -177,7 +176,7 @@ class _Evolution:
     action_space: Space
     strategy: Any  # evosax's
     ask: Any  # the strategy's
-    optimizer: Optimizer  # which it has, if it has any
+    optimizer: Optimizer  # of the mean, for strategies with a gradient
     deployed = "greedy"
 
     def action(self, weights: Any, obs: Any, normalizer: Any) -> Array:
@@ -186,7 +185,7 @@ class _Evolution:
         return choose(self.action_space, outputs, split_observation(obs, self.observation_space)[2])
 
     def settings(self, hyper: Hyper) -> Any:
-        """evosax's parameters of ours; those of CMA-ES that depend on sizes alone stay the tutorial's."""
+        """evosax's parameters from `hyper`; those of CMA-ES that depend on sizes only have the tutorial's values."""
         params = self.strategy.default_params
         if self.config.strategy != "open_es":
             params = params.replace(std_init=hyper.sigma)
@@ -195,7 +194,7 @@ class _Evolution:
         return params
 
     def current(self, state: EvolutionState) -> Any:
-        """The strategy's state, with the weights and settings as they are now."""
+        """The strategy's state with the current weights and settings."""
         search = state.search.replace(mean=ravel_pytree(state.weights)[0])
         if self.config.strategy == "open_es":
             search = search.replace(std=state.hyper.sigma)
@@ -237,7 +236,7 @@ class _Evolution:
         key, ask_key, reset_key = jax.random.split(state.key, 3)
         population, search = self.ask(ask_key, self.current(state), self.settings(state.hyper))
         members = jax.vmap(ravel_pytree(state.weights)[1])(population)
-        # A new generation begins new episodes: those of other members are of no use to it.
+        # A new generation begins new episodes, as running ones belong to other members.
         obs, env_state = self.starts(reset_key, state.env_params)
         state = state.replace(key=key, obs=obs, env_state=env_state, search=strongly_typed(search))
 
@@ -256,7 +255,7 @@ class _Evolution:
 
     def learn(self, state: EvolutionState, rollout: Rollout) -> tuple[EvolutionState, dict[str, Array]]:
         key, tell_key = jax.random.split(state.key)
-        # The schedule is that of the steps before this generation.
+        # The learning rate is that at the steps before this generation.
         search = self.current(state.replace(step=state.step - self.config.num_envs * self.config.num_steps))
         params = self.settings(state.hyper)
         sigma = jnp.mean(search.std)
@@ -291,7 +290,7 @@ def _evosax_strategy(config: Config, weights: Any, optimizer: Optimizer) -> Any:
         from evosax import algorithms
     except ImportError as error:
         raise ImportError("evolution needs evosax: pip install jaxrl[evosax]") from error
-    # `make` may be called where jax traces, but what it returns outlives that.
+    # `make` may be called under a trace; its result must not contain tracers.
     with jax.ensure_compile_time_eval():
         flat, unravel = ravel_pytree(jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.result_type(float)), weights))
         settings = {}
@@ -343,7 +342,7 @@ def make(
         raise ValueError(f"optimizer: {config.strategy} has no gradient; {' and '.join(WITH_GRADIENT)} have.")
     chosen = optimizer_of(optimizer or config.optimizer, eps=config.adam_eps)
     strategy = _evosax_strategy(config, weights, chosen)
-    # Its eigendecomposition is LAPACK's, of which two batched calls at a time can hang a CPU: under vmap one by one.
+    # Its eigendecomposition is LAPACK's; two batched calls at once can deadlock a CPU: under vmap they run in turn.
     ask = jax.custom_batching.sequential_vmap(strategy.ask) if config.strategy == "cma_es" else strategy.ask
     evolution = _Evolution(config, venv, network, observation_space, action_space, strategy, ask, chosen)
     return algorithm_of("evolution", evolution, Hyper, config.num_envs * config.num_steps)

@@ -1,16 +1,15 @@
-"""Population-based training: settings that change while many agents train.
+"""Population-based training (PBT): hyper-parameters are selected and perturbed while a population trains.
 
 Jaderberg et al. (2017), "Population based training of neural networks" (arXiv:1711.09846), section 4.1: every
-`interval` updates each of the worst `quantile` of the population copies a member drawn from the best one, weights,
-optimiser, statistics and settings (truncation selection); the copied settings are multiplied by `factor` or divided by
-it, or, with probability `resample`, drawn anew from their range.
+`interval` updates each member of the worst `quantile` of the population copies a random member of the best `quantile`:
+weights, optimiser, statistics and settings (truncation selection). Copied settings are multiplied or divided by
+`factor` or, with probability `resample`, drawn again from their range.
 
-An `Algorithm` around any other; the population is a `vmap` axis of one program. A member's score is the running mean of
-its training returns; one whose weights are no numbers any more copies another at once. Deviations: members copy in step
-with each other, not asynchronously; what they copy does not include what the student's `slots` name, its environments,
-what it remembers of an episode and a replay buffer, so a copy goes on in its own episodes and learns from its own past
-(under a curriculum it copies what that knows of levels and plays its own to their end); settings stay within their
-range. Use:
+PBT is an `Algorithm` around any other; the population is a `vmap` axis of one program. A member's score is the running
+mean of its training returns; a member whose weights are not finite copies another one at once. Deviations: members copy
+synchronously; a copy keeps the fields that the student's `slots` name (environments, recurrent carries, replay buffer),
+so it continues its episodes and learns from its earlier steps (under a curriculum it copies the curriculum's state but
+finishes the levels that it is on); settings stay within their range. Usage:
 
     algo = pbt.make(ppo.make(env), pbt.Config(population=16, explored=(("learning_rate", 1e-5, 1e-2),)))
     state, metrics = jaxrl.train(algo, key, total_steps, ppo.Hyper())
@@ -37,12 +36,12 @@ from jaxrl.rollout import Ends, in_all
 class Config:
     """Static settings."""
 
-    explored: tuple[tuple[str, float, float], ...]  # (name of a setting of the student, least, largest)
+    explored: tuple[tuple[str, float, float], ...]  # (name of a setting of the student, lowest, highest value)
     population: int = 16  # members, a `vmap` axis
-    quantile: float = 0.25  # of the population: as many are replaced, and as many are copied from
+    quantile: float = 0.25  # share of the population that is replaced, and that is copied from
     interval: int = 10  # updates between exchanges
-    factor: float = 1.2  # by which a copied setting moves, up or down
-    resample: float = 0.25  # probability that it is drawn anew instead
+    factor: float = 1.2  # by which a copied setting is multiplied or divided
+    resample: float = 0.25  # probability that it is drawn from its range instead
     smoothing: float = 0.7  # weight of the past in a member's score
 
     def __post_init__(self) -> None:
@@ -64,16 +63,17 @@ class Config:
 
 @pytree(static=("batched_params",))
 class PBTState(OuterState):
-    """The population. Public fields are the members' with a leading axis P, but for those that here are of P * N slots.
+    """The state of a population of P members with N slots each.
 
-    `step` counts the steps of all together.
+    `obs`, `env_state` and `env_params` are those of all P * N slots; other public fields of the members have a leading
+    axis P. `step` counts the steps of all members together.
     """
 
     key: jax.Array
     inner: Any  # states of the members, leading axis P
     score: jax.Array  # (P,) running mean of returns, -inf before the first episode
     updates: jax.Array  # int32
-    batched_params: bool  # each slot has its own, else each member
+    batched_params: bool  # True: each slot has separate params; False: each member
 
     @property
     def obs(self) -> Any:
@@ -92,12 +92,12 @@ class PBTState(OuterState):
         return in_all(self.inner.step)
 
     def _slots(self, tree: Any) -> Any:
-        """Leaves (P, N, ...) as (P * N, ...); of many populations, whose axes come before, too."""
+        """Leaves (P, N, ...) as (P * N, ...); axes of a batch of populations may come before."""
         axis = self.inner.step.ndim - 1
         return jax.tree.map(lambda x: x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :]), tree)
 
     def replace(self, **changes: Any) -> PBTState:
-        """A copy with fields changed, of the shapes that they are read with."""
+        """A copy with fields changed; they have the shapes with which they are read."""
         P = len(self.score)
         for name in ("obs", "env_state", *["env_params"] * self.batched_params):
             if name in changes:
@@ -108,19 +108,20 @@ class PBTState(OuterState):
 
 
 def parted(tree: Any, P: int) -> Any:
-    """Leaves (P * N, ...), of the slots of all members, as (P, N, ...)."""
+    """Leaves (P * N, ...) of all slots as (P, N, ...)."""
     return jax.tree.map(lambda x: x.reshape(P, -1, *x.shape[1:]), tree)
 
 
 def sources(
     key: Key[Array, ""], score: Float[Array, " P"], replaced: int, due: Bool[Array, ""] | bool = True
 ) -> Int[Array, " P"]:
-    """Whom each member copies, itself unless it is among the `replaced` worst and a drawn one of the best is better.
+    """The index of the member that each member copies.
 
-    Where no exchange is due only who diverged (score NaN) copies.
+    It is its own index unless it is among the `replaced` worst and the member drawn from the best is better. Where no
+    exchange is due only diverged members (score NaN) copy.
     """
     P = score.shape[0]
-    # Who diverged is worse than who has no return yet.
+    # A diverged member ranks below one without a return yet.
     value = jnp.where(jnp.isnan(score), -jnp.inf, jnp.maximum(score, jnp.finfo(score.dtype).min))
     order = jnp.argsort(value, stable=True)
     rank = jnp.zeros(P, int).at[order].set(jnp.arange(P))
@@ -132,7 +133,7 @@ def sources(
 
 
 def log_uniform(key: Key[Array, ""], low: float, high: float, count: int) -> Float[Array, " P"]:
-    """Draws whose logarithm is uniform."""
+    """Log-uniform draws in [low, high]."""
     return jnp.exp(jax.random.uniform(key, (count,), minval=np.log(low), maxval=np.log(high)))
 
 
@@ -145,7 +146,7 @@ def explore(
     factor: float,
     resample: float,
 ) -> Num[Array, " P"]:
-    """A setting after the exchange: perturbed or drawn anew where it was copied, within [low, high]."""
+    """A setting after the exchange: where it was copied, perturbed or drawn again, within [low, high]."""
     up_key, new_key, which_key = jax.random.split(key, 3)
     up = jax.random.bernoulli(up_key, shape=value.shape)
     moved = jnp.where(up, value * factor, value / factor)
@@ -159,7 +160,7 @@ def _as(x: Array, dtype: Any) -> Array:
 
 
 def with_keys(state: Any, of: Any) -> Any:
-    """The state with all its keys those of another."""
+    """`state` with all its random keys replaced by those of the state `of`."""
 
     def own(x, y):
         return y if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
@@ -168,7 +169,7 @@ def with_keys(state: Any, of: Any) -> Any:
 
 
 def finite(weights: Any) -> Bool[Array, " P"]:
-    """Whose weights are numbers."""
+    """Which members have finite weights."""
     each = [jnp.isfinite(x).reshape(x.shape[0], -1).all(1) for x in jax.tree.leaves(weights)]
     return functools.reduce(jnp.logical_and, each)
 
@@ -215,7 +216,7 @@ class _PBT:
         score = jnp.where(fine, score, jnp.nan)
         updates = state.updates + 1
         due = updates % config.interval == 0
-        # What stays with a member does not go through the branch: it would be copied, and a replay is large.
+        # Fields that stay with a member are kept out of the branch, which would copy them: a replay buffer is large.
         own = {path: field(members, path) for path in self.student.slots}
         own = {path: value for path, value in own.items() if value is not None}
         state = state.replace(key=key, inner=with_fields(members, dict.fromkeys(own)), score=score, updates=updates)
@@ -233,7 +234,7 @@ class _PBT:
         return state, {**report, **rollout.ends.metrics(), "best_score": best_score, **counts}
 
     def exchange(self, key: Array, state: PBTState, due: Array) -> tuple[PBTState, Array]:
-        """Copy and explore; `(state, how many were replaced)`."""
+        """`(state, number of replaced members)` after copying and perturbing."""
         config, members = self.config, state.inner
         source_key, *setting_keys = jax.random.split(key, 1 + len(config.explored))
         source = sources(source_key, state.score, config.replaced, due)
@@ -250,13 +251,13 @@ class _PBT:
         P = self.config.population
         if state.batched_params:
             params = parted(env_params, P)
-        else:  # the same for all members, or one each
+        else:  # params for all members, or one for each
             params = jax.tree.map(lambda new, old: jnp.broadcast_to(new, old.shape), env_params, state.inner.env_params)
         keys, mask = jax.random.split(key, P), mask.reshape(P, -1)
         return state.replace(inner=jax.vmap(self.student.restart)(state.inner, keys, params, mask))
 
     def policy(self, state: PBTState) -> Any:
-        """That of the member with the best score."""
+        """The policy of the member with the best score."""
         best = jnp.argmax(jnp.where(jnp.isnan(state.score), -jnp.inf, state.score))
         return self.student.policy(jax.tree.map(lambda x: x[best], state.inner))
 
@@ -264,14 +265,14 @@ class _PBT:
 def running_score(
     score: Float[Array, " P"], episode_return: Float[Array, " P"], smoothing: float
 ) -> Float[Array, " P"]:
-    """Exponential mean of returns; a NaN (no episode ended) leaves it, the first return starts it."""
+    """The exponential mean of returns; a NaN (no episode ended) does not change it, the first return initialises it."""
     new = jnp.where(jnp.isfinite(score), smoothing * score + (1 - smoothing) * episode_return, episode_return)
     return jnp.where(jnp.isnan(episode_return), score, new)
 
 
 @shared
 def make(student: Algorithm, config: Config) -> Algorithm:
-    """A population of `student`s. Its `Hyper` is the student's: what is not explored is the same for all members.
+    """A population of `student`s. Its `Hyper` is the student's; settings that are not explored are shared.
 
     Raises ValueError for an explored setting that the student does not have.
     """

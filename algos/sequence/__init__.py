@@ -1,1 +1,1 @@
-"""Behaviour cloned given what came of it."""
+"""Outcome-conditioned behaviour cloning: actions given a return or a goal."""

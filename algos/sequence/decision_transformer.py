@@ -1,20 +1,20 @@
-"""Decision transformer: actions as the continuation of a sequence of outcomes, observations and actions.
+"""Decision transformer: predicts actions from a sequence of outcomes, observations and actions.
 
 Chen et al. (2021), "Decision transformer: reinforcement learning via sequence modeling". A causal transformer reads the
 last `context` steps of an episode,
 
     outcome[t - K + 1], obs[t - K + 1], action[t - K + 1], ..., outcome[t], obs[t]
 
-each token with an embedding of its step's time, and predicts each action from its observation's token by cloning.
+each token with an embedding of its time step, and predicts each action from the token of its observation.
 
-- `outcome="return"`: the return to go. When it acts, it begins with `Hyper.target_return`, from which the rewards are
-  taken that it gets: the environment is wrapped in `PreviousActionReward`, so that it sees them.
-- `outcome="goal"`: a state that was reached after the window, which `hindsight.Hindsight` puts in the observation's
-  entry "goal"; when it acts, that is the environment's.
+- `outcome="return"`: the return-to-go. When acting, it begins with `Hyper.target_return`, from which received rewards
+  are subtracted; the environment is wrapped in `PreviousActionReward`, so that the policy sees them.
+- `outcome="goal"`: a state that was reached after the window, which `hindsight.Hindsight` puts into the observation's
+  entry "goal"; when acting, the goal is the environment's.
 
 The context is the policy's carry. Deviations from the authors' code: no dropout (theirs: 0.1), no warm-up of the
-learning rate, observations are not normalised by the dataset, ReLU for GELU in the perceptrons; weights decay by AdamW
-as optax has it, 1e-4 of all of them; windows end with the step that was drawn, theirs begin with it. Results:
+learning rate, observations are not normalised by the dataset, ReLU for GELU in the perceptrons; weight decay by optax's
+AdamW, 1e-4 on all weights; windows end with the drawn step, theirs begin with it. Results:
 `experiments/stitching`.
 """
 
@@ -49,13 +49,13 @@ class Config:
     """Static settings: each value compiles its own program."""
 
     outcome: str = "return"  # return or goal: what actions are conditioned on
-    context: int = 20  # steps that it sees, the present one included
+    context: int = 20  # steps of the context, the current one included
     max_steps: int | None = None  # times that are told apart; None: the default params' limit, at least the run's
-    num_envs: int = 1  # environments of the state, in which nothing acts
+    num_envs: int = 1  # environments in the state; nothing acts in them
     num_updates: int = 1  # gradient steps an update
     batch_size: int = 64
     width: int = 128  # of a token
-    layers: int = 3  # attention and perceptron each, the latter four times as wide
+    layers: int = 3  # transformer blocks, whose perceptrons are four times as wide
     heads: int = 1  # of the attention
     optimizer: str = "adamw"  # a name of optim.OPTIMIZERS
     adam_eps: float = 1e-8  # added to the denominator of Adam and its kin
@@ -76,7 +76,7 @@ class Hyper(outcomes.Hyper):
 
 
 def sees(valid: Bool[Array, "*batch K"], tokens: int) -> Bool[Array, "*batch n n"]:
-    """Which of a window's tokens, `tokens` a step, each one attends to: itself, and those before it that are there."""
+    """The attention mask of a window with `tokens` tokens a step: to itself and to valid earlier tokens."""
     n = valid.shape[-1] * tokens
     at = jnp.arange(n)
     there = jnp.repeat(valid, tokens, -1)[..., None, :]
@@ -84,7 +84,7 @@ def sees(valid: Bool[Array, "*batch K"], tokens: int) -> Bool[Array, "*batch n n
 
 
 class Transformer(nn.Module):
-    """Actions (..., K, A) in units of the box or logits (..., K, n) of windows of K steps."""
+    """The default network: from windows of K steps to actions (..., K, A) in units of the box or logits (..., K, n)."""
 
     action_space: Space
     max_steps: int
@@ -118,17 +118,17 @@ class Transformer(nn.Module):
 
 
 class Context(NamedTuple):
-    """The carry: the last K steps, the present one's place being the last."""
+    """The carry: the last K steps, the last place being that of the current step."""
 
     obs: Any  # (..., K, ...)
-    action: Array  # (..., K, ...) in units of the box; the present one's is not known yet
-    return_to_go: Array  # (..., K) in units of the policy's scale
+    action: Array  # (..., K, ...) in units of the box; that of the current step is still unknown
+    return_to_go: Array  # (..., K) in units of Policy.scale
     time: Array  # (...) int32, steps so far
 
 
 @dataclasses.dataclass(frozen=True)
 class _DecisionTransformer:
-    """What is learned, as `learner.Rule` asks for it, and how it acts on the context that it carries."""
+    """The learning rule, a `learner.Rule`, and how it acts with a context as its carry."""
 
     networks: ClassVar[tuple[str, ...]] = ("actor",)
     targets: ClassVar[tuple[str, ...]] = ()
@@ -157,7 +157,7 @@ class _DecisionTransformer:
         return {"actor": self.network.init(keys["actor"], *self.inputs(windows, hyper.return_scale))}
 
     def gradient_step(self, nets: Nets, key: Array, batch: Windows, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """The data's actions, given what came of them."""
+        """Cloning of the dataset's actions, conditioned on the outcome."""
 
         def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
             output = self.network.apply(weights, *self.inputs(batch, hyper.return_scale))
@@ -212,7 +212,7 @@ class _DecisionTransformer:
 
 
 def window(config: Config) -> int:
-    """Steps of a sample."""
+    """The number of steps of a sample, see `Learns.data`."""
     return config.context
 
 
@@ -224,13 +224,13 @@ def make(
     replay: Replay | None = None,
     optimizer: OptimizerLike | None = None,
 ) -> Algorithm:
-    """A decision transformer for `env`, where the outcome is a return wrapped in `PreviousActionReward` unless it is.
+    """A decision transformer for `env`, which is wrapped in `PreviousActionReward` where the outcome is a return.
 
     Equal arguments give the same functions, so they share one jit cache.
 
     Args:
         replay: a dataset of `env` unwrapped, `datasets.windows(dataset, env.action_space(params), config.context)`,
-            with its `hindsight` where the outcome is a goal; None: it acts, but does not learn.
+            with its `hindsight` where the outcome is a goal; None: the learner acts, but does not learn.
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ValueError for an action space that is neither a vector nor Discrete, several agents, a goal that is not

@@ -1,19 +1,20 @@
-"""RvS: reinforcement learning via supervised learning, cloning given what came of an action.
+"""RvS: reinforcement learning via supervised learning, that is cloning conditioned on an outcome.
 
 Emmons, Eysenbach, Kostrikov and Levine (2022), "RvS: What is essential for offline RL via supervised learning?". A
-perceptron predicts the dataset's action from the observation and an outcome of the rest of its episode:
+perceptron predicts the dataset's action from the observation and an outcome of the rest of the episode:
 
-- `outcome="return"` (RvS-R): the mean reward of what is left of a full episode, (r[t] + ... + r[T - 1]) / (max_steps -
-  t). When it acts, it asks for `Hyper.target_return` / max_steps at every step, max_steps being the limit of the
-  run's params unless `Config.max_steps` says another.
-- `outcome="goal"` (RvS-G): a state that was reached later, which `hindsight.Hindsight` puts in the observation's entry
-  "goal". When it acts, the goal there is the environment's.
+- `outcome="return"` (RvS-R): the mean reward of the rest of a full episode, (r[t] + ... + r[T - 1]) / (max_steps - t).
+  When acting, it is `Hyper.target_return` / max_steps at every step, where max_steps is `Config.max_steps` or the time
+  limit of the run's params.
+- `outcome="goal"` (RvS-G): a state that was reached later, which `hindsight.Hindsight` puts into the observation's entry
+  "goal". When acting, the goal is the environment's.
 
-The loss is the squared error of a Box (the likelihood at a fixed deviation), the cross-entropy of a Discrete space.
+The loss is the squared error for a Box (the likelihood with a constant standard deviation), the cross-entropy for a
+Discrete space.
 
-Deviations from the authors' code: no dropout (theirs: 0.1), so a smaller network is the way against overfitting; a
-Box's deviation is not learned; actions are in units of the box, and their mean is within it; orthogonal weights.
-Results: `experiments/stitching`.
+Deviations from the authors' code: no dropout (theirs: 0.1), so against overfitting choose a smaller network; the
+standard deviation for a Box is not learned; actions are in units of the box, and their mean is within it; orthogonal
+weights. Results: `experiments/stitching`.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Config:
     """Static settings: each value compiles its own program."""
 
     outcome: str = "return"  # return or goal: what actions are conditioned on
-    max_steps: int | None = None  # of a full episode; None: the limit of the run's params
-    num_envs: int = 1  # environments of the state, in which nothing acts
+    max_steps: int | None = None  # length of a full episode; None: the time limit of the run's params
+    num_envs: int = 1  # environments in the state; nothing acts in them
     num_updates: int = 1  # gradient steps an update
     batch_size: int = 256
     hidden: tuple[int, ...] = (1024, 1024)  # widths of the actor
@@ -60,7 +61,7 @@ class Hyper(outcomes.Hyper):
 
 
 class Actor(nn.Module):
-    """Actions (..., A) in units of the box or logits (..., n), of an observation and an outcome (...) or none."""
+    """The default network: from an observation and an optional outcome (...) to actions (..., A) or logits (..., n)."""
 
     observation_space: Space
     action_space: Space
@@ -80,13 +81,13 @@ class Actor(nn.Module):
 def mean_reward_to_go(
     return_to_go: Float[Array, "*batch"], time: Array, max_steps: Array | int
 ) -> Float[Array, "*batch"]:
-    """The return that is left over the steps that are left (Emmons et al. 2022, section 3.2)."""
+    """The return-to-go divided by the remaining steps (Emmons et al. 2022, section 3.2)."""
     return return_to_go / jnp.maximum(max_steps - time, 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class _RvS:
-    """What is learned, as `learner.Rule` asks for it, and how it acts."""
+    """The learning rule, a `learner.Rule`, and how it acts."""
 
     networks: ClassVar[tuple[str, ...]] = ("actor",)
     targets: ClassVar[tuple[str, ...]] = ()
@@ -109,7 +110,7 @@ class _RvS:
         return {"actor": self.network.init(keys["actor"], *self.inputs(windows, hyper.return_scale, 1))}
 
     def gradient_step(self, nets: Nets, key: Array, batch: Windows, hyper: Hyper) -> tuple[Nets, dict[str, Array]]:
-        """The data's actions, given what came of them."""
+        """Cloning of the dataset's actions, conditioned on the outcome."""
         max_steps = nets["max_steps"]
 
         def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
@@ -137,7 +138,7 @@ class _RvS:
 
 
 def window(config: Config) -> int:
-    """Steps of a sample: of no history."""
+    """The number of steps of a sample, see `Learns.data`: 1, without a history."""
     return 1
 
 
@@ -154,7 +155,7 @@ def make(
 
     Args:
         replay: a dataset, `datasets.windows(dataset, env.action_space(params), 1)`, with its `hindsight` where the
-            outcome is a goal; None: it acts, but does not learn.
+            outcome is a goal; None: the learner acts, but does not learn.
         actor: a flax module from an observation without its privileged part and, where it is a return, the outcome
             (...), to actions (..., A) in [-1, 1] or logits (..., n).
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.

@@ -1,1 +1,1 @@
-"""Streaming deep reinforcement learning: one transition in, one update, nothing kept."""
+"""Streaming deep reinforcement learning: one update for each transition, and no replay."""

@@ -7,13 +7,14 @@ from s by a to s' with reward r,
     value:    e <- gamma lambda e + grad V(s),
     policy:   e <- gamma lambda e + grad [log pi(a | s) + ent_coef sign(delta) H(pi(. | s))],
 
-and both move by delta e with ObGD, which bounds the step of each so that it does not overshoot. As the step is
-multiplied by delta, the sign makes that of the entropy's gradient positive. A trace ends with its episode. Observations
-and rewards are normalised by running statistics, the first weights of both networks sparse.
+and both weights take a step along delta e by ObGD, which bounds the step size so that it does not overshoot. As the
+step has the factor delta, sign(delta) makes the step along the entropy's gradient positive. A trace ends with its
+episode. Observations and rewards are normalised by running statistics, and the initial weights of both networks are
+sparse.
 
 Deviations from the authors' code: episodes cut by a time limit bootstrap from their final observation, where theirs
-end; so the time of the episode is not part of the observation; the discounted return behind the reward's scale starts
-anew with the episode (theirs is set to the last reward); continuous policies act in units of the action box, [-1, 1] a
+terminate; so the time is not part of the observation; the discounted return that scales rewards starts at 0 in each
+episode (theirs starts at the last reward); continuous policies act in units of the action box, [-1, 1] a
 side; one width of 128 by default, where theirs is 32 for discrete actions. Results: `experiments/streaming/`.
 """
 
@@ -47,18 +48,18 @@ class Config(streaming.Config):
 
 @pytree
 class Hyper:
-    """Dynamic settings: leaves, so vmap over any of them. The paper's, for every task."""
+    """Dynamic settings: leaves, so vmap over any of them. Defaults are the paper's, for all tasks."""
 
     learning_rate: jax.Array = 1.0  # before the bounds
-    kappa_policy: jax.Array = 3.0  # how strict the bounds are
-    kappa_value: jax.Array = 2.0  # above 1, an update of the value stays short of delta
+    kappa_policy: jax.Array = 3.0  # strictness of the bound of the policy's step
+    kappa_value: jax.Array = 2.0  # that of the value's step; above 1 it does not overshoot delta
     gamma: jax.Array = 0.99  # discount
     trace_decay: jax.Array = 0.8  # lambda
     ent_coef: jax.Array = 0.01
 
 
 def log_softplus(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """log(log(1 + exp(x))) and its derivative, finite for every x: far below zero it is x."""
+    """log(log(1 + exp(x))), finite with finite derivatives for every x; for very negative x it is x."""
     low = x < -20
     return jnp.where(low, x, jnp.log(jax.nn.softplus(jnp.where(low, 0, x))))
 
@@ -66,13 +67,13 @@ def log_softplus(x: Float[Array, "..."]) -> Float[Array, "..."]:
 def policy_objective(
     pi: Distribution, action: Array, delta: Float[Array, ""], ent_coef: Float[Array, ""] | float
 ) -> Float[Array, ""]:
-    """log pi(a | s) + ent_coef sign(delta) H: what the policy's trace collects the gradients of."""
+    """log pi(a | s) + ent_coef sign(delta) H, whose gradients the policy's trace accumulates."""
     return pi.log_prob(action) + ent_coef * jnp.sign(delta) * pi.entropy()
 
 
 @dataclasses.dataclass(frozen=True)
 class _StreamAC:
-    """What is learned, as `streaming.Rule` asks for it: `{"policy": weights of the actor, "value": of the critic}`."""
+    """The learning rule, a `streaming.Rule`: `{"policy": weights of the actor, "value": of the critic}`."""
 
     privileged: ClassVar = True
     deployed: ClassVar = "sampled"
@@ -145,7 +146,7 @@ def make(
     Args:
         actor: a flax module from standardised observation vectors (..., visible) to n logits or, for a Box of A
             numbers, 2 A outputs: means, and what softplus turns into standard deviations, in units of the box.
-        critic: one from vectors (..., F), at whose end is what is privileged, to values (..., 1).
+        critic: one from vectors (..., F), whose last entries are the privileged part, to values (..., 1).
 
     Raises ValueError for an action space it cannot handle, several agents or environments, or a network whose outputs
     do not fit.

@@ -5,13 +5,14 @@ from s by a to s' with reward r,
 
     delta = r + gamma max_a' Q(s', a') - Q(s, a),    e <- gamma lambda e + grad Q(s, a),
 
-and the weights move by ObGD, which bounds the step along e so that it does not overshoot delta. A trace ends with its
-episode and, as in Watkins's Q(lambda), with an action that is not greedy; a random action that happens to be the best
-one does not cut it. Observations and rewards are normalised by running statistics, the network's first weights sparse.
+and the weights take a step by ObGD, which bounds the step along e so that it does not overshoot delta. A trace ends
+with its episode and, as in Watkins's Q(lambda), with an action that is not greedy; a random action that happens to be
+the best one does not cut it. Observations and rewards are normalised by running statistics, and initial weights are
+sparse.
 
 Deviations from the authors' code: episodes cut by a time limit bootstrap from their final observation, where theirs
-end; so the time of the episode is not part of the observation; the discounted return behind the reward's scale starts
-anew with the episode (theirs is set to the last reward); a Box is cut into `num_bins` torques or forces a dimension.
+terminate; so the time is not part of the observation; the discounted return that scales rewards starts at 0 in each
+episode (theirs starts at the last reward); each dimension of a Box is discretised into `num_bins` values.
 Results: `experiments/streaming/`.
 """
 
@@ -37,7 +38,7 @@ from jaxrl.spaces import Box, Discrete, Space
 from jaxrl.streaming import Transition
 from jaxrl.vectorize import VectorEnv
 
-MOST_ACTIONS = 4_096  # of a Box cut into bins; each has an output of its own
+MOST_ACTIONS = 4_096  # of a discretised Box; each action is an output of the network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +55,10 @@ class Config(streaming.Config):
 
 @pytree
 class Hyper:
-    """Dynamic settings: leaves, so vmap over any of them. The paper's, for every task of its own."""
+    """Dynamic settings: leaves, so vmap over any of them. Defaults are the paper's, for all its tasks."""
 
     learning_rate: jax.Array = 1.0  # before the bound
-    kappa: jax.Array = 2.0  # how strict the bound is; above 1, an update stays short of delta
+    kappa: jax.Array = 2.0  # strictness of the bound; above 1 an update does not overshoot delta
     gamma: jax.Array = 0.99  # discount
     trace_decay: jax.Array = 0.8  # lambda
     epsilon_start: jax.Array = 1.0  # initial probability of a random action
@@ -78,13 +79,13 @@ def allowed(q: Float[Array, "*batch n"], action_mask: Bool[Array, "*batch n"] | 
 
 
 def cut(trace: PyTree, q: Float[Array, " n"], action: Integer[Array, ""]) -> PyTree:
-    """The trace after a step: as it is if the action was the best one, else zero."""
+    """The trace after a step: unchanged if the action was the best one, else zero."""
     return jax.tree.map(lambda e: jnp.where(action == jnp.argmax(q), e, 0), trace)
 
 
 @dataclasses.dataclass(frozen=True)
 class _StreamQ:
-    """What is learned, as `streaming.Rule` asks for it: a network of action values."""
+    """The learning rule, a `streaming.Rule`: a network of action values."""
 
     privileged: ClassVar = False
     deployed: ClassVar = "greedy"
@@ -93,13 +94,13 @@ class _StreamQ:
     network: Network  # from standardised vectors (..., F) to values (..., n)
     observation_space: Space
     num_actions: int
-    table: Any = dataclasses.field(compare=False)  # (n, A): their points of a Box; None of a Discrete space
+    table: Any = dataclasses.field(compare=False)  # (n, A): the actions in a Box; None for a Discrete space
 
     def init(self, key: Key[Array, ""]) -> Any:
         return self.network.init(key, jnp.zeros(encoded_size(self.observation_space)))
 
     def act(self, weights: Any, hyper: Hyper, step: Array, key: Array, x: Array, obs: Any, greedy: bool) -> Array:
-        """The best allowed action; with probability epsilon any, each as likely."""
+        """The best allowed action; with probability epsilon a uniformly drawn allowed one."""
         q: Any = self.network.apply(weights, x)
         action_mask = split_observation(obs, self.observation_space)[2]
         best = jnp.argmax(allowed(q, action_mask), -1).astype(jnp.int32)

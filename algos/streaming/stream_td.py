@@ -5,12 +5,12 @@ from s to s' with reward r,
 
     delta = r + gamma V(s') - V(s),    e <- gamma lambda e + grad V(s),
 
-and the weights move by ObGD, which bounds the step along e so that it does not overshoot delta. A trace ends with its
-episode. Observations and rewards are normalised by running statistics, the network's first weights sparse. The policy
-stays as it is; `predict` gives what was learned.
+and the weights take a step by ObGD, which bounds the step along e so that it does not overshoot delta. A trace ends
+with its episode. Observations and rewards are normalised by running statistics, and initial weights are sparse. The
+policy does not change; `predict` returns the learned values.
 
 Deviations from the authors' code: episodes cut by a time limit bootstrap from their final observation, where theirs
-end; the discounted return behind the reward's scale starts anew with the episode (theirs is set to the last reward).
+terminate; the discounted return that scales rewards starts at 0 in each episode (theirs starts at the last reward).
 Results: `experiments/streaming/`.
 """
 
@@ -46,17 +46,17 @@ class Config(streaming.Config):
 
 @pytree
 class Hyper:
-    """Dynamic settings: leaves, so vmap over any of them. The paper's, for every task."""
+    """Dynamic settings: leaves, so vmap over any of them. Defaults are the paper's, for all tasks."""
 
     learning_rate: jax.Array = 1.0  # before the bound
-    kappa: jax.Array = 2.0  # how strict the bound is; above 1, an update stays short of delta
+    kappa: jax.Array = 2.0  # strictness of the bound; above 1 an update does not overshoot delta
     gamma: jax.Array = 0.99  # discount
     trace_decay: jax.Array = 0.8  # lambda
 
 
 @dataclasses.dataclass(frozen=True)
 class _StreamTD:
-    """What is learned, as `streaming.Rule` asks for it: the value of a policy that stays as it is."""
+    """The learning rule, a `streaming.Rule`: the value of a policy that stays as it is."""
 
     privileged: ClassVar = True
     deployed: ClassVar = "greedy"
@@ -71,7 +71,7 @@ class _StreamTD:
         return self.network.init(key, jnp.zeros(encoded_size(self.observation_space, privileged=True)))
 
     def act(self, weights: Any, hyper: Hyper, step: Array, key: Array, x: Array, obs: Any, greedy: bool) -> Any:
-        """The given policy's action; without one any allowed action, each as likely."""
+        """The given policy's action; without a policy a uniformly drawn allowed action."""
         key = jax.random.key(0) if greedy else key
         if self.policy is not None:
             return self.policy(key, obs)
@@ -111,10 +111,10 @@ def make(
     """Stream TD(lambda) on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Args:
-        policy: `(key, obs) -> action`, any leading batch shape; default: any allowed action, each as likely. Deployed
-            with `greedy=True` it is called with one and the same key.
-        network: a flax module from standardised observation vectors (..., F), at whose end is what is privileged, to
-            values (..., 1).
+        policy: `(key, obs) -> action`, any leading batch shape; default: uniform over allowed actions. For greedy
+            actions it is always called with the same key.
+        network: a flax module from standardised observation vectors (..., F), whose last entries are the privileged
+            part, to values (..., 1).
 
     Raises ValueError for an action space it cannot handle, several agents or environments, or a network whose outputs
     do not fit.

@@ -1,1 +1,1 @@
-"""Learners of tables, a file each."""
+"""Tabular algorithms, one file each."""

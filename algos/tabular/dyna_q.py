@@ -1,17 +1,17 @@
 """Tabular Dyna-Q and Dyna-Q+: Q-learning from experience and from a learned model.
 
 Sutton (1990), "Integrated architectures for learning, planning, and reacting"; the boxes of Sutton and Barto (2018),
-sections 8.2 and 8.3. After each real step, which updates Q(S, A) as Q-learning does and stores its outcome,
-`planning_steps` times: S a state seen before, A an action taken there before, each as likely as the others, and
+sections 8.2 and 8.3. Each real step updates Q(S, A) as Q-learning does and stores its outcome in the model. Then follow
+`planning_steps` updates from the model: a visited state S and an action A taken there are drawn uniformly, and
 
     Q(S, A) += alpha (R + kappa sqrt(tau) + gamma max_a Q(S', a) - Q(S, A))
 
 with the stored R and S'; tau counts the steps since A was last taken in S. kappa is 0 in Dyna-Q. Dyna-Q+ also plans
-actions that were never taken in a state seen (`untried`), which lead back to it with reward 0 until they are (the
-footnote of section 8.3).
+actions that were never taken in a visited state (`untried`); until they are taken, they lead back to it with reward 0
+(the footnote of section 8.3).
 
-The model holds the last outcome of each pair, as the book's does: it is right for deterministic environments; of a
-stochastic one each plan uses the latest sample. Exploration is that of `q_learning`. Results: `docs/results.md`.
+The model stores the last outcome of each pair, as in the book: it is exact for deterministic environments; in
+stochastic ones each plan uses the latest sample. Exploration is that of `q_learning`. Results: `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments that feed the one table and model
+    num_envs: int = 1  # environments, which share one table and model
     planning_steps: int = 10  # n: updates from the model after each real one
-    untried: bool = False  # plan actions never taken in a state seen, too (Dyna-Q+)
+    untried: bool = False  # also plan actions that were never taken in a visited state (Dyna-Q+)
 
     def __post_init__(self) -> None:
         if self.planning_steps < 1:
@@ -49,7 +49,7 @@ class Hyper:
 
     learning_rate: jax.Array = 0.1  # alpha
     gamma: jax.Array = 0.99
-    bonus: jax.Array = 0.0  # kappa: planned reward for the root of the steps since a pair was last tried
+    bonus: jax.Array = 0.0  # kappa: planned reward per square root of the steps since a pair was last taken
     epsilon_start: jax.Array = 1.0
     epsilon_end: jax.Array = 0.05
     exploration_steps: jax.Array = 10_000  # updates from start to end
@@ -59,8 +59,8 @@ class Hyper:
 @pytree
 class Weights:
     q: jax.Array  # (S, A)
-    reward: jax.Array  # (S, A) of the last time
-    next_state: jax.Array  # (S, A) int32 of the last time; S where the episode terminated
+    reward: jax.Array  # (S, A) at the last visit
+    next_state: jax.Array  # (S, A) int32 at the last visit; S where the episode terminated
     tried: jax.Array  # (S, A) int32, the step at which a pair was last taken; 0: never
     seen: jax.Array  # (S,) int32, states in the order of their first visit
     num_seen: jax.Array  # int32
@@ -138,7 +138,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
             reward=weights.reward.at[at].set(x.reward),
             next_state=weights.next_state.at[at].set(next_state),
             tried=weights.tried.at[at].set(steps),
-            # Out of range, hence dropped, where the state is not new.
+            # Out of range where the state is not new, so that the write is dropped.
             seen=weights.seen.at[jnp.where(new, weights.num_seen, S)].set(x.obs.astype(jnp.int32), mode="drop"),
             num_seen=weights.num_seen + new,
             steps=steps,

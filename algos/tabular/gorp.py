@@ -1,13 +1,13 @@
-"""GORP: greedy over random policy, for deterministic environments.
+"""GORP (greedy over random policy): an open-loop planner for deterministic environments.
 
 Laidlaw, Russell and Dragan (2023), "Bridging RL theory and practice with the effective horizon", algorithm 1. A
-sequence of T actions is built from its start. With the first t - 1 actions fixed, each sequence of k actions is tried
-after them in m episodes that go on with uniformly random actions; of the sequence with the largest mean return the
-first action becomes action t. After T steps, that is at most T^2 A^k m environment steps, the sequence is the policy.
+sequence of T actions is built action by action. With the first t - 1 actions fixed, each continuation of k actions is
+tried in m episodes, which then continue with uniformly random actions; the first action of the continuation with the
+largest mean return becomes action t. After T updates, at most T^2 A^k m environment steps, the sequence is the policy.
 `jaxrl.exact.effective_horizon` says for which MDPs, k and m it is optimal.
 
-One update is one step of the sequence: A^k m episodes of T steps from a fresh start. Further updates leave the sequence
-as it is. What is deployed has no eyes: its carry counts the steps. Results: `experiments/effective_horizon`.
+One update fixes one action: A^k m episodes of T steps from a reset. Further updates leave the sequence unchanged. The
+policy ignores observations; its carry counts the steps. Results: `experiments/effective_horizon`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Config:
     """Static settings: each value compiles its own program."""
 
     horizon: int = 20  # T: the environment's time limit
-    depth: int = 1  # k
-    episodes: int = 16  # m, of each sequence
+    depth: int = 1  # k, actions of a continuation
+    episodes: int = 16  # m, episodes of each continuation
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "horizon", "depth", "episodes")
@@ -57,7 +57,7 @@ class Hyper:
 @pytree
 class Plan:
     actions: jax.Array  # (T,) int32
-    fixed: jax.Array  # int32, how many of them are
+    fixed: jax.Array  # int32, number of actions that are fixed
 
 
 @pytree
@@ -80,7 +80,7 @@ def sequences(num_actions: int, depth: int) -> Integer[Array, "n k"]:
 def mean_returns(
     reward: Float[Array, "T N"], done: Bool[Array, "T N"], gamma: Float[Array, ""] | float, num_sequences: int
 ) -> Float[Array, " n"]:
-    """The mean return of each sequence's episodes; what follows the end of one does not count."""
+    """The mean return of each sequence's episodes; steps after the end of an episode do not count."""
     alive = jnp.cumprod(jnp.concatenate([jnp.ones_like(reward[:1]), 1 - done[:-1].astype(reward.dtype)]), 0)
     discount = gamma ** jnp.arange(len(reward), dtype=reward.dtype)
     total = jnp.sum(discount[:, None] * alive * reward, 0)
@@ -107,7 +107,7 @@ class _GORP:
         T, N = self.config.horizon, self.venv.num_envs
         key, reset_key, action_key, env_key = jax.random.split(state.key, 4)
         tried = jnp.repeat(sequences(self.num_actions, self.config.depth), self.config.episodes, 0)
-        # Row t of the actions: the plan up to `fixed`, then the sequence, then chance.
+        # Row t of the actions: the plan up to `fixed`, then the sequence, then random actions.
         random = jax.random.randint(action_key, (T, N), 0, self.num_actions, jnp.int32)
         since = jnp.arange(T) - state.weights.fixed
         inside = (since >= 0) & (since < self.config.depth)
@@ -158,7 +158,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
     """GORP on `env`. Equal arguments give the same functions, so they share one jit cache.
 
     Raises ValueError for actions that are not Discrete, several agents, or a VectorEnv of another size than A^k m.
-    It is meant for deterministic environments with one start; elsewhere the sequence is the best open-loop guess.
+    It is meant for deterministic environments with one initial state; elsewhere the sequence is an open-loop heuristic.
     """
     inner = environment_of(env)
     if inner.num_agents > 1:

@@ -12,7 +12,7 @@ independent over pairs, is conjugate: after n rewards of mean m and sum of squar
 
     kappa + n,  (kappa mu + n m) / (kappa + n),  a + n / 2,  b + M / 2 + kappa n (m - mu)^2 / (2 (kappa + n)).
 
-An episode longer than H is one of several here. Results: `docs/results.md`.
+An episode longer than H is treated as several episodes. Results: `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # the learner follows one episode: for many runs, vmap over keys
+    num_envs: int = 1  # always 1, as the learner follows one episode; for many runs, vmap over keys
     horizon: int | None = None  # H, steps that it plans for; None: the environment's time limit
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class Weights:
     mean: jax.Array  # (S, A) of the rewards of each pair
     deviation: jax.Array  # (S, A) sum of their squared deviations from it
     policy: jax.Array  # (H, S) int32, optimal in the MDP of this episode
-    time: jax.Array  # int32, of the episode
+    time: jax.Array  # int32, step of the episode
 
 
 def reward_posterior(
@@ -81,7 +81,7 @@ def sample_mdp(key: Array, weights: Weights, hyper: Hyper) -> DenseMDP:
     """One MDP from the posterior."""
     S = weights.count.shape[0]
     transition_key, precision_key, mean_key = jax.random.split(key, 3)
-    # In logarithms: gamma variables of a small shape underflow, all S + 1 of a row at times.
+    # In logarithms, as gamma variables of a small shape underflow, sometimes all S + 1 of a row.
     log_weight = jax.random.loggamma(transition_key, hyper.concentration + weights.count)
     transition = jax.nn.softmax(log_weight, -1)
     mu, kappa, a, b = reward_posterior(jnp.sum(weights.count, -1), weights.mean, weights.deviation, hyper)
@@ -122,7 +122,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
             key, draw_key = jax.random.split(carry[0])
             return key, draw_policy(draw_key, weights, hyper)
 
-        # One turn or none: under vmap, unlike a cond, the loop is skipped when no run begins an episode.
+        # A loop of at most one turn: under vmap it is skipped, unlike a cond, when no run begins an episode.
         _, policy = jax.lax.fori_loop(0, done.astype(jnp.int32), redraw, (key, weights.policy))
         return weights.replace(policy=policy), error**2
 

@@ -5,9 +5,10 @@ Watkins and Dayan (1992), "Q-learning": after a step from s by a to s' with rewa
     Q(s, a) += alpha (r + gamma max_a' Q(s', a') - Q(s, a)),
 
 without the bootstrap where the episode terminated (a time limit bootstraps). `double`: van Hasselt (2010), "Double
-Q-learning", algorithm 1: of two tables one, drawn at random, is updated towards the other's value of its own best
-action; the sum of both acts. Exploration is epsilon-greedy over a linear schedule; with `count_exponent` w the step
-size is max(alpha, n(s, a)^-w), which converges for w in (1/2, 1] and alpha 0. Results: `docs/results.md`.
+Q-learning", algorithm 1: one of two tables is drawn at random; its best action is evaluated by the other table, whose
+value is the target. Actions are greedy in the sum of both. Exploration is epsilon-greedy with a linear schedule; with
+`count_exponent` w the step size is max(alpha, n(s, a)^-w), which converges for w in (1/2, 1] and alpha 0. Results:
+`docs/results.md`.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments that feed the one table
-    double: bool = False  # two tables that value each other's choice
+    num_envs: int = 1  # environments, which share one table
+    double: bool = False  # double Q-learning, with two tables
 
 
 @pytree
 class Hyper:
     """Dynamic settings: leaves."""
 
-    learning_rate: jax.Array = 0.1  # alpha; the least of them with count_exponent
+    learning_rate: jax.Array = 0.1  # alpha; with count_exponent the smallest step size
     count_exponent: jax.Array = 0.0  # w of the step size n^-w; 0: constant alpha
     gamma: jax.Array = 0.99
     epsilon_start: jax.Array = 1.0

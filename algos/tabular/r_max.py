@@ -1,9 +1,9 @@
-"""R-max: what is not known well is taken for paradise.
+"""R-max: unknown state-action pairs are assumed to have the largest possible value.
 
 Brafman and Tennenholtz (2002), "R-MAX, a general polynomial time algorithm for near-optimal reinforcement learning", in
 the discounted form of Strehl, Li and Littman (2009), "Reinforcement learning in finite MDPs: PAC analysis".
-A pair of state and action is known once it was taken m times; its transitions and reward are then the means of those m
-samples. In the model that the agent plans in, an unknown pair leads back to its state with the largest reward for ever:
+A state-action pair is known after m visits; its transitions and reward are then the means of these m samples. In the
+model for planning, an unknown pair leads back to its state with the largest reward, forever:
 Q = R_max / (1 - gamma). The agent acts greedily; value iteration runs whenever a pair becomes known, at most S A times.
 
 Results: `docs/results.md`.
@@ -31,7 +31,7 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # environments that feed the one model
+    num_envs: int = 1  # environments, which share one model
 
 
 @pytree
@@ -52,7 +52,7 @@ class Weights:
 
 
 def optimistic(count: Float[Array, "S A S1"], reward: Float[Array, "S A"], hyper: Hyper) -> DenseMDP:
-    """The model to plan in: means where known, else the largest reward and no way on."""
+    """The model for planning: sample means for known pairs; others stay in their state with the largest reward."""
     S = count.shape[0]
     n = jnp.sum(count, -1)
     known = n >= hyper.known_count
@@ -88,7 +88,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         def solve(i, q):
             return value_iteration(optimistic(count, reward, hyper), hyper.gamma, hyper.tolerance).q
 
-        # One turn or none: under vmap, unlike a cond, the loop is skipped when nothing became known in any run.
+        # A loop of at most one turn: under vmap it is skipped, unlike a cond, when nothing became known in any run.
         becomes_known = learning & (before + 1 >= hyper.known_count)
         q = jax.lax.fori_loop(0, becomes_known.astype(jnp.int32), solve, weights.q)
         return Weights(q, count, reward), error**2

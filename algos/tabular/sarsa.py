@@ -13,10 +13,10 @@ before,
     z <- gamma lambda z, then z(S, A) <- z(S, A) + 1 - alpha z(S, A)
     Q <- Q + alpha (delta + Q(S, A) - Q_old) z,  and Q(S, A) <- Q(S, A) - alpha (Q(S, A) - Q_old).
 
-A' is the action that the agent really takes: a step waits until the next one shows it, so the table changes
-after A' was chosen, as in the book. Where a time limit cuts the episode A' is drawn from the policy. With `expected`
-the bootstrap is the policy's mean of Q(S', .) and nothing waits (section 12.9 with the behaviour as the target).
-Exploration and step sizes are those of `q_learning`.
+A' is the action that the agent really takes: the update of a step waits until the next action is chosen, as in the
+book. Where a time limit cuts the episode A' is drawn from the policy. With `expected` the bootstrap is the policy's
+mean of Q(S', .), and updates do not wait (section 12.9 with the behaviour policy as the target policy). Exploration and
+step sizes are those of `q_learning`.
 
 Papers: Sutton and Barto (2018), "Reinforcement learning: an introduction"; van Seijen et al. (2016), "True online
 temporal-difference learning" (arXiv:1512.04087).
@@ -42,7 +42,7 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # a trace belongs to one episode: for many runs, vmap over keys
+    num_envs: int = 1  # always 1, as a trace belongs to one episode; for many runs, vmap over keys
     trace: Literal["accumulating", "replacing", "dutch"] = "accumulating"  # or "replacing", "dutch"
     expected: bool = False  # bootstrap from the policy's mean value instead of the next action's
 
@@ -57,7 +57,7 @@ class Config:
 class Hyper:
     """Dynamic settings: leaves."""
 
-    learning_rate: jax.Array = 0.1  # alpha; the least of them with count_exponent
+    learning_rate: jax.Array = 0.1  # alpha; with count_exponent the smallest step size
     count_exponent: jax.Array = 0.0  # w of the step size n^-w; 0: constant alpha
     gamma: jax.Array = 0.99
     trace_decay: jax.Array = 0.9  # lambda
@@ -69,12 +69,12 @@ class Hyper:
 
 @pytree
 class Step:
-    """One step that the table has not learned from."""
+    """A step whose update waits for the next action."""
 
     obs: jax.Array
     action: jax.Array
     reward: jax.Array
-    waits: jax.Array  # bool: there is one
+    waits: jax.Array  # bool: whether there is such a step
 
 
 @pytree
@@ -84,7 +84,7 @@ class Weights:
     count: jax.Array  # (S, A) updates of each entry
     steps: jax.Array  # experiences learned from
     step: Any  # the Step whose next action is not known yet; None if expected
-    old: Any  # dutch: the value that the step before bootstrapped from; else None
+    old: Any  # dutch traces: Q_old above; else None
 
 
 def epsilon_at(steps: Integer[Array, ""], hyper: Hyper) -> Float[Array, ""]:
@@ -149,7 +149,7 @@ def make(env: Environment | VectorEnv, config: Config = Config()) -> Algorithm:
         return jnp.where(explore, random, random_argmax(q, tie_key))
 
     def restart(weights: Weights) -> Weights:
-        """No trace of the steps before, and none of them waits for the next action."""
+        """Clears the trace and the waiting step."""
         weights = weights.replace(trace=jnp.zeros_like(weights.trace), old=jax.tree.map(jnp.zeros_like, weights.old))
         return weights if config.expected else weights.replace(step=weights.step.replace(waits=jnp.bool_(False)))
 

@@ -14,8 +14,8 @@ and V_h = max_a Q_h; the agent acts greedily. With L = log(5 S A T / delta) for 
 the variance under P(. | s, a), N_{h+1}(s') the visits of s' at step h + 1. Rewards lie in [0, 1] after division by
 `reward_scale`. `bonus_scale` multiplies b: with 1, as in the theorem, H is reached only after very many episodes.
 
-Deviations: the reward's empirical mean stands for the known reward; episodes may terminate (the value is 0 then);
-longer ones are planned anew every H steps. Results: `docs/results.md`.
+Deviations: the empirical mean of rewards replaces the known reward; episodes may terminate (the value is 0 then);
+longer ones are planned again every H steps. Results: `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from jaxrl.vectorize import VectorEnv
 class Config:
     """Static settings: each value compiles its own program."""
 
-    num_envs: int = 1  # the learner follows one episode: for many runs, vmap over keys
+    num_envs: int = 1  # always 1, as the learner follows one episode; for many runs, vmap over keys
     horizon: int | None = None  # H, steps that it plans for; None: the environment's time limit
     bonus: Literal["hoeffding", "bernstein"] = "hoeffding"  # or "bernstein"
 
@@ -57,7 +57,7 @@ class Config:
 class Hyper:
     """Dynamic settings: leaves."""
 
-    bonus_scale: jax.Array = 0.002  # of b; 1 in the theorem
+    bonus_scale: jax.Array = 0.002  # factor of b; 1 in the theorem
     delta: jax.Array = 0.1  # probability with which the bound may fail
     total_steps: jax.Array = 100_000.0  # T
     reward_scale: jax.Array = 1.0  # the largest reward
@@ -68,8 +68,8 @@ class Weights:
     q: jax.Array  # (H, S, A) optimistic values
     count: jax.Array  # (S, A, S + 1) steps from each pair to each state; to S: terminated
     reward: jax.Array  # (S, A) mean reward of each pair, scaled
-    visits: jax.Array  # (H + 1, S) of each state at each step of an episode
-    time: jax.Array  # int32, of the episode
+    visits: jax.Array  # (H + 1, S) visits of each state at each step of an episode
+    time: jax.Array  # int32, step of the episode
 
 
 def hoeffding(n: Float[Array, "S A"], L: Float[Array, ""], horizon: int) -> Float[Array, "S A"]:
@@ -88,7 +88,7 @@ def bernstein(
     """The bonus of algorithm 4; `value` and `visits` are those of the next step."""
     S, A = n.shape
     mean = transition @ value
-    # What the transitions lack to one is termination, of value 0.
+    # Transition probabilities sum to less than one where the episode may terminate, with value 0.
     variance = jnp.maximum(transition @ value**2 - mean**2, 0)
     # In units of H, because 100^2 H^3 S^2 L^2 leaves float32's precision for nothing.
     unsure = jnp.minimum(100.0**2 * horizon * S**2 * A * L**2 / jnp.maximum(visits, 1e-9), 1)
@@ -98,7 +98,7 @@ def bernstein(
 
 
 def plan(weights: Weights, hyper: Hyper, config: Config, needed: Array) -> Float[Array, "H S A"]:
-    """The optimistic values of the next episode where `needed`, else the present ones."""
+    """The optimistic values of the next episode where `needed`, else the current ones."""
     H, S, A = weights.q.shape
     tried = jnp.sum(weights.count, -1)
     n = jnp.maximum(tried, 1)
@@ -116,7 +116,7 @@ def plan(weights: Weights, hyper: Hyper, config: Config, needed: Array) -> Float
         new = jnp.minimum(q[h], jnp.where(tried > 0, optimistic, H))
         return q.at[h].set(new), jnp.max(new, -1)
 
-    # No turn at all where nothing is needed: under vmap, unlike a cond, the loop ends when no run needs it.
+    # A loop of no turns where nothing is needed: under vmap it ends when no run needs it, unlike a cond.
     q, _ = jax.lax.fori_loop(0, jnp.where(needed, H, 0), stage, (weights.q, jnp.zeros(S, weights.q.dtype)))
     return q
 

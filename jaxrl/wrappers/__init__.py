@@ -1,12 +1,12 @@
-"""Environments made from environments: other actions, other observations, a little memory within the episode.
+"""Wrappers: environments that change the actions, the observations, the starts or the memory of another one.
 
-A wrapper is an `Environment`: frozen, hashable, stepped and vectorised as any other, with the wrapped one's id and
-params (`StickyActions`, `FromStates`, `Trials` add leaves). What must outlive an episode, running statistics say,
-belongs to the learner's state instead. Where the wrapper remembers something, its state is a `WrapperState` (`Trials`
-has a `TrialState`); otherwise it is the wrapped environment's own. Wrappers that add to the observation give a Dict;
-`FlattenObservation` around them makes it one vector.
+A wrapper is an `Environment`: frozen, hashable, stepped and vectorised as any other, with the id and params of the
+wrapped environment (`StickyActions`, `FromStates`, `Trials` add leaves to the params). Data that must outlive an
+episode, such as running statistics, belongs into the learner's state instead. A wrapper with a memory has a
+`WrapperState` (`Trials` a `TrialState`); the others use the state of the wrapped environment. Wrappers that add to the
+observation return a Dict; `FlattenObservation` around them makes it one vector.
 
-`base` is what all wrappers are; `actions` has `ClipAction`, `RescaleAction` and `StickyActions`; `memory` has
+`base` has the base class; `actions` has `ClipAction`, `RescaleAction` and `StickyActions`; `memory` has
 `FrameStack`, `ActionHistory`, `PreviousActionReward` and `VisitBonus`; `vectors` has `flatten` and
 `FlattenObservation` and `FilterObservation`; `agents` has `agents_as_slots`; `starts` has `FromStates`; `trials` has
 `Trials`.

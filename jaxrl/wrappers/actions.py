@@ -1,4 +1,4 @@
-"""Other actions: clipped, rescaled, repeated."""
+"""Wrappers of actions: clipped, rescaled, repeated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _box(env: Environment, wrapper: str) -> Box:
 
 @dataclasses.dataclass(frozen=True)
 class ClipAction(Wrapper):
-    """Any real action is accepted and clipped to the box, which stays the scale of policies.
+    """Accepts any real action and clips it to the box; policies are scaled by that box as before.
 
     Raises ValueError where the action space is no Box.
     """
@@ -46,13 +46,13 @@ class ClipAction(Wrapper):
 
 @dataclasses.dataclass(frozen=True)
 class RescaleAction(Wrapper):
-    """Actions in [-1, 1], mapped linearly to the box or, of one with an open side, to `bounds` inside of it.
+    """Actions in [-1, 1], mapped linearly to the box or, where a side of it is unbounded, to `bounds` inside it.
 
-    Raises ValueError where the action space is no Box or `bounds` are not inside of it, and (`validate`) without
-    `bounds` where a side of it is open.
+    Raises ValueError for an action space that is no Box, or `bounds` that are not inside it; `validate` raises it for
+    an unbounded side without `bounds`.
     """
 
-    bounds: tuple[float, float] | None = None  # what -1 and 1 are; None: the ends of the box
+    bounds: tuple[float, float] | None = None  # the actions for -1 and 1; None: the ends of the box
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,7 +96,7 @@ class StickyParams:
 
 @dataclasses.dataclass(frozen=True)
 class _Inside:
-    """`(key, params)` to the params with another `env`, as `change(key, params.env)` makes it."""
+    """The function `(key, params) -> params` that replaces `params.env` by `change(key, params.env)`."""
 
     change: Callable[..., Any]
 
@@ -159,7 +159,7 @@ class StickyActions(Remembering):
 
     @property
     def levels(self) -> Levels | None:
-        """The wrapped one's, inside of this wrapper's params."""
+        """The level kit of the wrapped environment, acting on `params.env`."""
         inner = self.env.levels
         if inner is None:
             return None

@@ -16,10 +16,10 @@ from jaxrl.wrappers.base import Wrapper
 
 @dataclasses.dataclass(frozen=True)
 class Team(Wrapper):
-    """Several agents that look like one to an algorithm: spaces are of one agent, the reward is the mean.
+    """Several agents presented as one: spaces are those of one agent, the reward is the mean over agents.
 
-    Observations and actions keep their axis M, as another batch axis of a policy that all share: `act` takes any. For
-    evaluation; learning takes `agents_as_slots`, whose `env` is this.
+    Observations and actions keep their axis M, which is one more batch axis to a shared policy. This is the `env` of
+    `agents_as_slots`, for evaluation; for learning use `agents_as_slots`.
     """
 
     @property
@@ -33,7 +33,7 @@ class Team(Wrapper):
 
 @dataclasses.dataclass(frozen=True)
 class AgentVectorEnv(VectorEnv):
-    """Made by `agents_as_slots`: `num_envs` counts agents, those of one environment next to each other."""
+    """The result of `agents_as_slots`: slots are agents, those of one environment next to each other."""
 
     inner: Any = None  # the VectorEnv
 
@@ -42,14 +42,14 @@ class AgentVectorEnv(VectorEnv):
         return self.inner.default_params
 
     def reset(self, key: Array, params: Any) -> tuple[Any, Any]:
-        """`(obs, vstate)`, obs with leading axis N M; the state is the inner one, (N,)."""
+        """`(obs, vstate)`: obs with leading axis N M; the state of the inner VectorEnv, with leading axis N."""
         obs, vstate = self.inner.reset(key, params)
         return self._fold(obs), vstate
 
     def step(self, key: Array, vstate: Any, action: Any, params: Any) -> TimeStep:
-        """Everything of one agent a row; what is of the environment (ends, lengths) is repeated for each of its agents.
+        """One row for each agent; values of an environment (ends, lengths) are repeated for each of its agents.
 
-        An entry of `info` counts as the agents' where its second axis is M.
+        An entry of `info` is taken to be per agent where its second axis is M.
         """
         agents = self.inner.env.num_agents
         action = jax.tree.map(lambda x: x.reshape(-1, agents, *x.shape[1:]), action)
@@ -63,7 +63,7 @@ class AgentVectorEnv(VectorEnv):
         return TimeStep(self._fold(ts.obs), ts.state, self._fold(ts.reward), *ends, info)
 
     def restart(self, key: Array, vstate: Any, params: Any, mask: Bool[Array, " N"]) -> tuple[Any, Any]:
-        """Start a new episode where `mask` names any agent of an environment."""
+        """Starts a new episode in each environment of which any agent is in `mask`."""
         mask = mask.reshape(-1, self.inner.env.num_agents).any(1)
         obs, vstate = self.inner.restart(key, vstate, params, mask)
         return self._fold(obs), vstate
@@ -73,8 +73,9 @@ class AgentVectorEnv(VectorEnv):
 
 
 def agents_as_slots(venv: VectorEnv) -> AgentVectorEnv:
-    """Each of the M agents of N environments as a slot of its own: one policy learns from all (independent learning
-    with shared weights). Any algorithm for one agent takes it, with `num_envs` N M, unless its policy has a memory:
+    """A VectorEnv whose slots are the M agents of N environments: independent learning with shared weights.
+
+    Any algorithm for one agent takes it, with `num_envs` N M, unless its policy has a memory:
 
         venv = agents_as_slots(vectorize(env, 16))
         algo = ppo.make(venv, ppo.Config(num_envs=venv.num_envs))

@@ -1,4 +1,4 @@
-"""What every wrapper is: an environment that changes one thing of another."""
+"""The base class of wrappers: an environment that forwards everything to another one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxrl.telemetry import Plane, Quantity
 
 @pytree
 class WrapperState:
-    """The wrapped environment's state and what the wrapper remembers. There is one clock, the innermost."""
+    """The wrapped environment's state and the wrapper's memory. The clock is that of the innermost state."""
 
     env: Any
     memory: Any
@@ -25,7 +25,7 @@ class WrapperState:
         return self.env.time
 
     def replace(self, **changes: Any) -> WrapperState:
-        """A copy with some fields changed; `time` is changed in the wrapped state."""
+        """A copy with some fields changed; `time` is a field of the wrapped state."""
         if "time" in changes:
             changes["env"] = changes.get("env", self.env).replace(time=changes.pop("time"))
         return dataclasses.replace(self, **changes)
@@ -33,7 +33,7 @@ class WrapperState:
 
 @dataclasses.dataclass(frozen=True)
 class Wrapper(Environment):
-    """Everything as in `env`; subclasses change one thing."""
+    """Forwards everything to `env`; a subclass overrides what it changes."""
 
     env: Environment
 
@@ -76,7 +76,7 @@ class Wrapper(Environment):
         self.env.validate(params)
 
     def terminal(self, obs: Any, params: Any) -> Bool[Array, ""]:
-        """The wrapped one's. Raises NotImplementedError where observations are others than those it reads."""
+        """As the wrapped environment. Raises NotImplementedError where the wrapper changes observations."""
         cls = type(self)
         same = cls.observation_space is Wrapper.observation_space
         if not same or cls.observe not in (Wrapper.observe, Remembering.observe):
@@ -87,12 +87,12 @@ class Wrapper(Environment):
 
     @property
     def levels(self) -> Levels | None:
-        """The wrapped one's, in this wrapper; None where params have leaves of the wrapper's, unless it says how."""
+        """The level kit of the wrapped environment, for this wrapper; None where the wrapper adds leaves to params."""
         inner = self.env.levels
         if inner is None or type(self).Params is not Wrapper.Params:
             return None
         plain = type(self).transition is Wrapper.transition and type(self).step is Environment.step
-        value = inner.optimal_value if plain else None  # of the wrapped task's rewards
+        value = inner.optimal_value if plain else None  # which holds for the rewards of the wrapped task
         return inner._replace(env=dataclasses.replace(self, env=inner.env), optimal_value=value)
 
     def describe(self, params: Any) -> dict[str, Array]:
@@ -100,13 +100,13 @@ class Wrapper(Environment):
 
     @property
     def observation_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The wrapped one's, unless the observation is another."""
+        """As the wrapped environment, unless the wrapper changes observations."""
         same = type(self).observation_space is Wrapper.observation_space
         return self.env.observation_names if same else ()
 
     @property
     def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The wrapped one's, unless the action is another."""
+        """As the wrapped environment, unless the wrapper changes actions."""
         return self.env.action_names if type(self).action_space is Wrapper.action_space else ()
 
     def measures(self, params: Any) -> dict[str, dict[str, str]]:
@@ -122,7 +122,7 @@ class Wrapper(Environment):
         return self.env.render(state, params)
 
     def render_episode(self, states: Any, params: Any) -> list[np.ndarray]:
-        """The wrapped one's, unless a picture is another."""
+        """As the wrapped environment, unless the wrapper changes `render`."""
         if type(self).render is not Wrapper.render:
             return super().render_episode(states, params)
         return self.env.render_episode(states, params)

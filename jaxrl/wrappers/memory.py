@@ -1,4 +1,4 @@
-"""A little memory within the episode: past observations, actions, rewards and visits."""
+"""Wrappers with a memory within the episode: past observations, actions, rewards and visits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from jaxrl.wrappers.vectors import RESERVED, flatten, flatten_space
 class FrameStack(Remembering):
     """The last `length` observations, oldest first, along the last axis: (n,) becomes (length * n,).
 
-    Images (H, W, C) become (H, W, length * C). At the start the first observation fills it. Of a Dict each entry is
-    stacked but the reserved ones. A noisy observation is drawn once: the agent sees tomorrow what it saw today. Raises
+    Images (H, W, C) become (H, W, length * C). The first observation fills the stack at the start. In a Dict each
+    entry except the reserved ones is stacked. Noise of an observation is drawn once, also for later stacks. Raises
     ValueError for length < 1 or a Tuple of observations.
     """
 
@@ -46,7 +46,7 @@ class FrameStack(Remembering):
     def transition(self, key: Array, state: WrapperState, action: Any, params: Any) -> Transition:
         env_key, observe_key = (key, key) if self.env.hints.deterministic else jax.random.split(key)
         out = self.env.transition(env_key, state.env, action, params)
-        # What is seen next, with the clock as `step` will set it.
+        # The next observation, with the clock as `step` will set it.
         frame = self.env.observe(observe_key, out.state.replace(time=out.state.time + 1), params)
 
         def push(space, frame, frames):
@@ -85,7 +85,7 @@ def _with_axis(space: Space, x: Array) -> Array:
 
 
 def _map(f: Any, space: Space, frame: Any, *rest: Any) -> Any:
-    """`f(space, frame, *rest)` of an observation, of a Dict for each entry that is not reserved."""
+    """`f(space, frame, *rest)` of an observation; for a Dict, of each entry that is not reserved."""
     if not isinstance(space, Dict):
         return f(space, frame, *rest)
     return {
@@ -94,7 +94,7 @@ def _map(f: Any, space: Space, frame: Any, *rest: Any) -> Any:
 
 
 def added(obs: Any, **extra: Any) -> dict[str, Any]:
-    """A Dict observation (or its spaces) with more entries; one that is no Dict becomes its entry `obs`."""
+    """A Dict observation (or its spaces) with more entries; any other observation becomes the entry `obs`."""
     obs = obs if isinstance(obs, dict) else obs.spaces if isinstance(obs, Dict) else {"obs": obs}
     return {**obs, **extra}
 
@@ -103,8 +103,8 @@ def added(obs: Any, **extra: Any) -> dict[str, Any]:
 class ActionHistory(Remembering):
     """Adds `action_history` (length, A): the last `length` actions as given, oldest first, zeros before the first.
 
-    A Box action is flattened, a discrete one is one-hot, so that none is not action 0. Raises ValueError for a length
-    below 1.
+    A Box action is flattened; a discrete one is one-hot, so that "no action yet" differs from action 0. Raises
+    ValueError for a length below 1.
     """
 
     length: int = 1
@@ -158,11 +158,11 @@ class PreviousActionReward(Remembering):
 
 @dataclasses.dataclass(frozen=True)
 class VisitBonus(Remembering):
-    """Adds scale / sqrt(n) to the reward, n being the visits of the present place so far in this episode.
+    """Adds scale / sqrt(n) to the reward, where n counts the visits of the current place in this episode.
 
-    The bonus of `minigrid.wrappers.PositionBonus`, but that its counts outlive the episode and leave out the start. The
-    place is `getattr(state, leaf)`, an integer from 0 below `num_places`: the `position` of a grid world, say. Raises
-    ValueError for fewer than one place.
+    As `minigrid.wrappers.PositionBonus`, whose counts however outlive the episode and do not include the start. The
+    place is the field `leaf` of the state, an integer from 0 below `num_places`: say the `position` of a grid world.
+    Raises ValueError for fewer than one place.
     """
 
     leaf: str
@@ -187,7 +187,7 @@ class VisitBonus(Remembering):
 
 
 def with_zero(box: Box, leading: tuple[int, ...] = ()) -> Box:
-    """`box` repeated along leading axes and widened to hold zero, which stands for no action yet."""
+    """`box` repeated along leading axes and extended to contain zero, which represents "no action yet"."""
     shape = leading + box.shape
     low, high = jnp.minimum(box.low, 0), jnp.maximum(box.high, 0)
     return Box(jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape), shape)

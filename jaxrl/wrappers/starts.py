@@ -1,4 +1,4 @@
-"""Other starts: episodes that begin in stored states."""
+"""A wrapper of starts: episodes that begin in stored states."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from jaxrl.wrappers.base import Wrapper
 
 @pytree
 class StartParams:
-    """Where episodes start is a parameter, so that a level can be a state. `FromStates.starting` makes them."""
+    """Params with the states in which episodes start, so that a level can be a state; see `FromStates.starting`."""
 
     env: Any  # the wrapped environment's params
     states: Any  # its states, leading axis K
-    weights: jax.Array  # (K,) how often each is drawn, to a common factor
-    share: jax.Array  # probability of starting in one of them; else as the environment does
-    limit: jax.Array = NO_LIMIT  # time limit, if lower than the environment's, while share > 0
+    weights: jax.Array  # (K,) relative probability of each state
+    share: jax.Array  # probability of starting in one of them; else `env` draws the start
+    limit: jax.Array = NO_LIMIT  # time limit while share > 0, if lower than the environment's
 
     @property
     def max_steps(self) -> Array:
-        # Known params stay known while something else is traced: `evaluate` looks whether there is a limit.
+        # numpy for concrete params: under a trace `evaluate` still sees whether there is a limit.
         with jax.ensure_compile_time_eval() if is_concrete(self) else contextlib.nullcontext():
             return jnp.where(self.share > 0, jnp.minimum(self.limit, self.env.max_steps), self.env.max_steps)
 
@@ -42,7 +42,7 @@ class FromStates(Wrapper):
         params = starts.starting(env_params, states)  # leading axis K
         obs, state = starts.reset(key, params)  # one of the K states
 
-    With its default params (`share` 0) it is `env`. A level that `curriculum.attach` can use has K = 1.
+    With the default params (`share` 0) it behaves as `env`. Levels for `curriculum.attach` have K = 1.
     """
 
     Params = StartParams
@@ -89,7 +89,7 @@ class FromStates(Wrapper):
         return self.env.describe(params.env)
 
     def validate(self, params: StartParams) -> None:
-        """Raises ValueError also for states that are none of `env`'s, and weights or a share that cannot be."""
+        """Raises ValueError also for objects that are no states of `env`, and for invalid weights or shares."""
         self.env.validate(params.env)
         wanted = jax.eval_shape(self.env.initial, jax.random.key(0), self.env.default_params)
         if jax.tree.structure(params.states) != jax.tree.structure(wanted):

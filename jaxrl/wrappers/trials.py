@@ -1,4 +1,4 @@
-"""Trials: several episodes of one task as one long episode, for agents that learn within it."""
+"""Trials: several episodes of one task as one long episode, for agents that learn within it (RL^2)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from jaxrl.wrappers.vectors import flatten, flatten_space
 
 @pytree
 class TrialParams:
-    """What tasks are drawn of, and how long one is tried."""
+    """Params of the task distribution, and the length of a trial."""
 
     env: Any  # the wrapped environment's params
-    episodes: jax.Array  # int32, of a trial
+    episodes: jax.Array  # int32, episodes of a trial
 
     @property
     def max_steps(self) -> Any:
-        """Of a trial: its episodes at their longest. `NO_LIMIT` where that is not a number or too large."""
+        """The largest length of a trial: `episodes` full episodes; `NO_LIMIT` without a limit or beyond int32."""
         longest = jnp.asarray(self.env.max_steps)
         return jnp.where(longest < NO_LIMIT // self.episodes, longest * self.episodes, NO_LIMIT)
 
@@ -36,7 +36,7 @@ class TrialParams:
 @pytree
 class TrialState:
     env: Any  # the wrapped environment's state, of the present episode
-    task: Any  # its params, which last as long as the trial
+    task: Any  # the params of the task, constant during the trial
     time: jax.Array  # int32, steps since the trial began
     episode: jax.Array  # int32, episodes that are over
     begins: jax.Array  # bool, no step of the present episode is done
@@ -46,21 +46,20 @@ class TrialState:
 
 @dataclasses.dataclass(frozen=True)
 class Trials(Wrapper):
-    """`params.episodes` episodes on one task are one episode; the next one has another task.
+    """A trial: `params.episodes` episodes of one task are one episode of this wrapper; the next trial has another task.
 
-    What a learner within a trial needs is added to the observation: `previous_action`, `previous_reward`, and `begins`,
-    1 where an episode of the task does (Duan et al. 2016, arXiv:1611.02779, where the flag is of the step before). So a
-    policy whose memory is reset where episodes end keeps it as long as the task. A trial ends in termination: what
-    follows has another task and is worth nothing to it. `info` says of each step in which `episode` of the trial it
-    was, and whether that is over (`episode_over`).
+    The observation gets what learning in a trial needs: `previous_action`, `previous_reward`, and `begins`, which is
+    1 at the first step of an inner episode (Duan et al. 2016, arXiv:1611.02779, flag the step before). A policy whose
+    memory is reset at the end of an episode thus keeps it for the whole trial. A trial ends by termination, as the next
+    one has another task. `info` has the inner `episode` of each step, and whether it is over (`episode_over`).
 
     Tasks are drawn by `task_fn(key, params.env)`, by default the environment's `generate`; without either every trial
-    has the params as they are. `reveal(task)`, a vector, is told to critics alone (`privileged`), with the share of the
-    trial that is over: a value that knows the task has less to guess, and policies learn faster. Raises ValueError for
-    fewer than one episode and several agents.
+    has the params as they are. `reveal(task)` is a vector that critics see (`privileged`), together with the elapsed
+    share of the trial: values are then easier to learn, and policies learn faster. Raises ValueError for fewer than one
+    episode, or several agents.
     """
 
-    episodes: int = 2  # of a trial, in the default params
+    episodes: int = 2  # default of params.episodes
     task_fn: Callable[[Array, Any], Any] | None = None
     reveal: Callable[[Any], Array] | None = None
 
@@ -86,7 +85,7 @@ class Trials(Wrapper):
 
     @property
     def hints(self) -> Hints:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Tasks are drawn, and a trial that ends is rare."""
+        """As the wrapped environment, but neither deterministic nor noiseless, as tasks are drawn."""
         return self.env.hints._replace(deterministic=False, noiseless=False, reset="auto")
 
     @property
@@ -94,7 +93,7 @@ class Trials(Wrapper):
         return strongly_typed(TrialParams(self.env.default_params, jnp.int32(self.episodes)))
 
     def task(self, key: Array, params: TrialParams) -> Any:
-        """A task, drawn."""
+        """Draws a task."""
         if self.task_fn is not None:
             return self.task_fn(key, params.env)
         kit = self.env.levels
@@ -159,7 +158,7 @@ class Trials(Wrapper):
         return self.inner.telemetry(state.env, state.task)
 
     def planes(self, telemetry: dict[str, Quantity], params: TrialParams) -> list[Plane]:
-        return []  # of several episodes
+        return []  # a trial has several episodes
 
     def render(self, state: TrialState, params: TrialParams) -> np.ndarray:
         return self.inner.render(state.env, state.task)

@@ -1,4 +1,4 @@
-"""Members of a space as vectors, observations as one, and observations with some of their entries."""
+"""Flattening: members of a space as vectors, and wrappers that flatten observations or drop entries of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESERVED = ("action_mask", "mission", "privileged")
 
 @dataclasses.dataclass(frozen=True)
 class FlattenObservation(Wrapper):
-    """The observation as one vector (F,), or `{"obs": vector, ...}` with the reserved entries of a Dict apart."""
+    """The observation as one vector (F,); a Dict with reserved entries becomes `{"obs": vector, ...}` with these."""
 
     def observe(self, key: Array, state: Any, params: Any) -> Any:
         obs = self.env.observe(key, state, params)
@@ -67,9 +67,9 @@ def _unreserved(space: Space) -> Space:
 
 
 def flatten(space: Space, x: PyTree[Shaped[Array, "..."] | int | float]) -> Float[Array, "*batch F"]:
-    """One vector of a member of `space`, of any leading batch shape: arrays flattened, discrete numbers one-hot.
+    """A member of `space` (any leading batch shape) as one vector: arrays flattened, discrete numbers one-hot.
 
-    A Dict goes in the order of its sorted names (those that the space has), as `networks.encode` does.
+    Entries of a Dict are in the order of the sorted names of the space, as in `networks.encode`.
     """
     if isinstance(space, Dict):
         return jnp.concatenate([flatten(s, x[name]) for name, s in sorted(space.spaces.items())], -1)
@@ -85,7 +85,7 @@ def flatten(space: Space, x: PyTree[Shaped[Array, "..."] | int | float]) -> Floa
 
 
 def flatten_space(space: Space) -> Box:
-    """The Box of the vectors that `flatten` makes."""
+    """The Box of the vectors that `flatten` returns."""
     if isinstance(space, Dict | Tuple):
         spaces = [s for _, s in sorted(space.spaces.items())] if isinstance(space, Dict) else space.spaces
         boxes = [flatten_space(s) for s in spaces]

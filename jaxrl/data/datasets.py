@@ -1,20 +1,20 @@
-"""Stored experience as a flat pytree of steps, what is known of it, and how learners draw from it.
+"""Datasets of stored steps, their statistics, and the Replays by which learners draw from them.
 
-A `Dataset` is what a rollout leaves behind: steps in time order, one episode after another. It says apart whether the
-task ended (`terminated`: nothing follows, do not bootstrap) and whether an episode did, for whatever reason (`last`).
-Other formats have the same under other names:
+A `Dataset` holds the steps of rollouts in time order, one episode after another. Two flags are kept apart: whether the
+task ended (`terminated`: do not bootstrap) and whether the episode ended for any reason (`last`). Other formats use
+other names:
 
 | here | D4RL | Minari | OGBench |
 |---|---|---|---|
 | `terminated` | `terminals` | `terminations` | 1 - `masks` |
 | `last` | `terminals` or `timeouts` | the end of an episode's group | `terminals` |
 
-A learner draws from one through a `Replay` that nothing is added to (`stored`), so that offline training is `learn`
-without `collect`. The arrays are then constants of its program, of which all seeds of a `vmap` share one copy. Where
-each seed has data of its own, or a set is too large for a constant, they are put into the state (`carried`).
+A learner draws from a dataset through a `Replay` that nothing is added to (`stored`), so offline training is `learn`
+without `collect`. The arrays are constants of the compiled program, and all seeds of a `vmap` share one copy. Where
+each seed has another dataset, or a dataset is too large for a constant, the arrays are put into the state (`carried`).
 
-Episodes are weighted, not steps: an episode of weight w and n steps is drawn with probability proportional to w n, and
-each of its steps is as likely as the others. With `weights` all 1 that is uniform over steps.
+Weights are given to episodes, not steps: an episode of weight w and n steps is drawn with probability proportional to
+w n, then one of its steps uniformly. With all `weights` equal that is uniform over steps.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class Dataset:
     action: jax.Array
     reward: jax.Array
     terminated: jax.Array  # bool: the task ended
-    last: jax.Array  # bool: the episode ended, by the task, the clock or the end of recording
-    next_obs: Any  # of the true successor, before a reset
+    last: jax.Array  # bool: the episode ended, by the task, the time limit or the end of recording
+    next_obs: Any  # of the true successor: the final observation where the episode ended
 
     @property
     def size(self) -> int:
-        """Steps."""
+        """The number of steps."""
         return self.reward.shape[0]
 
 
 class Episodes:
-    """Where the episodes of a dataset are, on the host: `first`, `length` and `total` (the return), (E,) each."""
+    """The first step, length and return of each episode: numpy arrays `first`, `length` and `total`, (E,) each."""
 
     def __init__(self, dataset: Dataset) -> None:
         last = np.asarray(dataset.last)
@@ -72,14 +72,14 @@ class Episodes:
         return len(self.first)
 
     def of_step(self) -> Int[np.ndarray, " n"]:
-        """The number of each step's episode."""
+        """The index of the episode of each step."""
         return np.repeat(np.arange(len(self)), self.length)
 
 
 def from_rollout(steps: Any, action: Array) -> Dataset:
-    """A dataset of `rollout.Steps` (T, N, ...), one environment after another, whose last steps end an episode.
+    """A dataset of `rollout.Steps` (T, N, ...), one environment after another; step T of each ends an episode.
 
-    `action` (T, N, ...): the environment's.
+    `action` (T, N, ...) are the actions in the environment's units.
     """
 
     def flat(x: Any) -> Any:
@@ -91,7 +91,7 @@ def from_rollout(steps: Any, action: Array) -> Dataset:
 
 
 def joined(*datasets: Dataset) -> Dataset:
-    """One after another. Raises ValueError for none, and where their observations or actions differ in kind."""
+    """The datasets concatenated. Raises ValueError for none, or where shapes or dtypes of steps differ."""
     if not datasets:
         raise ValueError("no dataset to join.")
     kinds = {str(jax.tree.map(lambda x: (x.shape[1:], np.dtype(x.dtype).name), d)) for d in datasets}
@@ -102,7 +102,7 @@ def joined(*datasets: Dataset) -> Dataset:
 
 
 def chosen(dataset: Dataset, episodes: Bool[np.ndarray, " E"]) -> Dataset:
-    """The dataset of these episodes alone. Raises ValueError unless there is one truth value for each."""
+    """The dataset of the episodes where `episodes` is True. Raises ValueError unless it has one entry for each."""
     known = Episodes(dataset)
     if np.shape(episodes) != (len(known),):
         raise ValueError(f"a choice of shape {np.shape(episodes)} among {len(known)} episodes.")
@@ -111,8 +111,10 @@ def chosen(dataset: Dataset, episodes: Bool[np.ndarray, " E"]) -> Dataset:
 
 
 def with_successors(dataset: Dataset) -> Dataset:
-    """The steps whose successor is known: not those that end the task where they seem to stay, as D4RL's are read that
-    have no `next_observations`."""
+    """The dataset without the steps that ended the task and whose `next_obs` equals `obs`.
+
+    Their successor is unknown: D4RL files without `next_observations` are read so.
+    """
     size = dataset.size
     changes = [
         np.any(np.asarray(new).reshape(size, -1) != np.asarray(old).reshape(size, -1), 1)
@@ -123,34 +125,36 @@ def with_successors(dataset: Dataset) -> Dataset:
 
 
 def with_goal(dataset: Dataset, entry: str) -> Dataset:
-    """`dataset`, recorded without goals, as OGBench's files are, with its observations as `entry` and as entry "goal",
-    the place of what hindsight tells."""
+    """A dataset without goals (such as OGBench's), prepared for hindsight: observations become a dict.
+
+    Its entries are `entry`, the observations, and "goal", a placeholder of the same shape.
+    """
     obs, next_obs = ({entry: x, "goal": x} for x in (dataset.obs, dataset.next_obs))
     return dataset.replace(obs=obs, next_obs=next_obs)
 
 
 def returns_to_go(dataset: Dataset, gamma: float = 1.0) -> Float[np.ndarray, " n"]:
-    """The discounted rewards from each step to the end of its episode or, where that is sooner, of the task.
+    """The discounted rewards from each step to the end of its episode, or of the task if that comes first.
 
-    Of an episode that was cut they are a part of the return alone; see `return_bounds`.
+    For an episode that was truncated they are only a part of the return; see `return_bounds`.
     """
     return _summed(dataset, gamma, 0.0)
 
 
 def return_bounds(dataset: Dataset, gamma: float = 1.0) -> Float[np.ndarray, " n"]:
-    """What the discounted rewards from each step on are at least, if none is below the least of the dataset.
+    """Lower bounds of the discounted return from each step, if no reward is below the lowest of the dataset.
 
-    They are `returns_to_go` where the task ended. An episode that was cut, by the clock or by the end of the dataset,
-    would have gone on: beyond the cut each reward is the dataset's least, or 0 if that is above 0, as the task may have
-    ended at once. With rewards of -1 that is -1 / (1 - gamma), which Cal-QL's authors give to episodes that did not
-    reach the goal. With gamma 1 and a reward below 0 the bound is -inf.
+    They are `returns_to_go` where the task ended. A truncated episode would have gone on: every reward after the cut is
+    counted as the lowest reward of the dataset, or as 0 if that is positive, as the task may have ended at once. With
+    rewards of -1 the rest is worth -1 / (1 - gamma), as Cal-QL's authors have it for episodes that did not reach the
+    goal. With gamma 1 and a negative reward the bound is -inf.
     """
     least = min(float(np.min(dataset.reward)), 0.0)
     return _summed(dataset, gamma, least / (1 - gamma) if gamma < 1 else (-np.inf if least < 0 else 0.0))
 
 
 def _summed(dataset: Dataset, gamma: float, beyond: float) -> Float[np.ndarray, " n"]:
-    """The discounted rewards from each step on, with those beyond the cut of an episode being worth `beyond`."""
+    """The discounted rewards from each step on, where the rest of a truncated episode is worth `beyond`."""
     rewards, last = np.asarray(dataset.reward, np.float64), np.asarray(dataset.last)
     terminated = np.asarray(dataset.terminated)
     out, ahead = np.empty_like(rewards), beyond
@@ -170,13 +174,18 @@ def _softmax_of_scaled(x: Float[np.ndarray, " E"], temperature: float) -> Float[
 
 
 def return_weights(dataset: Dataset, temperature: float = 0.1) -> Float[np.ndarray, " E"]:
-    """RW of Hong et al. (2023), "Harnessing mixed offline reinforcement learning datasets via trajectory weighting":
-    the exponential of the episode's return, scaled to [0, 1] over the dataset, by the temperature."""
+    """Return weighting (RW): exp(return / temperature) of each episode, with returns scaled to [0, 1].
+
+    Hong et al. (2023), "Harnessing mixed offline reinforcement learning datasets via trajectory weighting".
+    """
     return _softmax_of_scaled(Episodes(dataset).total, temperature)
 
 
 def advantage_weights(dataset: Dataset, temperature: float = 0.1) -> Float[np.ndarray, " E"]:
-    """AW of the same paper: of the return less what a linear regression on the episode's first observation expects."""
+    """Advantage weighting (AW, Hong et al. 2023): `return_weights` of the return minus its baseline.
+
+    The baseline is a linear regression of returns on the first observation of an episode.
+    """
     episodes = Episodes(dataset)
     leaves = [np.asarray(x)[episodes.first].reshape(len(episodes), -1) for x in jax.tree.leaves(dataset.obs)]
     features = np.concatenate([*leaves, np.ones((len(episodes), 1))], 1).astype(np.float64)
@@ -185,7 +194,7 @@ def advantage_weights(dataset: Dataset, temperature: float = 0.1) -> Float[np.nd
 
 
 def best_weights(dataset: Dataset, share: float = 0.1) -> Float[np.ndarray, " E"]:
-    """1 for the `share` of episodes with the highest returns, at least one of them, 0 for the others."""
+    """Weights 1 for the `share` of episodes with the highest returns (at least one episode), 0 for the others."""
     if not 0 < share <= 1:
         raise ValueError(f"share={share}: it must be above 0 and at most 1.")
     total = Episodes(dataset).total
@@ -196,8 +205,10 @@ def best_weights(dataset: Dataset, share: float = 0.1) -> Float[np.ndarray, " E"
 
 
 def reward_scale(dataset: Dataset, max_steps: int = 1000) -> float:
-    """`max_steps` over the difference of the best and the worst return of whole episodes: what IQL's authors multiply
-    rewards by on locomotion. Raises ValueError where all returns are alike."""
+    """`max_steps` / (best - worst return of whole episodes), by which IQL's authors multiply locomotion rewards.
+
+    Raises ValueError where all returns are equal.
+    """
     total = Episodes(dataset).total
     total = total if np.asarray(dataset.last)[-1] else total[:-1]
     if not total.size or not np.ptp(total):
@@ -205,16 +216,16 @@ def reward_scale(dataset: Dataset, max_steps: int = 1000) -> float:
     return float(max_steps / np.ptp(total))
 
 
-# ---- what learners draw from
+# ---- Replays of a dataset
 
 
 def to_unit(space: Space, action: Array) -> Array:
-    """Actions in units of the box, in which learners act: the opposite of `Box.from_unit`. Discrete ones stay."""
+    """Actions in units of the box, [-1, 1] a side: the inverse of `Box.from_unit`. Discrete actions are unchanged."""
     if not isinstance(space, Box):
         return action
     bounded = np.isfinite(space.low) & np.isfinite(space.high)
     low, high = (np.asarray(x, np.float64) for x in space.ends())
-    half = np.where(high > low, (high - low) / 2, 1)  # a side without width has one action, 0 in its units
+    half = np.where(high > low, (high - low) / 2, 1)  # a side without width has one action, which is 0 in its units
     action = action if jnp.issubdtype(action.dtype, jnp.floating) else action.astype(float)
     unit = (action - (high + low) / 2) / half
     return jnp.where(bounded, jnp.clip(unit, -1, 1), unit).astype(action.dtype)
@@ -230,7 +241,7 @@ def _goals(dataset: Dataset, hindsight: Hindsight) -> Callable[[Key[Array, ""], 
 def _rows(
     dataset: Dataset, weights: Float[np.ndarray, " E"] | None
 ) -> Callable[[Key[Array, ""], int], Int[Array, " n"]]:
-    """Draws rows: an episode by its weight times its length, then one of its steps."""
+    """A function `(key, n) -> rows`: drawn are an episode by weight times length, then one of its steps."""
     if weights is None:
 
         def rows(key: Key[Array, ""], n: int) -> Int[Array, " n"]:
@@ -245,10 +256,10 @@ def _rows(
                 "least 0 for each, not all 0."
             )
         mass = weights * episodes.length
-        # Float32 tells 2^24 steps of the sum apart: right for up to some 100,000 episodes of like weight.
+        # A float32 sum resolves 2^24 steps: enough for some 100,000 episodes of similar weight.
         upto = jnp.asarray(np.cumsum(mass / mass.sum()), jnp.float32)
         first, length = jnp.asarray(episodes.first), jnp.asarray(episodes.length)
-        # Rounding may leave the last sum below 1, where no episode of weight 0 may be drawn.
+        # Rounding may leave the last sum below 1; a number above it must not draw an episode of weight 0.
         most = int(np.flatnonzero(mass)[-1])
 
         def rows(key: Key[Array, ""], n: int) -> Int[Array, " n"]:
@@ -264,7 +275,7 @@ def _rows(
 def check(dataset: Dataset, space: Space) -> None:
     """Raise ValueError for leaves of unequal length, numbers that are not finite, and actions of another space.
 
-    Looks at the arrays: a gather clamps a row that is not there, and NaN spoils weights far from where it was.
+    It checks values on the host: in a program a gather clamps invalid rows, and NaN is noticed only in the weights.
     """
     if np.ndim(dataset.reward) != 1:
         raise ValueError(f"a dataset's reward has shape {np.shape(dataset.reward)}: it must be one number a step.")
@@ -288,7 +299,7 @@ def check(dataset: Dataset, space: Space) -> None:
 
 
 def transitions(dataset: Dataset, space: Space, gamma: float = 0.99) -> Stored:
-    """What learners draw: the dataset's steps, leaves (n, ...). Raises ValueError as `check` does."""
+    """The dataset's steps as learners draw them, leaves (n, ...). Raises ValueError as `check` does."""
     check(dataset, space)
     size, action = dataset.size, to_unit(space, jnp.asarray(dataset.action))
     after = np.where(np.asarray(dataset.last) | (np.arange(size) == size - 1), 0, 1) + np.arange(size)
@@ -311,14 +322,14 @@ def stored(
     gamma: float = 0.99,
     hindsight: Hindsight | None = None,
 ) -> Replay:
-    """A replay that holds the dataset's transitions and takes in nothing.
+    """A Replay of the dataset's transitions, to which nothing is added.
 
-    `sample(key, (), n)` draws `Stored` steps with replacement: an episode by its weight times its length, then one of
-    its steps. With `hindsight` their observations have its goals, reaching which is worth 1 and ends the task; what
-    that makes of `return_to_go` and `return_bound` is not known, and they are NaN. `normalizer` has the statistics of
+    `sample(key, (), n)` draws `Stored` steps with replacement: an episode in proportion to weight times length, then
+    one of its steps. With `hindsight` their observations have its goals; a reached goal gives reward 1 and ends the
+    task, and `return_to_go` and `return_bound` are NaN, as they are unknown. `normalizer` has the statistics of
     observations as they are drawn, for learners with `Config.normalize_obs`.
 
-    Raises ValueError as `check` does, for weights that are not one positive or zero number an episode, and for goals
+    Raises ValueError as `check` does, for weights that are not one non-negative number for each episode, and for goals
     that do not fit.
     """
     items, rows = transitions(dataset, space, gamma), _rows(dataset, weights)
@@ -359,24 +370,23 @@ def _any_of(key: Key[Array, ""], state: Any, n: int) -> Any:
 
 
 carried = Replay(lambda item=None: (), None, _any_of)
-"""A replay of the steps that are its state, drawn alike.
+"""A Replay whose state holds the dataset's steps, from which it draws uniformly.
 
     state = algo.init(key, hyper, params).replace(replay=datasets.transitions(dataset, space))
 
-So each seed of a `vmap` may have a dataset of its own, all of one size, and the arrays are arguments of the program.
-Any pytree with a `reward` will do that has what the learner reads. Statistics of its observations are not known, so
-that `Config.normalize_obs` must be False.
+Each seed of a `vmap` may then have another dataset of the same size, and the arrays are arguments of the program, not
+constants. The state may be any pytree that has `reward` and the fields that the learner reads. Statistics of its
+observations are unknown, so `Config.normalize_obs` must be False.
 """
 
 
 def prioritised(dataset: Dataset, space: Space, gamma: float = 0.99) -> Replay:
-    """A replay of a dataset's `Stored` steps, drawn by priorities that its learner gives; at first all are alike.
+    """A prioritised Replay of a dataset's `Stored` steps (Schaul et al. 2016), for learners with `Config.prioritised`.
 
     `sample(key, state, n, beta) -> (batch, indices, weights)` and `update(state, indices, priorities, alpha, given)`
-    are those of `prioritised_sequence` (Schaul et al. 2016), for learners whose Config has `prioritised`. Each seed has
-    priorities of its own, the sum tree that is the replay's state; the steps are constants of the program. A step that
-    was never drawn keeps the first priority, 1, where Schaul et al. give it the largest: with errors far above 1 some
-    are hardly ever drawn.
+    are those of `prioritised_sequence`. The state is the sum tree of priorities, which each seed has separately; the
+    steps are constants of the program. A step that was never drawn keeps the initial priority 1, where Schaul et al.
+    use the largest so far: with errors far above 1 some steps are hardly ever drawn.
     """
     items, size = transitions(dataset, space, gamma), dataset.size
 
@@ -403,13 +413,13 @@ def prioritised(dataset: Dataset, space: Space, gamma: float = 0.99) -> Replay:
 
 
 class Windows(NamedTuple):
-    """Steps in a row of one episode, the last of which was drawn; leaves (B, length, ...)."""
+    """Windows of consecutive steps of one episode that end with the drawn step; leaves (B, length, ...)."""
 
     obs: Any
     action: Array  # in units of the box; discrete ones as they are
     return_to_go: Array  # rewards from here to the end of the episode, not discounted
     time: Array  # int32, steps since the episode began
-    valid: Array  # bool; False: there is no such step, and its place, before the first, is filled by that one
+    valid: Array  # bool; False: padding before the episode's first step, with copies of that step
 
 
 def windows(
@@ -419,9 +429,9 @@ def windows(
     weights: Float[np.ndarray, " E"] | None = None,
     hindsight: Hindsight | None = None,
 ) -> Replay:
-    """`stored`, of which `sample(key, (), n)` draws `Windows`: a step as there, and the `length - 1` before it.
+    """As `stored`, but `sample(key, (), n)` draws `Windows`: a step and the `length - 1` steps before it.
 
-    With `hindsight` all steps of a window have the goal of its last one. Raises ValueError as `stored` does, and for a
+    With `hindsight` all steps of a window have the goal of its last step. Raises ValueError as `stored` does, and for a
     length below 1.
     """
     if length < 1:
@@ -454,13 +464,14 @@ def windows(
 
 @functools.cache
 def mixed(stored: Replay, own: Replay, share: float = 0.5) -> Replay:
-    """A replay of which `share` of each batch are a dataset's steps (`stored`) and the others the learner's own.
+    """A Replay whose batches take a `share` from a dataset (`stored`) and the rest from the learner's buffer (`own`).
 
-    It takes in what `own` does (`ring.uniform`). Both kinds come in turns, so that parts of a sample are as mixed as
-    the whole; of n steps the dataset has floor(n share). All are `Stored`: of the learner's own the next action is the
-    step's and the return and its bound are not known, -inf. Equal arguments give the same functions.
+    Steps that are added go into `own` (`ring.uniform`). Of n steps floor(n share) come from the dataset, and the two
+    sources are interleaved, so that any part of a batch is mixed alike. All are `Stored`: for steps of the buffer
+    `next_action` is the step's action, and the unknown `return_to_go` and `return_bound` are -inf. Equal arguments give
+    the same functions.
 
-    Raises ValueError for a replay that is no dataset, a buffer that takes nothing in, and a share outside (0, 1).
+    Raises ValueError where `stored` is not a dataset's, `own` accepts no steps, or `share` is outside (0, 1).
     """
     if stored.add is not None or own.add is None:
         raise ValueError("mixed: the first replay must be a dataset's, which takes nothing in, and the second not.")
@@ -471,7 +482,7 @@ def mixed(stored: Replay, own: Replay, share: float = 0.5) -> Replay:
 
     def sample(key: Key[Array, ""], state: Any, n: int) -> Stored:
         stored_key, own_key = jax.random.split(key)
-        upto = np.floor(np.arange(n + 1) * share + 1e-9).astype(np.int32)  # how many of the dataset before each
+        upto = np.floor(np.arange(n + 1) * share + 1e-9).astype(np.int32)  # steps of the dataset before each row
         of_dataset = np.diff(upto) > 0
         number = np.where(of_dataset, upto[:-1], upto[-1] + np.arange(n) - upto[:-1])
         old, new = stored.sample(stored_key, (), int(upto[-1])), own.sample(own_key, state, n - int(upto[-1]))

@@ -1,19 +1,19 @@
-"""Synthetic experience: a diffusion model of a dataset's transitions, drawn from in any number.
+"""Synthetic experience: a diffusion model of a dataset's transitions, from which new ones are sampled.
 
-Lu, Ball, Teh and Parker-Holder (2023), "Synthetic experience replay" (SynthER). A transition is one vector:
-observation, action, reward, next observation and, where some transitions of the data end the task and others do not,
-whether it does. Each number is standardised. The model is that of Karras, Aittala, Aila and Laine (2022),
+Lu, Ball, Teh and Parker-Holder (2023), "Synthetic experience replay" (SynthER). A transition is one standardised
+vector: observation, action, reward, next observation and, where the dataset has both terminal and other transitions,
+`terminated`. The model is that of Karras, Aittala, Aila and Laine (2022),
 "Elucidating the design space of diffusion-based generative models" (EDM): a denoiser
 
     D(x; sigma) = c_skip x + c_out F(c_in x, c_noise)
 
-is trained on data with normal noise of deviation sigma, log-normally distributed, and samples follow the probability
-flow from pure noise down to none by Heun's second-order steps, before each of which a little noise is added (churn).
-Rows can be drawn given others: `fit` of actions given observations is a behaviour policy that may have several modes.
+is trained on data with added normal noise, whose standard deviation sigma is log-normally distributed. Samples follow
+the probability flow from pure noise to none by Heun's second-order steps; a little noise is added before each (churn).
+Rows can be conditioned on other rows: a `fit` of actions given observations is a behaviour policy with several modes.
 
-Deviations from the authors' code: whether the task ended is standardised, too; the network has 128 units and 3 residual
-blocks by default, theirs 1,024 or 2,048 and 6; the average of the weights forgets its beginning sooner, as
-(1 + t) / (10 + t), so that short trainings can use it.
+Deviations from the authors' code: `terminated` is standardised, too; the network has 128 units and 3 residual blocks by
+default, theirs 1,024 or 2,048 and 6; the decay of the average weights begins at (1 + t) / (10 + t), so that short
+trainings can use the average.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ Denoiser = Callable[[Float[Array, "B D"], Float[Array, " B"]], Float[Array, "B D
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Static settings; defaults are the authors', where the file's docstring does not say otherwise."""
+    """Static settings. Defaults are the authors', unless the docstring of this file says otherwise."""
 
     num_updates: int = 100_000  # gradient steps
     batch_size: int = 256
-    learning_rate: float = 3e-4  # at first; it falls along a cosine to zero
+    learning_rate: float = 3e-4  # initial; cosine decay to zero
     width: int = 128  # of the denoiser
-    num_blocks: int = 3  # residual layers of it
-    num_frequencies: int = 16  # of the noise level's features
-    ema: float = 0.995  # of the weights, every `ema_every` gradient steps
+    num_blocks: int = 3  # residual blocks of the denoiser
+    num_frequencies: int = 16  # of the Fourier features of the noise level
+    ema: float = 0.995  # decay of the average weights, every `ema_every` gradient steps
     ema_every: int = 10
-    log_sigma_mean: float = -1.2  # of the noise in training
+    log_sigma_mean: float = -1.2  # of the noise level in training
     log_sigma_std: float = 1.2
-    num_steps: int = 128  # of Heun's, to draw
+    num_steps: int = 128  # Heun steps of a sample
     sigma_min: float = 0.002
     sigma_max: float = 80.0
-    rho: float = 7.0  # above 1: steps are shorter where there is less noise
-    churn: float = 80.0  # noise added, over all steps; 0: the samples are a function of the first noise
-    churn_min: float = 0.05  # noise levels at which it is
+    rho: float = 7.0  # above 1: shorter steps at lower noise levels
+    churn: float = 80.0  # noise added over all steps; 0: samples are a function of the initial noise
+    churn_min: float = 0.05  # range of noise levels at which it is added
     churn_max: float = 50.0
-    churn_noise: float = 1.003  # a little more than 1, against the denoiser's losses
+    churn_noise: float = 1.003  # factor of added noise; above 1, as denoisers remove too much
 
     def __post_init__(self) -> None:
         check_at_least_one(self, "num_updates", "batch_size", "width", "num_frequencies", "ema_every")
@@ -146,7 +146,7 @@ def draw(
 
 
 class Network(nn.Module):
-    """F: a residual network of x, of what is given, and of sines and cosines of the noise level, frequencies random."""
+    """F: a residual network of x, the condition `given`, and random Fourier features of the noise level."""
 
     width: int
     num_blocks: int
@@ -168,7 +168,7 @@ class Network(nn.Module):
 
 
 def denoiser(config: Config, weights: Any, given: Float[Array, "B C"] | None = None) -> Denoiser:
-    """D of a network's weights; of each row given another, where it was fitted so."""
+    """D of a network's weights, conditioned on `given` where `fit` was."""
     network = Network(config.width, config.num_blocks, config.num_frequencies)
 
     def denoise(x, sigma):
@@ -187,8 +187,8 @@ def fit(
     """`(weights, loss)`: average weights of a denoiser of standardised rows, and the loss over the last tenth.
 
     Args:
-        given: for each row what it is drawn given, standardised, too; then
-            `draw(key, denoiser(config, weights, given), ...)` has a row for each of `given`.
+        given: the condition of each row, standardised, too; `draw(key, denoiser(config, weights, given), ...)` then
+            draws one row for each row of `given`.
     """
     key, init_key = jax.random.split(key)
     n, size, batch = *rows.shape, config.batch_size
@@ -226,10 +226,10 @@ def fit(
 def rows_like(
     key: Key[Array, ""], rows: Float[Array, "n D"], num: int, config: Config = Config()
 ) -> tuple[Float[Array, "{num} D"], Float[Array, ""]]:
-    """`(new rows, loss)` of a model fitted to these. Pure: jit it, and map it over seeds and sets of one size."""
+    """`(new rows, loss)` of a model fitted to `rows`. Pure: jit it, and vmap it over seeds or datasets of one size."""
     fit_key, draw_key = jax.random.split(key)
     mean, std = jnp.mean(rows, 0), jnp.std(rows, 0)
-    std = jnp.where(std > 1e-6, std, 1)  # a column without spread stays what it is, up to the noise that is left
+    std = jnp.where(std > 1e-6, std, 1)  # a constant column keeps its value, up to the remaining noise
     weights, loss = fit(fit_key, (rows - mean) / std, config)
     chunk = min(num, CHUNK)
     keys = jax.random.split(draw_key, -(-num // chunk))
@@ -256,7 +256,7 @@ def to_rows(dataset: Dataset) -> Float[np.ndarray, "n D"]:
 
 
 def of_rows(rows: Float[Array, "m D"] | Float[np.ndarray, "m D"], like: Dataset) -> Dataset:
-    """The dataset of the rows that `to_rows(like)` makes; every transition of it is an episode of one step."""
+    """The dataset of rows in the format of `to_rows(like)`; every transition is an episode of one step."""
     sizes = like.obs.shape[1], like.action.shape[1], 1, like.next_obs.shape[1]
     parts: list[Any] = np.split(np.asarray(rows), np.cumsum(sizes), 1)
     obs, action, reward, next_obs, ended = parts
@@ -272,10 +272,10 @@ def _has_both(dataset: Dataset) -> bool:
 
 
 def synthesise(key: Key[Array, ""], dataset: Dataset, num: int, config: Config = Config()) -> Dataset:
-    """`num` new transitions of a model fitted to the dataset's; each is an episode of its own.
+    """`num` new transitions, sampled from a model fitted to the dataset's; each is an episode of one step.
 
-    Actions may leave the box a little; `datasets.stored` clips them. Returns of episodes are not known: what learns
-    from them (Cal-QL, weights of episodes) has no use for such a dataset. Raises ValueError for `num` below 1 and for
+    Actions may leave the box a little; `datasets.stored` clips them. As returns of episodes are unknown, the result is
+    of no use to learners that need them (Cal-QL, weights of episodes). Raises ValueError for `num` below 1 and for
     observations or actions that are not vectors of floats.
     """
     if num < 1:

@@ -1,17 +1,18 @@
-"""A learned model of an environment's steps: an ensemble of networks, each of which predicts a normal distribution.
+"""A learned dynamics model: an ensemble of networks, each of which predicts a normal distribution of the next step.
 
 Chua, Calandra, McAllister and Levine (2018), "Deep reinforcement learning in a handful of trials using probabilistic
-dynamics models", as MBPO and MOPO have it. Each network predicts mean and variance of `(next_obs - obs, reward)` from
-`(obs, action)`, and learns by the likelihood of steps of its own draw,
+dynamics models", as MBPO and MOPO use it. Each network predicts mean and variance of `(next_obs - obs, reward)` from
+`(obs, action)`. Its loss, on batches that are drawn for each network separately, is the negative log-likelihood
 
     mean_B sum_d ((y_d - mean_d)^2 exp(-v_d) + v_d) + bound_coef sum_d (high_d - low_d)
 
-where v is the logarithm of the variance, softly between `low` and `high`, which are learned too. A share of the data is
-held out; of each network the weights are kept that were best there, and of the networks the best, the elites.
+where v is the logarithm of the variance, softly bounded by `low` and `high`, which are learned, too. A share of the
+dataset is held out. Each network keeps the weights that had the least error there, and the best networks, the elites,
+make up the ensemble.
 
-Deviations: targets are normalised as inputs are, so that rewards and observations of any scale weigh alike (what is
-predicted, and uncertainty, are in the task's units); each network keeps its own best weights, where others stop all at
-once; only elites are kept. Observations are flat.
+Deviations: targets are normalised as inputs are, so that rewards and observations of any scale have the same weight
+(predictions and uncertainties are in the task's units); each network keeps its best weights, where MBPO stops all at
+once; only elites are kept. Observations must be flat.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class Config:
     num_elites: int = 5
     hidden: tuple[int, ...] = (200, 200, 200, 200)
     activation: str = "silu"
-    num_checks: int = 100  # times that the held-out error is looked at
-    num_updates: int = 500  # gradient steps between them
-    batch_size: int = 256  # steps of a gradient step, of each member
+    num_checks: int = 100  # evaluations of the held-out error
+    num_updates: int = 500  # gradient steps before each evaluation
+    batch_size: int = 256  # of each member
     validation_share: float = 0.2  # of the steps, held out
 
     def __post_init__(self) -> None:
@@ -61,8 +62,8 @@ class Hyper:
     """Dynamic settings."""
 
     learning_rate: jax.Array = 1e-3
-    weight_decay: jax.Array = 2.5e-5  # AdamW's, of the networks
-    bound_coef: jax.Array = 0.01  # of the distance between the variance's bounds
+    weight_decay: jax.Array = 2.5e-5  # of AdamW
+    bound_coef: jax.Array = 0.01  # weight of the distance between the variance's bounds in the loss
 
 
 @pytree
@@ -76,7 +77,7 @@ class Scale:
 
 @pytree(static=("hidden", "activation"))
 class Ensemble:
-    """What `fit` has found; leading axis E of the elites, D = observation and reward."""
+    """The model that `fit` returns; leading axis E of the elites, D the numbers of an observation and the reward."""
 
     weights: Any
     low: jax.Array  # (E, D), of the logarithm of the variance
@@ -90,7 +91,7 @@ class Ensemble:
 def bounded(
     x: Float[Array, "*#batch D"], low: Float[Array, "*#batch D"], high: Float[Array, "*#batch D"]
 ) -> Float[Array, "*batch D"]:
-    """x, softly between low and high (Chua et al. 2018, appendix A.1)."""
+    """x, softly bounded by low and high (Chua et al. 2018, appendix A.1)."""
     x = high - jax.nn.softplus(high - x)
     return low + jax.nn.softplus(x - low)
 
@@ -98,7 +99,7 @@ def bounded(
 def likelihood_loss(
     mean: Float[Array, "K B D"], log_var: Float[Array, "K B D"], target: Float[Array, "K B D"]
 ) -> Float[Array, ""]:
-    """Twice the negative logarithm of the likelihood but for a constant: a mean over steps, a sum over the members."""
+    """Twice the negative log-likelihood up to a constant: a mean over steps, a sum over members."""
     return jnp.sum(jnp.mean(jnp.sum((target - mean) ** 2 * jnp.exp(-log_var) + log_var, -1), -1))
 
 
@@ -107,14 +108,14 @@ def _network(hidden: tuple[int, ...], activation: str, size: int) -> MLP:
 
 
 def _apply(network: MLP, weights: Any, x: Float[Array, "K B I"]) -> tuple[Array, Array]:
-    """Mean and unbounded logarithm of the variance, (K, B, D) each, of members on inputs of their own."""
+    """Mean and unbounded log-variance, (K, B, D) each, of members on separate inputs."""
     out: Any = jax.vmap(network.apply)(weights, x)
     mean, log_var = jnp.split(out, 2, -1)
     return mean, log_var
 
 
 def check_vectors(dataset: Dataset) -> None:
-    """Raise ValueError for observations or actions that are not vectors of numbers, one a step."""
+    """Raise ValueError unless observations and actions are one vector of numbers for each step."""
     if len(getattr(dataset.obs, "shape", ())) != 2:
         shapes = jax.tree.map(lambda x: x.shape, dataset.obs)
         raise ValueError(f"observations of shape {shapes}: a model of dynamics takes flat ones, (steps, numbers).")
@@ -192,13 +193,13 @@ def _fit(key: Array, data: Dataset, hyper: Hyper, config: Config) -> tuple[Ensem
 
 def _scale(x: Float[Array, "n D"]) -> Scale:
     std = jnp.std(x, 0)
-    return Scale(jnp.mean(x, 0), jnp.where(std > 1e-6, std, 1.0))  # a constant number stays
+    return Scale(jnp.mean(x, 0), jnp.where(std > 1e-6, std, 1.0))  # a constant number is not scaled
 
 
 def predict(
     ensemble: Ensemble, obs: Float[Array, "B O"], action: Float[Array, "B A"]
 ) -> tuple[Float[Array, "E B D"], Float[Array, "E B D"]]:
-    """Mean and standard deviation of (next_obs - obs, reward) by each elite, in the task's units."""
+    """Mean and standard deviation of (next_obs - obs, reward), predicted by each elite, in the task's units."""
     x = ensemble.inputs.to_unit(jnp.concatenate([obs, action], -1))
     network = _network(ensemble.hidden, ensemble.activation, ensemble.low.shape[-1])
     mean, log_var = _apply(network, ensemble.weights, jnp.broadcast_to(x, (len(ensemble.low), *x.shape)))
@@ -206,7 +207,7 @@ def predict(
     return mean * ensemble.targets.std + ensemble.targets.mean, std * ensemble.targets.std
 
 
-# ---- uncertainty, of a prediction (E, B, D)
+# ---- measures of uncertainty of predictions (E, B, D)
 
 Measure = Callable[[Array, Array], Array]
 Ends = Callable[[Array, Array, Array], Bool[Array, " B"]]
@@ -214,24 +215,24 @@ Ends = Callable[[Array, Array, Array], Bool[Array, " B"]]
 
 
 def largest_std(mean: Float[Array, "E B D"], std: Float[Array, "E B D"]) -> Float[Array, " B"]:
-    """max_k |std_k|: MOPO's."""
+    """max_k |std_k|, the measure of MOPO."""
     return jnp.max(jnp.sqrt(jnp.sum(std**2, -1)), 0)
 
 
 def disagreement(mean: Float[Array, "E B D"], std: Float[Array, "E B D"]) -> Float[Array, " B"]:
-    """max_{k, l} |mean_k - mean_l|: MOReL's."""
+    """max_{k, l} |mean_k - mean_l|, the measure of MOReL."""
     return jnp.max(jnp.sqrt(jnp.sum((mean[:, None] - mean[None]) ** 2, -1)), (0, 1))
 
 
 def uncertainties(ensemble: Ensemble, dataset: Dataset, measure: Measure = disagreement) -> Float[Array, " n"]:
-    """The model's uncertainty at each step of a dataset, from which thresholds are chosen."""
+    """The model's uncertainty at each step of a dataset, to choose thresholds from."""
 
     def of_step(step: tuple[Array, Array]) -> Array:
         obs, action = step
         return measure(*predict(ensemble, obs[None], action[None]))[0]
 
     steps = jnp.asarray(dataset.obs), jnp.asarray(dataset.action)
-    return jax.lax.map(of_step, steps, batch_size=4096)  # hidden layers of all steps at once may not fit
+    return jax.lax.map(of_step, steps, batch_size=4096)  # activations of all steps at once may not fit into memory
 
 
 def predictor(
@@ -239,10 +240,10 @@ def predictor(
     measure: Measure = largest_std,
     terminated: Ends | None = None,
 ) -> Model:
-    """What an elite, drawn anew for each row, says comes next, and how uncertain all of them are.
+    """The ensemble as a `Model`: each row is predicted by a random elite, its uncertainty measured over all elites.
 
     Args:
-        terminated: the task's own ends, which are known and not learned; None: the task has none.
+        terminated: the termination function of the task, which is not learned; None: the task never terminates.
     """
 
     def model(key: Key[Array, ""], obs: Float[Array, "B O"], action: Float[Array, "B A"]) -> Prediction:

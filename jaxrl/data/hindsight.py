@@ -1,4 +1,4 @@
-"""Goals in hindsight: what later states of a dataset reached, in the place of the goals that it was recorded for."""
+"""Hindsight relabelling: goals that later states of an episode achieved replace those of a dataset."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ def _equal(achieved: Array, goal: Array) -> Bool[Array, " n"]:
 
 
 class Hindsight(NamedTuple):
-    """Goals that were reached later in the same episode, in the place of those that it was recorded for.
+    """Hindsight relabelling: goals that were achieved later in the same episode replace the recorded ones.
 
-    The goal of step t is what the state after step t + k achieved, k from 0 to the end of the episode: alike for each
-    (gamma = 1), or with probabilities proportional to gamma^k. With `clusters` of the states after each step, a `share`
-    of goals goes on along another episode: one of the dataset's states in the cluster of that first goal, and the goal
-    is what it or a later one of its own episode achieved (temporal data augmentation, Ghugare et al. 2024, "Closing the
-    gap between TD learning and supervised learning"). If all are one cluster, such goals are any of the dataset's.
+    The goal of step t is what the state after step t + k achieved, with k drawn up to the end of the episode: uniformly
+    (gamma = 1), or in proportion to gamma^k. With `clusters`, which number the state after each step, a `share` of
+    goals comes from other episodes (temporal data augmentation, Ghugare et al. 2024, "Closing the gap between TD
+    learning and supervised learning"): a state is drawn from the cluster of that first goal, and the goal is what this
+    state or a later one of its episode achieved. If all states are one cluster, it may come from any episode.
     """
 
-    achieved: Callable[[Any], Array]  # observations (n, ...) -> what each achieves, as their entry "goal"
+    achieved: Callable[[Any], Array]  # observations (n, ...) -> achieved goals, shaped as their entry "goal"
     gamma: float = 1.0
     clusters: np.ndarray | None = None  # (n,) integers from 0
     share: float = 0.5
-    reached: Callable[[Array, Array], Array] = _equal  # (achieved, goal) -> (n,) bool, for what learns from rewards
+    reached: Callable[[Array, Array], Array] = _equal  # (achieved, goal) -> (n,) bool, which gives the reward
 
 
 def goals_of(
     obs: Any, next_obs: Any, end: Int[Array, " n"], hindsight: Hindsight
 ) -> Callable[[Key[Array, ""], Int[Array, " rows"]], Array]:
-    """Draws goals of a dataset's rows, of which `end` is the last row of each one's episode.
+    """A function `(key, rows) -> goals` that draws hindsight goals; `end[i]` is the last row of row i's episode.
 
     Raises ValueError where observations have no place for goals, and for settings and clusters that do not fit.
     """

@@ -6,27 +6,27 @@ from typing import NamedTuple
 
 
 class Learns(NamedTuple):
-    """What an algorithm learns from. The command line goes by it, and so does the table of algorithms.
+    """What an algorithm learns from, as the command line and the table of algorithms need to know it.
 
-    Beside the name of each of our algorithms in `jaxrl/algos/ids.py`; a file of yours says `LEARNS = Learns(...)`.
+    `jaxrl/algos/ids.py` has it beside the name of each algorithm; a file outside jaxrl defines `LEARNS = Learns(...)`.
     """
 
     acts: bool = True
-    """From steps that it takes itself; without it from a dataset alone."""
+    """It learns from steps that it takes in an environment; False: from a dataset alone."""
     data: str = ""
-    """From a dataset, which is the argument `replay` of its `make`: from single "transitions", or from "windows" of
-    consecutive ones, as many as its function `window(config)` says. "demonstrations" are needed beside other steps, for
-    which there is no flag: they are given in Python alone. "": from none."""
+    """What it learns from a dataset, the argument `replay` of its `make`: single "transitions", or "windows" of as many
+    consecutive ones as its function `window(config)` returns. "demonstrations" are needed in addition to other steps;
+    the command line has no option for them, they are given in Python only. "": it takes no dataset."""
     model: str = ""
-    """With a dataset: also from a model of its steps, which is the argument `model` of its `make`. The word is the
-    function that makes it of a fitted ensemble: "predictor" of `jaxrl.data.dynamics`, or "model_of" of the algorithm's
-    file, called with the ensemble, the dataset and the task's ends. "": from none."""
+    """The function that turns a fitted ensemble into the argument `model` of its `make`, which it needs with a dataset:
+    "predictor" of `jaxrl.data.dynamics`, or "model_of" of the algorithm's file, called with the ensemble, the dataset
+    and the task's termination function. "": it takes no model."""
     priorities: bool = False
-    """With `Config.prioritised` a dataset's steps are drawn by priorities."""
+    """With `Config.prioritised` it draws a dataset's steps by priorities."""
     goals: bool = False
-    """With `Config.outcome` "goal" a dataset's goals are told in hindsight."""
+    """With `Config.outcome` "goal" it learns from a dataset with hindsight goals."""
     rewards: bool = False
-    """What is deployed is for the rewards of the dataset, so that it is needed to judge the policy, too."""
+    """Its policy is inferred from the rewards of the dataset, so evaluation needs the dataset, too."""
 
 
 DATA = ("", "transitions", "windows", "demonstrations")

@@ -1,4 +1,4 @@
-"""How good a dataset is: its returns against known ones, and how much of the task its steps have seen."""
+"""Measures of a dataset: the quality of its returns, and the state-action pairs that it covers."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ from jaxrl.data.datasets import Dataset, Episodes
 
 
 def positive_sided_variance(dataset: Dataset) -> float:
-    """E[max(G - E[G], 0)^2] of the episodes' returns, scaled to [0, 1]: what weighting may gain (the same paper)."""
+    """E[max(G - E[G], 0)^2] of episodes' returns G scaled to [0, 1]: what weighting may gain (Hong et al. 2023)."""
     total = Episodes(dataset).total
     scaled = (total - total.min()) / max(np.ptp(total), 1e-12)
     return float(np.mean(np.maximum(scaled - scaled.mean(), 0.0) ** 2))
 
 
 def trajectory_quality(dataset: Dataset, random: float, best: float) -> float:
-    """TQ of Schweighofer et al. (2022), "A dataset perspective on offline reinforcement learning", equation 4: the mean
-    return between a random policy's (0) and the best known one's (1)."""
+    """Trajectory quality (TQ): the mean return on a scale from a random policy (0) to the best known one (1).
+
+    Schweighofer et al. (2022), "A dataset perspective on offline reinforcement learning", equation 4.
+    """
     if not best > random:
         raise ValueError(f"the best return, {best}, must be above a random policy's, {random}.")
     return float((Episodes(dataset).total.mean() - random) / (best - random))
 
 
 def state_action_coverage(dataset: Dataset, reference: Dataset, bins: int = 100) -> float:
-    """SACo of the same paper, equation 5: different pairs of state and action, as a share of a reference's.
+    """State-action coverage (SACo): the number of distinct state-action pairs divided by a reference dataset's.
 
-    Continuous numbers fall into `bins` equal intervals between the reference's lowest and highest.
+    Schweighofer et al. (2022), equation 5. Continuous numbers are binned into `bins` equal intervals between the
+    reference's lowest and highest.
     """
     edges = _ranges(reference)
     return _distinct(dataset, edges, bins) / _distinct(reference, edges, bins)

@@ -1,4 +1,4 @@
-"""What a replay buffer and a dataset hold of a step."""
+"""The records of one step: `Transition` in a replay buffer, `Stored` from a dataset."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from jaxrl.spaces import Discrete, Space
 
 
 class Transition(NamedTuple):
-    """What a replay buffer holds of a step."""
+    """One step, as a replay buffer holds it."""
 
     obs: Any  # with its privileged part, which critics see
     action: Array  # in units of the box, [-1, 1] a side; discrete ones as they are
     reward: Array
-    terminated: Array  # bootstrap unless it is set: a truncated episode goes on in next_obs
-    next_obs: Any  # of the true successor, before a reset
+    terminated: Array  # bootstrap from next_obs where it is False, also where the episode was truncated
+    next_obs: Any  # of the true successor: the final observation where the episode ended
 
 
 class Stored(NamedTuple):
-    """What a learner draws from a dataset, `Transition`'s fields first. What it does not read is not gathered."""
+    """One step, as a learner draws it from a dataset: the fields of `Transition`, then further ones.
+
+    XLA gathers only the fields that the learner reads.
+    """
 
     obs: Any
     action: Array  # in units of the box; discrete ones as they are
     reward: Array
     terminated: Array
     next_obs: Any
-    next_action: Array  # the dataset's at the next step; at the last step of an episode that step's own
+    next_action: Array  # the dataset's action at the next step; at the last step of an episode its `action`
     return_to_go: Array  # discounted rewards from here to the end of the episode
-    return_bound: Array  # what the return is at least, had no episode been cut: see datasets.return_bounds
+    return_bound: Array  # lower bound of the return without truncation, see datasets.return_bounds
 
 
 Batch = Transition | Stored
@@ -39,7 +42,7 @@ Batch = Transition | Stored
 
 
 def example(obs: Any, space: Space) -> Transition:
-    """One transition of zeros, from observations (N, ...): what a replay buffer is made from."""
+    """A Transition of zeros, without batch axes, from observations (N, ...): gives a replay buffer its shapes."""
     obs = jax.tree.map(lambda x: x[0], obs)
     reward = jnp.zeros((), jnp.result_type(float))
     action = jnp.int32(0) if isinstance(space, Discrete) else jnp.zeros(space.shape, reward.dtype)

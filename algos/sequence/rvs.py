@@ -6,8 +6,8 @@ perceptron predicts the dataset's action from the observation and an outcome of 
 - `outcome="return"` (RvS-R): the mean reward of the rest of a full episode, (r[t] + ... + r[T - 1]) / (max_steps - t).
   When acting, it is `Hyper.target_return` / max_steps at every step, where max_steps is `Config.max_steps` or the time
   limit of the run's params.
-- `outcome="goal"` (RvS-G): a state that was reached later, which `hindsight.Hindsight` puts into the entry "goal" of the
-  observation. When acting, the goal is the environment's.
+- `outcome="goal"` (RvS-G): a state that was reached later, which `hindsight.Hindsight` puts into the entry "goal" of
+  the observation. When acting, the goal is the environment's.
 
 The loss is the squared error for a Box (the likelihood with a constant standard deviation), the cross-entropy for a
 Discrete space.

@@ -87,6 +87,6 @@ class MountainCar(Environment):
         first = np.stack(np.broadcast_arrays(params.first_low, params.first_high))
         if np.any(first < np.asarray(params.min_position)) or np.any(first > np.asarray(params.max_position)):
             raise ValueError(
-                f"{self.id}: first_low={params.first_low} and first_high={params.first_high} are not between the walls, "
-                f"min_position={params.min_position} and max_position={params.max_position}."
+                f"{self.id}: first_low={params.first_low} and first_high={params.first_high} are not between the "
+                f"walls, min_position={params.min_position} and max_position={params.max_position}."
             )

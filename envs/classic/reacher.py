@@ -110,9 +110,9 @@ def reward_terms(gap: Float[Array, ""], command: Float[Array, "2"], params: Para
 def check_step(id: str, params: Params) -> None:
     """Raise ValueError where a Runge-Kutta step of `dt` is too long for the arm, so that its speeds overflow.
 
-    Stable are a decay `dt damping / inertia` up to 2.8 of the lightest motion and, where a joint at full torque turns by
-    more than a radian in a step, a turn `dt^2 torque / inertia` that is small. Of 20,000 arms with random numbers one
-    within these limits overflowed in an episode.
+    Of the lightest motion, `dt damping / inertia` is to be at most 2.5 (Runge-Kutta decays up to 2.8). A joint at full
+    torque is to turn by at most a radian in a step in the end, or `dt^2 torque / inertia` to be at most 0.6. Of 20,000
+    arms with random numbers one within these limits overflowed in an episode.
     """
     lightness = []  # 1 / (kg m^2): the largest eigenvalue of the inverse inertia matrix, folded, square and stretched
     arm = jax.tree.map(lambda x: jnp.asarray(x, float), params)

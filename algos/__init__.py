@@ -1,4 +1,4 @@
-"""Learning algorithms, a folder a family, one file each; `from jaxrl.algos import ppo` finds each by its name."""
+"""Learning algorithms, one file each in a folder for each family; `from jaxrl.algos import ppo` finds any by name."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "uni_o4": AlgorithmEntry("actor_critic.uni_o4", (), Learns(acts=False, data="transitions", model="predictor")),
     "whittle": AlgorithmEntry("bandits.whittle", ()),
 }
-"""Module, the action spaces of those that learn on any environment with such a space, and what they learn from where
-that is not their own steps alone."""
+"""For each algorithm its module, the action spaces in which it learns on any environment, and a `Learns` where it does
+not learn from its steps alone."""
 
 CURRICULA: dict[str, tuple[str, str]] = {
     "accel": ("curricula.accel", "levels"),
@@ -101,5 +101,5 @@ CURRICULA: dict[str, tuple[str, str]] = {
     "sfl": ("curricula.sfl", "levels"),
     "snapshot": ("curricula.snapshot", "starts"),
 }
-"""Module of what `--curriculum NAME` puts around a student, and what it chooses: "levels" that a function draws or a
-designer builds, "points" of a box of parameters, or "starts", states in which episodes begin."""
+"""For each NAME of `--curriculum NAME` its module and what it chooses: "levels" that a function draws or a designer
+builds, "points" of a box of parameters, or "starts", states in which episodes begin."""

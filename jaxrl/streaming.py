@@ -35,7 +35,7 @@ from jaxrl.spaces import Dict, Space
 from jaxrl.vectorize import VectorEnv
 
 LEARNED = ("weights", "trace", "start", "normalizer", "reward_scaler")
-"""Fields of the state that `collect` hands over and `learn` adopts."""
+"""Fields of the state that `collect` computes and `learn` puts into the state."""
 
 
 @dataclasses.dataclass(frozen=True)

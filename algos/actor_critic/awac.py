@@ -105,7 +105,7 @@ def make(
 ) -> Algorithm:
     """AWAC for `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `learner.algorithm` explains the arguments and what is refused; `actor` is the network of a `Gaussian`, and there
+    `learner.algorithm` explains the arguments and the errors; `actor` is the network of a `Gaussian`, and there
     are two critics.
     """
     venv = as_vector_env(env, config.num_envs)

@@ -175,7 +175,7 @@ def make(
 ) -> Algorithm:
     """CQL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `learner.algorithm` explains the arguments and what is refused; `actor` is the network of a `TanhGaussian`, and
+    `learner.algorithm` explains the arguments and the errors; `actor` is the network of a `TanhGaussian`, and
     there are `config.num_critics` critics.
     """
     venv = as_vector_env(env, config.num_envs)

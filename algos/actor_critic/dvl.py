@@ -97,7 +97,7 @@ def gumbel(advantage: Float[Array, " B"], temperature: Any, max_clip: Any = jnp.
 
 
 VALUE_LOSSES = {"chi2": chi2, "total_variation": total_variation, "gumbel": gumbel}
-"""`(advantage, temperature, max_clip) -> loss`, of d = Q - V"""
+"""By name: `(advantage, temperature, max_clip) -> loss`, the advantage being d."""
 
 
 def huber_loss(q: Float[Array, "K B"], target: Float[Array, " B"]) -> Float[Array, ""]:
@@ -174,7 +174,7 @@ def make(
 ) -> Algorithm:
     """f-DVL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `learner.algorithm` explains the arguments and what is refused; `actor` is the network of a `Gaussian`, and there
+    `learner.algorithm` explains the arguments and the errors; `actor` is the network of a `Gaussian`, and there
     are two critics.
     """
     venv = as_vector_env(env, config.num_envs)

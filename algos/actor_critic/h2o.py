@@ -46,9 +46,9 @@ from jaxrl.spaces import Box
 from jaxrl.vectorize import VectorEnv
 
 NUM_NEAR, SPREAD = 10, 1.0
-"""Next states around a simulated one, and how far they deviate, in deviations of real states."""
+"""The number of next states around a simulated one, and their standard deviation in units of that of real states."""
 NOISE = 0.1
-"""Standard deviation of what is added to the inputs of discriminators while they learn, in the units of each."""
+"""Standard deviation of the noise on the inputs of discriminators while they learn, in units of each input."""
 BOUND = 2.0
 """The largest output of a discriminator."""
 

@@ -71,7 +71,7 @@ class Hyper(learner.Hyper):
 
 
 CRITIC_BOUND, ACTOR_BOUND = 3e-3, 1e-3
-"""The largest first weight and bias of the last layer."""
+"""The largest initial weight and bias of the last layer."""
 
 
 class Body(nn.Module):
@@ -204,7 +204,7 @@ def make(
 ) -> Algorithm:
     """ReBRAC for `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `learner.algorithm` explains the arguments and what is refused; `actor` is the network of a `Deterministic`, and
+    `learner.algorithm` explains the arguments and the errors; `actor` is the network of a `Deterministic`, and
     there are two critics.
     """
     venv = as_vector_env(env, config.num_envs)

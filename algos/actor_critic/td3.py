@@ -121,7 +121,7 @@ def make(
 ) -> Algorithm:
     """TD3 for `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `learner.algorithm` explains the arguments and what is refused; `actor` is the network of a `Deterministic`, and
+    `learner.algorithm` explains the arguments and the errors; `actor` is the network of a `Deterministic`, and
     there are two critics.
     """
     venv = as_vector_env(env, config.num_envs)

@@ -16,8 +16,8 @@ states at the goal.
 Success is a positive return, unless `attach` is given another threshold.
 
 Deviations: actions of the walk are uniform in the action space, which need not be continuous. Walks begin in good
-starts and not also in states of other walks. A walk that would end an episode stays in the state before. `own_share`
-and what is done without a good start are this file's. Usage:
+starts and not also in states of other walks. A walk that would end an episode stays in the previous state. `own_share`
+and the rules without a good start are not in the paper. Usage:
 
     starts = FromStates(env)
     student = ppo.make(vectorize(starts, 64, batched_params=True), ppo.Config(num_envs=64))

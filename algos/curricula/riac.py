@@ -17,7 +17,7 @@ A region holds the last `region_size + 1` pairs (x, r) whose x fell into it, and
              a random place, that leave at least `region_size / 20` pairs and a width of `min_width` on both sides, the
              one of highest n_1 n_2 |ALP_1 - ALP_2| is taken, n the number of pairs on a side. If there is none, the
              leaf forgets its oldest quarter
-             at the end of a batch: ALP of the regions that got pairs is computed anew
+             at the end of a batch: ALP of the regions that got pairs is recomputed
 
 Deviations: n_1 and n_2 are numbers of pairs, as in the 2009 paper (in the code both are 2, by mistake). A new region
 starts with its own ALP (in the code with that of the last attempt). Cuts that leave too few pairs on a side are drawn
@@ -198,7 +198,7 @@ def visited(tree: Tree, x: Float[Array, "n D"], finished: Bool[Array, " n"]) -> 
 
 
 def refresh(tree: Tree, stale: Bool[Array, " R"], at_once: int = 32) -> Tree:
-    """The tree with ALP of the stale regions computed anew, `at_once` of them at a time, as a batch falls into few."""
+    """The tree with ALP of the stale regions recomputed, in groups of `at_once`, as a batch falls into few regions."""
     R, W = tree.reward.shape
 
     def some(carry):

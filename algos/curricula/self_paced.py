@@ -13,7 +13,7 @@ al. (2021), "A probabilistic interpretation of self-paced learning with applicat
 
              and the tasks are forgotten
 
-This is the form of the problem in which the return is a constraint and not a term beside the KL. Where no q within
+This is the form of the problem in which the return is a constraint and not a term of the objective. Where no q within
 max_kl reaches the threshold, the q of highest J is taken. While KL(p || target) is above `settle_kl`, no std falls
 below `min_std`, so that p moves to a narrow target before it narrows.
 

@@ -141,7 +141,7 @@ def make(
 ) -> Algorithm:
     """Discrete CRR on `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `q_learner.algorithm` explains `replay`, `optimizer` and what is refused. `network` is a flax module as `dqn.make`
+    `q_learner.algorithm` explains `replay`, `optimizer` and the errors. `network` is a flax module as `dqn.make`
     takes it, to (..., n); there will be two of them.
     """
     venv = as_vector_env(env, config.num_envs)

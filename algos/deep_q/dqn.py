@@ -146,7 +146,7 @@ CRITICS = {
     "two_hot": (two_hot_values, two_hot_loss),
     "hl_gauss": (hl_gauss_values, hl_gauss_loss),
 }
-"""The values that outputs stand for, and what they learn."""
+"""For each critic the functions `(values, loss)`: action values from outputs, and loss and priority of transitions."""
 
 SCALAR = ("mse", "huber")  # critics with one output for each action
 
@@ -217,7 +217,7 @@ def make(
 ) -> Algorithm:
     """DQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `q_learner.algorithm` explains `replay`, `optimizer` and what is refused. `network` is a flax module from an
+    `q_learner.algorithm` explains `replay`, `optimizer` and the errors. `network` is a flax module from an
     observation (a dict keeps its `action_mask`) to values of the n actions (..., n), or to their outputs (..., n,
     num_outputs) if the critic has several.
     """

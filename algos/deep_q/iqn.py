@@ -181,7 +181,7 @@ def make(
 ) -> Algorithm:
     """IQN on `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `q_learner.algorithm` explains `replay`, `optimizer` and what is refused. `network` is a flax module as
+    `q_learner.algorithm` explains `replay`, `optimizer` and the errors. `network` is a flax module as
     `QuantileNetwork`; a dict observation keeps its `action_mask`.
     """
     venv = as_vector_env(env, config.num_envs)

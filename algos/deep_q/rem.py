@@ -119,7 +119,7 @@ def make(
 ) -> Algorithm:
     """REM on `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `q_learner.algorithm` explains `replay`, `optimizer` and what is refused. `network` is a flax module from an
+    `q_learner.algorithm` explains `replay`, `optimizer` and the errors. `network` is a flax module from an
     observation (a dict keeps its `action_mask`) to values (..., n, num_outputs).
     """
     venv = as_vector_env(env, config.num_envs)

@@ -63,7 +63,7 @@ AuxiliaryReward = Callable[[Any, Any, Any], Any]
 """(obs, action, next_obs) of one step -> a scalar; `next_obs` is the true successor, before a reset."""
 
 RIDGE = 1e-4
-"""Of the baseline's fit, relative to the features' mean square."""
+"""Regularisation of the baseline's fit, relative to the features' mean square."""
 
 
 @dataclasses.dataclass(frozen=True)

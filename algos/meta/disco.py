@@ -45,8 +45,8 @@ from jaxrl.algorithm import (
 )
 from jaxrl.algos.meta.disco_rule import (
     Memory,
+    Outputs,
     RuleConfig,
-    Said,
     Targets,
     Trajectories,
     Values,
@@ -69,7 +69,7 @@ from jaxrl.spaces import Discrete, Space
 from jaxrl.vectorize import VectorEnv
 
 EPS = 1e-3
-"""Of the signed hyperbolic transform."""
+"""eps of the signed hyperbolic transform, `squashed`."""
 
 
 def squashed(x: Array) -> Array:
@@ -89,7 +89,14 @@ def centres(num_bins: int, max_value: float) -> Array:
 
 
 def values_of(
-    now: Said, after: Said, old: Said, old_after: Said, seen: Trajectories, memory: Memory, hyper: Hyper, bins: Array
+    now: Outputs,
+    after: Outputs,
+    old: Outputs,
+    old_after: Outputs,
+    seen: Trajectories,
+    memory: Memory,
+    hyper: Hyper,
+    bins: Array,
 ) -> tuple[Values, Memory]:
     """Retrace targets of q (Munos et al. 2016) and advantages, and the memory with updated moving averages.
 
@@ -127,7 +134,7 @@ def values_of(
 
 
 def loss(
-    now: Said, after_logits: Array, seen: Trajectories, targets: Targets, hyper: Hyper, bins: Array
+    now: Outputs, after_logits: Array, seen: Trajectories, targets: Targets, hyper: Hyper, bins: Array
 ) -> tuple[Array, dict[str, Array]]:
     """`(loss (T, B), metrics)` of an agent whose outputs are `now`. The targets have no gradient."""
     q = chosen(now.q, seen.action)
@@ -280,12 +287,12 @@ class _Disco:
     def bins(self) -> Array:
         return centres(self.config.num_bins, self.config.max_value)
 
-    def said(self, weights: Any, obs: Any) -> Said:
+    def outputs(self, weights: Any, obs: Any) -> Outputs:
         """The outputs of the agent with these weights, for observations with any leading axes."""
         applied: Any = self.actor.apply(weights["actor"], obs)
         logits, features = applied
         more: Any = self.predictions.apply(weights["predictions"], features)
-        return Said(self.masked(logits, obs), *more)
+        return Outputs(self.masked(logits, obs), *more)
 
     def masked(self, logits: Array, obs: Any) -> Array:
         mask = split_observation(obs, self.observation_space)[2]
@@ -333,8 +340,8 @@ class _Disco:
 
     def targets(self, state: DiscoState, obs: Any, next_obs: Any, seen: Trajectories) -> tuple[Targets, Memory]:
         """`(targets, memory)` of the rule for trajectories (T, B, ...) and the current agent."""
-        now, after = self.said(state.weights, obs), self.said(state.weights, next_obs)
-        old, old_after = self.said(state.target, obs), self.said(state.target, next_obs)
+        now, after = self.outputs(state.weights, obs), self.outputs(state.weights, next_obs)
+        old, old_after = self.outputs(state.target, obs), self.outputs(state.target, next_obs)
         values, memory = values_of(now, after, old, old_after, seen, state.memory, state.hyper, self.bins)
         rule = state.hyper.rule
         return apply_rule(rule, self.config.rule, now, after, old, old_after, seen, values, memory)
@@ -371,7 +378,7 @@ class _Disco:
         about["target_kl"] = jnp.mean(kl(jax.lax.stop_gradient(self.masked(before[0], obs)), targets.pi))
 
         def objective(weights: Any) -> tuple[Array, dict[str, Array]]:
-            now = self.said(weights, obs)
+            now = self.outputs(weights, obs)
             applied: Any = self.actor.apply(weights["actor"], next_obs)
             each, report = loss(now, self.masked(applied[0], next_obs), seen, targets, hyper, self.bins)
             return jnp.mean(each), {"loss": jnp.mean(each), **report}

@@ -42,14 +42,14 @@ class RuleConfig:
 
 
 NUM_INPUTS = 23
-"""What the rule sees of a step, beside what the layers on actions make of it."""
+"""Inputs of the rule for each step, besides the outputs of the layers on actions."""
 
 NUM_ACTION_INPUTS = 9
-"""What it sees of every action of a step."""
+"""Inputs of the rule for each action of a step."""
 
 DEVIATIONS = {"lstm/linear/w": 1.0, **{f"lstm/linear_{i}/w": 0.3 for i in (1, 2, 3, 4)}}
-"""Of the fresh weights by which the memory acts on what was read, and of those of what the rule says, as the authors
-have them; of all others 1 / sqrt(inputs)."""
+"""Standard deviations of initial weights, as in the authors' code: of the memory's scaling of the first
+network's output (linear), and of the rule's outputs; for all other weights 1 / sqrt(inputs)."""
 
 
 def shapes(config: RuleConfig) -> dict[str, tuple[int, ...]]:
@@ -142,7 +142,7 @@ def fresh_memory(config: RuleConfig) -> Memory:
     return Memory(zeros, zeros, jnp.zeros(()), jnp.zeros(()), jnp.ones(()))
 
 
-class Said(NamedTuple):
+class Outputs(NamedTuple):
     """The outputs of an agent for states with any leading axes."""
 
     logits: Array  # (..., A)
@@ -203,8 +203,8 @@ def lstm(linear: Array, cell: Array) -> tuple[Array, Array]:
 
 
 def apply_rule(
-    weights: Weights, config: RuleConfig, now: Said, after: Said, old: Said, old_after: Said, seen: Trajectories,
-    values: Values, memory: Memory,
+    weights: Weights, config: RuleConfig, now: Outputs, after: Outputs, old: Outputs, old_after: Outputs,
+    seen: Trajectories, values: Values, memory: Memory,
 ) -> tuple[Targets, Memory]:  # fmt: skip
     """`(targets, memory)` of the rule for trajectories (T, B, ...)."""
 

@@ -2,7 +2,7 @@
 
 Song et al. (2020), "ES-MAML: Simple Hessian-Free Meta Learning", ICLR, arXiv:1910.01215. The adapted return of a task,
 F(theta) = J_task(U(theta)) with U an inner step, is smoothed, and its gradient estimated from pairs of opposite
-perturbations, each pair on a task of its own, both with the same random numbers:
+perturbations, each pair on another task, with the same random numbers for both:
 
     grad = mean over pairs of (F(theta + sigma eps) - F(theta - sigma eps)) eps / (2 sigma)
 

@@ -34,7 +34,7 @@ from jaxrl.exact.mdp import MDP, DenseMDP
 from jaxrl.exact.solvers import value_iteration
 
 TOLERANCE = 1e-6
-"""Gaps below this share of the largest one are none, and constraints hold up to it."""
+"""Relative tolerance: gaps below this share of the largest one count as zero, and constraints hold up to it."""
 
 
 class Design(NamedTuple):

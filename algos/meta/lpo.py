@@ -35,7 +35,7 @@ from jaxrl.spaces import Discrete
 from jaxrl.vectorize import VectorEnv
 
 XI = 1e-4
-"""What the network must exceed before the drift is positive: zero gradient at r = 1."""
+"""The threshold of the network's output above which the drift is positive, so that its gradient is zero at r = 1."""
 
 
 @dataclasses.dataclass(frozen=True)

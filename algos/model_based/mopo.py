@@ -126,7 +126,7 @@ def make(
 ) -> Algorithm:
     """MOPO for `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `imagination.algorithm` explains the arguments and what is refused. `model` is made by `model_of`; `actor` is the
+    `imagination.algorithm` explains the arguments and the errors. `model` is made by `model_of`; `actor` is the
     network of a `TanhGaussian`, and there are `config.num_critics` critics.
     """
     venv = as_vector_env(env, config.num_envs)

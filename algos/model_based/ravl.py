@@ -131,7 +131,7 @@ def make(
 ) -> Algorithm:
     """RAVL for `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `imagination.algorithm` explains the arguments and what is refused. `model` is made by
+    `imagination.algorithm` explains the arguments and the errors. `model` is made by
     `dynamics.predictor(ensemble)`; `actor` is the network of a `TanhGaussian`, and there are `config.num_critics`
     critics.
     """

@@ -215,7 +215,7 @@ def make(
 ) -> Algorithm:
     """A2C on `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `on_policy.actor_critic` explains `network` and what is refused; `optimizer` replaces `config.optimizer`. A function
+    `on_policy.actor_critic` explains `network` and the errors; `optimizer` replaces `config.optimizer`. A function
     `loss` has the arguments and results of `loss` in this file, as `partial(loss, policy_loss=...)`.
     """
     a2c = a2c_parts(env, config, network=network, optimizer=optimizer, loss=loss)

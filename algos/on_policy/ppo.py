@@ -325,7 +325,7 @@ def make(
 ) -> Algorithm:
     """PPO on `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `on_policy.actor_critic` explains `network` and what is refused; `optimizer` replaces `config.optimizer`. A function
+    `on_policy.actor_critic` explains `network` and the errors; `optimizer` replaces `config.optimizer`. A function
     `loss` has the arguments and results of `loss` in this file, as `partial(loss, policy_loss=...)`.
     """
     venv = as_vector_env(env, config.num_envs)

@@ -12,8 +12,8 @@ of `ppo.py`, whose functions this file uses. What recurrence changes:
 - A truncated episode bootstraps from the value of its final observation with the carry of that episode, not a reset
   one.
 
-Deviations from purejaxrl's `ppo_rnn.py`: two recurrent bodies instead of one shared; resets are flags beside the carry;
-time limits are not deaths. Results: `docs/results.md`, `experiments/memory/`.
+Deviations from purejaxrl's `ppo_rnn.py`: two recurrent bodies instead of one shared; resets are flags in addition to
+the carry; time limits are not deaths. Results: `docs/results.md`, `experiments/memory/`.
 """
 
 from __future__ import annotations

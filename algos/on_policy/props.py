@@ -403,7 +403,7 @@ def make(
 ) -> Algorithm:
     """PROPS on `env`. Equal arguments give the same functions, so they share one jit cache.
 
-    `on_policy.actor_critic` explains `network` and what is refused; `optimizer` replaces `config.optimizer`.
+    `on_policy.actor_critic` explains `network` and the errors; `optimizer` replaces `config.optimizer`.
     """
     venv = as_vector_env(env, config.num_envs)
     parts = on_policy.actor_critic("props", venv, config, network)

@@ -44,11 +44,11 @@ from jaxrl.spaces import Box, Discrete, MultiDiscrete, Space
 from jaxrl.vectorize import VectorEnv
 
 STRATEGIES = {"open_es": "Open_ES", "pgpe": "PGPE", "cma_es": "CMA_ES", "sep_cma_es": "Sep_CMA_ES"}
-"""Our names of evosax's classes."""
+"""Names of strategies, and their classes in evosax."""
 WITH_GRADIENT = ("open_es", "pgpe")
-"""Those that follow a gradient of the mean, and so have an optimiser."""
+"""Strategies that estimate a gradient of the mean, and so have an optimiser."""
 MOST_WEIGHTS = 2_000
-"""The largest policy whose whole covariance is decomposed: 1.3 s a generation on a CPU core with one thread."""
+"""The largest number of weights for cma_es: its decomposition then takes 1.3 s a generation on a CPU core."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,7 +315,7 @@ def make(
         optimizer: in place of `config.optimizer`; see `optim.optimizer_of`.
 
     Raises ImportError without evosax, and ValueError for an action space it cannot handle, several agents, a network
-    whose outputs do not fit or that is too large for cma_es, common starts of slots with params of their own, and an
+    whose outputs do not fit or that is too large for cma_es, common starts of slots with separate params, and an
     `optimizer` for a strategy that has no gradient.
     """
     venv = as_vector_env(env, config.num_envs)

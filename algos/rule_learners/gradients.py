@@ -1,8 +1,9 @@
 """Learning an update rule by gradients: what `jaxrl meta-train RULE --tasks ENV` runs.
 
 It has `Config`, `Hyper` and `make` as an algorithm has, so that runs, checkpoints, exact resume, sweeps and curves work
-alike, but `jaxrl.list_algos()` does not know it. A step is a meta-update. The method is `jaxrl/meta/lifetimes.py`, the
-rules are in `algos/meta/`; `strategies.py` learns the same rules by evolution strategies.
+in the same way, but it is not in `jaxrl.list_algos()`. A step is a meta-update. The method is
+`jaxrl/meta/lifetimes.py`, the rules are in `algos/meta/`; `strategies.py` learns the same rules by evolution
+strategies.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from jaxrl.meta.rule import UpdateRule
 from jaxrl.meta.stored import Stored
 
 Hyper = MetaHyper
-"""Dynamic settings; those of the curriculum are of `CURRICULA`."""
+"""Dynamic settings; `CURRICULA` has the defaults of their field `curriculum`."""
 
 NUMBERS = "policy_gradient", policy_gradients.rule, policy_gradients.RuleConfig
 RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any], type]] = {
@@ -37,15 +38,16 @@ RULES: dict[str, tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any]
     "a2c": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(), NUMBERS[2]),
     "ppo": (*NUMBERS[:2], lambda c: policy_gradients.RuleConfig(clip_eps=0.2), NUMBERS[2]),
 }
-"""What a rule's file is called, the rule of the settings of its network, these, and their class. Of A2C and PPO four
-numbers are learned (self-tuning actor-critic, Zahavy et al. 2020, arXiv:2002.12928)."""
+"""For each rule: the kind of its file, the function from the settings of its network to the rule, these settings from a
+`Common`, and their class. A2C and PPO have four numbers as weights (self-tuning actor-critic, Zahavy et al. 2020,
+arXiv:2002.12928)."""
 
 
 def entry_of(rule: str) -> tuple[str, Callable[[Any], UpdateRule], Callable[[Common], Any], type]:
-    """The row of `RULES` of a rule by its name, or of yours: a function `module:name` or `file.py:name` that returns an
-    `UpdateRule`. What it may take is the settings of its network, the dataclass `RuleConfig` of its module.
+    """The row of `RULES` for a name, or a new row for a rule of yours.
 
-    Raises ValueError for what is neither.
+    The latter is a function, `module:name` or `file.py:name`, that returns an `UpdateRule`; it may take the settings of
+    the rule's network, the dataclass `RuleConfig` of its module. Raises ValueError for any other word.
     """
     if rule in RULES:
         return RULES[rule]
@@ -58,24 +60,24 @@ def entry_of(rule: str) -> tuple[str, Callable[[Any], UpdateRule], Callable[[Com
 
 
 CURRICULA: dict[str, Any] = {"dr": None, "groove": groove.Hyper()}
-"""How levels are chosen, each with the default of its own settings, `hyper.curriculum`; dr has none."""
+"""Curricula of the levels, each with its default settings, `hyper.curriculum`; dr has none."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Common:
-    """Static settings of a rule, its levels and its agents, however it is learned."""
+    """Static settings of a rule, its levels and its agents, for both methods of learning the rule."""
 
     rule: str = "lpg"  # lpg, ta_lpg, lpo, ta_lpo, a2c, ppo or yours, FILE.py:FUNCTION
-    curriculum: str = "dr"  # how levels are chosen: as they are drawn (dr), or by algorithmic regret (groove)
+    curriculum: str = "dr"  # levels are drawn at random (dr), or chosen by algorithmic regret (groove)
     buffer_size: int = 4000  # levels that groove keeps
-    lifetimes: tuple[int, ...] = ()  # updates of an agent's life: (least, most), each as likely; (): the level says
-    features: int = 256  # of the rule's network: its recurrent cell, or a drift's hidden layer
+    lifetimes: tuple[int, ...] = ()  # updates of an agent's life, uniform in (least, most); (): the level's `lifetime`
+    features: int = 256  # width of the rule's network: its recurrent cell, or a drift's hidden layer
     predictions: int = 8  # of LPG, the size of y
-    num_envs: int = 64  # of an agent
-    num_steps: int = 20  # of each of them in a rollout
+    num_envs: int = 64  # environments of an agent
+    num_steps: int = 20  # steps of each of them in a rollout
     num_epochs: int = 1  # an agent's passes over a rollout
     num_minibatches: int = 1
-    hidden: tuple[int, ...] = ()  # an agent's layers; (): a table
+    hidden: tuple[int, ...] = ()  # widths of an agent's networks; (): a table
     activation: str = "relu"
     optimizer: str = "sgd"  # of the agents
 
@@ -85,7 +87,7 @@ class Common:
             raise ValueError(f"curriculum={self.curriculum!r}: choose one of {', '.join(CURRICULA)}.")
         if self.lifetimes and not (len(self.lifetimes) == 2 and 1 <= self.lifetimes[0] <= self.lifetimes[1]):
             raise ValueError(f"lifetimes={self.lifetimes}: the least and the most updates of a life, 1 or more.")
-        _ = self.agent  # its own errors are clear
+        _ = self.agent  # raises for wrong settings of the agents
 
     @property
     def agent(self) -> AgentConfig:
@@ -97,10 +99,10 @@ class Common:
 class Config(Common):
     """Static settings: each value compiles its own program."""
 
-    num_agents: int = 64  # that learn at once, each on a level of its own
-    num_updates: int = 5  # of each agent that the gradient goes through
+    num_agents: int = 64  # agents that learn at once, each on another level
+    num_updates: int = 5  # updates of each agent that the meta-gradient goes through
     at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
-    remat: bool = True  # less memory; without it 0.85 of the time, at 256 units
+    remat: bool = True  # recompute updates in the backward pass: less memory; False takes 0.85 of the time
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,7 +125,7 @@ class Uniform:
 
 
 def levels_of(env: Environment) -> Callable[[Array, Any], Any]:
-    """`(key, params)` to a level: what `env.generate` draws, and of an environment without one its params."""
+    """The level function `(key, params) -> level`: `env.generate`, or without one the params themselves."""
     kit = env.levels
     return _unchanged if kit is None or kit.generate is None else kit.generate
 
@@ -133,12 +135,12 @@ def _unchanged(key: Array, params: Any) -> Any:
 
 
 def baseline() -> UpdateRule:
-    """What a learned rule is measured against, as a level's antagonist and when it is judged."""
+    """The rule that learned rules are compared with, as the antagonist and in evaluation: A2C."""
     return policy_gradients.a2c_rule()
 
 
 def arguments(env: Environment, config: Common) -> dict[str, Any]:
-    """What is said of a rule, its levels and its agents, as `learner` and `strategy` take it."""
+    """The arguments of `lifetimes.learner` and `strategies.strategy` for these settings."""
     _, rule_of, network_of, _ = entry_of(config.rule)
     level_fn = levels_of(env)
     regret = config.curriculum == "groove"
@@ -160,11 +162,11 @@ def make(env: Environment, config: Config = Config()) -> Algorithm:
     Raises ValueError where neither the levels nor `config.lifetimes` say how long a life is.
     """
     made = learner(config=config.meta, **arguments(env, config))
-    return made._replace(config=config, around=())  # all that is around it, `config` says
+    return made._replace(config=config, around=())  # `config` has all that `around` would say
 
 
 def leave(config: Common, state: Any, folder: Path, provenance: dict[str, Any]) -> list[Path]:
-    """Write what was learned into a run folder, `rule.npz`, of several seeds `rule-0.npz` ...; returns the paths."""
+    """Writes the learned rule into a run folder (`rule.npz`, for seeds `rule-0.npz` ...); returns the paths."""
     kind, _, network_of, _ = entry_of(config.rule)
     rules = {"rule.npz": state.weights}
     if state.step.ndim:
@@ -178,10 +180,10 @@ def load(name: str | Path, own: str | None = None) -> Stored:
     """A learned rule of any kind, by its name in the library, the path of its file, or the folder of its run.
 
     Args:
-        own: the function that makes a rule of yours, as `entry_of` takes it. A file is data, so the code of what it
-            holds is imported only where it is named here.
+        own: the function that makes a rule of yours, as `entry_of` takes it. Code is never imported because of the
+            contents of a file, only because it is named here.
 
-    Raises RuleFileError, which says what is wrong with it.
+    Raises RuleFileError for a file that holds no such rule; the message says why.
     """
     path = Path(name) / "rule.npz" if Path(name).is_dir() else name
     kinds = {kind: (config_class, rule_of) for kind, rule_of, _, config_class in RULES.values()}

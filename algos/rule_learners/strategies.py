@@ -1,8 +1,8 @@
 """Learning an update rule by evolution strategies: what `jaxrl meta-train RULE --by strategies --tasks ENV` runs.
 
-It has `Config`, `Hyper` and `make` as an algorithm has, but `jaxrl.list_algos()` does not know it. The settings of
-rule, levels and agents are those of `gradients.py`, and the learned rule is written to the same files. The
-method is `jaxrl/meta/strategies.py`.
+It has `Config`, `Hyper` and `make` as an algorithm has, but it is not in `jaxrl.list_algos()`. The settings of rule,
+levels and agents are those of `gradients.py`, and the learned rule is written to the same files. The method is
+`jaxrl/meta/strategies.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxrl.environment import Environment
 from jaxrl.meta.strategies import StrategyConfig, StrategyHyper, strategy
 
 Hyper = StrategyHyper
-"""Dynamic settings; those of the curriculum are of `CURRICULA`."""
+"""Dynamic settings; `CURRICULA` has the defaults of their field `curriculum`."""
 
 CURRICULA = gradients.CURRICULA
 
@@ -26,8 +26,8 @@ leave = gradients.leave
 class Config(gradients.Common):
     """Static settings: each value compiles its own program."""
 
-    num_pairs: int = 64  # of opposite rules, each on a level of its own
-    at_once: int = 0  # pairs whose lives are lived at once, for memory; 0: all
+    num_pairs: int = 64  # pairs of antithetic rules, each pair on another level
+    at_once: int = 0  # pairs that are simulated at once, to save memory; 0: all
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,4 +45,4 @@ def make(env: Environment, config: Config = Config()) -> Algorithm:
     Raises ValueError where neither the levels nor `config.lifetimes` say how long a life is.
     """
     made = strategy(config=config.meta, **gradients.arguments(env, config))
-    return made._replace(config=config, around=())  # all that is around it, `config` says
+    return made._replace(config=config, around=())  # `config` has all that `around` would say

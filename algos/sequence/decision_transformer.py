@@ -50,7 +50,7 @@ class Config:
 
     outcome: str = "return"  # return or goal: what actions are conditioned on
     context: int = 20  # steps of the context, the current one included
-    max_steps: int | None = None  # times that are told apart; None: the default params' limit, at least the run's
+    max_steps: int | None = None  # time steps that are embedded; None: the time limit of the default params
     num_envs: int = 1  # environments in the state; nothing acts in them
     num_updates: int = 1  # gradient steps an update
     batch_size: int = 64

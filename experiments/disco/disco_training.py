@@ -34,7 +34,7 @@ from jaxtyping import Array, Float
 
 from jaxrl.algorithm import Algorithm, check_at_least_one, shared, starting_hyper
 from jaxrl.algos.meta import disco
-from jaxrl.algos.meta.disco_rule import RuleConfig, Said, chosen, fresh_rule
+from jaxrl.algos.meta.disco_rule import Outputs, RuleConfig, chosen, fresh_rule
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.math import rarely
 from jaxrl.meta.agent import Body
@@ -133,7 +133,7 @@ class Settings:
     agent: disco.Config
 
 
-def regulariser(said: Said, action: Array, report: dict[str, Array], hyper: Hyper) -> Float[Array, ""]:
+def regulariser(said: Outputs, action: Array, report: dict[str, Array], hyper: Hyper) -> Float[Array, ""]:
     """What J has beside the policy gradient.
 
     Args:
@@ -250,7 +250,7 @@ class RuleLearner:
         one = jax.checkpoint(one) if self.config.remat else one
         after, (report, seen) = jax.lax.scan(one, agent, None, self.config.num_updates)
         state, rollout = played(self.judged_pupil.collect, after.state)
-        said, action = self.pupil.said(state.weights, rollout.obs), rollout.seen.action
+        said, action = self.pupil.outputs(state.weights, rollout.obs), rollout.seen.action
         _, advantage = self.advantages(after.critic, rollout, hyper)
         loss = policy_gradient(Categorical(said.logits).log_prob(action), jax.lax.stop_gradient(advantage))
         total = loss + regulariser(said, action, report, hyper)

@@ -45,8 +45,8 @@ class Outcomes(NamedTuple):
 
 
 Look = Callable[[Array, Any, int], Outcomes]
-"""`look(key, levels, num_steps) -> outcomes`: how the student, as it is now, does in so many steps on each of n levels
-(leading axis n). It does not learn from them."""
+"""`look(key, levels, num_steps) -> outcomes` of the current student in `num_steps` steps on each of n levels (leading
+axis n), from which it does not learn."""
 
 
 class Curriculum(NamedTuple):

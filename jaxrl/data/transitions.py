@@ -38,7 +38,7 @@ class Stored(NamedTuple):
 
 
 Batch = Transition | Stored
-"""Leaves (B, ...)."""
+"""A batch of steps, leaves (B, ...)."""
 
 
 def example(obs: Any, space: Space) -> Transition:

@@ -52,7 +52,7 @@ class AgentConfig:
 
 
 TABULAR = AgentConfig()
-"""Of LPG's agents on tabular levels."""
+"""The settings of LPG's agents on tabular levels."""
 
 
 @pytree

@@ -141,7 +141,7 @@ def starting_with(algo_hyper: type, curriculum: Curriculum, hyper: Any) -> Any:
     return hyper.replace(curriculum=cast_settings("curriculum", own, curriculum.hyper))
 
 
-def told(cstate: Any, hyper: Any) -> Any:
+def with_curriculum_settings(cstate: Any, hyper: Any) -> Any:
     """A curriculum's state with the settings `hyper.curriculum` of the meta-learner."""
     return cstate if hyper.curriculum is None else cstate.replace(hyper=hyper.curriculum)
 
@@ -338,7 +338,9 @@ class RuleLearner:
         outcomes = Outcomes(own, jnp.where(over, updates, zero), zero, score, best, over.astype(jnp.int32))
 
         def begun() -> Any:
-            cstate = self.curriculum.update(update_key, told(state.curriculum, hyper), state.batch, outcomes)
+            cstate = self.curriculum.update(
+                update_key, with_curriculum_settings(state.curriculum, hyper), state.batch, outcomes
+            )
             batch, cstate = self.curriculum.sample(sample_key, cstate, over)
             batch = rows_where(over, batch, state.batch)
             fresh = jax.vmap(self.begin, (0, None, 0))(jax.random.split(begin_key, n), hyper, batch.params)

@@ -24,7 +24,7 @@ from jaxrl.meta.rule import UpdateRule
 from jaxrl.vectorize import VectorEnv
 
 FOLDER = Path(__file__).parent / "rules"
-"""Those that come with the library."""
+"""The folder of the rules that come with the library."""
 
 
 class RuleFileError(ValueError):

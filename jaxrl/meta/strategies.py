@@ -22,7 +22,7 @@ from jaxrl.algorithm import SLOTS, Algorithm, check_at_least_one, shared
 from jaxrl.curriculum.protocol import Curriculum, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
-from jaxrl.meta.lifetimes import Lives, rule_learner, starting_with, told
+from jaxrl.meta.lifetimes import Lives, rule_learner, starting_with, with_curriculum_settings
 from jaxrl.meta.lives import lifetime_of, lived
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
@@ -126,7 +126,9 @@ class Strategy:
         hyper, n = state.hyper, self.config.num_pairs
         key, noise_key, sample_key, life_key, update_key = jax.random.split(state.key, 5)
         flat, unravel = ravel_pytree(state.weights)
-        batch, cstate = self.curriculum.sample(sample_key, told(state.curriculum, hyper), jnp.ones(n, bool))
+        batch, cstate = self.curriculum.sample(
+            sample_key, with_curriculum_settings(state.curriculum, hyper), jnp.ones(n, bool)
+        )
         noise = jax.random.normal(noise_key, (n, flat.size), flat.dtype)
 
         def of_pair(inputs: Any) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 LARGEST_WEIGHT = 100.0
-"""Of one action in `advantage_weighted_loss`, as in the authors' code of AWAC and IQL."""
+"""The largest weight of an action in `advantage_weighted_loss`, as in the authors' code of AWAC and IQL."""
 
 
 def mean(x: Float[Array, " B"], mask: Bool[Array, " B"] | None = None) -> Float[Array, ""]:

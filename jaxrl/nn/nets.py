@@ -76,7 +76,7 @@ class Net:
 
 
 Nets = dict[str, Any]
-"""`Net`s by their names, and what else a rule's gradient steps change."""
+"""`{name: Net}`, with further entries that a rule's gradient steps change."""
 
 
 def net(weights: Any, state: OptimizerState, optimizer: Optimizer, target: Any = None, name: str = "") -> Net:

@@ -38,7 +38,7 @@ def activation_function(name: str) -> Callable[[Array], Array]:
 
 
 Network = Any
-"""A network as `own` describes it: a flax.linen module, or what has its `init` and `apply`."""
+"""A network as `own` describes it: a flax.linen module, or an object with the same `init` and `apply`."""
 
 
 def own(argument: str, module: Network | None, *methods: str) -> Any:
@@ -111,7 +111,7 @@ def rows_dot(x: Array, kernel: Array, dimension_numbers: Any, **settings: Any) -
 
 
 Dense = functools.partial(nn.Dense, dot_general=rows_dot)
-"""flax's, with fast gradients for sequences."""
+"""`flax.linen.Dense` with fast gradients for sequences."""
 
 
 class MLP(nn.Module):

@@ -19,8 +19,8 @@ from jaxrl.environment import pytree, strongly_typed
 EPS_ROOT = 1e-24
 """Added under Adam's square root, which has no derivative at zero; with this its derivatives are finite in float32.
 
-It changes a step by less than 1e-7 learning rates. Much smaller (1e-28), and more third derivatives overflow; much
-larger (1e-16), and weights whose gradients are near `eps` learn at a visibly lower rate.
+It changes a step by less than 1e-7 learning rates. With a much smaller one (1e-28) more third derivatives overflow;
+with a much larger one (1e-16) weights whose gradients are near `eps` learn at a visibly lower rate.
 """
 
 # ---- rates and norms
@@ -100,11 +100,11 @@ ADAMS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "nadam": _with_eps_root(optax.nadam),
     "radam": _with_eps_root(optax.radam),
 }
-"""Optimisers that take an algorithm's own `b1`, `b2` and `eps`."""
+"""Optimisers that take an algorithm's settings `b1`, `b2` and `eps`."""
 ELEMENTWISE = {**ADAMS, "adagrad": optax.adagrad, "lion": optax.lion, "rmsprop": optax.rmsprop, "sgd": optax.sgd}
-"""Optimisers that treat each number alike, with optax's defaults: these work on all weights as one vector."""
+"""Element-wise optimisers, with optax's defaults: these work on all weights as one vector."""
 OPTIMIZERS = {**ELEMENTWISE, "muon": muon}
-"""Each name and its function of the learning rate."""
+"""All optimisers by name, as functions of the learning rate."""
 
 
 @pytree
@@ -168,7 +168,7 @@ class Optimizer:
 
 
 OptimizerLike = str | Optimizer | optax.GradientTransformation | Callable[..., optax.GradientTransformation]
-"""What an algorithm's `make` takes in place of `config.optimizer`, for `optimizer_of` to make an `Optimizer` of."""
+"""The argument `optimizer` of an algorithm's `make`, which `optimizer_of` turns into an `Optimizer`."""
 
 
 def optimizer_of(optimizer: OptimizerLike, **adam: float) -> Optimizer:

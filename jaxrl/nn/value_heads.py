@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 Scalar = Float[Array, ""] | float
 
 SIGMA = 0.75
-"""Standard deviation of HL-Gauss targets in bins: what Farebrother et al. (2024) found best; about six bins are hit."""
+"""Standard deviation of HL-Gauss targets in bins: the best of Farebrother et al. (2024), on about six bins."""
 
 
 def padded_edges(

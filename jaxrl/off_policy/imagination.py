@@ -95,7 +95,7 @@ def of_environment(env: Environment, params: Any, state_of: Callable[[Any], Any]
 
 
 Pessimism = Callable[[Prediction, Any], Prediction]
-"""`(prediction, hyper) -> ` what is stored of it: what an uncertain prediction costs."""
+"""`(prediction, hyper) -> prediction` as it is stored, with a penalty for its uncertainty."""
 
 
 def num_real(config: Any) -> int:

@@ -76,7 +76,7 @@ def _nothing(item: Any = None) -> tuple:
 
 
 NO_DATASET = Replay(_nothing, None, None)  # pyright: ignore[reportArgumentType]
-"""What is in the place of a dataset where there is none."""
+"""The Replay of a learner that is made without a dataset."""
 
 
 @pytree

@@ -92,7 +92,7 @@ def collect(
 
 
 GradientStep = Callable[[PyTree, Array, Any], tuple[PyTree, dict[str, Array]]]
-"""`(carry, key, batch) -> (carry, report)`: the carry is what gradient steps change, the batch (batch_size, ...)."""
+"""`(carry, key, batch) -> (carry, metrics)`: gradient steps change the carry; a batch has leaves (batch_size, ...)."""
 
 
 def learn(

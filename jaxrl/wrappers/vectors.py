@@ -14,7 +14,7 @@ from jaxrl.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple, flat_
 from jaxrl.wrappers.base import Wrapper
 
 RESERVED = ("action_mask", "mission", "privileged")
-"""Entries of a Dict observation that are no part of its history or its vector."""
+"""Entries of a Dict observation that are neither stacked nor flattened."""
 
 
 @dataclasses.dataclass(frozen=True)

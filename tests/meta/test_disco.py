@@ -11,7 +11,7 @@ import pytest
 import jaxrl
 from jaxrl.algos.meta import disco, disco_rule
 from jaxrl.algos.meta.disco import Config, Hyper
-from jaxrl.algos.meta.disco_rule import RuleConfig, Said, Trajectories
+from jaxrl.algos.meta.disco_rule import Outputs, RuleConfig, Trajectories
 from jaxrl.meta.stored import RuleFileError
 from jaxrl.testing.golden import golden
 from jaxrl.testing.probes import DelayedReward, ObservationActionReward
@@ -46,7 +46,7 @@ def two_updates(weights, config, made, bins, max_value):
     found = {}
     for i in range(2):
         whole, of_target = (
-            Said(*(jnp.asarray(made[f"{i}/{who}/{name}"]) for name in Said._fields)) for who in ("now", "old")
+            Outputs(*(jnp.asarray(made[f"{i}/{who}/{name}"]) for name in Outputs._fields)) for who in ("now", "old")
         )
         (now, after), (old, old_after) = ((cut(x, 0), cut(x, 1)) for x in (whole, of_target))
         action, behaviour = (jnp.asarray(made[f"{i}/{name}"][:-1]) for name in ("action", "behaviour"))
@@ -165,7 +165,7 @@ def test_every_group_moves_and_the_rule_gets_a_gradient():
         def later(rule):
             taught, _ = learner.follow(state.replace(hyper=state.hyper.replace(rule=rule)), *batch)
             taught, _ = learner.follow(taught, *batch)
-            said = learner.said(taught.weights, rollout.obs)
+            said = learner.outputs(taught.weights, rollout.obs)
             return -jax.nn.log_softmax(said.logits).mean()
 
         waits, _ = algo.learn(state, rollout)

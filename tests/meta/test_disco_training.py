@@ -113,7 +113,7 @@ def test_the_rule_as_a_file_teaches_agents(tmp_path):
 @pytest.mark.slow
 @pytest.mark.light
 def test_what_the_objective_has_beside_the_policy_gradient():
-    said = disco_rule.Said(
+    said = disco_rule.Outputs(
         jnp.zeros((2, 1, 3)), jnp.zeros((2, 1, 4)), jnp.zeros((2, 1, 3, 4)), jnp.zeros(()), jnp.zeros(())
     )
     report = {name: jnp.array([1.0, 3.0]) for name in ("pi_hat", "y_hat", "z_hat", "target_kl")}

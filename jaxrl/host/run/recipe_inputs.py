@@ -198,8 +198,10 @@ def weights_of(dataset: Any, episodes: str) -> Any:
     kind, _, share = episodes.partition(":")
     if episodes == "all":
         return None
-    if episodes in ("return", "advantage"):
-        return getattr(datasets, f"{episodes}_weights")(dataset)
+    if episodes == "return":
+        return datasets.return_weights(dataset)
+    if episodes == "advantage":
+        return datasets.advantage_weights(dataset)
     try:
         if kind == "best":
             return datasets.best_weights(dataset, float(share))

@@ -143,11 +143,13 @@ def test_wrong_words_end_in_a_few_lines(words, tmp_path, monkeypatch):
 
 
 def test_an_error_of_an_ascii_terminal_is_as_short(monkeypatch):
-    box = """+- Unrecognized options ----------------------------------+
-| Unrecognized options: --hyper.gama, 0.9                 |
-| ------------------------------------------------------- |
-| Perhaps you meant:                                      |
-|     --hyper.gamma FLOAT                                 |
-+---------------------------------------------------------+"""
+    box = """Unrecognized options
+-----------------------------------------------------------
+Unrecognized options: --hyper.gama, 0.9
+-----------------------------------------------------------
+Perhaps you meant:
+    --hyper.gamma FLOAT
+-----------------------------------------------------------
+For full helptext, run jaxrl train ppo CartPole-v1 --help"""
     said = flags._in_few_lines(box, ["--hyper.gama", "0.9"])
     assert said == "Unrecognized options: --hyper.gama, 0.9\n  Near: --hyper.gamma FLOAT"

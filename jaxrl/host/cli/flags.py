@@ -142,6 +142,8 @@ def _in_few_lines(box: str, args: Sequence[str]) -> str:
         elif line.strip():
             parts[-1].append(line)
     parts = [part for part in parts if part]
+    if len(parts) > 1 and not re.search("[─━]", box):  # in ASCII the box's title is a line of its own
+        parts = parts[1:]
     if not parts:
         return "these words are not understood."
     message = " ".join(" ".join(parts[0]).split())

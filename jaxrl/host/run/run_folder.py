@@ -204,17 +204,14 @@ class RunFolder:
         return checkpoint.restore(self.checkpoints if at in there else self.best, target, identity, at)
 
     def refuse_links(self) -> None:
-        """Raise RunFolderError for a link among the files of a run. jaxrl writes none, and one that somebody else put
-        there would have it read, overwrite or delete what lies elsewhere.
+        """Raise RunFolderError for a link among the files of a run, and for what is no file, as a pipe. jaxrl writes
+        none: a link of somebody else would have it read, overwrite or delete what lies elsewhere, and a pipe wait.
         """
         own = (self.checkpoints, self.path / "best", self.media, self.tensorboard)
         inside = (Path(at) / name for top in own for at, *names in os.walk(top) for name in itertools.chain(*names))
         here = self.path.iterdir() if self.path.is_dir() else ()
         for path in itertools.chain((p for p in here if p in own or OWN.fullmatch(p.name)), inside):
-            if path.is_symlink():
-                raise RunFolderError(
-                    f"{path} is a link, and jaxrl follows none inside a run folder: put what it points to in its place."
-                )
+            _refuse_link(path)
 
     def refuse_sweep(self) -> None:
         """Raise RunFolderError, which says what would do, for the folder of a sweep."""
@@ -396,14 +393,28 @@ def read_rows(file: Path, *, arrays: bool = False, only: Collection[str] | None 
     return [_kept(row, file, arrays, only) for row, _ in _streamed(file)]
 
 
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise RunFolderError(
+            f"{path} is a link, and jaxrl follows none inside a run folder: put what it points to in its place."
+        )
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise RunFolderError(f"{path} is no file but a pipe, a socket or a device, which no run has: remove it.")
+
+
+LONGEST = 2**28
+"""Characters of a row, of which one of a million seeds has fewer."""
+
+
 def _streamed(file: Path) -> Iterator[tuple[dict[str, Any], str]]:
     """Each row and its line, one at a time: of many seeds a file is larger than memory."""
-    if file.is_symlink():
-        raise RunFolderError(f"{file} is a link, and jaxrl follows none inside a run folder.")
+    _refuse_link(file)
     if not file.exists():
         return
     with file.open(errors="replace", newline="\n") as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST), ""), 1):
+            if len(line) == LONGEST:
+                raise RunFolderError(f"{file}, line {number} is longer than any row: remove it, or bring it back.")
             if line.endswith("\n"):
                 yield _row(line, file, number), line
 

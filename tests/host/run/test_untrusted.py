@@ -169,6 +169,23 @@ def test_a_link_in_a_run_folder_is_neither_followed_nor_written_through(run, tmp
     assert before == {path: path.read_bytes() for path in before}
 
 
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "summary.json", "media/policy.png", "policy.h"])
+def test_a_pipe_in_a_run_folder_is_not_waited_for(run, tmp_path, name):
+    (run / "media").mkdir(exist_ok=True)
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    for words in (*READING, "plot --out curves.png"):
+        status, err = run_command(command(words, run, tmp_path))
+        assert status == 1 and "is no file but a pipe" in err and err.count("\n") == 1, (words, status, err)
+
+
+def test_a_row_without_end_is_not_read_to_it(run):
+    with (run / "metrics.jsonl").open("ab") as file:
+        file.truncate(2**40)  # of which the disk holds nothing
+    status, err = run_command(f"plot {run} --metric loss")
+    assert status == 1 and "is longer than any row" in err and err.count("\n") == 1, err
+
+
 def test_links_of_others_are_left_alone_and_a_folder_may_be_one(run, tmp_path):
     (tmp_path / "notes").write_text("mine")
     os.symlink(tmp_path / "notes", run / "notes")

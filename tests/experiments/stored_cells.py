@@ -1,0 +1,261 @@
+"""The cells of `test_stored_results.py`: what is measured again of which study, and how near it must be."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Cell(NamedTuple):
+    """What to measure again.
+
+    `code` binds `again`, and `stored` from `r`, what the study's JSON file holds. With a `tolerance` the numbers are
+    compared one by one, by their difference, and by `relative` difference. Without one they are returns of trained
+    seeds, which another processor's rounding turns into other draws: their means may differ by `CHANCE` standard
+    errors.
+    """
+
+    code: str
+    tolerance: float | None = None
+    relative: float = 0.0
+    file: str = "results.json"
+
+
+CELLS = {
+    "disco": Cell(
+        """
+task = "Catch-bsuite"
+env, params = jaxrl.make(task)
+_, algo, hyper, rates, _ = list(run.methods(task, env, None))[-1]
+steps = run.UPDATES[task] * run.disco.Config().num_envs * 29
+again = [run.curve(algo, hyper(learning_rate=rates[0]), None, params, steps, seed)[1] for seed in range(2)]
+stored = r[task]["methods"]["A2C"]["returns"]
+again, stored = np.mean(again, 1), np.mean(stored, 1)
+"""
+    ),
+    "dual_rl": Cell(
+        """
+on = run.task("PointMass-v0", int(1.5 * run.SHARE * run.NUM_STEPS), run.NUM_STEPS)
+again, stored = [on.worst, on.best], list(r["tasks"]["PointMass-v0"].values())
+""",
+        tolerance=0.05,
+    ),
+    "effective_horizon": Cell(
+        """
+import itertools, measure, tasks
+found = [measure.analyse(name, limit, mdp) for name, limit, _, mdp, _ in itertools.islice(tasks.study(), 3)]
+names = [x for x in found[0] if x != "name"]
+again = [[row[x] for x in names] for row in found]
+stored = [[row[x] for x in names] for row in r["rows"][:3]]
+""",
+        tolerance=1e-4,
+    ),
+    "fishery": Cell(
+        """
+import argparse
+options = argparse.Namespace(steps=300_000, seeds=0, episodes=r["settings"]["episodes"])
+found = run.measure(options, 1, 0.0, jax.random.key(0))
+rules = [name for name in found if name != "PPO"]
+again = [[found[name][0][x] for x in ("return", "lost")] for name in rules]
+stored = [[r["results"]["one fishery"][name][0][x] for x in ("return", "lost")] for name in rules]
+""",
+        tolerance=0.02,
+        relative=1e-3,
+    ),
+    "histories": Cell(
+        """
+import room
+recorded = [room.record(np.random.default_rng(seed), max(run.SIZES)) for seed in range(10)]
+known = [room.known(room.Data(*(x[:100] for x in data))) for data in recorded]
+stored = r["data"]["100"]
+again = [np.mean([row[name] for row in known]) for name in stored]
+stored = list(stored.values())
+""",
+        tolerance=0.001,
+    ),
+    "maml": Cell(
+        """
+family = run.FAMILIES["pendulum"]
+tasks = jax.vmap(family.env.generate, (0, None))(
+    jax.random.split(jax.random.key(10_000), 40), family.env.default_params
+)
+judge = run.maml.make(family.env, run.maml.Config(**family.config))
+hyper = jaxrl.environment.strongly_typed(
+    run.maml.Hyper(**{**family.hyper, "inner_learning_rate": run.INNER})
+)
+weights = judge.init(jax.random.key(0), hyper).weights
+keys = jax.random.split(jax.random.fold_in(jax.random.key(0), 1), 40)
+adapted = jax.jit(jax.vmap(lambda key, task: run.maml.adapt(judge, weights, key, task, hyper, run.STEPS)[1]))
+again = adapted(keys, tasks)[:, 0]
+stored = np.array(r["results"]["untrained"]["returns"])[0, :, 0]
+""",
+        file="pendulum.json",
+        tolerance=1.0,
+    ),
+    "mbtl": Cell(
+        """
+from tasks import TASKS
+found = run.summary(TASKS["pendulum_dt"], np.load("pendulum_dt.npz"))
+ways = ("mbtl", "equidistant", "greedy oracle")
+again, stored = ([x[way]["curve"] for way in ways] for x in (found, r["tasks"]["pendulum_dt"]))
+""",
+        tolerance=0.002,
+    ),
+    "motor": Cell(
+        """
+import baselines
+task = "Cont-CC-PermExDc-v0"
+again = baselines.measure(task, None, r["seeds"], r["steps"])["reward"]
+stored = r["rows"][task]["reward"]
+""",
+        file="baselines.json",
+        tolerance=1e-5,
+    ),
+    "planning": Cell(
+        """
+again = run.measure("Pendulum-v1", run.cem, 10)[1]["returns"]
+stored = r["Pendulum-v1"]["cem"]["returns"]
+"""
+    ),
+    "props": Cell(
+        """
+error = run.run("bandit", run.SETTINGS["fixed"]["on-policy"], True, r["seeds"])["sampling_error"]
+again = run.iqm(error[:, -1].astype(float))
+stored = r["results"]["fixed"]["bandit"]["on-policy"]["sampling_error"]
+""",
+        tolerance=0.0,
+        relative=0.01,
+    ),
+    "quadcopter": Cell(
+        """
+import racing_baseline
+again = [racing_baseline.flown(name, r[name]) for name in racing_baseline.tracks.TRACKS]
+again = [x.lap_time if x.valid else np.nan for x in again]
+stored = [r[name]["lap_time"] for name in racing_baseline.tracks.TRACKS]
+""",
+        file="racing_baseline.json",
+        tolerance=0.002,
+    ),
+    "rdd_counts": Cell(
+        """
+keys = jax.random.split(jax.random.key(0), r["seeds"])
+bonus = jax.jit(jax.vmap(lambda key: run.run(key, "rdd", "table", False)))(keys)
+again = run.fits(np.asarray(bonus))[0].mean()
+stored = r["results"]["table, to the end, rdd, 1"]["slope"]
+""",
+        tolerance=0.005,
+    ),
+    "regret": Cell(
+        """
+cls, mean, rounds, _, _, _ = run.SETTINGS["0.9, 0.8"]
+again = run.curves(cls, mean, rounds, "UCB1", r["runs"])[:, -1].mean()
+stored = r["results"]["0.9, 0.8"]["UCB1"]["final"]
+""",
+        tolerance=0.0,
+        relative=0.02,
+    ),
+    "results": Cell(
+        """
+again = run.measure("evolution/CartPole-v1", 10)[0]["returns"]
+stored = r["evolution/CartPole-v1"]["returns"]
+""",
+        tolerance=5.0,
+    ),
+    "reward_design": Cell(
+        """
+mdp, _ = run.four_rooms()
+task, shaped = run.exprd.task_of(mdp, run.GAMMA, run.HORIZONS), run.exprd.shaped(mdp, run.GAMMA)
+again = [run.exprd.informativeness(task, x) for x in (np.asarray(task.reward), shaped)]
+stored = [r["results"][name]["informativeness"] for name in ("the task's own", "potential-based")]
+""",
+        tolerance=1e-6,
+        relative=1e-4,
+    ),
+    "rl2": Cell(
+        """
+env = run.BernoulliBandit(arms=5)
+params = env.default_params.replace(max_steps=jnp.int32(r["rounds"]))
+again = run.regret_of(run.thompson, run.thompson.Hyper(), env, params, r["tasks"]).mean()
+stored = r["arms"]["5"]["Thompson"][0]
+""",
+        tolerance=0.0,
+        relative=0.01,
+    ),
+    "robust": Cell(
+        """
+found, stored = run.walk(0.99), r["walk"][0]
+names = ("iterations", "promised", "kept", "worst alpha", "robust value iteration", "least optimum", "optimal")
+again, stored = (np.concatenate([np.ravel(x[name]) for name in names]) for x in (found, stored))
+""",
+        tolerance=1e-5,
+    ),
+    "sequoia": Cell(
+        """
+import learner
+env = run.CASES["path/8"]
+params = jax.jit(env.generate)(jax.random.key(0), env.default_params)
+policies = learner.baselines(env, params, learner.Enumerator(env, params))
+stored = r["path/8"]["reward_per_step"]
+episodes = r["path/8"]["settings"]["episodes"]
+again = [learner.evaluate(env, params, policy, episodes).mean() for policy in policies.values()]
+stored = [stored[name]["mean"] for name in policies]
+""",
+        tolerance=1e-3,
+    ),
+    "stitching": Cell(
+        """
+found = run.measure("grid/chance/-", 10)
+again, stored = ([x[name] for name in ("held_out", "seen")] for x in (found, r["runs"]["chance/-"]))
+""",
+        tolerance=1e-4,
+    ),
+    "teachers": Cell(
+        """
+again = np.round(run.curves("random", 0, 20)[0], 2)
+stored = r["random/plain"]["curves"]
+""",
+        tolerance=0.03,
+    ),
+    "trajectory_weighting": Cell(
+        """
+on = run.task("PointMass-v0", int(max(run.SHARES) * run.NUM_STEPS), run.NUM_STEPS)
+again, stored = [on.worst, on.best], list(r["tasks"]["PointMass-v0"].values())
+""",
+        tolerance=0.05,
+    ),
+}
+
+EXCEPTIONS = {
+    "dataset_perspective": "the cheapest task takes 319 s, all its learners and datasets one program",
+    "mazes": "a run takes 222 s at least",
+}
+"""Studies too dear: what the cheapest cell costs on 2 CPU cores, in the seconds that the study stored."""
+
+OPEN = {
+    "minigrid": "107 s: a seed of DoorKey and its compilation",
+    "action_free": "4 minutes whole",
+    "barfi": "70 s a task",
+    "bellman_completeness": "9 s",
+    "combination_lock": "40 s a seed",
+    "contexts": "35 s",
+    "continual_offline": "13 s a seed",
+    "edge_of_reach": "37 s",
+    "hl_gauss": "30 s",
+    "in_context": "evaluation of the stored weights",
+    "learned_rules": "2 s a task after compiling",
+    "memory": "no time stored",
+    "model_generalization": "31 s",
+    "network_precision": "no time stored",
+    "offline_returns": "7 s and the making of its data",
+    "offline_to_online": "19 s",
+    "replay_ratio": "12 s and compiling",
+    "rule_worlds": "57 s",
+    "self_tuning": "35 s",
+    "start_states": "15 s",
+    "stl_control": "no time stored of a part",
+    "streaming": "19 s",
+    "swing_up_and_reach": "63 s a seed and compiling",
+    "synthetic_replay": "5 s a seed",
+    "wrong_simulator": "75 s",
+    "zero_shot": "17 s",
+}
+"""Studies of which no cell is here yet, and what one costs. An entry goes when its cell comes."""

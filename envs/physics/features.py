@@ -107,7 +107,7 @@ MJX = Reader(
     _names(
         _BODIES
         + """actuator_actlimited actuator_actrange actuator_biasprm actuator_dynprm actuator_forcerange
-    actuator_lengthrange body_gravcomp body_mocapid dof_frictionloss dof_solimp dof_solref
+    actuator_ctrlspec actuator_lengthrange body_gravcomp body_mocapid dof_frictionloss dof_solimp dof_solref
     eq_active0 eq_data eq_obj1id eq_obj2id eq_objtype eq_solimp eq_solref eq_type exclude_signature geom_dataid
     jnt_actfrclimited jnt_actfrcrange jnt_actgravcomp pair_dim pair_friction pair_geom1 pair_geom2 pair_margin
     pair_solimp pair_solref pair_solreffriction sensor_cutoff sensor_datatype sensor_dim sensor_intprm

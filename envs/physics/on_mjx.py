@@ -22,6 +22,10 @@ from jaxtyping import Array, Float
 from .features import MJX, refuse_unread
 from .planar import Numbers, name_of
 
+ONE_CONTROL = 0, 1, 2
+"""Signatures of an actuator's input, `actuator_ctrlspec`, that MJX may ignore: a motor's force, or the one set point,
+of place or of speed, that MuJoCo's `position` and `velocity` write into gain and bias, which MJX reads."""
+
 
 def imported() -> Any:
     """`mujoco.mjx`, which prints where its other engine is not installed: to stderr, not among a command's lines."""
@@ -39,6 +43,11 @@ def put(model: Any) -> Any:
     mjx = imported()
     for i in np.flatnonzero(model.actuator_actnum):
         raise ValueError(f"{name_of(model, 'actuator', int(i))} has an activation, which the states here do not hold.")
+    for i in np.flatnonzero(~np.isin(model.actuator_ctrlspec, ONE_CONTROL)):
+        raise ValueError(
+            f"{name_of(model, 'actuator', int(i))} has actuator_ctrlspec={model.actuator_ctrlspec[i].tolist()}, which "
+            f"MJX does not read; it runs actuators with one control: {', '.join(map(str, ONE_CONTROL))}."
+        )
     try:
         found = mjx.put_model(model, impl="jax")
     except NotImplementedError as error:

@@ -167,6 +167,11 @@ class ModelTask(Environment):
         return {**planar.numbers(model, np.float64), **more}
 
     @property
+    def mujoco_model(self) -> Any:
+        """The `mujoco.MjModel` of the file, which is shared: copy it before a write."""
+        return compiled(self.file)
+
+    @property
     def dt(self) -> float:
         """Seconds of a step."""
         return self.frame_skip * float(compiled(self.file).opt.timestep)

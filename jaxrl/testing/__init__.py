@@ -2,13 +2,15 @@
 
 `check_environment` and `check_algorithm` are the contracts; `PROBES` are environments so small that every value is
 known (after Jones 2021, "Debugging RL, without the agonizing pain"); `golden` loads stored reference data;
-`assert_no_key_reuse` finds a random key that is used twice.
+`assert_no_key_reuse` finds a random key that is used twice; `check_model` plays a task on a MuJoCo model beside MuJoCo
+in C.
 """
 
 from jaxrl.testing.algorithms import check_algorithm
 from jaxrl.testing.assertions import assert_no_key_reuse
 from jaxrl.testing.environments import check_environment
 from jaxrl.testing.golden import golden
+from jaxrl.testing.models import Element, ModelReport, check_model
 from jaxrl.testing.probes import (
     PROBES,
     ActionReward,
@@ -29,8 +31,10 @@ __all__ = [
     "ActionReward",
     "ConstantReward",
     "DelayedReward",
+    "Element",
     "Known",
     "Masked",
+    "ModelReport",
     "ObservationActionReward",
     "ObservationReward",
     "Privileged",
@@ -40,5 +44,6 @@ __all__ = [
     "assert_no_key_reuse",
     "check_algorithm",
     "check_environment",
+    "check_model",
     "golden",
 ]

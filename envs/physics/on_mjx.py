@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from typing import Any
 
 import jax
@@ -38,7 +39,7 @@ def put(model: Any) -> Any:
     """MJX's model of a `mujoco.MjModel`.
 
     Raises ValueError, naming the element, for what MJX cannot run, and for any field that it does not read and that is
-    not at MuJoCo's default (`features.py`).
+    not at MuJoCo's default (`features.py`). Warns of elements whose steps differ from MuJoCo's in C.
     """
     mjx = imported()
     for i in np.flatnonzero(model.actuator_actnum):
@@ -53,7 +54,36 @@ def put(model: Any) -> Any:
     except NotImplementedError as error:
         raise ValueError(f"MJX cannot run {culprit(model)}: {error}") from error
     refuse_unread(model, MJX, lambda what: ValueError(f"{what}, which MJX does not read."), name_of)
+    others = differing(model)
+    if others:
+        warnings.warn(
+            f"MJX takes other steps than MuJoCo in C where a model has {'; '.join(others)}. How far they are apart, "
+            "`jaxrl.testing.check_model(env, tolerance=math.inf)` says.",
+            stacklevel=2,
+        )
     return found
+
+
+def differing(model: Any) -> list[str]:
+    """Elements whose steps differ between MJX 3.17 and MuJoCo 4.0 in C (`python -m tools.mjx_elements`)."""
+    import mujoco
+    from mujoco.mjx._src import collision_driver  # its table of geoms that may touch is not public
+
+    out = []
+    for kind in (mujoco.mjtEq.mjEQ_CONNECT, mujoco.mjtEq.mjEQ_WELD):
+        for i in np.flatnonzero(model.eq_type == kind):
+            out.append(f"{name_of(model, 'equality', int(i))} ({kind.name.removeprefix('mjEQ_').lower()})")
+    if model.opt.integrator == mujoco.mjtIntegrator.mjINT_IMPLICITFAST:
+        clamped = (model.actuator_forcelimited != 0) & (model.actuator_biastype == mujoco.mjtBias.mjBIAS_AFFINE)
+        for i in np.flatnonzero(clamped):
+            out.append(f"{name_of(model, 'actuator', int(i))} (forcerange of a servo under implicitfast)")
+    for a, b, _ in collision_driver.geom_pairs(model):
+        kinds = set(model.geom_type[[a, b]].tolist())
+        if mujoco.mjtGeom.mjGEOM_BOX in kinds and mujoco.mjtGeom.mjGEOM_SPHERE not in kinds:
+            names = f"{name_of(model, 'geom', int(a))} and {name_of(model, 'geom', int(b))}"
+            out.append(f"{names} (other points where a box touches)")
+            break  # one pair stands for all of them
+    return out
 
 
 def culprit(model: Any) -> str:

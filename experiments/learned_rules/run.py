@@ -68,7 +68,9 @@ def lives(args: argparse.Namespace) -> None:
     env, tuning = levels(1, args.levels // 2)
     _, judging = levels(2, args.levels)
     best = jax.jit(jax.vmap(optimal_value))(judging)
-    found = {"levels": args.levels, "optimal": float(best.mean()), "rules": {}}
+    stored = json.loads(RESULTS.read_text()).get("lives", {}) if RESULTS.exists() else {}
+    same = stored.get("levels") == args.levels  # rules that are not named keep the rows of these levels
+    found = {"levels": args.levels, "optimal": float(best.mean()), "rules": stored["rules"] if same else {}}
     for name in ["a2c", *args.rules]:
         rule = gradients.baseline() if name == "a2c" else gradients.load(name).rule
 
@@ -97,7 +99,7 @@ def draw(found: dict) -> None:
         ax.plot(x, returns.mean(1), marker="o", label=name)
     ax.axhline(found["optimal"], color="k", ls="--", lw=0.8, label="best policy")
     ax.set(xscale="log", xlabel="updates of a life", ylabel="final return", title=f"{found['levels']} levels")
-    ax.legend(frameon=False, loc=(0.5, 0.36))
+    ax.legend(frameon=False, ncols=2, loc=(0.1, 0.72))
     figure.tight_layout()
     figure.savefig(HERE / "lives.png", dpi=110)
     for name, rows in found["rules"].items():

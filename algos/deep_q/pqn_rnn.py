@@ -45,8 +45,7 @@ from jaxrl.nn import nets
 from jaxrl.nn.action_values import best_action, best_value, check_shape, epsilon_at, epsilon_greedy, value_of
 from jaxrl.nn.networks import MLP, Dense, Encoder, Network, orthogonal, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
-from jaxrl.nn.recurrence import Carry, Past, burnt_in, first_past, one_step, past_of
-from jaxrl.nn.recurrent import Recurrent
+from jaxrl.nn.recurrent import Carry, Past, Recurrent, burnt_in, first_past, one_step, past_of
 from jaxrl.on_policy import epochs
 from jaxrl.returns import lambda_returns
 from jaxrl.rollout import Ends, rollout, successor_values

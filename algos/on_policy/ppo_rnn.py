@@ -47,8 +47,7 @@ from jaxrl.nn import nets
 from jaxrl.nn.distributions import Distribution, num_outputs, of_space
 from jaxrl.nn.networks import MLP, Dense, Encoder, Network, orthogonal, own
 from jaxrl.nn.optim import Optimizer, OptimizerLike, annealed, optimizer_of
-from jaxrl.nn.recurrence import Carry, Past, burnt_in, first_past, one_step, past_of
-from jaxrl.nn.recurrent import Recurrent
+from jaxrl.nn.recurrent import Carry, Past, Recurrent, burnt_in, first_past, one_step, past_of
 from jaxrl.on_policy import epochs, explained_variance
 from jaxrl.returns import gae
 from jaxrl.rollout import Ends, rollout, successor_values

@@ -14,7 +14,7 @@ from jaxrl.environment import Environment, Hints, TimeStep, Transition, pytree
 from jaxrl.interop.observations import named, observation_space
 from jaxrl.spaces import Box, Space
 
-from .task import check_model, sound
+from .task import check_numbers, sound
 
 
 @pytree
@@ -72,4 +72,4 @@ class Adapted(Environment):
         return Box(-1.0, 1.0, (self.env.action_size,))
 
     def validate(self, params: Params) -> None:
-        check_model(self.id, params.model, self.default_params.model)
+        check_numbers(self.id, params.model, self.default_params.model)

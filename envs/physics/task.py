@@ -99,7 +99,7 @@ NOT_NEGATIVE = ("size", "friction", "armature", "damping", "stiffness", "density
 """And of those that must not be below 0."""
 
 
-def check_model(id: str, model: Any, there: Any) -> None:
+def check_numbers(id: str, model: Any, there: Any) -> None:
     """Raises ValueError unless `model` has the names of `there`, its shapes (after batch axes), no new infinities, and
     masses, moments, sizes and the like that a body can have."""
     if not isinstance(model, dict):
@@ -217,7 +217,7 @@ class ModelTask(Environment):
         return Box(span[:, 0].astype(np.float32), span[:, 1].astype(np.float32), (len(span),))
 
     def validate(self, params: Any) -> None:
-        check_model(self.id, params.model, self._numbers)
+        check_numbers(self.id, params.model, self._numbers)
         for name in ("jnt_range", "actuator_ctrlrange"):
             span = np.asarray(params.model[name])
             if np.any(span[..., 0] > span[..., 1]):

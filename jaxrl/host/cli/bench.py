@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from jaxrl.host.cli.flags import at_least_one, parse, positional
 
-MOST = 10_000
-"""Repeats."""
+MOST_REPEATS = 10_000
+"""The most `--repeats`."""
 
 
 def bench(args: list[str]) -> int:
@@ -24,8 +24,8 @@ def bench(args: list[str]) -> int:
     flags = parse(Bench, args, "jaxrl bench", "Random actions, drawn for all at once, with auto-reset; the median.")
     for name in ("num_envs", "steps", "repeats"):
         at_least_one(f"--{name.replace('_', '-')}", getattr(flags, name))
-    if flags.repeats > MOST:
-        raise ValueError(f"--repeats {flags.repeats}: it must be at most {MOST}.")
+    if flags.repeats > MOST_REPEATS:
+        raise ValueError(f"--repeats {flags.repeats}: it must be at most {MOST_REPEATS}.")
     import jax
     import numpy as np
 

@@ -163,7 +163,8 @@ def _joined_chunks(virtual: Any, where: str, budget: npz_files.Budget) -> dict[s
         at = f"{where}: virtual/{number}"
         found = hdf5_files.children(hdf5_files.child(virtual, str(number), where), D4RL, at)
         chunks.append({name: hdf5_files.array(node, name, at, budget) for name, node in found.items()})
-        length_of(chunks[-1], at) if chunks[-1] else None
+        if chunks[-1]:
+            length_of(chunks[-1], at)
         if {n: x.shape[1:] for n, x in chunks[-1].items()} != {n: x.shape[1:] for n, x in chunks[0].items()}:
             raise ValueError(f"{at} has other arrays than virtual/{numbers[0]}: they must be alike.")
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}

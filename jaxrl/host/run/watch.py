@@ -1,6 +1,6 @@
 """Whether all processes of a job still run: one that is frozen says nothing, and the others would wait for it.
 
-The processes keep a connection each to the first one, over which both sides say every second that they run. A
+The processes keep a connection each to the first one, over which both sides say twice a second that they run. A
 connection that is closed is no sign of a frozen process: who ended is told by the exchange that fails.
 """
 

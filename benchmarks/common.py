@@ -19,12 +19,12 @@ def batched_action(key: Any, space: Any, n: int) -> Any:
     import jax
     import jax.numpy as jnp
 
-    from jaxrl.math import fast_key
+    from jaxrl.math import light_key
 
     if hasattr(space, "n"):
         # Bias below space.n / 2**16, and half the random words of `randint`.
-        return (jax.random.bits(fast_key(key), (n,), jnp.uint16) % space.n).astype(jnp.int32)
-    u = jax.random.uniform(fast_key(key), (n, *space.shape))
+        return (jax.random.bits(light_key(key), (n,), jnp.uint16) % space.n).astype(jnp.int32)
+    u = jax.random.uniform(light_key(key), (n, *space.shape))
     return space.low + u * (space.high - space.low)
 
 

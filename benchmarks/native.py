@@ -54,6 +54,7 @@ def own(id: str, num_envs: int, steps: int, what: str = "whole") -> dict[str, fl
     import jax.numpy as jnp
 
     import jaxrl
+    from jaxrl.math import light_key
 
     env, params = jaxrl.make(id)
     venv, space = jaxrl.vectorize(env, num_envs), env.action_space(params)
@@ -62,7 +63,7 @@ def own(id: str, num_envs: int, steps: int, what: str = "whole") -> dict[str, fl
     def run(key, state):
         def body(carry, key):
             state, total = carry
-            act_key, step_key = jax.random.split(key)
+            act_key, step_key = jax.random.split(light_key(key))  # as `jaxrl.rollout` does
             if what == "bare":
                 ts = jax.vmap(env.step, (None, 0, 0, None))(step_key, state.env, given, params)
                 return (state.replace(env=ts.state), total + ts.reward.sum()), None

@@ -16,9 +16,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from jaxrl.environment import Environment, TimeStep, pytree
-from jaxrl.math import fast_key, fence, on_cpu
+from jaxrl.math import fast_key, fence, light_key, on_cpu, stock_keys
 
 RESETS = ("auto", "dense", "sparse")
+GENERATORS = ("hash", "threefry")
 
 
 @pytree
@@ -40,6 +41,7 @@ class VectorEnv:
     level_fn: Callable[[Array, Any], Any] | None = None
     batched_params: bool = False
     chunk: int = 1
+    generator: str = "hash"
 
     @property
     def default_params(self) -> Any:
@@ -53,7 +55,7 @@ class VectorEnv:
         """Start every slot: `(obs, vstate)`, leaves with leading axis N."""
         if self.batched_params:
             check_batched(params, self.num_envs)
-        slot_key = jax.random.split(fast_key(key))[0]
+        slot_key = jax.random.split(self._key(key))[0]
         obs, state, level = self._starts(slot_key, params, self.num_envs)
         agents = (self.env.num_agents,) if self.env.num_agents > 1 else ()
         episode_return = jnp.zeros((self.num_envs, *agents))
@@ -103,7 +105,7 @@ class VectorEnv:
         """
         if self.batched_params:
             check_batched(params, self.num_envs)
-        start_key, observe_key = jax.random.split(fast_key(key))
+        start_key, observe_key = jax.random.split(self._key(key))
         slot_params, axis = (params, 0 if self.batched_params else None)
         if self.level_fn is not None:
             slot_params, axis = vstate.params, 0
@@ -116,7 +118,7 @@ class VectorEnv:
 
     def _transition(self, key: Array, vstate: VectorState, action: Any, params: Any) -> tuple[Any, ...]:
         """`(ts, key, reset_key, slot_params, axis)`: a step of every slot, and what a restart after it takes."""
-        key = fast_key(key)
+        key = self._key(key)
         slot_params, axis = (params, 0 if self.batched_params else None)
         if self.level_fn is not None:
             slot_params, axis = vstate.params, 0
@@ -125,10 +127,19 @@ class VectorEnv:
             ts = jax.vmap(self.env.step, (None, 0, 0, axis))(key, vstate.env, action, slot_params)
         else:
             step_key, reset_key = jax.random.split(key)
-            # Materialised: fused with the splits inside the step, XLA computes threefry anew for every word it reads.
-            step_keys = fence(jax.random.split(step_key, self.num_envs))
+            step_keys = self._slot_keys(step_key, self.num_envs)
             ts = jax.vmap(self.env.step, (0, 0, 0, axis))(step_keys, vstate.env, action, slot_params)
-        return ts, key, reset_key, slot_params, axis
+        return ts._replace(state=stock_keys(ts.state)), key, reset_key, slot_params, axis
+
+    # ---- keys of what is drawn within a step
+
+    def _key(self, key: Array) -> Array:
+        return light_key(key) if self.generator == "hash" else fast_key(key)
+
+    def _slot_keys(self, key: Array, n: int) -> Array:
+        keys = jax.random.split(key, n)
+        # Materialised: fused with the splits inside a step, XLA computes threefry anew for every word it reads.
+        return fence(keys) if self.generator == "threefry" else keys
 
     # ---- starts: (obs, state, level or None), leading axis n
 
@@ -142,8 +153,8 @@ class VectorEnv:
             level = self.level_fn(level_key, params)
             return *self.env.reset(key, level), level
 
-        keys = fence(jax.random.split(key, n))  # see step
-        return jax.vmap(start, (0, 0 if self.batched_params else None))(keys, params)
+        keys = self._slot_keys(key, n)
+        return stock_keys(jax.vmap(start, (0, 0 if self.batched_params else None))(keys, params))
 
     def _restart(self, key: Array, finished: Bool[Array, " N"], current: PyTree, params: Any) -> Any:
         """`current`, an (obs or None, state, level or None), with fresh starts where `finished`."""
@@ -162,6 +173,7 @@ def vectorize(
     level_fn: Callable[[Array, Any], Any] | None = None,
     batched_params: bool = False,
     chunk: int | None = None,
+    generator: str = "hash",
 ) -> VectorEnv:
     """`num_envs` copies of `env` stepped together, restarting what finishes.
 
@@ -172,6 +184,8 @@ def vectorize(
             derivative, which `sparse` has not either. Default: what the environment declares, mostly `auto`.
         level_fn: `level_fn(key, params) -> level` draws a slot's own params at each of its resets.
         batched_params: `params` have a leading axis N, a row a slot (a level each).
+        generator: what a step's random numbers are drawn with. `hash` (`jaxrl.math.light_key`): one draw of the key's
+            own generator for the whole batch, then a counter-based hash; `threefry`: jax's own bits, slower.
 
     Raises ValueError for an impossible combination.
     """
@@ -180,10 +194,12 @@ def vectorize(
         raise ValueError(f"num_envs={num_envs}: it must be at least 1.")
     if reset not in RESETS:
         raise ValueError(f"reset={reset!r}: choose one of {', '.join(RESETS)}.")
+    if generator not in GENERATORS:
+        raise ValueError(f"generator={generator!r}: choose one of {', '.join(GENERATORS)}.")
     chunk = math.ceil(num_envs * env.hints.reset_share) if chunk is None else chunk
     if not 1 <= chunk <= num_envs:
         raise ValueError(f"chunk={chunk}: it must be from 1 to {num_envs}.")
-    return VectorEnv(env, num_envs, reset, level_fn, batched_params, chunk)
+    return VectorEnv(env, num_envs, reset, level_fn, batched_params, chunk, generator)
 
 
 def check_batched(params: Any, num_envs: int) -> None:

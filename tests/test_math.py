@@ -1,4 +1,4 @@
-"""Fast sine and cosine, wrapping, the unrolled generator, the shuffle and choices, against numpy and jax's own."""
+"""Fast sine and cosine, wrapping, the two generators, the shuffle and choices, against numpy and jax's own."""
 
 import math
 import sys
@@ -18,11 +18,13 @@ from jaxrl.math import (
     count,
     fast_key,
     flip_bit,
+    light_key,
     nth,
     nth_bit,
     random_words,
     shuffled,
     sincos,
+    stock_keys,
     wrap,
 )
 
@@ -134,6 +136,92 @@ def test_fast_key_gives_the_bits_of_the_stock_generator(x64):
 def test_fast_key_leaves_other_keys_alone():
     for key in (jax.random.key(0, impl="rbg"), jax.random.PRNGKey(0), fast_key(jax.random.key(0))):
         assert fast_key(key) is key
+
+
+def mixed(x):
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        x = (x ^ x >> shift) * factor % 2**32
+    return x ^ x >> 16
+
+
+def hash_word(key, count):
+    """Word `count` of a key of two words, in Python's integers."""
+    return mixed(mixed((count * 0x9E3779B9 + key[0]) % 2**32) ^ key[1])
+
+
+def hash_key(key, count, purpose):
+    return key[1] ^ mixed((count * 0x9E3779B9 + (key[0] ^ purpose)) % 2**32), key[0]
+
+
+def test_light_key_draws_the_words_of_its_definition():
+    split, fold = 0x68E31DA4, 0xB5297A4D
+    key = light_key(jax.random.key(3))
+    words = jax.random.bits(jax.random.key(3), (2,))  # of jax's own generator
+    np.testing.assert_array_equal(jax.random.key_data(key), words)
+    words = [int(x) for x in words]
+    np.testing.assert_array_equal(
+        jax.random.bits(key, (2, 3)), np.reshape([hash_word(words, i) for i in range(6)], (2, 3))
+    )
+    np.testing.assert_array_equal(jax.random.bits(key, (3,), jnp.uint8), [hash_word(words, i) % 256 for i in range(3)])
+    np.testing.assert_array_equal(
+        jax.random.key_data(jax.random.split(key, 4)), [hash_key(words, i, split) for i in range(4)]
+    )
+    np.testing.assert_array_equal(jax.random.key_data(jax.random.fold_in(key, 5)), hash_key(words, 5, fold))
+    with jax.enable_x64(True):
+        high, low = (hash_word(words, i) for i in (4, 5))
+        assert int(jax.random.bits(key, (3,), jnp.uint64)[2]) == (high << 32) + low
+
+
+def test_light_key_takes_keys_of_every_kind():
+    data = [
+        jax.random.key_data(light_key(key)).tolist()
+        for key in (jax.random.key(1), jax.random.PRNGKey(1), fast_key(jax.random.key(1)), light_key(jax.random.key(1)))
+    ]
+    assert data[0] == data[1] == data[2] != data[3]
+    assert jax.random.key_data(light_key(jax.random.key(1, impl="rbg"))).shape == (2,)
+
+
+def test_stock_keys_keeps_the_bits_and_leaves_the_rest():
+    key = jax.random.key(1)
+    tree = {"light": light_key(key), "fast": fast_key(key), "rbg": jax.random.key(1, impl="rbg"), "x": jnp.ones(2)}
+    found = stock_keys(tree)
+    assert found["light"].dtype == found["fast"].dtype == key.dtype
+    np.testing.assert_array_equal(jax.random.key_data(found["light"]), jax.random.key_data(tree["light"]))
+    assert found["rbg"] is tree["rbg"] and found["x"] is tree["x"]
+
+
+def test_a_changed_bit_of_a_light_key_changes_half_of_what_it_draws():
+    """Avalanche at a price of seconds; benchmarks/random_numbers.py measures it finely."""
+    impl = jax.random.key_impl(light_key(jax.random.key(0)))
+
+    @jax.jit
+    def drawn(rows):
+        def one(row):
+            key = jax.random.wrap_key_data(row, impl=impl)
+            child = jax.random.split(key)[1]
+            return jnp.concatenate([jax.random.bits(k, (2,)) for k in (key, child, jax.random.fold_in(child, 1))])
+
+        return jax.vmap(one)(rows)
+
+    rows = np.random.default_rng(0).integers(0, 2**32, (4096, 2), np.uint32)
+    base = drawn(rows)
+    for bit in range(64):
+        changed = rows.copy()
+        changed[:, bit // 32] ^= np.uint32(1 << bit % 32)
+        flips = np.unpackbits(np.asarray(base ^ drawn(changed)).view(np.uint8), axis=1).mean(0)
+        assert np.all(np.abs(flips - 0.5) < 5.5 * 0.5 / 64), (bit, flips)  # standard deviations of 4,096 coins
+
+
+def test_no_two_light_keys_of_a_tree_are_equal():
+    @jax.jit
+    def tree(key):
+        first = jax.random.split(light_key(key), 1 << 12)
+        second = jax.vmap(lambda key: jax.random.split(key, 4))(first).reshape(-1)
+        folded = jax.vmap(lambda key: jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(4)))(first).reshape(-1)
+        return jax.random.key_data(jnp.concatenate([first, second, folded]))
+
+    data = np.asarray(tree(jax.random.key(0))).astype(np.uint64)
+    assert len(np.unique(data[:, 0] << np.uint64(32) | data[:, 1])) == len(data) == 9 << 12
 
 
 @pytest.mark.slow(but_first=2)

@@ -14,17 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from jaxrl.math import fast_key, fence
+from jaxrl.math import fast_key, fence, light_key
 from jaxrl.spaces import Space
 
 
 def assert_no_key_reuse(fn: Callable[..., Any], *args: Any) -> Any:
     """`jit(fn)(*args)` under jax's key-reuse checker. Raises `jax.errors.KeyReuseError` where a key is consumed twice.
 
-    `fast_key` makes a new key object of the same bits, which the checker cannot follow, and a derivative through the
-    conditional of `fence` looks to it like a second use, so meanwhile both do nothing.
+    `fast_key` and `light_key` make new key objects, which the checker cannot follow, and a derivative through the
+    conditional of `fence` looks to it like a second use, so meanwhile they do nothing.
     """
-    originals = (fast_key, fence)  # this module's own names are replaced on the way, too
+    originals = (fast_key, light_key, fence)  # this module's own names are replaced on the way, too
     with ExitStack() as stack:
         for module in list(sys.modules.values()):
             for original in originals:

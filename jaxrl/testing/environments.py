@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxrl.environment import Environment
-from jaxrl.math import fast_key
 from jaxrl.spaces import Box
 from jaxrl.testing.assertions import (
     Counted,
@@ -300,9 +299,7 @@ def _check_rollout(env: Environment, params: Any, key: Array, states: Any, num_s
             ts = venv.step(step_key, vstate, action, params)
             return ts.state, (action, vstate.env.time, ts._replace(state=ts.state.env.time))
 
-        # Keys in a state are of the kind that a vectorised environment hands out.
-        begun = jax.tree.map(lambda x: fast_key(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x, states)
-        first = VectorState(begun, None, jnp.zeros((3, *agents)))
+        first = VectorState(states, None, jnp.zeros((3, *agents)))
         _, (action, time, ts) = jax.lax.scan(body, first, jax.random.split(key, num_steps))
         observes, acts = env.observation_space(params), env.action_space(params)
         inside = {

@@ -31,7 +31,7 @@ def bench(args: list[str]) -> int:
 
     from jaxrl import registry
     from jaxrl.host.run import ram
-    from jaxrl.math import fast_key
+    from jaxrl.math import fast_key, light_key
     from jaxrl.vectorize import vectorize
     from jaxrl.wrappers import agents_as_slots
 
@@ -44,7 +44,7 @@ def bench(args: list[str]) -> int:
 
         def step(loop, key, venv=venv, space=space, params=params):
             vstate, total = loop
-            action_key, env_key = jax.random.split(key)
+            action_key, env_key = jax.random.split(light_key(key))
             ts = venv.step(env_key, vstate, random_actions(action_key, space, venv.num_envs), params)
             # Everything is summed, so that nothing is computed for nobody.
             total += sum(x.sum() for x in jax.tree.leaves(ts.obs)) + ts.reward.sum()

@@ -27,7 +27,7 @@ class Config(gradients.Common):
     """Static settings: each value compiles its own program."""
 
     num_pairs: int = 64  # pairs of antithetic rules, each pair on another level
-    at_once: int = 0  # pairs that are simulated at once, to save memory; 0: all
+    at_once: int = 0  # pairs that live at once; 0: all, but an eighth of them on CPUs. Short lives go together
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -275,6 +275,29 @@ def test_a_strategy_learns_whole_lives():
         made.act(made.policy(state), jax.random.key(0), jnp.int32(0))
 
 
+@pytest.mark.slow
+@pytest.mark.light
+def test_lives_score_the_same_in_groups_of_like_length_and_all_at_once():
+    env, params = debug()
+    lengths = jnp.array([3, 1, 4, 1, 5, 2])
+
+    def lifetime(key, level):
+        return lengths[jax.random.bits(key) % 6]
+
+    def first_update(at_once):
+        config = StrategyConfig(num_pairs=6, at_once=at_once)
+        made = strategy(lpg.rule(NETWORK), env, dr.make(generate), config, SMALL, lifetime_fn=lifetime)
+        state, metrics = jax.jit(lambda key: made.update(made.init(key, None, params)))(jax.random.key(3))
+        return ravel_pytree(state.weights)[0], metrics["final_return"]
+
+    together = first_update(6)
+    for at_once in (0, 2):
+        for got, wanted in zip(first_update(at_once), together, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    assert StrategyConfig(num_pairs=6).groups == 6 and StrategyConfig(num_pairs=64).groups == 8
+    assert StrategyConfig(num_pairs=64, at_once=32).groups == 2
+
+
 def test_what_cannot_be_taught_is_refused():
     with pytest.raises(ValueError, match="lpg acts in Discrete spaces"):
         lpg.make(jaxrl.make("Pendulum-v1")[0])

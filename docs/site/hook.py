@@ -172,18 +172,13 @@ def listing(path: str) -> str:
 # ---- studies, citation, reference
 
 
-def studies() -> dict[str, str]:
-    """The title of each study by its folder."""
-    found = {}
-    for readme in sorted(ROOT.glob("experiments/*/README.md")):
-        found[readme.parent.name] = readme.read_text().partition("\n")[0].removeprefix("# ")
-    return dict(sorted(found.items(), key=lambda item: item[1].lower()))
-
-
-def studies_page() -> str:
-    lines = ["# Studies", "", "Each with a question, the command that answers it, its figures and what they mean.", ""]
-    lines += [f"- [{title}]({name}/index.md)" for name, title in studies().items()]
-    return "\n".join([*lines, ""])
+def studies() -> dict[str, dict[str, str]]:
+    """The titles of the studies by their folders, by topic, as `experiments/README.md` lists them."""
+    topics = re.split(r"^## ", (ROOT / "experiments/README.md").read_text(), flags=re.M)[1:]
+    listed = (
+        (topic.partition("\n")[0], re.findall(r"^- \[(.+?)\]\((\w+)/README\.md\)", topic, re.M)) for topic in topics
+    )
+    return {topic: {folder: title for title, folder in links} for topic, links in listed}
 
 
 def citation_page() -> str:
@@ -280,7 +275,10 @@ def on_config(config: Any) -> Any:
     """Fragments as in the repository, and the generated parts of the navigation."""
     config["mdx_configs"].setdefault("toc", {})["slugify"] = slug
     parts = [{PARTS[part]: [{m: f"api/{m}.md"} for m in names]} for part, names in modules().items()]
-    known = [{title: f"studies/{name}/index.md"} for name, title in studies().items()]
+    known = [
+        {topic: [{title: f"studies/{name}/index.md"} for name, title in titles.items()]}
+        for topic, titles in studies().items()
+    ]
     expanded = {"studies/index.md": ["studies/index.md", *known], "api/index.md": ["api/index.md", *parts]}
     config["nav"] = [
         {title: expanded.get(entry, entry) if isinstance(entry, str) else entry}
@@ -302,13 +300,12 @@ def on_files(files: Any, config: Any) -> Any:
     names = [module for part in modules().values() for module in part]
     made = {
         "cite.md": citation_page(),
-        "studies/index.md": studies_page(),
         "api/index.md": reference_index(),
         **{f"api/{module}.md": reference_page(module) for module in names},
     }
     files.remove(files.get_file_from_path("index.md"))
     todo = [f"docs/{file.src_uri}" for file in files.documentation_pages()]
-    todo += [*MOVED, *(f"experiments/{name}/README.md" for name in studies()), *map(source_of, names)]
+    todo += [*MOVED, "experiments/README.md", *map(source_of, names)]  # the list of studies links to each
     seen = set(todo)
     while todo:
         path = todo.pop()

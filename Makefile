@@ -81,6 +81,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/python -m mkdocs
 
 docs: $(VENV)-docs/.installed
 	$(MKDOCS) build --strict --quiet --site-dir site/$(VERSION)
+	$(VENV)-docs/bin/python -m tools.search site/$(VERSION)
 
 docs-serve: $(VENV)-docs/.installed
 	$(MKDOCS) serve

@@ -20,7 +20,7 @@ from jaxtyping import UInt8
 from jaxrl import registry
 from jaxrl.canvas import BLUE, GREY, INK, ORANGE, PALE, WHITE
 from jaxrl.environment import Environment
-from tools.tables import FAMILIES, by_family
+from tools.tables import FAMILIES, by_family, title_of
 
 CHOSEN: dict[str, tuple[str, ...]] = {
     "Brax-ant": ("Brax-ant", "Brax-humanoid", "Brax-pusher"),
@@ -148,7 +148,7 @@ def curves(obs: Any, rewards: np.ndarray) -> UInt8[np.ndarray, "height width 3"]
 def page() -> str:
     """`docs/envs/gallery.md`."""
     lines = [
-        "# Gallery",
+        "# Gallery: a picture of every environment",
         "",
         "Written by `python -m tools.gallery`: a picture of every environment class, as the environment draws",
         "itself, after some random actions where its first state shows little. Of what draws nothing there is an",
@@ -156,7 +156,7 @@ def page() -> str:
     ]
     for family, ids in shown().items():
         about = FAMILIES[family]
-        lines += ["", f"## {about.title}", "", f"[{about.page}]({about.page})", ""]
+        lines += ["", f"## {about.title}", "", f"[{title_of(f'envs/{about.page}')}]({about.page})", ""]
         lines += [f"![{id}](../media/gallery/{id}.png)" for id in ids]
     return "\n".join([*lines, ""])
 

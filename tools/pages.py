@@ -149,10 +149,8 @@ def _results(names: list[str], page: Path, root: Path) -> list[str]:
     table.insert(1, "|" + "---|" * len(shown[0]))
     without = [f"`{name}`" for name in names if not any(row[2:].split(" ")[0] == name for row in kept[1:])]
     if without:
-        table += [
-            "",
-            f"No row yet: {', '.join(without)} ([tries]({_way(root / 'experiments/results/README.md', page)})).",
-        ]
+        tries = f"[the study of returns]({_way(root / 'experiments/results/README.md', page)})"
+        table += ["", f"No row yet: {', '.join(without)} ({tries} has tries)."]
     picture = root / f"docs/media/curves/{page.stem}.png"
     what = "Returns while training, with exploration: IQM over seeds and its 95 % interval"
     return ["", *table, *(["", f"![{what}]({_way(picture, page)})", "", f"{what}."] if picture.exists() else [])]

@@ -26,6 +26,13 @@ from jaxrl.data.learns import Learns
 from jaxrl.environment import NO_LIMIT
 from jaxrl.host.cli.flags import comments_of
 
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+def title_of(page: str) -> str:
+    """What a page of `docs/` is called in a link to it: its title."""
+    return (DOCS / page).read_text().partition("\n")[0].removeprefix("# ")
+
 
 class Family(NamedTuple):
     """What the table of ids calls a family, and its page in `docs/envs/`."""
@@ -194,7 +201,13 @@ def environments_page(known: Mapping[str, str] | None = None) -> str:
         lines += [f"- [{family.title}](#{_anchor(family.title)}): {len(ids)}"]
     for key, ids in families.items():
         family = FAMILIES[key]
-        lines += ["", f"## {family.title}", "", f"{len(ids)} ids; [{family.page}]({family.page}).", ""]
+        lines += [
+            "",
+            f"## {family.title}",
+            "",
+            f"{len(ids)} ids; [{title_of(f'envs/{family.page}')}]({family.page}).",
+            "",
+        ]
         lines += _classes(sorted({str(table[id].target) for id in ids}))
         lines += ["", "| id | class | settings | observation | action | limit |", "|---|---|---|---|---|---|"]
         lines += [known[id] if id in known else environment_row(id) for id in ids]
@@ -222,8 +235,8 @@ def algorithms_page() -> str:
         "Written by `python -m tools.tables`; change the registry or a docstring, not this page. `jaxrl train`",
         "runs those with action spaces on any environment that has one; the others are for tables, arms or tasks of",
         "their own. What `jaxrl train` learns from is the column's word: steps that the algorithm takes itself, or a",
-        "`--dataset` (demonstrations: in Python alone). What goes around one of them: [curricula](curricula.md). Each",
-        "one's settings and papers: [settings](settings.md).",
+        "`--dataset` (demonstrations: in Python alone). Each one's settings and papers: [every setting and",
+        "paper](settings.md). What goes around one of them: [every curriculum](curricula.md).",
     ]
     for folder, title in KINDS.items():
         rows = [(name, module) for name, module in modules.items() if _folder(module) == folder]
@@ -250,7 +263,7 @@ def curricula_page() -> str:
         "# Every curriculum",
         "",
         "Written by `python -m tools.tables`; change the registry or a docstring, not this page. How they are",
-        "used: [the guide](../curricula.md).",
+        "used: [the guide to curricula](../curricula.md).",
         "",
         "## `--curriculum NAME`",
         "",
@@ -281,7 +294,12 @@ def settings_page() -> str:
     for name in registry.list_algos():
         module = registry.get_algo(name)
         page = algorithm_page(module.__name__.removeprefix("jaxrl.algos."))
-        lines += ["", f"## {name}", "", f"[The page]({page}), [the file](../../{_file(module.__name__)})."]
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            f"[{title_of(f'algos/{page}')}]({page}), [the file](../../{_file(module.__name__)}).",
+        ]
         lines += _settings(module)
     for name in registry.list_curricula():
         module, _ = registry.get_curriculum(name)
@@ -289,7 +307,7 @@ def settings_page() -> str:
             "",
             f"## Curriculum {name}",
             "",
-            f"[The guide](../curricula.md), [the file](../../{_file(module.__name__)}).",
+            f"[{title_of('curricula.md')}](../curricula.md), [the file](../../{_file(module.__name__)}).",
         ]
         lines += _settings(module)
     return "\n".join([*lines, ""])
@@ -380,7 +398,7 @@ def learns_from(learns: Learns) -> str:
 
 def _algorithm_row(name: str, module: ModuleType, *cells: str) -> str:
     page = algorithm_page(module.__name__.removeprefix("jaxrl.algos."))
-    link = f"[{Path(page).stem}]({page})"
+    link = f"[{title_of(f'algos/{page}')}]({page})"
     about = f"[`{name}`](../../{_file(module.__name__)})", _doc(module)
     return f"| {' | '.join((*about, *cells, link))} |"
 

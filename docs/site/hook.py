@@ -172,18 +172,13 @@ def listing(path: str) -> str:
 # ---- studies, citation, reference
 
 
-def studies() -> dict[str, str]:
-    """The title of each study by its folder."""
-    found = {}
-    for readme in sorted(ROOT.glob("experiments/*/README.md")):
-        found[readme.parent.name] = readme.read_text().partition("\n")[0].removeprefix("# ")
-    return dict(sorted(found.items(), key=lambda item: item[1].lower()))
-
-
-def studies_page() -> str:
-    lines = ["# Studies", "", "Each with a question, the command that answers it, its figures and what they mean.", ""]
-    lines += [f"- [{title}]({name}/index.md)" for name, title in studies().items()]
-    return "\n".join([*lines, ""])
+def studies() -> dict[str, dict[str, str]]:
+    """The titles of the studies by their folders, by topic, as `experiments/README.md` lists them."""
+    topics = re.split(r"^## ", (ROOT / "experiments/README.md").read_text(), flags=re.M)[1:]
+    listed = (
+        (topic.partition("\n")[0], re.findall(r"^- \[(.+?)\]\((\w+)/README\.md\)", topic, re.M)) for topic in topics
+    )
+    return {topic: {folder: title for title, folder in links} for topic, links in listed}
 
 
 def citation_page() -> str:
@@ -255,7 +250,7 @@ def source_of(module: str) -> str:
 def reference_page(module: str) -> str:
     file = source_of(module)
     link = posixpath.relpath(site_path(file), "api")
-    return f"---\nsearch:\n  boost: 0.5\n---\n\n# {module}\n\n[{file}]({link})\n\n::: {module}\n"
+    return f"# {module}\n\n[{file}]({link})\n\n::: {module}\n"
 
 
 def reference_index() -> str:
@@ -273,6 +268,51 @@ def about(module: str) -> str:
     return first.replace("|", r"\|")
 
 
+# ---- search
+
+WEIGHTS = {
+    "api/": 0.002,  # nine of ten entries, most of them named by one word
+    "studies/": 0.05,
+    "changelog.html": 0.02,
+    "decisions.html": 0.05,
+    "errata.html": 0.05,
+    "contributing": 0.1,
+    "source/": 0.0,
+}
+"""How much what is found in a part of the site counts beside what is found in a guide, which is 1."""
+
+
+def words() -> dict[str, str]:
+    """Words that strangers type, by the addresses of what they mean, from `words.toml`.
+
+    Raises ValueError for a file that is not in the repository.
+    """
+    said = tomllib.loads((Path(__file__).parent / "words.toml").read_text())["words"]
+    return {address(target): " ".join(text.split()) for target, text in said.items()}
+
+
+def address(target: str) -> str:
+    """Where a file of the repository, or a section of it, is read on the site."""
+    path, hash, fragment = target.partition("#")
+    return f"{site_path(path).removesuffix('.md')}.html{hash}{fragment}"
+
+
+def weighed(entries: list[dict[str, Any]], said: dict[str, str]) -> None:
+    """Weights and words for the entries of the search's index.
+
+    Raises ValueError for words of a page or section that is not there.
+    """
+    missing = said.keys() - {entry["location"] for entry in entries}
+    if missing:
+        raise ValueError(f"docs/site/words.toml has words of {', '.join(sorted(missing))}, which the index has not.")
+    for entry in entries:
+        weight = next((w for part, w in WEIGHTS.items() if entry["location"].startswith(part)), 1.0)
+        if weight != 1.0:
+            entry["boost"] = weight
+        if entry["location"] in said:
+            entry["words"] = said[entry["location"]]
+
+
 # ---- what mkdocs calls
 
 
@@ -280,7 +320,10 @@ def on_config(config: Any) -> Any:
     """Fragments as in the repository, and the generated parts of the navigation."""
     config["mdx_configs"].setdefault("toc", {})["slugify"] = slug
     parts = [{PARTS[part]: [{m: f"api/{m}.md"} for m in names]} for part, names in modules().items()]
-    known = [{title: f"studies/{name}/index.md"} for name, title in studies().items()]
+    known = [
+        {topic: [{title: f"studies/{name}/index.md"} for name, title in titles.items()]}
+        for topic, titles in studies().items()
+    ]
     expanded = {"studies/index.md": ["studies/index.md", *known], "api/index.md": ["api/index.md", *parts]}
     config["nav"] = [
         {title: expanded.get(entry, entry) if isinstance(entry, str) else entry}
@@ -302,13 +345,12 @@ def on_files(files: Any, config: Any) -> Any:
     names = [module for part in modules().values() for module in part]
     made = {
         "cite.md": citation_page(),
-        "studies/index.md": studies_page(),
         "api/index.md": reference_index(),
         **{f"api/{module}.md": reference_page(module) for module in names},
     }
     files.remove(files.get_file_from_path("index.md"))
     todo = [f"docs/{file.src_uri}" for file in files.documentation_pages()]
-    todo += [*MOVED, *(f"experiments/{name}/README.md" for name in studies()), *map(source_of, names)]
+    todo += [*MOVED, "experiments/README.md", *map(source_of, names)]  # the list of studies links to each
     seen = set(todo)
     while todo:
         path = todo.pop()
@@ -337,7 +379,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """`versions.json` and a first page beside the folder of this version, from the folders that are there."""
+    """The search's weights and words, before its plug-in writes the index; `versions.json` and a first page beside the
+    folder of this version, from the folders that are there.
+    """
+    weighed(config["plugins"]["material/search"].search_index.entries, words())
     built = Path(config["site_dir"])
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     if built.name != version:  # `mkdocs serve`, or a folder that someone chose
@@ -354,3 +399,6 @@ def on_post_build(config: Any) -> None:
         f'<title>jaxrl</title>\n<a href="{there[0]}/index.html">jaxrl {there[0]}</a>\n'
     )
     (built.parent / ".nojekyll").touch()
+
+
+on_post_build.mkdocs_priority = 50  # type: ignore[attr-defined]  # as `mkdocs.plugins.event_priority` does

@@ -91,42 +91,10 @@ C51's mean on MountainCar-v0 hides two kinds of seed: those that ever reach the 
 """
 
 STUDIES = """
-## Studies with a question of their own
+## Studies
 
-Each has its command, settings, intervals and figures in its folder.
-
-- [regret](../experiments/regret/README.md): bandit algorithms against bounds and published regrets, 1,000 runs each
-- [effective horizon](../experiments/effective_horizon/README.md): PPO's and DQN's steps against GORP's bound, 63 MDPs
-- [in context](../experiments/in_context/README.md): decision-pretrained transformers against Thompson sampling
-- [SEQUOIA](../experiments/sequoia/README.md): combinatorial arg-max by HiGHS and enumeration, against Whittle indices
-- [fishery](../experiments/fishery/README.md): PPO against tuned harvest rules
-- [behaviour suite](../experiments/bsuite/README.md): how to score an algorithm
-- [swing up and reach](../experiments/swing_up_and_reach/README.md): SAC and TD3 by what their arms and poles do
-- [MiniGrid](../experiments/minigrid/README.md): recurrent PPO with a bonus for visits, success rates
-- [electric drives](../experiments/motor/README.md): learners beside controllers, one policy for many motors
-- [memory](../experiments/memory/README.md): PPO and PQN with and without a GRU where memory is needed, with the bound
-- [streaming](../experiments/streaming/README.md): learning from single transitions, and each ingredient's part
-- [classification or regression](../experiments/hl_gauss/README.md): critics under noisy rewards
-- [PROPS](../experiments/props/README.md): sampling error on a bandit, a chain and a grid
-- [RDD](../experiments/rdd_counts/README.md): does an exploration bonus count visits?
-- [planning](../experiments/planning/README.md): MPPI, CEM and iLQR without learning
-- [replay ratio](../experiments/replay_ratio/README.md): gradient steps a step, fixed and driven by active units
-- [curricula on mazes](../experiments/mazes/README.md): ten ways to choose levels, at equal steps and at equal updates
-- [teachers](../experiments/teachers/README.md): of continuous parameters, beside their authors' code
-- [transfer between contexts](../experiments/mbtl/README.md): on which of 100 contexts to train
-- [held-out contexts](../experiments/contexts/README.md): seven curricula and MBTL on contexts that nobody trained on
-- [start states](../experiments/start_states/README.md): snapshots, reverse curricula, self-paced learning
-- [worst cases](../experiments/robust/README.md): policies for the worst parameters
-- [quadcopters](../experiments/quadcopter/README.md): learners and controllers on the same tasks
-- [learned rules](../experiments/learned_rules/README.md): LPG against A2C, on levels and on tasks that it never saw
-- [DiscoRL](../experiments/disco/README.md): agents taught by the published rule
-- [RL^2](../experiments/rl2/README.md): recurrent policies against Thompson sampling, and in rule worlds
-- [MAML](../experiments/maml/README.md): how far one step goes, on point robots and pendulums
-- [self-tuning](../experiments/self_tuning/README.md): does an agent mend settings that are bad?
-- [misleading hints](../experiments/barfi/README.md): behaviour alignment by two levels, sums and potentials
-- [designed rewards](../experiments/reward_design/README.md): ExpRD for Q-learning
-- [network precision](../experiments/network_precision/README.md): what is lost where a TPU multiplies in bfloat16
-- [rule worlds](../experiments/rule_worlds/README.md): the four million rulesets, what they are like
+Other questions have a study each, with its command, settings, intervals and figures; they are listed by topic,
+with their answers: [studies](../experiments/README.md).
 """
 
 COLUMNS = ["algorithm", "environment", "steps", "seeds", "mean", "IQM", "95 % interval", "lowest seed", "bar"]

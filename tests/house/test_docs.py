@@ -22,7 +22,7 @@ PAGES = sorted(
     if "```python" in path.read_text() and path.name != "mdp.md"
 )
 """All that have Python, wherever they are, but the one that runs in the quick suite."""
-PAGES_WITH_LINKS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+PAGES_WITH_LINKS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md")), ROOT / "experiments/README.md"]
 
 
 def page(name):

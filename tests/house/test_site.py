@@ -4,13 +4,16 @@
 """
 
 import importlib.util
+import json
 import re
+import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tools import gallery
+from tools import gallery, search
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
@@ -21,7 +24,8 @@ hook = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(hook)
 
 PAGES = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("docs/**/*.md"))]
-OUTSIDE = [*hook.MOVED, *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("experiments/*/README.md")))]
+STUDIES = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("experiments/*/README.md"))]
+OUTSIDE = [*hook.MOVED, "experiments/README.md", *STUDIES]
 
 
 def entries(nav):
@@ -37,7 +41,8 @@ def test_every_page_is_in_the_navigation_once():
 
 
 def test_every_study_and_module_is_listed():
-    assert set(hook.studies()) == {path.parent.name for path in ROOT.glob("experiments/*/README.md")}
+    listed = [f"experiments/{name}/README.md" for titles in hook.studies().values() for name in titles]
+    assert sorted(listed) == STUDIES
     found = hook.modules()
     assert {"jaxrl", "jaxrl.rollout", "jaxrl.spaces"} <= set(found["jaxrl"])
     assert {"jaxrl.algos.actor_critic.td3", "jaxrl.algos.curricula.plr"} <= set(found["jaxrl.algos"])
@@ -120,9 +125,81 @@ def test_pipes_of_code_in_tables():
 def test_the_site_asks_for_nothing_from_elsewhere():
     assert CONFIG["theme"]["font"] is False and "offline" in CONFIG["plugins"]
     # Without one of that name the offline plugin takes it from a server.
-    assert [(ROOT / "docs" / script).name for script in CONFIG["extra"]["polyfills"]] == ["iframe-worker.js"]
+    assert [(ROOT / "docs" / script).name for script in CONFIG["extra"]["polyfills"]] == [
+        "iframe-worker.js",
+        "query.js",
+    ]
     for file in [*CONFIG["extra"]["polyfills"], *CONFIG["extra_css"]]:
         assert "://" not in (ROOT / "docs" / file).read_text()
+
+
+# ---- search
+
+SAID = tomllib.loads((ROOT / "docs/site/words.toml").read_text())
+
+
+def anchors(path):
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.S | re.M)
+    return {hook.slug(re.sub(r"\]\([^)]*\)", "", heading), "-") for heading in re.findall(r"^#+ (.+)$", text, re.M)}
+
+
+@pytest.mark.parametrize("target", SAID["words"])
+def test_words_for_the_search_are_of_a_page_or_section(target):
+    path, _, fragment = target.partition("#")
+    assert (ROOT / path).exists() and SAID["words"][target].split()
+    assert not fragment or fragment in anchors(ROOT / path), f"{path} has no heading {fragment}"
+    assert hook.address("docs/core.md#spaces") == "core.html#spaces" and hook.address("README.md") == "index.html"
+
+
+def test_what_is_asked_of_the_search():
+    wanted = search.asked()
+    assert len(wanted) >= 16 and all(wanted.values()) and wanted["mujoco"] == ["envs/physics.html"]
+    right = [["api/a.html"], ["envs/physics.html#brax", "envs/physics.html"]]
+    guides = [["start.html"], ["core.html"], ["mdp.html"], ["envs/physics.html"]]
+    assert not search.faults({"mujoco": right[1:] + guides}, wanted)
+    assert search.faults({"mujoco": right}, wanted) == [
+        "'mujoco' finds the reference before guides: api/a.html, envs/physics.html#brax."
+    ]
+    assert "it finds start.html, core.html, mdp.html." in search.faults({"mujoco": guides}, wanted)[0]
+    assert "it finds nothing" in search.faults({"mujoco": []}, wanted)[0]
+
+
+def test_guides_weigh_more_in_the_search_than_the_reference():
+    entries = [
+        {"location": place} for place in ["core.html", "core.html#spaces", "api/a.html#b", "studies/a/index.html"]
+    ]
+    hook.weighed(entries, {"core.html#spaces": "box"})
+    assert entries[0] == {"location": "core.html"} and entries[1]["words"] == "box"
+    assert entries[2]["boost"] < entries[3]["boost"] < 1
+    with pytest.raises(ValueError, match="words of core.html#gone, which"):
+        hook.weighed(entries, {"core.html#gone": "box"})
+
+
+def test_a_query_counts_whole_words_and_leaves_fillers_out():
+    """In Node, which pyright brings."""
+    program = search.node()
+    if program is None:
+        pytest.skip("there is no Node")
+    script = """
+        const asked = []
+        globalThis.window = {Worker: class {postMessage(message) {asked.push(message)}}}
+        require("node:vm").runInThisContext(require("node:fs").readFileSync(process.argv[1], "utf8"))
+        const worker = new window.Worker()
+        for (const message of JSON.parse(process.argv[2])) worker.postMessage(message)
+        process.stdout.write(JSON.stringify(asked))"""
+    setup, query = 0, 2
+    becomes = {
+        "how do I  reset": "reset^4 reset",
+        "to be": "to^4 to be^4 be",
+        '"own reset"': '"own reset"',
+        "+wind -gust": "+wind -gust",
+        "multi-gpu": "multi-gpu^4 multi-gpu",
+        " ": "",
+    }
+    sent = [{"type": setup, "data": "how to"}, *({"type": query, "data": typed} for typed in becomes)]
+    command = [program, "-e", script, str(ROOT / "docs/site/query.js"), json.dumps(sent)]
+    asked = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert asked == [sent[0], *({"type": query, "data": heard} for heard in becomes.values())]
 
 
 # ---- gallery

@@ -147,13 +147,13 @@ class ModelTask(Environment):
     frame_skip: ClassVar[int]
     """Steps of the model under one action."""
     hints = Hints(deterministic=True, noiseless=True)
+    static_ranges = {"iterations": (1, 1000)}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.engine not in self.engines:
             why = "" if self.engine not in ENGINES else f" ({self.file} moves in space, which no planar equations do)"
             raise ValueError(f"{self.id}: engine={self.engine!r}; there are {', '.join(self.engines)}{why}.")
-        if not isinstance(self.iterations, int) or isinstance(self.iterations, bool) or self.iterations < 1:
-            raise ValueError(f"{self.id}: iterations={self.iterations!r} must be an integer of at least 1.")
 
     @property
     def default_params(self) -> Any:

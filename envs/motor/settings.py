@@ -44,7 +44,7 @@ class Settings(Environment):
     current_sum_limit: str = "max"  # of their limits; or "sum"
     noise: tuple[str, ...] = ()  # measured quantities with normal noise; ("all",) for all
     random_init: str = "none"  # or "uniform", "normal", in params.initial_low .. high and the constraints
-    static_ranges = {"substeps": (1, 1000), "dead_time": (0, 1000)}
+    static_ranges = {"substeps": (1, 1000), "dead_time": (0, 100)}
 
     def __post_init__(self) -> None:
         super().__post_init__()

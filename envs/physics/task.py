@@ -21,7 +21,7 @@ from jaxrl.environment import Environment, Hints, TimeStep, pytree
 from jaxrl.spaces import Box
 from jaxrl.telemetry import Quantity
 
-from . import on_mjx, planar
+from . import constants, on_mjx, planar
 from .planar import Moved, Numbers, Plan
 
 ENGINES = ("planar", "mjx")
@@ -165,6 +165,10 @@ class ModelTask(Environment):
         model = compiled(self.file)
         more = on_mjx.more_numbers(model) if self.engine == "mjx" else {}
         return {**planar.numbers(model, np.float64), **more}
+
+    def with_constants(self, params: Any) -> Any:
+        """`params` in which what MuJoCo derives of masses follows the model's other numbers (`constants.py`). Pure."""
+        return params.replace(model=constants.with_constants(compiled(self.file), params.model))
 
     @property
     def mujoco_model(self) -> Any:

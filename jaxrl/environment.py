@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform, overload
 
@@ -175,6 +176,12 @@ class Environment:
     nobody said."""
     action_names: ClassVar[tuple[str, ...]] = ()
     """What each number of an action is, as `torque [N m]`. Empty where nobody said."""
+    static_ranges: ClassVar[dict[str, tuple[int, int]]] = {}
+    """The least and the most of static settings that are integers, by their names. Those of the parents hold too."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for an integer setting outside its range. A subclass with checks of its own calls it."""
+        require_ranges(self)
 
     # ---- what an author writes
 
@@ -340,6 +347,31 @@ def split_observation(obs: Any, space: Space) -> tuple[Any, Any, Any]:
 def visible(obs: Any) -> Any:
     """An observation without its privileged part, which is absent at deployment."""
     return {k: v for k, v in obs.items() if k != "privileged"} if isinstance(obs, dict) else obs
+
+
+def ranges_of(cls: type[Environment]) -> dict[str, tuple[int, int]]:
+    """The ranges of the integer settings of a class, with those of its parents."""
+    return {name: ends for base in reversed(cls.__mro__) for name, ends in vars(base).get("static_ranges", {}).items()}
+
+
+def require_ranges(env: Environment) -> None:
+    """Raise ValueError unless the static integers of `env` are in the ranges of its class. A None is a default."""
+    for name, (least, most) in ranges_of(type(env)).items():
+        value = getattr(env, name)
+        if value is None:
+            continue
+        integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not integer or not least <= value <= most:
+            what = f"from {least} to {most}" if integer else f"an integer from {least} to {most}"
+            raise ValueError(f"{env.id or type(env).__name__}: {name}={value!r:.60} must be {what}.")
+
+
+def require_product(env: Environment, most: int, *names: str) -> None:
+    """Raise ValueError unless the product of these settings, the size of an array, is at most `most`."""
+    size = math.prod(int(getattr(env, name)) for name in names)
+    if size > most:
+        given = ", ".join(f"{name}={getattr(env, name)}" for name in names)
+        raise ValueError(f"{env.id or type(env).__name__}: {given}: their product {size} must be at most {most}.")
 
 
 # ---- what `validate` says about unphysical parameters, in one wording

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer, Key
 
-from jaxrl.environment import Transition, pytree, strongly_typed
+from jaxrl.environment import Transition, pytree, require_product, strongly_typed
 
 from .bandit import Bandit
 
@@ -57,11 +57,11 @@ class AdversarialBandit(Bandit):
 
     Params = Params
     hints = Bandit.hints._replace(reset="auto")  # a reset sums over the table
+    static_ranges = {"rounds": (1, 1_000_000)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rounds < 1:
-            raise ValueError(f"{self.id or type(self).__name__}: rounds={self.rounds} must be at least 1.")
+        require_product(self, 10_000_000, "arms", "rounds")
 
     @property
     def default_params(self) -> Params:

@@ -29,10 +29,7 @@ class Bandit(Environment):
 
     arms: int = 10
     hints = Hints(reset="dense", fenced=False)  # a reset costs nothing
-
-    def __post_init__(self) -> None:
-        if self.arms < 2:
-            raise ValueError(f"{self.id or type(self).__name__}: arms={self.arms}; a choice needs at least 2.")
+    static_ranges = {"arms": (2, 10_000)}
 
     def initial(self, key: Array, params: Any) -> State:
         return State(jnp.int32(0))

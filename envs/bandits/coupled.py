@@ -236,12 +236,12 @@ class CoupledRestless(Environment):
 
     num_arms: int = 20
     budget: int = 5
+    static_ranges = {"num_arms": (2, 1000), "budget": (1, 999)}
 
     def __post_init__(self) -> None:
-        if not 0 < self.budget < self.num_arms:
-            raise ValueError(
-                f"{self.id}: budget={self.budget}, num_arms={self.num_arms}; it needs 0 < budget < num_arms."
-            )
+        super().__post_init__()
+        if self.budget >= self.num_arms:
+            raise ValueError(f"{self.id}: budget={self.budget} must be below num_arms={self.num_arms}.")
 
     # ---- what a task defines
 
@@ -361,6 +361,7 @@ class Interventions(CoupledRestless):
     interventions: int = 10
     id: str = dataclasses.field(default="CoupledRestlessInterventions-v0", kw_only=True)
     Params = InterventionParams
+    static_ranges = {"interventions": (1, 1000)}
 
     def __post_init__(self) -> None:
         super().__post_init__()

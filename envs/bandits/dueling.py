@@ -56,6 +56,7 @@ class DuelingBandit(Bandit):
     id: str = dataclasses.field(default="DuelingBandit-v0", kw_only=True)
 
     Params = Params
+    static_ranges = {"arms": (2, 1000)}  # params are K x K
 
     @property
     def default_params(self) -> Params:

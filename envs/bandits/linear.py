@@ -75,11 +75,7 @@ class LinearBandit(Bandit):
     id: str = dataclasses.field(default="LinearBandit-v0", kw_only=True)
 
     Params = Params
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.dim < 1:
-            raise ValueError(f"{self.id or type(self).__name__}: dim={self.dim} must be at least 1.")
+    static_ranges = {"dim": (1, 1000)}
 
     @property
     def default_params(self) -> Any:

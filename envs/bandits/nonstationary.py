@@ -143,11 +143,7 @@ class PiecewiseBandit(Bandit):
     id: str = dataclasses.field(default="PiecewiseBandit-v0", kw_only=True)
 
     Params = PiecewiseParams
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.phases < 1:
-            raise ValueError(f"{self.id or type(self).__name__}: phases={self.phases} must be at least 1.")
+    static_ranges = {"phases": (1, 1000)}
 
     @property
     def default_params(self) -> PiecewiseParams:

@@ -90,13 +90,12 @@ class RestlessBandit(Environment):
     budget: int = 2
     id: str = dataclasses.field(default="RestlessBandit-v0", kw_only=True)
     Params = Params
+    static_ranges = {"num_arms": (1, 1000), "num_states": (2, 100), "budget": (1, 1000)}
 
     def __post_init__(self) -> None:
-        if not 0 < self.budget <= self.num_arms or self.num_states < 2:
-            raise ValueError(
-                f"{self.id}: budget={self.budget}, num_arms={self.num_arms}, num_states={self.num_states}; "
-                "it needs 1 <= budget <= num_arms and at least 2 states."
-            )
+        super().__post_init__()
+        if self.budget > self.num_arms:
+            raise ValueError(f"{self.id}: budget={self.budget} must be at most num_arms={self.num_arms}.")
 
     @property
     def default_params(self) -> Params:

@@ -50,6 +50,7 @@ class Bandit(Environment):
     id: str = dataclasses.field(default="Bandit-bsuite", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True, reset="dense")
+    static_ranges = {"num_actions": (1, 1_000_000)}
 
     @property
     def default_params(self) -> Params:

@@ -41,10 +41,7 @@ class Catch(Environment):
     id: str = dataclasses.field(default="Catch-bsuite", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True, reset="dense")  # one random word a slot: 1.3 to 1.4 times as fast as sparse
-
-    def __post_init__(self) -> None:
-        if self.rows < 2 or self.columns < 1:
-            raise ValueError(f"Catch: a board of {self.rows} x {self.columns}; it needs two rows and a column.")
+    static_ranges = {"rows": (2, 1000), "columns": (1, 1000)}
 
     def initial(self, key: Array, params: Params) -> State:
         # Half the random words of `randint`, at a bias below columns / 2**32.

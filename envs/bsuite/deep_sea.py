@@ -75,10 +75,10 @@ class DeepSea(TabularEnvironment):
     id: str = dataclasses.field(default="DeepSea-bsuite", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True, reset="dense")
+    static_ranges = {"size": (1, 1000)}
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"{self.id}: size={self.size} must be at least 1.")
+        super().__post_init__()
         if self.observation not in ("grid", "index"):
             raise ValueError(f"{self.id}: observation={self.observation!r} is neither 'grid' nor 'index'.")
 

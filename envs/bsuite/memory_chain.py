@@ -42,10 +42,7 @@ class MemoryLength(Environment):
     id: str = dataclasses.field(default="MemoryLength-bsuite", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True)
-
-    def __post_init__(self) -> None:
-        if self.num_bits < 1:
-            raise ValueError(f"{self.id}: num_bits={self.num_bits} must be at least 1.")
+    static_ranges = {"num_bits": (1, 100_000)}
 
     def initial(self, key: Array, params: Params) -> State:
         # A word of random bits for every 32 of the context, and one for the query.

@@ -56,10 +56,7 @@ class Umbrella(Environment):
     n_distractor: int = 20
     id: str = dataclasses.field(default="UmbrellaLength-bsuite", kw_only=True)
     Params = Params
-
-    def __post_init__(self) -> None:
-        if self.n_distractor < 0:
-            raise ValueError(f"{self.id}: n_distractor={self.n_distractor} must not be negative.")
+    static_ranges = {"n_distractor": (0, 100_000)}
 
     def initial(self, key: Array, params: Params) -> State:
         bits = random_bits(key, 2 + self.n_distractor)

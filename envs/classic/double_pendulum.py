@@ -114,6 +114,7 @@ class DoublePendulum(Environment):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.actuation not in ACTUATIONS:
             raise ValueError(f"{self.id}: actuation={self.actuation!r} must be one of {', '.join(ACTUATIONS)}.")
 

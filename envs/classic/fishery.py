@@ -114,10 +114,7 @@ class Fishery(Environment):
     id: str = dataclasses.field(default="Fishery-v0", kw_only=True)
     Params = Params
     observation_names = ("2 X / bound - 1", "2 Y / bound - 1", "2 Z / bound - 1")
-
-    def __post_init__(self) -> None:
-        if self.num_fisheries not in (1, 2):
-            raise ValueError(f"{self.id}: num_fisheries={self.num_fisheries} must be 1 (X is fished) or 2 (X and Y).")
+    static_ranges = {"num_fisheries": (1, 2)}
 
     def initial(self, key: Array, params: Params) -> State:
         e_x, e_y, e_z = params.initial_sigma * jax.random.normal(key, (3,))

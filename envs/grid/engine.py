@@ -262,6 +262,7 @@ class GridTask(Environment):
     """How many values each number of the mission has."""
     doors: ClassVar[bool] = True
     """Whether agents walk through doors. Where they never do, these may be in the border."""
+    static_ranges = {"view_size": (3, 29)}
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -300,12 +301,13 @@ class GridTask(Environment):
     # ---- what all have
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.view not in ("partial", "full"):
             raise ValueError(f"{self.id}: view={self.view!r}; it is 'partial' or 'full'.")
         if self.encoding not in ("symbolic", "one_hot"):
             raise ValueError(f"{self.id}: encoding={self.encoding!r}; it is 'symbolic' or 'one_hot'.")
-        if self.view_size % 2 == 0 or not 3 <= self.view_size <= 29:
-            raise ValueError(f"{self.id}: view_size={self.view_size}; it is odd, from 3 to 29.")
+        if self.view_size % 2 == 0:
+            raise ValueError(f"{self.id}: view_size={self.view_size} must be odd.")
 
     @property
     def Params(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]

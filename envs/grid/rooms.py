@@ -40,6 +40,7 @@ from .tiles import (
 )
 
 LOOSE = (KEY, BALL, BOX)  # kinds of objects that lie about
+MOST_CELLS = 4096  # of a house: a table of its square has 45 MB
 
 Room = Integer[Array, ""]
 
@@ -74,6 +75,16 @@ class House:
 def shape_of(rows: int, columns: int, size: int) -> tuple[int, int]:
     """(height, width) of the grid of so many rooms."""
     return rows * (size - 1) + 1, columns * (size - 1) + 1
+
+
+def check_cells(id: str, size: int, rows: int, columns: int) -> None:
+    """Raise ValueError for rooms of too many cells: placing objects compares each cell with every other."""
+    height, width = shape_of(rows, columns, size)
+    if height * width > MOST_CELLS:
+        raise ValueError(
+            f"{id}: room_size={size} and {rows} x {columns} rooms (num_rows x num_cols) are {height * width} cells; "
+            f"there must be at most {MOST_CELLS}."
+        )
 
 
 def num_doorways(rows: int, columns: int) -> int:

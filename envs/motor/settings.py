@@ -44,8 +44,10 @@ class Settings(Environment):
     current_sum_limit: str = "max"  # of their limits; or "sum"
     noise: tuple[str, ...] = ()  # measured quantities with normal noise; ("all",) for all
     random_init: str = "none"  # or "uniform", "normal", in params.initial_low .. high and the constraints
+    static_ranges = {"substeps": (1, 1000), "dead_time": (0, 100)}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         tasks.check(self.motor, self.task, self.control)
         if self.hold is None:  # a voltage on rotor axes turns with them, which no inverter does
             object.__setattr__(self, "hold", "stator" if self.task in tasks.MORE_TASKS else "rotor")

@@ -39,6 +39,7 @@ class Adapted(Environment):
     hints = Hints(noiseless=True, fenced=False, reset="sparse", reset_share=1 / 32)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.settings, Mapping):
             object.__setattr__(self, "settings", tuple(self.settings.items()))
 

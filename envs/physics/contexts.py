@@ -1,6 +1,6 @@
 """Contexts of the tasks on MuJoCo models: what of a body or its ground a curriculum may vary, as points of a box.
 
-    params = at_point(params, ("mass", "slope"), jnp.array([0.8, 0.5]))      each coordinate in [0, 1]
+    params = at_point(params, ("mass", "slope"), jnp.array([0.8, 0.5]), env)      each coordinate in [0, 1]
 
 A coordinate of 0.5 is the task itself. The factors of `gravity`, `mass`, `friction` and `gear` run from 1/2 to 2 in
 their logarithm; `slope` runs from 0.2 rad downhill to 0.2 rad uphill, along x.
@@ -54,8 +54,11 @@ CONTEXTS: dict[str, Callable[[Any, Any], Any]] = {
 """A function `(params, x in [0, 1]) -> params` of each name."""
 
 
-def at_point(params: Any, names: tuple[str, ...], point: Float[Array, "d"]) -> Any:
+def at_point(params: Any, names: tuple[str, ...], point: Float[Array, "d"], env: Any = None) -> Any:
     """`params` in the context of a point of the unit box, a coordinate a name.
+
+    With the task as `env`, what MuJoCo derives of masses follows the mass (`ModelTask.with_constants`), as when MuJoCo
+    compiles the body anew; without it, it stays the default body's, as after a write into MuJoCo's model.
 
     A coordinate that a task has no use for, as the friction of what touches nothing, changes nothing. Raises ValueError
     for a name that is no context, with those there are, for a point of another shape or outside the box, and for a task
@@ -71,4 +74,4 @@ def at_point(params: Any, names: tuple[str, ...], point: Float[Array, "d"]) -> A
         if name not in CONTEXTS:
             raise ValueError(f"{name!r} is no context; there are {', '.join(CONTEXTS)}.")
         params = CONTEXTS[name](params, x)
-    return params
+    return params if env is None else env.with_constants(params)

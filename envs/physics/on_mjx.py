@@ -132,12 +132,14 @@ def with_numbers(base: Any, numbers: Numbers) -> Any:
 
 def more_numbers(model: Any) -> dict[str, np.ndarray]:
     """What MJX reads of a `mujoco.MjModel` beyond the planar equations' leaves: of actuators that are no plain motors,
-    and of joints with friction."""
+    of joints with friction, and of tendons."""
     out = {}
     if np.any(model.actuator_biastype) or np.any(model.actuator_gaintype):
         out = {name: np.array(getattr(model, name)) for name in ("actuator_gainprm", "actuator_biasprm")}
     if np.any(model.dof_frictionloss):
         out["dof_frictionloss"] = np.array(model.dof_frictionloss)
+    if model.ntendon:
+        out["tendon_invweight0"] = np.array(model.tendon_invweight0)
     return out
 
 

@@ -228,6 +228,7 @@ class PointMaze(Environment):
     action_names = ("x, 1 is step", "y, 1 is step")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.maze not in MAPS:
             raise ValueError(f"{self.id}: maze={self.maze!r}: it is one of {', '.join(MAPS)}.")
 

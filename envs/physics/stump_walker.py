@@ -173,12 +173,7 @@ class StumpWalker(Environment):
         *(f"lidar ray {ray}" for ray in range(1, 11)),
     )
     action_names = ("hip 1", "knee 1", "hip 2", "knee 2")
-
-    def __post_init__(self) -> None:
-        for name, least in (("substeps", 2), ("iterations", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{self.id}: {name}={value!r} must be an integer of at least {least}.")
+    static_ranges = {"substeps": (2, 1000), "iterations": (1, 1000)}
 
     def initial(self, key: Key[Array, ""], params: Params) -> State:
         track_key, push_key = jax.random.split(key)

@@ -21,7 +21,7 @@ from jaxrl.environment import Environment, Hints, TimeStep, pytree
 from jaxrl.spaces import Box
 from jaxrl.telemetry import Quantity
 
-from . import on_mjx, planar
+from . import constants, on_mjx, planar
 from .planar import Moved, Numbers, Plan
 
 ENGINES = ("planar", "mjx")
@@ -147,13 +147,13 @@ class ModelTask(Environment):
     frame_skip: ClassVar[int]
     """Steps of the model under one action."""
     hints = Hints(deterministic=True, noiseless=True)
+    static_ranges = {"iterations": (1, 1000)}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.engine not in self.engines:
             why = "" if self.engine not in ENGINES else f" ({self.file} moves in space, which no planar equations do)"
             raise ValueError(f"{self.id}: engine={self.engine!r}; there are {', '.join(self.engines)}{why}.")
-        if not isinstance(self.iterations, int) or isinstance(self.iterations, bool) or self.iterations < 1:
-            raise ValueError(f"{self.id}: iterations={self.iterations!r} must be an integer of at least 1.")
 
     @property
     def default_params(self) -> Any:
@@ -165,6 +165,10 @@ class ModelTask(Environment):
         model = compiled(self.file)
         more = on_mjx.more_numbers(model) if self.engine == "mjx" else {}
         return {**planar.numbers(model, np.float64), **more}
+
+    def with_constants(self, params: Any) -> Any:
+        """`params` in which what MuJoCo derives of masses follows the model's other numbers (`constants.py`). Pure."""
+        return params.replace(model=constants.with_constants(compiled(self.file), params.model))
 
     @property
     def mujoco_model(self) -> Any:

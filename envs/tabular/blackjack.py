@@ -114,6 +114,7 @@ class Blackjack(TabularEnvironment):
     Params = Params
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.observation not in ("cards", "index"):
             raise ValueError(f"{self.id}: observation={self.observation!r}; it is 'cards' or 'index'.")
 

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
+from jaxrl.environment import require_product
 from jaxrl.exact.mdp import MDP, Table, TableParams
 
 
@@ -47,9 +48,12 @@ class Garnet(Table):
     num_states: int = 20
     num_actions: int = 4
     branching: int = 3
+    static_ranges = {"num_states": (1, 10_000), "num_actions": (1, 10_000), "branching": (1, 100)}
 
     def __post_init__(self) -> None:
-        if not 1 <= self.branching <= self.num_states:
+        super().__post_init__()
+        require_product(self, 10_000_000, "num_states", "num_actions", "branching")
+        if self.branching > self.num_states:
             raise ValueError(f"{self.id}: branching={self.branching} must be from 1 to num_states={self.num_states}.")
 
     @property

@@ -8,6 +8,7 @@ import inspect
 import io
 import json
 import sys
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,6 +57,10 @@ def save(path: str | Path, kind: str, config: Any, weights: Any, provenance: dic
     np.savez_compressed(path, allow_pickle=False, about=np.array(about), **leaves)
 
 
+MOST_BYTES = 2**32
+"""Of a file of arrays that is read whole, and of what it unpacks to."""
+
+
 def arrays_of(path: Path, what: str = "rule") -> dict[str, np.ndarray]:
     """All arrays of an npz file, by name.
 
@@ -64,6 +69,11 @@ def arrays_of(path: Path, what: str = "rule") -> dict[str, np.ndarray]:
     if not path.exists():
         raise RuleFileError(f"{path}: there is no such file.")
     try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise ValueError(f"it has {size} bytes")
+        with zipfile.ZipFile(path) as file:  # what it declares, before memory is taken
+            if (size := sum(part.file_size for part in file.infolist())) > MOST_BYTES:
+                raise ValueError(f"it unpacks to {size} bytes")
         # From bytes, as numpy leaves a file open that it cannot read.
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}

@@ -63,6 +63,13 @@ class BabyAI(GridTask):
     num_cols = 3
     num_dists = 24  # objects at most
     navigations = 1
+    static_ranges = {
+        "clauses": (1, 4),
+        "room_size": (3, 64),
+        "num_rows": (1, 10),
+        "num_cols": (1, 10),
+        "num_dists": (0, 1000),
+    }
 
     def furnish(self, deal: Deal) -> tuple[rooms.House, Mission]:
         """A house, which may turn out not to be `valid`, and the mission, `several` left 0."""
@@ -97,17 +104,17 @@ class BabyAI(GridTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.clauses not in (1, 2, 4) or self.clauses < self.least_clauses:
-            raise ValueError(f"{self.id}: clauses={self.clauses}; it is 1, 2 or 4, from {self.least_clauses} on.")
-        if self.room_size < 3 or self.num_rows < 1 or self.num_cols < 1:
-            sizes = f"room_size={self.room_size}, num_rows={self.num_rows}, num_cols={self.num_cols}"
-            raise ValueError(f"{self.id}: {sizes}; at least 3, 1 and 1.")
+            raise ValueError(f"{self.id}: clauses={self.clauses} must be 1, 2 or 4, from {self.least_clauses} on.")
+        rooms.check_cells(self.id, self.room_size, self.num_rows, self.num_cols)
 
     def _check_objects(self, name: str, num_rooms: int, least: int = 1, most: int = 99999) -> None:
         """Raise ValueError unless so many objects fit into rooms beside the agent, whom they must not touch."""
         most = min(most, num_rooms * (self.room_size - 2) ** 2 - 3)
+        if most < least:
+            raise ValueError(f"{self.id}: room_size={self.room_size} leaves no place for {name} of at least {least}.")
         if not least <= getattr(self, name) <= most:
             raise ValueError(
-                f"{self.id}: {name}={getattr(self, name)}; from {least} to {most} in rooms of {self.room_size}."
+                f"{self.id}: {name}={getattr(self, name)} must be from {least} to {most} at room_size={self.room_size}."
             )
 
     # ---- making levels

@@ -125,6 +125,7 @@ class OpenDoorsOrder(BabyAI):
     clauses: int = dataclasses.field(default=2, kw_only=True)
 
     room_size = 6
+    static_ranges = {"num_doors": (2, 4)}
 
     def __post_init__(self) -> None:
         super().__post_init__()

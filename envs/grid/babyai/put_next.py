@@ -35,6 +35,7 @@ class PutNextLocal(BabyAI):
     num_rows = 1
     num_cols = 1
     navigations = 2
+    static_ranges = {"num_objs": (2, 18)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,6 +59,7 @@ class TwoRooms(BabyAI):
 
     num_rows = 1
     num_cols = 2
+    static_ranges = {"objs_per_room": (1, 9)}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -98,10 +98,7 @@ class Game2048(Environment):
 
     Params = Params
     hints = Hints(noiseless=True, fenced=False)
-
-    def __post_init__(self) -> None:
-        if not 2 <= self.size <= 5:  # a tile on 6 x 6 could be 2^37
-            raise ValueError(f"{self.id}: size={self.size} must be from 2 to 5.")
+    static_ranges = {"size": (2, 5)}  # a tile on 6 x 6 could be 2^37
 
     def initial(self, key: Array, params: Params) -> State:
         board = with_new_tile(key, jnp.zeros((self.size, self.size), jnp.int32), params)

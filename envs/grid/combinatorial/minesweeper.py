@@ -105,11 +105,7 @@ class Board(Environment):
     columns: int = 10
 
     hints = Hints(deterministic=True)
-
-    def __post_init__(self) -> None:
-        for name in ("rows", "columns"):
-            if not 2 <= getattr(self, name) <= 100:
-                raise ValueError(f"{self.id}: {name}={getattr(self, name)} must be from 2 to 100.")
+    static_ranges = {"rows": (2, 100), "columns": (2, 100)}
 
     def started(self, mines: Squares) -> State:
         """The closed board."""

@@ -87,11 +87,7 @@ class Snake(Environment):
 
     Params = Params
     hints = Hints(noiseless=True, fenced=False)
-
-    def __post_init__(self) -> None:
-        for name in ("rows", "columns"):
-            if not 2 <= getattr(self, name) <= 100:
-                raise ValueError(f"{self.id}: {name}={getattr(self, name)} must be from 2 to 100.")
+    static_ranges = {"rows": (2, 100), "columns": (2, 100)}
 
     def initial(self, key: Array, params: Params) -> State:
         size = self.rows * self.columns

@@ -200,16 +200,16 @@ class GridWorld(Environment):
 
     Params = Level
     hints = Hints(noiseless=True, fenced=False)
+    static_ranges = {"max_grid": (0, 31), "max_objects": (0, 16), "num_types": (0, 100)}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         distribution(self.family, self.max_grid, self.max_objects, self.num_types)  # its own errors are clear
         family = FAMILIES[self.family]
         for name in ("max_grid", "max_objects", "num_types", "observation"):
             object.__setattr__(self, name, getattr(self, name) or getattr(family, name))
         if self.observation not in OBSERVATIONS:
             raise ValueError(f"{self.id}: observation={self.observation!r}: choose one of {', '.join(OBSERVATIONS)}.")
-        if self.max_objects > 16:
-            raise ValueError(f"{self.id}: max_objects={self.max_objects}; 16 slots are the most.")
 
     @property
     def sizes(self) -> tuple[int, int, int]:

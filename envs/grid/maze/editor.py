@@ -121,15 +121,15 @@ class MazeEditor(Environment):
     level = staticmethod(level)
     # All episodes are of one length, so that all slots restart at once.
     hints = Hints(deterministic=True, reset_share=1.0)
+    static_ranges = {"height": (1, 1000), "width": (1, 1000), "num_walls": (0, 1_000_000), "noise_dim": (0, 1_000_000)}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         cells = self.height * self.width
-        if min(self.height, self.width) < 1 or cells < 2:
+        if cells < 2:
             raise ValueError(f"{self.id}: {self.height} x {self.width} cells; there must be two, for agent and goal.")
-        if not 0 <= self.num_walls <= cells - 2:
+        if self.num_walls > cells - 2:
             raise ValueError(f"{self.id}: num_walls={self.num_walls} must be from 0 to {cells - 2}: all cells but two.")
-        if self.noise_dim < 0:
-            raise ValueError(f"{self.id}: noise_dim={self.noise_dim} must be at least 0.")
 
     @property
     def num_steps(self) -> int:

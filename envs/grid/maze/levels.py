@@ -95,6 +95,7 @@ class SizedMaze(MazeTask):
     """A square family of odd size."""
 
     size: int = 13
+    static_ranges = {"size": (5, 1001)}
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -105,9 +106,9 @@ class SizedMaze(MazeTask):
         return 2 * (self.size + 2) ** 2
 
     def __post_init__(self) -> None:
-        if self.size % 2 == 0 or not 5 <= self.size <= 1001:
-            raise ValueError(f"{self.id}: size={self.size}; it is odd, from 5 to 1001.")
         super().__post_init__()
+        if self.size % 2 == 0:
+            raise ValueError(f"{self.id}: size={self.size} must be odd.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +133,7 @@ class FourRooms(SizedMaze):
 
     id: str = dataclasses.field(default="Maze-FourRooms-v0", kw_only=True)
     size: int = 17
+    static_ranges = {"size": (7, 1001)}
 
     @property
     def time_limit(self) -> int:
@@ -157,11 +159,12 @@ class Crossing(SizedMaze):
     id: str = dataclasses.field(default="Maze-Crossing-v0", kw_only=True)
     size: int = 9
     crossings: int = 5
+    static_ranges = {"size": (5, 99), "crossings": (1, 98)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.crossings <= self.size - 1:
-            raise ValueError(f"{self.id}: crossings={self.crossings}; there are from 1 to {self.size - 1}.")
+        if self.crossings > self.size - 1:
+            raise ValueError(f"{self.id}: crossings={self.crossings} must be from 1 to size - 1 = {self.size - 1}.")
 
     @property
     def time_limit(self) -> int:

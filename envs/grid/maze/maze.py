@@ -274,6 +274,7 @@ class MazeTask(Environment):
     params_are_level: bool = dataclasses.field(default=False, kw_only=True)  # params are a Level
 
     hints = Hints(deterministic=True, fenced=False, reset_share=1 / 64)
+    static_ranges = {"view_size": (3, 29)}
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -302,11 +303,12 @@ class MazeTask(Environment):
     # ---- what all have
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.view not in ("partial", "full"):
             raise ValueError(f"{self.id}: view={self.view!r}; it is 'partial' or 'full'.")
-        if self.view_size % 2 == 0 or not 3 <= self.view_size <= 29:
-            raise ValueError(f"{self.id}: view_size={self.view_size}; it is odd, from 3 to 29.")
-        if min(self.shape) < 1 or self.shape[0] * self.shape[1] < 2:
+        if self.view_size % 2 == 0:
+            raise ValueError(f"{self.id}: view_size={self.view_size} must be odd.")
+        if self.shape[0] * self.shape[1] < 2:
             raise ValueError(
                 f"{self.id}: {self.shape[0]} x {self.shape[1]} cells; there must be two, for agent and goal."
             )
@@ -393,6 +395,7 @@ class Maze(MazeTask):
     height: int = 13
     width: int = 13
     solvable: bool = False  # draw only levels that can be solved, and accept no others
+    static_ranges = {"height": (1, 1000), "width": (1, 1000)}
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -377,11 +377,7 @@ class Seaquest(MinAtar):
     }
     # `unpack` fences what the observation is made of: once is enough here.
     hints = MinAtar.hints._replace(reset="dense", fenced=False)
-
-    def __post_init__(self) -> None:
-        for name in ("max_enemies", "max_divers", "max_bullets"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{self.id}: {name}={getattr(self, name)} must be at least 1.")
+    static_ranges = {"max_enemies": (1, 1000), "max_divers": (1, 1000), "max_bullets": (1, 1000)}
 
     def initial(self, key: Array, params: Params) -> State:
         return start(params, self.max_enemies, self.max_divers, self.max_bullets)

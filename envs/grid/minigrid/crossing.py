@@ -27,12 +27,13 @@ class Crossing(GridTask):
     size: int = 9
     num_crossings: int = 1
     obstacle: str = "lava"
+    static_ranges = {"size": (5, 101), "num_crossings": (0, 98)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.size < 5 or self.size % 2 == 0:
-            raise ValueError(f"{self.id}: size={self.size} must be odd and at least 5.")
-        if not 0 <= self.num_crossings <= self.size - 3:
+        if self.size % 2 == 0:
+            raise ValueError(f"{self.id}: size={self.size} must be odd.")
+        if self.num_crossings > self.size - 3:
             raise ValueError(f"{self.id}: num_crossings={self.num_crossings}; there is room for 0 to {self.size - 3}.")
         if self.obstacle not in ("lava", "wall"):
             raise ValueError(f"{self.id}: obstacle={self.obstacle!r}; it is 'lava' or 'wall'.")

@@ -24,11 +24,7 @@ class DistShift(GridTask):
     strip: int = 2
 
     see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.strip <= 5:
-            raise ValueError(f"{self.id}: strip={self.strip} must be a row from 1 to 5.")
+    static_ranges = {"strip": (1, 5)}
 
     @property
     def shape(self) -> tuple[int, int]:

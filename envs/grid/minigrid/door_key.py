@@ -24,11 +24,7 @@ from ..tiles import DOOR, GREEN_GOAL, GREY_WALL, KEY, LOCKED, NOTHING, YELLOW, L
 class DoorKey(GridTask):
     id: str = dataclasses.field(default="MiniGrid-DoorKey-8x8-v0", kw_only=True)
     size: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.size < 5:
-            raise ValueError(f"{self.id}: size={self.size} must be at least 5.")
+    static_ranges = {"size": (5, 100)}
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -60,6 +60,7 @@ class DynamicObstacles(GridTask):
 
     hints = GridTask.hints._replace(deterministic=False, noiseless=True)
     see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
+    static_ranges = {"size": (4, 100), "num_obstacles": (1, 1000)}
 
     def __post_init__(self) -> None:
         super().__post_init__()

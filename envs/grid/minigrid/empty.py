@@ -25,11 +25,7 @@ class Empty(GridTask):
     random_start: bool = False
 
     see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.size < 5:
-            raise ValueError(f"{self.id}: size={self.size} must be at least 5.")
+    static_ranges = {"size": (5, 100)}
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -30,11 +30,13 @@ class Fetch(GridTask):
 
     see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
     missions = (len(WORDINGS), len(COLORS), BALL + 1)
+    static_ranges = {"size": (4, 100), "num_objects": (1, 1000)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.num_objects < (self.size - 2) ** 2:
-            raise ValueError(f"{self.id}: num_objects={self.num_objects} must be at least 1 and leave a cell free.")
+        most = (self.size - 2) ** 2 - 1  # a cell is left free
+        if self.num_objects > most:
+            raise ValueError(f"{self.id}: num_objects={self.num_objects} must be from 1 to {most} in this room.")
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -39,6 +39,7 @@ class GoToObject(GridTask):
 
     see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
     missions = (len(COLORS), BOX + 1)
+    static_ranges = {"size": (4, 100), "num_objects": (1, 18)}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,12 +30,11 @@ class KeyCorridor(GridTask):
     # A v5e's compiler expects 0.2 ms of a step of 4,096 with sparse resets, 10 ms with dense ones.
     hints = GridTask.hints._replace(reset="sparse")
     missions = (6, 11)
+    static_ranges = {"room_size": (3, 64), "num_rows": (1, 10)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.room_size < 3 or self.num_rows < 1:
-            sizes = f"room_size={self.room_size}, num_rows={self.num_rows}"
-            raise ValueError(f"{self.id}: {sizes}; at least 3 and 1.")
+        rooms.check_cells(self.id, self.room_size, self.num_rows, 3)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -28,11 +28,12 @@ class Memory(GridTask):
     id: str = dataclasses.field(default="MiniGrid-MemoryS11-v0", kw_only=True)
     size: int = 11
     random_length: bool = False
+    static_ranges = {"size": (7, 101)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.size < 7 or self.size % 2 == 0:
-            raise ValueError(f"{self.id}: size={self.size} must be odd and at least 7.")
+        if self.size % 2 == 0:
+            raise ValueError(f"{self.id}: size={self.size} must be odd.")
 
     @property
     def shape(self) -> tuple[int, int]:

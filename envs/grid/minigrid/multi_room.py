@@ -103,13 +103,7 @@ class MultiRoom(GridTask):
     # Rooms are drawn until they fit, a loop whose end all slots wait for: a v5e's compiler expects 141 us of a step of
     # 4,096 with sparse resets, 218 us with dense ones, each round of the loop counted once.
     hints = GridTask.hints._replace(reset="sparse")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.num_rooms <= 12:
-            raise ValueError(f"{self.id}: num_rooms={self.num_rooms} must be from 1 to 12.")
-        if not 4 <= self.largest <= SIDE - 1:
-            raise ValueError(f"{self.id}: largest={self.largest} must be from 4 to {SIDE - 1}.")
+    static_ranges = {"num_rooms": (1, 12), "largest": (4, SIDE - 1)}
 
     @property
     def shape(self) -> tuple[int, int]:

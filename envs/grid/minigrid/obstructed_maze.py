@@ -14,6 +14,7 @@ may replace it: such a level cannot be solved.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -57,11 +58,13 @@ class ObstructedMaze(GridTask):
     keys_last: bool = True
 
     missions = (6,)
+    static_ranges = {"num_quarters": (0, 4), "agent_room": (0, 8), "num_rooms_visited": (1, 100)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.num_quarters <= 4:
-            raise ValueError(f"{self.id}: num_quarters={self.num_quarters} must be from 0 to 4.")
+        rooms = math.prod(self.lattice)
+        if self.agent_room >= rooms:
+            raise ValueError(f"{self.id}: agent_room={self.agent_room} must be from 0 to {rooms - 1}: {rooms} rooms.")
 
     @property
     def lattice(self) -> tuple[int, int]:

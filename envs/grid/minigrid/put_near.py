@@ -31,6 +31,7 @@ class PutNear(GridTask):
 
     see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
     missions = (len(COLORS), BOX + 1) * 2
+    static_ranges = {"size": (4, 100), "num_objects": (2, 18)}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,11 +30,7 @@ def opened(state: Any) -> Bool[Array, "2"]:
 class RedBlueDoors(GridTask):
     id: str = dataclasses.field(default="MiniGrid-RedBlueDoors-8x8-v0", kw_only=True)
     size: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.size < 4:
-            raise ValueError(f"{self.id}: size={self.size} must be at least 4.")
+    static_ranges = {"size": (4, 100)}
 
     @property
     def shape(self) -> tuple[int, int]:

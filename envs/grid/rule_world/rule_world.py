@@ -335,16 +335,16 @@ class RuleWorld(Environment):
     # Deterministic but for the reset: the seed of the next trial is in the state. A v5e's compiler expects 1.4 ms of a
     # step of 4,096 XLand-R1-9x9 with sparse resets, 4 ms with dense ones.
     hints = Hints(deterministic=True, reset="sparse")
+    static_ranges = {"size": (5, 100), "view_size": (3, 29)}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.layout not in LAYOUTS:
             raise ValueError(f"{self.id}: layout={self.layout!r}; choose one of {', '.join(LAYOUTS)}.")
         if self.mission not in ("hidden", "goal", "rules"):
             raise ValueError(f"{self.id}: mission={self.mission!r}; it is 'hidden', 'goal' or 'rules'.")
-        if self.view_size % 2 == 0 or not 3 <= self.view_size <= 29:
-            raise ValueError(f"{self.id}: view_size={self.view_size}; it is odd, from 3 to 29.")
-        if self.size > 100:
-            raise ValueError(f"{self.id}: size={self.size} is more than 100.")
+        if self.view_size % 2 == 0:
+            raise ValueError(f"{self.id}: view_size={self.view_size} must be odd.")
         self._check_room(config_of(self.rulesets).num_objects)
 
     def _check_room(self, num_objects: int) -> None:

@@ -93,11 +93,10 @@ class Room(Environment):
     columns: int = 10
 
     hints = Hints(deterministic=True, fenced=False)
+    static_ranges = {"rows": (3, 32), "columns": (3, 32)}
 
     def __post_init__(self) -> None:
-        for name in ("rows", "columns"):
-            if not 3 <= getattr(self, name) <= 32:
-                raise ValueError(f"{self.id}: {name}={getattr(self, name)} must be from 3 to 32.")
+        super().__post_init__()
         if max(self.rows, self.columns) < 5:  # a box needs a cell on either side
             raise ValueError(f"{self.id}: {self.rows} x {self.columns} is too small for a push; one side must be 5.")
 
@@ -151,14 +150,13 @@ class Sokoban(Room):
     # A room costs hundreds of steps, and an episode is about as long as the time limit.
     # A v5e's compiler schedules a step of 4,096 with sparse resets for 1 ms, with dense ones for 19 ms.
     hints = Room.hints._replace(reset="sparse", reset_share=1 / 128)
+    static_ranges = {"num_boxes": (1, 225), "pulls": (1, 100_000)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         most = (self.rows - 2) * (self.columns - 2) // 4
         if not 1 <= self.num_boxes <= most:
             raise ValueError(f"{self.id}: num_boxes={self.num_boxes} must be from 1 to {most}, a quarter of the room.")
-        if self.pulls < 1:
-            raise ValueError(f"{self.id}: pulls={self.pulls} must be at least 1.")
 
     def as_levels(self) -> SokobanLevel:
         """The task whose params are the room."""

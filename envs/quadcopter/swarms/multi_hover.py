@@ -45,11 +45,7 @@ class MultiHover(GpdHover):
     num_drones: int = 2
     joint: bool = True
     downwash: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.num_drones < 2:
-            raise ValueError(f"{self.id}: num_drones={self.num_drones} must be at least 2.")
+    static_ranges = {"num_drones": (2, 100)}
 
     @property
     def default_params(self) -> Params:

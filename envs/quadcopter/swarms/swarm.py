@@ -85,13 +85,14 @@ class Swarm(QuadcopterTask):
     downwash: bool = False
     collisions: str = "ignore"
     shared_reward: bool = False
+    static_ranges = {"num_agents": (2, 100), "neighbors": (0, 99)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_agents < 2:
-            raise ValueError(f"{self.id}: num_agents={self.num_agents}; a swarm has at least 2.")
-        if self.neighbors is not None and not 0 <= self.neighbors < self.num_agents:
-            raise ValueError(f"{self.id}: neighbors={self.neighbors}; {self.num_agents - 1} others can be seen.")
+        if self.neighbors is not None and self.neighbors >= self.num_agents:
+            raise ValueError(
+                f"{self.id}: neighbors={self.neighbors} must be from 0 to {self.num_agents - 1}, all the others."
+            )
         if self.collisions not in COLLISIONS:
             raise ValueError(f"{self.id}: collisions={self.collisions!r}; it is one of {', '.join(COLLISIONS)}.")
 

@@ -198,15 +198,12 @@ class GateRacing(QuadcopterTask):
     frame: str = "world"  # of the observation: world or body
 
     num_features = 12
+    static_ranges = {"history": (1, 1000)}  # the reward compares with the last action
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.frame not in ("world", "body"):
             raise ValueError(f"{self.id}: frame={self.frame!r}; it is one of world, body.")
-        if self.history < 1:
-            raise ValueError(
-                f"{self.id}: history={self.history} must be at least 1: the reward compares with the last."
-            )
 
     def as_levels(self) -> GateRacing:
         """Itself: params are levels."""

@@ -206,11 +206,7 @@ class ReachAvoid(SpecifiedTask):
     avoid = stl.always(clear & inside)
 
     obstacles: int = 6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.obstacles < 0:
-            raise ValueError(f"{self.id}: obstacles={self.obstacles} must not be negative.")
+    static_ranges = {"obstacles": (0, 100)}
 
     @property
     def num_features(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

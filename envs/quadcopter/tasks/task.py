@@ -103,16 +103,13 @@ class QuadcopterTask(Environment):
     privileged: bool = False
     gusts: bool = False
     battery: bool = False
+    static_ranges = {"substeps": (1, 1000), "history": (0, 1000), "latency": (0, 1000)}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.check_physics(self.physics, self.id)
         if self.action not in actions.SIZES:
             raise ValueError(f"{self.id}: action={self.action!r}; it is one of {', '.join(actions.SIZES)}.")
-        if self.substeps < 1 or self.history < 0 or self.latency < 0:
-            raise ValueError(
-                f"{self.id}: substeps={self.substeps} must be at least 1, history={self.history} and "
-                f"latency={self.latency} at least 0."
-            )
         if self.gusts and self.physics.drag == "none":
             raise ValueError(f"{self.id}: gusts=True needs physics with drag; the wind acts on nothing else.")
 

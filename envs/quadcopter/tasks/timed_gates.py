@@ -188,11 +188,7 @@ class TimedGates(SpecifiedTask):
     num_features = 17
 
     gates: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.gates < 1:
-            raise ValueError(f"{self.id}: gates={self.gates} must be at least 1.")
+    static_ranges = {"gates": (1, 100)}
 
     def as_levels(self) -> TimedGatesLevel:
         return TimedGatesLevel(**settings(self))

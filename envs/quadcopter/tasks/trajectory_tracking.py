@@ -76,13 +76,12 @@ class TrajectoryTracking(QuadcopterTask):
     action: str = "body_rates"
     path: str = "figure_eight"
     lookahead: int = 5  # points of the path ahead
+    static_ranges = {"lookahead": (0, 1000)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.path not in (*PATHS, "level"):
             raise ValueError(f"{self.id}: path={self.path!r}; it is one of {', '.join(PATHS)}.")
-        if self.lookahead < 0:
-            raise ValueError(f"{self.id}: lookahead={self.lookahead} must be at least 0.")
 
     @property
     def num_features(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

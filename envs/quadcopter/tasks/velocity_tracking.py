@@ -85,11 +85,7 @@ class VelocityTracking(QuadcopterTask):
     segments: int = 6  # references of an episode
 
     num_features = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.segments < 1:
-            raise ValueError(f"{self.id}: segments={self.segments} must be at least 1.")
+    static_ranges = {"segments": (1, 10_000)}
 
     def start(self, key: Key[Array, ""], params: Params) -> tuple[Drone, Any]:
         u = jax.random.uniform(key, (7 + 3 * self.segments,))

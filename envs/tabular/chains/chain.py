@@ -39,6 +39,7 @@ class Chain(TabularEnvironment):
     num_actions: int = dataclasses.field(default=2, init=False)
     Params = Params
     hints = Hints(reset="dense")
+    static_ranges = {"num_states": (1, 1_000_000)}
 
     def outcomes(self, state: Integer[Array, ""], action: Integer[Array, ""], params: Params) -> Outcomes:
         last = self.num_states - 1

@@ -61,12 +61,12 @@ class CombinationLock(TabularEnvironment):
     num_actions: int = 10
     observation: str = "rich"
     Params = Params
+    static_ranges = {"horizon": (1, 10_000), "num_actions": (1, 10_000)}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.observation not in ("rich", "index"):
             raise ValueError(f"{self.id}: observation={self.observation!r} must be 'rich' or 'index'.")
-        if self.horizon < 1:
-            raise ValueError(f"{self.id}: horizon={self.horizon} must be at least 1.")
 
     @property
     def num_states(self) -> int:

@@ -51,6 +51,7 @@ class DelayedChain(TabularEnvironment):
     distractor_bits: int = 0
     num_actions: int = dataclasses.field(default=2, init=False)
     Params = Params
+    static_ranges = {"max_length": (1, 1_000_000), "distractor_bits": (0, 1_000_000)}
 
     @property
     def num_states(self) -> int:

@@ -46,6 +46,7 @@ class RiverSwim(TabularEnvironment):
     num_states: int = 6
     num_actions: int = dataclasses.field(default=2, init=False)
     Params = Params
+    static_ranges = {"num_states": (2, 1_000_000)}
 
     def outcomes(self, state: Integer[Array, ""], action: Integer[Array, ""], params: Params) -> Outcomes:
         last = self.num_states - 1

@@ -37,6 +37,7 @@ class TwoSidedChain(TabularEnvironment):
     num_actions: int = dataclasses.field(default=2, init=False)
     Params = Params
     hints = Hints(deterministic=True, reset="dense")
+    static_ranges = {"num_states": (3, 1_000_000)}
 
     @property
     def default_params(self) -> Params:

@@ -72,10 +72,10 @@ class ButtonGrid(Environment):
     num_buttons: int = 3
     id: str = dataclasses.field(default="ButtonGrid-v0", kw_only=True)
     Params = Params
+    static_ranges = {"size": (2, 100), "num_buttons": (1, 10_000)}
 
     def __post_init__(self) -> None:
-        if not 2 <= self.size <= 100:
-            raise ValueError(f"{self.id}: size={self.size} must be from 2 to 100.")
+        super().__post_init__()
         if not 1 <= self.num_buttons <= self.size**2:
             raise ValueError(f"{self.id}: num_buttons={self.num_buttons} must be from 1 to size^2 = {self.size**2}.")
 

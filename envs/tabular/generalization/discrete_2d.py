@@ -57,6 +57,7 @@ class Discrete2D(Environment):
     num_actions: int = 100
     Params = Params
     hints = Hints(deterministic=True)
+    static_ranges = {"num_actions": (1, 1_000_000)}
 
     def initial(self, key: Array, params: Params) -> State:
         # Of four draws the first that is not at the goal: at the default radius all four are with probability 1e-11.

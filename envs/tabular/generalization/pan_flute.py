@@ -84,10 +84,7 @@ class PanFlute(Environment):
     id: str = dataclasses.field(default="PanFlute-v0", kw_only=True)
     Params = Params
     hints = Hints(reset="dense")
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.num_pipes <= 100:
-            raise ValueError(f"{self.id}: num_pipes={self.num_pipes} must be from 1 to 100.")
+    static_ranges = {"num_pipes": (1, 100)}
 
     @property
     def default_params(self) -> Params:

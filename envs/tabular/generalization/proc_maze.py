@@ -211,10 +211,7 @@ class GridTask(Environment):
     size: int = 10
 
     Params = Params
-
-    def __post_init__(self) -> None:
-        if not 2 <= self.size <= 100:
-            raise ValueError(f"{self.id}: size={self.size} must be from 2 to 100.")
+    static_ranges = {"size": (2, 100)}
 
     def transition(self, key: Array, state: State, action: Integer[Array, ""], params: Params | Level) -> Transition:
         p = params.teleport_probability

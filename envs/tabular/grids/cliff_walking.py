@@ -44,6 +44,7 @@ class CliffWalking(TabularEnvironment):
     slippery: bool = False
     num_actions: int = dataclasses.field(default=4, init=False)
     Params = Params
+    static_ranges = {"rows": (2, 1000), "columns": (2, 1000)}
 
     @property
     def num_states(self) -> int:

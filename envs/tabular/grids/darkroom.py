@@ -43,6 +43,7 @@ class Darkroom(TabularEnvironment):
     num_actions: int = dataclasses.field(default=5, init=False)
     Params = Params
     hints = Hints(deterministic=True, reset="dense")
+    static_ranges = {"size": (1, 1000)}
 
     @property
     def num_states(self) -> int:

@@ -90,6 +90,7 @@ class FrozenLake(TabularEnvironment):
     slippery: bool = True
     num_actions: int = dataclasses.field(default=4, init=False)
     Params = Params
+    static_ranges = {"rows": (1, 1000), "columns": (1, 1000)}
 
     @property
     def num_states(self) -> int:

@@ -40,6 +40,7 @@ class TwoGoalGrid(TabularEnvironment):
     num_actions: int = dataclasses.field(default=4, init=False)
     Params = Params
     hints = Hints(deterministic=True, reset="dense")
+    static_ranges = {"size": (3, 1000)}
 
     @property
     def num_states(self) -> int:

@@ -54,6 +54,7 @@ class WindyWalk(TabularEnvironment):
     num_actions: int = dataclasses.field(default=4, init=False)
     Params = Params
     hints = Hints(reset="dense")
+    static_ranges = {"columns": (2, 100_000)}
 
     @property
     def num_states(self) -> int:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from jaxrl.host.run.config_file import checked, checked_recipe
+from jaxrl.host.run.files import read_json
 from jaxrl.host.run.recipe_inputs import settings_of
-from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_json, read_rows, tree_values
+from jaxrl.host.run.run_folder import RunFolder, RunFolderError, read_rows, tree_values
 from jaxrl.host.run.trust import may_run
 
 REQUIRED = ("algorithm", "env", "config", "hyper", "total_steps", "versions")

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxrl.host.run.files import read_json
 from jaxrl.host.run.processes import on_primary
 
 MANIFEST = "manifest.json"
@@ -117,7 +118,7 @@ def restore(
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of one checkpoint, after checking every file against it. Raises CheckpointError for any damage."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
+        manifest = read_json(path / MANIFEST)
         claimed, expected = manifest.pop("sha256"), manifest["files"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"Checkpoint {path} has no readable manifest ({type(error).__name__}).") from error
@@ -127,6 +128,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
         if not (path / name).is_file() or _digest(path / name) != digest:
             raise CheckpointError(f"Checkpoint {path} is damaged: {name} is not what was written.")
     return manifest
+
+
+def told_by(folder: str | Path, step: int) -> dict[str, Any]:
+    """The description of a checkpoint that was read already; files beside its manifest are not looked at again."""
+    return read_json(path_of(folder, step) / MANIFEST)["description"]
 
 
 BEGAN = "began"
@@ -155,11 +161,17 @@ def _compare(path: Path, manifest: dict[str, Any], target: PyTree, description: 
 
 def difference(there: dict[str, Any], here: dict[str, Any]) -> str | None:
     """Where two descriptions differ first, in words."""
+    return next(iter(differences(there, here)), None)
+
+
+def differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    """Where two descriptions differ, in words."""
     there, here = _flat(json.loads(json.dumps(there))), _flat(json.loads(json.dumps(here)))
-    for name in sorted({*there, *here}):
-        if json.dumps(there.get(name)) != json.dumps(here.get(name)):  # as text, where NaN equals NaN
-            return f"{name} is {there.get(name)!r} there, {here.get(name)!r} here"
-    return None
+    return [
+        f"{name} is {there.get(name)!r} there, {here.get(name)!r} here"
+        for name in sorted({*there, *here})
+        if json.dumps(there.get(name)) != json.dumps(here.get(name))  # as text, where NaN equals NaN
+    ]
 
 
 def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:

@@ -6,7 +6,6 @@ matplotlib loads when it draws.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import numpy as np
 
 from jaxrl.canvas import COLORS
 from jaxrl.environment import Environment, visible
+from jaxrl.host.run.files import read_json
 from jaxrl.host.run.run_folder import RunFolder, RunFolderError, tree_values, write_json
 from jaxrl.spaces import Box
 from jaxrl.telemetry import Curve, Episode, Plane, Quantity, panels, period, split
@@ -275,7 +275,7 @@ def read(folder: str | Path) -> Episode | None:
     try:
         if file.is_symlink():
             raise ValueError("it is a link")
-        kept = json.loads(file.read_text())
+        kept = read_json(file)
         signals, actions = (
             {name: Quantity(**{k: array(v) for k, v in row.items()}) for name, row in kept[part].items()}
             for part in ("signals", "actions")

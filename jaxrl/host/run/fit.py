@@ -133,6 +133,10 @@ def _updates(algo: Algorithm, total_steps: int) -> int:
     return updates
 
 
+ASKED = "asked"
+"""The part of a checkpoint's description that says how its run was evaluated, logged and kept."""
+
+
 class _Session:
     """One call of `fit`: its compiled program, how far that is, and what is kept of it.
 
@@ -246,6 +250,7 @@ class _Session:
         if there[0] >= 0:
             self.done, self.carry = folder.restore(self.program, began=self.began)
             kept = folder.read_config()
+            self._say_what_was_edited(folder)
             if self.done > self.updates:
                 at = self.done * self.algo.steps_per_update
                 raise ValueError(f"total_steps={self.total_steps}: {out} is at step {at} already.")
@@ -256,6 +261,31 @@ class _Session:
         if writer is not None:
             writer.truncate(self.done, None if self.evaluation.every is None else self.eval_gap)
             checkpoint.drop_after(folder.best, self.done)
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        """What evaluates, logs and keeps, and changes nothing of what is trained."""
+        run, how = self.run, self.evaluation
+        told = {name: getattr(run, name) for name in ("log_every", "checkpoint_every", "video_every", "keep")}
+        told |= {"keep_best": run.keep_best, "log": list(run.loggers), "eval_every": how.every}
+        return told | {"eval_episodes": how.episodes, "eval_max_steps": how.max_steps, "eval_greedy": how.greedy}
+
+    def _description(self) -> dict[str, Any]:
+        """Of a checkpoint: what makes its run the same run, and what was asked of it beside."""
+        return self.identity | {checkpoint.BEGAN: {**self.began[checkpoint.BEGAN], ASKED: self._asked}}
+
+    def _say_what_was_edited(self, folder: RunFolder) -> None:
+        """Warn where a run that goes on by its config.json is evaluated, logged or kept otherwise than so far.
+
+        Whoever calls `fit` says so in the call.
+        """
+        if self.writer is None or "recipe" not in (self.run.extra or {}):
+            return
+        before = checkpoint.told_by(folder.checkpoints, self.done).get(checkpoint.BEGAN, {}).get(ASKED)
+        if before is not None and (differs := checkpoint.differences(before, self._asked)):
+            warnings.warn(
+                f"{folder.config} was edited: {'; '.join(differs)}. The run goes on as it says now.", stacklevel=2
+            )
 
     def step(self, most: int, stop: bool, pace: Pace, display: Display) -> dict[int, str]:
         """Make the updates to the next boundary, at most so many; what is to `stop` ends with a row. The seeds that
@@ -297,7 +327,7 @@ class _Session:
         )
         if self.folder is not None and self.run.keep_best and of_all(gain > 0)[0]:
             # The one before stays, for a run that is killed now and goes on from an earlier checkpoint.
-            checkpoint.save(self.folder.best, self.done, self.carry, self.identity | self.began, keep=2)
+            checkpoint.save(self.folder.best, self.done, self.carry, self._description(), keep=2)
 
     def _film(self) -> None:
         """An episode of the first seed's policy, as `media/policy-<update>.gif`."""
@@ -316,8 +346,7 @@ class _Session:
         """A checkpoint of what is done, where there is a folder and none yet."""
         begun = self.done or self.begin is not None
         if self.folder is not None and begun and self.saved != self.done:
-            identity = self.identity | self.began
-            checkpoint.save(self.folder.checkpoints, self.done, self.carry, identity, self.run.keep)
+            checkpoint.save(self.folder.checkpoints, self.done, self.carry, self._description(), self.run.keep)
             self.saved = self.done
 
     def close(self, display: Display) -> FitResult:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Any
 
 import numpy as np
 
-from jaxrl.host.run.run_folder import RunFolder, mean_of, number_of, read_json, read_rows, table_lines, write_json
+from jaxrl.host.run.files import read_json
+from jaxrl.host.run.run_folder import (
+    RunFolder,
+    RunFolderError,
+    mean_of,
+    number_of,
+    read_rows,
+    table_lines,
+    write_json,
+)
 
 MOST_SEEDS = 32
 """Of runs of more seeds, TensorBoard and W&B are given evaluations as means alone."""
@@ -81,7 +91,7 @@ def _wandb(folder: RunFolder, config: dict[str, Any] | None) -> Any:
     """
     import wandb
 
-    known = read_json(folder.wandb)["id"] if folder.wandb.exists() else None
+    known = _known(folder) if folder.wandb.exists() else None
     project = os.environ.get("WANDB_PROJECT", "jaxrl")
     run = wandb.init(
         project=project, dir=str(folder.path), config=config, name=folder.path.name, id=known, resume="allow"
@@ -89,6 +99,20 @@ def _wandb(folder: RunFolder, config: dict[str, Any] | None) -> Any:
     if known is None:
         write_json(folder.wandb, {"id": run.id})
     return run
+
+
+def _known(folder: RunFolder) -> str:
+    """The id of the run of W&B so far. Raises RunFolderError, which names the file, where none is in it."""
+    try:
+        known = read_json(folder.wandb)["id"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        known = error
+    if not isinstance(known, str) or not re.fullmatch(r"[\w-]{1,128}", known):
+        raise RunFolderError(
+            f'{folder.wandb} has no id of a run of W&B: write it there as {{"id": ...}}, or remove the file to begin a '
+            "new one."
+        )
+    return known
 
 
 def check_loggers(loggers: tuple[str, ...]) -> None:

@@ -31,6 +31,7 @@ import jax
 import numpy as np
 
 from jaxrl.host.run import checkpoint
+from jaxrl.host.run.files import read_json, read_text
 
 try:
     import fcntl
@@ -254,7 +255,10 @@ class RunFolder:
 
     def _check_table(self, update: int) -> None:
         """Write metrics.csv anew where it is not what metrics.jsonl says, and warn."""
-        found = self.table.read_text().splitlines(keepends=True) if self.table.exists() else []
+        try:
+            found = read_text(self.table).splitlines(keepends=True) if self.table.exists() else []
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{self.table}: {error}. Remove it: it is written anew.") from error
         whole = [line for line in found[1:] if line.endswith("\n") and _update_of(line, self.table) <= update]
         there = "".join(found[:1] + whole if whole else [])
         wanted = "".join(table_lines(row for row, _ in _streamed(self.metrics)))
@@ -271,14 +275,6 @@ OWN = re.compile(
     r"\..*\.partial|\.writable|(config|summary|plan|sweep|wandb)\.json|(recipe|rule)\.npz|(metrics|evaluations|policy)\..*"
 )
 """Names of files that jaxrl writes into a run folder."""
-
-
-def read_json(file: Path) -> Any:
-    """What a JSON file holds. Raises ValueError for what is none or is nested too deeply, OSError without a file."""
-    try:
-        return json.loads(file.read_text())
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
 
 
 def _update_of(line: str, table: Path) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import json
 import math
 import signal
 import sys
@@ -26,11 +25,12 @@ from jaxrl.algorithm import Algorithm, check_key, names_of, num_updates, with_fi
 from jaxrl.environment import strongly_typed
 from jaxrl.host.run import checkpoint
 from jaxrl.host.run.evaluator import Evaluator
+from jaxrl.host.run.files import read_json
 from jaxrl.host.run.fit import DivergenceError, fit
 from jaxrl.host.run.options import EvalOptions, Keywords, RunOptions, collected
 from jaxrl.host.run.progress import Terminated
 from jaxrl.host.run.ram import bytes_a_run, footprint, logged, runs_at_once
-from jaxrl.host.run.run_folder import RunFolder, description, tree_values, write_json
+from jaxrl.host.run.run_folder import RunFolder, RunFolderError, description, tree_values, write_json
 from jaxrl.host.run.sharding import check_divides
 from jaxrl.host.run.training_program import Program
 from jaxrl.host.statistics import bootstrap_interval, iqm
@@ -167,8 +167,11 @@ class _Jobs:
     def plan(self, at_once: int | None, memory: int | None) -> None:
         """Which runs are trained by one program: those of the sweep that is resumed, or as many as fit."""
         if self.file is not None and self.run.resume and self.file.exists():
-            kept = json.loads(self.file.read_text())
-            self.programs = [tuple(bounds) for bounds in kept.pop("programs")]
+            try:
+                kept = read_json(self.file)
+                self.programs = [(int(first), int(end)) for first, end in kept.pop("programs")]
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise RunFolderError(f"{self.file} is no plan of a sweep: bring it back, or name another.") from error
             if differs := checkpoint.difference(_unmoved(kept), _unmoved(self.settings)):
                 raise ValueError(
                     f"{self.run.out} holds another sweep: {differs}. Go on with the same settings, or name another "
@@ -199,9 +202,14 @@ class _Jobs:
         chunk = self.runs[first:end]
         folder = None if self.run.out is None else RunFolder(Path(self.run.out) / f"runs-{first:04d}-{end - 1:04d}")
         if self.run.resume and folder is not None and folder.summary.exists():
-            finished = json.loads(folder.summary.read_text())
-            if not finished["interrupted"]:
-                return _with_diverged(finished["evaluation"], finished["diverged"])
+            try:
+                finished = read_json(folder.summary)
+                ended = not finished["interrupted"]
+                found = _with_diverged(finished["evaluation"], finished["diverged"]) if ended else []
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise RunFolderError(f"{folder.summary} is no summary: remove it, and the runs go on.") from error
+            if ended:
+                return found
         try:
             result = fit(
                 self.algo,

@@ -126,7 +126,7 @@ def test_observation_is_an_affine_map():
 
 
 def test_bad_settings():
-    with pytest.raises(ValueError, match="num_fisheries=3 must be 1"):
+    with pytest.raises(ValueError, match="num_fisheries=3 must be from 1 to 2"):
         Fishery(3)
     params = Fishery().default_params
     with pytest.raises(ValueError, match="sigma_z=-0.1.* not negative"):

@@ -335,7 +335,7 @@ def test_unfit_settings_and_levels():
     for make_env, words in (
         (lambda: LevelGen(clauses=1), "from 4 on"),
         (lambda: GoTo(clauses=3), "1, 2 or 4"),
-        (lambda: GoTo(room_size=4, num_rows=1, num_cols=1), "num_dists=18; from 1 to 1 in rooms of 4"),
+        (lambda: GoTo(room_size=4, num_rows=1, num_cols=1), "num_dists=18 must be from 1 to 1 at room_size=4"),
         (lambda: LevelGen(action_kinds=("dance",)), "dance"),
         (lambda: LevelGen(num_rows=1, num_cols=1), "locked_room_prob"),
         (lambda: OpenDoor(select_by="smell"), "smell"),

@@ -364,12 +364,12 @@ def test_an_environment_refuses_levels_and_params_that_do_not_fit():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Maze(view_size=4), "view_size=4; it is odd"),
+        (lambda: Maze(view_size=4), "view_size=4 must be odd"),
         (lambda: Maze(view="whole"), "'partial' or 'full'"),
         (lambda: Maze(height=1, width=1), "1 x 1 cells"),
         (lambda: Holdout(name="Labyrinth3"), "no hold-out maze 'Labyrinth3'"),
-        (lambda: PerfectMaze(size=12), "size=12; it is odd"),
-        (lambda: Crossing(crossings=9), "crossings=9; there are from 1 to 8"),
+        (lambda: PerfectMaze(size=12), "size=12 must be odd"),
+        (lambda: Crossing(crossings=9), "crossings=9 must be from 1 to size - 1 = 8"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(make, message):

@@ -166,7 +166,7 @@ def test_render_shows_what_is_there():
         ({"num_walls": 168}, "num_walls=168 must be from 0 to 167"),
         ({"num_walls": -1}, "num_walls=-1"),
         ({"height": 1, "width": 1, "num_walls": 0}, "1 x 1 cells; there must be two"),
-        ({"noise_dim": -1}, "noise_dim=-1 must be at least 0"),
+        ({"noise_dim": -1}, "noise_dim=-1 must be from 0 to"),
     ],
 )
 def test_refuses_settings(settings, says):

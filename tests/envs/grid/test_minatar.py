@@ -322,5 +322,5 @@ def test_actions_and_settings():
         assert picture.shape == (160, 160, 3) and len(np.unique(picture.reshape(-1, 3), axis=0)) >= 3
     with pytest.raises(ValueError, match="init_spawn_speed=0 must be at least 1"):
         asterix.Asterix().validate(asterix.Asterix().default_params.replace(init_spawn_speed=jnp.int32(0)))
-    with pytest.raises(ValueError, match="max_divers=0 must be at least 1"):
+    with pytest.raises(ValueError, match="max_divers=0 must be from 1 to"):
         seaquest.Seaquest(max_divers=0)

@@ -148,8 +148,8 @@ def test_a_lost_drone_ends_the_formation():
 
 def test_refused():
     for settings, message in (
-        ({"num_agents": 1}, "at least 2"),
-        ({"neighbors": 4}, "3 others"),
+        ({"num_agents": 1}, "num_agents=1 must be from 2"),
+        ({"neighbors": 4}, "neighbors=4 must be from 0 to 3"),
         ({"collisions": "bounce"}, "ignore, penalty, terminate"),
     ):
         with pytest.raises(ValueError, match=message):

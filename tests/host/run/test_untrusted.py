@@ -2,14 +2,19 @@
 
 import contextlib
 import copy
+import importlib.util
 import io
 import json
 import os
 import shutil
 import sys
+import warnings
+import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 
 import jaxrl
@@ -19,6 +24,7 @@ from jaxrl.host import cli
 from jaxrl.host.run.recipe import load_run
 from jaxrl.host.run.run_folder import RunFolderError
 from jaxrl.host.run.trust import foreign
+from jaxrl.meta.stored import RuleFileError, arrays_of
 
 READING = ("eval --episodes 1 --max-steps 2", "export", "report --out {tmp}/r.html", "resume --no-progress")
 PLAYING = ("render --max-steps 2", "plot --episode --max-steps 2")
@@ -277,6 +283,27 @@ def test_what_was_edited_by_hand_is_said_where_a_run_goes_on(run, change, says):
     assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
+def test_an_edit_of_what_is_evaluated_logged_or_kept_is_said_where_a_run_goes_on(run):
+    """In one line, once; it changes nothing of what is trained, so the run goes on."""
+
+    def change(config):
+        config["recipe"]["run"].update(eval_every=16, eval_episodes=1, keep=2, log=["tensorboard"])
+
+    edit(run, change)
+    with pytest.warns(UserWarning, match="was edited") as said:
+        status, err = run_command(f"resume {run} --total-steps 32 --no-progress")
+    assert status == 0, err
+    (line,) = [str(warning.message) for warning in said if "was edited" in str(warning.message)]
+    differs = (
+        "eval_episodes is 2 there, 1 here; eval_every is 8 there, 16 here; keep is 1 there, 2 here; log is [] there"
+    )
+    told = f"{run / 'config.json'} was edited: {differs}, ['tensorboard'] here. The run goes on as it says now."
+    assert line == told
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run_command(f"resume {run} --total-steps 40 --no-progress")[0] == 0
+
+
 def test_an_edit_of_the_dataset_is_said_where_a_run_goes_on(tmp_path):
     file, folder = tmp_path / "data.npz", tmp_path / "run"
     assert run_command(f"dataset make CartPole-v1 --recipe random --steps 60 --out {file}")[0] == 0
@@ -303,3 +330,98 @@ def test_json_that_is_nested_deeply_is_said_in_a_line(run, name):
     for words in ("report", "plot --metric loss", "eval --episodes 1 --max-steps 1"):
         status, err = run_command(command(words, run, "."))
         assert status == 0 or (str(run) in err and err.count("\n") == 1), (words, err)
+
+
+# ---- damage
+
+HUGE, FOLDER, CUT = "a file of 64 GB, of which the disk holds nothing", "a folder", "its first half"
+TEXTS = (
+    b"",
+    bytes(range(256)),
+    b"null\n",
+    b"[]\n",
+    b"{}\n",
+    b'{"update": "x"}\n',
+    b'{"update": 1e400}\n',
+    b"3\n",
+    HUGE,
+    FOLDER,
+)
+FILES = {
+    "metrics.csv": (*TEXTS, CUT, b"a,b\n1,2\n"),
+    "evaluations.jsonl": (*TEXTS, CUT),
+    "summary.json": TEXTS,
+    "wandb.json": (*TEXTS, b'{"id": 3}', b'{"id": "../x"}'),
+    "recipe.npz": TEXTS,
+    "media/curve.png": TEXTS,
+    "policy.h": (HUGE, FOLDER),
+    "media": (b"x",),
+    "checkpoints": (b"x",),
+    "best": (b"x",),
+    "checkpoints/000000000002/manifest.json": (*TEXTS, CUT),
+    "checkpoints/000000000002/arrays/_METADATA": (b"", FOLDER),
+}
+
+
+def damaged(file, damage):
+    before = file.read_bytes() if file.is_file() else b""
+    if file.is_dir():
+        shutil.rmtree(file)
+    file.unlink(missing_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if damage == FOLDER:
+        file.mkdir()
+    else:
+        file.write_bytes(before[: len(before) // 2] if damage == CUT else b"" if damage == HUGE else damage)
+    if damage == HUGE:
+        os.truncate(file, 2**36)
+
+
+def no_damage_is_a_traceback(run, tmp_path, monkeypatch, every):
+    """Whatever a file of a run holds, a command works or says in a line what it cannot read."""
+    monkeypatch.setattr("jaxrl.host.run.training_program.Program.compile", lambda *_: 1 / 0)
+    monkeypatch.setattr("jaxrl.zoo.load_run", lambda *given: load_run(*given) and 1 / 0)
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **_: 1 / 0))
+    known, bad = importlib.util.find_spec, []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "wandb" or known(name))
+    edit(run, lambda config: config["recipe"]["run"].update(log=["wandb"]))
+    kept = run.rename(tmp_path / "kept")
+    commands = ("report --no-episodes", "eval --episodes 1", "render", "export", "plot --metric loss", "resume")
+    cases = [(name, damage, words) for name, damages in FILES.items() for damage in damages for words in commands]
+    for name, damage, words in cases[::every]:
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.copytree(kept, run)
+        damaged(run / name, damage)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as of a checkpoint that is passed over
+            try:
+                status, err = run_command(command(words, run, tmp_path))
+            except ZeroDivisionError:  # it went on to what would take long
+                continue
+            except Exception as error:
+                status, err = 1, f"a traceback: {error!r}"
+        if status and (str(run) not in err or err.count("\n") > 1):
+            bad.append((name, damage, words, err))
+    assert not bad, "\n".join(map(str, bad[:40]))
+
+
+def test_no_damage_of_a_file_is_a_traceback(run, tmp_path, monkeypatch):
+    no_damage_is_a_traceback(run, tmp_path, monkeypatch, 17)
+
+
+@pytest.mark.slow
+def test_no_damage_of_any_file_is_a_traceback(run, tmp_path, monkeypatch):
+    no_damage_is_a_traceback(run, tmp_path, monkeypatch, 1)
+
+
+def test_a_bomb_of_arrays_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    file = tmp_path / "recipe.npz"
+    np.savez_compressed(file, x=np.zeros(10**6))
+    assert arrays_of(file)["x"].size == 10**6
+    monkeypatch.setattr("jaxrl.meta.stored.MOST_BYTES", 2**20)
+    assert file.stat().st_size < 2**20
+    with pytest.raises(RuleFileError, match=r"recipe\.npz: it is no stored recipe .*: it unpacks to 8000128 bytes"):
+        arrays_of(file, "recipe")
+    monkeypatch.setattr("jaxrl.meta.stored.MOST_BYTES", 100)
+    with pytest.raises(RuleFileError, match=f"it has {file.stat().st_size} bytes"):
+        arrays_of(file, "recipe")

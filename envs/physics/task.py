@@ -137,10 +137,11 @@ def sound(ts: TimeStep) -> TimeStep:
 
 @dataclasses.dataclass(frozen=True)
 class ModelTask(Environment):
-    """Base of the tasks. `iterations` of Newton's method a step of the planar engine; MJX has the model's own."""
+    """Base of the tasks. The planar engine takes Newton steps until the forces are exact, at most `iterations`; MJX has
+    the model's own."""
 
     engine: str = "planar"
-    iterations: int = 4
+    iterations: int = 20
     engines: ClassVar[tuple[str, ...]] = ENGINES
     file: ClassVar[str]
     """In `mjcf/`, or an absolute path."""

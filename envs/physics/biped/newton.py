@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrl.math import fence
 
-from ..planar.newton import EDGES, softness
+from ..planar.newton import softness
 from ..planar.scalars import Matrix, Pair, Vector, dot
 from .arrow import multiply, over_legs, product, solve
 from .body import HIP, JOINT_WEIGHTS, LEG, RANGES, WEIGHTS, Track, ahead, limbs
@@ -36,6 +36,9 @@ class Limits(NamedTuple):
 
 SOLREF, SOLIMP = (0.02, 1.0), (0.9, 0.95, 0.001, 0.5, 2.0)
 """MuJoCo's defaults of a soft constraint. It raises the first, a time, to two steps, which are never longer here."""
+
+EDGES = (1.0, 1.0, 2.0)
+"""Of the pyramid of friction: the two edges out of the plane are one row of twice the weight."""
 
 
 def along(row: list[Any], vector: Vector) -> Any:

@@ -17,8 +17,9 @@ The acceleration minimises Gauss's convex function
 
     1/2 (a - a_smooth)' M (a - a_smooth) + 1/2 sum_i D_i min(J_i a - r_i, 0)^2
 
-over rows of contacts and limits, by Newton steps with one secant each. Ordered by the tree, M and the Hessian fill
-nothing in when eliminated from the leaves (Featherstone 2008, chapter 6).
+over rows of contacts and limits, by Newton steps with one secant each until the solution is exact. What a contact adds
+to the Hessian is, like inertia, a matrix of its link that is summed up the tree. Ordered by the tree, M and the Hessian
+fill nothing in when eliminated from the leaves (Featherstone 2008, chapter 6).
 
 Vectors of the plane are pairs; motions are triples (turning, moving along the first axis, along the second) about the
 origin of the tree's first body, so that a walker far from the world's origin loses no digits.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from .scalars import (
     left,
     minus,
     mul,
+    once,
     plus,
+    stacked,
     sub,
     times,
     turned,
@@ -39,20 +41,40 @@ def multiply(matrix: Matrix, vector: Vector) -> Vector:
 
 
 def solve(plan: Plan, matrix: Matrix, vector: Vector) -> Vector:
-    """`x` of `matrix @ x = vector`, the matrix positive definite: LDL' from the leaves to the roots."""
+    """`x` of `matrix @ x = vector`, the matrix positive definite: LDL' from the leaves to the roots.
+
+    Degrees of freedom of one depth, none of which is above another, are eliminated together.
+    """
     a, b, factors = dict(matrix), list(vector), {}
-    for k in reversed(range(plan.num_dofs)):
-        above = plan.parents[k][:-1]
-        inverse = 1 / a[k, k]
-        factors[k] = inverse, [(i, mul(a[k, i], inverse)) for i in above]
-        for i, factor in factors[k][1]:
-            b[i] = sub(b[i], mul(factor, b[k]))
-            for j in above:
-                if j <= i:
-                    a[i, j] = sub(a[i, j], mul(factor, a[k, j]))
+    depths: dict[int, list[int]] = {}
+    for k in range(plan.num_dofs):
+        depths.setdefault(len(plan.parents[k]), []).append(k)
+
+    def eliminated(ks: list[int]) -> Any:
+        changed: Matrix = {}
+        sides: dict[int, Scalar] = {}
+        for k in ks:
+            above = plan.parents[k][:-1]
+            for i in above:
+                factor = factors[k][1][i]
+                sides[i] = sub(sides.get(i, b[i]), mul(factor, b[k]))
+                for j in above:
+                    if j <= i:
+                        changed[i, j] = sub(changed.get((i, j), a[i, j]), mul(factor, a[k, j]))
+        return changed, sides
+
+    for depth in sorted(depths, reverse=True):
+        ks = depths[depth]
+        inverses = once(lambda ks=ks: {k: 1 / a[k, k] for k in ks})
+        for k in ks:
+            factors[k] = inverses[k], {i: mul(a[k, i], inverses[k]) for i in plan.parents[k][:-1]}
+        changed, sides = once(lambda ks=ks: eliminated(ks))
+        a.update(changed)
+        for i, x in sides.items():
+            b[i] = x
     for k in range(plan.num_dofs):
         inverse, above = factors[k]
-        b[k] = sub(mul(b[k], inverse), add(*(mul(factor, b[i]) for i, factor in above)))
+        b[k] = sub(mul(b[k], inverse), add(*(mul(factor, b[i]) for i, factor in above.items())))
     return b
 
 
@@ -73,45 +95,55 @@ def frames(plan: Plan, model: Numbers, q: Vector) -> Frames:
     def at(name: str, i: int) -> Pair:
         return model[name][i, plan.axes[0]], model[name][i, plan.axes[1]]
 
+    def moved(dof: int) -> Scalar:
+        return q[dof] - model["qpos0"][dof]
+
+    # Sines and cosines of all angles together: of links at rest against their parents, and after every hinge.
     angles: list[Scalar] = []
+    after: dict[Any, Scalar] = {}
+    for n, link in enumerate(plan.links):
+        angle = add(angles[link.parent], link.angle) if link.parent >= 0 else link.angle
+        if link.parent >= 0 and link.angle:
+            after["link", n] = angle
+        for joint in link.joints:
+            if joint.hinge:
+                angle = after["joint", joint.dof] = add(angle, mul(joint.axis, moved(joint.dof)))
+        angles.append(angle)
+    found: dict[Any, Pair] = {}
+    if after:
+        sines, cosines = once(lambda: sincos(stacked(list(after.values()))))
+        found = {name: (sines[n], cosines[n]) for n, name in enumerate(after)}
+
     turns: list[Pair] = []
     places: list[Pair] = []
     origins: list[Pair] = []
     motions: dict[int, Triple] = {}
     anchors: dict[int, Pair | None] = {}
-    for link in plan.links:
+    for n, link in enumerate(plan.links):
         rest = at("body_pos", link.body)
         if link.parent < 0:
-            angle, turn, place, origin = (
-                link.angle,
-                (np.sin(link.angle).item(), np.cos(link.angle).item()),
-                (0.0, 0.0),
-                rest,
-            )
+            turn: Pair = np.sin(link.angle).item(), np.cos(link.angle).item()
+            place, origin = (0.0, 0.0), rest
         else:
-            angle, turn = add(angles[link.parent], link.angle), turns[link.parent]
+            turn = turns[link.parent]
             place, origin = plus(places[link.parent], turned(turn, rest)), origins[link.parent]
-            if link.angle:
-                turn = sincos(angle)
+            turn = found.get(("link", n), turn)
         for joint in link.joints:
-            moved = q[joint.dof] - model["qpos0"][joint.dof]
             if joint.hinge:
                 arm = at("jnt_pos", joint.dof)
                 anchor = plus(place, turned(turn, arm))
-                angle = add(angle, mul(joint.axis, moved))
-                turn = sincos(angle)
+                turn = found["joint", joint.dof]
                 place = minus(anchor, turned(turn, arm))
                 anchors[joint.dof] = anchor
                 motions[joint.dof] = (joint.axis, *times(joint.axis, left(times(-1.0, anchor))))
             else:
                 direction = turned(turn, joint.axis)
                 if link.parent < 0 and all(is_known(x, 0.0) for x in place):
-                    origin = plus(origin, times(moved, direction))
+                    origin = plus(origin, times(moved(joint.dof), direction))
                 else:
-                    place = plus(place, times(moved, direction))
+                    place = plus(place, times(moved(joint.dof), direction))
                 anchors[joint.dof] = None
                 motions[joint.dof] = (0.0, *direction)
-        angles.append(angle)
         turns.append(turn)
         places.append(place)
         origins.append(origin)
@@ -126,7 +158,22 @@ def velocity(motion: Triple, point: Pair) -> Pair:
     return plus(motion[1:], times(motion[0], left(point)))
 
 
-def _centers(plan: Plan, model: Numbers, at: Frames) -> list[tuple[Scalar, Pair, Scalar]]:
+def motions(plan: Plan, ways: tuple[Triple, ...], x: Vector) -> list[Triple]:
+    """Of every link, where `x` are the rates (or what takes their place) of the degrees of freedom that move so."""
+    out: list[Triple] = []
+    for link in plan.links:
+        motion = out[link.parent] if link.parent >= 0 else (0.0, 0.0, 0.0)
+        for joint in link.joints:
+            turn, first, second = (mul(x[joint.dof], way) for way in ways[joint.dof])
+            motion = add(motion[0], turn), add(motion[1], first), add(motion[2], second)
+        out.append(motion)
+    return out
+
+
+Center = tuple[Scalar, Pair, Scalar]
+
+
+def masses(plan: Plan, model: Numbers, at: Frames) -> list[Center]:
     """Mass, centre and moment about it of every link."""
     out = []
     for n, link in enumerate(plan.links):
@@ -137,16 +184,21 @@ def _centers(plan: Plan, model: Numbers, at: Frames) -> list[tuple[Scalar, Pair,
     return out
 
 
-def inertia(plan: Plan, model: Numbers, at: Frames) -> Matrix:
+def inertia(plan: Plan, model: Numbers, at: Frames, centers: list[Center]) -> Matrix:
     """The mass matrix M, by composite bodies."""
-    composite: list[list[Scalar]] = []
-    for mass, center, moment in _centers(plan, model, at):
-        composite.append([mass, *times(mass, center), add(moment, mul(mass, dot(center, center)))])
-    for n in reversed(range(len(plan.links))):
-        if plan.links[n].parent >= 0:
-            above = composite[plan.links[n].parent]
-            for k in range(4):
-                above[k] = add(above[k], composite[n][k])
+
+    def composed() -> list[list[Scalar]]:
+        composite: list[list[Scalar]] = []
+        for mass, center, moment in centers:
+            composite.append([mass, *times(mass, center), add(moment, mul(mass, dot(center, center)))])
+        for n in reversed(range(len(plan.links))):
+            if plan.links[n].parent >= 0:
+                above = composite[plan.links[n].parent]
+                for k in range(4):
+                    above[k] = add(above[k], composite[n][k])
+        return composite
+
+    composite = once(composed)
     m: Matrix = {}
     for link, (mass, hx, hz, moment) in zip(plan.links, composite, strict=True):
         for joint in link.joints:
@@ -163,31 +215,38 @@ def inertia(plan: Plan, model: Numbers, at: Frames) -> Matrix:
     return m
 
 
-def bias(plan: Plan, model: Numbers, at: Frames, rates: Vector) -> Vector:
+def bias(plan: Plan, model: Numbers, at: Frames, rates: Vector, centers: list[Center]) -> Vector:
     """Centrifugal forces and weight: what M a must balance besides the applied forces."""
     weight = model["gravity"][plan.axes[0]], model["gravity"][plan.axes[1]]
-    motions: list[Triple] = []
-    changes: list[Triple] = []  # what changes them while the joints' rates stay
-    wrenches: list[list[Scalar]] = []
-    centers = _centers(plan, model, at)
-    for n, link in enumerate(plan.links):
-        motion: Triple = motions[link.parent] if link.parent >= 0 else (0.0, 0.0, 0.0)
-        change: Triple = changes[link.parent] if link.parent >= 0 else (0.0, 0.0, 0.0)
-        for joint in link.joints:
-            rate, own, anchor = rates[joint.dof], at.motions[joint.dof], at.anchors[joint.dof]
-            if anchor is None:
-                turning = times(motion[0], left(own[1:]))
-            else:
-                turning = times(-joint.axis, left(velocity(motion, anchor)))
-            change = (change[0], *plus(change[1:], times(rate, turning)))
-            motion = (add(motion[0], mul(own[0], rate)), *plus(motion[1:], times(rate, own[1:])))
-        mass, center, _ = centers[n]
-        moving = velocity(motion, center)
-        pull = plus(plus(change[1:], times(change[0], left(center))), times(motion[0], left(moving)))
-        force = times(mass, minus(pull, weight))
-        motions.append(motion)
-        changes.append(change)
-        wrenches.append([dot(left(center), force), *force])
+
+    def moving() -> tuple[list[Triple], list[Triple]]:
+        motions: list[Triple] = []
+        changes: list[Triple] = []  # what changes them while the joints' rates stay
+        for link in plan.links:
+            motion: Triple = motions[link.parent] if link.parent >= 0 else (0.0, 0.0, 0.0)
+            change: Triple = changes[link.parent] if link.parent >= 0 else (0.0, 0.0, 0.0)
+            for joint in link.joints:
+                rate, own, anchor = rates[joint.dof], at.motions[joint.dof], at.anchors[joint.dof]
+                if anchor is None:
+                    turning = times(motion[0], left(own[1:]))
+                else:
+                    turning = times(-joint.axis, left(velocity(motion, anchor)))
+                change = (change[0], *plus(change[1:], times(rate, turning)))
+                motion = (add(motion[0], mul(own[0], rate)), *plus(motion[1:], times(rate, own[1:])))
+            motions.append(motion)
+            changes.append(change)
+        return motions, changes
+
+    def pulled() -> list[list[Scalar]]:
+        wrenches = []
+        for motion, change, (mass, center, _) in zip(*once(moving), centers, strict=True):
+            spin = velocity(motion, center)
+            pull = plus(plus(change[1:], times(change[0], left(center))), times(motion[0], left(spin)))
+            force = times(mass, minus(pull, weight))
+            wrenches.append([dot(left(center), force), *force])
+        return wrenches
+
+    wrenches = once(pulled)
     for n in reversed(range(len(plan.links))):
         if plan.links[n].parent >= 0:
             above = wrenches[plan.links[n].parent]

@@ -7,25 +7,63 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from .compile import Plan, Round
-from .equations import Frames, multiply, solve, velocity
-from .scalars import Matrix, Numbers, Pair, Scalar, Vector, add, dot, minus, mul, plus, settle, sub, times, turned
+from .compile import Plan, Round, Touch
+from .equations import Frames, motions, multiply, solve, velocity
+from .scalars import (
+    Matrix,
+    Numbers,
+    Pair,
+    Scalar,
+    Triple,
+    Vector,
+    add,
+    differentiated,
+    dot,
+    is_differentiated,
+    is_known,
+    minus,
+    mul,
+    once,
+    plus,
+    stacked,
+    sub,
+    times,
+    turned,
+)
 
 
-class Contact(NamedTuple):
-    press: dict[int, Scalar]  # J along the normal, of the degrees of freedom that matter
-    slip: dict[int, Scalar]  # J along the surface, times the coefficient of friction
-    weight: Scalar  # D of an edge of the pyramid, 0 where nothing touches
-    targets: tuple[Scalar, Scalar, Scalar]  # r of the edges: forward, backward, and the two out of the plane
+class Contacts(NamedTuple):
+    """With level ground: C of them, with some edges of the pyramid of friction, or one where the surface is smooth."""
+
+    links: tuple[int, ...]  # which of each contact
+    pushes: list[tuple[Any, Any, float]]  # of each edge, turning (C,), along the surface (C,) and along the normal
+    counts: tuple[float, ...]  # how often each edge is there: the two out of the plane are one
+    weight: Any  # (C,) D of an edge, 0 where nothing touches
+    targets: list[Any]  # of each edge, (C,) r
 
 
-class Limit(NamedTuple):
-    """The coordinate, or less it, may not sink below a limit."""
+class Meeting(NamedTuple):
+    """Of a link with one further up its branch."""
 
-    dof: int
-    sign: Scalar
+    rows: list[dict[int, Scalar]]  # J of each edge, of the degrees of freedom between the two
+    counts: tuple[float, ...]
     weight: Scalar
-    target: Scalar
+    targets: list[Scalar]
+
+
+class Limits(NamedTuple):
+    """Of joints: the coordinate, or less it, may not sink below a limit."""
+
+    dofs: tuple[int, ...]
+    sign: Any  # (L,) each
+    weight: Any
+    target: Any
+
+
+EDGES = (1.0, -1.0, 0.0), (1.0, 1.0, 2.0)
+"""Of a pyramid of friction, how it leans along the plane, and how many there are: the two out of it are one row."""
+SMOOTH = (0.0,), (1.0,)
+"""Without friction all four are equal, and one of four times their weight."""
 
 
 def softness(
@@ -88,66 +126,112 @@ def nearest(a: list[Pair], b: list[Pair]) -> tuple[Pair, Pair]:
     return best
 
 
-def contacts(plan: Plan, model: Numbers, at: Frames, rates: Vector) -> list[Contact]:
-    found = []  # touch, distance, normal from the first to the second, place about the tree's origin
+def contacts(plan: Plan, model: Numbers, at: Frames, rates: Vector) -> tuple[list[Contacts], list[Meeting]]:
+    kinds: dict[Any, list[Touch]] = {}
     for touch in plan.touches:
-        radius = model["geom_size"][touch.second.geom, 0]
         if isinstance(touch.first, int):
-            height = at.origins[touch.second.link][1] - model["geom_pos"][touch.first, plan.axes[1]]
-            for end in ends(plan, model, at, touch.second):
-                distance = end[1] + height - radius
-                found.append((touch, distance, (0.0, 1.0), (end[0], end[1] - radius - 0.5 * distance)))
-        else:
-            other = model["geom_size"][touch.first.geom, 0]
-            a, b = nearest(ends(plan, model, at, touch.first), ends(plan, model, at, touch.second))
-            way = minus(b, a)
-            far = jnp.sqrt(jnp.maximum(dot(way, way), 1e-20))
-            normal, distance = times(1 / far, way), far - radius - other
-            found.append((touch, distance, normal, plus(a, times(other + 0.5 * distance, normal))))
-    out = []
-    for touch, distance, normal, place in found:
-        links = [(1.0, plan.links[touch.second.link])]
-        geoms = [touch.second.geom]
-        if isinstance(touch.first, int):
-            geoms.append(touch.first)
-        else:
-            links.append((-1.0, plan.links[touch.first.link]))
-            geoms.append(touch.first.geom)
-        press: dict[int, Scalar] = {}
-        slip: dict[int, Scalar] = {}
-        invweight: Scalar = 0.0
-        friction = jnp.maximum(*(model["geom_friction"][geom, 0] for geom in geoms))
-        friction = jnp.maximum(friction, 1e-5 if friction.dtype == jnp.float64 else 1e-2)  # float32 loses less
-        along = normal[1], mul(-1.0, normal[0])
-        for sign, link in links:
-            invweight = add(invweight, model["body_invweight0"][link.body, 0])
-            for dof in link.path:
-                motion: Any = at.motions[dof]
-                moves = velocity(motion, place)
-                press[dof] = add(press.get(dof, 0.0), mul(sign, dot(normal, moves)))
-                if touch.frictional:
-                    slip[dof] = add(slip.get(dof, 0.0), mul(sign, mul(friction, dot(along, moves))))
-        if touch.frictional:
-            scale = invweight * 2 * friction**2 * (1 + friction**2)
-        else:  # four equal edges make one row
-            scale = 4 * invweight
-        weight, spring, damping = softness(model["timestep"], touch.solref, touch.solimp, distance, touch.margin, scale)
-        pressing = damping * add(*(mul(x, rates[i]) for i, x in press.items()))
-        slipping = add(*(mul(x, rates[i]) for i, x in slip.items()))
-        slipping = mul(damping, slipping)
-        targets = sub(spring - pressing, slipping), add(spring - pressing, slipping), spring - pressing
-        out.append(Contact(press, slip, weight, targets))
-    return out
+            kinds.setdefault((touch.frictional, touch.solref, touch.solimp, touch.margin), []).append(touch)
+    moving = once(lambda: motions(plan, at.motions, rates))
+    grounded = [_grounded(plan, model, at, moving, touches) for touches in kinds.values()]
+    return grounded, [_meeting(plan, model, at, rates, x) for x in plan.touches if not isinstance(x.first, int)]
 
 
-def limits(plan: Plan, model: Numbers, q: Vector, rates: Vector) -> list[Limit]:
-    out = []
+def _friction(model: Numbers, geoms: tuple[int, ...]) -> Scalar:
+    friction = jnp.maximum(*(model["geom_friction"][geom, 0] for geom in geoms))
+    return jnp.maximum(friction, 1e-5 if friction.dtype == jnp.float64 else 1e-2)  # float32 loses less
+
+
+def _scale(invweight: Scalar, friction: Scalar) -> Scalar:
+    """1 / D at an impedance of a half."""
+    return invweight if is_known(friction, 0.0) else invweight * 2 * friction**2 * (1 + friction**2)
+
+
+def _grounded(plan: Plan, model: Numbers, at: Frames, moving: list[Triple], touches: list[Touch]) -> Contacts:
+    spots = once(lambda: [ends(plan, model, at, touch.second) for touch in touches])
+    every = [(touch, end) for touch, both in zip(touches, spots, strict=True) for end in both]
+    links = tuple(touch.second.link for touch, _ in every)
+
+    def gathered() -> Any:
+        x, z = (stacked([end[k] for _, end in every]) for k in (0, 1))
+        radius = stacked([model["geom_size"][touch.second.geom, 0] for touch, _ in every])
+        floor = [model["geom_pos"][touch.first, plan.axes[1]] for touch, _ in every]
+        height = stacked([at.origins[link][1] - level for link, level in zip(links, floor, strict=True)])
+        invweight = stacked([model["body_invweight0"][plan.links[link].body, 0] for link in links])
+        friction = [_friction(model, (touch.first, touch.second.geom)) for touch, _ in every if touch.frictional]
+        return x, z, radius, height, invweight, stacked(friction) if friction else 0.0, spread(moving, links)
+
+    x, low, radius, height, invweight, friction, moves = once(gathered)
+
+    first, (leans, counts) = touches[0], EDGES if touches[0].frictional else SMOOTH
+    distance = low + height - radius
+
+    def softened() -> Any:
+        z = low - radius - 0.5 * distance
+        slips, sinks = velocity(moves, (x, z))
+        weight, spring, damping = softness(
+            model["timestep"], first.solref, first.solimp, distance, first.margin, _scale(invweight, friction)
+        )
+        return weight, mul(friction, z), spring - damping * sinks, mul(damping, mul(friction, slips))
+
+    weight, tilt, stop, drag = once(softened)
+
+    def edges() -> Any:
+        pushes = [(sub(x, mul(lean, tilt)), mul(lean, friction), 1.0) for lean in leans]
+        return pushes, [sub(stop, mul(lean, drag)) for lean in leans]
+
+    pushes, targets = once(edges)
+    return Contacts(links, pushes, counts, weight, targets)
+
+
+def spread(moving: list[Triple], links: tuple[int, ...]) -> tuple[Any, ...]:
+    """The links' motions, turning and along the two axes, for each contact."""
+    return tuple(stacked([moving[link][k] for link in links]) for k in range(3))
+
+
+def _meeting(plan: Plan, model: Numbers, at: Frames, rates: Vector, touch: Touch) -> Meeting:
+    first, second = touch.first, touch.second
+    assert isinstance(first, Round)
+    radius, other = (model["geom_size"][x.geom, 0] for x in (second, first))
+    a, b = nearest(ends(plan, model, at, first), ends(plan, model, at, second))
+    way = minus(b, a)
+    far = jnp.sqrt(jnp.maximum(dot(way, way), 1e-20))
+    normal, distance = times(1 / far, way), far - radius - other
+    place = plus(a, times(other + 0.5 * distance, normal))
+    along = normal[1], mul(-1.0, normal[0])
+    above, below = sorted((plan.links[x.link].path for x in (first, second)), key=len)
+    sign = 1.0 if below == plan.links[second.link].path else -1.0  # the normal leads from the first
+    friction = _friction(model, (first.geom, second.geom)) if touch.frictional else 0.0
+    leans, counts = EDGES if touch.frictional else SMOOTH
+    rows: list[dict[int, Scalar]] = [{} for _ in leans]
+    for dof in below[len(above) :]:
+        moves = times(sign, velocity(at.motions[dof], place))
+        press, slip = dot(normal, moves), mul(friction, dot(along, moves))
+        for row, lean in zip(rows, leans, strict=True):
+            row[dof] = add(press, mul(lean, slip))
+    invweight = add(*(model["body_invweight0"][plan.links[x.link].body, 0] for x in (first, second)))
+    scale = _scale(invweight, friction)
+    weight, spring, damping = softness(model["timestep"], touch.solref, touch.solimp, distance, touch.margin, scale)
+    return Meeting(rows, counts, weight, [spring - damping * _along(row, rates) for row in rows])
+
+
+def limits(plan: Plan, model: Numbers, q: Vector, rates: Vector) -> list[Limits]:
+    kinds: dict[Any, list[int]] = {}
     for joint in (joint for link in plan.links for joint in link.joints if joint.limited):
-        (low, high), x = model["jnt_range"][joint.dof], q[joint.dof]
+        kinds.setdefault((joint.solref, joint.solimp, joint.margin), []).append(joint.dof)
+    out = []
+    for (solref, solimp, margin), dofs in kinds.items():
+        x, rate, low, high, invweight = once(
+            lambda dofs=dofs: (
+                stacked([q[i] for i in dofs]),
+                stacked([rates[i] for i in dofs]),
+                *(stacked([model["jnt_range"][i, side] for i in dofs]) for side in (0, 1)),
+                stacked([model["dof_invweight0"][i] for i in dofs]),
+            )
+        )
         sign = jnp.where(x < 0.5 * (low + high), 1.0, -1.0).astype(x.dtype)
-        distance, scale = jnp.minimum(x - low, high - x), model["dof_invweight0"][joint.dof]
-        weight, spring, damping = softness(model["timestep"], joint.solref, joint.solimp, distance, joint.margin, scale)
-        out.append(Limit(joint.dof, sign, weight, spring - damping * sign * rates[joint.dof]))
+        distance = jnp.minimum(x - low, high - x)
+        weight, spring, damping = softness(model["timestep"], solref, solimp, distance, margin, invweight)
+        out.append(Limits(tuple(dofs), sign, weight, spring - damping * sign * rate))
     return out
 
 
@@ -156,64 +240,210 @@ class Problem(NamedTuple):
 
     m: Matrix
     force: Vector  # M a_smooth
-    contacts: list[Contact]
-    limits: list[Limit]
+    motions: tuple[Triple, ...]  # of degrees of freedom
+    contacts: list[Contacts]
+    meetings: list[Meeting]
+    limits: list[Limits]
 
 
-def _rows(problem: Problem, a: Vector) -> list[tuple[Scalar, ...]]:
-    """J a of every contact's edges (forward, backward, out of the plane) and of every limit."""
-    out: list[tuple[Scalar, ...]] = []
-    for contact in problem.contacts:
-        press, slip = (add(*(mul(x, a[i]) for i, x in row.items())) for row in (contact.press, contact.slip))
-        out.append((add(press, slip), sub(press, slip), press))
-    return out + [(limit.sign * a[limit.dof],) for limit in problem.limits]
+def _along(row: dict[int, Scalar], x: Vector) -> Scalar:
+    return add(*(mul(y, x[i]) for i, y in row.items()))
 
 
-EDGES = (1.0, 1.0, 2.0)
-"""The two edges out of the plane are one row of twice the weight."""
+class Rows(NamedTuple):
+    """J a of all edges and limits, or what it lacks of r."""
+
+    contacts: list[list[Any]]  # of each edge, (C,)
+    meetings: list[list[Scalar]]
+    limits: list[Any]  # (L,) each
 
 
-def newton(plan: Plan, problem: Problem, a: Vector) -> Vector:
-    """A step from the accelerations `a` towards the least of Gauss's function."""
-    m, force = problem.m, problem.force
-    targets = [*(c.targets for c in problem.contacts), *((x.target,) for x in problem.limits)]
-    weights = [*(tuple(n * c.weight for n in EDGES) for c in problem.contacts), *((x.weight,) for x in problem.limits)]
-    rows = _rows(problem, a)
-    residuals = settle([tuple(x - t for x, t in zip(*both, strict=True)) for both in zip(rows, targets, strict=True)])
-    acting = [
-        tuple(jnp.where(r < 0, w, 0.0) for r, w in zip(*both, strict=True))
-        for both in zip(residuals, weights, strict=True)
-    ]
-    pulls = [tuple(x * r for x, r in zip(*both, strict=True)) for both in zip(acting, residuals, strict=True)]
-    acting, pulls = settle((acting, pulls))
-    inertial = [sub(x, f) for x, f in zip(multiply(m, a), force, strict=True)]
-    gradient = [[x] for x in inertial]
-    hessian = {at: [x] for at, x in m.items()}
-    count = len(problem.contacts)
-    for contact, active, pull in zip(problem.contacts, acting[:count], pulls[:count], strict=True):
-        normal, drag = pull[0] + pull[1] + pull[2], pull[0] - pull[1]
-        both, skew, square = active[0] + active[1] + active[2], active[0] - active[1], active[0] + active[1]
-        for i, p in contact.press.items():
-            s = contact.slip.get(i, 0.0)
-            gradient[i].append(add(mul(normal, p), mul(drag, s)))
-            first, second = add(mul(both, p), mul(skew, s)), add(mul(skew, p), mul(square, s))
-            for j, other in contact.press.items():
-                if j <= i:
-                    hessian[i, j].append(add(mul(first, other), mul(second, contact.slip.get(j, 0.0))))
-    for limit, (stiff,), (pull,) in zip(problem.limits, acting[count:], pulls[count:], strict=True):
-        gradient[limit.dof].append(limit.sign * pull)
-        hessian[limit.dof, limit.dof].append(stiff)
-    sums = {at: add(*terms) for at, terms in hessian.items()}
-    sums, slopes, inertial = settle((sums, [add(*terms) for terms in gradient], inertial))
-    step = settle([-x for x in solve(plan, sums, slopes)])
+def applied(plan: Plan, problem: Problem, a: Vector) -> Rows:
+    """J a."""
+    moving = once(lambda: motions(plan, problem.motions, a))
+    moves, bound = once(
+        lambda: (
+            [spread(moving, x.links) for x in problem.contacts],
+            [stacked([a[i] for i in x.dofs]) for x in problem.limits],
+        )
+    )
+    return Rows(
+        [[dot(push, move) for push in x.pushes] for x, move in zip(problem.contacts, moves, strict=True)],
+        [[_along(row, a) for row in x.rows] for x in problem.meetings],
+        [x.sign * y for x, y in zip(problem.limits, bound, strict=True)],
+    )
 
-    # Along the step the slope is linear but for rows that begin or cease to act: one secant from the step's end.
-    slope, bend = dot(step, inertial), dot(step, multiply(m, step))
-    slopes, bends = [slope, bend], [bend]
-    for row, residual, weight in zip(_rows(problem, step), residuals, weights, strict=True):
-        for d, r, w in zip(row, residual, weight, strict=True):
-            stiff = jnp.where(r + d < 0, w, 0.0) * d
-            slopes.append(stiff * (r + d))
-            bends.append(stiff * d)
-    share = jnp.maximum(1 - add(*slopes) / jnp.maximum(add(*bends), 1e-9), 0.0)
-    return [x + share * s for x, s in zip(a, step, strict=True)]
+
+def lacking(plan: Plan, problem: Problem, a: Vector) -> Rows:
+    """J a - r."""
+    targets = Rows(
+        *([x.targets for x in them] for them in (problem.contacts, problem.meetings)),
+        [x.target for x in problem.limits],
+    )
+    return once(lambda: jax.tree.map(lambda x, r: x - r, applied(plan, problem, a), targets))
+
+
+def _acting(row: Any, weight: Any) -> Any:
+    return jnp.where(row < 0, weight, 0.0)
+
+
+class Quadratic(NamedTuple):
+    """Gauss's function about some accelerations, as long as the same rows act."""
+
+    inertial: Vector  # M a - force
+    slopes: Vector
+    hessian: Matrix
+
+
+def quadratic(plan: Plan, problem: Problem, a: Vector, rows: Rows) -> Quadratic:
+    """Derivatives of Gauss's function. Like inertia, stiffness of a contact is one of its link, summed up the tree."""
+
+    def pulls() -> Any:
+        out = []
+        for contacts, row in zip(problem.contacts, rows.contacts, strict=True):
+            stiff = [_acting(x, mul(n, contacts.weight)) for x, n in zip(row, contacts.counts, strict=True)]
+            out.append((stiff, [s * x for s, x in zip(stiff, row, strict=True)]))
+        return out
+
+    def of_contacts() -> Any:
+        out = []
+        for contacts, (stiff, pull) in zip(problem.contacts, found, strict=True):
+            pushes = list(zip(*contacts.pushes, strict=True))
+            leant = [[mul(s, p) for s, p in zip(stiff, push, strict=True)] for push in pushes]
+            out.append(
+                [dot(push, pull) for push in pushes]
+                + [dot(leant[i], pushes[j]) for i, j in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))]
+            )
+        return out
+
+    found = once(pulls)
+    found = once(of_contacts)
+
+    def of_links() -> Any:
+        out = []
+        for n in range(len(plan.links)):
+            below = {n}
+            for m in range(n + 1, len(plan.links)):
+                if plan.links[m].parent in below:
+                    below.add(m)
+            parts = [
+                [x if isinstance(x, float) else x[c] for x in numbers]
+                for contacts, numbers in zip(problem.contacts, found, strict=True)
+                for c, link in enumerate(contacts.links)
+                if link in below
+            ]
+            out.append([add(*terms) for terms in zip(*parts, strict=True)])
+        return out
+
+    links = once(of_links)
+
+    def whole() -> Quadratic:
+        inertial = [sub(x, f) for x, f in zip(multiply(problem.m, a), problem.force, strict=True)]
+        gradient = [[x] for x in inertial]
+        hessian = {at: [x] for at, x in problem.m.items()}
+        for link, numbers in zip(plan.links, links, strict=True):
+            for i in (joint.dof for joint in link.joints if numbers):
+                motion, wrench, (ww, wx, wz, xx, xz, zz) = problem.motions[i], numbers[:3], numbers[3:]
+                gradient[i].append(dot(motion, wrench))
+                stiff = dot(motion, (ww, wx, wz)), dot(motion, (wx, xx, xz)), dot(motion, (wz, xz, zz))
+                for j in link.path:
+                    if j <= i:
+                        hessian[i, j].append(dot(problem.motions[j], stiff))
+        for meeting, row in zip(problem.meetings, rows.meetings, strict=True):
+            for edge, x, count in zip(meeting.rows, row, meeting.counts, strict=True):
+                stiff = _acting(x, mul(count, meeting.weight))
+                for i, p in edge.items():
+                    gradient[i].append(stiff * x * p)
+                    for j, q in edge.items():
+                        if j <= i:
+                            hessian[i, j].append(stiff * p * q)
+        for limits, row in zip(problem.limits, rows.limits, strict=True):
+            stiff = _acting(row, limits.weight)
+            pull = limits.sign * stiff * row
+            for n, i in enumerate(limits.dofs):
+                gradient[i].append(pull[n])
+                hessian[i, i].append(stiff[n])
+        return Quadratic(inertial, [add(*terms) for terms in gradient], {at: add(*x) for at, x in hessian.items()})
+
+    return once(whole)
+
+
+ROUNDED = 1e3
+"""Relative accuracy asked for, in units of a dtype's rounding."""
+
+
+def _better(plan: Plan, problem: Problem, a: Vector) -> tuple[Vector, Scalar]:
+    """A Newton step and a secant along it; whether others are needed.
+
+    Gauss's function is quadratic as long as the same rows act, so a step after which they do ends at its least. Else
+    those that began or ceased to act have an energy at its end that bounds how far it is from the least, in the norm
+    of the inertia; another step is needed where it is not small beside that of the motion and of all that act.
+    """
+    rows = lacking(plan, problem, a)
+    here = quadratic(plan, problem, a, rows)
+    step = once(lambda: [-x for x in solve(plan, here.hessian, here.slopes)])
+    moves = once(lambda: applied(plan, problem, step))
+
+    small = (ROUNDED * float(jnp.finfo(a[0].dtype).eps)) ** 2
+
+    def along(row: Any, move: Any, weight: Any) -> list[Any]:
+        """Of rows, at the step's end: slope along it, its change along it, what is missed less what may be."""
+        end = row + move
+        stiff, was = _acting(end, weight), _acting(row, weight)
+        pull = stiff * move
+        return [pull * end, pull * move, (jnp.abs(stiff - was) - small * stiff) * end * end]
+
+    def of_rows() -> list[Any]:
+        out = []
+        for contacts, row, move in zip(problem.contacts, rows.contacts, moves.contacts, strict=True):
+            edges = zip(row, move, contacts.counts, strict=True)
+            out += [add(*x) for x in zip(*(along(x, d, mul(n, contacts.weight)) for x, d, n in edges), strict=True)]
+        for limits, row, move in zip(problem.limits, rows.limits, moves.limits, strict=True):
+            out += along(row, move, limits.weight)
+        return out
+
+    found = once(of_rows)
+
+    def judged() -> tuple[Scalar, Scalar]:
+        push = multiply(problem.m, step)
+        motion = [add(x, f, p) for x, f, p in zip(here.inertial, problem.force, push, strict=True)]
+        end = [x + s for x, s in zip(a, step, strict=True)]
+        bend = dot(step, push)
+        terms = [[add(dot(step, here.inertial), bend), bend, -small * dot(end, motion)]]
+        terms += [[x[c] for x in found[n : n + 3]] for n in range(0, len(found), 3) for c in range(found[n].shape[0])]
+        for meeting, row, move in zip(problem.meetings, rows.meetings, moves.meetings, strict=True):
+            edges = zip(row, move, meeting.counts, strict=True)
+            terms += [along(x, d, mul(n, meeting.weight)) for x, d, n in edges]
+        slope, bend, missed = (add(*x) for x in zip(*terms, strict=True))
+        return jnp.maximum(1 - slope / jnp.maximum(bend, 1e-9), 0.0), missed > 0
+
+    share, more = once(judged)
+    return [x + share * s for x, s in zip(a, step, strict=True)], more
+
+
+def _exact(plan: Plan, problem: Problem, a: Vector) -> Vector:
+    """The least of the quadratic that is Gauss's function near `a`."""
+    here = quadratic(plan, problem, a, lacking(plan, problem, a))
+    return [sub(x, s) for x, s in zip(a, solve(plan, here.hessian, here.slopes), strict=True)]
+
+
+def least(plan: Plan, problem: Problem, guess: Vector, iterations: int) -> Vector:
+    """The accelerations at the least of Gauss's function, by Newton steps from a first guess until they are exact, at
+    most `iterations`. Their derivatives, of any order, are those of the least itself, not of the steps towards it."""
+
+    def still(tree: Any) -> Any:
+        return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x, tree)
+
+    def onwards(carry: Any) -> Any:
+        a, going, count = carry
+        better, more = _better(plan, held, a)
+        return [jnp.where(going, new, old) for new, old in zip(better, a, strict=True)], going & more, count + 1
+
+    def unfinished(carry: Any) -> Any:
+        return jnp.any(carry[1]) & (carry[2] < iterations)
+
+    held = still(problem)
+    with differentiated(False):
+        start = still(guess), jnp.ones(guess[0].shape, bool), jnp.int32(0)
+        a = jax.lax.while_loop(unfinished, onwards, start)[0]
+    return _exact(plan, problem, still(a)) if is_differentiated() else a

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
+from jax import Array
 
-from jaxrl.math import fence
+from jaxrl.math import fence, on_cpu
+
+T = TypeVar("T")
 
 Scalar = Any  # an array of one number, or a Python number that is known as the program is written
 Pair = tuple[Scalar, Scalar]
@@ -67,8 +74,54 @@ def turned(turn: Pair, a: Pair) -> Pair:
     return sub(mul(turn[1], a[0]), mul(turn[0], a[1])), add(mul(turn[0], a[0]), mul(turn[1], a[1]))
 
 
-def settle(tree: Any) -> Any:
-    """`fence` for what is computed; Python numbers stay known."""
-    leaves, structure = jax.tree.flatten(tree)
-    kept = iter(fence([x for x in leaves if isinstance(x, jax.Array)]))
-    return jax.tree.unflatten(structure, [next(kept) if isinstance(x, jax.Array) else x for x in leaves])
+def stacked(xs: Sequence[Scalar]) -> Array:
+    """Numbers one after another along a new first axis."""
+    return jnp.stack(jnp.broadcast_arrays(*xs))
+
+
+_differentiated = contextvars.ContextVar("differentiated", default=False)
+
+
+@contextlib.contextmanager
+def differentiated(yes: bool = True) -> Iterator[None]:
+    """Whether derivatives are taken of what is written within."""
+    token = _differentiated.set(yes)
+    try:
+        yield
+    finally:
+        _differentiated.reset(token)
+
+
+def is_differentiated() -> bool:
+    return _differentiated.get()
+
+
+def once(make: Callable[[], T]) -> T:
+    """`make()`, computed before anything that reads it, each number once. Python numbers in it stay known.
+
+    It does what `jaxrl.math.fence` does, but on a CPU computes within the conditional, whose results need no copies:
+    copying the numbers of a step took longer than computing them. Of a conditional that computes, though, a derivative
+    takes long to write and to compile: there it is the fence.
+    """
+    if is_differentiated():
+        leaves, structure = jax.tree.flatten(make())
+        kept = iter(fence([x for x in leaves if isinstance(x, jax.Array)]))
+        return jax.tree.unflatten(structure, [next(kept) if isinstance(x, jax.Array) else x for x in leaves])
+    structure: Any = None
+    known: list[Any] = []
+
+    @jax.jit
+    def numbers() -> list[Array]:
+        nonlocal structure, known
+        leaves, structure = jax.tree.flatten(make())
+        known = [None if isinstance(x, jax.Array) else x for x in leaves]
+        return [x for x in leaves if isinstance(x, jax.Array)]
+
+    shapes = jax.eval_shape(numbers)
+
+    def apart() -> list[Array]:
+        always = jax.lax.optimization_barrier(jnp.bool_(True))  # hides that it is constant
+        return jax.lax.cond(always, numbers, lambda: [jnp.zeros(x.shape, x.dtype) for x in shapes])
+
+    found = iter(on_cpu(apart, numbers))
+    return jax.tree.unflatten(structure, [next(found) if x is None else x for x in known])

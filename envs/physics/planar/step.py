@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from jaxrl.math import on_cpu
+
 from .compile import Plan
-from .equations import bias, frames, inertia, multiply, solve
-from .newton import Problem, contacts, limits, newton
-from .scalars import Matrix, Numbers, Pair, Scalar, Vector, add, plus, settle, sub, turned
+from .equations import bias, frames, inertia, masses, multiply, solve
+from .newton import Problem, contacts, least, limits
+from .scalars import Matrix, Numbers, Pair, Scalar, Vector, add, differentiated, once, plus, sub, turned
 
 
 class Motion(NamedTuple):
@@ -26,21 +30,21 @@ def accelerations(
     plan: Plan, model: Numbers, q: Vector, rates: Vector, guess: Vector, torques: Vector, iterations: int
 ) -> tuple[Matrix, Vector, Vector]:
     """M, the accelerations, and the forces of constraints."""
-    at = settle(frames(plan, model, q))
-    m, pull = inertia(plan, model, at), bias(plan, model, at, rates)
-    force = []
-    for i in range(plan.num_dofs):
-        spring = model["jnt_stiffness"][i] * (q[i] - model["qpos_spring"][i])
-        force.append(torques[i] - pull[i] - spring - model["dof_damping"][i] * rates[i])
-    problem = Problem(m, force, contacts(plan, model, at, rates), limits(plan, model, q, rates))
-    problem = settle(problem)
-    if not problem.contacts and not problem.limits:
+    at = once(lambda: frames(plan, model, q))
+    centers = once(lambda: masses(plan, model, at))
+
+    def free() -> tuple[Matrix, Vector]:
+        pull, force = bias(plan, model, at, rates, centers), []
+        for i in range(plan.num_dofs):
+            spring = model["jnt_stiffness"][i] * (q[i] - model["qpos_spring"][i])
+            force.append(torques[i] - pull[i] - spring - model["dof_damping"][i] * rates[i])
+        return inertia(plan, model, at, centers), force
+
+    m, force = once(free)
+    problem = Problem(m, force, at.motions, *contacts(plan, model, at, rates), limits(plan, model, q, rates))
+    if not (problem.contacts or problem.meetings or problem.limits):
         return m, solve(plan, m, force), [jnp.zeros_like(x) for x in q]
-
-    def improve(a: Vector, _: None) -> tuple[Vector, None]:
-        return newton(plan, problem, a), None
-
-    a, _ = jax.lax.scan(improve, guess, None, length=iterations)
+    a = least(plan, problem, guess, iterations)
     return problem.m, a, [sub(x, f) for x, f in zip(multiply(problem.m, a), problem.force, strict=True)]
 
 
@@ -54,10 +58,9 @@ def substep(plan: Plan, model: Numbers, motion: Motion, torques: Vector, iterati
 
     if plan.integrator == "Euler":  # with the joints' damping at its end
         m, a, held = accelerations(plan, model, q, rates, guess, torques, iterations)
-        damped = dict(m)
-        for i in range(plan.num_dofs):
-            damped[i, i] = damped[i, i] + dt * model["dof_damping"][i]
-        change = solve(plan, damped, multiply(m, a))
+        damped = {(i, j): x + dt * model["dof_damping"][i] if i == j else x for (i, j), x in m.items()}
+        push = once(lambda: multiply(m, a))
+        change = once(lambda: solve(plan, damped, push))
         rates = shifted(rates, change, dt)
         return Motion(shifted(q, rates, dt), rates, a, q, held)
 
@@ -90,6 +93,10 @@ class Moved(NamedTuple):
     held: Float[Array, "n"]  # the forces of constraints there, MuJoCo's qfrc_constraint
 
 
+CHUNK = 256
+"""So many at a time on a CPU: the numbers of a step of more do not fit its nearer cache."""
+
+
 def advance(
     plan: Plan,
     model: Numbers,
@@ -98,9 +105,62 @@ def advance(
     qacc: Float[Array, "n"],
     control: Float[Array, "m"],
     substeps: int = 1,
-    iterations: int = 4,
+    iterations: int = 20,
 ) -> Moved:
-    """`substeps` steps on under one control, from MuJoCo's qpos, qvel and qacc (the last only a first guess)."""
+    """`substeps` steps on under one control, from MuJoCo's qpos, qvel and qacc (the last only a first guess).
+
+    Newton's method takes at most `iterations` steps for the forces, and stops where they are exact.
+    """
+    # A batch is the last axis within, so that the numbers of many contacts lie one after another. Derivatives are
+    # those of the same program, without that rule for batches.
+    run = functools.partial(_advance, plan, substeps, iterations)
+    batched = jax.custom_batching.custom_vmap(run)
+
+    @batched.def_vmap
+    def _(size: int, in_batched: Any, model: Numbers, *motion: Any) -> tuple[Moved, Moved]:
+        along, every = in_batched[0], [jnp.broadcast_to(x, (size, *x.shape)) for x in motion]
+        every = [x if is_batched else y for x, y, is_batched in zip(motion, every, in_batched[1:], strict=True)]
+        shared = {name: x for name, x in model.items() if not along[name]}
+        own = {name: x for name, x in model.items() if along[name]}
+
+        def some(own: Numbers, motion: list[Array]) -> Moved:
+            last = {name: jnp.moveaxis(x, 0, -1) for name, x in own.items()}
+            first = {name: x[..., None] for name, x in shared.items()}
+            moved = run({**first, **last}, *(jnp.moveaxis(x, 0, -1) for x in motion))
+            return Moved(*(jnp.moveaxis(x, -1, 0) for x in moved))
+
+        def chunks(own: Numbers, motion: list[Array]) -> Moved:
+            count = -(-size // CHUNK)
+            each = -(-size // count)
+            rows = np.minimum(np.arange(count * each), size - 1).reshape(count, each)
+            moved = jax.lax.map(lambda args: some(*args), jax.tree.map(lambda x: x[rows], (own, motion)))
+            return Moved(*(x.reshape(-1, *x.shape[2:])[:size] for x in moved))
+
+        moved = some(own, every) if size <= CHUNK else on_cpu(chunks, some, own, every)
+        return moved, Moved(*[True] * len(moved))
+
+    @jax.custom_jvp
+    def whole(model: Numbers, *motion: Any) -> Moved:
+        return batched(model, *motion)
+
+    @whole.defjvp
+    def _(primals: Any, tangents: Any) -> tuple[Moved, Moved]:
+        with differentiated():
+            return jax.jvp(run, primals, tangents)
+
+    return whole(model, qpos, qvel, qacc, control)
+
+
+def _advance(
+    plan: Plan,
+    substeps: int,
+    iterations: int,
+    model: Numbers,
+    qpos: Array,
+    qvel: Array,
+    qacc: Array,
+    control: Array,
+) -> Moved:
     torques: Vector = [0.0] * plan.num_dofs
     for n, (dof, limited) in enumerate(plan.motors):
         low, high = model["actuator_ctrlrange"][n, 0], model["actuator_ctrlrange"][n, 1]
@@ -114,7 +174,7 @@ def advance(
     q, rates, a = ([x[i] for i in range(plan.num_dofs)] for x in (qpos, qvel, qacc))
     still = [jnp.zeros_like(x) for x in q]
     motion, _ = jax.lax.scan(body, Motion(q, rates, a, q, still), None, length=substeps)
-    return Moved(*(jnp.stack(x) for x in settle(motion)))
+    return Moved(*(jnp.stack(x) for x in motion))
 
 
 def place(plan: Plan, model: Numbers, qpos: Float[Array, "n"], link: int, point: Pair) -> Float[Array, "2"]:

@@ -30,7 +30,8 @@ def read_ogbench(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
     As published it has `observations`, `actions` and `terminals`, which mark the last row of each trajectory: its
     observation is the successor of the row before, and it is no transition. With `next_observations` each row is a
     transition; with `valids` (its compact form in memory) those are where it is 1. Without `rewards` they are 0; the
-    task ended where `masks` are 0, nowhere without them. Such an end need not be one of a trajectory.
+    task ended where `masks` are 0, nowhere without them. Such an end need not be one of a trajectory. Pictures (uint8)
+    and integer actions stay integers; all other numbers become floats, as its loader makes them.
     """
     with opened_npz(path) as file:
         if missing := [name for name in ("observations", "actions", "terminals") if name not in file]:
@@ -49,6 +50,10 @@ def read_ogbench(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
             raise ValueError(f"{where}: its last row is marked as a step ({mark}), and has no successor.")
         data["next_observations"] = np.roll(data["observations"], -1, 0)
         last = last if "valids" in data else np.roll(last, -1)
+    for name in ("observations", "next_observations", "actions"):
+        kept = np.issubdtype(data[name].dtype, np.integer) if name == "actions" else data[name].dtype == np.uint8
+        as_kind = np.int32 if name == "actions" else np.uint8
+        data[name] = data[name].astype(as_kind if kept else np.promote_types(data[name].dtype, np.float32), copy=False)
     arrays = {
         "obs": in_precision(data["observations"][transition], "observations", where),
         "action": in_precision(data["actions"][transition], "actions", where),
@@ -60,6 +65,9 @@ def read_ogbench(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
     about = {"format": "OGBench", "name": Path(path).stem, "rewards": "of the file" if "rewards" in data else "none: 0"}
     return dataset_of(arrays, where), about
 
+
+OF_OGBENCH = frozenset(("valids", "masks", "qpos", "qvel", "button_states", "oracle_reps"))
+"""Names that files of OGBench's or of its loader have, and D4RL's have not: its states are in `infos/`."""
 
 # ---- D4RL
 

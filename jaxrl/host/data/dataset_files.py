@@ -30,7 +30,7 @@ from typing import Any
 
 from jaxrl.data.datasets import Dataset
 from jaxrl.host.data import hdf5_files, npz_files
-from jaxrl.host.data.d4rl_files import read_d4rl, read_ogbench
+from jaxrl.host.data.d4rl_files import OF_OGBENCH, read_d4rl, read_ogbench
 from jaxrl.host.data.dataset_parts import (
     FIELDS,
     checked_reference,
@@ -119,9 +119,8 @@ def _reader_of(path: Path) -> tuple[Callable[..., tuple[Dataset, dict[str, Any]]
     if ABOUT in names:
         return read, True
     if {"observations", "actions"} & names:
-        # Both have `terminals`: the task's ends in D4RL's, the ends of trajectories in OGBench's. OGBench's files have
-        # rewards and masks, or neither.
-        d4rl = "timeouts" in names or ("rewards" in names and "masks" not in names)
+        # Both have `terminals`: the task's ends in D4RL's, the ends of trajectories in OGBench's.
+        d4rl = "timeouts" in names or ("rewards" in names and not names & OF_OGBENCH)
         return (read_d4rl if d4rl else read_ogbench), False
     raise ValueError(
         f"{path} is npz with {', '.join(sorted(names)) or 'nothing'}: jaxrl's has {ABOUT} and {', '.join(FIELDS)}, "

@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 import warnings
-import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -108,6 +108,13 @@ again, stored = ([x[way]["curve"] for way in ways] for x in (found, r["tasks"]["
 """,
         tolerance=0.002,
     ),
+    "memory": Cell(
+        """
+assert run.bound(*jaxrl.make("MemoryLength-bsuite")) == r["bound"]
+again = run.measure("PPO-RNN", 6, r["steps"])["returns"]
+stored = r["agents"]["PPO-RNN"]["returns"]
+"""
+    ),
     "motor": Cell(
         """
 import baselines
@@ -271,7 +278,6 @@ OPEN = {
     "hl_gauss": "30 s",
     "in_context": "evaluation of the stored weights",
     "learned_rules": "2 s a task after compiling",
-    "memory": "no time stored",
     "model_generalization": "31 s",
     "network_precision": "no time stored",
     "offline_returns": "7 s and the making of its data",

@@ -29,6 +29,14 @@ again = linear_q.measure(3, 16, "Q-learning without an end", 10)["error"]
 again, stored = (np.log10(x) for x in (again, r["LinearQ"][name]["error"]))  # a few are thousands of times the others
 """
     ),
+    "contexts": Cell(
+        """
+method = "default"
+program = jax.jit(jax.vmap(run.program(method, run.Contexts(run.TASKS["pendulum"]))))
+returns = program(jax.random.split(jax.random.key(0), 3))
+again, stored = (np.mean(x, 1) for x in (returns, r[f"pendulum/{method}"]["returns"]))
+"""
+    ),
     "disco": Cell(
         """
 task = "Catch-bsuite"
@@ -107,6 +115,13 @@ ways = ("mbtl", "equidistant", "greedy oracle")
 again, stored = ([x[way]["curve"] for way in ways] for x in (found, r["tasks"]["pendulum_dt"]))
 """,
         tolerance=0.002,
+    ),
+    "memory": Cell(
+        """
+assert run.bound(*jaxrl.make("MemoryLength-bsuite")) == r["bound"]
+again = run.measure("PPO-RNN", 6, r["steps"])["returns"]
+stored = r["agents"]["PPO-RNN"]["returns"]
+"""
     ),
     "motor": Cell(
         """
@@ -196,6 +211,19 @@ again, stored = (np.concatenate([np.ravel(x[name]) for name in names]) for x in 
 """,
         tolerance=1e-5,
     ),
+    "rule_worlds": Cell(
+        """
+name, sample = "medium-1m", 500
+bench = run.benchmarks.benchmark(name)
+picked = np.random.default_rng(0).integers(len(bench), size=sample)
+chosen = jax.device_get(jax.jit(jax.vmap(bench.ruleset))(jnp.asarray(picked, jnp.int32)))
+plans = [run.search.solve(jax.tree.map(lambda x: x[i], chosen)) for i in range(sample)]
+lengths = [len(plan.steps) for plan in plans if plan]
+again = len(lengths), sample, np.mean(lengths), np.max(lengths)
+stored = [*r[name]["solved"], *r[name]["plan_steps"]]
+""",
+        tolerance=1e-6,
+    ),
     "sequoia": Cell(
         """
 import learner
@@ -265,19 +293,16 @@ OPEN = {
     "action_free": "4 minutes whole",
     "barfi": "70 s a task",
     "combination_lock": "40 s a seed",
-    "contexts": "35 s",
     "continual_offline": "13 s a seed",
     "edge_of_reach": "37 s",
     "hl_gauss": "30 s",
     "in_context": "evaluation of the stored weights",
     "learned_rules": "2 s a task after compiling",
-    "memory": "no time stored",
     "model_generalization": "31 s",
     "network_precision": "no time stored",
     "offline_returns": "7 s and the making of its data",
     "offline_to_online": "19 s",
     "replay_ratio": "12 s and compiling",
-    "rule_worlds": "57 s",
     "self_tuning": "35 s",
     "stl_control": "no time stored of a part",
     "streaming": "19 s",

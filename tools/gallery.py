@@ -2,12 +2,13 @@
 
 `python -m tools.gallery [DOCS] [--only ID ...]` writes `envs/gallery.md` and `media/gallery/<id>.png` below DOCS
 (default `docs`); a test compares the page with what it would write. An environment that draws itself is shown as it
-draws itself, after some random actions where its first state shows little; of the others an episode of random actions
-is shown, its observation and its reward over time.
+draws itself, after some random actions where its first state shows little; of the others the reward and the observation
+are shown over the steps of random actions.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jaxrl import registry
-from jaxrl.canvas import BLUE, GREY, INK, ORANGE, PALE, WHITE
+from jaxrl.canvas import BLUE, GREY, INK, ORANGE, WHITE
 from jaxrl.environment import Environment
-from tools.tables import FAMILIES, by_family, title_of
+from tools.tables import DOCS, FAMILIES, by_family, title_of
 
 CHOSEN: dict[str, tuple[str, ...]] = {
     "Brax-ant": ("Brax-ant", "Brax-humanoid", "Brax-pusher"),
@@ -42,11 +43,11 @@ STEPS = {
 }
 """Random actions before a picture, by family or id."""
 
-EPISODE = 60
-"""Random actions of an episode that is shown as curves."""
+EPISODE, NUMBERS = 60, 8
+"""Random actions that are shown as curves, and the most numbers of an observation."""
 
-SIZE, CAPTION = 200, 22
-"""Pixels of a picture's longer side and of the line below it."""
+SIZE = 400
+"""Pixels of a picture's width, and the most of its height."""
 
 
 def shown() -> dict[str, list[str]]:
@@ -62,87 +63,118 @@ def shown() -> dict[str, list[str]]:
     return found
 
 
-def played(env: Environment, params: Any, steps: int) -> tuple[Any, Any, Any]:
-    """`(states, observations, rewards)` of random actions, the first state before them; it stays where it ends."""
+def played(env: Environment, params: Any, steps: int, again: bool = False) -> tuple[Any, Any, Any, Any]:
+    """`(states, observations, rewards, ends)` of random actions, the first state and observation before them. What has
+    ended stays as it is, or with `again` begins anew.
+    """
 
     def step(loop: Any, key: jax.Array) -> Any:
         obs, state, ended = loop
-        action_key, env_key = jax.random.split(key)
+        action_key, env_key, reset_key = jax.random.split(key, 3)
         space = env.action_space(params)
         if env.num_agents > 1:
             action = jax.vmap(space.sample)(jax.random.split(action_key, env.num_agents))
         else:
             action = space.sample(action_key)
         ts = env.step(env_key, state, action, params)
+        ends = ts.terminated | ts.truncated
+        if again:
+            began = env.reset(reset_key, params)
+            obs, state = jax.tree.map(lambda old, new: jnp.where(ends, old, new), began, (ts.obs, ts.state))
+            return (obs, state, ended), (state, obs, ts.reward, ends)
         obs, state = jax.tree.map(lambda old, new: jnp.where(ended, old, new), (obs, state), (ts.obs, ts.state))
         reward = jnp.where(ended, jnp.nan, ts.reward)
-        return (obs, state, ended | ts.terminated | ts.truncated), (state, obs, reward)
+        ended = ended | ends
+        return (obs, state, ended), (state, obs, reward, ended)
 
     @jax.jit
     def episode(key: jax.Array) -> Any:
         obs, state = env.reset(key, params)
-        _, (states, seen, rewards) = jax.lax.scan(step, (obs, state, jnp.bool_(False)), jax.random.split(key, steps))
+        _, (states, seen, rewards, ends) = jax.lax.scan(
+            step, (obs, state, jnp.bool_(False)), jax.random.split(key, steps)
+        )
         both = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), (state, obs), (states, seen))
-        return *both, rewards
+        return *both, rewards, ends
 
     return jax.device_get(episode(jax.random.key(1)))
 
 
 def picture(id: str, family: str) -> UInt8[np.ndarray, "height width 3"]:
-    """The environment as it draws itself, else an episode's curves; with its id below."""
+    """The environment as it draws itself, else an episode's curves; `SIZE` wide."""
     env, params = registry.make(id)
     if type(env).render is Environment.render:
-        return framed(curves(*played(env, params, EPISODE)[1:]), id)
+        return curves(*played(env, params, EPISODE, again=True)[1:])
     steps = STEPS.get(id, STEPS.get(family, 0))
     if steps:
         state = jax.tree.map(lambda x: x[-1], played(env, params, steps)[0])
     else:
         state = jax.device_get(jax.jit(env.reset)(jax.random.key(1), params)[1])
-    return framed(env.render(state, jax.device_get(params)), id)
+    return framed(env.render(state, jax.device_get(params)))
 
 
-def framed(image: np.ndarray, text: str) -> UInt8[np.ndarray, "height width 3"]:
-    """A picture scaled to fit a square of `SIZE` pixels, its name below it."""
-    from PIL import Image, ImageDraw, ImageFont
+def framed(image: np.ndarray) -> UInt8[np.ndarray, "height width 3"]:
+    """A picture scaled to fit a square of `SIZE` pixels, in the middle of that width."""
+    from PIL import Image
 
-    height, width = image.shape[:2]
-    scale = SIZE / max(height, width)
-    small = Image.fromarray(image).resize(
-        (max(1, round(width * scale)), max(1, round(height * scale))), Image.Resampling.LANCZOS
-    )
-    page = Image.new("RGB", (SIZE + 2, SIZE + 2 + CAPTION), WHITE)
-    page.paste(small, ((SIZE + 2 - small.width) // 2, (SIZE + 2 - small.height) // 2))
-    size = next(size for size in range(12, 5, -1) if ImageFont.load_default(size).getlength(text) <= SIZE or size == 6)
-    draw = ImageDraw.Draw(page)
-    draw.text((SIZE // 2, SIZE + 2 + CAPTION // 2), text, fill=INK, font=ImageFont.load_default(size), anchor="mm")
+    scale = SIZE / max(image.shape[:2])
+    # Whole multiples first: interpolated straight from few pixels, the edges of a grid's cells would blur.
+    times = max(1, int(np.ceil(scale)))
+    large = Image.fromarray(np.kron(image, np.ones((times, times, 1), image.dtype)))
+    size = tuple(max(1, round(side * scale)) for side in (image.shape[1], image.shape[0]))
+    page = Image.new("RGB", (SIZE, size[1]), WHITE)
+    page.paste(large.resize(size, Image.Resampling.LANCZOS), ((SIZE - size[0]) // 2, 0))
     return np.asarray(page)
 
 
-def curves(obs: Any, rewards: np.ndarray) -> UInt8[np.ndarray, "height width 3"]:
-    """Numbers of the observation (grey, the first one blue) and the reward (orange) over the steps of an episode."""
-    from PIL import Image, ImageDraw, ImageFont
+def curves(obs: Any, rewards: np.ndarray, ends: np.ndarray) -> UInt8[np.ndarray, "height width 3"]:
+    """The reward (orange) and numbers of the observation (grey, the first one blue) over steps.
 
-    big = 3
-    side, half = SIZE * big, SIZE * big // 2
-    page = Image.new("RGB", (side, side), WHITE)
-    draw = ImageDraw.Draw(page)
+    Episodes end at dotted lines.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    ink, grey, blue, orange = (tuple(part / 255 for part in color[:3]) for color in (INK, GREY, BLUE, ORANGE))
+    figure = Figure((SIZE / 100, SIZE / 100 * 0.8), dpi=100, layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    above, below = figure.subplots(2, 1, sharex=True)
+    above.plot(np.arange(1, len(rewards) + 1), rewards, color=orange, marker="o", markersize=3, linewidth=1.2)
+    above.set_ylabel("reward of the step")
     leaves = [np.asarray(x, float).reshape(len(x), -1) for x in jax.tree.leaves(obs)]
-    numbers = np.concatenate(leaves, 1)[:, :8]
-    rows = [(rewards[:, None], "reward", [ORANGE]), (numbers, "observation", [BLUE, *[GREY] * 7])]
-    for row, (values, name, colors) in enumerate(rows):
-        top = row * half
-        low, high = np.nanmin(values), np.nanmax(values)
-        span = high - low if high > low else 1.0
-        draw.line([(0, top + half - big), (side, top + half - big)], PALE, big)
-        draw.text((big * 4, top + big * 3), name, fill=INK, font=ImageFont.load_default(11 * big))
-        x = np.linspace(0.04, 0.96, len(values)) * side
-        y = top + half * (0.9 - 0.62 * (values - low) / span)
-        for column in range(values.shape[1] - 1, -1, -1):
-            points = [(a, b) for a, b in zip(x, y[:, column], strict=True) if np.isfinite(b)]
-            draw.line(points, colors[column], 2 * big, joint="curve")
-            for a, b in points if row == 0 else ():
-                draw.ellipse((a - 2 * big, b - 2 * big, a + 2 * big, b + 2 * big), colors[column])
-    return np.asarray(page.resize((SIZE, SIZE), Image.Resampling.BOX))
+    numbers = np.concatenate(leaves, 1)
+    count = numbers.shape[1]
+    for column in reversed(range(min(count, NUMBERS))):
+        below.plot(numbers[:, column], color=grey if column else blue, linewidth=1.0 if column else 1.6)
+    below.set_ylabel("observation" if count <= NUMBERS else f"observation, {NUMBERS} of {count}")
+    below.set_xlabel("step")
+    for axes in (above, below):
+        axes.tick_params(labelsize=9, colors=ink)
+        axes.yaxis.label.set_size(9)
+        axes.xaxis.label.set_size(9)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        low, high = axes.dataLim.intervaly
+        room = 0.12 * (high - low) or 1.0  # what never changes is a line in the middle
+        axes.set_ylim(low - room, high + room)
+        for end in np.flatnonzero(ends) + 1:
+            axes.axvline(end, color=grey, linewidth=0.5, linestyle=":", zorder=0)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def lines_of_classes() -> dict[tuple[str, str], str]:
+    """What `docs/envs/ids.md` says of each class in a line, by the family's title and the class as the registry has it.
+
+    The page is read, since asking the classes would import them all.
+    """
+    found = {}
+    for section in re.split(r"^## ", (DOCS / "envs/ids.md").read_text(), flags=re.M)[1:]:
+        title = section.partition("\n")[0]
+        for classes, line in re.findall(r"^- (\[`\w+`\]\(.+?\)(?:, \[`\w+`\]\(.+?\))*): (.+)$", section, re.M):
+            for name, file in re.findall(r"\[`(\w+)`\]\(\.\./\.\./(.+?)\.py\)", classes):
+                module = file.replace("/", ".").removesuffix(".__init__")
+                found[title, f"jaxrl.{module}:{name}"] = line
+    return found
 
 
 def page() -> str:
@@ -151,13 +183,19 @@ def page() -> str:
         "# Gallery: a picture of every environment",
         "",
         "Written by `python -m tools.gallery`: a picture of every environment class, as the environment draws",
-        "itself, after some random actions where its first state shows little. Of what draws nothing there is an",
-        "episode of random actions: the reward, and the observation's first eight numbers. [Every id](ids.md).",
+        "itself, after some random actions where its first state shows little. Of what draws nothing there are sixty",
+        "random actions: the reward of each step, and the first eight numbers of the observation, the very first in",
+        "blue, in the units of the family's page; dotted lines are where episodes end. [Every environment id](ids.md).",
     ]
+    table, what = registry.environments(), lines_of_classes()
     for family, ids in shown().items():
         about = FAMILIES[family]
         lines += ["", f"## {about.title}", "", f"[{title_of(f'envs/{about.page}')}]({about.page})", ""]
-        lines += [f"![{id}](../media/gallery/{id}.png)" for id in ids]
+        cells = [
+            f"![{id}](../media/gallery/{id}.png)<br>`{id}`: {what[about.title, str(table[id].target)]}" for id in ids
+        ]
+        lines += ["| | |", "|---|---|"]
+        lines += [f"| {' | '.join((*cells[at : at + 2], '')[:2])} |" for at in range(0, len(cells), 2)]
     return "\n".join([*lines, ""])
 
 

@@ -12,6 +12,8 @@ from jaxrl.testing.assertions import members
 
 STEPS = 40
 FACTORS = (0.0, -1.0, 1e3, 1e-3)
+AT_ONCE = 16
+"""Rows in one program: of MJX's solver, whose loops go on until the last row is done, many take minutes."""
 QUICK = ("CartPole-v1", "Pendulum-v1", "DigitsBandit-bsuite", "BernoulliBandit-v0")
 IDS = sorted(registry.first_of_each_class().values())
 
@@ -71,11 +73,15 @@ def test_what_validate_accepts_stays_finite_and_inside(id):
     rows = accepted(env, params)
     if not rows:
         return
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *(row for _, row in rows))
-    finite, inside = (np.asarray(x) for x in jax.jit(jax.vmap(lambda p: judged(env, p)))(stacked))
-    bad = [
-        f"{name}: {'not finite' if not f else 'outside'}"
-        for (name, _), f, i in zip(rows, finite, inside, strict=True)
-        if not (f and i)
-    ]
+    judge, bad = jax.jit(jax.vmap(lambda p: judged(env, p))), []
+    size = min(AT_ONCE, len(rows))
+    for first in range(0, len(rows), size):
+        chunk = rows[first : first + size]
+        whole = chunk + chunk[-1:] * (size - len(chunk))  # all chunks are of one shape
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *(row for _, row in whole))
+        for (name, _), finite, inside in zip(
+            chunk, *(np.asarray(x)[: len(chunk)] for x in judge(stacked)), strict=True
+        ):
+            if not (finite and inside):
+                bad.append(f"{name}: {'outside' if finite else 'not finite'}")
     assert not bad, f"{id}: " + "; ".join(bad)

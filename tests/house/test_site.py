@@ -10,9 +10,12 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
+from jaxrl import registry
 from tools import gallery, search
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,6 +214,9 @@ def test_the_gallery_is_up_to_date():
     shown = gallery.shown()
     assert set(pictures) == {id for ids in shown.values() for id in ids}
     assert all(shown.values()) and sum(pictures.values()) < 3e6
+    for id in pictures:
+        with Image.open(ROOT / f"docs/media/gallery/{id}.png") as drawn:
+            assert drawn.width == gallery.SIZE and drawn.height <= gallery.SIZE, f"python -m tools.gallery --only {id}"
     assert set(gallery.CHOSEN) <= {id for ids in gallery.by_family().values() for id in ids}
 
 
@@ -218,5 +224,29 @@ def test_pictures_are_drawn():
     """Of one that draws itself after some steps, and of one that does not."""
     for id, family in [("CartPole-v1", "classic"), ("BernoulliBandit-v0", "bandits")]:
         image = gallery.picture(id, family)
-        assert image.shape == (gallery.SIZE + 2 + gallery.CAPTION, gallery.SIZE + 2, 3)
+        assert image.shape[1:] == (gallery.SIZE, 3) and gallery.SIZE / 4 < len(image) <= gallery.SIZE
         assert len({tuple(color) for color in image.reshape(-1, 3)}) > 3
+
+
+def test_captions_of_the_gallery_are_text():
+    """A name and a line of what it is, so that the search and a screen reader have them."""
+    text = (ROOT / "docs/envs/gallery.md").read_text()
+    cells = re.findall(r"!\[(.+?)\]\(\.\./media/gallery/(.+?)\.png\)<br>`(.+?)`: (.+?) (?=\|)", text)
+    assert {id for id, *_ in cells} == {id for ids in gallery.shown().values() for id in ids}
+    assert all(id == file == name and len(line) > 10 for id, file, name, line in cells)
+
+
+def test_what_has_ended_stays_or_begins_again():
+    env, params = registry.make("CartPole-v1")
+    _, _, rewards, ends = gallery.played(env, params, 80)
+    assert np.isnan(rewards[np.argmax(ends) + 1 :]).all() and ends[-1] and not ends[0]
+    states, _, rewards, ends = gallery.played(env, params, 80, again=True)
+    assert np.isfinite(rewards).all() and ends.sum() >= 2
+    assert (states.time[1:][ends] == 0).all()
+
+
+def test_curves_say_what_is_drawn():
+    image = gallery.curves(np.zeros((4, 10)), np.ones(3), np.array([False, True, False]))
+    assert image.shape[1] == gallery.SIZE and image.dtype == np.uint8
+    other = gallery.curves(np.zeros((4, 10)), np.ones(3), np.array([False, False, False]))
+    assert (image != other).any()  # the line at which an episode ends

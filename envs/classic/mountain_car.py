@@ -98,7 +98,7 @@ def initial(key: Array) -> State:
 class MountainCar(Environment):
     id: str = dataclasses.field(default="MountainCar-v0", kw_only=True)
     Params = Params
-    hints = Hints(deterministic=True)
+    hints = Hints(deterministic=True, fenced=False)
     observation_names = ("position [length]", "velocity [length/step]")
     action_names = ("push, 0 left, 1 none, 2 right",)
 

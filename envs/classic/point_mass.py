@@ -90,7 +90,7 @@ def success(state: State) -> Bool[Array, ""]:
 class PointMass(Environment):
     id: str = dataclasses.field(default="PointMass-v0", kw_only=True)
     Params = Params
-    hints = Hints(deterministic=True)
+    hints = Hints(deterministic=True, reset="dense")  # 1.2 times as fast on a core, compiled in half the time
     observation_names = ("x [m]", "y [m]", "x_dot [m/s]", "y_dot [m/s]", "goal_x - x [m]", "goal_y - y [m]")
     action_names = (
         "force_x, 1 is max_force",

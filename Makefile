@@ -1,6 +1,7 @@
 # Each target sets up what it needs: a .venv with the locked packages. Only Python >= 3.11 and make are assumed.
 #   make demo    make test    make test-all    make test-slice    make test-shard    make test-budget    make lint
-#   make bench    make results    make lock    make test-targets    make docs    make docs-serve    make release-check
+#   make bench    make bench-all    make results    make lock    make test-targets    make docs    make docs-serve
+#   make release-check
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
@@ -14,7 +15,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 LIGHT := $(BIN)/python -m pytest --light $(PYTEST_ARGS)
 OPTIMISED := $(BIN)/python -m pytest --optimised $(PYTEST_ARGS)
 
-.PHONY: help demo test test-all test-slice test-shard test-budget test-targets lint format lock bench results docs \
+.PHONY: help demo test test-all test-slice test-shard test-budget test-targets lint format lock bench bench-all results docs \
 	docs-serve release-check clean
 
 help:
@@ -70,6 +71,11 @@ lock: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed
 	$(BIN)/jaxrl bench
+
+# The ratios that are to last: a row of their history and docs/benchmark_history.md, a quarter of an hour. AGAINST=FOLDER
+# measures another checkout beside this one instead, as the nightly workflow does with yesterday's.
+bench-all: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/history.py $(if $(AGAINST),--against $(AGAINST))
 
 results: $(VENV)/.installed-dev
 	$(BIN)/python experiments/results/run.py

@@ -136,7 +136,7 @@ def contacts(plan: Plan, model: Numbers, at: Frames, rates: Vector) -> tuple[lis
     return grounded, [_meeting(plan, model, at, rates, x) for x in plan.touches if not isinstance(x.first, int)]
 
 
-def _friction(model: Numbers, geoms: tuple[int, ...]) -> Scalar:
+def _friction(model: Numbers, geoms: tuple[Any, ...]) -> Scalar:
     friction = jnp.maximum(*(model["geom_friction"][geom, 0] for geom in geoms))
     return jnp.maximum(friction, 1e-5 if friction.dtype == jnp.float64 else 1e-2)  # float32 loses less
 
@@ -277,7 +277,8 @@ def applied(plan: Plan, problem: Problem, a: Vector) -> Rows:
 def lacking(plan: Plan, problem: Problem, a: Vector) -> Rows:
     """J a - r."""
     targets = Rows(
-        *([x.targets for x in them] for them in (problem.contacts, problem.meetings)),
+        [x.targets for x in problem.contacts],
+        [x.targets for x in problem.meetings],
         [x.target for x in problem.limits],
     )
     return once(lambda: jax.tree.map(lambda x, r: x - r, applied(plan, problem, a), targets))

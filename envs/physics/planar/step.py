@@ -137,7 +137,7 @@ def advance(
             return Moved(*(x.reshape(-1, *x.shape[2:])[:size] for x in moved))
 
         moved = some(own, every) if size <= CHUNK else on_cpu(chunks, some, own, every)
-        return moved, Moved(*[True] * len(moved))
+        return moved, jax.tree.map(lambda _: True, moved)
 
     @jax.custom_jvp
     def whole(model: Numbers, *motion: Any) -> Moved:

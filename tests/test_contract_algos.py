@@ -457,7 +457,7 @@ CONTRACT = {
         | dict(num_bins=11, max_value=3.0, predictions=6, features=6, memory=4),
         dict(rule=DISCO_RULE),
     ),
-    "dyna_q": Case("Chain-v0", {}, 10, dict(planning_steps=2), params=SHORT),
+    "dyna_q": Case("Chain-v0", {}, 40, dict(planning_steps=2), params=SHORT),
     "epsilon_greedy": Case("BernoulliBandit-v0", ARMS, 20),
     "exp3": Case("BernoulliBandit-v0", ARMS, 20),
     "gorp": Case("Chain-v0", {}, 4, dict(horizon=4, depth=2, episodes=2), params=SHORT),
@@ -483,7 +483,7 @@ CONTRACT = {
         dict(learning_starts=2, learning_rate=1e-2),
         make=dict(replay=recoil.demonstrated(PENDULUM, uniform(64))),
     ),
-    "sarsa": Case("Chain-v0", {}, 19),
+    "sarsa": Case("Chain-v0", {}, 23),
     "sqirl": Case(
         "Chain-v0", {}, 4, dict(num_envs=4, horizon=4, depth=2, num_gradient_steps=3, hidden=(8,)), params=SHORT
     ),

@@ -133,7 +133,8 @@ def test_identity_hash_and_forwarding():
     assert (wrapped.id, wrapped.num_agents, wrapped.hints.deterministic) == ("Counter", 2, False)
     assert FrameStack(env).hints.deterministic and not FrameStack(Counter(noise=True)).hints.deterministic
     assert FrameStack(env, id="mine").id == "mine"
-    assert FrameStack(make("CartPole-v1")[0]).hints.reset == "auto"
+    for id, reset in (("CartPole-v1", "dense"), ("Acrobot-v1", "auto")):
+        assert FrameStack(make(id)[0]).hints.reset == reset
 
 
 def test_one_clock_at_any_depth():
@@ -375,8 +376,9 @@ def test_params_of_the_inner_environment_are_strongly_typed():
 
 # ---- what a wrapper hands on
 
-EXCUSED = {"replace", "id", "Params", "reset", "step"}
-"""Public names that `Wrapper` has no method for: fields, and what the base class makes of the author's functions."""
+EXCUSED = {"replace", "id", "Params", "reset", "step", "static_ranges"}
+"""Public names that `Wrapper` has no method for: fields, what the base class makes of the author's functions, and the
+ranges of a class's own settings, which the wrapped environment has checked of its own."""
 
 
 def test_a_wrapper_hands_on_whatever_an_environment_has():

@@ -593,7 +593,8 @@ def test_what_names_and_numbers_do_not_say_has_no_recipe():
 
     network = ActorCritic(env.observation_space(params), 2, False, (16,), "tanh")
     for other, says in (
-        (ppo.make(jaxrl.vectorize(env, 2, reset="dense"), config), "vectorised in a way of its own"),
+        (ppo.make(jaxrl.vectorize(env, 2, reset="sparse"), config), "vectorised in a way of its own"),
+        (ppo.make(jaxrl.vectorize(env, 2, generator="threefry"), config), "vectorised in a way of its own"),
         (ppo.make(env, config, network=network), "a network of its own"),
         (
             cql_discrete.make(env, cql_discrete.Config(target="data", hidden=(8,)), replay=datasets.carried),

@@ -458,7 +458,8 @@ def test_errors():
         ({"rulesets": "huge"}, "choose one of trivial, small"),
         ({"rulesets": rulesets.Config(4, 0.1, 0, 0)}, "depth is from 0 to 3"),
         ({"mission": "all"}, "'hidden', 'goal' or 'rules'"),
-        ({"view_size": 4}, "odd, from 3"),
+        ({"view_size": 4}, "view_size=4 must be odd"),
+        ({"view_size": 1}, "view_size=1 must be from 3 to 29"),
     ):
         with pytest.raises(ValueError, match=message):
             rule_world.RuleWorld(**settings)

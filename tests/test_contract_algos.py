@@ -483,7 +483,7 @@ CONTRACT = {
         dict(learning_starts=2, learning_rate=1e-2),
         make=dict(replay=recoil.demonstrated(PENDULUM, uniform(64))),
     ),
-    "sarsa": Case("Chain-v0", {}, 23),
+    "sarsa": Case("Chain-v0", {}, 21),
     "sqirl": Case(
         "Chain-v0", {}, 4, dict(num_envs=4, horizon=4, depth=2, num_gradient_steps=3, hidden=(8,)), params=SHORT
     ),

@@ -12,6 +12,7 @@ from jaxrl.algos import mopo, ravl
 from jaxrl.data import datasets
 from jaxrl.evaluation import evaluate
 from jaxrl.nn.actor_critic import Critic
+from jaxrl.nn.nets import critic_values
 from jaxrl.off_policy import imagination
 
 HORIZON = 30  # of an episode

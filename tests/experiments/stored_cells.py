@@ -388,7 +388,7 @@ stored = [row[0] for row in rows]
     "streaming": Cell(
         """
 name = "StreamQ, all"
-found = run.row(*run.ABLATIONS[name], 5, 1.0)
+found = run.row(*run.ABLATIONS[name], 10, 1.0)
 again, stored = (np.nanmean(np.array(x["curve"], float), 1) for x in (found, r["rows"][name]))
 """
     ),

@@ -51,6 +51,8 @@ class Two(Environment):
         return Box(-1.0, 1.0, (1,))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_it_is_the_same_environment():
     env = Two()
     params = env.default_params

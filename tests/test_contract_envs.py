@@ -21,13 +21,19 @@ from jaxrl.wrappers import FlattenObservation, FrameStack, PreviousActionReward,
 ON_MJX = ("Ant-v5",)
 """Dear to compile; MJX's solver, a loop of unknown length, has no reverse derivative. Not the whole contract."""
 DEAR = tuple(f"Brax-{name}" for name in BRAX if name not in ("fast", "inverted_pendulum", "reacher"))
+DEAR_HERE = (
+    *("HalfCheetah-v5", "Walker2d-v5", "StumpWalker-v0", "Reacher-v5", "Seaquest-MinAtar"),
+    *("Quadcopter-GateRacing-v0", "Quadcopter-TimedGates-v0", "Quadcopter-TrajectoryTracking-v0"),
+    *("Sokoban-v0", "SokobanLevel-v0", "XLand-MiniGrid-R1-11x11"),
+)
+"""Dear to compile, too; the slow tests check all of their contract."""
 QUICK = ("BernoulliBandit-v0", "CartPole-v1", "Catch-bsuite", "Pendulum-v1", "RiverSwim-v0")
 
 
 @pytest.mark.parametrize(
     "id",
     [
-        pytest.param(id, marks=[pytest.mark.slow] * (id in ON_MJX))
+        pytest.param(id, marks=[pytest.mark.slow] * (id in ON_MJX + DEAR_HERE))
         for id in sorted(registry.first_of_each_class().values())
     ],
 )

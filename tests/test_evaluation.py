@@ -143,6 +143,8 @@ def test_a_task_without_a_limit_needs_a_cap(tasks):
     assert (evaluate(LEAN, POLICY, jax.random.key(0), env, endless, num_episodes=2, max_steps=5).lengths <= 5).all()
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_environment_is_the_algorithm_s_unless_another_is_given():
     env, params = jaxrl.make("CartPole-v1")
     algo, key = ppo.make(env, ppo.Config(num_envs=2, num_steps=4, num_minibatches=1, hidden=(8,))), jax.random.key(0)
@@ -198,6 +200,8 @@ def test_interval_redraws_runs_within_each_task():
 # ---- how a policy acts where nobody says
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_policies_act_as_their_algorithm_is_deployed(tasks):
     """An epsilon-greedy agent is not judged by its exploration, and whoever searches does so in evaluations, too."""
     env, params = jaxrl.make("CartPole-v1")
@@ -228,6 +232,8 @@ def test_policies_act_as_their_algorithm_is_deployed(tasks):
         evaluate(searching, POLICY, jax.random.key(3), other, other.default_params, num_episodes=EPISODES, max_steps=60)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_each_kind_of_algorithm_says_how_it_is_deployed():
     env = jaxrl.make("CartPole-v1")[0]
     for module, deployed in (

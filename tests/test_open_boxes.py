@@ -54,6 +54,8 @@ def test_who_acts_between_two_ends_refuses_an_open_side(name):
             made(name, env)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", sorted(OPEN))
 def test_other_policies_reach_all_of_an_open_box(name):
     """With larger weights: normal deviations and outputs of networks have no ends."""

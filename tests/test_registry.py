@@ -157,6 +157,8 @@ def test_listing():
     assert all(hasattr(jaxrl.get_algo(name), "make") for name in ["ppo"])
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_nothing_is_imported_before_it_is_asked_for():
     code = (
         "import jaxrl, sys; jaxrl.list_envs(); jaxrl.list_algos();"

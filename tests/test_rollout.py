@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl import make, pytree, vectorize
 from jaxrl.rollout import Ends, _in_order, minibatches, rollout, successor_values
@@ -86,6 +87,8 @@ def test_successor_values_by_hand():
     np.testing.assert_array_equal(got, [[3, 40], [60, 12]])
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_minibatches_are_the_same_rows_on_every_platform():
     rng = np.random.default_rng(0)
     batch = {

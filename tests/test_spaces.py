@@ -63,6 +63,8 @@ def test_samples_are_members_here_and_in_gymnasium(build, seed):
     assert flat_size(space) == sum(np.size(leaf) for leaf in jax.tree.leaves(x))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @limit(max_examples=30)
 @given(leaves, st.integers(0, 2**31 - 1))
 def test_shape_dtype_and_values_decide(build, seed):

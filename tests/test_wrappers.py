@@ -411,6 +411,8 @@ def test_ends_are_read_through_wrappers_that_leave_observations_alone():
             wrapped.terminal(over, wrapped.default_params)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_wrapped_maze_has_levels():
     env, params = make("Maze-v0")
     plain = env.levels
@@ -427,6 +429,8 @@ def test_a_wrapped_maze_has_levels():
     assert FromStates(env).levels is None, "its params are states to begin in"
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("method", [dr, plr])
 def test_a_curriculum_trains_on_a_wrapped_maze(method):
     env, params = make("Maze-v0")

@@ -29,6 +29,8 @@ def fitted():
     return dynamics.fit(KEY, linear_data(), CONFIG, dynamics.Hyper(learning_rate=jnp.float32(5e-3)))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_recovers_a_linear_system_and_its_noise(fitted):
     ensemble, errors = fitted
     obs, action = jnp.array([[0.0, 0.0], [0.5, -0.5]]), jnp.array([[0.5], [-0.5]])
@@ -54,6 +56,8 @@ def test_keeps_the_elites(fitted):
     np.testing.assert_allclose(found, least[:2], rtol=1e-3)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_predictor_draws_elites_and_noise_and_asks_the_task_for_its_ends(fitted):
     ensemble, _ = fitted
     model = dynamics.predictor(ensemble, dynamics.disagreement, lambda obs, action, next_obs: next_obs[:, 0] > 0)

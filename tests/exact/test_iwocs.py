@@ -146,6 +146,8 @@ def test_the_windy_walk_takes_two_iterations(walks, gamma):
         np.testing.assert_allclose(found.kept[1], -sum(times) - 8, rtol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_sets_of_sets_and_compilations():
     sets = stacked(rectangular(0), rectangular(1))
     many = jax.vmap(lambda mdps: iwocs.solve(mdps, 0.8))(sets)

@@ -166,6 +166,8 @@ def test_episodes_that_end_need_no_discount():
         np.testing.assert_allclose(solver(mdp, 1.0).value, expected, atol=1e-4 if solver is value_iteration else 1e-9)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_backward_induction_by_hand_and_by_recursion():
     mdp = garnet(1, 0.1)
     value, q, policy = backward_induction(mdp, 6, 0.9)
@@ -184,6 +186,8 @@ def test_backward_induction_by_hand_and_by_recursion():
     np.testing.assert_allclose(long[0], policy_iteration(mdp, 0.9).value, atol=1e-10)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_policies_of_both_kinds_and_what_they_visit():
     mdp, gamma = garnet(2, 0.1), 0.9
     rng = np.random.default_rng(0)
@@ -202,6 +206,8 @@ def test_policies_of_both_kinds_and_what_they_visit():
         np.testing.assert_allclose(jnp.sum(visits * dense.reward), mdp.initial @ (inverse @ r), atol=1e-10)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_dual_solution_is_feasible_and_complementary():
     mdp, gamma = garnet(3), 0.95
     mdp = mdp.replace(

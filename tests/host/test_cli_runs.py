@@ -70,6 +70,8 @@ def same(one, other):
     return all(np.array_equal(x, y) for x, y in zip(one, other, strict=True))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_each_checkpoint_and_the_best_one_are_asked_for_by_every_command(run):
     folder, _ = run
     assert checkpoint.steps(RunFolder(folder).checkpoints) == [2, 4, 6]
@@ -114,6 +116,8 @@ def test_films_while_it_learns(run):
     assert films == ["policy-3.gif", "policy-6.gif"]
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_another_rate_in_more_environments_from_a_run(run, tmp_path):
     folder, out = run[0], tmp_path / "second"
     more = "--config.num-envs 4 --hyper.learning-rate 0 --seeds 2"
@@ -138,6 +142,8 @@ def test_one_seed_from_a_run_of_several_and_weights_alone(run, tmp_path):
     assert json.loads((out / "config.json").read_text())["start"]["weights_only"] is True
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_what_cannot_begin_from_a_run(run, tmp_path):
     folder, out = run[0], tmp_path / "x"
     words = f"--total-steps 16 --no-progress --out {out}"

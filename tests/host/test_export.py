@@ -229,6 +229,8 @@ def test_c_acts_as_jax(case, tmp_path):
             np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_onnx_acts_as_jax(case):
     deployed, inputs, expected = case
     call = run_onnx(deployed.function, *deployed.examples, outputs=deployed.outputs)

@@ -107,6 +107,8 @@ def test_a_run_on_a_dataset_shows_its_evaluations_over_gradient_steps(runs):
     assert "environment steps a seed" in words(plot([runs / "pair"], runs / "pair.svg"))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("spread", [1, 30])
 def test_a_dataset_with_goals_shows_where_it_went(tmp_path, spread):
     """And not its goals; numbers of the colour bar are written out."""

@@ -37,6 +37,8 @@ def stored(tmp_path, monkeypatch):
     return policy
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_policy_comes_back_as_it_was_stored(stored):
     assert zoo.names() == ["ppo/CartPole-v1"]
     found = zoo.load("ppo/CartPole-v1")
@@ -46,6 +48,8 @@ def test_a_policy_comes_back_as_it_was_stored(stored):
     assert action.shape == (3,)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_commands_take_it_in_place_of_a_run(stored, capsys):
     assert main(["zoo"]) == 0 and "ppo/CartPole-v1" in capsys.readouterr().out
     assert main(["eval", "zoo:ppo/CartPole-v1", "--episodes", "4"]) == 0

@@ -82,6 +82,8 @@ def test_the_implicit_gradient_is_that_of_the_solved_inner_level():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_phi_ascends_the_implicit_gradient_once_there_is_a_memory():
     """With plain gradient steps, so that a change of phi is the gradient's size and sign."""
     config = barfi.Config(
@@ -135,6 +137,8 @@ def test_phi_ascends_the_implicit_gradient_once_there_is_a_memory():
     np.testing.assert_allclose(metrics["reward_grad_norm"], norm, rtol=1e-3)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_empty_places_of_the_memory_count_for_nothing():
     config = barfi.Config(num_envs=2, num_steps=4, num_rollouts=3, hidden=(), reward_hidden=())
     learner = barfi.make(PROBE, config).learn.__self__

@@ -105,6 +105,8 @@ def test_the_published_sizes():
     assert len(wanted) == 42 and sum(np.prod(shape) for shape in wanted.values()) == 754_778
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_weights_as_a_file(tmp_path):
     sizes = RuleConfig(predictions=3, features=4, memory=2)
     weights, path = disco_rule.fresh_rule(KEY, sizes), tmp_path / "rule.npz"
@@ -150,6 +152,8 @@ def test_weights_as_a_file(tmp_path):
         Config(num_envs=4, buffer_size=3)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_every_group_moves_and_the_rule_gets_a_gradient():
     algo = disco.make(DelayedReward(), TINY)
     learner = algo.learn.__self__

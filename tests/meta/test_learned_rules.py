@@ -45,6 +45,8 @@ def seen_by_hand(done):
     return Seen(jnp.asarray(action), log_prob, reward, jnp.asarray(done), no, outputs, following, lambda name: None)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_rule_reads_backwards_and_not_beyond_an_end():
     rule = lpg.rule(lpg.RuleConfig(predictions=3, features=16, embedding=(16,)))
     weights = rule.init(jax.random.key(0))
@@ -83,6 +85,8 @@ def test_a_loss_by_hand():
     assert report["entropy"].shape == ()
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_only_the_temporal_rule_is_told_the_time():
     seen = seen_by_hand(np.zeros((3, 2), bool))
     for temporal in (False, True):

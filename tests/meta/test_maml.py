@@ -69,6 +69,8 @@ def exact(logits, alpha, first_order):
     return value(logits + alpha * (jax.lax.stop_gradient(step) if first_order else step))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("first_order", [False, True])
 def test_the_gradient_is_that_of_the_adapted_return(first_order):
     config = maml.Config(num_tasks=1, num_envs=3, num_steps=1, hidden=(), first_order=first_order)
@@ -119,6 +121,8 @@ def test_pairs_and_ranks():
     np.testing.assert_allclose(es_maml.pairs_gradient(noise, fitness, 0.1), slope, atol=0.06)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_what_is_played_gives_that_gradient_and_pairs_do_too():
     """Sampled pulls, a fitted baseline, advantages divided by their deviation: the closed form, in those units."""
     config = maml.Config(num_tasks=1, num_envs=100_000, num_steps=1, hidden=())

@@ -83,6 +83,8 @@ def test_a_trial_is_its_episodes_one_after_the_other():
     ]
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_only_a_new_trial_has_a_new_task():
     venv = vectorize(Trials(Doors(), episodes=3), 64)
     obs, state = venv.reset(KEY, venv.default_params)
@@ -98,6 +100,8 @@ def test_only_a_new_trial_has_a_new_task():
     assert 0.3 < before.mean() < 0.7
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_contract_of_environments_and_what_is_refused():
     check_environment(Trials(Doors()), num_steps=12, whole=False)
     maze, params = jaxrl.make("GridWorld-debug-v0", observation="index")

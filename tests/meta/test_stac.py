@@ -18,6 +18,8 @@ KEY = jax.random.key(0)
 SMALL = dict(num_envs=4, num_steps=6, hidden=(8,))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_eta_descends_the_derivative_of_the_judged_update():
     """Two rollouts of an agent with some experience: where the second leads eta, and differences of what judges."""
     with jax.enable_x64(True):
@@ -52,6 +54,8 @@ def test_eta_descends_the_derivative_of_the_judged_update():
     np.testing.assert_allclose(norm, np.linalg.norm(expected), rtol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_eta_begins_at_the_settings_and_untuned_it_is_a2c():
     config = stac.Config(**SMALL)
     hyper = stac.Hyper(gamma=0.8, gae_lambda=0.9, meta_learning_rate=0.0, headroom=1.5)

@@ -23,6 +23,8 @@ def file(tmp_path):
     return tmp_path / "rule.npz", weights
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_what_is_written_comes_back(file):
     path, weights = file
     found = lpg.load(path)
@@ -59,6 +61,8 @@ def first(array):
     return change
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(
     ("change", "said"),
     [

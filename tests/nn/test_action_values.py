@@ -15,6 +15,8 @@ def close(actual, desired, **tolerance):
     np.testing.assert_allclose(actual, desired, **{"rtol": 1e-6, "atol": 1e-7, **tolerance})
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_dueling_head():
     value, advantage = jnp.array([2.0, -1.0]), jnp.array([[1.0, 3.0, 5.0], [0.0, 0.0, 3.0]])
     q = dueling_values(value, advantage)

@@ -66,6 +66,8 @@ def test_the_count_saturates_and_statistics_go_on():
     assert 0 < float(stats.moments.mean) < 1e-6
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_normalize_a_tree_and_leave_integers_alone():
     example = {"x": jnp.zeros(2), "mask": jnp.zeros(3, bool), "kind": jnp.int32(0), "half": jnp.zeros((), jnp.bfloat16)}
     stats = normalize.init(example)
@@ -136,6 +138,8 @@ def test_nothing_seen_changes_nothing():
     np.testing.assert_allclose(normalize.normalize(seen, x + 100), 10)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("module", [ppo, rnd, props])
 def test_what_is_deployed_needs_no_privileged_part(module):
     config = dict(num_envs=4, num_steps=4, num_epochs=1, num_minibatches=1, hidden=(8,), normalize_obs=True)

@@ -60,6 +60,8 @@ def test_padding_keeps_the_mean_and_without_it_the_mean_is_drawn_inwards():
         vh.padded_edges(0.0, 1.0, 4)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_expected_value_and_cross_entropy():
     logits = jnp.log(jnp.array([[0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]])) + 3
     close(vh.expected_value(logits, CENTRES), [-0.1 + 0.3 + 0.8, 0.5])

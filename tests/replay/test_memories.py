@@ -92,6 +92,8 @@ def test_equal_arguments_give_the_same_functions():
 # ---- priorities
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_priorities_set_probabilities_and_weights():
     memory, alpha, beta = jitted(replay.prioritised(100)), 0.7, 0.4
     state = memory.add(memory.init(ITEM), items(np.arange(90)))
@@ -109,6 +111,8 @@ def test_priorities_set_probabilities_and_weights():
     assert scipy.stats.chisquare(counts, p * counts.sum()).pvalue > 1e-3
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000))
 def test_the_sum_tree_holds_sums(seed):
@@ -209,6 +213,8 @@ def test_prioritised_sequences_are_those_of_sequence(chunks, seed):
     np.testing.assert_allclose(state.tree[-1].sum(), len(starts) * envs)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_prioritised_sequences_follow_their_priorities():
     memory = jitted(replay.prioritised_sequence(16, 2, 2))
     state = memory.init(ITEM)

@@ -107,6 +107,8 @@ def test_recoil_does_as_the_demonstrations():
     assert abs(mean_action(algo, recoil.Hyper(learning_rate=1e-2, tau=0.05), 1500) - 0.3) < 0.1
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_pair_of_memories():
     """As many of the one as of the other, demonstrations first; what is done goes into the other."""
     stored = datasets.stored(one_step_data(0.3, 0.05, 50), SPACE)

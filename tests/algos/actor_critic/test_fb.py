@@ -24,6 +24,8 @@ def close(actual, desired, atol=1e-6):
 # ---- losses
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_losses_by_hand():
     forward, backward = jnp.array([[[1.0, 2.0], [0.0, 1.0]]]), jnp.array([[1.0, 0.0], [2.0, 1.0]])
     measure = fb.measures(forward, backward)
@@ -160,6 +162,8 @@ class Corners(nn.Module):
         return jnp.sqrt(S) * jax.nn.one_hot(obs, S)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_learner_finds_the_successor_measure_and_the_way_to_every_goal():
     mdp = chain()
     env, params = as_environment(mdp, max_steps=20)

@@ -113,6 +113,8 @@ def test_logits_are_bounded_and_the_first_is_a_residual_on_the_second():
     np.testing.assert_allclose(certain, [4, -4])
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_gap_is_at_ten_states_that_deviate_as_real_ones_do():
     weights, deviation = (jnp.float32(-0.3), jnp.float32(0.7)), jnp.array([0.5])
     found = of_sums().gap(weights, KEY, SIMULATED, deviation)
@@ -121,6 +123,8 @@ def test_the_gap_is_at_ten_states_that_deviate_as_real_ones_do():
     np.testing.assert_allclose(found, np.clip(-ratios.mean(0), 0, 10), rtol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("trusting", [False, True])
 def test_critic_loss(monkeypatch, trusting):
     found = reported(monkeypatch, trusting)

@@ -116,6 +116,8 @@ WANTED = {"td3_bc": PLAIN, "awac": PLAIN, "cql": PLAIN, "rebrac": [1.4, 2.0, 2.3
 WANTED |= {"mopo": SOFT, "morel": SOFT, "ravl": SOFT}
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", WANTED)
 def test_targets_by_hand(name):
     """Of the target critics' smaller value; the gradient of a squared error tells them."""
@@ -179,6 +181,8 @@ def test_losses_by_hand():
     close(advantage_weighted_loss(log_prob, 2 * jnp.array([50.0, -2.0])), (100 * 1 + np.exp(-4) * 3) / 2)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", ["iql", "dvl", "recoil", "famo2o", "awac"])
 def test_actors_are_cloned_by_weight(name):
     """Advantages 1, -2 and 50, of which two units of the temperature make 2, -4 and a weight of 100 at most."""
@@ -275,6 +279,8 @@ class Moved(Deterministic):
         return jnp.zeros((*obs.shape, 1)) + weights
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("name", ["cql", "edac", "ro2o", "mopo", "morel", "ravl", "rebrac"])
 def test_the_actor_has_a_rate_of_its_own(name):
     """A third of the step, and the critics' as it was; infinite, it is that of all networks."""
@@ -408,6 +414,8 @@ def test_learns_what_the_data_says(name, memory):
     assert abs(unit.mean() - wanted) < 0.12, unit.mean()
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_nothing_acts_and_seeds_are_alike(memory):
     """Environments stay where they began; a seed of a vmap is the seed alone; no key serves twice."""
     algo, hyper = learner("iql", memory)

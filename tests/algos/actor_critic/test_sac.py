@@ -34,6 +34,8 @@ def close(actual, desired, **tolerance):
 # ---- what is reported
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("module", [sac, crossq])
 def test_updates_without_a_gradient_step_report_nothing(module):
     """Zeros would make the mean of a row, as `fit` logs it, that of something else: alpha 0.25 in place of 1."""

@@ -35,6 +35,8 @@ def test_the_likeliest_of_the_others():
     assert uni_o4.likeliest_other(log_prob).tolist() == [[2, 2], [0, 2], [0, 1]]
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_cloning_loss_by_hand():
     """Two policies with deviation 1, means 0 and 2, and an action at 1/2."""
     action, log_std = jnp.full((1, 1), 0.5), jnp.zeros((2, 1, 1))
@@ -109,6 +111,8 @@ def mean_action(state):
     return float(datasets.to_unit(SPACE, action).mean())
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_clones_and_then_improves(trained):
     """Cloning finds the mean of the data's actions, -0.25; PPO by the fixed advantage goes on to the best, 0.3."""
     (cloned, first), (state, last) = trained
@@ -123,6 +127,8 @@ def test_clones_and_then_improves(trained):
         jax.tree.map(np.testing.assert_array_equal, cloned.weights[name], state.weights[name])
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_score_is_the_critics_word_on_what_the_policy_does(trained):
     """In a model that ends at once only the first step counts; the data has few observations."""
     _, (state, _) = trained
@@ -135,6 +141,8 @@ def test_a_score_is_the_critics_word_on_what_the_policy_does(trained):
         close(found[i], critic_values(learner.rule.critic, state.weights["critic"], obs, action).min(0).mean())
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_only_what_is_judged_better_takes_a_references_place(trained):
     (cloned, _), _ = trained
     high = cloned.replace(score=jnp.array([1e6, -1e6]))
@@ -151,6 +159,8 @@ def test_only_what_is_judged_better_takes_a_references_place(trained):
         jax.tree.map(np.testing.assert_array_equal, of(state.weights["actor"], 0), of(cloned.reference, 0))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_ppo_goes_on_from_the_best_policy_and_its_value(trained):
     _, (state, _) = trained
     config = ppo.Config(num_envs=2, num_steps=4, num_minibatches=2)
@@ -168,6 +178,8 @@ def test_ppo_goes_on_from_the_best_policy_and_its_value(trained):
         uni_o4.start(ppo.make(ENV, ppo.Config(normalize_obs=True)), state, KEY)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_model_that_overflows_says_nothing():
     """Its word is -inf, below any other's, so that clones act on."""
 

@@ -101,6 +101,8 @@ def test_parents_of_the_lowest_or_highest_score(parents):
     assert mutations >= 3
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_parents_are_what_was_replayed_as_often_as_it_was():
     score = jnp.asarray([3.0, 1.0, 2.0, -jnp.inf, 5.0])
     buffer = level_buffer.init({"x": jnp.zeros(())}, 5).replace(score=score, rank=jnp.asarray([2, 4, 3, 5, 1]))

@@ -42,6 +42,8 @@ def test_it_begins_at_one_level(cur, start):
     assert adr.entropy(start) == -np.inf
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_boundaries_move_when_they_have_enough_returns(cur, start):
     batch, _ = cur.sample(jax.random.key(1), start, jnp.ones(8, bool))
     # Low of 0: too few. High of 0: mean 10, out. Low of 1: mean 2, narrows, but not past the start. High of 1: between.

@@ -138,6 +138,8 @@ def test_the_worst_pendulum_is_the_grids():
     np.testing.assert_allclose(worst.x, grid[returns.argmin()], atol=0.1)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_searches_start_from_corners_and_uniform_points():
     for D, n, corners in ((2, 8, 4), (2, 20, 4), (3, 7, 3), (20, 8, 4)):
         x = np.asarray(adversarial.starts(KEY, n, D))

@@ -35,6 +35,8 @@ def counted(key, params):
     return Level(jax.random.uniform(key))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.light
 def test_the_best_level_that_nobody_is_on_is_next():
     made = groove.make(counted, groove.Config(buffer_size=4))
@@ -59,6 +61,8 @@ def test_the_best_level_that_nobody_is_on_is_next():
     assert after.buffer.score[replayed[2]] == 3
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_without_replay_levels_are_new():
     made = groove.make(counted, groove.Config(buffer_size=4))
     state = made.init(jax.random.key(0), groove.Hyper(replay_prob=0.0), Level(0.0))
@@ -82,6 +86,8 @@ def made_with(curriculum, how=strategy, config=PAIRS):
     return how(lpg.rule(NETWORK), env, curriculum(env.generate), config, SMALL, numbers, one_update)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(
     ("how", "config", "hyper"),
     [(learner, MetaConfig(num_agents=2), MetaHyper), (strategy, PAIRS, StrategyHyper)],

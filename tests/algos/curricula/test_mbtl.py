@@ -145,6 +145,8 @@ def test_sources_are_never_repeated_and_begin_in_the_middle():
     assert sorted(found.source.tolist()) == list(range(9))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_slope_is_estimated_from_the_gaps():
     x = jnp.arange(30.0)
     transfer = 0.8 - 0.013 * jnp.abs(x[:, None] - x)
@@ -181,6 +183,8 @@ def test_step_by_step_is_the_selection_and_nothing_recompiles():
     assert propose._cache_size() == update._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_batch_of_selections_is_the_single_ones():
     transfers = jax.random.uniform(KEY, (3, 10, 10))
     hyper = jax.vmap(lambda slope: jaxrl.environment.strongly_typed(mbtl.Hyper(slope=slope)))(

@@ -84,6 +84,8 @@ def test_any_state_may_be_a_start(id):
     jax.tree.map(np.testing.assert_array_equal, there, env.step(KEY, begun, action, params))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_weights_and_share():
     np.testing.assert_array_equal(begins(STARTS.default_params), np.eye(10)[0])
     params = STARTS.starting(PARAMS, cells(4, 2, 6, 8), jnp.array([0.0, 3.0, 1.0, 0.0]))

@@ -148,6 +148,8 @@ def test_bcqs_threshold_by_hand():
     close(bcq_discrete.behaviour_loss(logits[None], jnp.array([1])), [-np.log(0.3) + 0.01 * np.mean(logits**2)])
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(
     ("threshold", "following"),
     [(0.0, 1.0), (0.4, 2.0), (0.6, 3.0)],  # the online network's best of the actions that count: 0, 1, and 2 alone

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.off_policy import q_learner
 
@@ -18,6 +19,8 @@ TERMINATED = jnp.array([[0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0, 0], [0, 0, 0, 
 TRUNCATED = jnp.array([[0, 0, 0, 0, 1, 0, 0], [0, 0, 1, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0, 0]], bool)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_n_step_windows_by_hand():
     returns, discount, last = q_learner.n_step(REWARD, TERMINATED, TRUNCATED, 0.5)
     close(returns, [3, 2, 2, 2, 1, 3, 2])

@@ -64,6 +64,8 @@ def imagined():
     return algo, state, jax.jit(algo.init.__self__.imagine)(KEY, state)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_rollouts_of_the_true_dynamics_are_the_environments_steps(imagined):
     _, _, found = imagined
     assert found.reward.shape == (3, 16)

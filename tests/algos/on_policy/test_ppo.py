@@ -70,6 +70,8 @@ def table_loss(weights, batch, **hyper):
     return ppo.loss(weights, batch, hyper, config, Table(), Box(-1.0, 1.0, (1,)), Discrete(3))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_whole_loss_by_hand():
     p = np.exp([1, 0, -1]) / np.exp([1, 0, -1]).sum()
     weights = {"params": {"logits": jnp.array([1.0, 0.0, -1.0]), "value": jnp.float32(2.0)}}
@@ -336,6 +338,8 @@ def test_act_takes_any_batch_shape_and_stays_in_the_space(kind):
             assert np.all(jax.vmap(space.contains)(action.reshape(-1, *space.shape)))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_box_actions_are_in_units_of_the_box_and_clipped():
     algo, first, _, _, _ = matched("Box")
     weights = jax.tree.map(jnp.zeros_like, first.weights)
@@ -412,6 +416,8 @@ def test_states_keep_their_types_so_that_nothing_compiles_twice():
             assert (a.shape, a.dtype, a.weak_type) == (b.shape, b.dtype, b.weak_type)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_make_returns_the_same_functions_for_equal_arguments():
     env = make("CartPole-v1")[0]
     assert ppo.make(env, TINY) is ppo.make(make("CartPole-v1")[0], dataclasses.replace(TINY))

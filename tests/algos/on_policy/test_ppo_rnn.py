@@ -176,6 +176,8 @@ def test_burn_in_refreshes_the_carry_and_is_not_learnt_from():
     close(total(hidden, obs, begun)[0], total(0 * hidden, obs, begun)[0])
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_loss_is_ppos_of_what_the_networks_say():
     """The same numbers through `ppo.loss`'s parts, whose values are tested by hand in test_ppo.py."""
     _, network, init, _ = cartpole(TINY)

@@ -183,6 +183,8 @@ def test_the_metric_is_that_of_the_buffer_and_the_policy_that_drew_it():
         close(metrics[i]["sampling_error"], error, rtol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_behaviour_policy_starts_at_the_policy_and_stops_at_its_limit():
     algo, _, states, _ = chain()
     collect = jax.jit(algo.collect)

@@ -103,6 +103,8 @@ def table_loss(weights, **hyper):
     return rnd.loss(weights, batch, learns, hyper, Table(), Linear(), Box(-1.0, 1.0, (1,)), Discrete(2)), p
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_whole_loss_by_hand():
     (total, report), p = table_loss(WEIGHTS, vf_coef=0.3, ent_coef=0.1)
     actor = -(1.05 - 0.9) / 2  # the second ratio is clipped at 1 - 0.1

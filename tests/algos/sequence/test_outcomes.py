@@ -144,6 +144,8 @@ def test_goals_go_on_along_another_episode_of_the_same_cluster():
     assert np.all((goal <= 2) == (at <= 2)), "a share of none"
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_windows_are_steps_of_one_episode():
     data, hindsight = small()
     batch = drawn(datasets.windows(data, Discrete(2), 3, hindsight=hindsight), 200)
@@ -235,6 +237,8 @@ def test_does_what_it_is_asked_for(module, outcome, box):
     np.testing.assert_array_equal(action, [1, 0])
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_what_is_asked_for_unless_said():
     """The best of the data, scaled by the largest; of no data, 1. Length: the task's limit."""
     env, algo = learner(rvs, "return", False)
@@ -260,6 +264,8 @@ def test_what_is_asked_for_unless_said():
         dt.make(Endless())
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_full_episode_is_as_long_as_the_params_of_the_run_say():
     """RvS asks for, and learns from, the return over twice the steps; a leaf, so that several limits are a vmap."""
     env, data = Line(goals=False), walks(goals=False)
@@ -307,6 +313,8 @@ def test_a_transformer_refuses_more_steps_than_it_tells_apart():
     jax.eval_shape(lambda key: told.init(key, None, long), KEY)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_the_return_that_is_left_falls_by_what_was_got():
     """And the context holds the last steps, the oldest first, whatever is asked for."""
     env, algo = learner(dt, "return", False)
@@ -324,6 +332,8 @@ def test_the_return_that_is_left_falls_by_what_was_got():
     assert int(carry.time) == 4
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_windows_of_training_are_contexts_of_acting():
     """Along a recorded episode the actions are those that training predicts, at every length of the context."""
     env, algo = learner(dt, "goal", True)

@@ -109,6 +109,8 @@ def test_expected_sarsa_bootstraps_from_the_mean_of_its_policy():
     np.testing.assert_allclose(state.weights.q[0, 1], 0.5 * (1 + 0.9 * (0.8 * 2 + 0.2 * 1)), rtol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_dyna_q_plans_with_what_it_saw():
     """One pair is known, so every planning step updates it; the end of an episode is worth nothing."""
     _, init, feed = rollouts(dyna_q, RIVER, planning_steps=3)

@@ -234,6 +234,8 @@ def test_missions_are_judged(told, actions, end):
     assert play(actions, told) == end
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_objects_are_meant_as_they_lie_at_the_start():
     """The ball that was on the right is meant wherever it is, its like is not; if any will do, either is."""
     room = """

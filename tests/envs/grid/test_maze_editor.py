@@ -100,6 +100,8 @@ def test_random_episodes_against_a_loop_on_the_host():
         validate(made)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_what_the_designer_sees():
     (obs, states), _ = BUILT(CASES["walls_first"], [0, 5, 5, 6, 10, 6, 11])
     # As Maze shows the same level from above, with the outer wall around it.

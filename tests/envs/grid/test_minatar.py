@@ -197,6 +197,8 @@ def step(game, state, action, params=None, **draws):
     return module.dynamics(state, jnp.int32(action), module.Draws(**{**zeros, **NO_STICK, **draws}), params)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_asterix_walls_gold_and_sticky_actions():
     params = asterix.Asterix().default_params
     state = asterix.start(params)
@@ -290,6 +292,8 @@ def test_seaquest_one_bullet_takes_one_enemy_and_fish_first():
     assert seaquest.crowd(params) == {"max_enemies": 30, "max_divers": 2, "max_bullets": 2}
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_space_invaders_waves_and_the_nearest_alien():
     state = space_invaders.start(space_invaders.SpaceInvaders().default_params)
     one = jnp.zeros(10, jnp.int32).at[3].set(1 << 5)

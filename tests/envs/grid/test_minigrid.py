@@ -427,6 +427,8 @@ def test_contact_sheet():
         drawing.contact_sheet(env, first)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_walls_hide_what_is_behind_them_unless_told_otherwise():
     for id, default in (("MiniGrid-DoorKey-5x5-v0", False), ("MiniGrid-Empty-5x5-v0", True)):
         assert make(id)[0].see_through_walls is default

@@ -658,6 +658,8 @@ def test_solvers_agree():
     np.testing.assert_allclose(adaptive["i_sq"], fine["i_sq"], atol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_voltage_held_on_the_stator_turns_against_the_rotor():
     """What is held on rotor axes goes ahead by half the angle of a step."""
     actions = np.tile([[0.2, -0.1, -0.1]], (1, 1))

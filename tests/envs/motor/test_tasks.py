@@ -281,6 +281,8 @@ def test_most_torque_of_an_induction_machines_flux(share):
     assert float(machine.most_torque(psi, current)) == pytest.approx(best, rel=1e-3)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("motor", ["PMSM", "SCIM"])
 def test_references_of_torque_and_flux_can_be_had_together(motor):
     env = drive(f"Cont-DTC-{motor}-v0")

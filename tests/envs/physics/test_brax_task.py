@@ -57,6 +57,8 @@ def check_parity(name: str, backend: str) -> None:
         np.testing.assert_allclose(info[term][: last + 1], metrics[term][: last + 1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_parity():
     check_parity(*QUICK)
 

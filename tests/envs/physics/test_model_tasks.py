@@ -203,6 +203,8 @@ def test_scaled_names_what_there_is():
         scaled(params, body_mass=jnp.ones(2))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_broken_simulation_ends():
     """Where numbers are not finite the episode ends, and what a learner stores of it is finite."""
     env, params = jaxrl.make("HalfCheetah-v5")

@@ -27,6 +27,8 @@ def area(kind: str, size: str, turn: str) -> float:
     return share * (2 * 1.25 * float(model.geom_rbound[0])) ** 2
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_seen_is_the_shadow(kind):
     """The mean of a convex body's shadow over all turns is a quarter of its surface (Cauchy)."""

@@ -26,6 +26,8 @@ def stepped(model: Any, count: int) -> Any:
     return data
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_slope_and_factors():
     """The hopper on a hill, heavier and on less grip: 4 steps, with its foot on the ground, to 1e-9."""
     with jax.enable_x64(True):

@@ -60,6 +60,8 @@ def test_steps():
     assert 0 < stored["success"].mean() < 1
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("recipe", ["navigate", "stitch"])
 def test_collected(recipe):
     """Episodes recorded by the recipe: goals reached, speed and places as of OGBench's, within sampling."""

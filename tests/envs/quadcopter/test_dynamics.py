@@ -292,6 +292,8 @@ def test_l2f_c11_to_c14(double, cases):
     np.testing.assert_allclose(flight.rpm[-1], case["rpm"], rtol=1e-13)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_rltools_flies_five_models(double):
     data = golden("quadcopter_rltools")
     for name in make_quadcopter.RLTOOLS:
@@ -866,6 +868,8 @@ def cast(x):
     return tuple(jnp.asarray(i, jnp.result_type(float)) for i in x)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @given(vectors, st.floats(0.0, 3.1))
 def test_exponential_and_logarithm(axis, angle):
     with jax.enable_x64(True):

@@ -134,6 +134,8 @@ def test_random_levels():
     assert np.all(moved <= 1) and moved.mean() > 0.8
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_refused():
     params = ENV.default_params
     track = params.track

@@ -333,6 +333,8 @@ def test_errors_name_what_is_wrong():
         gates.validate(gates.default_params.replace(max_steps=jnp.int32(100)))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_levels_that_nobody_can_fly_are_refused():
     good = a_level(ReachAvoid(obstacles=1).as_levels())
     reach_avoid.validate(good)

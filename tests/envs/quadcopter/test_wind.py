@@ -112,6 +112,8 @@ def test_two_half_steps_are_one():
     np.testing.assert_allclose(phi @ stationary @ phi.T + q, stationary, rtol=1e-12)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_vmap_over_params_and_dtypes():
     params = Dryden((jnp.ones(3, jnp.float32),) * 3, (jnp.array([1, 10, 100], jnp.float32),) * 3, jnp.float32(5))
     normals = jax.random.normal(jax.random.key(1), (5, 3), jnp.float32)

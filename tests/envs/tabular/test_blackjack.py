@@ -134,6 +134,8 @@ def test_the_best_policy_is_the_books():
     assert all(soft[total] == "0" * 10 for total in range(19, 22))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_values_and_settings():
     _, params = make("Blackjack-v1")
     with jax.enable_x64(True):

@@ -37,6 +37,8 @@ def test_the_first_cell_unlocks_its_neighbours():
     np.testing.assert_allclose(cubes.mastered(state), 1 / 16)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(("cells", "dims", "useless"), [(3, 1, 0), (3, 2, 2), (2, 3, 0)])
 def test_it_is_the_definition(cells, dims, useless):
     cubes = HyperCubes(cells, dims)

@@ -327,6 +327,8 @@ def test_pan_flute_best_play():
         pan_flute.tabulate(params, 6)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_pictures():
     for env in (proc_maze.ProcMaze(4), button_grid.ButtonGrid(4)):
         picture = env.render(env.reset(KEY, env.default_params)[1], env.default_params)

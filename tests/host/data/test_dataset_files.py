@@ -209,6 +209,8 @@ def test_a_rollout_survives_the_disk(tmp_path):
     assert dataset_parts.summary(back, {})["episodes"] == 3
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_an_npz_is_not_believed(tmp_path):
     path = tmp_path / "bad.npz"
     files.write(path, toy(), {})

@@ -3,6 +3,7 @@
 import functools
 
 import numpy as np
+import pytest
 
 from jaxrl.host.data import d4rl_files, npz_files, robomimic_files
 from jaxrl.host.data import dataset_files as files
@@ -128,6 +129,8 @@ def test_what_is_no_group_or_no_array_is_named(tmp_path):
     refused(lambda: robomimic_files.read_robomimic(path), "data is missing; it must be a group")
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @needs_h5py
 def test_a_training_leaves_entries_out_of_data_and_task(tmp_path):
     """Also one whose missions the task has many of: then its observations have none, either."""

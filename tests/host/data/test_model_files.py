@@ -122,6 +122,8 @@ def test_ends_are_the_tasks_own():
         recipe_inputs.ends_of(PENDULUM, PARAMS, data(still, [False, True, False]))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_each_algorithm_says_what_uncertainty_is():
     """MOPO's is in the task's units; MOReL's is 1 where it is largest on the data."""
     obs, action = jnp.asarray(np.random.default_rng(1).normal(size=(6, 3)), jnp.float32), jnp.zeros((6, 1))

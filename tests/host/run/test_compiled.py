@@ -39,6 +39,8 @@ def run(seed=0, **settings):
     return fit(algo, jax.random.key(seed), STEPS, **{**given, **settings})
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("num_seeds", [None, 2])
 def test_a_second_fit_with_other_numbers_compiles_nothing(num_seeds):
     first = run(num_seeds=num_seeds, hyper=ppo.Hyper(learning_rate=1e-3))

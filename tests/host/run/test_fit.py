@@ -441,6 +441,8 @@ def broken_at(algo, update):
     return algo._replace(learn=broken)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_single_run_stops_and_says_where_and_what_is_kept(algo, tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS_PER_CALL", 1e6)
     expected = r"NaN or infinity in update 5, first in \['params'\]\['critic_mlp'\].*checkpoint is at update 4"

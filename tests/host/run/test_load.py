@@ -33,6 +33,8 @@ def assert_same(one, other):
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_run_is_read_back_to_act_and_to_train_on(trained):
     folder, algo, result = trained
     run = jaxrl.load(folder, seed=1)

@@ -44,6 +44,8 @@ def same(one, other):
     return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_what_was_learned_goes_on_with_another_rate_and_from_step_zero(trained, tmp_path):
     out = tmp_path / "second"
     none = ppo.Hyper(learning_rate=0.0)
@@ -64,6 +66,8 @@ def test_without_settings_those_of_the_state_stay(trained):
     assert float(begun(ppo_of(), trained.state).state.hyper.learning_rate) == pytest.approx(1e-3)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_folder_that_was_begun_needs_nothing_of_what_it_began_from(trained, tmp_path):
     given = {"env_params": PARAMS, "checkpoint_every": STEPS, "progress": False}
     whole = fit(ppo_of(), OTHER, STEPS, start=trained, out=tmp_path / "a", **given)
@@ -79,6 +83,8 @@ def test_a_folder_that_was_begun_needs_nothing_of_what_it_began_from(trained, tm
     assert same(whole.state.weights, again.state.weights)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_more_environments_and_seeds_that_begin_alike(trained):
     none = ppo.Hyper(learning_rate=0.0)
     result = begun(ppo_of(num_envs=4), trained, hyper=none, num_seeds=3)
@@ -105,6 +111,8 @@ def test_another_task_with_equal_spaces_and_other_params(trained):
     assert same(result.state.weights, trained.state.weights)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_student_goes_under_a_curriculum_and_out_of_it_again(trained):
     student = ppo.make(vectorize(ENV, 2, batched_params=True), ppo.Config(num_envs=2, **CONFIG))
     taught = curriculum.attach(student, dr.make(lambda key, params: params))
@@ -115,6 +123,8 @@ def test_a_student_goes_under_a_curriculum_and_out_of_it_again(trained):
     assert same(out.state.weights, trained.state.weights)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_a_replay_goes_on_unless_the_number_of_environments_differs(tmp_path):
     def learner(num_envs):
         return dqn.make(ENV, dqn.Config(num_envs=num_envs, buffer_size=64, hidden=(8,), batch_size=4))
@@ -145,6 +155,8 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(trained, tmp_pa
     assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_seeds_that_do_not_match_are_refused(trained):
     two = fit(ppo_of(), KEY, 16, env_params=PARAMS, num_seeds=2, progress=False).state
     with pytest.raises(ValueError, match="start has 2 seeds and num_seeds=None"):

@@ -142,6 +142,8 @@ def out_of_memory_once(fit):
     return fails_first
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(
     ("change", "says"),
     [

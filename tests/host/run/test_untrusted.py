@@ -73,6 +73,8 @@ EVIL = "import pathlib\npathlib.Path('ran').touch()\n"
 LEVELS = {"name": "reverse_curriculum", "choice": {"ranges": [], "score": None, "success_above": 0.0, "teacher": None}}
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize("where", ["run/evil_one.py", "evil_two.py", "run/evil_three/__init__.py"])
 @pytest.mark.parametrize("part", ["algo", "env_id", "module", "goals"])
 def test_python_that_a_run_folder_names_is_not_run(run, tmp_path, where, part, monkeypatch):
@@ -132,6 +134,8 @@ def test_trust_belongs_to_what_reads_run_folders(capsys):
 # ---- links
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(
     "name",
     [
@@ -252,6 +256,8 @@ def no_traceback(run, monkeypatch, most, every):
     assert not bad, "\n".join(map(str, bad[:40]))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_no_edit_of_a_config_is_a_traceback(run, monkeypatch):
     no_traceback(run, monkeypatch, 1, 23)
 
@@ -261,6 +267,8 @@ def test_no_edit_of_a_config_of_any_kind_is_a_traceback(run, monkeypatch):
     no_traceback(run, monkeypatch, len(GARBAGE), 1)
 
 
+@pytest.mark.slow
+@pytest.mark.light
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -282,6 +290,8 @@ def test_what_was_edited_by_hand_is_said_where_a_run_goes_on(run, change, says):
     assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_an_edit_of_what_is_evaluated_logged_or_kept_is_said_where_a_run_goes_on(run):
     """In one line, once; it changes nothing of what is trained, so the run goes on."""
 
@@ -303,6 +313,8 @@ def test_an_edit_of_what_is_evaluated_logged_or_kept_is_said_where_a_run_goes_on
         assert run_command(f"resume {run} --total-steps 40 --no-progress")[0] == 0
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_an_edit_of_the_dataset_is_said_where_a_run_goes_on(tmp_path):
     file, folder = tmp_path / "data.npz", tmp_path / "run"
     assert run_command(f"dataset make CartPole-v1 --recipe random --steps 60 --out {file}")[0] == 0
@@ -404,6 +416,8 @@ def no_damage_is_a_traceback(run, tmp_path, monkeypatch, every):
     assert not bad, "\n".join(map(str, bad[:40]))
 
 
+@pytest.mark.slow
+@pytest.mark.light
 def test_no_damage_of_a_file_is_a_traceback(run, tmp_path, monkeypatch):
     no_damage_is_a_traceback(run, tmp_path, monkeypatch, 17)
 

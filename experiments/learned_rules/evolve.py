@@ -1,0 +1,248 @@
+"""A rule that begins as A2C, evolved on whole lives of several task families; and is it better than A2C and PPO?
+
+    python experiments/learned_rules/evolve.py train [--rounds 600] [--seed 0] [--begins a2c]
+    python experiments/learned_rules/evolve.py judge --rules runs/evolved-0.npz [--tasks ...]
+
+`train` takes an evolution-strategy step on each family of `FAMILIES` in turn, and writes the rule every few rounds; it
+goes on where it was stopped. `judge` writes its part of results.json, a task at a time: final returns of agents that
+live by each rule on levels that were in no training, A2C's and PPO's beside, every rule with the best of 30 pairs of
+learning rates on other levels. `UNSEEN` names the families that no rule was trained on.
+"""
+
+import argparse
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from run import RESULTS, save
+
+import jaxrl
+from jaxrl.algos.curricula import dr
+from jaxrl.algos.meta import policy_gradients, residual
+from jaxrl.algos.rule_learners import gradients
+from jaxrl.host.run.run_folder import environment_of_run
+from jaxrl.host.statistics import bootstrap_interval
+from jaxrl.meta import stored
+from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
+from jaxrl.meta.lives import lived
+from jaxrl.meta.rule import fresh_weights
+from jaxrl.meta.strategies import StrategyConfig, StrategyHyper, strategy
+
+TABLES = AgentConfig(num_envs=16)  # SGD
+NETWORKS = AgentConfig(num_envs=16, hidden=(32, 32), optimizer="adam")
+USUAL = {TABLES: (80.0, 12.0), NETWORKS: (3e-3, 3e-3)}
+"""Learning rates of actor and critic, about which those of a training round are drawn: near A2C's best."""
+RULE = {"a2c": residual.RuleConfig(features=16), "ppo": residual.RuleConfig(features=16, clip_eps=0.2)}
+
+
+class Family(NamedTuple):
+    id: str
+    config: AgentConfig
+    lives: tuple[int, int]  # the fewest and the most updates, log-uniform
+    pairs: int = 32  # of rules, in a round
+    settings: dict[str, Any] = {}  # of the environment
+    cap: int | None = None  # steps of an episode, for a task without a limit of its own
+
+
+LEVELS = {"observation": "index"}
+FAMILIES = {
+    "GridWorld-small": Family("GridWorld-small-v0", TABLES, (10, 250), settings=LEVELS),
+    "GridWorld-medium": Family("GridWorld-medium-v0", TABLES, (10, 250), settings=LEVELS),
+    "GridWorld-mazes": Family("GridWorld-mazes-v0", TABLES, (10, 250), settings=LEVELS),
+    "Garnet": Family("Garnet-v0", TABLES, (10, 100)),
+    "Catch": Family("Catch-bsuite", NETWORKS, (10, 100), 16),
+    "CartPole": Family("CartPole-v1", NETWORKS, (25, 100), 8),
+}
+UNSEEN = {
+    "GridWorld-long": Family("GridWorld-long-v0", TABLES, (100, 100), settings=LEVELS),
+    "FrozenLake": Family("FrozenLake-v1", TABLES, (100, 100)),
+    "DeepSea": Family("DeepSea-bsuite", NETWORKS, (100, 100)),
+    "DiscountingChain": Family("DiscountingChain-bsuite", NETWORKS, (100, 100)),
+    "Breakout": Family("Breakout-MinAtar", NETWORKS, (100, 100), cap=1000),
+}
+"""Named before training."""
+
+
+def world(family: Family) -> tuple[Any, Any]:
+    env, params = jaxrl.make(family.id, **family.settings)
+    return env, params if family.cap is None else params.replace(max_steps=jnp.int32(family.cap))
+
+
+class LogUniform(NamedTuple):
+    """Lives of `least` to `most` updates."""
+
+    least: int
+    most: int
+
+    def __call__(self, key: Any, level: Any) -> Any:
+        power = jax.random.uniform(key)
+        return jnp.round(self.least * (self.most / self.least) ** power).astype(jnp.int32)
+
+
+def train(args: argparse.Namespace) -> None:
+    config = RULE[args.begins]
+    rule = residual.rule(config)
+    learners = {}
+    for name, family in FAMILIES.items():
+        env, params = world(family)
+        algo = strategy(
+            rule,
+            env,
+            dr.make(gradients.levels_of(env)),
+            StrategyConfig(num_pairs=family.pairs),
+            family.config,
+            lifetime_fn=LogUniform(*family.lives),
+        )
+        learners[name] = algo, jax.jit(algo.init)(jax.random.key(0), None, params), jax.jit(algo.update)
+    first = next(iter(learners.values()))[1]
+    carry = first.weights, first.optimizer
+    flat, unravel = ravel_pytree(carry)
+    done, log, seconds = 0, [], 0.0
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    state = args.out.with_suffix(".state.npz")
+    if state.exists():
+        with np.load(state) as file:
+            done, carry, seconds = int(file["done"]), unravel(jnp.asarray(file["flat"])), float(file["seconds"])
+            log = json.loads(str(file["log"]))
+    begin = time.process_time() - seconds
+    while done < args.rounds:
+        key = jax.random.fold_in(jax.random.key(args.seed), done)
+        draws, row = np.random.default_rng((args.seed, done)), {}
+        for i, (name, (_, start, update)) in enumerate(learners.items()):
+            actor, critic = np.array(USUAL[FAMILIES[name].config]) * np.exp(draws.uniform(-1.2, 1.2, 2))
+            rates = AgentHyper().replace(learning_rate=jnp.float32(actor), critic_learning_rate=jnp.float32(critic))
+            # The rate falls once a round, not once a family.
+            hyper = StrategyHyper().replace(agent=rates, decay=args.decay, learning_rate=args.learning_rate)
+            hyper = jax.tree.map(
+                lambda new, old: jnp.asarray(new, old.dtype), hyper.replace(curriculum=None), start.hyper
+            )
+            after, metrics = update(
+                start.replace(
+                    key=jax.random.fold_in(key, i),
+                    hyper=hyper,
+                    weights=carry[0],
+                    optimizer=carry[1],
+                    step=jnp.int32(done),
+                )
+            )
+            carry = after.weights, after.optimizer
+            row[name] = round(float(metrics["final_return"]), 4)
+        done += 1
+        log.append(row)
+        if done % 10 == 0 or done == args.rounds:
+            seconds = time.process_time() - begin
+            recent = {name: np.mean([x[name] for x in log[-50:]]).round(3) for name in row}
+            print(done, f"{seconds:.0f} s", recent, flush=True)
+            np.savez(state, done=done, flat=ravel_pytree(carry)[0], log=json.dumps(log), seconds=seconds)
+            commit = subprocess.run(
+                ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+            ).stdout.strip()
+            provenance = {
+                "command": f"experiments/learned_rules/evolve.py train --begins {args.begins} --seed {args.seed}",
+                "rounds": done,
+                "cpu_seconds": round(seconds),
+                "families": list(FAMILIES),
+                "commit": commit,
+                "where": environment_of_run(),
+            }
+            stored.save(args.out, "residual", config, carry[0], provenance)
+
+
+RATES = [(a, b) for a in (0.1, 0.3, 1.0, 3.0, 10.0, 30.0) for b in (0.03, 0.1, 0.3, 1.0, 3.0)]
+"""Factors of the usual learning rates: the 30 pairs that every rule is tuned over."""
+PPO = {"num_epochs": 4, "num_minibatches": 4}
+
+
+def judged(rule: Any, config: AgentConfig, family: Family, levels: int, tuning: int) -> dict[str, Any]:
+    """Final returns of agents on `levels` levels, with the rates that were the best on `tuning` other levels."""
+    env, params = world(family)
+    algo, level_fn, weights = agent(rule, env, config), gradients.levels_of(env), fresh_weights(rule, jax.random.key(0))
+    lifetime = jnp.int32(
+        round((family.lives[0] * family.lives[1]) ** 0.5) if family.lives[0] != family.lives[1] else family.lives[0]
+    )
+
+    def one(pair: Any, key: Any) -> Any:
+        level_key, *keys = jax.random.split(key, 3)
+        hyper = AgentHyper(rule=weights, learning_rate=pair[0], critic_learning_rate=pair[1], lifetime=lifetime)
+        return lived(algo, keys, hyper, level_fn(level_key, params))
+
+    @jax.jit
+    def returns(pairs: Any, keys: Any) -> Any:
+        return jax.lax.map(lambda pair: jax.vmap(one, (None, 0))(pair, keys), pairs)
+
+    usual = USUAL[family.config]
+    pairs = np.array([(usual[0] * a, usual[1] * b) for a, b in RATES], np.float32)
+    tried = np.asarray(returns(pairs, jax.random.split(jax.random.key(5_000_000), tuning))).mean(1)
+    best = int(np.argmax(np.nan_to_num(tried, nan=-np.inf)))
+    got = np.asarray(returns(pairs[[best]], jax.random.split(jax.random.key(6_000_000), levels)))[0]
+    return {"returns": got.round(4).tolist(), "factors": RATES[best], "updates": int(lifetime)}
+
+
+def at_an_end(factors: Any) -> bool:
+    return factors[0] in (0.1, 30.0) or factors[1] in (0.03, 3.0)
+
+
+def judge(args: argparse.Namespace) -> None:
+    results = json.loads(RESULTS.read_text())
+    found = results.get("evolved", {}).get("tasks", {})
+    rules = {"A2C": (policy_gradients.a2c_rule(), {}), "PPO": (policy_gradients.ppo_rule(), PPO)}
+    rules |= {Path(name).stem: (gradients.load(name).rule, {}) for name in args.rules}
+    for name in args.tasks:
+        family = (FAMILIES | UNSEEN)[name]
+        few = family.config == NETWORKS
+        levels, tuning = (args.agents, args.agents // 4) if few else (args.levels, args.levels // 4)
+        row = found.setdefault(name, {})
+        for rule_name, (rule, passes) in rules.items():
+            if rule_name in row and rule_name not in args.again:
+                continue
+            begin = time.process_time()
+            row[rule_name] = judged(
+                rule, family.config.__class__(**{**vars(family.config), **passes}), family, levels, tuning
+            )
+            row[rule_name]["seconds"] = round(time.process_time() - begin, 1)
+            print(name, rule_name, np.mean(row[rule_name]["returns"]).round(3), row[rule_name]["factors"], flush=True)
+            save("evolved", {"tasks": found})
+    table(found)
+
+
+def table(found: dict[str, Any]) -> None:
+    """The README's."""
+    for name, row in found.items():
+        cells = [name, str(row["A2C"]["updates"])]
+        for rule, got in row.items():
+            returns, end = np.array(got["returns"]), " at an end" if at_an_end(got["factors"]) else ""
+            cells += [f"{returns.mean():.3f}{end}"]
+            if rule not in ("A2C", "PPO"):
+                for other in ("A2C", "PPO"):
+                    apart = returns - np.array(row[other]["returns"])
+                    low, high = bootstrap_interval(apart, np.mean)
+                    cells += [f"{apart.mean():+.3f} ({low:+.3f} to {high:+.3f})"]
+        print("| " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["train", "judge"])
+    parser.add_argument("--rounds", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--begins", choices=list(RULE), default="a2c", help="the rule that it is at the start")
+    parser.add_argument("--learning-rate", type=float, default=1e-2)
+    parser.add_argument("--decay", type=float, default=0.998, help="of the learning rate, a round")
+    parser.add_argument("--out", type=Path, default=Path("runs/evolved.npz"))
+    parser.add_argument("--rules", nargs="*", default=[])
+    parser.add_argument("--tasks", nargs="+", default=[*FAMILIES, *UNSEEN])
+    parser.add_argument("--levels", type=int, default=384, help="judge: of a task of tables")
+    parser.add_argument("--agents", type=int, default=64, help="judge: of a task of networks")
+    parser.add_argument("--again", nargs="*", default=[], help="judge: rules whose rows are measured again")
+    args = parser.parse_args()
+    {"train": train, "judge": judge}[args.part](args)
+
+
+if __name__ == "__main__":
+    main()

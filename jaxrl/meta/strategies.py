@@ -74,13 +74,22 @@ class StrategyState:
     curriculum: Any  # the state of the curriculum
 
 
+def better(scores: Array) -> Array:
+    """Of P pairs (P, 2), 1 where the first score is the larger, -1 where the second is, 0 where they are equal.
+
+    Scores are means of returns: two that differ by their rounding alone are equal, or the order of a sum decided.
+    """
+    apart, size = scores[:, 0] - scores[:, 1], jnp.abs(scores).max(1)
+    return jnp.where(jnp.abs(apart) > 32 * jnp.finfo(scores.dtype).eps * size, jnp.sign(apart), 0.0)
+
+
 def pair_gradient(noise: Array, scores: Array, sigma: Array | float) -> Array:
     """The gradient estimate from P pairs: noise (P, D), and scores (P, 2) of the rules with noise added and subtracted.
 
     Fitness is 1 for the better rule of a pair and 0 for the other, 1/2 each if they are equal. The result is for
     gradient descent: it points away from better rules.
     """
-    sign = jnp.sign(scores[:, 0] - scores[:, 1])
+    sign = better(scores)
     return -(sign @ noise) / (2 * sigma * noise.shape[0])
 
 
@@ -186,7 +195,7 @@ class Strategy:
             "final_return": scores.mean(),
             "loss": -scores.mean(),
             "grad_norm": norm,
-            "pairs_apart": jnp.mean(scores[:, 0] != scores[:, 1]),
+            "pairs_apart": jnp.mean(better(scores) != 0),
         }
         report |= {} if self.opponent is None else {"regret": score.mean()}
         state = state.replace(key=key, step=state.step + 1, weights=unravel(flat), optimizer=after, curriculum=cstate)

@@ -257,6 +257,11 @@ def test_the_estimate_of_pairs_points_to_better_rules():
     expected = -np.sqrt(2 / np.pi) * slope / jnp.linalg.norm(slope) / 0.2
     np.testing.assert_allclose(gradient, expected, atol=0.1)
     assert not pair_gradient(noise[:2], jnp.ones((2, 2)), 0.1).any()  # a draw says nothing
+    rounded = jnp.array([[0.3, np.nextafter(np.float32(0.3), 1)]] * 2, jnp.float32)
+    assert (
+        not pair_gradient(noise[:2], rounded, 0.1).any()
+        and pair_gradient(noise[:2], rounded * jnp.array([1, 1.01]), 0.1).any()
+    )
 
 
 @pytest.mark.slow

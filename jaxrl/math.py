@@ -391,7 +391,8 @@ def stock_keys(tree: PyTree) -> PyTree:
     """`tree` with the keys of this module's generators as jax's own, of the same 64 bits: for what outlives a step."""
 
     def stock(x):
-        own = jnp.issubdtype(x.dtype, jax.dtypes.prng_key) and str(jax.random.key_impl(x)) in ("jxr", "jxh")
+        is_key = isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+        own = is_key and str(jax.random.key_impl(x)) in ("jxr", "jxh")
         return jax.random.wrap_key_data(jax.random.key_data(x), impl="threefry2x32") if own else x
 
     return jax.tree.map(stock, tree)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from jaxrl.math import fast_key, light_key, on_cpu
+from jaxrl.math import fast_key, light_key, on_cpu, stock_keys
 from jaxrl.vectorize import VectorEnv
 
 NARROW = 16
@@ -105,7 +105,7 @@ def rollout(
     def step(carried, key):
         obs, env_state, carry = carried
         act_key, env_key = jax.random.split(light_key(key))
-        action, output, carry = act(act_key, obs, carry)
+        action, output, carry = stock_keys(act(act_key, obs, carry))
         ts = venv.step(env_key, env_state, action, state.env_params)
         if ended is not None:
             carry = ended(carry, ts.terminated | ts.truncated)

@@ -129,7 +129,7 @@ class VectorEnv:
             step_key, reset_key = jax.random.split(key)
             step_keys = self._slot_keys(step_key, self.num_envs)
             ts = jax.vmap(self.env.step, (0, 0, 0, axis))(step_keys, vstate.env, action, slot_params)
-        return ts._replace(state=stock_keys(ts.state)), key, reset_key, slot_params, axis
+        return stock_keys(ts), key, reset_key, slot_params, axis
 
     # ---- keys of what is drawn within a step
 

@@ -488,7 +488,7 @@ class Keyed(Drift):
 
     def transition(self, key, state, action, params):
         x, key = state.x + jax.random.normal(state.key), jax.random.split(key)[0]
-        return Transition(state.replace(x=x, key=key), x, jnp.bool_(False), jnp.bool_(False), {})
+        return Transition(state.replace(x=x, key=key), x, jnp.bool_(False), jnp.bool_(False), {"with": key})
 
 
 @pytree
@@ -524,6 +524,7 @@ def test_keys_in_a_state_are_jaxs_own(reset):
     def run(vstate):
         def step(vstate, key):
             ts = venv.step(key, vstate, jnp.zeros(3), params)
+            assert ts.info["with"].dtype == key.dtype
             return ts.state, ts.reward
 
         return jax.lax.scan(step, vstate, jax.random.split(key, 12))

@@ -9,7 +9,8 @@ cannot see (Jackson et al. 2024, arXiv:2402.05828). With t = [n/N, log N / 10] o
     advantage A' = exp(schedule(t)[4]) (A + residual(A, log pi(a|s), H(pi(s)), done, t))
 
 where A are normalised generalised advantages and H is the entropy over its largest value. The factor of A' is a
-schedule of the actor's learning rate. Both networks have one hidden layer of tanh.
+schedule of the actor's learning rate under SGD, and under Adam, or where the gradient is clipped, of the policy
+gradient's share beside the entropy's. Both networks have one hidden layer of tanh.
 """
 
 from __future__ import annotations
@@ -56,9 +57,13 @@ class Weights:
     residual: Any
 
 
-@functools.cache
 def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
-    """The update rule; its initial weights are those of A2C or PPO."""
+    """The update rule; its initial weights are those of A2C or PPO. Equal settings give the same functions."""
+    return _rule(config)
+
+
+@functools.cache
+def _rule(config: RuleConfig) -> UpdateRule:
     known = policy_gradients.rule(policy_gradients.RuleConfig(config.clip_eps))
     hidden, moves, more = Dense(config.features), Dense(5), Dense(1)
 
@@ -84,21 +89,22 @@ def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
         return Numbers(**{name: getattr(old, name) + moved[i] for i, name in enumerate(names)}), moved[4]
 
     def targets(weights: Weights, seen: Seen, lifetime: Lifetime) -> tuple[Any, dict[str, Array]]:
-        at = when(lifetime).astype(seen.reward.dtype)
+        at = jnp.minimum(when(lifetime), 1.0).astype(seen.reward.dtype)  # no further than where it was learned
         now, log_factor = settings(weights, at)
         value, following = seen.outputs["value"][..., 0], seen.successor("value")[..., 0]
         gamma, gae_lambda = jax.nn.sigmoid(now.gamma), jax.nn.sigmoid(now.gae_lambda)
         advantage = gae(seen.reward, value, following, seen.terminated, seen.truncated, gamma, gae_lambda)
         target, advantage = advantage + value, normalized(advantage)
         logits = seen.outputs["logits"]
-        entropy = Categorical(logits).entropy() / jnp.log(logits.shape[-1])
+        entropy = Categorical(logits).entropy() / jnp.log(max(logits.shape[-1], 2))
         told = advantage, seen.log_prob, entropy, seen.done.astype(advantage.dtype), *at
         x = jnp.stack([jnp.broadcast_to(number, advantage.shape) for number in told], -1)
         advantage = jnp.exp(log_factor) * (advantage + apply(weights.residual, more, x)[..., 0])
-        return {"advantage": advantage, "target": target, "position": jnp.broadcast_to(at, (*target.shape, 2))}, {}
+        coefficients = {name: jnp.broadcast_to(getattr(now, name), target.shape) for name in ("ent_coef", "vf_coef")}
+        return {"advantage": advantage, "target": target, **coefficients}, {}
 
     def loss(weights: Weights, outputs: dict[str, Array], seen: Seen, targets: Any) -> tuple[Array, dict[str, Array]]:
-        now, _ = settings(weights, targets["position"][0])  # the same of all steps of a rollout
+        now = weights.numbers.replace(ent_coef=targets["ent_coef"], vf_coef=targets["vf_coef"])
         return known.loss(now, outputs, seen, targets)
 
     return UpdateRule(f"residual_{known.name}", (("value", 1),), init, targets, loss, (Discrete,))

@@ -1,18 +1,21 @@
 """A rule that begins as A2C, evolved on whole lives of several task families; and is it better than A2C and PPO?
 
     python experiments/learned_rules/evolve.py train [--rounds 600] [--seed 0] [--begins a2c]
-    python experiments/learned_rules/evolve.py judge --rules runs/evolved-0.npz [--tasks ...]
+    python experiments/learned_rules/evolve.py judge --rules runs/evolved-a2c-0.npz [--tasks ...]
 
 `train` takes an evolution-strategy step on each family of `FAMILIES` in turn, and writes the rule every few rounds; it
 goes on where it was stopped. `judge` writes its part of results.json, a task at a time: final returns of agents that
-live by each rule on levels that were in no training, A2C's and PPO's beside, every rule with the best of 30 pairs of
-learning rates on other levels. `UNSEEN` names the families that no rule was trained on.
+live by each rule on levels that were in no training, A2C's and PPO's beside, every rule with the best of 35 pairs of
+learning rates on other levels. `UNSEEN` names the families that no rule was trained on. Catch and CartPole have one
+level: there only the seeds are others.
 """
 
 import argparse
+import dataclasses
 import json
 import subprocess
 import time
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,9 +39,16 @@ from jaxrl.meta.strategies import StrategyConfig, StrategyHyper, strategy
 
 TABLES = AgentConfig(num_envs=16)  # SGD
 NETWORKS = AgentConfig(num_envs=16, hidden=(32, 32), optimizer="adam")
+PASSES = {"num_epochs": 4, "num_minibatches": 4}
+"""Of PPO, and of the rule that begins as PPO, over a rollout."""
 USUAL = {TABLES: (80.0, 12.0), NETWORKS: (3e-3, 3e-3)}
 """Learning rates of actor and critic, about which those of a training round are drawn: near A2C's best."""
-RULE = {"a2c": residual.RuleConfig(features=16), "ppo": residual.RuleConfig(features=16, clip_eps=0.2)}
+RULE = {
+    "a2c": ("residual", residual.rule, residual.RuleConfig(features=16)),
+    "ppo": ("residual", residual.rule, residual.RuleConfig(features=16, clip_eps=0.2)),
+    "numbers": ("policy_gradient", policy_gradients.rule, policy_gradients.RuleConfig()),
+}
+"""By the rule that it begins as: kind, function, settings. Of "numbers" only A2C's four settings are evolved."""
 
 
 class Family(NamedTuple):
@@ -86,8 +96,9 @@ class LogUniform(NamedTuple):
 
 
 def train(args: argparse.Namespace) -> None:
-    config = RULE[args.begins]
-    rule = residual.rule(config)
+    kind, rule_of, config = RULE[args.begins]
+    rule, asked = rule_of(config), {name: getattr(args, name) for name in ("begins", "seed", "learning_rate", "decay")}
+    out = args.out or Path(f"runs/evolved-{args.begins}-{args.seed}.npz")
     learners = {}
     for name, family in FAMILIES.items():
         env, params = world(family)
@@ -96,20 +107,23 @@ def train(args: argparse.Namespace) -> None:
             env,
             dr.make(gradients.levels_of(env)),
             StrategyConfig(num_pairs=family.pairs),
-            family.config,
+            family.config if args.begins != "ppo" else dataclasses.replace(family.config, **PASSES),
             lifetime_fn=LogUniform(*family.lives),
         )
         learners[name] = algo, jax.jit(algo.init)(jax.random.key(0), None, params), jax.jit(algo.update)
     first = next(iter(learners.values()))[1]
     carry = first.weights, first.optimizer
     flat, unravel = ravel_pytree(carry)
-    done, log, seconds = 0, [], 0.0
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    state = args.out.with_suffix(".state.npz")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    state, commit = out.with_suffix(".state.npz"), ["git", "rev-parse", "--short", "HEAD"]
+    kept = {"asked": asked, "done": 0, "seconds": 0.0, "log": [], "commits": []}
     if state.exists():
         with np.load(state) as file:
-            done, carry, seconds = int(file["done"]), unravel(jnp.asarray(file["flat"])), float(file["seconds"])
-            log = json.loads(str(file["log"]))
+            kept, carry = json.loads(str(file["kept"])), unravel(jnp.asarray(file["flat"]))
+        if kept["asked"] != asked:
+            raise SystemExit(f"{state} is of {kept['asked']}, and {asked} is asked for: name another --out.")
+    kept["commits"] += subprocess.run(commit, capture_output=True, text=True).stdout.split()
+    done, log, seconds = kept["done"], kept["log"], kept["seconds"]
     begin = time.process_time() - seconds
     while done < args.rounds:
         key = jax.random.fold_in(jax.random.key(args.seed), done)
@@ -139,82 +153,82 @@ def train(args: argparse.Namespace) -> None:
             seconds = time.process_time() - begin
             recent = {name: np.mean([x[name] for x in log[-50:]]).round(3) for name in row}
             print(done, f"{seconds:.0f} s", recent, flush=True)
-            np.savez(state, done=done, flat=ravel_pytree(carry)[0], log=json.dumps(log), seconds=seconds)
-            commit = subprocess.run(
-                ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-            ).stdout.strip()
-            provenance = {
-                "command": f"experiments/learned_rules/evolve.py train --begins {args.begins} --seed {args.seed}",
-                "rounds": done,
-                "cpu_seconds": round(seconds),
-                "families": list(FAMILIES),
-                "commit": commit,
-                "where": environment_of_run(),
-            }
-            stored.save(args.out, "residual", config, carry[0], provenance)
+            provenance = {**kept, "done": done, "seconds": round(seconds), "families": list(FAMILIES)}
+            provenance = {name: x for name, x in provenance.items() if name != "log"} | {"where": environment_of_run()}
+            kept |= {"done": done, "seconds": seconds, "log": log}
+            new = [path.with_name(f"new-{path.name}") for path in (out, state)]
+            stored.save(new[0], kind, config, carry[0], provenance)
+            np.savez(new[1], flat=ravel_pytree(carry)[0], kept=json.dumps(kept))
+            for path, last in zip(new, (out, state), strict=True):
+                path.replace(last)
 
 
-RATES = [(a, b) for a in (0.1, 0.3, 1.0, 3.0, 10.0, 30.0) for b in (0.03, 0.1, 0.3, 1.0, 3.0)]
-"""Factors of the usual learning rates: the 30 pairs that every rule is tuned over."""
-PPO = {"num_epochs": 4, "num_minibatches": 4}
+JUDGED = {TABLES: (25, 250), NETWORKS: (100,)}
+"""Updates of the lives that rules are judged after."""
+RATES = [(a, b) for a in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0) for b in (0.03, 0.1, 0.3, 1.0, 3.0)]
+"""Factors of the usual learning rates: the 35 pairs that every rule is tuned over."""
 
 
-def judged(rule: Any, config: AgentConfig, family: Family, levels: int, tuning: int) -> dict[str, Any]:
-    """Final returns of agents on `levels` levels, with the rates that were the best on `tuning` other levels."""
+def judged(rule: Any, config: AgentConfig, family: Family, updates: int, levels: int, tuning: int) -> dict[str, Any]:
+    """Final returns after `updates` on `levels` levels, with the rates that were the best on `tuning` other levels."""
     env, params = world(family)
     algo, level_fn, weights = agent(rule, env, config), gradients.levels_of(env), fresh_weights(rule, jax.random.key(0))
-    lifetime = jnp.int32(
-        round((family.lives[0] * family.lives[1]) ** 0.5) if family.lives[0] != family.lives[1] else family.lives[0]
-    )
+    lifetime = jnp.int32(updates)
 
-    def one(pair: Any, key: Any) -> Any:
+    def one(weights: Any, pair: Any, key: Any) -> Any:
         level_key, *keys = jax.random.split(key, 3)
         hyper = AgentHyper(rule=weights, learning_rate=pair[0], critic_learning_rate=pair[1], lifetime=lifetime)
         return lived(algo, keys, hyper, level_fn(level_key, params))
 
     @jax.jit
-    def returns(pairs: Any, keys: Any) -> Any:
-        return jax.lax.map(lambda pair: jax.vmap(one, (None, 0))(pair, keys), pairs)
+    def returns(weights: Any, pairs: Any, keys: Any) -> Any:
+        return jax.lax.map(lambda pair: jax.vmap(one, (None, None, 0))(weights, pair, keys), pairs)
 
     usual = USUAL[family.config]
     pairs = np.array([(usual[0] * a, usual[1] * b) for a, b in RATES], np.float32)
-    tried = np.asarray(returns(pairs, jax.random.split(jax.random.key(5_000_000), tuning))).mean(1)
+    tried = np.asarray(returns(weights, pairs, jax.random.split(jax.random.key(5_000_000), tuning))).mean(1)
     best = int(np.argmax(np.nan_to_num(tried, nan=-np.inf)))
-    got = np.asarray(returns(pairs[[best]], jax.random.split(jax.random.key(6_000_000), levels)))[0]
-    return {"returns": got.round(4).tolist(), "factors": RATES[best], "updates": int(lifetime)}
+    got = np.asarray(returns(weights, pairs[[best]], jax.random.split(jax.random.key(6_000_000), levels)))[0]
+    return {"returns": got.round(4).tolist(), "factors": RATES[best]}
 
 
 def at_an_end(factors: Any) -> bool:
-    return factors[0] in (0.1, 30.0) or factors[1] in (0.03, 3.0)
+    return any(x in (min(tried), max(tried)) for x, tried in zip(factors, zip(*RATES, strict=True), strict=True))
 
 
 def judge(args: argparse.Namespace) -> None:
     results = json.loads(RESULTS.read_text())
     found = results.get("evolved", {}).get("tasks", {})
-    rules = {"A2C": (policy_gradients.a2c_rule(), {}), "PPO": (policy_gradients.ppo_rule(), PPO)}
-    rules |= {Path(name).stem: (gradients.load(name).rule, {}) for name in args.rules}
+    rules = {"A2C": (policy_gradients.a2c_rule(), {}), "PPO": (policy_gradients.ppo_rule(), PASSES)}
+    for name in args.rules:
+        kept = gradients.load(name)
+        clipped = getattr(kept.config, "clip_eps", None) is not None
+        rules[Path(name).stem] = kept.rule, PASSES if clipped else {}
     for name in args.tasks:
         family = (FAMILIES | UNSEEN)[name]
         few = family.config == NETWORKS
         levels, tuning = (args.agents, args.agents // 4) if few else (args.levels, args.levels // 4)
-        row = found.setdefault(name, {})
-        for rule_name, (rule, passes) in rules.items():
-            if rule_name in row and rule_name not in args.again:
-                continue
-            begin = time.process_time()
-            row[rule_name] = judged(
-                rule, family.config.__class__(**{**vars(family.config), **passes}), family, levels, tuning
-            )
-            row[rule_name]["seconds"] = round(time.process_time() - begin, 1)
-            print(name, rule_name, np.mean(row[rule_name]["returns"]).round(3), row[rule_name]["factors"], flush=True)
-            save("evolved", {"tasks": found})
+        for updates in JUDGED[family.config]:
+            row = found.setdefault(f"{name}, {updates}", {})
+            for rule_name, (rule, passes) in rules.items():
+                digest = zlib.crc32(ravel_pytree(rule.init(jax.random.key(0)))[0].tobytes())
+                what = {"rule": digest, "levels": levels, "tuned_on": tuning, "pairs": len(RATES)}
+                if row.get(rule_name, {}).get("what") == what:
+                    continue
+                begin = time.process_time()
+                config = dataclasses.replace(family.config, **passes)
+                row[rule_name] = {"what": what, **judged(rule, config, family, updates, levels, tuning)}
+                row[rule_name]["seconds"] = round(time.process_time() - begin, 1)
+                mean = np.mean(row[rule_name]["returns"])
+                print(name, updates, rule_name, f"{mean:.3f}", row[rule_name]["factors"], flush=True)
+                save("evolved", {"tasks": found})
     table(found)
 
 
 def table(found: dict[str, Any]) -> None:
     """The README's."""
     for name, row in found.items():
-        cells = [name, str(row["A2C"]["updates"])]
+        cells = [name]
         for rule, got in row.items():
             returns, end = np.array(got["returns"]), " at an end" if at_an_end(got["factors"]) else ""
             cells += [f"{returns.mean():.3f}{end}"]
@@ -234,12 +248,11 @@ def main() -> None:
     parser.add_argument("--begins", choices=list(RULE), default="a2c", help="the rule that it is at the start")
     parser.add_argument("--learning-rate", type=float, default=1e-2)
     parser.add_argument("--decay", type=float, default=0.998, help="of the learning rate, a round")
-    parser.add_argument("--out", type=Path, default=Path("runs/evolved.npz"))
+    parser.add_argument("--out", type=Path, help="default: runs/evolved-BEGINS-SEED.npz")
     parser.add_argument("--rules", nargs="*", default=[])
     parser.add_argument("--tasks", nargs="+", default=[*FAMILIES, *UNSEEN])
     parser.add_argument("--levels", type=int, default=384, help="judge: of a task of tables")
     parser.add_argument("--agents", type=int, default=64, help="judge: of a task of networks")
-    parser.add_argument("--again", nargs="*", default=[], help="judge: rules whose rows are measured again")
     args = parser.parse_args()
     {"train": train, "judge": judge}[args.part](args)
 

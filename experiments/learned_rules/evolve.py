@@ -113,7 +113,7 @@ def train(args: argparse.Namespace) -> None:
         learners[name] = algo, jax.jit(algo.init)(jax.random.key(0), None, params), jax.jit(algo.update)
     first = next(iter(learners.values()))[1]
     carry = first.weights, first.optimizer
-    flat, unravel = ravel_pytree(carry)
+    _, unravel = ravel_pytree(carry)
     out.parent.mkdir(parents=True, exist_ok=True)
     state, commit = out.with_suffix(".state.npz"), ["git", "rev-parse", "--short", "HEAD"]
     kept = {"asked": asked, "done": 0, "seconds": 0.0, "log": [], "commits": []}
@@ -163,7 +163,7 @@ def train(args: argparse.Namespace) -> None:
                 path.replace(last)
 
 
-JUDGED = {TABLES: (25, 250), NETWORKS: (100,)}
+JUDGED = {TABLES: (25, 100), NETWORKS: (100,)}
 """Updates of the lives that rules are judged after."""
 RATES = [(a, b) for a in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0) for b in (0.03, 0.1, 0.3, 1.0, 3.0)]
 """Factors of the usual learning rates: the 35 pairs that every rule is tuned over."""

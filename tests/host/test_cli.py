@@ -694,7 +694,7 @@ def test_a_run_under_level_replay_goes_on_and_is_evaluated_on_the_task(tmp_path)
     recipe = json.loads((folder / "config.json").read_text())["recipe"]
     assert recipe["curriculum"]["name"] == "plr" and recipe["curriculum"]["hyper"]["staleness"] == 0.5
     algo, _, task, params = build(recipe)
-    assert not task.levels and algo.venv.env.levels and algo.name == "ppo+plr" and params.walls == 5
+    assert task.levels and algo.venv.env.levels and algo.name == "ppo+plr" and params.walls == 5
     assert "return" in good(f"eval {folder} --episodes 2 --max-steps 8")
     assert "run folder" in good(f"resume {folder} --no-progress")
 

@@ -220,9 +220,9 @@ def test_conservative_ones_think_less_of_what_the_data_lacks(conservative):
     assert np.isfinite(metrics["penalty"]).all()
     tasks = fb.on_sphere(jax.random.normal(KEY, (8, S)))
     learner, weights = algo.init.__self__, state.weights["representation"]
-    F = learner.forward(weights["forward"], jnp.tile(jnp.arange(S), (8, 1)), jnp.repeat(tasks[:, None], S, 1))
+    F = learner.rule.forward(weights["forward"], jnp.tile(jnp.arange(S), (8, 1)), jnp.repeat(tasks[:, None], S, 1))
     if conservative == "value":
         less = jnp.einsum("kzsad,zd->kzsa", F, tasks)
     else:  # of measures, so not of the values of tasks whose rewards are negative
-        less = jnp.einsum("kzsad,td->kzsat", F, learner.backward(weights["backward"], jnp.arange(S))).mean(-1)
+        less = jnp.einsum("kzsad,td->kzsat", F, learner.rule.backward(weights["backward"], jnp.arange(S))).mean(-1)
     assert np.mean(less[..., 0] < less[..., 1]) > 0.95

@@ -367,7 +367,7 @@ def test_epsilon_greedy_stays_on_the_left_bank():
 
 MODULES = {"sarsa": sarsa, "dyna_q": dyna_q, "ucb_vi": ucb_vi, "psrl": psrl, "r_max": r_max}
 CASES = {
-    "sarsa": ({}, {}, 19),
+    "sarsa": ({}, {}, 21),
     "sarsa_dutch": (dict(trace="dutch"), {}, 19),
     "sarsa_expected": (dict(expected=True, trace="replacing"), {}, 7),
     "dyna_q": (dict(planning_steps=2), {}, 10),

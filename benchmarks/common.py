@@ -55,7 +55,7 @@ def machine() -> dict[str, Any]:
         "cpu": model,
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
-        "device": str(jax.devices()[0]),
+        "device": f"{jax.devices()[0]}, {jax.devices()[0].device_kind}",
         "python": platform.python_version(),
         "jax": jax.__version__,
         "jaxlib": jaxlib.__version__,

@@ -4,7 +4,7 @@ Every stream is made as a step makes it: a threefry key a step, `light_key` of i
 same tables for jax's own threefry stand beside them: what a good generator looks like in these tests.
 
 Run: `python benchmarks/random_numbers.py --out random_numbers.json`. With Debian's dieharder, an hour a stream:
-`... --dieharder slots steps splits folds`.
+`... --dieharder slots steps splits folds children siblings hashed`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,17 @@ def children(generator: Callable, key: jax.Array) -> jax.Array:
     return jax.lax.map(step, jax.random.split(fast_key(key), 16))
 
 
-STREAMS = {f.__name__: f for f in (slots, steps, splits, folds, children)}
+def siblings(generator: Callable, key: jax.Array) -> jax.Array:
+    """64 words of each of 4,096 slots of one step, slot after slot."""
+    return words(jax.random.split(generator(key), 4096), 64)
+
+
+def hashed(generator: Callable, key: jax.Array) -> jax.Array:
+    """Two words of every slot, as `slots`, of a generator seeded by a key of its own kind, as in a nested step."""
+    return slots(lambda key: generator(jax.random.split(generator(key))[1]), key)
+
+
+STREAMS = {f.__name__: f for f in (slots, steps, splits, folds, children, siblings, hashed)}
 
 
 def stream(name: str, generator: str) -> Iterator[bytes]:

@@ -327,12 +327,13 @@ def _mixed(x: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
     return x ^ (x >> 16)
 
 
-_SPLIT, _FOLD = 0x68E31DA4, 0xB5297A4D  # so that children, what is folded in and words have nothing in common
+_SPLIT, _FOLD = 0x68E31DA4, 0xB5297A4D  # so that a key's children, and what is folded into it, differ
 
 
 def _hash_words(key: UInt32[Array, "2"], counts: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
-    """The words of these counts: of one key a bijection of the count, so no two of its words are equal."""
-    return _mixed(_mixed(counts * jnp.uint32(0x9E3779B9) + key[0]) ^ key[1])
+    """The words of these counts. The count enters both rounds: siblings share `key[1]`, and with the count in the first
+    round alone their words would be windows of one sequence, that of a slot a shifted part of another slot's."""
+    return _mixed(_mixed(counts * jnp.uint32(0x9E3779B9) + key[0]) ^ (counts * jnp.uint32(0x85EBCA6B) + key[1]))
 
 
 def _hash_keys(key: UInt32[Array, "2"], counts: UInt32[Array, "..."], purpose: int) -> UInt32[Array, "... 2"]:

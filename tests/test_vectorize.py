@@ -14,7 +14,7 @@ from jaxrl import Environment, Transition, make, pytree, vectorize
 from jaxrl.environment import strongly_typed
 from jaxrl.math import light_key
 from jaxrl.spaces import Box, Discrete
-from jaxrl.testing.assertions import assert_no_key_reuse
+from jaxrl.testing.assertions import assert_no_key_reuse, assert_stock_keys
 
 STRATEGIES = ("dense", "sparse")
 LONG = 300
@@ -512,6 +512,13 @@ def test_a_steps_random_numbers_are_those_of_its_generator(generator, make_key):
     jax.tree.map(np.testing.assert_array_equal, vstate.env, states)
     alone = jax.vmap(env.step, (0, 0, 0, None))(keys, states, jnp.zeros(4), params)
     np.testing.assert_allclose(ts.obs, alone.obs, rtol=1e-6)
+
+
+def test_a_contract_takes_the_users_kind_of_key_and_threefrys_alone():
+    rbg = jax.random.key(0, impl="rbg")
+    assert_stock_keys({"own": rbg, "stock": jax.random.key(1)}, rbg, "state")
+    with pytest.raises(AssertionError, match="state.*light.*store the user's kind of key"):
+        assert_stock_keys({"light": light_key(rbg)}, rbg, "state")
 
 
 @pytest.mark.parametrize("reset", STRATEGIES)

@@ -1,6 +1,6 @@
 """A rule that begins as A2C, evolved on whole lives of several task families; and is it better than A2C and PPO?
 
-    python experiments/learned_rules/evolve.py train [--rounds 600] [--seed 0] [--begins a2c]
+    python experiments/learned_rules/evolve.py train [--rounds 600] [--seed 0] [--begins a2c] [--times 1]
     python experiments/learned_rules/evolve.py judge --rules runs/evolved-a2c-0.npz [--tasks ...]
 
 `train` takes an evolution-strategy step on each family of `FAMILIES` in turn, and writes the rule every few rounds; it
@@ -13,6 +13,7 @@ level: there only the seeds are others.
 import argparse
 import dataclasses
 import json
+import math
 import subprocess
 import time
 import zlib
@@ -97,16 +98,28 @@ class LogUniform(NamedTuple):
 
 def train(args: argparse.Namespace) -> None:
     kind, rule_of, config = RULE[args.begins]
-    rule, asked = rule_of(config), {name: getattr(args, name) for name in ("begins", "seed", "learning_rate", "decay")}
+    rule, names = rule_of(config), ("begins", "seed", "learning_rate", "decay", "times", "families")
+    asked = {name: getattr(args, name) for name in names}
     out = args.out or Path(f"runs/evolved-{args.begins}-{args.seed}.npz")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    state, commit = out.with_suffix(".state.npz"), ["git", "rev-parse", "--short", "HEAD"]
+    kept = {"asked": asked, "done": 0, "seconds": 0.0, "log": [], "commits": []}
+    flat = None
+    if state.exists():
+        with np.load(state) as file:
+            kept, flat = json.loads(str(file["kept"])), jnp.asarray(file["flat"])
+        if kept["asked"] != asked:
+            raise SystemExit(f"{state} is of {kept['asked']}, and {asked} is asked for: name another --out.")
     learners = {}
-    for name, family in FAMILIES.items():
+    for name in args.families:
+        family = FAMILIES[name]
         env, params = world(family)
+        pairs = family.pairs * args.times
         algo = strategy(
             rule,
             env,
             dr.make(gradients.levels_of(env)),
-            StrategyConfig(num_pairs=family.pairs),
+            StrategyConfig(pairs, at_once=math.gcd(pairs, 512) if args.times > 1 else 0),
             family.config if args.begins != "ppo" else dataclasses.replace(family.config, **PASSES),
             lifetime_fn=LogUniform(*family.lives),
         )
@@ -114,14 +127,7 @@ def train(args: argparse.Namespace) -> None:
     first = next(iter(learners.values()))[1]
     carry = first.weights, first.optimizer
     _, unravel = ravel_pytree(carry)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    state, commit = out.with_suffix(".state.npz"), ["git", "rev-parse", "--short", "HEAD"]
-    kept = {"asked": asked, "done": 0, "seconds": 0.0, "log": [], "commits": []}
-    if state.exists():
-        with np.load(state) as file:
-            kept, carry = json.loads(str(file["kept"])), unravel(jnp.asarray(file["flat"]))
-        if kept["asked"] != asked:
-            raise SystemExit(f"{state} is of {kept['asked']}, and {asked} is asked for: name another --out.")
+    carry = carry if flat is None else unravel(flat)
     kept["commits"] += subprocess.run(commit, capture_output=True, text=True).stdout.split()
     done, log, seconds = kept["done"], kept["log"], kept["seconds"]
     begin = time.process_time() - seconds
@@ -153,8 +159,8 @@ def train(args: argparse.Namespace) -> None:
             seconds = time.process_time() - begin
             recent = {name: np.mean([x[name] for x in log[-50:]]).round(3) for name in row}
             print(done, f"{seconds:.0f} s", recent, flush=True)
-            provenance = {**kept, "done": done, "seconds": round(seconds), "families": list(FAMILIES)}
-            provenance = {name: x for name, x in provenance.items() if name != "log"} | {"where": environment_of_run()}
+            provenance = {**asked, "done": done, "seconds": round(seconds), "commits": kept["commits"]}
+            provenance |= {"where": environment_of_run()}
             kept |= {"done": done, "seconds": seconds, "log": log}
             new = [path.with_name(f"new-{path.name}") for path in (out, state)]
             stored.save(new[0], kind, config, carry[0], provenance)
@@ -248,6 +254,8 @@ def main() -> None:
     parser.add_argument("--begins", choices=list(RULE), default="a2c", help="the rule that it is at the start")
     parser.add_argument("--learning-rate", type=float, default=1e-2)
     parser.add_argument("--decay", type=float, default=0.998, help="of the learning rate, a round")
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), help="train: of these")
+    parser.add_argument("--times", type=int, default=1, help="as many pairs of rules a round, for a GPU")
     parser.add_argument("--out", type=Path, help="default: runs/evolved-BEGINS-SEED.npz")
     parser.add_argument("--rules", nargs="*", default=[])
     parser.add_argument("--tasks", nargs="+", default=[*FAMILIES, *UNSEEN])

@@ -148,7 +148,8 @@ class Strategy:
 
         Lives that are simulated together take as long as the longest of them. So they are sorted by their lengths and
         parted into groups, one after the other: of lives of 10 to 250 updates, log-uniform, an eighth at once takes a
-        third of the updates. An accelerator, which does many lives in the time of one, takes all together.
+        third of the updates. An accelerator, which does many lives in the time of one, takes all together: best up to
+        some hundred pairs, and of 4,096 on an H200 512 at once took 0.42 of the time.
         """
 
         def together(inputs: Any, groups: int) -> Any:

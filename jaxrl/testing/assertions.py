@@ -83,9 +83,11 @@ def is_float(x: Any) -> bool:
 
 
 def assert_stock_keys(tree: PyTree, key: Array, what: str) -> None:
+    stock = jax.random.key(0, impl="threefry2x32").dtype  # what `stock_keys` makes of others
     for path, (_, dtype, _) in _describe(tree).items():
         if jnp.issubdtype(dtype, jax.dtypes.prng_key):
-            assert dtype == key.dtype, f"{what}{path} is a {dtype}; store the user's kind of key, {key.dtype}."
+            said = f"{what}{path} is a {dtype}; store the user's kind of key, {key.dtype}, or {stock}."
+            assert dtype in (key.dtype, stock), said
 
 
 def all_in(space: Space, x: Any, batch: int) -> Array:

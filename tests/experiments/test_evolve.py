@@ -1,0 +1,33 @@
+"""The study that evolves a rule: its training goes on where it was stopped, and goes on with nothing else."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from jaxrl.algos.rule_learners import gradients
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def evolve(*words):
+    command = [sys.executable, ROOT / "experiments/learned_rules/evolve.py", "train", "--families", "Catch"]
+    return subprocess.run([*command, *map(str, words)], cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_training_goes_on_where_it_was_stopped(tmp_path):
+    stopped, whole = tmp_path / "stopped.npz", tmp_path / "whole.npz"
+    found = []
+    for out, rounds in ((stopped, 1), (stopped, 2), (whole, 2)):
+        done = evolve("--rounds", rounds, "--out", out)
+        assert done.returncode == 0, done.stderr
+        found.append(ravel_pytree(gradients.load(str(out)).weights)[0])
+    np.testing.assert_array_equal(found[1], found[2])
+    assert np.abs(found[0] - found[1]).max() > 1e-3
+    other = evolve("--rounds", 3, "--seed", 1, "--out", stopped)
+    assert other.returncode and "name another --out" in other.stderr.splitlines()[-1]

@@ -1,11 +1,11 @@
 """A rule that begins as A2C, evolved on whole lives of several task families; and is it better than A2C and PPO?
 
-    python experiments/learned_rules/evolve.py train [--rounds 600] [--seed 0] [--begins a2c] [--times 1]
+    python experiments/learned_rules/evolve.py train [--rounds 600] [--seed 0] [--begins a2c] [--init RULE] [--times 1]
     python experiments/learned_rules/evolve.py judge --rules runs/evolved-a2c-0.npz [--tasks ...]
 
 `train` takes an evolution-strategy step on each family of `FAMILIES` in turn, and writes the rule every few rounds; it
 goes on where it was stopped. `judge` writes its part of results.json, a task at a time: final returns of agents that
-live by each rule on levels that were in no training, A2C's and PPO's beside, every rule with the best of 35 pairs of
+live by each rule on levels that were in no training, A2C's and PPO's beside, every rule with the best of 63 pairs of
 learning rates on other levels. `UNSEEN` names the families that no rule was trained on. Catch and CartPole have one
 level: there only the seeds are others.
 """
@@ -58,7 +58,6 @@ class Family(NamedTuple):
     lives: tuple[int, int]  # the fewest and the most updates, log-uniform
     pairs: int = 32  # of rules, in a round
     settings: dict[str, Any] = {}  # of the environment
-    cap: int | None = None  # steps of an episode, for a task without a limit of its own
 
 
 LEVELS = {"observation": "index"}
@@ -66,6 +65,8 @@ FAMILIES = {
     "GridWorld-small": Family("GridWorld-small-v0", TABLES, (10, 250), settings=LEVELS),
     "GridWorld-medium": Family("GridWorld-medium-v0", TABLES, (10, 250), settings=LEVELS),
     "GridWorld-mazes": Family("GridWorld-mazes-v0", TABLES, (10, 250), settings=LEVELS),
+    "GridWorld-rand_sparse": Family("GridWorld-rand_sparse-v0", TABLES, (10, 250), settings=LEVELS),
+    "Darkroom": Family("Darkroom-v0", TABLES, (10, 250)),
     "Garnet": Family("Garnet-v0", TABLES, (10, 100)),
     "Catch": Family("Catch-bsuite", NETWORKS, (10, 100), 16),
     "CartPole": Family("CartPole-v1", NETWORKS, (25, 100), 8),
@@ -75,14 +76,14 @@ UNSEEN = {
     "FrozenLake": Family("FrozenLake-v1", TABLES, (100, 100)),
     "DeepSea": Family("DeepSea-bsuite", NETWORKS, (100, 100)),
     "DiscountingChain": Family("DiscountingChain-bsuite", NETWORKS, (100, 100)),
-    "Breakout": Family("Breakout-MinAtar", NETWORKS, (100, 100), cap=1000),
+    "Breakout": Family("Breakout-MinAtar", NETWORKS, (100, 100)),
 }
 """Named before training."""
 
 
 def world(family: Family) -> tuple[Any, Any]:
     env, params = jaxrl.make(family.id, **family.settings)
-    return env, params if family.cap is None else params.replace(max_steps=jnp.int32(family.cap))
+    return env, params.replace(max_steps=jnp.minimum(params.max_steps, 1000))  # for tasks without a limit of their own
 
 
 class LogUniform(NamedTuple):
@@ -126,6 +127,11 @@ def train(args: argparse.Namespace) -> None:
         learners[name] = algo, jax.jit(algo.init)(jax.random.key(0), None, params), jax.jit(algo.update)
     first = next(iter(learners.values()))[1]
     carry = first.weights, first.optimizer
+    if args.init:
+        before = gradients.load(args.init)
+        if before.config != config:
+            raise SystemExit(f"{args.init} has {before.config}; a rule with {config} is evolved.")
+        carry = before.weights, first.optimizer
     _, unravel = ravel_pytree(carry)
     carry = carry if flat is None else unravel(flat)
     kept["commits"] += subprocess.run(commit, capture_output=True, text=True).stdout.split()
@@ -171,8 +177,10 @@ def train(args: argparse.Namespace) -> None:
 
 JUDGED = {TABLES: (25, 100), NETWORKS: (100,)}
 """Updates of the lives that rules are judged after."""
-RATES = [(a, b) for a in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0) for b in (0.03, 0.1, 0.3, 1.0, 3.0)]
-"""Factors of the usual learning rates: the 35 pairs that every rule is tuned over."""
+RATES = [
+    (a, b) for a in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0) for b in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+]
+"""Factors of the usual learning rates: the 63 pairs that every rule is tuned over."""
 
 
 def judged(rule: Any, config: AgentConfig, family: Family, updates: int, levels: int, tuning: int) -> dict[str, Any]:
@@ -188,7 +196,8 @@ def judged(rule: Any, config: AgentConfig, family: Family, updates: int, levels:
 
     @jax.jit
     def returns(weights: Any, pairs: Any, keys: Any) -> Any:
-        return jax.lax.map(lambda pair: jax.vmap(one, (None, None, 0))(weights, pair, keys), pairs)
+        at_once = None if jax.default_backend() == "cpu" else min(21, len(pairs))
+        return jax.lax.map(lambda pair: jax.vmap(one, (None, None, 0))(weights, pair, keys), pairs, batch_size=at_once)
 
     usual = USUAL[family.config]
     pairs = np.array([(usual[0] * a, usual[1] * b) for a, b in RATES], np.float32)
@@ -203,8 +212,8 @@ def at_an_end(factors: Any) -> bool:
 
 
 def judge(args: argparse.Namespace) -> None:
-    results = json.loads(RESULTS.read_text())
-    found = results.get("evolved", {}).get("tasks", {})
+    out = args.out or RESULTS
+    found = json.loads(out.read_text()).get("evolved", {}).get("tasks", {}) if out.exists() else {}
     rules = {"A2C": (policy_gradients.a2c_rule(), {}), "PPO": (policy_gradients.ppo_rule(), PASSES)}
     for name in args.rules:
         kept = gradients.load(name)
@@ -213,7 +222,7 @@ def judge(args: argparse.Namespace) -> None:
     for name in args.tasks:
         family = (FAMILIES | UNSEEN)[name]
         few = family.config == NETWORKS
-        levels, tuning = (args.agents, args.agents // 4) if few else (args.levels, args.levels // 4)
+        levels, tuning = (args.agents, args.agents // 8) if few else (args.levels, args.levels // 8)
         for updates in JUDGED[family.config]:
             row = found.setdefault(f"{name}, {updates}", {})
             for rule_name, (rule, passes) in rules.items():
@@ -227,7 +236,7 @@ def judge(args: argparse.Namespace) -> None:
                 row[rule_name]["seconds"] = round(time.process_time() - begin, 1)
                 mean = np.mean(row[rule_name]["returns"])
                 print(name, updates, rule_name, f"{mean:.3f}", row[rule_name]["factors"], flush=True)
-                save("evolved", {"tasks": found})
+                save("evolved", {"tasks": found}, out)
     table(found)
 
 
@@ -252,11 +261,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--begins", choices=list(RULE), default="a2c", help="the rule that it is at the start")
+    parser.add_argument("--init", help="a rule's file to go on from")
     parser.add_argument("--learning-rate", type=float, default=1e-2)
     parser.add_argument("--decay", type=float, default=0.998, help="of the learning rate, a round")
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), help="train: of these")
     parser.add_argument("--times", type=int, default=1, help="as many pairs of rules a round, for a GPU")
-    parser.add_argument("--out", type=Path, help="default: runs/evolved-BEGINS-SEED.npz")
+    parser.add_argument("--out", type=Path, help="default: runs/evolved-BEGINS-SEED.npz; judge: results.json")
     parser.add_argument("--rules", nargs="*", default=[])
     parser.add_argument("--tasks", nargs="+", default=[*FAMILIES, *UNSEEN])
     parser.add_argument("--levels", type=int, default=384, help="judge: of a task of tables")

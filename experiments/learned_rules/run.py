@@ -57,10 +57,10 @@ def returns_of(rule, env, params, rates, key, lifetime, weights=None, config=TAB
     return jax.vmap(one)(params, jax.random.split(key, len(params.start)))
 
 
-def save(part: str, found: dict) -> None:
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+def save(part: str, found: dict, path: Path = RESULTS) -> None:
+    results = json.loads(path.read_text()) if path.exists() else {}
     results[part] = {**found, "date": time.strftime("%Y-%m-%d"), "where": environment_of_run()}
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    path.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def lives(args: argparse.Namespace) -> None:

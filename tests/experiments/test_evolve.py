@@ -31,3 +31,8 @@ def test_training_goes_on_where_it_was_stopped(tmp_path):
     assert np.abs(found[0] - found[1]).max() > 1e-3
     other = evolve("--rounds", 3, "--seed", 1, "--out", stopped)
     assert other.returncode and "name another --out" in other.stderr.splitlines()[-1]
+    ppo = evolve("--begins", "ppo", "--init", stopped, "--out", tmp_path / "ppo.npz")
+    assert ppo.returncode and "clip_eps=0.2" in ppo.stderr.splitlines()[-1]
+    on = evolve("--rounds", 1, "--init", stopped, "--learning-rate", 0.0, "--out", tmp_path / "on.npz")
+    assert on.returncode == 0, on.stderr
+    np.testing.assert_array_equal(ravel_pytree(gradients.load(str(tmp_path / "on.npz")).weights)[0], found[1])

@@ -109,3 +109,18 @@ def test_a_clamped_servo_on_mjx(tmp_path):
         with told:
             report = check_model(env, tolerance=math.inf)
         assert (report.error > 1e-5) == bool(differs), (integrator, limit)
+
+
+TENDON = """<mujoco><option timestep="0.005"/><worldbody>
+<body><joint name="a" axis="0 1 0"/><geom size="0.05" pos="0.2 0 0"/>
+<body pos="0.3 0 0"><joint name="b" axis="0 1 0"/><geom size="0.05" pos="0.2 0 0"/></body></body></worldbody>
+<tendon><fixed name="t" stiffness="5" damping="0.1" limited="true" range="-0.1 0.1" frictionloss="0.1">
+<joint joint="a" coef="1"/><joint joint="b" coef="-0.5"/></fixed></tendon>
+<actuator><motor tendon="t" ctrlrange="-1 1"/></actuator></mujoco>"""
+
+
+@pytest.mark.slow
+def test_a_tendon_on_mjx(tmp_path):
+    """With a spring, a damper, friction, a limit and a motor; in float64 MJX widens the indices of tendons."""
+    report = check_model(task(tmp_path, TENDON, engine="mjx"), tolerance=1e-9)
+    assert "tendon" in {x.kind for x in report.elements}

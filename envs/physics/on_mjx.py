@@ -209,8 +209,12 @@ def forward(m: Any, data: Any) -> Any:
     """MJX's forward dynamics with MuJoCo's frames of contacts."""
     from mujoco import mjx
 
-    if m.ntendon:  # a stage of theirs is not public
-        return mjx.forward(m, data)
+    if m.ntendon:  # a stage of theirs is not public; in float64 it makes indices of tendons 64 bits wide
+
+        def as_before(new: Array, old: Array) -> Array:
+            return new.astype(old.dtype) if jnp.issubdtype(old.dtype, jnp.integer) else new
+
+        return jax.tree.map(as_before, mjx.forward(m, data), data)
     for stage in (mjx.kinematics, mjx.com_pos, mjx.camlight, mjx.tendon, mjx.crb, mjx.factor_m, mjx.collision):
         data = stage(m, data)
     contact = data._impl.contact

@@ -129,7 +129,10 @@ class MazeEditor(Environment):
         if cells < 2:
             raise ValueError(f"{self.id}: {self.height} x {self.width} cells; there must be two, for agent and goal.")
         if self.num_walls > cells - 2:
-            raise ValueError(f"{self.id}: num_walls={self.num_walls} must be from 0 to {cells - 2}: all cells but two.")
+            raise ValueError(
+                f"{self.id}: num_walls={self.num_walls} must be from 0 to {cells - 2}: all cells but two"
+                f" of height={self.height} x width={self.width}."
+            )
 
     @property
     def num_steps(self) -> int:

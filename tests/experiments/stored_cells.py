@@ -224,6 +224,23 @@ again = run.returns(algo, task, run.RUNS[algo, task], 4)
 stored = r["results"][f"{algo}/{task}"]["bfloat16"]
 """
     ),
+    "offline_returns": Cell(
+        """
+name, learner = "Pendulum-v1", "iql"
+data, (env, params) = run.DATA[name], run.task(name)
+dataset, _ = run.dataset_recipes.make(env, params, data.recipe, data.steps, algo=data.algo, say=lambda *_: None)
+again = run.measure(name, learner, dataset, 4, run.SETTINGS[learner][:1])["returns"]
+again, stored = (np.mean(x[0], 1) for x in (again, r["data"][name]["learners"][learner]["returns"]))
+"""
+    ),
+    "offline_to_online": Cell(
+        """
+name, arm = "PointMass-v0, slack", "IQL"
+env, params, dataset = run.made(name)
+found = run.measure(run.ARMS[arm], env, params, dataset, 3, run.SCALES[name])
+again, stored = (np.array(x["returns"])[:, -3:].mean(1) for x in (found, r["tasks"][name][arm]))
+"""
+    ),
     "planning": Cell(
         """
 again = run.measure("Pendulum-v1", run.cem, 10)[1]["returns"]
@@ -413,6 +430,13 @@ again, stored = [on.worst, on.best], list(r["tasks"]["PointMass-v0"].values())
 """,
         tolerance=0.05,
     ),
+    "wrong_simulator": Cell(
+        """
+name, arm = "motor's inductance", "SAC, simulator"
+task = run.TASKS[name]()
+again, stored = run.measure(task, *run.arms(task, None)[arm](), 3)["real"], r["tasks"][name]["arms"][arm]["real"]
+"""
+    ),
     "zero_shot": Cell(
         """
 again = run.measure("FB", 10, *run.DATA["narrow"])[0]["scores"]
@@ -428,10 +452,3 @@ EXCEPTIONS = {
     "swing_up_and_reach": "a seed of TD3 on CartPoleSwingUp-v0 takes 88 s of CPU time",
 }
 """Studies too dear: what the cheapest cell costs, in the seconds that the study stored (2 CPU cores) or of CPU time."""
-
-OPEN = {
-    "offline_returns": "7 s and the making of its data",
-    "offline_to_online": "19 s",
-    "wrong_simulator": "75 s",
-}
-"""Studies of which no cell is here yet, and what one costs. An entry goes when its cell comes."""

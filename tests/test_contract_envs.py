@@ -27,15 +27,19 @@ DEAR_HERE = (
     *("Sokoban-v0", "SokobanLevel-v0", "XLand-MiniGrid-R1-11x11"),
 )
 """Dear to compile, too; the slow tests check all of their contract."""
+GRIDS = ("BabyAI-BossLevel-v0", "BabyAI-GoTo-v0", "MiniGrid-DoorKey-16x16-v0", "MiniGrid-Dynamic-Obstacles-16x16-v0")
+GRIDS += ("MiniGrid-FourRooms-v0", "MiniGrid-MemoryS11-v0")
+"""Of MiniGrid and BabyAI, whose 50 classes differ in levels and goals; the slow tests check the others."""
 QUICK = ("BernoulliBandit-v0", "CartPole-v1", "Catch-bsuite", "Pendulum-v1", "RiverSwim-v0")
+
+
+def later(id):
+    return id in ON_MJX + DEAR_HERE or (id.startswith(("BabyAI-", "MiniGrid-")) and id not in GRIDS)
 
 
 @pytest.mark.parametrize(
     "id",
-    [
-        pytest.param(id, marks=[pytest.mark.slow] * (id in ON_MJX + DEAR_HERE))
-        for id in sorted(registry.first_of_each_class().values())
-    ],
+    [pytest.param(id, marks=[pytest.mark.slow] * later(id)) for id in sorted(registry.first_of_each_class().values())],
 )
 def test_each_class(id):
     check_environment(*make(id), num_steps=6, whole=id in QUICK)

@@ -259,6 +259,8 @@ def test_what_is_folded_in_is_none_of_the_children():
         folded = jax.random.key_data(jax.random.fold_in(key, np.uint32(number)))
         child = jax.random.key_data(jax.random.split(key)[0])
         assert folded[0] == child[0] and folded[1] != child[1]
+    # In general, as docs/random_numbers.md shows: equal children would need an even difference of the two purposes.
+    assert ((0xC2B2AE35 - 0x9E3779B9) % 2**32 // 4) % 2 == 1 and (split ^ fold) % 2 == 1
 
 
 @pytest.mark.slow(but_first=2)

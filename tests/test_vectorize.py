@@ -511,7 +511,7 @@ def test_a_steps_random_numbers_are_those_of_its_generator(generator, make_key):
     _, states = jax.vmap(env.reset, (0, None))(keys, params)
     jax.tree.map(np.testing.assert_array_equal, vstate.env, states)
     alone = jax.vmap(env.step, (0, 0, 0, None))(keys, states, jnp.zeros(4), params)
-    np.testing.assert_allclose(ts.obs, alone.obs, rtol=1e-6)
+    np.testing.assert_allclose(ts.obs, alone.obs, rtol=1e-6, atol=1e-7)  # a sum near 0 rounds as its terms
 
 
 def test_a_contract_takes_the_users_kind_of_key_and_threefrys_alone():

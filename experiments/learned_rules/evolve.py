@@ -30,6 +30,7 @@ import jaxrl
 from jaxrl.algos.curricula import dr
 from jaxrl.algos.meta import policy_gradients, residual
 from jaxrl.algos.rule_learners import gradients
+from jaxrl.environment import NO_LIMIT
 from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 from jaxrl.meta import stored
@@ -83,7 +84,8 @@ UNSEEN = {
 
 def world(family: Family) -> tuple[Any, Any]:
     env, params = jaxrl.make(family.id, **family.settings)
-    return env, params.replace(max_steps=jnp.minimum(params.max_steps, 1000))  # for tasks without a limit of their own
+    limit = jnp.where(params.max_steps == NO_LIMIT, 1000, params.max_steps)
+    return env, params.replace(max_steps=limit)
 
 
 class LogUniform(NamedTuple):
@@ -97,10 +99,16 @@ class LogUniform(NamedTuple):
         return jnp.round(self.least * (self.most / self.least) ** power).astype(jnp.int32)
 
 
+def digest(rule: Any) -> int:
+    return zlib.crc32(np.asarray(ravel_pytree(rule.init(jax.random.key(0)))[0]).tobytes())
+
+
 def train(args: argparse.Namespace) -> None:
     kind, rule_of, config = RULE[args.begins]
     rule, names = rule_of(config), ("begins", "seed", "learning_rate", "decay", "times", "families")
     asked = {name: getattr(args, name) for name in names}
+    before = gradients.load(args.init) if args.init else None
+    asked["init"] = before and f"{Path(args.init).stem} {digest(before.rule)}"
     out = args.out or Path(f"runs/evolved-{args.begins}-{args.seed}.npz")
     out.parent.mkdir(parents=True, exist_ok=True)
     state, commit = out.with_suffix(".state.npz"), ["git", "rev-parse", "--short", "HEAD"]
@@ -127,8 +135,7 @@ def train(args: argparse.Namespace) -> None:
         learners[name] = algo, jax.jit(algo.init)(jax.random.key(0), None, params), jax.jit(algo.update)
     first = next(iter(learners.values()))[1]
     carry = first.weights, first.optimizer
-    if args.init:
-        before = gradients.load(args.init)
+    if before:
         if before.config != config:
             raise SystemExit(f"{args.init} has {before.config}; a rule with {config} is evolved.")
         carry = before.weights, first.optimizer
@@ -226,8 +233,7 @@ def judge(args: argparse.Namespace) -> None:
         for updates in JUDGED[family.config]:
             row = found.setdefault(f"{name}, {updates}", {})
             for rule_name, (rule, passes) in rules.items():
-                digest = zlib.crc32(ravel_pytree(rule.init(jax.random.key(0)))[0].tobytes())
-                what = {"rule": digest, "levels": levels, "tuned_on": tuning, "pairs": len(RATES)}
+                what = {"rule": digest(rule), "levels": levels, "tuned_on": tuning, "rates": str(RATES)}
                 if row.get(rule_name, {}).get("what") == what:
                     continue
                 begin = time.process_time()

@@ -108,6 +108,8 @@ def train(args: argparse.Namespace) -> None:
     rule, names = rule_of(config), ("begins", "seed", "learning_rate", "decay", "times", "families")
     asked = {name: getattr(args, name) for name in names}
     before = gradients.load(args.init) if args.init else None
+    if before and before.config != config:
+        raise SystemExit(f"{args.init} has {before.config}; a rule with {config} is evolved.")
     asked["init"] = before and f"{Path(args.init).stem} {digest(before.rule)}"
     out = args.out or Path(f"runs/evolved-{args.begins}-{args.seed}.npz")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -134,11 +136,7 @@ def train(args: argparse.Namespace) -> None:
         )
         learners[name] = algo, jax.jit(algo.init)(jax.random.key(0), None, params), jax.jit(algo.update)
     first = next(iter(learners.values()))[1]
-    carry = first.weights, first.optimizer
-    if before:
-        if before.config != config:
-            raise SystemExit(f"{args.init} has {before.config}; a rule with {config} is evolved.")
-        carry = before.weights, first.optimizer
+    carry = before.weights if before else first.weights, first.optimizer
     _, unravel = ravel_pytree(carry)
     carry = carry if flat is None else unravel(flat)
     kept["commits"] += subprocess.run(commit, capture_output=True, text=True).stdout.split()

@@ -12,6 +12,7 @@ from jaxrl import zoo
 from jaxrl.algos import ppo
 from jaxrl.evaluation import evaluate
 from jaxrl.host.cli import main
+from jaxrl.host.data.dataset_recipes import best_of_zoo
 from jaxrl.meta.stored import RuleFileError
 
 RECIPE = {
@@ -90,6 +91,20 @@ def test_what_ships_says_what_it_is():
         assert name == f"{told['recipe']['algo']}/{told['recipe']['env_id']}"
         assert told["command"].startswith("jaxrl train ") and told["versions"]["jax"] and np.isfinite(told["return"])
         assert json.loads(json.dumps(told)) == told
+
+
+OTHERWISE = {
+    **dict.fromkeys(("ppo/Catch-bsuite", "ppo/CliffWalking-v1", "ppo/OpenGrid-v0"), "episodes are cut"),
+    **dict.fromkeys(("ppo/Cont-CC-PMSM-v0", "ppo/Cont-CC-SeriesDc-v0"), "episodes are cut; actions are in dq"),
+    "pqn/Breakout-MinAtar": "episodes are cut; actions are not sticky",
+}
+"""Policies whose return is of another task than their id's, which so are nobody's "best known"."""
+
+
+def test_every_policy_is_of_the_task_of_its_id_or_it_is_said_why_not():
+    """A solver's settings are no other task: a policy that names those of before is measured again."""
+    found = {name.partition("/")[2]: best_of_zoo(*jaxrl.make(name.partition("/")[2])) for name in zoo.names()}
+    assert {id for id, best in found.items() if best is None} == {name.partition("/")[2] for name in OTHERWISE}
 
 
 @pytest.mark.slow

@@ -429,6 +429,29 @@ def test_a_wrapped_maze_has_levels():
     assert FromStates(env).levels is None, "its params are states to begin in"
 
 
+class OwnLevels(Wrapper):
+    """A wrapper that draws tasks itself, as those of MAML's families do."""
+
+    def generate(self, key, params):
+        return params.replace(max_steps=jax.random.randint(key, (), 1, 9))
+
+
+class OwnTask(Wrapper):
+    """A wrapper whose params are levels of another environment."""
+
+    def as_levels(self):
+        return self.env
+
+
+def test_a_wrapper_that_draws_tasks_has_its_own_levels():
+    env, params = make("Maze-v0")
+    own = OwnLevels(env).levels
+    assert own.env == OwnLevels(env) and int(own.generate(KEY, params).max_steps) < 9
+    assert OwnTask(env).levels.env == env
+    plain = OwnLevels(make("CartPole-v1")[0])  # which has none
+    assert plain.levels.generate == plain.generate and plain.levels.env == plain
+
+
 @pytest.mark.slow
 @pytest.mark.light
 @pytest.mark.parametrize("method", [dr, plr])

@@ -30,7 +30,9 @@ def report(results, here):
             largest = max(max(r["largest"]) for r in mine)
             print(f"| {learner} | {each} | {cell(best['scores'])} | {bad} of {runs} | {largest:.2g} |")
             panels[0].plot(range(len(at)), [iqm(r["scores"]) for r in mine], "o-", label=learner)
-        panels[0].set(title=name, xlabel="setting, from the first to the last of its grid", ylabel="score")
+        panels[0].set(
+            title=name, xticks=range(len(at)), xlabel="setting, from the first to the last of its grid", ylabel="score"
+        )
         panels[0].legend(frameon=False, fontsize=8)
     bars, labels = panels[1], []
     for name, rows in results["imitation"].items():

@@ -87,7 +87,10 @@ class Wrapper(Environment):
 
     @property
     def levels(self) -> Levels | None:
-        """The level kit of the wrapped environment, for this wrapper; None where the wrapper adds leaves to params."""
+        """The wrapper's own level kit if it has `generate` or `as_levels`; else the wrapped environment's, for this
+        wrapper, and None where the wrapper adds leaves to params."""
+        if hasattr(type(self), "generate") or hasattr(type(self), "as_levels"):
+            return super().levels
         inner = self.env.levels
         if inner is None or type(self).Params is not Wrapper.Params:
             return None

@@ -21,6 +21,7 @@ from jaxrl.environment import (
     Environment,
     check_is_params,
     check_params,
+    declared,
     is_concrete,
     pytree,
     require_int32,
@@ -294,6 +295,8 @@ def spaces_of(
         others = ", ".join(registry.algos_for(space)) if vector else ""
         hint = f" These act there: {others}." if others else ""
         raise ValueError(f"{name} acts in {allowed} spaces, not in {env.id}'s {space}.{hint}")
+    if isinstance(space, Box) and is_concrete((space.low, space.high)) and not np.all(space.low < space.high):
+        raise ValueError(f"{name}: {env.id}'s {space} has a side of no width: its low must be below its high.")
     if between_ends and isinstance(space, Box) and is_concrete((space.low, space.high)) and space.is_open():
         raise ValueError(
             f"{name} acts between the two ends of each side of a box, and {env.id}'s {space} has a side without: "
@@ -338,7 +341,7 @@ WITHIN_ONE = (
     "epsilon_start",
     "epsilon_end",
 )
-WITHIN_ONE += ("share", "prob", "fraction", "delta", "target_rate")
+WITHIN_ONE += ("share", "prob", "fraction", "delta", "target_rate", "b1", "b2")
 """Last words of fields of a Hyper that weigh what comes later by their powers, or are a share or a probability."""
 
 NOT_NEGATIVE = ("learning_rate", "steps", "starts", "grad_norm", "eps", "clip", "noise", "noise_scale", "kl", "kl_coef")
@@ -408,7 +411,8 @@ def check_hyper(hyper: Any, path: str = "hyper") -> None:
     """Raise ValueError for a setting with which nothing can be learned. Traced values pass.
 
     These are a discount, expectile, share or probability outside [0, 1], a negative rate, number of steps or size, an
-    infinite one but of a bound, whatever is no number, and an integer beyond int32; in a Hyper inside of it, too.
+    infinity but of a bound or where the default is one, whatever is no number, and an integer beyond int32; in a Hyper
+    inside of it, too.
     """
     for field in dataclasses.fields(hyper):
         name, value = field.name, getattr(hyper, field.name)
@@ -424,13 +428,12 @@ def _check_number(path: str, name: str, values: np.ndarray, default: Any) -> Non
     if not (np.issubdtype(values.dtype, np.integer) or jnp.issubdtype(values.dtype, jnp.floating)):
         return  # a key, say
     values = values.astype(float)
-    right, rule = ~np.isnan(values), "a number"
+    unbounded = _is(name, MAY_BE_INFINITE) or (isinstance(default, float) and np.isinf(default))
+    right, rule = (~np.isnan(values), "a number") if unbounded else (np.isfinite(values), "finite")
     if _is(name, WITHIN_ONE):
         right, rule = (values >= 0) & (values <= 1), "between 0 and 1"
     elif _is(name, NOT_NEGATIVE):
-        unbounded = _is(name, MAY_BE_INFINITE) or (isinstance(default, float) and np.isinf(default))
-        right = (values >= 0) & (unbounded | np.isfinite(values))
-        rule = "0 or more" if unbounded else "finite, and 0 or more"
+        right, rule = right & (values >= 0), "0 or more" if unbounded else "finite, and 0 or more"
     for x in values[~right][:1]:
         raise ValueError(f"{path}={x:g}: it must be {rule}.")
 
@@ -451,8 +454,9 @@ def check_at_least_one(config: Any, *names: str) -> None:
 
 
 def check_sizes(config: Any, within: str = "") -> None:
-    """Raise ValueError for an integer of a Config that is negative or beyond 32 bits, and a width of layers, one of a
-    tuple of integers, below 1. Configs in it are checked, too; `within` is the name of the one that holds it.
+    """Raise ValueError for an integer of a Config that is negative or beyond 32 bits, for a width of layers, one of a
+    tuple of integers, below 1, for a number with a fraction where an integer is declared, and for a float that is not
+    finite or that `check_hyper` refuses by its name. Configs in it are checked, too; `within` names what holds them.
 
     A Config checks itself what else its integers must be.
     """
@@ -461,12 +465,23 @@ def check_sizes(config: Any, within: str = "") -> None:
         name = f"{within}{field.name}"
         if dataclasses.is_dataclass(value):
             check_sizes(value, f"{name}.")
+        if declared(field) in ("int", "int | None") and not isinstance(value, int | np.integer | None):
+            raise ValueError(f"{name}={value!r}: it must be an integer.")
+        if isinstance(value, float | np.floating):
+            _check_number(name, field.name, np.asarray([value]), field.default)
+            if np.isinf(value) and field.default != value:
+                raise ValueError(f"{name}={value}: it must be finite.")
+        if declared(field) == "tuple[int, ...]":
+            whole = isinstance(value, tuple) and all(isinstance(x, int | np.integer) for x in value)
+            if not whole:
+                raise ValueError(f"{name}={value!r}: it must be a tuple of integers, as (64, 64).")
         least = int(isinstance(value, tuple))
         values: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
         for x in values:
-            if type(x) is int and x < least:
+            integer = isinstance(x, int | np.integer) and not isinstance(x, bool)
+            if integer and x < least:
                 raise ValueError(f"{name}={value}: it must be at least {least}.")
-            if type(x) is int and x > NO_LIMIT:
+            if integer and x > NO_LIMIT:
                 raise ValueError(f"{name}={value}: sizes are kept in 32 bits, at most {NO_LIMIT}.")
 
 

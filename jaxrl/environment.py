@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform, overload
 
@@ -178,9 +179,13 @@ class Environment:
     """What each number of an action is, as `torque [N m]`. Empty where nobody said."""
     static_ranges: ClassVar[dict[str, tuple[int, int]]] = {}
     """The least and the most of static settings that are integers, by their names. Those of the parents hold too."""
+    infinite: ClassVar[dict[str, float]] = {}
+    """Leaves of `Params` that may be set infinite, as a limit that is never reached, and to which infinity; all others
+    are finite, but where the default is infinite itself."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for an integer setting outside its range. A subclass with checks of its own calls it."""
+        """Raises ValueError for an integer setting outside its range, or a switch that is neither True nor False. A
+        subclass with checks of its own calls it."""
         require_ranges(self)
 
     # ---- what an author writes
@@ -258,7 +263,7 @@ class Environment:
         mutate, optimal_value, editor = (
             getattr(env, name, getattr(self, name, None)) for name in ("mutate", "optimal_value", "editor")
         )
-        return Levels(env, generate, mutate, env.validate, optimal_value, editor)
+        return Levels(env, generate, mutate, functools.partial(check_params, env), optimal_value, editor)
 
     @property
     def num_agents(self) -> int:
@@ -311,9 +316,25 @@ def check_params(env: Environment, params: Any) -> None:
     # What is computed from concrete params is concrete too, also in a trace of something else (an agent's reset).
     with jax.ensure_compile_time_eval():
         env.validate(params)
+        require_finite(env, params)
         shortest = int(np.min(np.asarray(params.max_steps)))
     if shortest < 1:
         raise ValueError(f"{env.id}: max_steps={shortest}: an episode has at least one step.")
+
+
+def require_finite(env: Environment, params: Any) -> None:
+    """Raise ValueError for a number that is NaN, or infinite where neither `env.infinite` nor the default is."""
+    numbers = jax.tree_util.tree_leaves_with_path(params)
+    for path, x in [(path, np.asarray(x)) for path, x in numbers if jnp.issubdtype(jnp.result_type(x), jnp.floating)]:
+        wrong = x[~np.isfinite(x)]
+        if not wrong.size:
+            continue
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        usual = np.asarray(dict(jax.tree_util.tree_leaves_with_path(env.default_params)).get(path, 0.0))
+        own = re.sub(r"^(env\.)+", "", name)  # of a wrapper whose params hold those of what it wraps
+        infinities = [env.infinite.get(own, 0.0), *usual[np.isinf(usual)]]
+        for bad in wrong[~np.isin(wrong, infinities)][:1]:
+            raise ValueError(f"{env.id}: {name} must be {'a number' if np.isnan(bad) else 'finite'}, not {bad}.")
 
 
 def check_action(env: Environment, action: Any, params: Any) -> None:
@@ -355,7 +376,8 @@ def ranges_of(cls: type[Environment]) -> dict[str, tuple[int, int]]:
 
 
 def require_ranges(env: Environment) -> None:
-    """Raise ValueError unless the static integers of `env` are in the ranges of its class. A None is a default."""
+    """Raise ValueError unless the static integers of `env` are in the ranges of its class (a None is a default) and its
+    switches are True or False."""
     for name, (least, most) in ranges_of(type(env)).items():
         value = getattr(env, name)
         if value is None:
@@ -364,6 +386,16 @@ def require_ranges(env: Environment) -> None:
         if not integer or not least <= value <= most:
             what = f"from {least} to {most}" if integer else f"an integer from {least} to {most}"
             raise ValueError(f"{env.id or type(env).__name__}: {name}={value!r:.60} must be {what}.")
+    for field in dataclasses.fields(env):
+        value = getattr(env, field.name)
+        optional = declared(field) == "bool | None" and value is None
+        if declared(field) in ("bool", "bool | None") and not (optional or isinstance(value, bool | np.bool_)):
+            raise ValueError(f"{env.id or type(env).__name__}: {field.name}={value!r:.60} must be True or False.")
+
+
+def declared(field: dataclasses.Field[Any]) -> str:
+    """The type of a field as it is written, with and without `from __future__ import annotations`."""
+    return field.type.__name__ if isinstance(field.type, type) else str(field.type)
 
 
 def require_product(env: Environment, most: int, *names: str) -> None:

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import Environment, Transition, make, pytree
-from jaxrl.environment import NO_LIMIT, is_concrete, split_observation, strongly_typed
+from jaxrl import Environment, Transition, make, pytree, registry
+from jaxrl.environment import NO_LIMIT, check_params, is_concrete, split_observation, strongly_typed
 from jaxrl.spaces import Box, Dict, Discrete
+from jaxrl.wrappers import StickyActions, Wrapper
 
 
 @pytree
@@ -251,6 +252,89 @@ def test_validate_sees_concrete_params_only():
     with pytest.raises(ValueError, match="length"):
         env, params = make("CartPole-v1")
         env.reset(jax.random.key(0), params.replace(length=jnp.float32(0)))
+
+
+ONE_OF_A_CLASS = {str(entry.target): id for id, entry in registry.environments().items() if not entry.extra}
+
+
+@pytest.mark.filterwarnings("ignore")  # of what flies or turns badly
+@pytest.mark.slow(but_first=1)
+@pytest.mark.light
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_no_number_of_params_may_be_nan_nor_infinite_unless_its_class_says_so(bad):
+    accepted = []
+    for id in ONE_OF_A_CLASS.values():
+        env, params = make(id)
+        leaves, tree = jax.tree_util.tree_flatten_with_path(params)
+        numbers = [np.asarray(x) for _, x in leaves]
+        for i, x in enumerate(numbers):
+            name = jax.tree_util.keystr(leaves[i][0], simple=True, separator=".")
+            may = bad in (env.infinite.get(name), *x[np.isinf(x)].tolist()) if x.dtype.kind == "f" else True
+            if may or not x.size:
+                continue
+            other = x.copy()
+            other.reshape(-1)[-1] = bad
+            try:
+                check_params(env, jax.tree.unflatten(tree, [*numbers[:i], other, *numbers[i + 1 :]]))
+            except ValueError as error:
+                assert len(str(error)) < 2000
+            else:
+                accepted.append((id, name))
+    assert not accepted
+
+
+def test_what_may_be_infinite_is_taken_and_drawn_and_its_negative_is_not():
+    there = [id for id in ONE_OF_A_CLASS.values() if make(id)[0].infinite]
+    assert set(there) >= {"CartPole-v1", "CartPoleSwingUp-v0", "Walker2d-v5", "Quadcopter-VelocityTracking-v0"}
+    for id in there:
+        env, params = make(id)
+        for name, infinity in env.infinite.items():
+            endless = params.replace(**{name: jnp.full_like(getattr(params, name), infinity)})
+            check_params(env, endless)
+            with pytest.raises(ValueError, match=name):
+                check_params(env, params.replace(**{name: jnp.full_like(getattr(params, name), -infinity)}))
+            if id.startswith("CartPole"):
+                env.render(env.reset(jax.random.key(0), endless)[1], endless)
+    sticky = StickyActions(make("CartPole-v1")[0])
+    params = sticky.default_params
+    check_params(sticky, params.replace(env=params.env.replace(x_max=jnp.float32(jnp.inf))))
+    with pytest.raises(ValueError, match=r"env\.force_mag must be finite, not inf"):
+        check_params(sticky, params.replace(env=params.env.replace(force_mag=jnp.float32(jnp.inf))))
+
+
+def test_levels_are_judged_as_params_are():
+    env, params = make("GaussianBandit-v0")
+    level = env.levels.generate(jax.random.key(0), params)
+    env.levels.validate(level)
+    with pytest.raises(ValueError, match="mean must be a number, not nan"):
+        env.levels.validate(level.replace(mean=level.mean.at[0].set(jnp.nan)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Switched(Environment):
+    on: bool = False
+
+
+@pytest.mark.parametrize("switch", ["no", 1, None, np.array(True)])
+def test_a_switch_is_true_or_false(switch):
+    assert Switched(True).on and not Switched(np.bool_(False)).on
+    with pytest.raises(ValueError, match="Switched: on=.* must be True or False"):
+        Switched(switch)
+
+
+@dataclasses.dataclass(frozen=True)
+class SwitchedWrapper(Wrapper):
+    on: bool | None = None
+    size: int = 1
+    static_ranges = {"size": (1, 3)}
+
+
+def test_the_settings_of_a_wrapper_are_judged_too():
+    env = make("CartPole-v1")[0]
+    assert SwitchedWrapper(env, on=True, size=3).on and SwitchedWrapper(env).on is None
+    for wrong in ({"on": "no"}, {"size": 4}):
+        with pytest.raises(ValueError, match="CartPole-v1: (on|size)="):
+            SwitchedWrapper(env, **wrong)
 
 
 def test_environments_are_hashable_values():

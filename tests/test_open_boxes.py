@@ -54,6 +54,14 @@ def test_who_acts_between_two_ends_refuses_an_open_side(name):
             made(name, env)
 
 
+@pytest.mark.parametrize("name", [*BETWEEN, *sorted(OPEN)])
+@pytest.mark.parametrize("side", [(1.0, -1.0), (0.0, 0.0), (np.nan, 1.0)])
+def test_nobody_acts_in_a_box_of_no_width(name, side):
+    env = Three(low=side[0], high=side[1])
+    with pytest.raises(ValueError, match="has a side of no width: its low must be below its high"):
+        made(name, PreviousActionReward(env) if name == "decision_transformer" else env)
+
+
 @pytest.mark.slow
 @pytest.mark.light
 @pytest.mark.parametrize("name", sorted(OPEN))

@@ -45,7 +45,7 @@ from jaxtyping import Array, Float, Int, Integer
 
 from jaxrl.algorithm import Algorithm, check_at_least_one, train
 from jaxrl.curriculum.protocol import check_levels
-from jaxrl.environment import is_concrete, pytree, strongly_typed
+from jaxrl.environment import check_params, is_concrete, pytree, strongly_typed
 from jaxrl.evaluation import evaluate
 
 
@@ -284,7 +284,7 @@ def transfer_matrix(
     train_key, evaluation_key = jax.random.split(key)
     keys = jax.random.split(train_key, jax.tree.leaves(levels)[0].shape[0])
     if is_concrete(levels):
-        algo.venv.env.validate(levels)
+        check_params(algo.venv.env, levels)
     policies = jax.vmap(lambda key, level: algo.policy(train(algo, key, total_steps, hyper, level)[0]))(keys, levels)
     return jax.vmap(lambda p: performances(algo, p, evaluation_key, levels, num_episodes, max_steps, greedy))(policies)
 

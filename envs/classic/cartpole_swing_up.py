@@ -57,6 +57,7 @@ class CartPoleSwingUp(Environment):
     id: str = dataclasses.field(default="CartPoleSwingUp-v0", kw_only=True)
     Params = Params
     hints = Hints(deterministic=True, reset="dense")  # 1.8 times as fast on a core, compiled in half the time
+    infinite = {"theta_max": math.inf}
     observation_names = ("x [m]", "x_dot [m/s]", "cos(theta)", "sin(theta)", "theta_dot [rad/s]")
     action_names = ("force, 1 is force_mag",)
 

@@ -21,12 +21,14 @@ def along(start: Point, angle: float, length: float) -> Point:
 def draw_cart_pole(state: Any, params: Any, falls: bool = True) -> Picture:
     """Track with its ends, cart, pole, and the angle beyond which it has fallen unless it may (`falls=False`)."""
     x, theta, x_max, pole = float(state.x), float(state.theta), float(params.x_max), 2 * float(params.length)
+    if math.isinf(x_max):  # no end in sight
+        x_max = max(2.4, abs(x))
     canvas = Canvas(600, 400, span=2.4 * x_max, center=(0.0, 0.35))
     canvas.line([(-x_max, -0.12), (x_max, -0.12)], 0.02, GREY)
     for end in (-x_max, x_max):
         canvas.line([(end, -0.24), (end, 0.0)], 0.04, RED)
     axle = (x, 0.12)
-    if falls:
+    if falls and math.isfinite(params.theta_max):
         for side in (-1, 1):
             canvas.dashed(
                 axle, along(axle, math.pi / 2 + side * float(params.theta_max), 1.15 * pole), 0.01, GREY, 0.04

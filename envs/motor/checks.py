@@ -112,8 +112,8 @@ def check_params(settings: Settings, params: Params) -> None:
 
 def _check_reward(settings: Settings, params: Params) -> None:
     for name, weight in zip(settings.rewarded or (), params.weights, strict=True):
-        if not np.all(np.isfinite(np.asarray(weight))):
-            raise ValueError(f"{settings.id}: the weight of {name}, {weight}, must be finite.")
+        if not np.all(np.isfinite(np.asarray(weight)) & (np.asarray(weight) >= 0)):
+            raise ValueError(f"{settings.id}: the weight of {name}, {weight}, must be finite and not negative.")
     paid = params.violation_reward
     if paid is not None and not np.all(np.isfinite(np.asarray(paid)) & (np.asarray(paid) <= 0)):
         raise ValueError(f"{settings.id}: violation_reward={paid} must be finite and not positive.")

@@ -16,6 +16,7 @@ The end where it is not healthy: height within 0.8 and 2 m, |pitch| below 1. Sta
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -55,6 +56,7 @@ class Walker2d(Runner):
     file = "walker2d.xml"
     frame_skip = 4
     most_rate = 10.0
+    infinite = {"least_height": -math.inf, "most_height": math.inf}
     observation_names = names_of(JOINTS)
     action_names = tuple(f"{name} [100 N m]" for name in JOINTS)
 

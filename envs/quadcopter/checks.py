@@ -63,6 +63,12 @@ def check_model(model: Model, who: str = "Model") -> None:
             "roll, pitch and yaw the body each on its own."
         )
     most = 4 * polynomial(np.moveaxis(vector(model.thrust), -1, 0), speed)
+    drag = polynomial(np.moveaxis(vector(model.torque), -1, 0), speed)
+    if np.any(most <= 0) or np.any(drag < 0):
+        raise ValueError(
+            f"{who}: at max_rpm={speed} the thrust {most / 4} N of a rotor must be positive and its torque {drag} N m "
+            "not negative."
+        )
     weight = np.asarray(model.mass) * np.asarray(model.gravity)
     if np.any(most <= weight):
         warnings.warn(

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 from jaxrl.algorithm import Algorithm
 from jaxrl.calls import recorded
 from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes, check_levels, new_levels
-from jaxrl.environment import is_concrete, pytree, strongly_typed
+from jaxrl.environment import check_params, is_concrete, pytree, strongly_typed
 from jaxrl.math import rarely
 from jaxrl.nesting import OuterState, around, split_hyper, with_settings
 from jaxrl.rollout import Ends, rollout, ticked
@@ -173,7 +173,7 @@ class _Attached:
         shapes = jax.eval_shape(self.sample, key, cstate, everywhere)[0]
         check_levels("attach", shapes.params, inner.env_params, f"{N} params of {venv.env.id}")
         if is_concrete((key, cstate)):
-            venv.env.validate(jax.jit(self.sample)(check_key, cstate, everywhere)[0].params)
+            check_params(venv.env, jax.jit(self.sample)(check_key, cstate, everywhere)[0].params)
         batch = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         return AttachedState(key, inner.step, inner, cstate, batch, no_outcomes(N), everywhere)
 

@@ -34,10 +34,10 @@ def curve(folder: str | Path, metric: str = "episode_return") -> tuple[np.ndarra
         there = ", ".join(name for name in names if name not in ("update", "step"))
         raise RunFolderError(f"{folder} has no metric {metric!r}; it has {there}.")
     try:
-        values = [np.atleast_1d(np.array(row[metric], float)) for row in rows]
+        values = np.stack([np.atleast_1d(np.array(row[metric], float)) for row in rows])
     except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"{folder}: its rows have no numbers of {metric} ({error}).") from error
-    return np.array([row["step"] for row in rows]), np.stack(values)
+    return np.array([row["step"] for row in rows]), values
 
 
 def _drawn(folder: str | Path, metric: str) -> tuple[str, np.ndarray, np.ndarray]:

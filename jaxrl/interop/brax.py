@@ -11,10 +11,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from brax.envs import base
 from jaxtyping import Array
 
-from jaxrl.environment import NO_LIMIT, Environment, Transition, pytree, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, Transition, check_params, pytree, strongly_typed
 from jaxrl.interop.observations import named, observation_space
 from jaxrl.spaces import Box, Space
 
@@ -85,7 +86,7 @@ def to_brax(env: Environment, params: Any = None) -> base.Env:
     space = env.action_space(params)
     if not isinstance(space, Box) or len(space.shape) != 1 or env.num_agents > 1:
         raise ValueError(f"to_brax: {env.id} has {env.num_agents} agent(s) in {space}; Brax has one, in a 1-d Box.")
-    env.validate(params)
+    check_params(env, params)
     return ToBrax(env, params)
 
 
@@ -134,7 +135,7 @@ class FromBrax(Environment):
         return Box(-1.0, 1.0, (self.env.action_size,))
 
 
-PARTS = ("reset", "step", "observation_size", "action_size", "unwrapped")
+PARTS = ("reset", "step", "action_size", "unwrapped")
 TRAINING = ("AutoReset", "Vmap", "EpisodeWrapper", "EvalWrapper", "GymWrapper", "TorchWrapper", "DmEnvWrapper")
 """Parts of the names of wrappers that do what jaxrl does itself."""
 
@@ -163,7 +164,7 @@ def from_brax(env: Any, max_steps: int = 1000, id: str | None = None) -> tuple[F
                     "the time limit: give the environment under it, env.unwrapped, and its episode_length as max_steps."
                 )
         layer = _attributes(layer).get("env")
-    if not 1 <= max_steps <= NO_LIMIT:
-        raise ValueError(f"max_steps={max_steps}: it must be from 1 to {NO_LIMIT}.")
+    if not isinstance(max_steps, int | np.integer) or not 1 <= max_steps <= NO_LIMIT:
+        raise ValueError(f"max_steps={max_steps}: it must be an integer from 1 to {NO_LIMIT}.")
     wrapped = FromBrax(env, id=id or type(env.unwrapped).__name__)
     return wrapped, wrapped.default_params.replace(max_steps=jnp.int32(max_steps))

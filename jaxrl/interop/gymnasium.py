@@ -17,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from jaxrl.environment import NO_LIMIT, Environment, strongly_typed
+from jaxrl.environment import NO_LIMIT, Environment, check_params, strongly_typed
 from jaxrl.vectorize import VectorEnv, vectorize
 
 METADATA = {"render_modes": ["rgb_array"], "render_fps": 50}
@@ -88,6 +88,8 @@ def _observed(space: spaces.Space, obs: Any) -> Any:
 
 
 def _single_agent(env: Environment) -> None:
+    if not isinstance(env, Environment):
+        raise TypeError(f"{env!r:.60} is no environment: `env, params = jaxrl.make(id)` makes one.")
     if env.num_agents > 1:
         raise ValueError(f"{env.id} has {env.num_agents} agents; Gymnasium environments have one.")
 
@@ -113,6 +115,8 @@ class GymnasiumEnv(gymnasium.Env):
             raise ValueError(f"render_mode={render_mode!r}: it is None or 'rgb_array'.")
         self.env = env
         self.params = strongly_typed(env.default_params if params is None else params)
+        check_params(env, self.params)
+        self._checked = self.params
         self.state: Any = None
         self.render_mode = render_mode
         self.observation_space = env.observation_space(self.params).to_gymnasium()
@@ -128,7 +132,9 @@ class GymnasiumEnv(gymnasium.Env):
         super().reset(seed=seed, options=options)
         if seed is not None or self._key is None:
             self._key = jax.random.key(int(self.np_random.integers(2**31)))
-        self.env.validate(self.params)
+        if self.params is not self._checked:  # which may be set between episodes
+            check_params(self.env, self.params)
+            self._checked = self.params
         self._key, obs, self.state = _reset(self.env, self._key, self.params)
         return _observed(self.observation_space, obs), {}
 
@@ -163,6 +169,15 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
             raise ValueError(f"render_mode={render_mode!r}: it is None or 'rgb_array'.")
         self.venv = venv
         self.params = strongly_typed(venv.default_params if params is None else params)
+        check_params(venv.env, self.params)
+        self._checked = self.params
+        if params is not None and not venv.batched_params:
+            own, usual = ([np.shape(x) for x in jax.tree.leaves(p)] for p in (self.params, venv.env.default_params))
+            if any(x == (venv.num_envs, *y) for x, y in zip(own, usual, strict=False)):
+                raise ValueError(
+                    f"{venv.env.id}: params for each of the {venv.num_envs} slots need "
+                    "vectorize(env, num_envs, batched_params=True)."
+                )
         self.state: Any = None
         self.num_envs = venv.num_envs
         self.render_mode = render_mode
@@ -186,7 +201,11 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
         super().reset(seed=seed, options=options)
         if seed is not None or self._key is None:
             self._key = jax.random.key(int(self.np_random.integers(2**31)))
-        self.venv.env.validate(self.params)
+        if self.params is not self._checked:  # which may be set between episodes
+            check_params(self.venv.env, self.params)
+            self._checked = self.params
+        if not (options is None or isinstance(options, dict)):
+            raise TypeError(f"options={options!r:.60}: it must be a dict, as {{'reset_mask': ...}}.")
         mask = (options or {}).get("reset_mask")
         if mask is None:
             self._key, obs, self.state = _reset(self.venv, self._key, self.params)
@@ -194,9 +213,10 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
         else:
             if np.shape(mask) != (self.num_envs,) or np.asarray(mask).dtype != np.bool_:
                 raise ValueError(f"reset_mask={mask!r}: it must be {self.num_envs} booleans.")
+            mask = np.asarray(mask)
             self._started("reset(options={'reset_mask': ...})")
             self._key, obs, self.state = _restart(self.venv, self._key, self.state, self.params, mask)
-            self._finished &= ~np.asarray(mask)
+            self._finished &= ~mask
         return _observed(self.observation_space, obs), {}
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -335,4 +355,5 @@ def to_gymnasium_vector(
         return GymnasiumVectorEnv(env, params, seed, render_mode, mode)
     if num_envs is None:
         raise ValueError("to_gymnasium_vector needs num_envs, or a VectorEnv that knows it.")
+    _single_agent(env)
     return GymnasiumVectorEnv(vectorize(env, num_envs), params, seed, render_mode, mode)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxrl.environment import Environment
+from jaxrl.environment import Environment, check_params
 from jaxrl.spaces import Box
 from jaxrl.testing.assertions import (
     Counted,
@@ -45,7 +45,7 @@ def check_environment(
     assert env.id, "the environment has no id"
     assert dataclasses.replace(env) == env and hash(dataclasses.replace(env)) == hash(env), "equal settings, equal hash"
     assert_strong(params, "params")
-    env.validate(params)
+    check_params(env, params)
     step = jax.jit(env.step)  # traced once for all that follows
     _check_types(env, step, params, key)
     if whole:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxrl.environment import Environment, Hints, Levels, Transition, pytree, strongly_typed
+from jaxrl.environment import Environment, Hints, Levels, Transition, check_params, pytree, strongly_typed
 from jaxrl.spaces import Box, Space
 from jaxrl.telemetry import Plane, Quantity
 from jaxrl.wrappers.base import Remembering, Wrapper, WrapperState
@@ -168,7 +169,7 @@ class StickyActions(Remembering):
             env=env,
             generate=None if generate is None else _Inside(generate),
             mutate=None if mutate is None else _Inside(mutate),
-            validate=env.validate,
+            validate=functools.partial(check_params, env),
             optimal_value=None,
             editor=None,
         )

@@ -40,6 +40,7 @@ class Wrapper(Environment):
     def __post_init__(self) -> None:
         if not self.id:
             object.__setattr__(self, "id", self.env.id)
+        super().__post_init__()
 
     @property
     def Params(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -111,6 +112,10 @@ class Wrapper(Environment):
     def action_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """As the wrapped environment, unless the wrapper changes actions."""
         return self.env.action_names if type(self).action_space is Wrapper.action_space else ()
+
+    @property
+    def infinite(self) -> dict[str, float]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.infinite
 
     def measures(self, params: Any) -> dict[str, dict[str, str]]:
         return self.env.measures(params)

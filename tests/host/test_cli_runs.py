@@ -133,6 +133,18 @@ def test_another_rate_in_more_environments_from_a_run(run, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.light
+def test_a_run_is_not_overwritten_by_one_that_begins_from_it(run):
+    folder = run[0]
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+    status, _, err = run_command(
+        f"train ppo CartPole-v1 --from {folder} --out {folder} --overwrite --no-progress {FEW}"
+    )
+    assert status == 1 and "the run begins from what is in it" in err
+    assert all(path.read_bytes() == was for path, was in before.items()) and len(before) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.light
 def test_one_seed_from_a_run_of_several_and_weights_alone(run, tmp_path):
     folder, out = run[0], tmp_path / "second"
     words = f"--from {folder} --weights-only --hyper.learning-rate 0 --total-steps 16 --eval-every 0 --no-progress"

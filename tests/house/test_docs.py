@@ -105,7 +105,7 @@ def test_the_citation_says_what_the_package_is():
 # ---- generated pages and counts
 
 COMPUTED = ("Brax-*", "CoupledRestless*", "GridWorld-*", "RestlessBandit-*", "SokobanLevel-*")
-"""Ids whose spaces are read from traces of Brax's reset, or whose params are made by programs: a CPU minute together."""
+"""Ids whose spaces are read from traces of Brax's reset, or whose params are made by programs: a minute together."""
 
 
 def committed_rows(pattern="*"):

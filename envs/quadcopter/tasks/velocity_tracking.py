@@ -86,6 +86,7 @@ class VelocityTracking(QuadcopterTask):
 
     num_features = 3
     static_ranges = {"segments": (1, 10_000)}
+    infinite = {"hold": math.inf}
 
     def start(self, key: Key[Array, ""], params: Params) -> tuple[Drone, Any]:
         u = jax.random.uniform(key, (7 + 3 * self.segments,))

@@ -41,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(USAGE, flush=True)
             return 0 if args else 2
         if args[0] == "--version":
+            if args[1:]:
+                raise UsageError(f"--version stands alone, without {args[1]!r}.")
             from importlib.metadata import version
 
             print(f"jaxrl {version('jaxrl')}")

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 from jaxrl.host.cli.experiment import ENDLESS, ReadFlags
-from jaxrl.host.cli.flags import UsageError, at_least_one, flat, flattened, key_of, numbers, parse, positional
+from jaxrl.host.cli.flags import (
+    UsageError,
+    at_least_one,
+    flat,
+    flattened,
+    key_of,
+    numbers,
+    parse,
+    positional,
+    sizes_said,
+)
 
 HELP = """usage: jaxrl dataset make ENV      record a dataset by a recipe
        jaxrl dataset info FILE     what is known of one
@@ -62,6 +74,8 @@ def make(args: list[str]) -> int:
     from jaxrl.host.run import ram
 
     dataset_recipes.parsed(flags.recipe)
+    if flags.algo != "auto" and flags.recipe in ("random", "scripted", "navigate", "stitch"):
+        raise UsageError(f"--algo {flags.algo}: no learned policy acts in the recipe {flags.recipe}.")
     at_least_one("--steps", flags.steps)
     at_least_one("--train-steps", flags.train_steps)
     words = f"{flags.env}-{flags.recipe}".replace(":", "-").replace("/", "-")
@@ -175,19 +189,34 @@ def model(args: list[str]) -> int:
 
     import numpy as np
 
+    from jaxrl.algorithm import check_hyper, check_sizes
     from jaxrl.host.data import dataset_parts, model_files, npz_files
+    from jaxrl.host.run import ram
     from jaxrl.host.run.recipe import placed
     from jaxrl.host.run.run_folder import environment_of_run
 
     out = flags.file.with_name(f"{flags.file.stem}-model.npz") if flags.out is None else flags.out
     npz_files.refuse(out, flags.overwrite, "--overwrite")
+    began, config, values = time.perf_counter(), parsed.config, dataclasses.asdict(parsed.hyper)
+    key, hyper = key_of(flags.seed), placed(dynamics.Hyper(), values, "hyper.")
+    check_hyper(hyper)
+    check_sizes(config)
     dataset, about = flags.read(flags.file)
     dynamics.check_vectors(dataset)
-    values = dataclasses.asdict(parsed.hyper)
-    began, config = time.perf_counter(), parsed.config
+    numbers_in, numbers_out = dataset.obs.shape[1] + dataset.action.shape[1], 2 * (dataset.obs.shape[1] + 1)
+    layers = (numbers_in, *config.hidden, numbers_out)
+    held = max(config.batch_size, round(config.validation_share * len(dataset.reward)))
+    parts = {
+        "networks, their gradients and Adam's": 20
+        * config.num_members
+        * sum(map(math.prod, itertools.pairwise(layers))),
+        "the layers of a batch or of the held-out steps": 4 * config.num_members * held * max(layers),
+    }
+    sizes = f"--config.num-members {config.num_members} of --config.hidden {' '.join(map(str, config.hidden))}"
+    ram.require_room(parts, sizes, "make them smaller")
     _say(f"fitting {config.num_members} networks in {config.num_checks * config.num_updates} updates")
-    key, hyper = key_of(flags.seed), placed(dynamics.Hyper(), values, "hyper.")
-    ensemble, errors = dynamics.fit(key, dataset, parsed.config, hyper)
+    with sizes_said():
+        ensemble, errors = dynamics.fit(key, dataset, config, hyper)
     seconds = time.perf_counter() - began
     # Of each elite the least error, which is that of the weights that were kept; NaN where it had diverged.
     error = np.sort(np.min(np.where(np.isnan(errors), np.inf, errors), 0))[: parsed.config.num_elites]

@@ -136,8 +136,8 @@ def meta_test(args: list[str]) -> int:
     if len(words) < 2:
         if {"-h", "--help"} & set(args):
             title = (
-                "Judge a rule that was learned. The environment adds flags; `jaxrl meta-test lpg GridWorld-small-v0 "
-                "--help` shows them."
+                "Judge a rule that was learned. The environment adds flags; `jaxrl meta-test lpg-cpu-1 "
+                "GridWorld-small-v0 --help` shows them."
             )
             parse(MetaTestFlags, ["--help"], "jaxrl meta-test RULE ENV", title)
         raise UsageError("meta-test needs a rule (its name, file or run folder) and an environment.")

@@ -62,6 +62,10 @@ def sweep_command(args: list[str]) -> int:
     varied = {}
     for whose, part in hypers.items():
         values = {name: list(dict.fromkeys(options)) for name, options in part.get("hyper", {}).items()}
+        for name in (name for name, options in values.items() if not options):
+            raise UsageError(
+                f"--{f'{whose}.' if whose else ''}hyper.{name.replace('_', '-')} needs one or more values."
+            )
         varied |= {(whose, name): options for name, options in values.items() if len(options) > 1}
         if values:
             part["hyper"] = {name: options[0] for name, options in values.items()}

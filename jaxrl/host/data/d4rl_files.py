@@ -53,6 +53,9 @@ def read_ogbench(path: str | Path) -> tuple[Dataset, dict[str, Any]]:
     for name in ("observations", "next_observations", "actions"):
         kept = np.issubdtype(data[name].dtype, np.integer) if name == "actions" else data[name].dtype == np.uint8
         as_kind = np.int32 if name == "actions" else np.uint8
+        ends = np.iinfo(as_kind)
+        if kept and np.any((data[name] < ends.min) | (data[name] > ends.max)):
+            raise ValueError(f"{where}: {name} has numbers beyond {np.dtype(as_kind)}.")
         data[name] = data[name].astype(as_kind if kept else np.promote_types(data[name].dtype, np.float32), copy=False)
     arrays = {
         "obs": in_precision(data["observations"][transition], "observations", where),

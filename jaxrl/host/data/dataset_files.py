@@ -91,6 +91,20 @@ def read_any(
     a line, for none of the formats, for entries that are not there, and for a limit where the file says it.
     """
     path = Path(path)
+    if not (max_episode_steps is None or isinstance(max_episode_steps, int)) or isinstance(drop, str):
+        raise TypeError(f"max_episode_steps={max_episode_steps!r}, drop={drop!r}: an integer, and a sequence of names.")
+    drop = tuple(drop)
+    try:
+        return _read_any(path, drop, max_episode_steps)
+    except ValueError as error:
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"{path}: {error}") from error
+    except (TypeError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
+        raise ValueError(f"{path} is damaged, or says what it should not: {' '.join(str(error).split())}") from error
+
+
+def _read_any(path: Path, drop: Sequence[str], max_episode_steps: int | None) -> tuple[Dataset, dict[str, Any]]:
     reader, entries = _reader_of(path)
     if reader is read_d4rl:
         kept_names([], drop, str(path))

@@ -53,6 +53,7 @@ def dataset_of(arrays: Mapping[str, np.ndarray], where: str) -> Dataset:
     for name, x in arrays.items():
         if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
             raise ValueError(f"{where}: {name} is {x.dtype}: it must hold numbers of at most 64 bits, or booleans.")
+    arrays = {name: x.astype(x.dtype.newbyteorder("="), copy=False) for name, x in arrays.items()}
     if (steps := length_of(arrays, where)) < 2:
         raise ValueError(f"{where} holds {steps} transition(s): learning needs at least 2.")
     for name, kind in (("reward", "f"), ("terminated", "b"), ("last", "b")):
@@ -95,7 +96,7 @@ def in_precision(x: np.ndarray, name: str, where: str) -> np.ndarray:
     if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
         raise ValueError(f"{where}: {name} is {x.dtype}: only numbers of at most 64 bits and booleans can be read.")
     with np.errstate(over="ignore", under="ignore"):
-        out = x.astype(jax.dtypes.canonicalize_dtype(x.dtype))
+        out = x.astype(jax.dtypes.canonicalize_dtype(x.dtype.newbyteorder("=")))
     changed = out != x if x.dtype.kind in "iu" else np.isinf(out) != np.isinf(x)
     if changed.any():
         raise ValueError(f"{where}: {name} has numbers beyond {out.dtype}; enable jax_enable_x64 to read them.")

@@ -100,6 +100,9 @@ def array(node: Any, name: str, where: str, budget: Budget) -> np.ndarray:
     if not isinstance(node, h5py().Dataset):
         raise ValueError(f"{where}: {name} is {_kind(node)}; it must be an array.")
     budget.take(f"{where}: {name}", node.shape or (), node.dtype)
+    if node.dtype.kind == "S" and node.shape:  # texts of a fixed length are texts, and those others are objects
+        budget.take(f"{where}: {name} as texts", (*node.shape, 64 + node.dtype.itemsize), np.uint8)
+        return np.asarray(node[()]).astype(object)
     if node.dtype.kind != "O" or not node.shape:
         return np.asarray(node[()])
     # Entries of any length: what they take is known once they are read, a few at a time.

@@ -63,7 +63,9 @@ def read_minari(folder: str | Path, drop: Sequence[str] = ()) -> tuple[Dataset, 
                 raise ValueError(f"{path} has no groups episode_0, episode_1, ... but {has}: it is no Minari dataset.")
             total = metadata.get("total_episodes", len(numbers))
             if len(numbers) != total or numbers[-1] != len(numbers) - 1:
-                raise ValueError(f"{path} has {len(numbers)} episodes where {METADATA} says {total}: copy it again.")
+                raise ValueError(
+                    f"{path} has {len(numbers)} episodes where {METADATA} says {total!r:.60}: copy it again."
+                )
             reader = EpisodeReader(spaces, jpeg, budget, tuple(drop), set())
             episodes = [reader.episode(file, i, f"{path}: episode_{i}") for i in numbers]
             kept_names([name for name in reader.seen if "." in name], drop, str(path))
@@ -138,7 +140,10 @@ class EpisodeReader(NamedTuple):
         self.seen.add(name)
         if name in self.drop:
             return
-        below = (space or {}).get("subspaces")
+        said: Any = {} if space is None else space
+        if not isinstance(said, Mapping):
+            raise ValueError(f"{where}: the space of {name} in {METADATA} is {space!r:.60}, which is no object.")
+        below = said.get("subspaces")
         if isinstance(node, Mapping):
             for key in node:
                 entry = re.fullmatch(r"_index_(\d{1,6})", key)
@@ -152,15 +157,16 @@ class EpisodeReader(NamedTuple):
                 yield from self.leaves(found, f"{name}.{entry[1] if entry else key}", inner, where)
             return
         x = hdf5_files.array(node, name, where, self.budget)
-        if _is_jpeg(space):
-            self.budget.take(f"{where}: {name} as pictures", (len(x), *space["shape"]), np.uint8)
-            yield name, _pictures(x, tuple(space["shape"]), name, where)
+        if _is_jpeg(said):
+            self.budget.take(f"{where}: {name} as pictures", (len(x), *said["shape"]), np.uint8)
+            yield name, _pictures(x, tuple(said["shape"]), name, where)
         elif (
             x.ndim == 1
             and x.dtype.kind == "O"
             and name.startswith("obs.")
             and all(isinstance(v, bytes | str) for v in x)
         ):
+            self.budget.take(f"{where}: {name} as texts", (len(x), max(map(len, x), default=0)), np.dtype("U1"))
             yield name, np.array([v if isinstance(v, str) else v.decode(errors="replace") for v in x], dtype=np.str_)
         elif x.dtype.kind not in "biuf" or not x.ndim:
             raise ValueError(f"{where}: {name} holds no numbers ({x.dtype}); texts must be left out or encoded.")

@@ -107,7 +107,9 @@ def check_digest(path: str | Path, arrays: Mapping[str, np.ndarray], about: dict
 
 
 def kind_of(path: str | Path) -> str:
-    """What a file begins like: npz, hdf5, pickle, empty, or nothing known."""
+    """What a file begins like: npz, hdf5, pickle, empty, or nothing known. Raises ValueError for a pipe or a device."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise ValueError(f"{path} is a pipe or a device, not a file.")
     with open(path, "rb") as file:
         start = file.read(8)
     return next((kind for magic, kind in STARTS.items() if start.startswith(magic)), "" if start else "empty")

@@ -27,11 +27,15 @@ def read_robomimic(path: str | Path, drop: Sequence[str] = ()) -> tuple[Dataset,
     with hdf5_files.opened(path) as (file, budget):
         data = hdf5_files.child(file, "data", str(path))
         groups = hdf5_files.names(data, f"{path}: data")
-        numbers = sorted(int(found[1]) for key in groups if (found := re.fullmatch(r"demo_(\d{1,12})", key)))
+        numbered = {key: int(found[1]) for key in groups if (found := re.fullmatch(r"demo_(\d{1,12})", key))}
+        numbers = sorted(numbered.values())
+        if len(set(numbers)) < len(numbers):
+            raise ValueError(f"{path}: data has two demonstrations of one number, as demo_1 and demo_01.")
         if not numbers:
             raise ValueError(f"{path}: data has no groups demo_0, demo_1, ...: it is not robomimic's.")
         reader = EpisodeReader({"observation": None, "action": None}, False, budget, tuple(drop), set())
-        demos = [_demo(reader, hdf5_files.child(data, f"demo_{i}", str(path)), f"{path}: demo_{i}") for i in numbers]
+        keys = sorted(numbered, key=numbered.__getitem__)
+        demos = [_demo(reader, hdf5_files.child(data, key, str(path)), f"{path}: {key}") for key in keys]
         kept_names([name for name in reader.seen if "." in name], drop, str(path))
         said = data.attrs.get("env_args")
     kinds = [{name: shown(x) for name, x in demo.items()} for demo in demos]

@@ -24,7 +24,7 @@ from jaxrl import curriculum, registry
 from jaxrl.algorithm import Algorithm
 from jaxrl.curriculum import Curriculum, attach
 from jaxrl.curriculum.teaching import Ranges, ranges
-from jaxrl.environment import Environment
+from jaxrl.environment import Environment, check_params
 from jaxrl.host.run import ram
 from jaxrl.vectorize import vectorize
 from jaxrl.wrappers import FromStates
@@ -136,7 +136,7 @@ def under_curriculum(
     request = Request(env, params, config, make_student, name, flags, policy_of)
     if (box := request.box) is not None:
         for corner in (0.0, 1.0):
-            env.validate(box(params, jnp.full(box.dimensions, corner)))
+            check_params(env, box(params, jnp.full(box.dimensions, corner)))
     settings = [module.Config(**recipe["config"])] if "config" in recipe else []
     settings += [module.Hyper(**recipe["hyper"])] if "hyper" in recipe else []
     score = {"score": _score(flags["score"])} if flags["score"] else {}

@@ -238,6 +238,9 @@ class _Session:
         return {**told, "key": key_data(self.program.keys), **self.identity}
 
     def _take(self, folder: RunFolder, held: contextlib.ExitStack) -> None:
+        origin = None if self.begin is None else self.begin.told.get("folder")
+        if self.run.overwrite and origin is not None and os.path.realpath(origin) == os.path.realpath(folder.path):
+            raise RunFolderError(f"{folder.path}: the run begins from what is in it; name another folder.")
         held.enter_context(folder.locked())
         folder.create(self.settings, resume=self.run.resume, overwrite=self.run.overwrite, arrays=self.arrays)
 

@@ -251,16 +251,16 @@ def test_a_network_without_fitting_values():
 
 @pytest.mark.slow
 def test_explores_where_ppo_does_not():
-    """DeepSea of size 10: one policy in 1024 is paid, and every other one is told to turn back."""
-    env, params = make("DeepSea-bsuite", size=10)
+    """DeepSea of size 12: one policy in 4,096 is paid, and every other one is told to turn back. Seeds are counted, as
+    chance finds the treasure now and then: of eight PPO's found it in none, with the bonuses in eight and six."""
+    env, params = make("DeepSea-bsuite", size=12)
     settings = dict(num_envs=16, num_steps=64)
-    keys = jax.random.split(jax.random.key(0), 2)
+    keys = jax.random.split(jax.random.key(0), 8)
 
-    def final(algo, hyper):
+    def found(algo, hyper):
         run = jax.jit(jax.vmap(lambda key: train(algo, key, 60_000, hyper, params)[1]["episode_return"]))
-        return np.asarray(run(keys))[:, -10:].mean(1)
+        return np.sum(np.asarray(run(keys))[:, -10:].mean(1) > 0.9)
 
-    assert np.all(final(ppo.make(env, ppo.Config(**settings)), ppo.Hyper(learning_rate=1e-3)) < 0.1)
+    assert found(ppo.make(env, ppo.Config(**settings)), ppo.Hyper(learning_rate=1e-3)) <= 2
     for bonus in rnd.BONUSES:
-        algo = rnd.make(env, rnd.Config(bonus=bonus, **settings))
-        assert np.all(final(algo, rnd.Hyper(learning_rate=1e-3, gamma=0.99)) > 0.9)
+        assert found(rnd.make(env, rnd.Config(bonus=bonus, **settings)), rnd.Hyper(learning_rate=1e-3, gamma=0.99)) >= 5

@@ -844,6 +844,8 @@ def test_numbers_of_a_task_that_make_no_sense_are_refused():
     nan = jnp.float32(jnp.nan)
     with bad("weight of i_sq, nan, must be finite"):
         env.validate(params.replace(weights=(params.weights[0], nan)))
+    with bad("the weight of .* must be finite and not negative"):
+        env.validate(params.replace(weights=tuple(-x for x in params.weights)))
     with bad("violation_reward=1.0 must be finite and not positive"):
         env.validate(params.replace(violation_reward=jnp.float32(1.0)))
     env.validate(params.replace(violation_reward=jnp.float32(-1.0)))

@@ -746,6 +746,9 @@ def test_check_model():
             checks.check_model(LIGHT.replace(**{name: value}), "Drone")
     with pytest.raises(ValueError, match="of no solid"):
         checks.check_model(LIGHT.replace(inertia=np.array([1e-5, 1e-5, 2.1e-5])))
+    for name in ("thrust", "torque"):
+        with pytest.raises(ValueError, match="at max_rpm=.* thrust .* positive and its torque .* not negative"):
+            checks.check_model(LIGHT.replace(**{name: tuple(-np.asarray(x) for x in getattr(LIGHT, name))}))
     with pytest.warns(UserWarning, match="cannot hover"):
         checks.check_model(LIGHT.replace(mass=0.07))
     many = jax.tree.map(lambda x: np.stack([x, x]), jax.tree.map(np.asarray, LIGHT))

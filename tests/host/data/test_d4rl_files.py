@@ -29,6 +29,15 @@ def test_d4rl_rows_become_transitions(tmp_path):
     assert alone.last.tolist() == [False, False, True, True], "nothing is left of an episode of one row"
 
 
+@pytest.mark.parametrize("name", ["observations", "actions", "rewards"])
+def test_numbers_of_the_other_byte_order_are_the_same_numbers(name, tmp_path):
+    other = {name: x.astype(x.dtype.newbyteorder(">")) for name, x in d4rl().items() if x.dtype == np.float32}
+    np.savez(tmp_path / "a.npz", **d4rl(**{name: other[name]}))
+    dataset, _ = files.read_any(tmp_path / "a.npz")
+    assert_same(dataset, d4rl_files.of_d4rl(d4rl()))
+    assert all(x.dtype.isnative for x in (dataset.obs, dataset.action, dataset.reward, dataset.next_obs))
+
+
 def test_d4rl_is_told_from_ogbench(tmp_path):
     """By the clock's ends, or by rewards without masks."""
     for changes, limit in (({}, None), ({"timeouts": None}, 3)):

@@ -1,6 +1,7 @@
 """Datasets come back from the disk as they went there in the project's own npz, and bad files are refused."""
 
 import json
+import os
 import pickle
 import zipfile
 
@@ -238,3 +239,8 @@ def test_an_npz_is_not_believed(tmp_path):
     ogbench(path)
     with_member("qpos", {**numbers, "shape": (wide // 4,)}, [bytes(10**6)] * (wide // 10**6))
     assert files.read_any(path)[0].size > 1
+
+
+def test_a_pipe_is_no_dataset(tmp_path):
+    os.mkfifo(tmp_path / "a.npz")
+    refused(lambda: files.read_any(tmp_path / "a.npz"), "a.npz is a pipe")

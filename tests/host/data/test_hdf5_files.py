@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from jaxrl.host.data import d4rl_files, npz_files, robomimic_files
+from jaxrl.host.data import d4rl_files, hdf5_files, npz_files, robomimic_files
 from jaxrl.host.data import dataset_files as files
 from tests.host.data.dataset_builders import assert_same, d4rl, mission_dataset, needs_h5py, refused, robomimic
 
@@ -150,3 +150,14 @@ def test_a_training_leaves_entries_out_of_data_and_task(tmp_path):
     assert cli.main(f"eval {run} --episodes 1 --max-steps 2".split()) == 0
     assert cli.main(f"{words} {small} --drop obs.moon --out {tmp_path / 'none'}".split()) == 1
     assert cli.main("train bc CartPole-v1 --drop obs.mission".split()) == 2
+
+
+@needs_h5py
+def test_texts_of_a_fixed_length_are_counted_as_they_will_be_kept(tmp_path, monkeypatch):
+    import h5py
+
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file.create_dataset("x", data=np.zeros(2**16, "S2"), compression="gzip")
+    monkeypatch.setattr(npz_files, "FREE", 2**20)
+    with hdf5_files.opened(tmp_path / "a.hdf5") as (file, budget):
+        refused(lambda: hdf5_files.array(file["x"], "x", "a.hdf5", budget), "x as texts")

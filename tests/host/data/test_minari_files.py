@@ -315,6 +315,28 @@ def test_missions_become_numbers(id, texts, missions, tmp_path):
 
 
 @needs_h5py
+def test_missions_of_a_fixed_length_are_texts(tmp_path):
+    import h5py
+
+    texts = ["go to the red ball", "go to a blue box"]
+    folder = mission_dataset(tmp_path / "a-v0", "BabyAI-GoToLocal-v0", texts)
+    wanted, _ = files.read_any(folder)
+    with h5py.File(folder / "data" / "main_data.hdf5", "a") as file:
+        for i, text in enumerate(texts):
+            del file[f"episode_{i}/observations/mission"]
+            file[f"episode_{i}/observations"].create_dataset("mission", data=np.array([text.encode()] * 4, "S18"))
+    assert_same(files.read_any(folder)[0], wanted)
+
+
+@needs_h5py
+def test_a_space_that_is_no_object(tmp_path):
+    folder = mission_dataset(tmp_path / "a-v0", "MiniGrid-DoorKey-5x5-v0", [None])
+    about, space = folder / "data" / "metadata.json", json.dumps({"type": "Dict", "subspaces": {"image": "str"}})
+    about.write_text(json.dumps({**json.loads(about.read_text()), "observation_space": space}))
+    refused(lambda: files.read_any(folder), str(folder), "the space of obs.image", "which is no object")
+
+
+@needs_h5py
 def test_texts_that_are_no_missions_are_named_and_can_be_left_out(tmp_path, capsys):
     from jaxrl.host.cli.dataset import dataset_command
 

@@ -48,6 +48,11 @@ def test_the_end_of_a_task_is_not_that_of_a_trajectory_in_ogbench(tmp_path):
     assert about["rewards"] == "of the file"
 
 
+@pytest.mark.parametrize("actions", [np.full(7, 2**40 + 3), np.full(7, -(2**40)), np.full(7, 2**32 - 1, np.uint32)])
+def test_whole_actions_beyond_32_bits_are_refused(actions, tmp_path):
+    refused(lambda: files.read_any(ogbench(tmp_path / "a.npz", actions=actions)), "a.npz: actions", "beyond int32")
+
+
 PIXELS = np.random.default_rng(0).integers(0, 255, (7, 4, 4, 3)).astype(np.uint8)
 
 

@@ -21,3 +21,13 @@ def test_robomimic_with_and_without_next_obs(tmp_path):
     assert dataset.size == 8 and list(dataset.obs) == ["pos"] and (dataset.next_obs["pos"] == 1).all()
     refused(lambda: files.read_any(robomimic(path, actions=None)), "lift.hdf5: demo_0 has no actions", "obs")
     refused(lambda: files.read_any(robomimic(path, rewards=np.zeros(3))), "unequal length", "rewards 3")
+
+
+@needs_h5py
+def test_a_demonstration_has_one_number(tmp_path):
+    import h5py
+
+    path = robomimic(tmp_path / "lift.hdf5")
+    with h5py.File(path, "a") as file:
+        file.copy("data/demo_0", "data/demo_00")
+    refused(lambda: files.read_any(path), "lift.hdf5: data has two demonstrations of one number")

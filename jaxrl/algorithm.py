@@ -454,9 +454,9 @@ def check_at_least_one(config: Any, *names: str) -> None:
 
 
 def check_sizes(config: Any, within: str = "") -> None:
-    """Raise ValueError for an integer of a Config that is negative or beyond 32 bits, for a width of layers, one of a
-    tuple of integers, below 1, for a number with a fraction where an integer is declared, and for a float that is not
-    finite or that `check_hyper` refuses by its name. Configs in it are checked, too; `within` names what holds them.
+    """Raise ValueError for an integer of a Config that is none, negative or beyond 32 bits, for widths of layers that
+    are no tuple of integers above 0, and for a float that is not finite or that `check_hyper` refuses by its name.
+    Configs in it are checked, too; `within` names what holds them.
 
     A Config checks itself what else its integers must be.
     """
@@ -472,8 +472,7 @@ def check_sizes(config: Any, within: str = "") -> None:
             if np.isinf(value) and field.default != value:
                 raise ValueError(f"{name}={value}: it must be finite.")
         if declared(field) == "tuple[int, ...]":
-            whole = isinstance(value, tuple) and all(isinstance(x, int | np.integer) for x in value)
-            if not whole:
+            if not isinstance(value, tuple) or not all(isinstance(x, int | np.integer) for x in value):
                 raise ValueError(f"{name}={value!r}: it must be a tuple of integers, as (64, 64).")
         least = int(isinstance(value, tuple))
         values: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)

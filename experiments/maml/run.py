@@ -96,6 +96,15 @@ def draw(family: Family, found: dict) -> None:
     figure.savefig(HERE / f"{family.file}.png", dpi=110)
 
 
+def over_seeds(found, name):
+    """Print what MAML has more after the first step, paired by seed."""
+    ours, theirs = (np.mean(found[which]["returns"], 1)[:, 1] for which in ("MAML", name))
+    low, high = bootstrap_interval(ours - theirs, np.mean)
+    print(
+        f"over seeds {np.mean(ours - theirs):+.0f} ({low:+.0f} to {high:+.0f}), median {np.median(ours - theirs):+.0f}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--family", choices=FAMILIES, default="robot")
@@ -147,6 +156,7 @@ def main() -> None:
         print(f"| {name} | {cells} | {seconds:.0f} |", flush=True)
         print("the first step brings {:+.2f} ({:+.2f} to {:+.2f})".format(*found[name]["first step"]))
         print("after it MAML has {:+.2f} more ({:+.2f} to {:+.2f})".format(*found[name]["MAML more"]), flush=True)
+        over_seeds(found, name)
         where = {"updates": args.updates, "date": time.strftime("%Y-%m-%d"), "where": environment_of_run()}
         (HERE / f"{family.file}.json").write_text(json.dumps({**where, "results": found}, indent=1) + "\n")
     draw(family, found)

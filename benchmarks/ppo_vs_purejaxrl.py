@@ -1,8 +1,8 @@
 """PPO on CartPole-v1 with the public CleanRL settings, against purejaxrl in alternating processes.
 
-Three cases: 4 environments, 512 environments, and 8 vmapped seeds of 4 environments; everything else is equal (128
-steps, 4 epochs, 4 minibatches, 2x64 tanh, annealed learning rate). Both sides reduce their episode statistics inside
-the program.
+4 environments, 512 environments, and 8 vmapped seeds of 4 environments; everything else is equal (128 steps, 4 epochs,
+4 minibatches, 2x64 tanh, annealed learning rate). Both sides reduce their episode statistics inside the program. In the
+last case ours spreads the seeds over a device for each core, as `jaxrl train --seeds 8 --mesh seeds=2` does.
 
 Run: `python benchmarks/ppo_vs_purejaxrl.py --peer-python VENV/bin/python --purejaxrl CHECKOUT`.
 """
@@ -11,15 +11,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from typing import Any
 
 from common import alternate, print_table, run_driver, save, time_program
 
-CASES = {"4 environments": (4, 1), "512 environments": (512, 1), "8 seeds of 4 environments": (4, 8)}
+CASES = {
+    "4 environments": (4, 1, 1),
+    "512 environments": (512, 1, 1),
+    "8 seeds of 4 environments": (4, 8, 1),
+    "8 seeds of 4 environments, ours on a device a core": (4, 8, os.cpu_count() or 1),
+}
+"""Environments, seeds, devices of our side."""
 
 
-def own_side(num_envs: int, seeds: int, total_steps: int, repeats: int) -> dict[str, Any]:
+def own_side(num_envs: int, seeds: int, devices: int, total_steps: int, repeats: int) -> dict[str, Any]:
     """Time our training run in this process."""
     import jax
     import jax.numpy as jnp
@@ -40,6 +47,10 @@ def own_side(num_envs: int, seeds: int, total_steps: int, repeats: int) -> dict[
 
     key = jax.random.key(0)
     function, key = (run, key) if seeds == 1 else (jax.vmap(run), jax.random.split(key, seeds))
+    if devices > 1:
+        mesh, part = jax.make_mesh((devices,), ("seeds",)), jax.sharding.PartitionSpec("seeds")
+        function = jax.shard_map(function, mesh=mesh, in_specs=part, out_specs=part, check_vma=False)
+        key = jax.device_put(key, jax.sharding.NamedSharding(mesh, part))
     return time_program(function, key, repeats=repeats)
 
 
@@ -50,28 +61,28 @@ def main() -> None:
     parser.add_argument("--total-steps", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=3, help="processes of each side, alternating")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs a process")
-    parser.add_argument("--cases", nargs="+", type=int, default=[0, 1, 2], help="0: 4 envs, 1: 512 envs, 2: 8 seeds")
+    parser.add_argument("--cases", nargs="+", type=int, default=range(len(CASES)), help="numbers, from 0")
     parser.add_argument("--out", default="ppo_vs_purejaxrl.json")
     parser.add_argument(
-        "--own", nargs=2, type=int, metavar=("NUM_ENVS", "SEEDS"), help="time our side here, print JSON (internal)"
+        "--own", nargs=3, type=int, metavar=("NUM_ENVS", "SEEDS", "DEVICES"), help="time our side here (internal)"
     )
     args = parser.parse_args()
     common = ("--total-steps", str(args.total_steps), "--repeats", str(args.repeats))
     if args.own:
-        num_envs, seeds = args.own
-        print(json.dumps(own_side(num_envs, seeds, args.total_steps, args.repeats)))
+        print(json.dumps(own_side(*args.own, args.total_steps, args.repeats)))
         return
     if not (args.peer_python and args.purejaxrl):
         parser.error("--peer-python and --purejaxrl are needed; README.md here says how to make them")
     results, rows = {}, []
     for title in [list(CASES)[i] for i in args.cases]:
-        num_envs, seeds = (str(x) for x in CASES[title])
+        num_envs, seeds, devices = (str(x) for x in CASES[title])
+        flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
         peer = ("--purejaxrl", args.purejaxrl, "--num-envs", num_envs, "--seeds", seeds)
         results[title] = times = alternate(
             {
                 "purejaxrl": lambda peer=peer: run_driver(args.peer_python, "peer_purejaxrl.py", *peer, *common),
-                "jaxrl": lambda own=(num_envs, seeds): run_driver(
-                    sys.executable, "ppo_vs_purejaxrl.py", "--own", *own, *common
+                "jaxrl": lambda own=(num_envs, seeds, devices), flags=flags: run_driver(
+                    sys.executable, "ppo_vs_purejaxrl.py", "--own", *own, *common, env=flags
                 ),
             },
             args.rounds,

@@ -46,8 +46,8 @@ PASSES = {"num_epochs": 4, "num_minibatches": 4}
 USUAL = {TABLES: (80.0, 12.0), NETWORKS: (3e-3, 3e-3)}
 """Learning rates of actor and critic, about which those of a training round are drawn: near A2C's best."""
 RULE = {
-    "a2c": ("residual", residual.rule, residual.RuleConfig(features=16)),
-    "ppo": ("residual", residual.rule, residual.RuleConfig(features=16, clip_eps=0.2)),
+    "a2c": ("residual", residual.rule, residual.RuleConfig()),
+    "ppo": ("residual", residual.rule, residual.RuleConfig(clip_eps=0.2)),
     "numbers": ("policy_gradient", policy_gradients.rule, policy_gradients.RuleConfig()),
 }
 """By the rule that it begins as: kind, function, settings. Of "numbers" only A2C's four settings are evolved."""
@@ -76,8 +76,8 @@ UNSEEN = {
     "GridWorld-long": Family("GridWorld-long-v0", TABLES, (100, 100), settings=LEVELS),
     "FrozenLake": Family("FrozenLake-v1", TABLES, (100, 100)),
     "DeepSea": Family("DeepSea-bsuite", NETWORKS, (100, 100)),
-    "DiscountingChain": Family("DiscountingChain-bsuite", NETWORKS, (100, 100)),
     "Breakout": Family("Breakout-MinAtar", NETWORKS, (100, 100)),
+    "SpaceInvaders": Family("SpaceInvaders-MinAtar", NETWORKS, (100, 100)),
 }
 """Named before training."""
 

@@ -198,7 +198,11 @@ class _Agent:
         """
         config, hyper = self.config, state.hyper
         seen = self.seen(jax.lax.stop_gradient(state.weights) if held else state.weights, rollout)
-        targets, weighed = self.rule.targets(hyper.rule, seen, Lifetime(state.updates, hyper.lifetime))
+        lifetime = Lifetime(state.updates, hyper.lifetime)
+        targets, weighed = self.rule.targets(hyper.rule, seen, lifetime)
+        factors = (1.0, 1.0) if self.rule.rates is None else self.rule.rates(hyper.rule, lifetime)
+        given = {"actor": hyper.learning_rate, "critic": hyper.critic_learning_rate}
+        rates = {name: rate * factor for (name, rate), factor in zip(given.items(), factors, strict=True)}
         count = config.num_envs * config.num_steps
         rows = jax.tree.map(
             lambda x: x.reshape(count, *x.shape[2:]), (rollout.obs, seen._replace(successor=()), targets)
@@ -217,8 +221,7 @@ class _Agent:
         def step(carried, rows):
             weights, optimizer = carried
             grads, report = jax.grad(loss, has_aux=True)(weights, rows)
-            new, rates = {}, {"actor": hyper.learning_rate, "critic": hyper.critic_learning_rate}
-            optimizer, norms = dict(optimizer), {}
+            new, optimizer, norms = {}, dict(optimizer), {}
             for name, rate in rates.items():
                 flat, unravel = ravel_pytree(weights[name])
                 flat, optimizer[name], norms[f"{name}_grad_norm"] = self.optimizer.descend(

@@ -50,6 +50,8 @@ class UpdateRule(NamedTuple):
     """(weights, outputs, seen, targets) of B steps -> (loss (B,), metrics). `outputs` are computed with the agent's
     current weights; `seen` and `targets` are those of the rollout."""
     spaces: tuple[type, ...] = ()  # action spaces that it supports; (): all
+    rates: Callable[[Any, Lifetime], tuple[Array, Array]] | None = None
+    """(weights, lifetime) -> factors of the learning rates of actor and critic in this update; None: 1."""
 
 
 def fresh_weights(rule: UpdateRule, key: Array) -> Any:

@@ -39,21 +39,28 @@ def test_it_begins_as_the_known_rule(clip_eps):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 
 
+def one_rollout(rule):
+    parts = agent_parts(rule, jaxrl.make("Catch-bsuite")[0], SMALL)
+    state = jax.jit(parts.init)(jax.random.key(0), AgentHyper(lifetime=10))
+    _, rollout = jax.jit(parts.collect)(state)
+    return parts, state, rollout
+
+
 @pytest.mark.parametrize("clip_eps", CLIPS)
 def test_all_of_its_weights_count_and_the_position_in_a_life_too(clip_eps):
     rule = residual.rule(residual.RuleConfig(4, clip_eps))
-    parts = agent_parts(rule, jaxrl.make("Catch-bsuite")[0], SMALL)
-    state = parts.init(jax.random.key(0), AgentHyper(lifetime=10))
-    _, rollout = jax.jit(parts.collect)(state)
+    parts, state, rollout = one_rollout(rule)
     seen = parts.seen(state.weights, rollout)
 
     def loss(weights, update, of=10):
-        targets, _ = rule.targets(weights, seen, Lifetime(jnp.int32(update), jnp.int32(of)))
+        lifetime = Lifetime(jnp.int32(update), jnp.int32(of))
+        targets, _ = rule.targets(weights, seen, lifetime)
         rows = jax.tree.map(lambda x: x.reshape(20, *x.shape[2:]), (seen._replace(successor=()), targets))
         # A policy that has moved: at the ratio 1 the objectives of A2C and PPO have no curvature to tell them apart.
         outputs = {**rows[0].outputs, "logits": 1.3 * rows[0].outputs["logits"], "value": rows[0].outputs["value"] + 1}
         each, _ = rule.loss(weights, outputs, *rows)
-        return jnp.mean(each * jnp.arange(20.0))
+        actor, critic = rule.rates(weights, lifetime)
+        return jnp.mean(each * jnp.arange(20.0)) + actor + 2 * critic
 
     weights = moved(rule.init(jax.random.key(0)))
     value, grads = jax.jit(jax.value_and_grad(loss))(weights, 3)
@@ -64,23 +71,43 @@ def test_all_of_its_weights_count_and_the_position_in_a_life_too(clip_eps):
     assert loss(known, 3) == loss(known, 8)
 
 
-def test_a_schedule_moves_the_settings_by_hand():
-    """With weights of the last layers alone: lambda = 0 leaves errors of one step, and the factor is as it is told."""
+def told(weights, network, bias):
+    """The rule's weights with another bias of the last layer of a network."""
+    hidden, last = getattr(weights, network)
+    return weights.replace(**{network: (hidden, {"params": {**last["params"], "bias": jnp.asarray(bias)}})})
+
+
+def test_its_parts_by_hand():
+    """With a bias of the last layers alone: rates, entropy and weights of steps are what they are told, for ever."""
+    rule, known = residual.rule(residual.RuleConfig(1)), policy_gradients.a2c_rule()
+    parts, state, rollout = one_rollout(rule)
+    seen, lifetime = parts.seen(state.weights, rollout), Lifetime(jnp.int32(3), jnp.int32(10))
+    weights = told(rule.init(jax.random.key(0)), "schedule", [np.log(2.0), np.log(3.0), np.log(5.0)])
+    np.testing.assert_allclose(rule.rates(weights, lifetime), (2.0, 3.0), rtol=1e-6)
+    plain, _ = known.targets(known.init(jax.random.key(0)), seen, lifetime)
+    targets, _ = rule.targets(told(weights, "residual", [np.log(7.0)]), seen, lifetime)
+    np.testing.assert_allclose(targets["target"], plain["target"], rtol=1e-6)
+    np.testing.assert_allclose(targets["advantage"], 7 * plain["advantage"], rtol=1e-5)
+    np.testing.assert_allclose(targets["ent_coef"], np.log(0.05), rtol=1e-5)
+    other, _ = rule.targets(moved(weights, 3.0), seen, lifetime)
+    np.testing.assert_array_equal(np.sign(other["advantage"]), np.sign(plain["advantage"]))
+
+
+def test_factors_of_rates_are_of_the_agents_steps():
+    """Twice the actor's and three times the critic's rate is what a rule without factors does at these rates."""
     rule = residual.rule(residual.RuleConfig(1))
-    weights = rule.init(jax.random.key(0))
-    hidden, last = weights.schedule
-    bias = jnp.array([100.0, -200.0, 0.0, 0.0, jnp.log(2.0)])  # gamma = 1, lambda = 0, advantages twice as large
-    weights = weights.replace(schedule=(hidden, {"params": {**last["params"], "bias": bias}}))
-    parts = agent_parts(rule, jaxrl.make("Catch-bsuite")[0], SMALL)
-    state = parts.init(jax.random.key(0), AgentHyper(lifetime=10))
-    _, rollout = jax.jit(parts.collect)(state)
-    seen = parts.seen(state.weights, rollout)
-    targets, _ = rule.targets(weights, seen, Lifetime(jnp.int32(3), jnp.int32(10)))
-    value, following = seen.outputs["value"][..., 0], seen.successor("value")[..., 0]
-    error = seen.reward + jnp.where(seen.terminated, 0, following) - value
-    np.testing.assert_allclose(targets["target"], value + error, rtol=1e-4, atol=1e-5)
-    expected = 2 * (error - error.mean()) / error.std()
-    np.testing.assert_allclose(targets["advantage"], expected, rtol=1e-3, atol=1e-4)
+    parts, state, rollout = one_rollout(rule)
+    fresh = rule.init(jax.random.key(0))
+
+    @jax.jit
+    def learned(weights, actor, critic):
+        hyper = state.hyper.replace(rule=weights, learning_rate=actor, critic_learning_rate=critic)
+        return parts.learn(state.replace(hyper=hyper), rollout)[0].weights
+
+    got = learned(told(fresh, "schedule", [np.log(2.0), np.log(3.0), 0.0]), 1.0, 0.1)
+    for x, y, start in zip(*map(jax.tree.leaves, (got, learned(fresh, 2.0, 0.3), state.weights)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+        assert float(jnp.abs(x - start).max()) > 1e-4
 
 
 def test_it_refuses_a_network_without_units():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
+import math
 import os
 import signal
 import sys
@@ -57,6 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if trust and args[0] not in READING:
             raise UsageError(f"--trust belongs to commands that read run folders: {', '.join(READING)}.")
         cache_compilations()
+        make_devices(args)
         with trusting(trust), terminable():
             status = COMMANDS[args[0]](args[1:]) or 0
         sys.stdout.flush()
@@ -187,6 +190,33 @@ def cache_compilations() -> None:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jax.config.update("jax_compilation_cache_dir", os.environ.get("JAXRL_CACHE_DIR") or str(home / "jaxrl" / "xla"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def make_devices(args: list[str]) -> None:
+    """Of a CPU as many devices as `--mesh` is of, which has to be said before jax is used.
+
+    Nothing happens where XLA_FLAGS says how many there are, or for one of several processes, whose part it is to say.
+    """
+    import jax
+
+    from jaxrl.host.run.sharding import sizes_of
+
+    words = next((after for word, after in itertools.pairwise(args) if word == "--mesh"), None)
+    words = next((word.removeprefix("--mesh=") for word in args if word.startswith("--mesh=")), words)
+    if words is None or args[0] not in TRAINING or "--distributed" in args:
+        return
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return
+    # A mesh that cannot be read or jax in use already: `make_mesh` says what is wrong.
+    with contextlib.suppress(ValueError, RuntimeError):
+        jax.config.update("jax_num_cpu_devices", min(math.prod(sizes_of(words).values()), MOST_DEVICES))
+
+
+TRAINING = ("train", "resume", "sweep", "meta-train")
+"""Commands whose `--mesh` is of this machine's devices."""
+
+MOST_DEVICES = 256
+"""That are made of a CPU: each has threads of its own."""
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {

@@ -53,7 +53,11 @@ def make_mesh(sizes: str | Mapping[str, int], devices: Sequence[Any] | None = No
     if len(set(each)) > 1:
         raise ValueError(f"The processes have {', '.join(map(str, each))} devices: give each as many.")
     if need > len(devices) or (len(each) > 1 and need < len(devices)):
-        hint = " (on a CPU: XLA_FLAGS=--xla_force_host_platform_device_count=N)" if devices[0].platform == "cpu" else ""
+        hint = (
+            " (on a CPU, before jax is used: XLA_FLAGS=--xla_force_host_platform_device_count=N)"
+            if devices[0].platform == "cpu"
+            else ""
+        )
         raise ValueError(f"mesh {words} is of {need} devices, and there are {len(devices)}{hint}.")
     return jax.make_mesh(shape, AXES, (AxisType.Auto,) * len(AXES), devices=devices[:need])
 

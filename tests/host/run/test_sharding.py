@@ -64,6 +64,27 @@ def test_a_mesh_divides_seeds_and_environments():
     check(make_mesh("seeds=1", jax.devices()[:1]), algo, None)
 
 
+@pytest.mark.parametrize(
+    ("words", "flags", "count"),
+    [
+        ("train ppo CartPole-v1 --mesh seeds=3,envs=2", "", 6),
+        ("resume runs/a --mesh=seeds=2", "", 2),
+        ("sweep ppo CartPole-v1 --mesh seeds=100000", "", 256),
+        ("train ppo CartPole-v1 --mesh seeds=3", "--xla_force_host_platform_device_count=2", 2),  # the user's word
+        ("train ppo CartPole-v1 --mesh seeds=3 --distributed", "", 1),  # each process says its own
+        ("compile ppo CartPole-v1 --mesh seeds=3", "", 1),  # of the target's chips
+        ("train ppo CartPole-v1 --mesh three", "", 1),
+        ("train ppo CartPole-v1 --mesh", "", 1),
+    ],
+)
+def test_a_command_makes_the_devices_of_its_mesh(words, flags, count):
+    program = f"import jax\nfrom jaxrl.host.cli.command import make_devices\nmake_devices({words.split()})\n"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program + "print(jax.device_count())"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout.strip()) == (0, str(count)), done.stderr[-3000:]
+
+
 @pytest.mark.slow
 @pytest.mark.light
 def test_a_run_does_not_depend_on_the_mesh(tmp_path):

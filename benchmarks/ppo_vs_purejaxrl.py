@@ -21,7 +21,11 @@ CASES = {
     "4 environments": (4, 1, 1),
     "512 environments": (512, 1, 1),
     "8 seeds of 4 environments": (4, 8, 1),
-    "8 seeds of 4 environments, ours on a device a core": (4, 8, os.cpu_count() or 1),
+    "8 seeds of 4 environments, ours on a device a core": (
+        4,
+        8,
+        max(n for n in (1, 2, 4, 8) if n <= len(os.sched_getaffinity(0))),
+    ),
 }
 """Environments, seeds, devices of our side."""
 
@@ -61,7 +65,7 @@ def main() -> None:
     parser.add_argument("--total-steps", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=3, help="processes of each side, alternating")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs a process")
-    parser.add_argument("--cases", nargs="+", type=int, default=range(len(CASES)), help="numbers, from 0")
+    parser.add_argument("--cases", nargs="+", type=int, default=range(len(CASES)), help="numbers of cases, from 0")
     parser.add_argument("--out", default="ppo_vs_purejaxrl.json")
     parser.add_argument(
         "--own", nargs=3, type=int, metavar=("NUM_ENVS", "SEEDS", "DEVICES"), help="time our side here (internal)"

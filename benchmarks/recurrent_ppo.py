@@ -27,13 +27,14 @@ from jaxrl.algos import ppo_rnn
 IDS = ("MiniGrid-DoorKey-8x8-v0", "MiniGrid-KeyCorridorS3R2-v0", "Maze-v0")
 
 
-def products(algo: Any, config: ppo_rnn.Config, obs: Any) -> float:
+def products(algo: Any, obs: Any) -> float:
     """FLOPs of the network for one step of one environment: every weight of a matrix once, of a kernel at each cell."""
-    cells = math.prod(jax.tree.leaves(obs["image"] if isinstance(obs, dict) else obs)[0].shape[1:3])
+    image = jax.tree.leaves(obs["image"] if isinstance(obs, dict) else obs)[0]
+    cells = math.prod(size - 2 for size in image.shape[1:3])  # 3 x 3 kernels, nothing added at the edges
     total = 0.0
-    for path, x in jax.tree_util.tree_leaves_with_path(jax.eval_shape(algo.init, jax.random.key(0)).weights):
+    for x in jax.tree.leaves(jax.eval_shape(algo.init, jax.random.key(0)).weights):
         if x.ndim >= 2:
-            total += 2 * x.size * (cells if "conv" in jax.tree_util.keystr(path).lower() else 1)
+            total += 2 * x.size * (cells if x.ndim == 4 else 1)
     return total
 
 
@@ -71,7 +72,7 @@ def parts(name: str, num_envs: int, repeats: int) -> dict[str, float]:
         "learning": seconds(algo.learn, after, rollout, repeats=repeats),
         "update": seconds(algo.update, state, repeats=repeats),
     }
-    step = products(algo, config, state.obs)
+    step = products(algo, state.obs)
     top = peak()
     flops = {"rollout": steps * step, "learning": 3 * config.num_epochs * steps * step}
     shares = {f"{part}'s share": flops[part] / found[part] / top for part in flops}

@@ -1,18 +1,19 @@
 """A rule that begins as A2C or PPO: learned schedules of its learning rates and entropy, and learned weights of steps.
 
-With zero weights in the last layers of both networks, the rule is exactly `policy_gradients.a2c_rule` or `ppo_rule`, so
-that a search starts from a rule that works, not from noise as LPG's does (Oh et al. 2020, arXiv:2007.08794). A strategy
-over whole lives can then learn what depends on an agent's position in its life, which a gradient through a few updates
-cannot see (Jackson et al. 2024, arXiv:2402.05828). With t = [n/N, log N / 10] of update n of a life of N,
+With zero weights in the last layers of both networks, the rule is `policy_gradients.a2c_rule` or `ppo_rule`, to
+rounding, so that a search starts from a rule that works, not from noise as LPG's does (Oh et al. 2020,
+arXiv:2007.08794). A strategy over whole lives can then learn what depends on an agent's position in its life, which a
+gradient through a few updates cannot see (Jackson et al. 2024, arXiv:2402.05828). With t = [n/N, log N / 10] of update
+n of a life of N,
 
     rates      the learning rates of actor and critic times exp(schedule(t)[0:2])
     entropy    the coefficient of the entropy times exp(schedule(t)[2])
     advantage  A' = A exp(residual(A, log pi(a|s), H(pi(s)), done, t))
 
-where A are normalised generalised advantages and H is the entropy over its largest value. What a task says the rule
-leaves alone: no schedule moves the discount, and A' has the sign of A, so that what is better than expected stays so.
-(A rule that could do both, by an added residual, was better on its own tasks and far worse on others: see
-experiments/learned_rules.) Both networks have one hidden layer of tanh.
+where A are normalised generalised advantages and H is the entropy over its largest value. The discount is the task's,
+so no schedule moves it. A' has the sign of A: what was better than expected becomes likelier. (A rule that moved the
+discount and added its residual was better on its own tasks and far worse on others, see experiments/learned_rules.)
+Both networks have one hidden layer of tanh.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ def _rule(config: RuleConfig) -> UpdateRule:
         first, second = jax.random.split(key)
         return Weights(network(first, moves, 2), network(second, more, 6))
 
+    def numbers() -> policy_gradients.Numbers:
+        return known.init(jax.random.key(0))
+
     def apply(weights: Any, last: Any, x: Array) -> Array:
         h: Any = hidden.apply(weights[0], x)
         out: Any = last.apply(weights[1], jnp.tanh(h))
@@ -87,20 +91,18 @@ def _rule(config: RuleConfig) -> UpdateRule:
         return jnp.exp(moved[0]), jnp.exp(moved[1])
 
     def targets(weights: Weights, seen: Seen, lifetime: Lifetime) -> tuple[Any, dict[str, Array]]:
-        numbers = known.init(jax.random.key(0))
-        found, _ = policy_gradients.advantages(numbers, seen, lifetime)
+        found, _ = policy_gradients.advantages(numbers(), seen, lifetime)
         advantage, at = found["advantage"], position(lifetime).astype(seen.reward.dtype)
         logits = seen.outputs["logits"]
         entropy = Categorical(logits).entropy() / jnp.log(max(logits.shape[-1], 2))
         told = advantage, seen.log_prob, entropy, seen.done.astype(advantage.dtype), *at
         x = jnp.stack([jnp.broadcast_to(number, advantage.shape) for number in told], -1)
         advantage = advantage * jnp.exp(apply(weights.residual, more, x)[..., 0])
-        ent_coef = numbers.ent_coef + apply(weights.schedule, moves, at)[2]
+        ent_coef = numbers().ent_coef + apply(weights.schedule, moves, at)[2]
         return {**found, "advantage": advantage, "ent_coef": jnp.broadcast_to(ent_coef, advantage.shape)}, {}
 
     def loss(weights: Weights, outputs: dict[str, Array], seen: Seen, targets: Any) -> tuple[Array, dict[str, Array]]:
-        numbers = known.init(jax.random.key(0)).replace(ent_coef=targets["ent_coef"])
-        return known.loss(numbers, outputs, seen, targets)
+        return known.loss(numbers().replace(ent_coef=targets["ent_coef"]), outputs, seen, targets)
 
     return UpdateRule(f"residual_{known.name}", (("value", 1),), init, targets, loss, (Discrete,), rates)
 

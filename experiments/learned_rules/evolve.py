@@ -1,4 +1,4 @@
-"""A rule that begins as A2C, evolved on whole lives of several task families; and is it better than A2C and PPO?
+"""A rule that begins as A2C or PPO, evolved on whole lives of several task families; and is it better than A2C and PPO?
 
     python experiments/learned_rules/evolve.py train [--rounds 600] [--seed 0] [--begins a2c] [--init RULE] [--times 1]
     python experiments/learned_rules/evolve.py judge --rules runs/evolved-a2c-0.npz [--tasks ...]
@@ -168,7 +168,7 @@ def train(args: argparse.Namespace) -> None:
         log.append(row)
         if done % 10 == 0 or done == args.rounds:
             seconds = time.process_time() - begin
-            recent = {name: np.mean([x[name] for x in log[-50:]]).round(3) for name in row}
+            recent = {name: round(float(np.mean([x[name] for x in log[-50:]])), 3) for name in row}
             print(done, f"{seconds:.0f} s", recent, flush=True)
             provenance = {**asked, "done": done, "seconds": round(seconds), "commits": kept["commits"]}
             provenance |= {"where": environment_of_run()}

@@ -53,22 +53,32 @@ def test_all_of_its_weights_count_and_the_position_in_a_life_too(clip_eps):
     seen = parts.seen(state.weights, rollout)
 
     def loss(weights, update, of=10):
-        lifetime = Lifetime(jnp.int32(update), jnp.int32(of))
-        targets, _ = rule.targets(weights, seen, lifetime)
+        targets, _ = rule.targets(weights, seen, Lifetime(jnp.int32(update), jnp.int32(of)))
         rows = jax.tree.map(lambda x: x.reshape(20, *x.shape[2:]), (seen._replace(successor=()), targets))
         # A policy that has moved: at the ratio 1 the objectives of A2C and PPO have no curvature to tell them apart.
         outputs = {**rows[0].outputs, "logits": 1.3 * rows[0].outputs["logits"], "value": rows[0].outputs["value"] + 1}
         each, _ = rule.loss(weights, outputs, *rows)
-        actor, critic = rule.rates(weights, lifetime)
-        return jnp.mean(each * jnp.arange(20.0)) + actor + 2 * critic
+        return jnp.mean(each * jnp.arange(20.0))
 
-    weights = moved(rule.init(jax.random.key(0)))
-    value, grads = jax.jit(jax.value_and_grad(loss))(weights, 3)
-    for path, g in jax.tree_util.tree_leaves_with_path(grads):
+    def rates(weights, update, of=10):
+        return jnp.stack(rule.rates(weights, Lifetime(jnp.int32(update), jnp.int32(of))))
+
+    weights, known = moved(rule.init(jax.random.key(0))), rule.init(jax.random.key(0))
+    value, by_loss = jax.jit(jax.value_and_grad(loss))(weights, 3)
+    by_rates = jax.jit(jax.jacobian(rates))(weights, 3)
+    for path, g in jax.tree_util.tree_leaves_with_path(by_loss):
         assert np.all(np.isfinite(g)) and np.any(g != 0), jax.tree_util.keystr(path)
-    assert value != loss(weights, 8) and value != loss(weights, 3, 100)
-    known = rule.init(jax.random.key(0))
-    assert loss(known, 3) == loss(known, 8)
+    # Of the schedule's three outputs the first two are of the rates, the third of the entropy.
+    assert list(np.asarray(by_loss.schedule[1]["params"]["bias"]) != 0) == [False, False, True]
+    assert (np.asarray(by_rates.schedule[1]["params"]["bias"]) != 0).tolist() == [
+        [True, False, False],
+        [False, True, False],
+    ]
+    for leaf in jax.tree.leaves(by_rates.schedule):
+        assert np.all(np.isfinite(leaf)) and np.all(np.any(leaf != 0, tuple(range(1, leaf.ndim))))
+    for fn in (loss, rates):
+        assert np.all(fn(weights, 3) != fn(weights, 8)) and np.all(fn(weights, 3) != fn(weights, 3, 100))
+        assert np.all(fn(known, 3) == fn(known, 8))
 
 
 def told(weights, network, bias):
@@ -78,7 +88,7 @@ def told(weights, network, bias):
 
 
 def test_its_parts_by_hand():
-    """With a bias of the last layers alone: rates, entropy and weights of steps are what they are told, for ever."""
+    """With a bias of the last layers alone: rates, entropy and weights of steps do not depend on anything else."""
     rule, known = residual.rule(residual.RuleConfig(1)), policy_gradients.a2c_rule()
     parts, state, rollout = one_rollout(rule)
     seen, lifetime = parts.seen(state.weights, rollout), Lifetime(jnp.int32(3), jnp.int32(10))

@@ -31,7 +31,7 @@ class PutNear(GridTask):
 
     see_through_walls: bool = dataclasses.field(default=True, kw_only=True)
     missions = (len(COLORS), BOX + 1) * 2
-    static_ranges = {"size": (4, 100), "num_objects": (2, 18)}
+    static_ranges = {"size": (6, 100), "num_objects": (2, 18)}  # in a smaller room two may not fit
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -193,21 +193,24 @@ def cache_compilations() -> None:
 
 
 def make_devices(args: list[str]) -> None:
-    """Of a CPU as many devices as `--mesh` is of, which has to be said before jax is used.
+    """Let jax have as many CPU devices as the mesh of `--mesh` needs, which has to be said before jax is used.
 
-    Nothing happens where XLA_FLAGS says how many there are, or for one of several processes, whose part it is to say.
+    Nothing changes where XLA_FLAGS or JAX_NUM_CPU_DEVICES says how many there are, or with `--distributed`, where each
+    process says its own.
     """
+    words = ""
+    for word, following in itertools.zip_longest(args, args[1:], fillvalue=""):  # the last one counts
+        words = following if word == "--mesh" else word.removeprefix("--mesh=") if "--mesh=" in word else words
+    if not words or args[0] not in TRAINING or "--distributed" in args:
+        return
     import jax
 
     from jaxrl.host.run.sharding import sizes_of
 
-    words = next((after for word, after in itertools.pairwise(args) if word == "--mesh"), None)
-    words = next((word.removeprefix("--mesh=") for word in args if word.startswith("--mesh=")), words)
-    if words is None or args[0] not in TRAINING or "--distributed" in args:
+    flags = os.environ.get("XLA_FLAGS", "")
+    if jax.config.jax_num_cpu_devices >= 0 or "xla_force_host_platform_device_count" in flags:
         return
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
-        return
-    # A mesh that cannot be read or jax in use already: `make_mesh` says what is wrong.
+    # A mesh that cannot be read, or jax in use already: `make_mesh` says what is wrong.
     with contextlib.suppress(ValueError, RuntimeError):
         jax.config.update("jax_num_cpu_devices", min(math.prod(sizes_of(words).values()), MOST_DEVICES))
 
@@ -216,7 +219,7 @@ TRAINING = ("train", "resume", "sweep", "meta-train")
 """Commands whose `--mesh` is of this machine's devices."""
 
 MOST_DEVICES = 256
-"""That are made of a CPU: each has threads of its own."""
+"""The most CPU devices that are made: each has threads of its own."""
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {

@@ -32,9 +32,9 @@ class Devices:
     """Where a run is computed; what comes out does not depend on it."""
 
     mesh: str | None = None
-    """Devices, as seeds=4,envs=2: over which seeds and environments are spread. A CPU has as many as are asked for;
-    with one for each core, several seeds of small networks train faster. Default: one device, or with --distributed
-    seeds (of one seed, environments) over all."""
+    """Devices, as seeds=4,envs=2: over which seeds and environments are spread. On a CPU they are made, up to 256; with
+    one for each core, several seeds of small networks train faster. Default: one device, or with --distributed seeds
+    (of one seed, environments) over all."""
     distributed: bool = False
     """One of several processes that train together; who they are is said below, by JAX_COORDINATOR_ADDRESS,
     JAX_NUM_PROCESSES and JAX_PROCESS_ID, or by the cluster (Slurm, Open MPI, Kubernetes, Cloud TPU)."""

@@ -122,14 +122,23 @@ def test_no_key_is_used_twice():
 
 
 @pytest.mark.slow
-def test_the_population_leaves_bad_settings():
-    algo = made(population=12)
-    state, metrics = jax.jit(
-        lambda key: train(algo, key, algo.steps_per_update * 80, ppo.Hyper(gamma=0.5, ent_coef=0.0))
-    )(jax.random.key(0))
-    start = algo.init(jax.random.key(0)).hyper.learning_rate
-    assert np.median(state.hyper.learning_rate) > np.median(start) and metrics["copied"].sum() > 10
-    assert np.mean(metrics["best_score"][-10:]) > 0.9
+def test_all_of_the_population_learns_though_rates_of_many_do_not():
+    """Rates from 1e-6 to 0.1: without exchanges those members that draw a bad one get half of the return for ever.
+
+    Rates are not asserted: once all are at the best return, which of them copies whom is chance.
+    """
+
+    def returns(interval):
+        algo = made(population=12, interval=interval)
+        settings = ppo.Hyper(gamma=0.5, ent_coef=0.0)
+        run = jax.vmap(lambda key: train(algo, key, algo.steps_per_update * 80, settings)[1])
+        metrics = jax.jit(run)(jax.random.split(jax.random.key(0), 4))
+        return np.mean(metrics["episode_return"][:, -10:], 1), np.sum(metrics["copied"], 1)
+
+    exchanging, copied = returns(2)
+    alone, none = returns(1000)
+    assert np.all(exchanging > 0.97) and np.all(copied > 10), (exchanging, copied)
+    assert np.all(alone < 0.9) and not np.any(none), (alone, none)
 
 
 @pytest.mark.parametrize(

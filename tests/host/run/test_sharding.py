@@ -64,25 +64,55 @@ def test_a_mesh_divides_seeds_and_environments():
     check(make_mesh("seeds=1", jax.devices()[:1]), algo, None)
 
 
-@pytest.mark.parametrize(
-    ("words", "flags", "count"),
-    [
-        ("train ppo CartPole-v1 --mesh seeds=3,envs=2", "", 6),
-        ("resume runs/a --mesh=seeds=2", "", 2),
-        ("sweep ppo CartPole-v1 --mesh seeds=100000", "", 256),
-        ("train ppo CartPole-v1 --mesh seeds=3", "--xla_force_host_platform_device_count=2", 2),  # the user's word
-        ("train ppo CartPole-v1 --mesh seeds=3 --distributed", "", 1),  # each process says its own
-        ("compile ppo CartPole-v1 --mesh seeds=3", "", 1),  # of the target's chips
-        ("train ppo CartPole-v1 --mesh three", "", 1),
-        ("train ppo CartPole-v1 --mesh", "", 1),
-    ],
-)
-def test_a_command_makes_the_devices_of_its_mesh(words, flags, count):
-    program = f"import jax\nfrom jaxrl.host.cli.command import make_devices\nmake_devices({words.split()})\n"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", program + "print(jax.device_count())"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout.strip()) == (0, str(count)), done.stderr[-3000:]
+ASKED = {
+    "train ppo CartPole-v1 --mesh seeds=3,envs=2": 6,
+    "resume runs/a --mesh=seeds=2": 2,
+    "sweep ppo CartPole-v1 --mesh seeds=100000": 256,
+    "meta-train lpg GridWorld-small-v0 --mesh seeds=2 --mesh seeds=4": 4,
+    "train ppo CartPole-v1 --mesh=seeds=2 --mesh seeds=4 --seeds 4": 4,
+    "train ppo CartPole-v1 --mesh seeds=3 --distributed": -1,  # each process says its own
+    "compile ppo CartPole-v1 --mesh seeds=3": -1,  # of the target's chips
+    "train ppo CartPole-v1 --mesh three": -1,
+    "train ppo CartPole-v1 --mesh": -1,
+    "train ppo CartPole-v1": -1,
+}
+
+
+def of_cpu(program, **environment):
+    """What a program prints in a process of its own."""
+    environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), **environment}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_a_command_asks_for_the_devices_of_its_mesh():
+    program = f"""
+import jax
+from jaxrl.host.cli.command import make_devices
+for words in {list(ASKED)}:
+    jax.config.update("jax_num_cpu_devices", -1)
+    make_devices(words.split())
+    print(jax.config.jax_num_cpu_devices)
+"""
+    assert of_cpu(program).split() == list(map(str, ASKED.values()))
+    words = list(ASKED)[0].split()
+    program = f"import jax\nfrom jaxrl.host.cli.command import make_devices\nmake_devices({words})\n"
+    program += "print(jax.config.jax_num_cpu_devices, jax.device_count())"
+    assert of_cpu(program) == "6 6\n"
+    assert of_cpu(program, XLA_FLAGS="--xla_force_host_platform_device_count=2") == "-1 2\n"  # the user's word
+    assert of_cpu(program, JAX_NUM_CPU_DEVICES="2") == "2 2\n"
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_a_run_over_devices_that_the_command_makes(tmp_path):
+    words = "train a2c CartPole-v1 --seeds 2 --total-steps 64 --config.num-envs 2 --config.num-steps 4"
+    words += f" --out {tmp_path / 'run'}"
+    words += " --config.hidden 8 --eval-episodes 1 --eval-max-steps 5 --no-progress --mesh seeds=2"
+    program = f"from jaxrl.host.cli.command import main\nassert main({words.split()}) == 0\n"
+    said = of_cpu(program + "import jax\nprint(jax.device_count())", JAX_DISABLE_MOST_OPTIMIZATIONS="1")
+    assert said.splitlines()[-1] == "2" and json.loads((tmp_path / "run" / "config.json").read_text())
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ def main() -> None:
         libraries = [x for x in PEERS[name] if args.torch and (x != "CORL" or args.corl)]
         wide = alternate({"jaxrl": own(name, 256, 1), **{x: peer(x, name) for x in libraries}}, args.rounds)
         narrow = alternate({"one": own(name, 64, 1), "four": own(name, 64, 4)}, args.rounds)
-        results[name] = {"256": wide, "64": narrow}
+        results[name] = {"steps": args.steps, "256": wide, "64": narrow}
         minutes = {side: f"{times['ms'] / 60 * 1e3:.1f}" for side, times in wide.items()}
         ratios = [f"{wide[x]['ms'] / wide['jaxrl']['ms']:.2f}" if x in wide else "" for x in ("CORL", "d3rlpy")]
         cells = [minutes.get(x, "") for x in ("jaxrl", "CORL", "d3rlpy")]
@@ -123,7 +123,7 @@ def main() -> None:
                 f"{four:.2f}",
             ]
         )
-        save(args.out, {"steps": args.steps, "times": results})
+        save(args.out, {"times": results})
     head = ["", "jaxrl, minutes a million", "CORL", "d3rlpy", "CORL / jaxrl", "d3rlpy / jaxrl"]
     head += ["of the peak", "compile s", "64 wide, ms", "four seeds / one"]
     print_table(f"Offline, batches of 256, {args.steps:,} steps timed", head, rows)

@@ -17,15 +17,12 @@ from typing import Any
 
 from common import alternate, print_table, run_driver, save, time_program
 
+CORES = max(n for n in (1, 2, 4, 8) if n <= len(os.sched_getaffinity(0)))  # which divide the seeds
 CASES = {
     "4 environments": (4, 1, 1),
     "512 environments": (512, 1, 1),
     "8 seeds of 4 environments": (4, 8, 1),
-    "8 seeds of 4 environments, ours on a device a core": (
-        4,
-        8,
-        max(n for n in (1, 2, 4, 8) if n <= len(os.sched_getaffinity(0))),
-    ),
+    "8 seeds of 4 environments, ours on a device a core": (4, 8, CORES),
 }
 """Environments, seeds, devices of our side."""
 

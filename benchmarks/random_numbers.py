@@ -218,9 +218,10 @@ def dieharder(name: str, generator: str, tests: list[str]) -> dict[str, int]:
             pass  # it has seen enough
 
     threading.Thread(target=feed, daemon=True).start()
-    table = process.stdout.read().decode()
-    print(table, flush=True)
-    words = re.findall(r"\b(PASSED|WEAK|FAILED)\b", table)
+    words = []
+    for line in process.stdout:  # an hour: each test's line as it is done
+        print(line.decode(), end="", flush=True)
+        words += re.findall(r"\b(PASSED|WEAK|FAILED)\b", line.decode())
     return {word: words.count(word) for word in ("PASSED", "WEAK", "FAILED")}
 
 

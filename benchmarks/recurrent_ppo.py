@@ -3,7 +3,8 @@
 Parts are programs of their own: the environments under random actions, a rollout (environments, network, values), and
 what is learned from it. The FLOPs are counted by hand, a multiplication and an addition each: the products of the
 network once a step in a rollout, three times a step and pass where gradients are taken. The share is of what a large
-float32 product reaches in the same process, at the number of threads that this process has.
+float32 product reaches in the same process, at the number of threads that this process has. The layers are those of one
+of the two networks, forwards and backwards for one minibatch.
 
 Run: `taskset -c 0 python benchmarks/recurrent_ppo.py [ID ...]`.
 """
@@ -12,17 +13,18 @@ from __future__ import annotations
 
 import argparse
 import math
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import jax
-from common import batched_action, print_table, save
+import jax.numpy as jnp
+from common import batched_action, print_table, save, time_program
 from off_policy import peak
 
 import jaxrl
 from jaxrl.algos import ppo_rnn
+from jaxrl.nn.networks import MLP, Encoder
+from jaxrl.nn.recurrent import Recurrent
 
 IDS = ("MiniGrid-DoorKey-8x8-v0", "MiniGrid-KeyCorridorS3R2-v0", "Maze-v0")
 
@@ -39,17 +41,34 @@ def products(algo: Any, obs: Any) -> float:
 
 
 def seconds(fn: Callable[..., Any], *args: Any, repeats: int) -> float:
-    compiled = jax.jit(fn).lower(*args).compile()
-    jax.block_until_ready(compiled(*args))
-    took = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        jax.block_until_ready(compiled(*args))
-        took.append(time.perf_counter() - begin)
-    return statistics.median(took)
+    return time_program(fn, *args, repeats=repeats)["run_s"]
 
 
-def parts(name: str, num_envs: int, repeats: int) -> dict[str, float]:
+def pieces(space: Any, config: ppo_rnn.Config, rows: int, repeats: int) -> dict[str, float]:
+    """Seconds of the gradients of each layer of one network for a minibatch: `rows` environments over all steps."""
+    keys = jax.random.split(jax.random.key(0), (config.num_steps, rows))
+    obs, start = jax.vmap(jax.vmap(space.sample))(keys), jnp.zeros(keys.shape, bool)
+    encoder = Encoder(space, config.conv, config.activation)
+    dense, gru = MLP(config.hidden, None, config.activation), Recurrent(config.rnn_size, config.rnn)
+    hidden, found, x = jnp.zeros((rows, config.rnn_size)), {}, obs
+    layers = {
+        "convolution": (encoder, lambda x: (x,), lambda y: y),
+        "dense": (dense, lambda x: (x,), lambda y: y),
+        "gru": (gru, lambda x: (hidden, x, start), lambda y: y[1]),
+    }
+    for name, (layer, given, taken) in layers.items():
+        weights = layer.init(jax.random.key(1), *given(x))
+
+        def loss(weights, x, layer=layer, given=given, taken=taken):
+            return jnp.sum(jnp.sin(taken(layer.apply(weights, *given(x)))))
+
+        of = (0,) if x is obs else (0, 1)  # nothing is learned about an observation
+        found[name] = seconds(jax.grad(loss, of), weights, x, repeats=repeats)
+        x = taken(layer.apply(weights, *given(x)))
+    return found
+
+
+def parts(name: str, num_envs: int, repeats: int) -> dict[str, Any]:
     env, params = jaxrl.make(name)
     config = ppo_rnn.Config(num_envs=num_envs, num_steps=128, num_epochs=2, num_minibatches=8, conv=(16,))
     algo, venv = ppo_rnn.make(env, config), jaxrl.vectorize(env, num_envs)
@@ -76,7 +95,8 @@ def parts(name: str, num_envs: int, repeats: int) -> dict[str, float]:
     top = peak()
     flops = {"rollout": steps * step, "learning": 3 * config.num_epochs * steps * step}
     shares = {f"{part}'s share": flops[part] / found[part] / top for part in flops}
-    return {"steps": steps, "flops a step": step, "peak": top, **found, **shares}
+    layers = pieces(env.observation_space(params), config, num_envs // config.num_minibatches, repeats)
+    return {"steps": steps, "flops a step": step, "peak": top, **found, **shares, "layers": layers}
 
 
 def main() -> None:
@@ -95,18 +115,12 @@ def main() -> None:
                 name,
                 f"{x['steps'] / whole:,.0f}",
                 *(f"{x[part] / whole:.0%}" for part in ("environments", "rollout", "learning")),
-                *(f"{x[f'{part}s share']:.0%}" for part in ("rollout'", "learning'")),
+                *(f"{x[share]:.0%}" for share in ("rollout's share", "learning's share")),
+                *(f"{x['layers'][name] * 1e3:.1f}" for name in ("convolution", "dense", "gru")),
             ]
         )
-    head = [
-        "",
-        "steps/s",
-        "environments alone, of the update",
-        "rollout",
-        "learning",
-        "rollout, of the peak",
-        "learning",
-    ]
+    head = ["", "steps/s", "environments alone, of the update", "rollout", "learning"]
+    head += ["rollout, of the peak", "learning", "a minibatch's convolution, ms", "dense layer", "GRU"]
     print_table(f"Recurrent PPO, {args.num_envs} environments, two passes", head, rows)
     save(args.out, {"num_envs": args.num_envs, "tasks": found})
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxrl.math import fence, on_cpu
 
@@ -96,17 +97,17 @@ def is_differentiated() -> bool:
     return _differentiated.get()
 
 
+ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
+"""Attributes of a call that XLA's CPU backend compiles to a single kernel, as it does itself with small loops."""
+
+
 def once(make: Callable[[], T]) -> T:
     """`make()`, computed before anything that reads it, each number once. Python numbers in it stay known.
 
-    It does what `jaxrl.math.fence` does, but on a CPU computes within the conditional, whose results need no copies:
-    copying the numbers of a step took longer than computing them. Of a conditional that computes, though, a derivative
-    takes long to write and to compile: there it is the fence.
+    On a CPU it is one kernel, where XLA would start one for each number, which takes longer than computing it for a few
+    environments. `make` may have no matrix product, reduction, gather or sort: XLA has no code for them in such a
+    kernel. Derivatives are taken of the numbers behind `jaxrl.math.fence`.
     """
-    if is_differentiated():
-        leaves, structure = jax.tree.flatten(make())
-        kept = iter(fence([x for x in leaves if isinstance(x, jax.Array)]))
-        return jax.tree.unflatten(structure, [next(kept) if isinstance(x, jax.Array) else x for x in leaves])
     structure: Any = None
     known: list[Any] = []
 
@@ -117,11 +118,13 @@ def once(make: Callable[[], T]) -> T:
         known = [None if isinstance(x, jax.Array) else x for x in leaves]
         return [x for x in leaves if isinstance(x, jax.Array)]
 
-    shapes = jax.eval_shape(numbers)
+    def marked() -> Any:
+        return set_xla_metadata(numbers(), **ONE_KERNEL)
 
-    def apart() -> list[Array]:
-        always = jax.lax.optimization_barrier(jnp.bool_(True))  # hides that it is constant
-        return jax.lax.cond(always, numbers, lambda: [jnp.zeros(x.shape, x.dtype) for x in shapes])
+    def kernel() -> Any:
+        # XLA ends the process at a kernel with an argument that nothing reads (jaxlib 0.10.2): a call within reads all.
+        # Behind the barrier no number is the result of another call, which would be marked in the place of this one.
+        return set_xla_metadata(jax.jit(lambda: jax.lax.optimization_barrier(marked()))(), **ONE_KERNEL)
 
-    found = iter(on_cpu(apart, numbers))
+    found = iter(fence(numbers()) if is_differentiated() else on_cpu(kernel, numbers))
     return jax.tree.unflatten(structure, [next(found) if x is None else x for x in known])

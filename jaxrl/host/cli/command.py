@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
-import itertools
 import math
 import os
 import signal
@@ -198,21 +198,21 @@ def make_devices(args: list[str]) -> None:
     Nothing changes where XLA_FLAGS or JAX_NUM_CPU_DEVICES says how many there are, or with `--distributed`, where each
     process says its own.
     """
-    words = ""
-    for word, following in itertools.zip_longest(args, args[1:], fillvalue=""):  # the last one counts
-        words = following if word == "--mesh" else word.removeprefix("--mesh=") if "--mesh=" in word else words
-    if not words or args[0] not in TRAINING or "--distributed" in args:
-        return
-    import jax
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--mesh")
+    parser.add_argument("--distributed", action="store_true")
+    # Words that cannot be read, or jax in use already: who reads them next says what is wrong.
+    with contextlib.suppress(argparse.ArgumentError, ValueError, RuntimeError):
+        said = parser.parse_known_args(args)[0]
+        if said.mesh is None or said.distributed or args[0] not in TRAINING:
+            return
+        import jax
 
-    from jaxrl.host.run.sharding import sizes_of
+        from jaxrl.host.run.sharding import sizes_of
 
-    flags = os.environ.get("XLA_FLAGS", "")
-    if jax.config.jax_num_cpu_devices >= 0 or "xla_force_host_platform_device_count" in flags:
-        return
-    # A mesh that cannot be read, or jax in use already: `make_mesh` says what is wrong.
-    with contextlib.suppress(ValueError, RuntimeError):
-        jax.config.update("jax_num_cpu_devices", min(math.prod(sizes_of(words).values()), MOST_DEVICES))
+        flags = os.environ.get("XLA_FLAGS", "")
+        if jax.config.jax_num_cpu_devices < 0 and "xla_force_host_platform_device_count" not in flags:
+            jax.config.update("jax_num_cpu_devices", min(math.prod(sizes_of(said.mesh).values()), MOST_DEVICES))
 
 
 TRAINING = ("train", "resume", "sweep", "meta-train")

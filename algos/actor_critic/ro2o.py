@@ -87,10 +87,20 @@ def around(key: Key[Array, ""], obs: Any, num_samples: int, eps: Float[Array, ""
     return form.unflatten(map(leaf, jax.random.split(key, len(leaves)), leaves))
 
 
+def largest(x: Float[Array, "n B"]) -> Float[Array, " B"]:
+    """The maximum over n, whose derivative is that of the first of the largest.
+
+    That of `jnp.max` compares the entries with the maximum. XLA may compute both anew, one with another rounding; then
+    none is equal, and the derivative is 0 / 0.
+    """
+    first = jnp.argmax(x, 0) == jnp.arange(x.shape[0])[:, None]
+    return jnp.sum(jnp.where(first, x, 0.0), 0)
+
+
 def smoothness(q_around: Float[Array, "K n B"], q: Float[Array, "K B"]) -> Float[Array, ""]:
     """mean_B max_i mean_k L(q_around - q); L weighs positive differences four times as much as negative ones."""
     difference = q_around - q[:, None]
-    return jnp.mean(jnp.max(jnp.mean(jnp.where(difference > 0, 1 - TAU, TAU) * difference**2, 0), 0))
+    return jnp.mean(largest(jnp.mean(jnp.where(difference > 0, 1 - TAU, TAU) * difference**2, 0)))
 
 
 def ood_loss(q_around: Float[Array, "K n B"], uncertainty: Float[Array, ""] | float) -> Float[Array, ""]:
@@ -142,7 +152,7 @@ class _RO2O:
             pi, pi_near = self.actor(weights, batch.obs), self.actor(weights, near)
             action, log_prob = pi.sample_and_log_prob(sample_key)
             q = jnp.min(critic_values(self.critic, critic.weights, batch.obs, action), 0)
-            apart = jnp.mean(jnp.max(pi.kl(pi_near) + pi_near.kl(pi), 0))
+            apart = jnp.mean(largest(pi.kl(pi_near) + pi_near.kl(pi)))
             loss = jnp.mean(alpha * log_prob - q) + hyper.smooth_actor * apart
             return loss, {"entropy": -jnp.mean(log_prob), "actor_distance": apart}
 

@@ -720,7 +720,7 @@ def upright(env, params):
     [
         ("adversarial_params", "Pendulum-v1", "--curriculum.ranges mass=0.5:2 --curriculum.config.num-steps 4"),
         ("paired", "Maze-v0", "--env.height 3 --env.width 3 --params.walls 2"),
-        ("reverse_curriculum", "CartPole-v1", "--curriculum.goals goals.py:upright --curriculum.config.repeats 1"),
+        ("reverse_curriculum", "CartPole-v1", "--curriculum.goals balanced.py:upright --curriculum.config.repeats 1"),
         ("snapshot", "CartPole-v1", "--curriculum.teacher {run} --curriculum.config.max-steps 20"),
     ],
 )
@@ -728,7 +728,7 @@ def test_curricula_that_are_built_otherwise(run, name, env, words, tmp_path, mon
     """Their files say what they are built from; a run of each is judged on the task and goes on."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    Path("goals.py").write_text(GOALS)
+    Path("balanced.py").write_text(GOALS)
     short = f"--total-steps 48 --checkpoint-every 16 {TINY} --params.max-steps 6 {EVALUATION}"
     good(f"train ppo {env} --curriculum {name} {words.format(run=run[0])} {short} --out run")
     before = contents("run")

@@ -411,16 +411,18 @@ def test_a_seed_that_diverges_is_frozen_and_the_others_go_on(algo, tmp_path):
     result = fit(algo, KEY, STEPS, num_seeds=4, hyper=hyper, out=tmp_path, **RUN)
     reference = fit(algo, KEY, STEPS, num_seeds=4, hyper=fine, progress=False)
     assert list(result.diverged) == [1, 3]
-    assert all(what.startswith("NaN or infinity in update 0, first in ") for what in result.diverged.values())
+    # The first step is as large as floats go; the values that its weights give are not finite.
+    assert set(result.diverged.values()) == {"NaN or infinity in update 1, first in loss"}
     for name, x in leaves(result.state).items():
         for seed in (0, 2):
             assert x[seed].tobytes() == leaves(reference.state)[name][seed].tobytes(), name
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(result.state.weights))
-    assert result.state.step.tolist() == [STEPS, 0, STEPS, 0]
+    assert result.state.step.tolist() == [STEPS, 16, STEPS, 16]
     losses = result.metrics["loss"]
-    assert np.isfinite(losses[:, [0, 2]]).all() and np.isnan(losses[1:, [1, 3]]).all()
+    assert np.isfinite(losses[:, [0, 2]]).all() and np.isfinite(losses[0]).all()
+    assert not np.isfinite(losses[1, [1, 3]]).any() and np.isnan(losses[2:, [1, 3]]).all()
     np.testing.assert_array_equal(losses[:, [0, 2]], reference.metrics["loss"][:, [0, 2]])
-    assert not result.metrics["episodes"][1:, [1, 3]].any()
+    assert not result.metrics["episodes"][2:, [1, 3]].any()
     assert json.loads((tmp_path / "summary.json").read_text())["diverged"] == {
         str(seed): what for seed, what in result.diverged.items()
     }

@@ -2,7 +2,8 @@
 
     python benchmarks/mjx_stages.py [--ids Hopper-v5 Ant-v5] [--envs 16]
 
-MJX writes Runge-Kutta's stages as four copies of the dynamics, ours are a loop over one. Programs are compiled without
+MJX writes Runge-Kutta's stages as four copies of the dynamics, ours are a loop over one; accelerations are found by
+`envs/physics/solver.py`, not by `mjx.solve`, which is most of the difference in running. Programs are compiled without
 a cache, then take turns: CPU-time medians of `--repeats` runs after one that is not counted. Writes
 results/mjx_stages.json.
 """

@@ -99,7 +99,9 @@ def main():
                 row |= {"planar": planar, "compile": compiling}
                 cells[1:] = f"{planar:,.0f}", f"{planar / c:.1f}", f"{compiling:.1f}"
             if not args.no_mjx and (not flat or num_envs == args.envs[len(args.envs) // 2]):
-                row["mjx"], row["mjx_compile"] = ours(id, "mjx", num_envs, 5, 1)
+                few = (5, 1) if flat else (max(5, length // 10), args.repeats)
+                row["mjx"], row["mjx_compile"] = ours(id, "mjx", num_envs, *few)
+                cells[2] = cells[2] or f"{row['mjx'] / c:.2f}"
             kept = results.get(f"{id}/{num_envs}", {}) if args.no_mjx else {}
             measured = {name: float(f"{x:.4g}") for name, x in row.items()}
             results[f"{id}/{num_envs}"] = {**kept, **measured, "where": environment_of_run()}

@@ -2,6 +2,7 @@
 
 MJX writes its Runge-Kutta step as four copies of the dynamics, which is most of what a program waits for its compiler;
 here the stages are a loop over one copy. Its data are then, as MuJoCo's, those of the last evaluation of forces.
+Accelerations are found by `solver.py`.
 
 MJX turns the pyramid of friction of a capsule on a plane into the capsule's direction only where that is less than 60
 degrees steep; MuJoCo in C always does, and a pyramid's grip depends on it. `forward` does as C. MuJoCo 4 in C averages
@@ -22,6 +23,7 @@ from jaxtyping import Array, Float
 
 from .features import MJX, refuse_unread
 from .planar import Numbers, name_of
+from .solver import solve
 
 ONE_CONTROL = 0, 1, 2
 """Signatures of an actuator's input, `actuator_ctrlspec`, that MJX may ignore: a motor's force, or the one set point,
@@ -209,20 +211,22 @@ def forward(m: Any, data: Any) -> Any:
     """MJX's forward dynamics with MuJoCo's frames of contacts."""
     from mujoco import mjx
 
-    if m.ntendon:  # a stage of theirs is not public; in float64 it makes indices of tendons 64 bits wide
-
-        def as_before(new: Array, old: Array) -> Array:
-            return new.astype(old.dtype) if jnp.issubdtype(old.dtype, jnp.integer) else new
-
-        return jax.tree.map(as_before, mjx.forward(m, data), data)
-    for stage in (mjx.kinematics, mjx.com_pos, mjx.camlight, mjx.tendon, mjx.crb, mjx.factor_m, mjx.collision):
+    before = data
+    placed = mjx.kinematics, mjx.com_pos, mjx.camlight, mjx.tendon, mjx.crb, mjx.tendon_armature, mjx.factor_m
+    for stage in (*placed, mjx.collision):
         data = stage(m, data)
     contact = data._impl.contact
     if contact.frame.shape[0]:
         data = data.tree_replace({"_impl.contact.frame": _along_capsules(m, data)})
     for stage in (mjx.make_constraint, mjx.transmission, mjx.fwd_velocity, mjx.fwd_actuation, mjx.fwd_acceleration):
         data = stage(m, data)
-    return mjx.solve(m, data) if data._impl.efc_J.size else data.replace(qacc=data.qacc_smooth)
+    data = solve(m, data) if data._impl.efc_J.size else data.replace(qacc=data.qacc_smooth)
+
+    def as_before(new: Array, old: Array) -> Array:
+        return new.astype(old.dtype) if jnp.issubdtype(old.dtype, jnp.integer) else new
+
+    # In float64 MJX makes indices of tendons 64 bits wide.
+    return jax.tree.map(as_before, data, before) if m.ntendon else data
 
 
 def _along_capsules(m: Any, data: Any) -> Float[Array, "c 3 3"]:

@@ -298,7 +298,7 @@ TINY = "--config.num-envs 2 --config.num-steps 4 --config.num-epochs 1 --config.
 @pytest.mark.slow
 @pytest.mark.light
 def test_the_program_is_the_one_that_fit_calls(here):
-    _, recipe = experiment(f"ppo CartPole-v1 {TINY}")
+    _, recipe = experiment(f"ppo Acrobot-v1 {TINY}")
     found = run.compile_run(recipe, 3, "here")
     assert found.steps == 3 * 2 * 4 and found.update.depth == 0 and found.update.rounds is None
     assert 4 in [loop.rounds for loop in found.report.loops]  # of the rollout

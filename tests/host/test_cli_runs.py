@@ -80,10 +80,10 @@ def test_each_checkpoint_and_the_best_one_are_asked_for_by_every_command(run):
     assert jaxrl.load(folder, update="best").updates == best and jaxrl.load(folder, update=2).updates == 2
     assert not same(weights(folder, 2), weights(folder, 6)) and same(weights(folder), weights(folder, 6))
     early, late = (
-        good(f"eval {folder} --episodes 3 --max-steps 200 --at 2"),
-        good(f"eval {folder} --episodes 3 --max-steps 200"),
+        good(f"eval {folder} --episodes 30 --max-steps 200 --at 2"),
+        good(f"eval {folder} --episodes 30 --max-steps 200"),
     )
-    assert early != late and good(f"eval {folder} --episodes 3 --max-steps 200 --at 6") == late
+    assert early != late and good(f"eval {folder} --episodes 30 --max-steps 200 --at 6") == late
     assert good(f"eval {folder} --episodes 3 --at best") == good(f"eval {folder} --episodes 3 --at {best}")
     good(f"export {folder} --at 2 --out early.h")
     good(f"export {folder} --out late.h")

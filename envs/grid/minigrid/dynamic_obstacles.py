@@ -66,7 +66,9 @@ class DynamicObstacles(GridTask):
         super().__post_init__()
         most = (self.size - 2) ** 2 - 2
         if not 1 <= self.num_obstacles <= most:
-            raise ValueError(f"{self.id}: num_obstacles={self.num_obstacles} must be from 1 to {most} in this room.")
+            raise ValueError(
+                f"{self.id}: num_obstacles={self.num_obstacles} must be from 1 to {most} in a room of size={self.size}."
+            )
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -377,8 +377,9 @@ def _better(plan: Plan, problem: Problem, a: Vector) -> tuple[Vector, Scalar]:
     """A Newton step and a secant along it; whether others are needed.
 
     Gauss's function is quadratic as long as the same rows act, so a step after which they do ends at its least. Else
-    those that began or ceased to act have an energy at its end that bounds how far it is from the least, in the norm
-    of the inertia; another step is needed where it is not small beside that of the motion and of all that act.
+    those that began or ceased to act have an energy at its end that is taken for how far it is from the least, in the
+    norm of the inertia, though it is no bound for weights far above it (docs/decisions.md); another step is needed
+    where it is not small beside that of the motion and of all that act.
     """
     rows = lacking(plan, problem, a)
     here = quadratic(plan, problem, a, rows)

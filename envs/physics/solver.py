@@ -24,6 +24,7 @@ from jaxrl.math import precise
 QUICK = 8
 """Steps with a length from one look along them, which nearly always suffice; those after it search."""
 SEARCHES = 40
+"""Evaluations of a search, which halve a step at least: a largest force may be reached within a millionth of it."""
 MOST = 100
 """Steps, which MuJoCo's option `iterations` may raise. Random rows with weights of up to 1e9 times the inertia needed
 27 at most in float64; float32 does not resolve weights beyond 1e6, and its steps may go on to the last."""
@@ -67,6 +68,13 @@ def solution(matrix: Float[Array, "v v"], vector: Float[Array, "v *k"]) -> Float
     return jax.lax.scan(eliminated, (matrix, vector), None, length=len(vector))[0][1]
 
 
+def full_step(problem: Problem, a: Float[Array, "v"]) -> Float[Array, "v"]:
+    """From `a` to the least of the quadratic that Gauss's function is about it."""
+    slope, stiff = slopes(problem, problem.jacobian @ a - problem.target)
+    hessian = problem.inertia + (problem.jacobian * stiff[:, None]).T @ problem.jacobian
+    return -solution(hessian, problem.inertia @ a - problem.force + slope @ problem.jacobian)
+
+
 def newton_step(
     problem: Problem, mobility: Float[Array, "v v"], a: Float[Array, "v"], search: bool
 ) -> tuple[Float[Array, "v"], Bool[Array, ""]]:
@@ -74,9 +82,7 @@ def newton_step(
     `mobility` is the inverse of the inertia."""
     x = problem.jacobian @ a - problem.target
     slope, stiff = slopes(problem, x)
-    inertial = problem.inertia @ a - problem.force
-    hessian = problem.inertia + (problem.jacobian * stiff[:, None]).T @ problem.jacobian
-    step = -solution(hessian, inertial + slope @ problem.jacobian)
+    inertial, step = problem.inertia @ a - problem.force, full_step(problem, a)
     change, push = problem.jacobian @ step, problem.inertia @ step
 
     def along(share: Any) -> tuple[Any, Any]:
@@ -113,13 +119,6 @@ def newton_step(
     return a + jnp.where(more, share, 1.0) * step, more
 
 
-def exact_step(problem: Problem, a: Float[Array, "v"]) -> Float[Array, "v"]:
-    """The least of the quadratic that Gauss's function is near `a`."""
-    slope, stiff = slopes(problem, problem.jacobian @ a - problem.target)
-    hessian = problem.inertia + (problem.jacobian * stiff[:, None]).T @ problem.jacobian
-    return a - solution(hessian, problem.inertia @ a - problem.force + slope @ problem.jacobian)
-
-
 def least(problem: Problem, guess: Float[Array, "v"], most: int = MOST) -> Float[Array, "v"]:
     """The accelerations at the least of Gauss's function, by Newton steps from a first guess until they are exact, at
     most `most`. Their derivatives, of any order, are those of the least itself, not of the steps towards it."""
@@ -139,8 +138,8 @@ def least(problem: Problem, guess: Float[Array, "v"], most: int = MOST) -> Float
 
     def differentiable(problem: Problem, guess: Array) -> Array:
         # A step more from there, whose derivatives are the least's, as the function is quadratic about it.
-        a = steps(*jax.lax.stop_gradient((problem, guess)))
-        return exact_step(problem._replace(both=both), jax.lax.stop_gradient(a))
+        a = jax.lax.stop_gradient(steps(*jax.lax.stop_gradient((problem, guess))))
+        return a + full_step(problem._replace(both=both), a)
 
     found = jax.custom_jvp(steps)
     found.defjvp(lambda primals, tangents: jax.jvp(differentiable, primals, tangents))

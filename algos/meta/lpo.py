@@ -10,13 +10,15 @@ learning, Kuba et al. 2022). It is a network without biases on features that van
     x = [1-r, (1-r)^2, (1-r) A, (1-r)^2 A, log r, (log r)^2, A log r, A (log r)^2],    f = relu(w . tanh(W x) - xi)
 
 Temporally aware (TA-LPO; Jackson et al. 2024, arXiv:2402.05828): the features are [x, x n/N], which vanish there, too.
-`dpo_drift` is the closed form that Lu et al. read off theirs. xi = 1e-4 and the features are those of their code.
+`dpo_drift` is the closed form that Lu et al. read off theirs, `dpo_rule` the rule with it. xi = 1e-4 and the features
+are those of their code.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -79,6 +81,30 @@ def ppo_drift(
     return nn.relu((ratio - jnp.clip(ratio, 1 - clip_eps, 1 + clip_eps)) * advantage)
 
 
+def drift_loss(
+    numbers: Numbers, outputs: dict[str, Array], seen: Seen, targets: Any, drift: Callable[[Array, Array], Array]
+) -> tuple[Array, dict[str, Array]]:
+    """The loss of every step with the drift f(log r, A) in the place of PPO's clipping, and its parts as metrics."""
+    pi = Categorical(outputs["logits"])
+    log_ratio, entropy = pi.log_prob(seen.action) - seen.log_prob, pi.entropy()
+    away = drift(log_ratio, targets["advantage"])
+    policy = away - jnp.exp(log_ratio) * targets["advantage"]
+    value = 0.5 * (outputs["value"][:, 0] - targets["target"]) ** 2
+    each = policy + jnp.exp(numbers.vf_coef) * value - jnp.exp(numbers.ent_coef) * entropy
+    report = {"policy_loss": policy.mean(), "value_loss": value.mean(), "entropy": entropy.mean()}
+    return each, {**report, "drift": away.mean()}
+
+
+@functools.cache
+def dpo_rule() -> UpdateRule:
+    """Discovered policy optimisation (Lu et al. 2022): nothing of it is learned any more but PPO's four numbers."""
+
+    def loss(weights: Numbers, outputs: dict[str, Array], seen: Seen, targets: Any) -> tuple[Array, dict[str, Array]]:
+        return drift_loss(weights, outputs, seen, targets, dpo_drift)
+
+    return UpdateRule("dpo_rule", (("value", 1),), lambda key: numbers(), advantages, loss, (Discrete,), passes=4)
+
+
 @functools.cache
 def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
     """LPO's update rule, or TA-LPO's."""
@@ -104,17 +130,13 @@ def rule(config: RuleConfig = RuleConfig()) -> UpdateRule:
         return nn.relu(start + out[..., 0] - XI)
 
     def loss(weights: Weights, outputs: dict[str, Array], seen: Seen, targets: Any) -> tuple[Array, dict[str, Array]]:
-        pi, fixed = Categorical(outputs["logits"]), jax.lax.stop_gradient(weights.numbers)
-        log_ratio, entropy = pi.log_prob(seen.action) - seen.log_prob, pi.entropy()
-        away = drift(weights, log_ratio, targets["advantage"], targets["share"])
-        policy = away - jnp.exp(log_ratio) * targets["advantage"]
-        value = 0.5 * (outputs["value"][:, 0] - targets["target"]) ** 2
-        each = policy + jnp.exp(fixed.vf_coef) * value - jnp.exp(fixed.ent_coef) * entropy
-        report = {"policy_loss": policy.mean(), "value_loss": value.mean(), "entropy": entropy.mean()}
-        return each, {**report, "drift": away.mean()}
+        def away(log_ratio: Array, advantage: Array) -> Array:
+            return drift(weights, log_ratio, advantage, targets["share"])
+
+        return drift_loss(jax.lax.stop_gradient(weights.numbers), outputs, seen, targets, away)
 
     name = "ta_lpo" if config.temporal else "lpo"
-    return UpdateRule(name, (("value", 1),), init, targets, loss, (Discrete,))
+    return UpdateRule(name, (("value", 1),), init, targets, loss, (Discrete,), passes=4)
 
 
 def make(

@@ -114,4 +114,5 @@ def ppo_rule(clip_eps: float = 0.2) -> UpdateRule:
         advantages,
         functools.partial(_loss, clip_eps=clip_eps),
         (Discrete,),
+        passes=4,
     )

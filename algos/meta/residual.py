@@ -104,7 +104,7 @@ def _rule(config: RuleConfig) -> UpdateRule:
     def loss(weights: Weights, outputs: dict[str, Array], seen: Seen, targets: Any) -> tuple[Array, dict[str, Array]]:
         return known.loss(numbers().replace(ent_coef=targets["ent_coef"]), outputs, seen, targets)
 
-    return UpdateRule(f"residual_{known.name}", (("value", 1),), init, targets, loss, (Discrete,), rates)
+    return UpdateRule(f"residual_{known.name}", (("value", 1),), init, targets, loss, (Discrete,), rates, known.passes)
 
 
 def make(

@@ -11,7 +11,6 @@ level: there only the seeds are others.
 """
 
 import argparse
-import dataclasses
 import json
 import math
 import subprocess
@@ -35,14 +34,12 @@ from jaxrl.host.run.run_folder import environment_of_run
 from jaxrl.host.statistics import bootstrap_interval
 from jaxrl.meta import stored
 from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
-from jaxrl.meta.lives import lived
+from jaxrl.meta.judging import judged
 from jaxrl.meta.rule import fresh_weights
 from jaxrl.meta.strategies import StrategyConfig, StrategyHyper, strategy
 
 TABLES = AgentConfig(num_envs=16)  # SGD
 NETWORKS = AgentConfig(num_envs=16, hidden=(32, 32), optimizer="adam")
-PASSES = {"num_epochs": 4, "num_minibatches": 4}
-"""Of PPO, and of the rule that begins as PPO, over a rollout."""
 USUAL = {TABLES: (80.0, 12.0), NETWORKS: (3e-3, 3e-3)}
 """Learning rates of actor and critic, about which those of a training round are drawn: near A2C's best."""
 RULE = {
@@ -131,7 +128,7 @@ def train(args: argparse.Namespace) -> None:
             env,
             dr.make(gradients.levels_of(env)),
             StrategyConfig(pairs, at_once=math.gcd(pairs, 512) if args.times > 1 else 0),
-            family.config if args.begins != "ppo" else dataclasses.replace(family.config, **PASSES),
+            family.config.in_passes(rule.passes),
             lifetime_fn=LogUniform(*family.lives),
         )
         learners[name] = algo, jax.jit(algo.init)(jax.random.key(0), None, params), jax.jit(algo.update)
@@ -188,28 +185,18 @@ RATES = [
 """Factors of the usual learning rates: the 63 pairs that every rule is tuned over."""
 
 
-def judged(rule: Any, config: AgentConfig, family: Family, updates: int, levels: int, tuning: int) -> dict[str, Any]:
+def returns_of(rule: Any, family: Family, updates: int, levels: int, tuning: int) -> dict[str, Any]:
     """Final returns after `updates` on `levels` levels, with the rates that were the best on `tuning` other levels."""
     env, params = world(family)
-    algo, level_fn, weights = agent(rule, env, config), gradients.levels_of(env), fresh_weights(rule, jax.random.key(0))
-    lifetime = jnp.int32(updates)
-
-    def one(weights: Any, pair: Any, key: Any) -> Any:
-        level_key, *keys = jax.random.split(key, 3)
-        hyper = AgentHyper(rule=weights, learning_rate=pair[0], critic_learning_rate=pair[1], lifetime=lifetime)
-        return lived(algo, keys, hyper, level_fn(level_key, params))
-
-    @jax.jit
-    def returns(weights: Any, pairs: Any, keys: Any) -> Any:
-        at_once = None if jax.default_backend() == "cpu" else min(21, len(pairs))
-        return jax.lax.map(lambda pair: jax.vmap(one, (None, None, 0))(weights, pair, keys), pairs, batch_size=at_once)
-
-    usual = USUAL[family.config]
-    pairs = np.array([(usual[0] * a, usual[1] * b) for a, b in RATES], np.float32)
-    tried = np.asarray(returns(weights, pairs, jax.random.split(jax.random.key(5_000_000), tuning))).mean(1)
-    best = int(np.argmax(np.nan_to_num(tried, nan=-np.inf)))
-    got = np.asarray(returns(weights, pairs[[best]], jax.random.split(jax.random.key(6_000_000), levels)))[0]
-    return {"returns": got.round(4).tolist(), "factors": RATES[best]}
+    usual, n = USUAL[family.config], len(RATES)
+    pairs = jnp.array([(usual[0] * a, usual[1] * b) for a, b in RATES], jnp.float32)
+    weights = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), fresh_weights(rule, jax.random.key(0)))
+    others = {name: jnp.full(n, getattr(AgentHyper(), name), jnp.float32) for name in ("max_grad_norm", "lifetime")}
+    settings = AgentHyper(rule=weights, learning_rate=pairs[:, 0], critic_learning_rate=pairs[:, 1], **others)
+    algo, level_fn = agent(rule, env, family.config.in_passes(rule.passes)), gradients.levels_of(env)
+    keys = [jax.random.split(jax.random.key(seed), count) for seed, count in ((5_000_000, tuning), (6_000_000, levels))]
+    found = judged(algo, level_fn, params, settings, *keys, updates=updates)
+    return {"returns": found.returns.round(4).tolist(), "factors": RATES[found.best]}
 
 
 def at_an_end(factors: Any) -> bool:
@@ -219,24 +206,20 @@ def at_an_end(factors: Any) -> bool:
 def judge(args: argparse.Namespace) -> None:
     out = args.out or RESULTS
     found = json.loads(out.read_text()).get("evolved", {}).get("tasks", {}) if out.exists() else {}
-    rules = {"A2C": (policy_gradients.a2c_rule(), {}), "PPO": (policy_gradients.ppo_rule(), PASSES)}
-    for name in args.rules:
-        kept = gradients.load(name)
-        clipped = getattr(kept.config, "clip_eps", None) is not None
-        rules[Path(name).stem] = kept.rule, PASSES if clipped else {}
+    rules = {"A2C": policy_gradients.a2c_rule(), "PPO": policy_gradients.ppo_rule()}
+    rules |= {Path(name).stem: gradients.load(name).rule for name in args.rules}
     for name in args.tasks:
         family = (FAMILIES | UNSEEN)[name]
         few = family.config == NETWORKS
         levels, tuning = (args.agents, args.agents // 8) if few else (args.levels, args.levels // 8)
         for updates in JUDGED[family.config]:
             row = found.setdefault(f"{name}, {updates}", {})
-            for rule_name, (rule, passes) in rules.items():
+            for rule_name, rule in rules.items():
                 what = {"rule": digest(rule), "levels": levels, "tuned_on": tuning, "rates": str(RATES)}
                 if row.get(rule_name, {}).get("what") == what:
                     continue
                 begin = time.process_time()
-                config = dataclasses.replace(family.config, **passes)
-                row[rule_name] = {"what": what, **judged(rule, config, family, updates, levels, tuning)}
+                row[rule_name] = {"what": what, **returns_of(rule, family, updates, levels, tuning)}
                 row[rule_name]["seconds"] = round(time.process_time() - begin, 1)
                 mean = np.mean(row[rule_name]["returns"])
                 print(name, updates, rule_name, f"{mean:.3f}", row[rule_name]["factors"], flush=True)

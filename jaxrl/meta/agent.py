@@ -50,6 +50,12 @@ class AgentConfig:
         check_at_least_one(self, "num_envs", "num_steps", "num_epochs", "num_minibatches")
         check_minibatches(self.num_minibatches, self.num_envs * self.num_steps, "num_envs * num_steps")
 
+    def in_passes(self, passes: int) -> AgentConfig:
+        """The same with so many passes over a rollout, each in as many minibatches, or in fewer that divide it."""
+        steps = self.num_envs * self.num_steps
+        parts = max(n for n in range(1, passes + 1) if steps % n == 0)
+        return dataclasses.replace(self, num_epochs=passes, num_minibatches=parts)
+
 
 TABULAR = AgentConfig()
 """The settings of LPG's agents on tabular levels."""

@@ -52,6 +52,8 @@ class UpdateRule(NamedTuple):
     spaces: tuple[type, ...] = ()  # action spaces that it supports; (): all
     rates: Callable[[Any, Lifetime], tuple[Array, Array]] | None = None
     """(weights, lifetime) -> factors of the learning rates of actor and critic in this update; None: 1."""
+    passes: int = 1
+    """Passes over a rollout that its loss is made for, each in as many minibatches: of PPO's ratio 4, of A2C 1."""
 
 
 def fresh_weights(rule: UpdateRule, key: Array) -> Any:

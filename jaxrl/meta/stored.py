@@ -108,7 +108,7 @@ def load(name: str | Path, kinds: Mapping[str, tuple[type, Callable[[Any], Updat
     if about.get("kind") not in kinds:
         raise RuleFileError(
             f"{path}: it holds a rule of kind {about.get('kind')!r}, not {' or '.join(map(repr, kinds))}. The code "
-            "of a rule of yours is named beside its file, as --rule FILE.py:FUNCTION."
+            "of a rule of yours is named beside its file, as --rule-function FILE.py:FUNCTION."
         )
     if missing := {"config", "provenance"} - set(about):
         raise RuleFileError(f"{path}: it is no stored rule, as it does not say its {' and '.join(sorted(missing))}.")

@@ -3,18 +3,21 @@
 import dataclasses
 import json
 
+import chex
 import jax
 import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.algos.meta import lpg
+from jaxrl.algos.meta import lpg, policy_gradients, residual, taught
 from jaxrl.algos.rule_learners import gradients, strategies
 from jaxrl.host.cli.experiment import experiment
 from jaxrl.host.cli.flags import UsageError
 from jaxrl.host.cli.meta import MetaTrainFlags, agents_of
+from jaxrl.host.run.load import load
 from jaxrl.host.run.recipe import build, read_recipe
-from jaxrl.meta import AgentConfig, AgentHyper
+from jaxrl.meta import AgentConfig, AgentHyper, agent, stored
+from jaxrl.meta.rule import fresh_weights
 from jaxrl.meta.stored import RuleFileError, names, settings_of
 from tests.host.test_cli import bad, good
 
@@ -41,12 +44,20 @@ def test_a_rule_is_learned_goes_on_and_is_judged(tmp_path):
     assert settings_of(gradients.Config, found.provenance["recipe"]["config"]) == build(read_recipe(long))[0].config
     assert found.provenance["recipe"]["run"] == {"seed": 0, "seeds": 1, "total_steps": 4}
 
-    words = "GridWorld-debug-v0 --env.observation index --levels 3 --updates 2"
-    said = good(f"meta-test {long} {words} --json {tmp_path / 'judged.json'}").splitlines()
-    assert [line.split()[0] for line in said] == [str(long), "a2c", "difference"]
+    words = "GridWorld-debug-v0 --env.observation index --levels 3 --updates 2 --hyper.learning-rate 4 40 400"
+    words += " --hyper.critic-learning-rate 4 --numbers.ent-coef 0.01 0.1 --agent.num-envs 4"
+    said = good(f"meta-test {long} {words} --against a2c {short} --json {tmp_path / 'judged.json'}").splitlines()
+    first = [str(long), "a2c", str(short), "minus a2c", f"minus {short}"]
+    assert [line.split("  ")[0] for line in said] == first
+    assert "critic-learning-rate 4" in said[0] and "ent-coef" not in said[0] and "ent-coef" in said[1]
     judged = json.loads((tmp_path / "judged.json").read_text())
     apart = np.subtract(judged[str(long)]["returns"], judged["a2c"]["returns"])
-    assert apart.shape == (3,) and np.isclose(apart.mean(), judged["difference"]["mean"])
+    assert apart.shape == (3,) and np.isclose(apart.mean(), judged["minus"]["a2c"]["mean"])
+    # The same weights from another file: equal on every level, the settings that were chosen among them.
+    assert judged[str(long)] == judged[str(short)] and judged["minus"][str(short)]["mean"] == 0
+    for line, (name, rate) in zip(said, ((x, judged[x]["settings"]["learning_rate"]) for x in first[:3]), strict=False):
+        at_an_end = f"learning-rate {rate:g} (at an end of what was tried)" in line
+        assert at_an_end == (rate in (4, 400)), name
 
 
 @pytest.mark.slow
@@ -80,6 +91,37 @@ def test_several_rules_at_once_on_levels_that_groove_chooses(tmp_path):
     assert "regret" in rows[-1]
 
 
+@pytest.mark.slow
+@pytest.mark.light
+def test_agents_are_taught_by_a_rule_from_the_command_line(tmp_path):
+    config = residual.RuleConfig(clip_eps=0.2)
+    weights = fresh_weights(residual.rule(config), jax.random.key(0))
+    stored.save(tmp_path / "known.npz", "residual", config, weights, {})
+    small = "--config.num-envs 2 --config.num-steps 8 --config.hidden 4 --eval-every 0 --eval-episodes 2 --no-progress"
+    words = f"train ppo CartPole-v1 --rule {tmp_path / 'known.npz'} {small}"
+    good(f"{words} --total-steps 80 --out {tmp_path / 'long'}")
+    good(f"{words} --total-steps 48 --hyper.lifetime 5 --out {tmp_path / 'short'}")
+    recipe = read_recipe(tmp_path / "long")
+    assert (recipe["hyper"]["lifetime"], recipe["config"]["num_epochs"]) == (5, 4)  # 80 steps are 5 updates of 16
+    good(f"resume {tmp_path / 'short'} --total-steps 80 --no-progress")
+    states = [load(tmp_path / name, seed=None).state for name in ("long", "short")]
+    assert states[0].updates == 5
+    chex.assert_trees_all_equal(*(jax.tree.map(np.asarray, state.weights) for state in states))
+    good(f"eval {tmp_path / 'long'} --episodes 2")
+    # The rule that has not moved is PPO's own, as an agent of the same settings has it.
+    known = agent(
+        policy_gradients.ppo_rule(),
+        jaxrl.make("CartPole-v1")[0],
+        AgentConfig(2, 8, 4, 4, (4,), optimizer="adam"),
+    )
+    rates = {"learning_rate": 3e-3, "critic_learning_rate": 3e-3}
+    learned = [
+        jax.jit(lambda key, algo=algo, hyper=hyper: jaxrl.train(algo, key, 32, hyper))(jax.random.key(0))[0].weights
+        for algo, hyper in ((build(recipe)[0], taught.Hyper()), (known, AgentHyper(**rates)))
+    ]
+    chex.assert_trees_all_close(*learned, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
@@ -100,6 +142,24 @@ def test_several_rules_at_once_on_levels_that_groove_chooses(tmp_path):
         (f"meta-train lpg {TASKS} --mesh seeds=4 --seeds 4 --no-progress", 1, "4 devices, and there are 1"),
         ("meta-test", 2, "needs a rule"),
         ("meta-test grove CartPole-v1", 1, "no rule of this name comes with jaxrl"),
+        ("meta-test lpg-cpu-1 CartPole-v1 --against a2c a2c", 2, "each named once"),
+        ("meta-test lpg-cpu-1 CartPole-v1 --against a2c lpg-cpu-1", 2, "each named once"),
+        ("meta-test lpg-cpu-1 CartPole-v1 --tuning-levels 0", 1, "--tuning-levels 0: it must be at least 1"),
+        (
+            "meta-test lpg-cpu-1 CartPole-v1 --hyper.learning-rate 3 nan",
+            2,
+            "--hyper.learning-rate nan: it is a number above 0",
+        ),
+        ("meta-test lpg-cpu-1 CartPole-v1 --hyper.max-grad-norm", 2, "--hyper.max-grad-norm needs one or more values"),
+        (
+            "meta-test lpg-cpu-1 CartPole-v1 --numbers.gamma 1.1",
+            2,
+            "--numbers.gamma 1.1: it is a number between 0 and 1",
+        ),
+        ("train --rule lpg-cpu-1", 2, "needs an algorithm and an environment"),
+        ("train ppo CartPole-v1 --rule lpg-cpu-1", 2, "one pass over a rollout: jaxrl train a2c CartPole-v1"),
+        ("train a2c CartPole-v1 --rule grove", 1, "no rule of this name comes with jaxrl"),
+        ("train a2c Pendulum-v1 --rule lpg-cpu-1", 1, "lpg"),
     ],
 )
 def test_what_is_wrong_is_said(words, status, says, tmp_path, monkeypatch):

@@ -65,7 +65,7 @@ def test_the_commands_take_it_in_place_of_a_run(stored, capsys):
         assert line.startswith("jaxrl: zoo:ppo/CartPole-v1: ")
     assert main(["eval", "zoo:ppo/CartPole-v2"]) == 1
     assert "Did you mean 'ppo/CartPole-v1'?" in capsys.readouterr().err
-    assert main(["zoo", "dqn/*"]) == 1 and "no policy matches 'dqn/*'" in capsys.readouterr().err
+    assert main(["zoo", "dqn/*"]) == 1 and "no policy or rule matches 'dqn/*'" in capsys.readouterr().err
 
 
 def test_bad_files_are_named(stored):

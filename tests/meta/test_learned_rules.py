@@ -19,6 +19,7 @@ from jaxrl.meta.agent import agent_parts
 from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, RuleLearner, learner
 from jaxrl.meta.lives import where_over
 from jaxrl.meta.strategies import StrategyConfig, pair_gradient, strategy
+from jaxrl.nn.distributions import Categorical
 
 SMALL = AgentConfig(num_envs=3, num_steps=4)
 NETWORK = lpg.RuleConfig(predictions=3, features=4, embedding=(2,))
@@ -111,8 +112,8 @@ def test_drifts_are_zero_and_flat_where_the_policy_has_not_moved():
         away = jnp.linspace(-1, 1, 9)
         assert (drift(jnp.repeat(away, 9), jnp.tile(advantage, 9)) >= 0).all()
     assert not lpo.features(jnp.zeros(3), jnp.ones(3)).any()
-    for config in (lpo.RuleConfig(hidden=4), lpo.RuleConfig(hidden=4, temporal=True, clip_eps=0.2)):
-        rule = lpo.rule(config)
+    learned = map(lpo.rule, (lpo.RuleConfig(hidden=4), lpo.RuleConfig(hidden=4, temporal=True, clip_eps=0.2)))
+    for rule in (*learned, lpo.dpo_rule()):
         weights = rule.init(jax.random.key(1))
         seen = seen_by_hand(np.zeros((3, 2), bool))
         outputs = {**seen.outputs, "value": jnp.zeros((3, 2, 1))}
@@ -122,7 +123,14 @@ def test_drifts_are_zero_and_flat_where_the_policy_has_not_moved():
         _, report = rule.loss(weights, rows[0].outputs, *rows)
         assert float(report["drift"]) == 0  # the ratio is 1: what is left is the policy gradient
         moved = rows[0]._replace(log_prob=rows[0].log_prob - 1.0)
-        assert float(rule.loss(weights, moved.outputs, moved, rows[1])[1]["drift"]) > 0
+        each, report = rule.loss(weights, moved.outputs, moved, rows[1])
+        assert float(report["drift"]) > 0
+    # DPO's equation by hand, where the ratio is e: entropy and value count as in PPO, 0.01 and half of a half.
+    a, (v, target) = np.asarray(rows[1]["advantage"]), (0.0, np.asarray(rows[1]["target"]))
+    up, down = (np.e - 1) * a, a
+    drift = np.where(a >= 0, np.maximum(up - 2 * np.tanh(up / 2), 0), np.maximum(down - 0.6 * np.tanh(down / 0.6), 0))
+    entropy = Categorical(moved.outputs["logits"]).entropy()
+    np.testing.assert_allclose(each, drift - np.e * a + 0.25 * (v - target) ** 2 - 0.01 * entropy, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ USAGE = """usage: jaxrl COMMAND ...
   jaxrl sweep ALGO ENV     a grid of settings x seeds       jaxrl sweep ppo CartPole-v1 --hyper.gamma 0.9 0.99
   jaxrl compile ALGO ENV   ask a TPU's or GPU's compiler    jaxrl compile ppo CartPole-v1 --for tpu-v5e
   jaxrl meta-train RULE    learn an update rule             jaxrl meta-train lpg --tasks GridWorld-small-v0
-  jaxrl meta-test RULE ENV agents that learn by it, and by A2C, tuned alike
+  jaxrl meta-test RULE ENV agents that learn by it, and by A2C and PPO, tuned alike
   jaxrl resume RUN         go on where a run stopped, bit for bit
   jaxrl eval RUN           full episodes of the trained policies
   jaxrl render RUN         a GIF or MP4 of the trained policy

@@ -104,8 +104,11 @@ def algos(args: list[str]) -> int:
 
 
 def zoo(args: list[str]) -> int:
-    pattern = _pattern(args, "jaxrl zoo", "Trained policies that come with jaxrl, by <algorithm>/<environment>.")
+    pattern = _pattern(
+        args, "jaxrl zoo", "Trained policies that come with jaxrl, by <algorithm>/<environment>, and learned rules."
+    )
     from jaxrl import registry, zoo
+    from jaxrl.meta import stored
 
     found = registry.matching(zoo.names(), pattern)
     for name in found:
@@ -116,9 +119,16 @@ def zoo(args: list[str]) -> int:
             else f"{told['steps']:,} steps"
         )
         print(f"{name:36} return {told['return']:8.2f} ± {told['standard_error']:.2f}   {how}")
-    if not found:
-        print(f"jaxrl: no policy matches {pattern!r}." if args else "jaxrl: the zoo is empty.", file=sys.stderr)
-    return 0 if found else 1
+    rules = registry.matching(stored.names(), pattern)
+    for i, name in enumerate(rules):
+        rule = registry.get_algo("jaxrl.algos.rule_learners.gradients").load(name)
+        tasks = rule.provenance.get("families") or [rule.provenance["recipe"]["env_id"]]
+        word = "ppo" if rule.rule.passes > 1 else "a2c"
+        gap = "\n" if i == 0 and found else ""
+        print(f"{gap}{name:36} jaxrl train {word} ENV --rule {name}: {rule.rule.name}, learned on {', '.join(tasks)}")
+    if not found and not rules:
+        print(f"jaxrl: no policy or rule matches {pattern!r}.", file=sys.stderr)
+    return 0 if found or rules else 1
 
 
 def unnamed() -> list[ModuleType]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import math
 import re
 import time
 from pathlib import Path
@@ -18,9 +20,6 @@ TRAINING = "jaxrl.algos.rule_learners.gradients"
 
 BY = {"gradients": TRAINING, "strategies": "jaxrl.algos.rule_learners.strategies"}
 """Files that a rule is learned by."""
-
-FACTORS = (0.1, 0.3, 1.0, 3.0), (0.1, 0.3, 1.0)
-"""Of the learning rates of actor and critic: the settings that each rule may be tuned over."""
 
 
 @dataclasses.dataclass
@@ -117,18 +116,48 @@ class BeginRule(NamedTuple):
 class MetaTestFlags:
     """What `meta-test` takes beside the settings of the agents and of the environment."""
 
+    against: tuple[str, ...] = ("a2c", "ppo")
+    """What the rule is compared with: a2c, ppo, dpo, or another rule by its name, file or run folder."""
     levels: int = 32
-    """Levels that the rule is judged on, an agent each."""
+    """Levels that the rules are judged on, an agent each."""
+    tuning_levels: int | None = None
+    """Other levels, on which the settings of each rule are chosen. Default: as many."""
     updates: int | None = None
     """Of an agent's life. Default: what the level says, else 250."""
     tune: bool = True
-    """Choose the agents' two learning rates on as many other levels, of twelve pairs, for each rule."""
-    rule: str | None = None
-    """FILE.py:FUNCTION or MODULE:FUNCTION that makes the rule, where it is yours."""
+    """Choose the settings of each rule among all values of --hyper (by default 42 pairs of learning rates) and, of a2c,
+    ppo and dpo, of --numbers. Without it the middle value of each is taken."""
+    rule_function: str | None = None
+    """FILE.py:FUNCTION or MODULE:FUNCTION that makes the rule, where it is yours; also of yours in --against."""
     seed: int = 1_000_000
     """Of the levels: none that `meta-train` drew with another seed."""
     json: Path | None = None
     """Write all figures there, too."""
+
+
+@dataclasses.dataclass
+class NumbersFlags:
+    """Settings of a2c, ppo and dpo that they are tuned over, any number of values of each."""
+
+    gamma: tuple[float, ...] = (0.99,)
+    gae_lambda: tuple[float, ...] = (0.95,)
+    ent_coef: tuple[float, ...] = (0.01,)
+
+
+FACTORS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0), (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Of the usual learning rates of actor and critic: the default of what is tuned."""
+USUAL_RATES = {"sgd": (40.0, 4.0)}
+"""By the agents' optimizer, of tables; LPG's. All others 3e-3."""
+
+
+def usual_grid(config: Any) -> dict[str, tuple[float, ...]]:
+    """The learning rates that a rule is tuned over by default, about those that are usual for these agents."""
+    rates = USUAL_RATES.get(config.optimizer, (3e-3, 3e-3))
+    names = "learning_rate", "critic_learning_rate"
+    return {
+        name: tuple(float(f"{rate * factor:.4g}") for factor in factors)
+        for name, rate, factors in zip(names, rates, FACTORS, strict=True)
+    }
 
 
 def meta_test(args: list[str]) -> int:
@@ -146,52 +175,143 @@ def meta_test(args: list[str]) -> int:
 
     from jaxrl import registry
     from jaxrl.host.statistics import bootstrap_interval
-    from jaxrl.meta.agent import AgentConfig, agent
+    from jaxrl.meta.agent import AgentConfig, AgentHyper, agent
+    from jaxrl.meta.judging import judged
 
     training = registry.get_algo(TRAINING)
-    args, own = named(args, "--rule")
+    args, own = named(args, "--rule-function")
     stored = training.load(words[0], own)
     env_id = registry.lasting(words[1])
     env, _ = registry.make(env_id)
     config = agents_of(words[0], stored.provenance)
+    hyper = dataclasses.make_dataclass(
+        "Hyper",
+        [(name, tuple[float, ...], ()) for name in ("learning_rate", "critic_learning_rate")]
+        + [("max_grad_norm", tuple[float, ...], (float(AgentHyper().max_grad_norm),))],
+    )
     cls = dataclasses.make_dataclass(
         "MetaTest",
         [
             ("run", flat(MetaTestFlags), dataclasses.field(default_factory=MetaTestFlags)),
             ("agent", AgentConfig, dataclasses.field(default=config)),
+            ("hyper", hyper, dataclasses.field(default_factory=hyper)),
+            ("numbers", NumbersFlags, dataclasses.field(default_factory=NumbersFlags)),
             settings_of("env", env),
         ],
         kw_only=True,
     )
-    title = f"Agents that learn by {words[0]} on {env_id}, and by A2C, each with learning rates of its own."
+    title = f"Agents that learn by {words[0]} on {env_id}, and by others, each with settings of its own."
     parsed = parse(cls, args[2:], f"jaxrl meta-test {words[0]} {env_id}", title)
     flags: MetaTestFlags = parsed.run
     at_least_one("--levels", flags.levels)
+    at_least_one("--tuning-levels", flags.tuning_levels)
     at_least_one("--updates", flags.updates)
+    if len({words[0], *flags.against}) <= len(flags.against):
+        raise UsageError(f"--against {' '.join(flags.against)}: a rule is compared with others, each named once.")
     env, params = registry.make(env_id, **dataclasses.asdict(parsed.env))
 
-    rules = {words[0]: stored.rule, "a2c": training.baseline()}
-    found, chosen = {}, {}
-    for name, rule in rules.items():
-        algo = agent(rule, env, parsed.agent)
-        found[name], chosen[name] = judged(algo, env, params, flags)
+    asked = {"hyper": dataclasses.asdict(parsed.hyper), "numbers": dataclasses.asdict(parsed.numbers)}
+    grid = {**asked["hyper"], **{name: x for name, x in usual_grid(parsed.agent).items() if not asked["hyper"][name]}}
+    require_values({"hyper": grid, "numbers": asked["numbers"]})
+    judge_key, tune_key = jax.random.split(key_of(flags.seed))
+    tune_keys = jax.random.split(tune_key, flags.tuning_levels or flags.levels)
+    judge_keys = jax.random.split(judge_key, flags.levels)
+    found, chosen, width = {}, {}, max(map(len, (words[0], *(f"minus {name}" for name in flags.against))))
+    for name in (words[0], *flags.against):
+        rule = stored.rule if name == words[0] else competitor(name, own)
+        tried = {**grid, **(asked["numbers"] if name in HAND_WRITTEN else {})}
+        if not flags.tune:
+            tried = {setting: (values[len(values) // 2],) for setting, values in tried.items()}
+        rows = points_of(tried, rule)
+        once = (parsed.agent.num_epochs, parsed.agent.num_minibatches) == (1, 1)
+        agents = parsed.agent.in_passes(rule.passes) if once else parsed.agent  # unless other passes are asked for
+        algo, level_fn = agent(rule, env, agents), training.levels_of(env)
+        result = judged(algo, level_fn, params, rows, tune_keys, judge_keys, flags.updates)
+        found[name], chosen[name] = result.returns, points(tried)[result.best]
+        low, high = bootstrap_interval(result.returns, np.mean)
+        print(
+            f"{name:{width}}  {result.returns.mean():.3f} (95 % interval {low:.3f} to {high:.3f}), "
+            f"{said(chosen[name], tried)}"
+        )
     figures: dict[str, Any] = {"rule": words[0], "env": env_id, "levels": flags.levels, "updates": flags.updates}
-    width = max(map(len, (*found, "difference")))
-    for name, returns in found.items():
-        low, high = bootstrap_interval(returns, np.mean)
-        rates = ", ".join(f"{which} {rate:g}" for which, rate in zip(("actor", "critic"), chosen[name], strict=True))
-        print(f"{name:{width}}  {returns.mean():.3f} (95 % interval {low:.3f} to {high:.3f}), learning rates: {rates}")
-        figures[name] = {"returns": returns.tolist(), "learning_rates": list(chosen[name])}
-    apart = found[words[0]] - found["a2c"]
-    low, high = bootstrap_interval(apart, np.mean)
-    figures["difference"] = {"mean": float(apart.mean()), "interval": [low, high]}
-    print(
-        f"{'difference':{width}}  {apart.mean():+.3f} ({low:+.3f} to {high:+.3f}), better on {(apart > 0).sum()} of "
-        f"{flags.levels} levels"
-    )
+    for name in found:
+        figures[name] = {"returns": found[name].tolist(), "settings": chosen[name]}
+    figures["minus"] = {}
+    for name in flags.against:
+        apart = found[words[0]] - found[name]
+        low, high = bootstrap_interval(apart, np.mean)
+        figures["minus"][name] = {"mean": float(apart.mean()), "interval": [low, high]}
+        print(
+            f"{f'minus {name}':{width}}  {apart.mean():+.3f} ({low:+.3f} to {high:+.3f}), better on "
+            f"{(apart > 0).sum()} and worse on {(apart < 0).sum()} of {flags.levels} levels"
+        )
     if flags.json is not None:
         flags.json.write_text(json.dumps({**figures, "jax": jax.__version__}, indent=1) + "\n")
     return 0
+
+
+def require_values(grids: dict[str, dict[str, tuple[float, ...]]]) -> None:
+    """Raise UsageError for a setting without values, and for a value that is none of it."""
+    for group, grid in grids.items():
+        for name, values in grid.items():
+            flag = f"--{group}.{name.replace('_', '-')}"
+            if not values:
+                raise UsageError(f"{flag} needs one or more values.")
+            most = 1.0 if name in ("gamma", "gae_lambda") else math.inf
+            least = 0.0 if group == "numbers" else 5e-324
+            if wrong := [x for x in values if not (least <= x <= most and math.isfinite(x))]:
+                among = "between 0 and 1" if most == 1 else "at least 0" if least == 0 else "above 0"
+                raise UsageError(f"{flag} {wrong[0]:g}: it is a number {among}.")
+
+
+HAND_WRITTEN = ("a2c", "ppo", "dpo")
+
+
+def competitor(name: str, own: str | None) -> Any:
+    """The rule that a name in `--against` means."""
+    from jaxrl import registry
+    from jaxrl.algos.meta import lpo, policy_gradients
+
+    if name in HAND_WRITTEN:
+        return {"a2c": policy_gradients.a2c_rule, "ppo": policy_gradients.ppo_rule, "dpo": lpo.dpo_rule}[name]()
+    return registry.get_algo(TRAINING).load(name, own).rule
+
+
+def points(grid: dict[str, tuple[float, ...]]) -> list[dict[str, float]]:
+    """Every combination of the values."""
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def points_of(grid: dict[str, tuple[float, ...]], rule: Any) -> Any:
+    """The same as `AgentHyper` with a leading axis, the weights of the rule included."""
+    import jax
+    import jax.numpy as jnp
+
+    from jaxrl.algos.meta import policy_gradients
+    from jaxrl.meta.agent import AgentHyper
+    from jaxrl.meta.rule import fresh_weights
+
+    rows = []
+    of_rule = [field.name for field in dataclasses.fields(NumbersFlags)]
+    weights = fresh_weights(rule, jax.random.key(0))
+    for point in points(grid):
+        numbers = {name: point.pop(name) for name in of_rule if name in point}
+        if numbers:
+            made = policy_gradients.numbers(**numbers)
+            weights = weights.replace(**{name: getattr(made, name) for name in numbers})
+        rows.append(AgentHyper(rule=weights).replace(**point))
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x, jnp.result_type(float)) for x in leaves]), *rows)
+
+
+def said(point: dict[str, float], grid: dict[str, tuple[float, ...]]) -> str:
+    """The settings that were chosen of several, with a word on those at an end of what was tried."""
+    parts = []
+    for name, value in point.items():
+        if len(grid[name]) == 1 and name not in ("learning_rate", "critic_learning_rate"):
+            continue
+        end = len(grid[name]) > 1 and value in (min(grid[name]), max(grid[name]))
+        parts.append(f"{name.replace('_', '-')} {value:g}{' (at an end of what was tried)' if end else ''}")
+    return ", ".join(parts)
 
 
 def agents_of(name: str, provenance: Any) -> Any:
@@ -216,37 +336,3 @@ def agents_of(name: str, provenance: Any) -> Any:
         return settings_of(registry.get_algo(by).Config, kept).agent
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RuleFileError(f"{name}: its recipe has no settings that this version knows ({error}).") from None
-
-
-def judged(algo: Any, env: Any, params: Any, flags: MetaTestFlags) -> tuple[Any, tuple[float, float]]:
-    """`(final return on each level, the two learning rates)`, the rates chosen on other levels of the same kind."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    from jaxrl import registry
-    from jaxrl.meta.agent import AgentHyper
-    from jaxrl.meta.lives import lived
-
-    level_fn = registry.get_algo(TRAINING).levels_of(env)
-    usual = AgentHyper()
-
-    def one(rates: Any, key: Any) -> Any:
-        level_key, *keys = jax.random.split(key, 3)
-        level = level_fn(level_key, params)
-        lifetime = jnp.int32(getattr(level, "lifetime", 250) if flags.updates is None else flags.updates)
-        hyper = usual.replace(learning_rate=rates[0], critic_learning_rate=rates[1], lifetime=lifetime)
-        return lived(algo, keys, hyper, level)
-
-    @jax.jit
-    def returns(rates: Any, keys: Any) -> Any:  # one setting after the other, the levels of each at once
-        return jax.lax.map(lambda pair: jax.vmap(one, (None, 0))(pair, keys), rates)
-
-    judge_key, tune_key = jax.random.split(key_of(flags.seed))
-    rates = np.array([[usual.learning_rate, usual.critic_learning_rate]], np.float32)
-    if flags.tune:
-        rates = (rates * np.array([[a, b] for a in FACTORS[0] for b in FACTORS[1]])).astype(np.float32)
-        tried = returns(rates, jax.random.split(tune_key, flags.levels))
-        rates = rates[[int(np.argmax(np.asarray(tried).mean(1)))]]
-    scores = np.asarray(returns(rates, jax.random.split(judge_key, flags.levels)))[0]
-    return scores, (float(rates[0, 0]), float(rates[0, 1]))

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from jaxrl.host.cli.evaluate import print_score, summary
-from jaxrl.host.cli.experiment import DataFlags, MovedFlags, at_of, episode_cap, experiment, folder_name
+from jaxrl.host.cli.experiment import (
+    DataFlags,
+    MovedFlags,
+    at_of,
+    bare_words,
+    episode_cap,
+    experiment,
+    folder_name,
+)
 from jaxrl.host.cli.flags import (
     WORDS,
     Act,
@@ -19,6 +27,7 @@ from jaxrl.host.cli.flags import (
     called,
     greedy_of,
     key_of,
+    named,
     parse,
     positional,
     refuse_zoo,
@@ -118,7 +127,11 @@ def train(args: list[str]) -> int:
     from jaxrl import registry
 
     meet(args)
-    parsed, recipe = experiment("train", args, TrainFlags)
+    args, rule = named(args, "--rule")
+    if rule is None:
+        parsed, recipe = experiment("train", args, TrainFlags)
+    else:
+        parsed, recipe = taught(args, rule)
     run: TrainFlags = parsed.run
     if run.distributed and run.out is None:
         raise UsageError("--distributed needs --out, a folder that all processes see.")
@@ -130,6 +143,36 @@ def train(args: list[str]) -> int:
         of_run["eval_levels"] = registry.lasting(of_run["eval_levels"])
     recipe["run"] = {**of_run, "out": str(out), "total_steps": recipe.pop("total_steps")}
     return run_fit(recipe, out, run, resume=False, **_begin(run))
+
+
+TAUGHT, RULES = "jaxrl.algos.meta.taught", "jaxrl.algos.rule_learners.gradients"
+"""The modules of agents that learn by a rule, and of what reads rules."""
+
+
+def taught(args: list[str], rule: str) -> tuple[Any, dict[str, Any]]:
+    """`(parsed flags, recipe)` of `jaxrl train ALGO ENV --rule RULE`: an agent that learns by the rule, with one pass
+    over a rollout as a2c or several as ppo. Its life is the run, unless --hyper.lifetime says another.
+    """
+    from jaxrl import registry
+
+    args, own = named(args, "--rule-function")
+    own = None if own is None else registry.lasting(own)
+    words = bare_words(args)
+    if len(words) < 2:
+        raise UsageError("train --rule needs an algorithm and an environment, as in train ppo CartPole-v1 --rule NAME.")
+    stored = registry.get_algo(RULES).load(rule, own)
+    kind = "ppo" if stored.rule.passes > 1 else "a2c"
+    if words[0] != kind:
+        many = "several passes" if kind == "ppo" else "one pass"
+        raise UsageError(f"{rule} is a rule for {many} over a rollout: jaxrl train {kind} {words[1]} --rule {rule}")
+    rule = str(Path(rule).resolve()) if Path(rule).exists() else rule
+    passes = {"num_epochs": stored.rule.passes, "num_minibatches": stored.rule.passes}
+    config, shown = {"rule": rule, "rule_function": own or "", **passes}, f"{kind} --rule {rule}"
+    parsed, recipe = experiment("train", [TAUGHT, *args[1:]], TrainFlags, config=config, shown=shown)
+    if not any(word.split("=")[0] == "--hyper.lifetime" for word in args):
+        of_update = recipe["config"]["num_envs"] * recipe["config"]["num_steps"]
+        recipe["hyper"]["lifetime"] = max(1, -(-recipe["total_steps"] // of_update))
+    return parsed, recipe
 
 
 def _begin(run: TrainFlags) -> dict[str, Begin]:

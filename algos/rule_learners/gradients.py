@@ -105,7 +105,7 @@ class Config(Common):
     num_agents: int = 64  # agents that learn at once, each on another level
     num_updates: int = 5  # updates of each agent that the meta-gradient goes through
     at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
-    remat: bool = True  # recompute updates in the backward pass: less memory; False takes 0.85 of the time
+    remat: bool | None = None  # recompute updates in the backward pass, for memory; None: by size, docs/meta.md
 
     def __post_init__(self) -> None:
         super().__post_init__()

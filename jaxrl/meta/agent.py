@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -38,7 +39,7 @@ class AgentConfig:
     """Static settings: each value compiles its own program. The defaults are LPG's for tabular levels."""
 
     num_envs: int = 64  # environments stepped together
-    num_steps: int = 20  # steps of each in a rollout
+    num_steps: int = 20  # steps of each in a rollout, which may be longer than an episode
     num_epochs: int = 1  # passes over a rollout
     num_minibatches: int = 1
     hidden: tuple[int, ...] = ()  # widths of actor and critic; (): one matrix without bias, tabular for one-hot inputs
@@ -156,6 +157,8 @@ class _Agent:
         hyper, env_params = starting_values(AgentHyper, self.venv, hyper, env_params)
         if hyper.rule is None:
             hyper = hyper.replace(rule=fresh_weights(self.rule, jax.random.key(0)))
+        elif jax.tree.leaves(hyper.rule):  # (): a meta-learner puts them in later
+            check_weights(self.rule, hyper.rule)
         key, actor_key, critic_key, reset_key = jax.random.split(key, 4)
         obs, env_state = self.venv.reset(reset_key, env_params)
         first = jax.tree.map(lambda x: x[0], obs)
@@ -190,6 +193,20 @@ class _Agent:
             rollout.action, log_prob, steps.reward, steps.terminated, steps.truncated, now, following, successor
         )
 
+    def told(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """`fn` of the rule. Raises ValueError where it reads an output that the agent does not give."""
+        given = ["logits", *(name for name, _ in self.rule.heads)]
+        try:
+            return fn(*args)
+        except KeyError as error:
+            name = error.args[0] if error.args else None
+            if not isinstance(name, str) or name in given:
+                raise
+            raise ValueError(
+                f"{self.rule.name} reads {name!r}, and an agent by it gives {', '.join(given)}: an output beside the "
+                f"logits is one of the rule's heads, with its size, as ({name!r}, 1)."
+            ) from error
+
     def learn(self, state: AgentState, rollout: Rollout) -> tuple[AgentState, dict[str, Array]]:
         return self.taught(state, rollout)[:2]
 
@@ -205,7 +222,7 @@ class _Agent:
         config, hyper = self.config, state.hyper
         seen = self.seen(jax.lax.stop_gradient(state.weights) if held else state.weights, rollout)
         lifetime = Lifetime(state.updates, hyper.lifetime)
-        targets, weighed = self.rule.targets(hyper.rule, seen, lifetime)
+        targets, weighed = self.told(self.rule.targets, hyper.rule, seen, lifetime)
         factors = (1.0, 1.0) if self.rule.rates is None else self.rule.rates(hyper.rule, lifetime)
         given = {"actor": hyper.learning_rate, "critic": hyper.critic_learning_rate}
         rates = {name: rate * factor for (name, rate), factor in zip(given.items(), factors, strict=True)}
@@ -217,7 +234,7 @@ class _Agent:
         def loss(weights, rows):
             obs, seen, targets = rows
             said = self.outputs(weights, obs)
-            each, report = self.rule.loss(hyper.rule, said, seen, targets)
+            each, report = self.told(self.rule.loss, hyper.rule, said, seen, targets)
             assert each.shape == seen.reward.shape, (
                 f"{self.rule.name}: a loss {each.shape} of {seen.reward.shape} steps"
             )
@@ -265,11 +282,39 @@ class _Agent:
         return environment_action(self.action_space, pi.mode() if greedy else pi.sample(key)), carry
 
 
+def check_rule(rule: UpdateRule) -> None:
+    """Raise TypeError for what is no rule, and ValueError for heads that an agent cannot have."""
+    if not isinstance(rule, UpdateRule):
+        raise TypeError(f"rule is a {type(rule).__qualname__}, not an UpdateRule; a stored one is the field `rule`.")
+    names = [name for name, _ in rule.heads]
+    if len({"logits", *names}) <= len(names):
+        raise ValueError(f"{rule.name}: heads={rule.heads} must have names that differ, and none may be 'logits'.")
+    if any(type(size) is not int or size < 1 for _, size in rule.heads):
+        raise ValueError(f"{rule.name}: heads={rule.heads} must have sizes of at least 1.")
+
+
+def check_weights(rule: UpdateRule, weights: Any) -> None:
+    """Raise ValueError for weights of another network than the rule's."""
+
+    def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+        return {jax.tree_util.keystr(at): jnp.shape(x) for at, x in jax.tree_util.tree_leaves_with_path(tree)}
+
+    wanted, given = shapes(jax.eval_shape(rule.init, jax.random.key(0))), shapes(weights)
+    for at in sorted(wanted.keys() | given.keys()):
+        if wanted.get(at) != given.get(at):
+            needed = f"needs {wanted[at]}" if at in wanted else "has none"
+            raise ValueError(
+                f"hyper.rule has other weights than {rule.name}: {at} is {given.get(at, 'missing')}, and it {needed}."
+            )
+
+
 def agent_parts(rule: UpdateRule, env: Environment | VectorEnv, config: AgentConfig) -> _Agent:
     """The object behind `agent`, whose methods meta-learners differentiate through.
 
-    Raises ValueError for an action space that the rule does not support, and for several agents.
+    Raises TypeError for what is no rule, ValueError for heads that no agent can have, for an action space that the rule
+    does not support, and for several agents.
     """
+    check_rule(rule)
     venv = as_vector_env(env, config.num_envs)
     observation_space, action_space = spaces_of(rule.name, venv, *(rule.spaces or (Discrete,)))
     sizes = num_outputs(action_space), sum(size for _, size in rule.heads)

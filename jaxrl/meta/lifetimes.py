@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from jaxrl.curriculum.protocol import Curriculum, LevelBatch, Outcomes
 from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.math import rarely
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, Body, Rollout, agent, agent_parts
-from jaxrl.meta.lives import final_return, lifetime_of, lived, where_over
+from jaxrl.meta.lives import final_return, lifetime_on, lived, where_over
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nesting import cast_settings
 from jaxrl.nn.distributions import Categorical
@@ -48,7 +49,7 @@ class MetaConfig:
     num_updates: int = 5  # updates of each agent that the meta-gradient goes through
     at_once: int = 0  # agents whose gradients are computed at once, for memory; 0: all
     held_inputs: bool = False  # stop gradients of the rule's inputs, as GROOVE's code: not the gradient of J
-    remat: bool = True  # store rollouts and agents between updates only; recompute updates in the backward pass
+    remat: bool | None = None  # recompute updates in the backward pass, for memory; None: by size, `recomputed`
     judged_at_once: int = 8  # finished lives are evaluated in groups of this size, each with its antagonist
     optimizer: str = "adam"  # of the rule
 
@@ -56,6 +57,21 @@ class MetaConfig:
         check_at_least_one(self, "num_agents", "num_updates", "judged_at_once")
         if self.at_once < 0 or (self.at_once and self.num_agents % self.at_once):
             raise ValueError(f"at_once={self.at_once} does not divide num_agents={self.num_agents}.")
+
+
+def recomputed(weights: int, steps: int) -> bool:
+    """Whether a meta-gradient recomputes its agents' updates where `MetaConfig.remat` is None.
+
+    To keep what lies inside them is worth its memory for a rule whose time is matrix products, as LPG's of 256 units:
+    0.87 of the time on a CPU, three times the memory. At 16 and 64 units it is 0.97 to 0.99, for four times the memory
+    (benchmarks/meta_updates.py). So it is kept for rules of 100,000 weights or more, where it takes up to 1 GiB.
+
+    Args:
+        weights: of the rule.
+        steps: of environments that are differentiated at once, those of all agents in all K updates.
+    """
+    kept = steps * 30 * math.sqrt(weights / 3)  # bytes: LPG's cell, 3 units^2 weights, keeps 30 a step and unit
+    return weights < 100_000 or kept > 2**30
 
 
 @pytree
@@ -182,10 +198,19 @@ class RuleLearner:
     def opponent(self) -> Algorithm | None:
         return None if self.antagonist is None else agent(self.antagonist, self.env, self.agent_config)
 
+    @functools.cached_property
+    def remat(self) -> bool:
+        """Whether the backward pass recomputes updates."""
+        c, a = self.config, self.agent_config
+        if c.remat is not None:
+            return c.remat
+        weights = sum(x.size for x in jax.tree.leaves(jax.eval_shape(self.rule.init, jax.random.key(0))))
+        return recomputed(weights, (c.at_once or c.num_agents) * c.num_updates * a.num_envs * a.num_steps)
+
     def begin(self, key: Array, hyper: MetaHyper, level: Any) -> Agents:
         """A new agent on a level."""
         life_key, agent_key, critic_key = jax.random.split(key, 3)
-        lifetime = lifetime_of(level) if self.lifetime_fn is None else self.lifetime_fn(life_key, level)
+        lifetime = lifetime_on(level, life_key, self.lifetime_fn)
         state = self.parts.init(agent_key, hyper.agent.replace(rule=(), lifetime=lifetime), level)
         critic = self.judge.init(critic_key, jax.tree.map(lambda x: x[0], state.obs))
         return Agents(state, critic, self.parts.optimizer.init(critic, hyper.critic_learning_rate))
@@ -251,7 +276,7 @@ class RuleLearner:
             critic, seen = jax.lax.stop_gradient((judge_after, {name: metrics[name] for name in OF_EPISODES}))
             return Agents(after, *critic), (weighed, seen)
 
-        learn_from = jax.checkpoint(learn_from) if self.config.remat else learn_from
+        learn_from = jax.checkpoint(learn_from) if self.remat else learn_from
 
         def one(agent: Agents, _: None) -> tuple[Agents, Any]:
             acting, rollout = jax.lax.stop_gradient(self.parts.collect(jax.lax.stop_gradient(agent.state)))
@@ -410,7 +435,9 @@ def learner(
             Its settings are the field `curriculum` of the learner's Hyper.
         antagonist: another rule, by which a second agent learns for a lifetime on each level where a life is over. The
             curriculum's score is the antagonist's return minus the agent's; None: it is the return of the agent.
-        lifetime_fn: `(key, level) -> int32`, the number of an agent's updates; default: the level's `lifetime`.
+        lifetime_fn: `(key, level) -> int32`, the number of an agent's updates; default: the level's `lifetime`. Where
+            it draws less than 1, the life has one update. A life may be shorter than the K updates of a meta-update:
+            the agent then stays as it is after its last, and the gradient goes through those that it made.
         policy_loss: `(log_prob, advantage) -> scalar`, with (T, N) each, the first term of J.
     """
     made = RuleLearner(rule, env, curriculum, config, agent_config, antagonist, lifetime_fn, policy_loss)

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from jaxrl.algorithm import Algorithm
@@ -19,6 +20,21 @@ def lifetime_of(level: Any) -> Array:
     if not hasattr(level, "lifetime"):
         raise ValueError("These levels have no lifetime of their own: give learner a lifetime_fn(key, level).")
     return level.lifetime
+
+
+def lifetime_on(level: Any, key: Array, lifetime_fn: Callable[[Array, Any], Array] | None) -> Array:
+    """How many updates a life on a level has, by `lifetime_fn` or the level; where the array says less than 1, it is 1.
+
+    Raises ValueError for what is no whole number, and for a plain number below 1, which is no draw.
+    """
+    drawn = lifetime_of(level) if lifetime_fn is None else lifetime_fn(key, level)
+    of = "the level's lifetime" if lifetime_fn is None else "lifetime_fn(key, level)"
+    if jnp.shape(drawn) or not jnp.issubdtype(jnp.result_type(drawn), jnp.integer):
+        kind = f"{jnp.result_type(drawn)}{list(jnp.shape(drawn))}"
+        raise ValueError(f"{of} is {kind}: it must be one whole number, the updates of a life.")
+    if isinstance(drawn, int | np.integer) and drawn < 1:
+        raise ValueError(f"{of} is {drawn}: a life has at least one update.")
+    return jnp.maximum(drawn, 1)
 
 
 def life(algo: Algorithm, state: Any, lifetime: Array) -> Any:

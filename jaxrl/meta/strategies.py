@@ -24,7 +24,7 @@ from jaxrl.environment import Environment, pytree, strongly_typed
 from jaxrl.math import on_cpu
 from jaxrl.meta.agent import TABULAR, AgentConfig, AgentHyper, agent
 from jaxrl.meta.lifetimes import Lives, rule_learner, starting_with, with_curriculum_settings
-from jaxrl.meta.lives import lifetime_of, lived
+from jaxrl.meta.lives import lifetime_on, lived
 from jaxrl.meta.rule import UpdateRule, fresh_weights
 from jaxrl.nn.optim import Optimizer, OptimizerState, optimizer_of
 
@@ -128,8 +128,7 @@ class Strategy:
 
     def lifetime(self, key: Array, level: Any) -> Array:
         """How many updates the lives on a level have."""
-        life_key = jax.random.split(key, 3)[0]
-        return lifetime_of(level) if self.lifetime_fn is None else self.lifetime_fn(life_key, level)
+        return lifetime_on(level, jax.random.split(key, 3)[0], self.lifetime_fn)
 
     def scored(self, key: Array, pair: tuple[Any, Any], level: Any, hyper: StrategyHyper) -> tuple[Array, Array]:
         """Final returns on a level: (2,) of the agents of a pair of rules, and that of the antagonist."""

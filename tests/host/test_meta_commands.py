@@ -263,3 +263,19 @@ def test_agents_are_as_a_rule_was_learned_with(module, tmp_path):
     for wrong in ({"algo": module.__name__}, {**recipe, "config": {"depth": 2}}, {**recipe, "config": [3]}):
         with pytest.raises(RuleFileError, match="x: its recipe has no settings that this version knows"):
             agents_of("x", stored_with(wrong, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("words", "remat"),
+    [
+        ("", None),
+        ("--config.remat", True),
+        ("--config.no-remat", False),
+        ("--config.no_remat", False),
+        ("--config.remat False", False),
+        ("--config.remat None", None),
+    ],
+)
+def test_a_switch_that_may_be_left_to_the_program(words, remat):
+    args = f"{gradients.__name__} GridWorld-debug-v0 {words}".split()
+    assert experiment("train", args, MetaTrainFlags)[1]["config"]["remat"] is remat

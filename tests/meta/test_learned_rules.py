@@ -14,15 +14,16 @@ from jaxrl.algos import a2c
 from jaxrl.algos.curricula import dr
 from jaxrl.algos.meta import lpg, lpo, policy_gradients
 from jaxrl.envs.grid.grid_world.grid_world import distribution, generate
-from jaxrl.meta import AgentConfig, AgentHyper, Lifetime, Seen
+from jaxrl.meta import AgentConfig, AgentHyper, Lifetime, Seen, agent
 from jaxrl.meta.agent import agent_parts
-from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, RuleLearner, learner
-from jaxrl.meta.lives import where_over
+from jaxrl.meta.lifetimes import MetaConfig, MetaHyper, RuleLearner, learner, recomputed
+from jaxrl.meta.lives import lifetime_on, where_over
 from jaxrl.meta.strategies import StrategyConfig, pair_gradient, strategy
 from jaxrl.nn.distributions import Categorical
 
 SMALL = AgentConfig(num_envs=3, num_steps=4)
 NETWORK = lpg.RuleConfig(predictions=3, features=4, embedding=(2,))
+KEYS = jax.random.split(jax.random.key(0), 24)
 
 
 @functools.cache
@@ -324,3 +325,92 @@ def test_what_cannot_be_taught_is_refused():
     meta = learner(lpg.rule(NETWORK), env, dr.make(lambda key, params: params), MetaConfig(num_agents=1), SMALL)
     with pytest.raises(ValueError, match="no lifetime of their own: give learner a lifetime_fn"):
         jax.eval_shape(meta.init, jax.random.key(0))
+
+
+def test_a_rule_that_reads_what_no_agent_gives_is_named():
+    rule = policy_gradients.a2c_rule()
+    algo = agent(rule._replace(heads=(("y", 3),)), *debug()[:1], SMALL)
+    with pytest.raises(
+        ValueError, match=r"a2c_rule reads 'value', and an agent by it gives logits, y: .*\('value', 1\)"
+    ):
+        jax.eval_shape(lambda key: algo.update(algo.init(key, None, generate(key, debug()[1]))), jax.random.key(0))
+    for heads, says in (
+        ((("logits", 3),), "none may be 'logits'"),
+        ((("y", 3), ("y", 1)), "names that differ"),
+        ((("y", 0),), "sizes of at least 1"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            agent(rule._replace(heads=heads), debug()[0], SMALL)
+
+
+def test_weights_of_another_network_are_refused():
+    algo = agent(lpg.rule(NETWORK), debug()[0], SMALL)
+    level = generate(jax.random.key(0), debug()[1])
+    wider, shallower = (dataclasses.replace(NETWORK, **x) for x in ({"features": 5}, {"embedding": ()}))
+    for weights, says in (
+        (lpg.rule(wider).init(KEYS[0]), r"is \(20,\), and it needs \(16,\)"),
+        (lpg.rule(shallower).init(KEYS[0]), "hyper.rule has other weights"),
+        ({"other": jnp.zeros(3)}, "hyper.rule has other weights than lpg: .* and it has none"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            jax.eval_shape(lambda key, weights=weights: algo.init(key, AgentHyper(weights), level), jax.random.key(0))
+
+
+@pytest.mark.parametrize("learns", [learner, strategy])
+def test_lives_of_less_than_an_update(learns):
+    env, params = debug()
+    config = MetaConfig(num_agents=2, num_updates=1) if learns is learner else StrategyConfig(num_pairs=1)
+
+    def lives(lifetime):
+        made = learns(
+            lpg.rule(NETWORK), env, dr.make(generate), config, SMALL, lifetime_fn=lambda key, level: lifetime(key)
+        )
+        return jax.eval_shape(lambda key: made.update(made.init(key, None, params)), jax.random.key(0))
+
+    for lifetime, says in (
+        (lambda key: 0, "lifetime_fn.* is 0: a life has at least one update"),
+        (lambda key: jax.random.uniform(key) * 3, "float32.* one whole number"),
+        (lambda key: jnp.array([2]), r"int32\[1\]: it must be one whole number"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            lives(lifetime)
+    lives(lambda key: jax.random.randint(key, (), 0, 3))
+
+
+def test_a_life_that_is_drawn_too_short_has_one_update():
+    drawn = [int(lifetime_on(None, key, lambda k, _: jax.random.randint(k, (), -1, 3))) for key in KEYS]
+    assert set(drawn) == {1, 2}
+    assert int(jax.jit(lambda n: lifetime_on(None, KEYS[0], lambda key, level: n))(0)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.light
+def test_a_life_may_be_shorter_than_a_meta_update():
+    """The gradient through K = 3 updates of a life of two is that through K = 2, but for the rollout that judges."""
+    env, params = debug()
+
+    def after(num_updates):
+        config = MetaConfig(num_agents=1, num_updates=num_updates)
+        meta = RuleLearner(
+            lpg.rule(NETWORK), env, dr.make(generate), config, SMALL, lifetime_fn=lambda key, level: jnp.int32(2)
+        )
+        state = meta.init(jax.random.key(0), None, params)
+        return jax.jit(meta.gradient)(state.weights, state.agents, state.hyper)
+
+    grads, agents, _ = after(3)
+    _, whole, _ = after(2)
+    assert int(agents.state.updates[0]) == 2 and all(np.isfinite(x).all() for x in jax.tree.leaves(grads))
+    for x, y in zip(*(jax.tree.leaves(a.state.weights) for a in (agents, whole)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+def test_updates_are_recomputed_by_size():
+    def chosen(units=256, agents=4, **settings):
+        rule = lpg.rule(lpg.RuleConfig(features=units))
+        return RuleLearner(rule, debug()[0], dr.make(generate), MetaConfig(num_agents=agents, **settings)).remat
+
+    assert chosen(16) and chosen(64)  # equally fast in a quarter of the memory
+    assert not chosen(256) and not chosen(256, 64, at_once=16)
+    assert chosen(256, 64)  # 3 GiB
+    assert chosen(256, remat=True) and not chosen(16, remat=False)
+    assert recomputed(99_999, 1) and not recomputed(100_000, 1)

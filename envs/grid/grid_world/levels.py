@@ -295,7 +295,7 @@ def validate(level: Level) -> None:
     slots, num_types = cells.shape[-1], np.shape(level.reward)[-1]
     for name, low, high in (
         ("max_steps", 1, math.inf),
-        ("lifetime", 0, math.inf),
+        ("lifetime", 1, math.inf),
         ("grid_size", 1, size),
         ("num_objects", 0, slots),
         ("object_types", 0, num_types - 1),

@@ -121,7 +121,8 @@ def parse(cls: Any, args: list[str], prog: str, description: str) -> Any:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(cls, args=[_written_out(word) for word in args], prog=prog, description=description)
+            words = [_written_out(word) for word in _switched(cls, args)]
+            return tyro.cli(cls, args=words, prog=prog, description=description)
     except SystemExit as stop:
         if not stop.code:
             raise
@@ -164,6 +165,34 @@ def _meant(message: str, args: Sequence[str]) -> str:
     if flag is None:
         return ""
     return f"\n  {flag} takes one value; only `jaxrl sweep` takes several, of the --hyper flags."
+
+
+def _switched(cls: Any, args: Sequence[str]) -> list[str]:
+    """The words with `--config.remat` and `--config.no-remat` as `--config.remat True` and `... False`.
+
+    For switches that may also be None, of which tyro wants the value.
+    """
+    flags = {}
+    for dotted in _switches(cls):
+        path, dot, name = dotted.rpartition(".")
+        flags |= {f"--{dotted}": (f"--{dotted}", "True"), f"--{path}{dot}no-{name}": (f"--{dotted}", "False")}
+    words: list[str] = []
+    for word, following in zip(args, [*args, ""][1:], strict=True):
+        plain = word.replace("_", "-")
+        valued = plain in flags and flags[plain][0] == plain and following in ("True", "False", "None")
+        words += [word] if plain not in flags or valued else flags[plain]
+    return words
+
+
+def _switches(cls: Any, within: str = "") -> Iterator[str]:
+    """The flags, without dashes, of fields that are `bool | None`, also of dataclasses in dataclasses."""
+    for field in dataclasses.fields(cls):
+        name = within + field.name.replace("_", "-")
+        kind = getattr(field.type, "__origin__", field.type)  # Annotated
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            yield from _switches(kind, f"{name}.")
+        elif str(kind) == "bool | None":
+            yield name
 
 
 def _written_out(word: str) -> str:

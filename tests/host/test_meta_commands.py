@@ -179,6 +179,13 @@ def test_an_agent_without_an_update_is_refused():
         jax.eval_shape(lambda key: algo.init(key, AgentHyper(lifetime=0)), jax.random.key(0))
 
 
+def test_weights_of_a_rule_are_no_settings():
+    rule = policy_gradients.ppo_rule()
+    hyper = AgentHyper(rule=rule.init(jax.random.key(0)))  # gamma is the logit of 0.99
+    algo = agent(rule, jaxrl.make("CartPole-v1")[0], AgentConfig(2, 4, hidden=(4,)))
+    jax.eval_shape(lambda key: algo.init(key, hyper), jax.random.key(0))
+
+
 def test_settings_that_there_are_not():
     with pytest.raises(ValueError, match="choose one of lpg, ta_lpg, lpo, ta_lpo"):
         gradients.Config(rule="lgp")

@@ -82,11 +82,11 @@ def best(task: Task) -> float | None:
     """What a trial is worth to who knows what is hidden: the mean over 100,000 tasks, or over 256 first states."""
     if isinstance(task.env, Things):
         return known_rules(task.env, task.params)
-    if task.best is None:
+    draw, worth = task.draw or task.env.generate, task.best
+    if worth is None:
         return None
-    draw = task.draw or task.env.generate
     keys = jax.random.split(jax.random.key(99), 100_000)
-    value = jax.jit(lambda keys: jax.lax.map(lambda key: task.best(draw(key, task.params)), keys, batch_size=1000))
+    value = jax.jit(lambda keys: jax.lax.map(lambda key: worth(draw(key, task.params)), keys, batch_size=1000))
     return float(value(keys).mean() / task.per)
 
 

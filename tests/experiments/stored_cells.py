@@ -309,12 +309,19 @@ stored = [r["results"][name]["informativeness"] for name in ("the task's own", "
     ),
     "rl2": Cell(
         """
+import adapting, json
 env = run.BernoulliBandit(arms=5)
 params = env.default_params.replace(max_steps=jnp.int32(r["rounds"]))
-again = run.regret_of(run.thompson, run.thompson.Hyper(), env, params, r["tasks"]).mean()
-stored = r["arms"]["5"]["Thompson"][0]
+regret = run.regret_of(run.thompson, run.thompson.Hyper(), env, params, r["tasks"]).mean()
+name, method = "corridor, 2 ends", "RL^2"
+trials = adapting.measure(name, method, 1)["trials"][0]
+adapted = json.loads(Path("adapting.json").read_text())[name][method]["trials"]
+again = [regret / 7, *trials]
+stored = [r["arms"]["5"]["Thompson"][0] / 7, *np.mean(adapted, 0)]
 """,
-        tolerance=0.35,  # four standard errors of the difference of two means of tasks, stored with their interval
+        # Four standard errors of the difference of two means of regrets are 0.35, a seventh of it is 0.05; of ten seeds
+        # none is further from the mean return of its trial than 0.02.
+        tolerance=0.05,
     ),
     "robust": Cell(
         """
